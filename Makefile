@@ -1,0 +1,69 @@
+# Every target sets itself up from nothing: all it needs is Python, make and coreutils.
+
+PYTHON ?= python3
+DEMO_ARGS ?=
+
+PY := .venv/bin/python
+PYTEST := $(PY) -m pytest
+# Another Python, or a checkout that was moved or copied, gets a fresh environment.
+VENV_ID := $(shell $(PYTHON) -c 'import os, sys, zlib; print("%d.%d.%d-%08x" \
+	% (*sys.version_info[:3], zlib.crc32((os.getcwd() + sys.base_prefix).encode())))')
+
+EXTRAS_demo := demo
+EXTRAS_test := test
+EXTRAS_lint := demo,test,lint
+EXTRAS_tox := tox
+
+# Nothing outside the checkout may choose other settings or other code.
+unexport DJANGO_SETTINGS_MODULE PYTEST_ADDOPTS PYTHONPATH
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+
+.PHONY: help demo test storm lint tox clean
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo    a tour in the terminal, then the shop on http://127.0.0.1:8000"
+	@echo "             (DEMO_ARGS=--no-serve ends after the tour)"
+	@echo "make test    the tests, with coverage"
+	@echo "make storm   the long tests"
+	@echo "make lint    style, types and missing migrations"
+	@echo "make tox     the tests on every supported Python and Django found here"
+	@echo "make clean   remove what the other targets made"
+	@echo "PYTHON=...   the Python to use, 3.10 or newer (default: python3)"
+
+demo: .venv/ready-demo
+	$(PY) -m example_project.demo $(DEMO_ARGS)
+
+test: .venv/ready-test
+	$(PYTEST) --cov
+
+storm: .venv/ready-test
+	$(PYTEST) -m storm
+
+lint: .venv/ready-lint
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) -m mypy
+	$(PY) -W error manage.py makemigrations --check --dry-run
+
+tox: .venv/ready-tox
+	$(PY) -m tox run $(TOX_ARGS)
+
+.venv/made-by-$(VENV_ID):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is \
+	needed, this is %d.%d: name one with make PYTHON=..." % sys.version_info[:2])'
+	@$(PYTHON) -c 'import ensurepip, venv' || \
+	{ echo "This Python cannot make environments (on Debian: apt install python3-venv)." >&2; exit 1; }
+	@echo "Setting up .venv, once"
+	@$(PYTHON) -m venv --clear .venv
+	@touch $@
+
+.venv/ready-%: .venv/made-by-$(VENV_ID) setup.cfg pyproject.toml
+	$(PY) -m pip install --quiet --editable '.[$(EXTRAS_$*)]'
+	@touch $@
+
+clean:
+	rm -rf .venv .tox .coverage .coverage.* build dist *.egg-info
+	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
