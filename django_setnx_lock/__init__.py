@@ -1,0 +1,36 @@
+"""One distributed lock for a Django team, taken with Redis SETNX through django-redis."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .core.errors import LockBusy, LockError, LockLost, LockUnavailable
+from .core.keytemplate import KeyTemplate
+from .core.lock import RedisLock
+
+if TYPE_CHECKING:
+    from .decorators import redis_lock
+    from .locks import lock
+
+__all__ = [
+    "KeyTemplate",
+    "LockBusy",
+    "LockError",
+    "LockLost",
+    "LockUnavailable",
+    "RedisLock",
+    "lock",
+    "redis_lock",
+]
+
+# Imported when first asked for, so that the core can be used without Django.
+_NEED_DJANGO = {"lock": "locks", "redis_lock": "decorators"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NEED_DJANGO:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_NEED_DJANGO[name]}"), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,1 @@
+"""System checks, one function each. None opens a connection."""

@@ -1,0 +1,37 @@
+"""The ``SETNX_LOCK`` setting: defaults, read late, forgotten when a test overrides it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+
+SETTING = "SETNX_LOCK"
+
+DEFAULTS: dict[str, Any] = {
+    "CACHE": "default",
+    "KEY_PREFIX": "lock:",
+    "TIMEOUT": 30,
+    "BLOCKING_TIMEOUT": 10,
+    "INDEX": True,
+}
+
+
+@lru_cache(maxsize=1)
+def get_config() -> dict[str, Any]:
+    """Every option with its value. Raises ImproperlyConfigured when SETNX_LOCK is no dict."""
+    given = getattr(settings, SETTING, {})
+    if not isinstance(given, dict):
+        raise ImproperlyConfigured(f"{SETTING} must be a dict, not {type(given).__name__}")
+    return {**DEFAULTS, **given}
+
+
+def _forget(*, setting: str, **kwargs: Any) -> None:
+    if setting == SETTING:
+        get_config.cache_clear()
+
+
+setting_changed.connect(_forget, dispatch_uid="django_setnx_lock.conf")

@@ -1,0 +1,67 @@
+"""The redis-py client behind a django-redis cache. The only module that imports django_redis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
+from django_redis import get_redis_connection
+from django_redis.cache import RedisCache
+from django_redis.client import DefaultClient, ShardClient
+
+from .conf import get_config
+
+
+def get_client(using: str | None = None) -> Any:
+    """The client of the cache alias ``using`` (None: the ``CACHE`` of SETNX_LOCK).
+
+    Opens no connection yet. Raises ImproperlyConfigured when the alias is missing, is no
+    django-redis cache, or is sharded.
+    """
+    alias = get_config()["CACHE"] if using is None else using
+    problem = alias_problem(alias)
+    if problem:
+        raise ImproperlyConfigured(problem)
+    return get_redis_connection(alias, write=True)
+
+
+def alias_problem(alias: str) -> str | None:
+    """Why locks cannot be kept in the cache ``alias``, or None. Opens no connection."""
+    if alias not in settings.CACHES:
+        return f"there is no cache {alias!r} in CACHES"
+    if not is_django_redis(alias):
+        return f"the cache {alias!r} is not a django-redis cache"
+    if issubclass(_client_class(alias), ShardClient):
+        return f"the cache {alias!r} is sharded, and one lock must live on one server"
+    return None
+
+
+def is_django_redis(alias: str) -> bool:
+    """Whether the cache ``alias`` is one of django-redis."""
+    return issubclass(_imported(settings.CACHES[alias].get("BACKEND", "")), RedisCache)
+
+
+def redis_aliases() -> list[str]:
+    """The cache aliases that locks can be kept in, the configured one first."""
+    usable = [alias for alias in settings.CACHES if alias_problem(alias) is None]
+    return sorted(usable, key=lambda alias: alias != get_config()["CACHE"])
+
+
+def cache_options(alias: str) -> dict[str, Any]:
+    """The OPTIONS of the cache ``alias``."""
+    return dict(settings.CACHES[alias].get("OPTIONS") or {})
+
+
+def _client_class(alias: str) -> type:
+    default = f"{DefaultClient.__module__}.{DefaultClient.__qualname__}"
+    return _imported(cache_options(alias).get("CLIENT_CLASS", default))
+
+
+def _imported(path: str) -> type:
+    try:
+        found = import_string(path)
+    except ImportError:
+        return type(None)
+    return found if isinstance(found, type) else type(None)

@@ -1,0 +1,1 @@
+"""The lock itself, on redis-py alone. Nothing here imports Django."""

@@ -1,0 +1,82 @@
+"""Many locks in one round trip."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from . import clock
+from .calling import call_many, was_refused
+from .errors import LockBusy, LockError, LockUnavailable
+from .held import Held
+from .lock import RedisLock
+from .turn import Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What came of taking one of several locks: ``held``, or ``error`` telling why not."""
+
+    lock: RedisLock
+    held: Held | None = None
+    error: LockBusy | LockUnavailable | None = None
+
+
+def take_each(locks: Sequence[RedisLock]) -> list[Taken]:
+    """Take each of ``locks`` that is free, without waiting, in one round trip.
+
+    All must share one client. They are asked for in the order of their names; the results
+    are in the order given. Raises LockUnavailable, holding nothing, when the round trip as
+    a whole failed.
+    """
+    ordered = sorted(locks, key=lambda lock: lock.name)
+    turns = {id(lock): lock.turn() for lock in ordered}
+    taken: dict[int, Taken] = {}
+    if not ordered:
+        return []
+    client = ordered[0].client
+    sent = clock.now()
+    try:
+        replies = call_many(
+            client, [turns[id(lock)].request(waits=False) for lock in ordered], "(several)"
+        )
+        for lock, reply in zip(ordered, replies, strict=True):
+            taken[id(lock)] = _read(lock, turns[id(lock)], reply, sent)
+    except BaseException as error:
+        if not was_refused(error):
+            with suppress(LockError):
+                call_many(client, [turn.leaving() for turn in turns.values()], "(several)")
+        raise
+    return [taken[id(lock)] for lock in locks]
+
+
+def _read(lock: RedisLock, turn: Turn, reply: Any, sent: float) -> Taken:
+    if isinstance(reply, LockUnavailable):
+        return Taken(lock, error=reply)
+    answer = turn.read(reply, sent)
+    if isinstance(answer, Held):
+        return Taken(lock, held=answer)
+    return Taken(lock, error=turn.busy(answer))
+
+
+def release_each(held: Sequence[Held]) -> list[LockError]:
+    """Release each of ``held`` in one round trip; the errors of those that could not be.
+
+    All must share one client. Raises nothing: what Redis did not hear of ends with its lease.
+    """
+    todo = [one for one in held if one.is_here and not one.released]
+    if not todo:
+        return []
+    try:
+        replies = call_many(todo[0].client, [one.releasing() for one in todo], "(several)")
+    except LockUnavailable as error:
+        return [error]
+    errors: list[LockError] = []
+    for one, reply in zip(todo, replies, strict=True):
+        try:
+            one.read_release(reply)
+        except LockError as error:
+            errors.append(error)
+    return errors

@@ -1,0 +1,148 @@
+"""Runs requests on a redis-py client and turns its errors into :class:`LockUnavailable`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from redis import exceptions as redis_exceptions
+
+from .errors import LockUnavailable
+from .protocol import Request
+
+_Result = TypeVar("_Result")
+
+_CAUSES = {
+    "unreachable": "Redis cannot be reached",
+    "timeout": "Redis did not answer in time",
+    "pool": "no connection is free in the pool; raise max_connections or hold fewer at once",
+    "readonly": "Redis is a read-only replica; point the cache alias at the primary",
+    "memory": "Redis is out of memory and refuses writes",
+    "wrongtype": "its name in Redis holds something that is no lock; remove or rename one",
+    "denied": "Redis refuses the credentials or their ACL lacks a right",
+    "server": "Redis answered with an error",
+}
+# Error replies, by a word of theirs: before Redis 7, a script's errors come wrapped in other text.
+_REPLIES = {
+    "WRONGTYPE": "wrongtype",
+    "READONLY": "readonly",
+    "OOM ": "memory",
+    "NOPERM": "denied",
+    "NOAUTH": "denied",
+    "WRONGPASS": "denied",
+    "ACL failure": "denied",
+    "can't run this command or subcommand": "denied",
+}
+
+
+def call(client: Any, request: Request, key: str) -> Any:
+    """Run ``request`` and give its reply: EVALSHA, and EVAL where the server lacks the script.
+
+    A NOSCRIPT answer means nothing was applied, so sending again is safe; so it is after a
+    lost connection, as every script recognises a copy of a request it has seen.
+    Raises LockUnavailable.
+    """
+
+    def run() -> Any:
+        try:
+            return client.evalsha(request.script.sha, *request.arguments)
+        except redis_exceptions.NoScriptError:
+            return client.eval(request.script.source, *request.arguments)
+
+    return _twice(run, key)
+
+
+def call_many(client: Any, requests: Sequence[Request], key: str) -> list[Any]:
+    """Run ``requests`` in one round trip, and those whose script is missing in a second one.
+
+    Each result is a reply, or a LockUnavailable for that request alone.
+    Raises LockUnavailable when the round trip as a whole failed.
+    """
+
+    def run() -> list[Any]:
+        pipeline = client.pipeline(transaction=False)
+        for request in requests:
+            pipeline.evalsha(request.script.sha, *request.arguments)
+        replies = pipeline.execute(raise_on_error=False)
+        missing = [
+            number
+            for number, reply in enumerate(replies)
+            if isinstance(reply, redis_exceptions.NoScriptError)
+        ]
+        if missing:
+            for number in missing:
+                pipeline.eval(requests[number].script.source, *requests[number].arguments)
+            for number, reply in zip(missing, pipeline.execute(raise_on_error=False), strict=True):
+                replies[number] = reply
+        return list(replies)
+
+    return [
+        unavailable(reply, key) if isinstance(reply, redis_exceptions.RedisError) else reply
+        for reply in _twice(run, key)
+    ]
+
+
+def scan(client: Any, pattern: str) -> Iterable[Any]:
+    """The names of all strings that match ``pattern``. Raises LockUnavailable."""
+    with translated(pattern):
+        yield from client.scan_iter(match=pattern, count=1000, _type="string")
+
+
+def _twice(run: Callable[[], _Result], key: str) -> _Result:
+    """``run()``, and once more when its connection broke."""
+    try:
+        with translated(key):
+            return run()
+    except LockUnavailable as error:
+        if error.cause != "unreachable":
+            raise
+    with translated(key):
+        return run()
+
+
+@contextmanager
+def translated(key: str) -> Iterator[None]:
+    """Raise redis-py's errors as LockUnavailable."""
+    try:
+        yield
+    except redis_exceptions.RedisError as error:
+        if isinstance(error, redis_exceptions.LockError):
+            raise
+        raise unavailable(error, key) from error
+
+
+def unavailable(error: redis_exceptions.RedisError, key: str) -> LockUnavailable:
+    """The LockUnavailable for what redis-py raised."""
+    cause = _cause(error)
+    return LockUnavailable(
+        f"the lock {key!r} is unavailable: {_CAUSES[cause]} ({error})", key=key, cause=cause
+    )
+
+
+def was_refused(error: BaseException) -> bool:
+    """Whether ``error`` proves that the server did not apply the request."""
+    return isinstance(error, LockUnavailable) and error.cause in {
+        "pool", "readonly", "memory", "wrongtype", "denied",
+    }  # fmt: skip
+
+
+def _cause(error: redis_exceptions.RedisError) -> str:
+    message = str(error)
+    for word, cause in _REPLIES.items():
+        if word in message:
+            return cause
+    if isinstance(error, redis_exceptions.OutOfMemoryError):
+        return "memory"
+    if isinstance(error, redis_exceptions.ReadOnlyError):
+        return "readonly"
+    refused = (redis_exceptions.AuthenticationError, redis_exceptions.NoPermissionError)
+    if isinstance(error, refused):
+        return "denied"
+    if isinstance(error, redis_exceptions.TimeoutError):
+        return "timeout"
+    if isinstance(error, redis_exceptions.ConnectionError):
+        # Older redis-py has no MaxConnectionsError, and the blocking pool never raises it.
+        full = ("Too many connections", "No connection available", "MaxConnectionsError")
+        return "pool" if any(text in message for text in full) else "unreachable"
+    return "server"

@@ -1,0 +1,92 @@
+"""Everything this package raises about a lock.
+
+::
+
+    redis.exceptions.LockError
+    └── LockError
+        ├── LockBusy           somebody else has it
+        ├── LockLost           we had it and no longer do  (also redis' LockNotOwnedError)
+        └── LockUnavailable    Redis could not say
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from redis import exceptions as redis_exceptions
+
+if TYPE_CHECKING:
+    from .holder import Holder
+
+
+def _rebuild(cls: type[LockError], args: tuple[Any, ...], state: dict[str, Any]) -> LockError:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class LockError(redis_exceptions.LockError):
+    """Base of all errors here; ``except redis.exceptions.LockError`` catches it too.
+
+    ``key`` is the key as the caller wrote it.
+    """
+
+    def __init__(self, message: str, *, key: str = "") -> None:
+        super().__init__(message)
+        self.key = key
+        self.lock_name = key
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Keyword-only arguments do not survive the default pickling, which
+        # multiprocessing and task queues use to bring an error home.
+        return (_rebuild, (type(self), self.args, self.__dict__.copy()))
+
+
+class LockBusy(LockError):
+    """Somebody else holds the lock.
+
+    ``holder`` is their :class:`~django_setnx_lock.core.holder.Holder` record, or None
+    when the holder is not one of ours; ``remaining`` is what was left of their lease in
+    seconds when Redis answered, or None when it never expires.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        key: str = "",
+        holder: Holder | None = None,
+        remaining: float | None = None,
+    ) -> None:
+        super().__init__(message, key=key)
+        self.holder = holder
+        self.remaining = remaining
+
+
+class LockLost(LockError, redis_exceptions.LockNotOwnedError):
+    """We held the lock and no longer do.
+
+    ``forced_by`` and ``reason`` tell who force-released it and why; both are empty when
+    its lease ran out or somebody overwrote it.
+    """
+
+    def __init__(
+        self, message: str, *, key: str = "", forced_by: str = "", reason: str = ""
+    ) -> None:
+        super().__init__(message, key=key)
+        self.forced_by = forced_by
+        self.reason = reason
+
+
+class LockUnavailable(LockError):
+    """Redis could not say whether the lock was taken, kept or released.
+
+    ``cause`` is one word: ``unreachable``, ``timeout``, ``pool`` (no free connection),
+    ``readonly``, ``memory``, ``wrongtype`` (the name holds something that is no lock),
+    ``denied`` (credentials or ACL), or ``server`` (any other error reply).
+    """
+
+    def __init__(self, message: str, *, key: str = "", cause: str = "server") -> None:
+        super().__init__(message, key=key)
+        self.cause = cause

@@ -1,0 +1,61 @@
+"""The holder record: who holds a lock."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from dataclasses import asdict, dataclass, fields
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Holder:
+    """Who holds a lock, as written beside it in Redis. For operators, not for the public."""
+
+    host: str = ""
+    pid: int = 0
+    thread: str = ""
+    label: str = ""
+    user: str = ""
+    note: str = ""
+
+    @classmethod
+    def here(cls, *, label: str = "", user: str = "", note: str = "") -> Holder:
+        """The record of the calling thread."""
+        return cls(
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            thread=threading.current_thread().name,
+            label=label,
+            user=user,
+            note=note,
+        )
+
+    @classmethod
+    def from_json(cls, text: str | None) -> Holder | None:
+        """The record in ``text``; None when there is none or it cannot be read."""
+        try:
+            data = json.loads(text or "null")
+        except ValueError:
+            return None
+        if not isinstance(data, dict):
+            return None
+        known = {field.name: type(field.default) for field in fields(cls)}
+        try:
+            return cls(**{key: known[key](value) for key, value in data.items() if key in known})
+        except (TypeError, ValueError):
+            return None
+
+    def to_json(self) -> str:
+        """The record as compact JSON, without its empty fields."""
+        return json.dumps(
+            {key: value for key, value in asdict(self).items() if value}, separators=(",", ":")
+        )
+
+    def __str__(self) -> str:
+        place = f"{self.host or '?'}:{self.pid or '?'}"
+        if self.user:
+            place = f"{self.user}@{place}"
+        about = "; ".join(part for part in (self.label, self.note) if part)
+        return f"{place} ({about})" if about else place

@@ -1,0 +1,196 @@
+"""Who holds what, and taking a lock away from a holder that is stuck."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import protocol
+from .calling import call, call_many, scan, translated
+from .holder import Holder
+from .keys import index_for, lock_keys
+
+
+class State(str, enum.Enum):
+    """What is to be said of a lock, in a word."""
+
+    HELD = "held"
+    NEVER_EXPIRES = "never expires"
+    FOREIGN = "foreign"
+    OVER = "lease over"
+    FREE = "free"
+    NO_LOCK = "not a lock"
+
+
+class Outcome(str, enum.Enum):
+    """What became of a force-release."""
+
+    RELEASED = "released"
+    CHANGED_HANDS = "changed hands"
+    FREE = "free"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LockInfo:
+    """One lock as Redis had it at one moment.
+
+    ``remaining`` and ``held_for`` are seconds; ``remaining`` is None when the lock never
+    expires or is not held, ``held_for`` is None when not known. ``fingerprint`` stands for
+    the holder's token, which it does not give away; it is empty when nobody holds the lock.
+    """
+
+    key: str
+    name: str
+    state: State
+    holder: Holder | None = None
+    fence: int | None = None
+    remaining: float | None = None
+    held_for: float | None = None
+    waiting: int = 0
+    fingerprint: str = ""
+    kind: str = "string"
+    token: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LockPage:
+    """Some of the locks, and how many there are in all."""
+
+    locks: Sequence[LockInfo]
+    total: int
+
+
+class Inspector:
+    """Looks at all locks whose names begin with ``prefix``.
+
+    ``client`` is a redis-py client; ``use_index`` tells whether locks there are listed in
+    the index (True), else every name is looked for with SCAN. Each method raises
+    LockUnavailable when Redis cannot say.
+    """
+
+    def __init__(self, client: Any, prefix: str, *, use_index: bool = True) -> None:
+        self._client = client
+        self._prefix = prefix
+        self._index = index_for(prefix) if use_index else None
+
+    def get(self, name: str) -> LockInfo:
+        """The lock with the Redis name ``name``, held or not. One round trip."""
+        keys = lock_keys(name)
+        return self._read(
+            name, call(self._client, protocol.inspect(keys, self._index), self._key(name))
+        )
+
+    def page(
+        self,
+        *,
+        search: str = "",
+        by_lease: bool = False,
+        descending: bool = False,
+        offset: int = 0,
+        limit: int = 50,
+        everything: bool = False,
+    ) -> LockPage:
+        """A page of the held locks, sorted by key, or by the end of the lease.
+
+        ``search`` keeps the keys it is a part of. ``everything`` looks through the whole
+        keyspace with SCAN instead of the index, and so finds locks of other programs that
+        nobody here has met (False); the order by lease is then that of the index first.
+        """
+        names = self._names(everything=everything)
+        chosen = [name for name in names if search in self._key(name)]
+        if not by_lease:
+            chosen.sort()
+        if descending:
+            chosen.reverse()
+        shown = chosen[offset : offset + limit]
+        requests = [protocol.inspect(lock_keys(name), self._index) for name in shown]
+        replies = call_many(self._client, requests, self._prefix) if requests else []
+        rows = []
+        for name, reply in zip(shown, replies, strict=True):
+            if isinstance(reply, Exception):
+                raise reply
+            rows.append(self._read(name, reply))
+        return LockPage(
+            locks=[row for row in rows if row.state is not State.FREE], total=len(chosen)
+        )
+
+    def force_release(
+        self, name: str, fingerprint: str, *, by: str = "", reason: str = ""
+    ) -> Outcome:
+        """Take the lock from the holder whose ``fingerprint`` was seen, and from no other.
+
+        ``by`` and ``reason`` are told to that holder when it finds out.
+        """
+        seen = self.get(name)
+        if not seen.fingerprint:
+            return Outcome.FREE
+        if seen.fingerprint != fingerprint:
+            return Outcome.CHANGED_HANDS
+        request = protocol.force(lock_keys(name), self._index, seen.token, by, reason)
+        answer = protocol.text(call(self._client, request, self._key(name))[0])
+        return {"OK": Outcome.RELEASED, "FREE": Outcome.FREE}.get(
+            answer or "", Outcome.CHANGED_HANDS
+        )
+
+    def _names(self, *, everything: bool) -> list[str]:
+        found: dict[str, None] = {}
+        if self._index:
+            with translated(self._prefix):
+                listed = self._client.zrange(self._index, 0, -1)
+            found.update(dict.fromkeys(filter(None, map(_plain, listed))))
+        if everything or not self._index:
+            pattern = _glob_escaped(self._prefix) + "*"
+            found.update(dict.fromkeys(filter(None, map(_plain, scan(self._client, pattern)))))
+        return list(found)
+
+    def _key(self, name: str) -> str:
+        return name.removeprefix(self._prefix)
+
+    def _read(self, name: str, reply: Sequence[Any]) -> LockInfo:
+        kind = protocol.text(reply[0]) or "none"
+        value, left, fence, owner, record, since, waiting, listed, now_ms = reply[1:]
+        token = value.encode() if isinstance(value, str) else value or b""
+        ours = protocol.text(value) is not None and protocol.text(value) == protocol.text(owner)
+        if kind == "none":
+            state = State.FREE if listed is None else State.OVER
+        elif kind != "string":
+            state = State.NO_LOCK
+        elif int(left) < 0:
+            state = State.NEVER_EXPIRES
+        else:
+            state = State.HELD if ours else State.FOREIGN
+        known = ours or state is State.OVER
+        return LockInfo(
+            key=self._key(name),
+            name=name,
+            state=state,
+            holder=Holder.from_json(protocol.text(record)) if known else None,
+            fence=int(fence) if known and fence else None,
+            remaining=protocol.seconds_left(left) if value is not None else None,
+            held_for=max(int(now_ms) - int(since), 0) / 1000 if ours and since else None,
+            waiting=int(waiting),
+            fingerprint=_fingerprint(name, token) if value is not None else "",
+            kind=kind,
+            token=token,
+        )
+
+
+def _fingerprint(name: str, token: bytes) -> str:
+    return hashlib.sha256(name.encode() + b"\0" + token).hexdigest()[:32]
+
+
+def _plain(name: Any) -> str | None:
+    """A listed name as text; None for one that cannot be a lock of ours."""
+    try:
+        text = name.decode() if isinstance(name, bytes) else str(name)
+        lock_keys(text)
+    except ValueError:
+        return None
+    return text
+
+
+def _glob_escaped(text: str) -> str:
+    return "".join(f"\\{character}" if character in "*?[]\\^" else character for character in text)

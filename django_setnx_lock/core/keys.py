@@ -1,0 +1,89 @@
+"""What a lock's keys are called in Redis."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+MAX_NAME_BYTES = 256
+_KEPT_BYTES = 190
+# Redis hashes what stands between the first "{" and the first "}" after it, if anything does.
+_HASH_TAG = re.compile(r"\A[^{]*\{([^}]+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class LockKeys:
+    """The keys of one lock. All of them hash to the cluster slot of ``name``."""
+
+    name: str
+    stem: str
+
+    @property
+    def meta(self) -> str:
+        """Hash: fence, token it belongs to, holder record, since."""
+        return f"{self.stem}:meta"
+
+    @property
+    def waiters(self) -> str:
+        """Sorted set: tokens of the waiting callers."""
+        return f"{self.stem}:waiters"
+
+    def gone(self, token: str) -> str:
+        """String: how ``token`` was released, given up or forced out; short-lived."""
+        return f"{self.stem}:gone:{token}"
+
+
+def lock_keys(name: str) -> LockKeys:
+    """The keys that go with the Redis name ``name``.
+
+    Raises ValueError for an empty name and for one whose braces form no hash tag, as its
+    keys could not share one cluster slot; TypeError when it is no string.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"a lock's name is a str, not {type(name).__name__}")
+    if not name:
+        raise ValueError("a lock's name must not be empty")
+    tag = _HASH_TAG.match(name)
+    if tag:
+        return LockKeys(name, f"{{{tag[1]}}}:{name}")
+    if "}" in name:
+        raise ValueError(
+            f"the braces in the lock name {name!r} form no hash tag; "
+            'write "{tag}" with something between the braces, or leave them out'
+        )
+    return LockKeys(name, f"{{{name}}}")
+
+
+def name_for(prefix: str, key: str) -> str:
+    """The name in Redis of the lock a caller calls ``key``.
+
+    A name of more than 256 bytes keeps its beginning and ends in ``~`` and a SHA-256 of
+    the whole. Raises TypeError when ``key`` is no string, ValueError when it is empty or
+    so long that the cut would fall into its hash tag.
+    """
+    if not isinstance(key, str):
+        raise TypeError(
+            f"a lock's key is a str, not {type(key).__name__}: write for example f'order:{{pk}}'"
+        )
+    if not key:
+        raise ValueError("a lock's key must not be empty")
+    name = prefix + key
+    raw = name.encode("utf-8", "surrogatepass")
+    if len(raw) <= MAX_NAME_BYTES:
+        return name
+    short = raw[:_KEPT_BYTES].decode("utf-8", "ignore") + "~" + hashlib.sha256(raw).hexdigest()
+    if hash_tag(short) != hash_tag(name):
+        raise ValueError(f"the hash tag of the lock key {key[:40]!r}... is too long")
+    return short
+
+
+def hash_tag(name: str) -> str:
+    """The part of ``name`` between its first pair of braces, or an empty string."""
+    tag = _HASH_TAG.match(name)
+    return tag[1] if tag else ""
+
+
+def index_for(prefix: str) -> str:
+    """The sorted set of all names held under ``prefix``; no lock's name can equal it."""
+    return f"{{{prefix}}}:index"

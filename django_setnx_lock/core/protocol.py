@@ -1,0 +1,181 @@
+"""What to send for each operation and how to read the reply. Pure: no I/O, no clock."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from . import scripts
+from .errors import LockLost
+from .holder import Holder
+from .keys import LockKeys
+
+DEFAULT_TIMEOUT = 30.0
+# meta must outlive the lease by more than the server's clock may step back, or fences could repeat.
+META_MARGIN_MS = 60_000
+# How late a copy of a request may arrive and still be recognised: longer than redis-py retries.
+MEMORY_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One run of a script."""
+
+    script: scripts.Script
+    keys: tuple[str, ...]
+    args: tuple[str | int | bytes, ...]
+
+    @property
+    def arguments(self) -> tuple[str | int | bytes, ...]:
+        """What EVAL and EVALSHA take after the script."""
+        return (len(self.keys), *self.keys, *self.args)
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    remaining: float | None
+    holder: Holder | None
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    pass
+
+
+def milliseconds(seconds: object, what: str) -> int:
+    """``seconds`` in whole milliseconds. Raises ValueError unless it is a finite number > 0."""
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise ValueError(f"{what} is a number of seconds, not {seconds!r}")
+    if not math.isfinite(seconds) or seconds < 0.001:
+        raise ValueError(f"{what} must be at least 0.001 and finite, not {seconds!r}")
+    return int(seconds * 1000)
+
+
+def waiting_time(seconds: object, what: str = "blocking_timeout") -> float | None:
+    """``seconds`` as given. Raises ValueError unless it is None or a finite number >= 0."""
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise ValueError(f"{what} is a number of seconds or None, not {seconds!r}")
+    if not math.isfinite(seconds) or seconds < 0:
+        raise ValueError(f"{what} must be a finite number >= 0 or None, not {seconds!r}")
+    return float(seconds)
+
+
+def acquire(
+    keys: LockKeys, index: str | None, token: str, lease_ms: int, record: str, wait_ms: int
+) -> Request:
+    return Request(
+        scripts.ACQUIRE,
+        _with_index(index, keys.name, keys.meta, keys.waiters, keys.gone(token)),
+        (token, lease_ms, record, wait_ms, META_MARGIN_MS, MEMORY_MS),
+    )
+
+
+def read_acquire(reply: Sequence[Any]) -> Granted | Busy | Gone:
+    match text(reply[0]):
+        case "OK":
+            return Granted(int(reply[1]))
+        case "BUSY":
+            return Busy(seconds_left(reply[1]), Holder.from_json(text(reply[2])))
+        case "GONE":
+            return Gone()
+        case _:
+            _unknown(reply)
+
+
+def release(keys: LockKeys, index: str | None, token: str) -> Request:
+    return Request(
+        scripts.RELEASE, _with_index(index, keys.name, keys.gone(token)), (token, MEMORY_MS)
+    )
+
+
+def leave(keys: LockKeys, index: str | None, token: str) -> Request:
+    return Request(
+        scripts.LEAVE,
+        _with_index(index, keys.name, keys.gone(token), keys.waiters),
+        (token, MEMORY_MS),
+    )
+
+
+def renew(keys: LockKeys, index: str | None, token: str, lease_ms: int, *, add: bool) -> Request:
+    return Request(
+        scripts.RENEW,
+        _with_index(index, keys.name, keys.meta, keys.gone(token)),
+        (token, lease_ms, "add" if add else "replace", META_MARGIN_MS),
+    )
+
+
+def check(keys: LockKeys, token: str) -> Request:
+    return Request(scripts.CHECK, (keys.name, keys.gone(token)), (token,))
+
+
+def read_kept(reply: Sequence[Any], key: str) -> Sequence[Any]:
+    """The reply to release, renew or check. Raises LockLost when the lock is not ours."""
+    match text(reply[0]):
+        case "OK":
+            return reply
+        case "LOST":
+            raise lost(key, text(reply[1]))
+        case _:
+            _unknown(reply)
+
+
+def force(keys: LockKeys, index: str | None, seen: bytes, by: str, reason: str) -> Request:
+    return Request(
+        scripts.FORCE,
+        _with_index(index, keys.name, keys.gone(seen.decode("utf-8", "backslashreplace"))),
+        (seen, json.dumps({"by": by, "reason": reason}), MEMORY_MS),
+    )
+
+
+def inspect(keys: LockKeys, index: str | None) -> Request:
+    return Request(scripts.INSPECT, _with_index(index, keys.name, keys.meta, keys.waiters), ())
+
+
+def lost(key: str, mark: str | None = None) -> LockLost:
+    """The error for a lock that is no longer ours; ``mark`` is what its token was remembered as."""
+    try:
+        how = json.loads(mark or "null")
+    except ValueError:
+        how = None
+    if not isinstance(how, dict):
+        return LockLost(
+            f"the lock {key!r} is no longer ours: its lease ran out or its key was removed", key=key
+        )
+    by, reason = str(how.get("by") or ""), str(how.get("reason") or "")
+    why = f": {reason}" if reason else ""
+    return LockLost(
+        f"the lock {key!r} was force-released by {by or 'an operator'}{why}",
+        key=key,
+        forced_by=by,
+        reason=reason,
+    )
+
+
+def text(value: Any) -> str | None:
+    """A reply's string, whatever the client's ``decode_responses``."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return value if value is None else str(value)
+
+
+def seconds_left(ms: Any) -> float | None:
+    """A PTTL reply in seconds; None for a key that never expires."""
+    return None if int(ms) < 0 else int(ms) / 1000
+
+
+def _with_index(index: str | None, *keys: str) -> tuple[str, ...]:
+    return keys if index is None else (*keys, index)
+
+
+def _unknown(reply: Sequence[Any]) -> NoReturn:
+    raise AssertionError(f"a script of this package answered {reply!r}")

@@ -1,0 +1,27 @@
+"""Which lock, and whom to ask for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from . import protocol
+from .calling import call, translated
+from .keys import LockKeys
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Which lock: the client to ask, the keys in Redis, and what the caller calls it."""
+
+    client: Any
+    keys: LockKeys
+    key: str
+    index: str | None
+
+    def call(self, request: protocol.Request) -> Any:
+        return call(self.client, request, self.key)
+
+    def locked(self) -> bool:
+        with translated(self.key):
+            return bool(self.client.exists(self.keys.name))

@@ -1,0 +1,74 @@
+"""One attempt of one caller to take one lock."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from . import clock, protocol, waiting
+from .errors import LockBusy
+from .held import Held
+from .holder import Holder
+from .target import Target
+
+
+class Turn:
+    """An attempt, known to Redis by its token."""
+
+    def __init__(self, target: Target, lease_ms: int, holder: Holder) -> None:
+        self.target = target
+        self.lease_ms = lease_ms
+        self.record = holder.to_json()
+        self.token = secrets.token_hex(16)
+
+    def request(self, *, waits: bool) -> protocol.Request:
+        wait_ms = waiting.PRESENCE_MS if waits else 0
+        return protocol.acquire(
+            self.target.keys, self.target.index, self.token, self.lease_ms, self.record, wait_ms
+        )
+
+    def ask(self, *, waits: bool) -> Held | protocol.Busy:
+        """Ask once. A grant that took longer to arrive than it lasts is given back."""
+        sent = clock.now()
+        return self.read(self.target.call(self.request(waits=waits)), sent)
+
+    def read(self, reply: Any, sent: float) -> Held | protocol.Busy:
+        """What ``reply`` to a request sent at ``sent`` means."""
+        answer = protocol.read_acquire(reply)
+        if isinstance(answer, protocol.Busy):
+            return answer
+        deadline = sent + self.lease_ms / 1000
+        if isinstance(answer, protocol.Granted) and clock.now() < deadline:
+            return Held(
+                self.target,
+                token=self.token,
+                fence=answer.fence,
+                timeout=self.lease_ms / 1000,
+                deadline=deadline,
+            )
+        if isinstance(answer, protocol.Granted):
+            self.leave()
+        # A token that was given up or forced out is never used again.
+        self.token = secrets.token_hex(16)
+        return protocol.Busy(remaining=0.0, holder=None)
+
+    def leave(self) -> None:
+        """Give up: whatever was or will be granted to this token is undone."""
+        self.target.call(self.leaving())
+
+    def leaving(self) -> protocol.Request:
+        """The request that gives up."""
+        return protocol.leave(self.target.keys, self.target.index, self.token)
+
+    def busy(self, answer: protocol.Busy) -> LockBusy:
+        """The error for an ``answer`` that ends the attempt."""
+        key = self.target.key
+        whom = str(answer.holder) if answer.holder else "somebody else"
+        left = answer.remaining
+        until = "never expires" if left is None else f"has {left:.1f} s left"
+        return LockBusy(
+            f"the lock {key!r} is held by {whom}; the lease {until}",
+            key=key,
+            holder=answer.holder,
+            remaining=left,
+        )

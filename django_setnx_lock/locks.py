@@ -1,0 +1,77 @@
+"""``lock(key, ...)``: the core lock with the project's settings and connection."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from .conf import get_config
+from .connection import get_client
+from .core.inspection import Inspector
+from .core.keys import index_for, name_for
+from .core.lock import RedisLock
+
+
+class _Unset:
+    def __repr__(self) -> str:
+        return "<the setting>"
+
+
+UNSET: Final = _Unset()
+
+
+def lock(
+    key: str,
+    *,
+    timeout: float | None = None,
+    blocking: bool = True,
+    blocking_timeout: float | None | _Unset = UNSET,
+    using: str | None = None,
+    thread_local: bool = True,
+    raise_on_release_error: bool = True,
+    label: str = "",
+    user: str = "",
+    note: str = "",
+) -> RedisLock:
+    """The lock called ``key``: ``with lock("order:42") as held: ...``.
+
+    ``timeout``: the lease in seconds (None: the setting ``TIMEOUT``, 30).
+    ``blocking``: whether taking it waits at all (True). ``blocking_timeout``: how many
+    seconds at most (default: the setting ``BLOCKING_TIMEOUT``, 10; None: without limit).
+    ``using``: the cache alias (default: the setting ``CACHE``). ``label``, ``user`` and
+    ``note`` are shown to operators beside host and process. The rest is as in
+    :class:`RedisLock`.
+
+    Opens no connection until the lock is taken. Raises ValueError or TypeError for a bad key
+    or time, ImproperlyConfigured when the cache cannot hold locks. Taking it raises
+    :class:`LockBusy` and :class:`LockUnavailable`.
+    """
+    config = get_config()
+    prefix = key_prefix()
+    wait: Any = config["BLOCKING_TIMEOUT"] if blocking_timeout is UNSET else blocking_timeout
+    return RedisLock(
+        get_client(using),
+        name_for(prefix, key),
+        config["TIMEOUT"] if timeout is None else timeout,
+        blocking=blocking,
+        blocking_timeout=wait,
+        thread_local=thread_local,
+        raise_on_release_error=raise_on_release_error,
+        key=key,
+        index=index_for(prefix) if config["INDEX"] else None,
+        label=label,
+        user=user,
+        note=note,
+    )
+
+
+def inspector(using: str | None = None) -> Inspector:
+    """Looks at the project's locks in the cache ``using`` (None: the setting ``CACHE``).
+
+    Raises ImproperlyConfigured when the cache cannot hold locks.
+    """
+    return Inspector(get_client(using), key_prefix(), use_index=get_config()["INDEX"])
+
+
+def key_prefix() -> str:
+    """What the names of all the project's locks begin with."""
+    return str(get_config()["KEY_PREFIX"])
