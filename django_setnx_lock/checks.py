@@ -1,1 +1,194 @@
-"""System checks, one function each. None opens a connection."""
+"""System checks of the settings, one function each. None opens a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, register
+from django.core.checks import Warning as CheckWarning
+from django.core.exceptions import ImproperlyConfigured
+
+from . import connection
+from .conf import DEFAULTS, SETTING, get_config
+from .core import protocol
+from .core.keys import lock_keys
+
+
+def _config() -> dict[str, Any]:
+    """The options, or the defaults where E001 has to speak first."""
+    try:
+        return get_config()
+    except ImproperlyConfigured:
+        return DEFAULTS
+
+
+def _not_redis(alias: Any) -> bool:
+    """Whether E002 or E003 speak of the alias already."""
+    return alias not in settings.CACHES or not connection.is_django_redis(alias)
+
+
+def _hint(text: str, anchor: str) -> str:
+    return f"{text} See docs/checks.md#{anchor.lower()}."
+
+
+def _error(number: str, message: str, hint: str) -> list[CheckMessage]:
+    return [Error(message, hint=_hint(hint, number), id=f"django_setnx_lock.{number}")]
+
+
+def _warning(number: str, message: str, hint: str) -> list[CheckMessage]:
+    return [CheckWarning(message, hint=_hint(hint, number), id=f"django_setnx_lock.{number}")]
+
+
+@register(Tags.caches)
+def check_options(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """E001: SETNX_LOCK is a dict of known options."""
+    given = getattr(settings, SETTING, {})
+    if not isinstance(given, dict):
+        return _error("E001", f"{SETTING} is not a dict.", "Write it as a dict of options.")
+    found: list[CheckMessage] = []
+    for name in given:
+        if name not in DEFAULTS:
+            close = get_close_matches(str(name).upper(), DEFAULTS, n=1)
+            meant = f"Did you mean {close[0]!r}?" if close else f"Known are: {', '.join(DEFAULTS)}."
+            found += _error("E001", f"{SETTING} has an unknown option {name!r}.", meant)
+    return found
+
+
+@register(Tags.caches)
+def check_alias_exists(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """E002: the cache that locks are kept in is in CACHES."""
+    alias = _config()["CACHE"]
+    if alias in settings.CACHES:
+        return []
+    return _error(
+        "E002",
+        f"{SETTING}['CACHE'] names the cache {alias!r}, which is not in CACHES.",
+        f"Name one of: {', '.join(map(repr, settings.CACHES))}.",
+    )
+
+
+@register(Tags.caches)
+def check_alias_is_redis(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """E003: that cache is one of django-redis."""
+    alias = _config()["CACHE"]
+    if alias not in settings.CACHES or connection.is_django_redis(alias):
+        return []
+    backend = settings.CACHES[alias].get("BACKEND")
+    return _error(
+        "E003",
+        f"Locks are kept in the cache {alias!r}, whose backend {backend!r} is not django-redis.",
+        "Set its BACKEND to 'django_redis.cache.RedisCache', or name another cache "
+        f"in {SETTING}['CACHE'].",
+    )
+
+
+@register(Tags.caches)
+def check_alias_is_one_server(
+    app_configs: Sequence[Any] | None, **kwargs: Any
+) -> list[CheckMessage]:
+    """E004: that cache is not sharded by the client."""
+    alias = _config()["CACHE"]
+    if _not_redis(alias) or not connection.is_sharded(alias):
+        return []
+    return _error(
+        "E004",
+        f"Locks are kept in the cache {alias!r}, which is sharded over several servers.",
+        "A lock and what belongs to it must live on one server: use an alias with the "
+        "default client.",
+    )
+
+
+@register(Tags.caches)
+def check_times(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """E005: TIMEOUT and BLOCKING_TIMEOUT are usable numbers of seconds."""
+    config = _config()
+    found: list[CheckMessage] = []
+    for option, validate in (
+        ("TIMEOUT", protocol.milliseconds),
+        ("BLOCKING_TIMEOUT", protocol.waiting_time),
+    ):
+        try:
+            validate(config[option], f"{SETTING}[{option!r}]")
+        except ValueError as error:
+            found += _error("E005", f"{error}.", f"The default is {DEFAULTS[option]}.")
+    return found
+
+
+@register(Tags.caches)
+def check_prefix(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """E006: KEY_PREFIX can begin a name."""
+    prefix = _config()["KEY_PREFIX"]
+    if isinstance(prefix, str) and prefix:
+        try:
+            lock_keys(f"{prefix}key")
+        except ValueError as error:
+            problem = str(error)
+        else:
+            return []
+    else:
+        problem = "it must be a str that is not empty"
+    return _error(
+        "E006", f"{SETTING}['KEY_PREFIX'] is {prefix!r}: {problem}.", "The default is 'lock:'."
+    )
+
+
+@register(Tags.caches)
+def check_index(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """E007: INDEX is True or False."""
+    value = _config()["INDEX"]
+    if isinstance(value, bool):
+        return []
+    return _error("E007", f"{SETTING}['INDEX'] is {value!r}.", "Write True or False.")
+
+
+@register(Tags.caches)
+def check_socket_timeout(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """W001: socket_timeout is not shorter than a wait."""
+    config = _config()
+    alias, wait = config["CACHE"], config["BLOCKING_TIMEOUT"]
+    if _not_redis(alias) or isinstance(wait, bool):
+        return []
+    options = connection.cache_options(alias)
+    limit = (options.get("CONNECTION_POOL_KWARGS") or {}).get(
+        "socket_timeout", options.get("SOCKET_TIMEOUT")
+    )
+    if not isinstance(limit, (int, float)) or not (wait is None or isinstance(wait, (int, float))):
+        return []
+    if wait is not None and limit >= wait:
+        return []
+    return _warning(
+        "W001",
+        f"The cache {alias!r} has a socket timeout of {limit:g} s, shorter than "
+        + ("a wait without limit." if wait is None else f"the {wait:g} s a caller may wait."),
+        "A server that stalls for longer than the socket timeout ends the wait with "
+        "LockUnavailable. Raise SOCKET_TIMEOUT, or lower BLOCKING_TIMEOUT.",
+    )
+
+
+@register(Tags.caches)
+def check_clear(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """W002: cache.clear() does not flush the locks."""
+    alias = _config()["CACHE"]
+    if _not_redis(alias):
+        return []
+    place = connection.database_of(alias)
+    sharers = [
+        other
+        for other in settings.CACHES
+        if other != alias
+        and connection.is_django_redis(other)
+        and connection.database_of(other) == place
+    ]
+    if alias != "default" and not sharers:
+        return []
+    culprit = sharers[0] if alias != "default" else alias
+    return _warning(
+        "W002",
+        f"clear() of the cache {culprit!r} empties the database that the locks are in, "
+        "and lets every holder's lock go.",
+        "Give the locks an alias of their own with a database of its own (…/1 in its "
+        f"LOCATION) and name it in {SETTING}['CACHE'].",
+    )

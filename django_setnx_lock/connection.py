@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -33,7 +34,7 @@ def alias_problem(alias: str) -> str | None:
         return f"there is no cache {alias!r} in CACHES"
     if not is_django_redis(alias):
         return f"the cache {alias!r} is not a django-redis cache"
-    if issubclass(_client_class(alias), ShardClient):
+    if is_sharded(alias):
         return f"the cache {alias!r} is sharded, and one lock must live on one server"
     return None
 
@@ -41,6 +42,19 @@ def alias_problem(alias: str) -> str | None:
 def is_django_redis(alias: str) -> bool:
     """Whether the cache ``alias`` is one of django-redis."""
     return issubclass(_imported(settings.CACHES[alias].get("BACKEND", "")), RedisCache)
+
+
+def is_sharded(alias: str) -> bool:
+    """Whether the django-redis cache ``alias`` spreads its keys over several servers."""
+    default = f"{DefaultClient.__module__}.{DefaultClient.__qualname__}"
+    return issubclass(_imported(cache_options(alias).get("CLIENT_CLASS", default)), ShardClient)
+
+
+def database_of(alias: str) -> tuple[str, ...]:
+    """Which servers and database the cache ``alias`` lives in, as written in CACHES."""
+    location = settings.CACHES[alias].get("LOCATION") or ""
+    places = location.split(",") if isinstance(location, str) else location
+    return tuple(sorted(_without_credentials(str(place)) for place in places))
 
 
 def redis_aliases() -> list[str]:
@@ -54,9 +68,12 @@ def cache_options(alias: str) -> dict[str, Any]:
     return dict(settings.CACHES[alias].get("OPTIONS") or {})
 
 
-def _client_class(alias: str) -> type:
-    default = f"{DefaultClient.__module__}.{DefaultClient.__qualname__}"
-    return _imported(cache_options(alias).get("CLIENT_CLASS", default))
+def _without_credentials(url: str) -> str:
+    parts = urlsplit(url.strip())
+    database = parts.path.strip("/") or "0"
+    if parts.scheme == "unix":
+        database = f"{parts.path}?{parts.query}"
+    return f"{parts.hostname or ''}:{parts.port or 6379}/{database}"
 
 
 def _imported(path: str) -> type:

@@ -24,7 +24,7 @@ def lock(
     *,
     timeout: float | None = None,
     blocking: bool = True,
-    blocking_timeout: float | None | _Unset = UNSET,
+    blocking_timeout: float | _Unset | None = UNSET,
     using: str | None = None,
     thread_local: bool = True,
     raise_on_release_error: bool = True,

@@ -10,6 +10,7 @@ from typing import Any
 
 from . import protocol
 from .calling import call, call_many, scan, translated
+from .errors import LockError
 from .holder import Holder
 from .keys import index_for, lock_keys
 
@@ -83,6 +84,17 @@ class Inspector:
             name, call(self._client, protocol.inspect(keys, self._index), self._key(name))
         )
 
+    def get_each(self, names: Sequence[str]) -> list[LockInfo]:
+        """The locks with the Redis names ``names``, held or not. One round trip."""
+        requests = [protocol.inspect(lock_keys(name), self._index) for name in names]
+        replies = call_many(self._client, requests, self._prefix) if requests else []
+        found = []
+        for name, reply in zip(names, replies, strict=True):
+            if isinstance(reply, LockError):
+                raise reply
+            found.append(self._read(name, reply))
+        return found
+
     def page(
         self,
         *,
@@ -106,16 +118,8 @@ class Inspector:
         if descending:
             chosen.reverse()
         shown = chosen[offset : offset + limit]
-        requests = [protocol.inspect(lock_keys(name), self._index) for name in shown]
-        replies = call_many(self._client, requests, self._prefix) if requests else []
-        rows = []
-        for name, reply in zip(shown, replies, strict=True):
-            if isinstance(reply, Exception):
-                raise reply
-            rows.append(self._read(name, reply))
-        return LockPage(
-            locks=[row for row in rows if row.state is not State.FREE], total=len(chosen)
-        )
+        locks = [lock for lock in self.get_each(shown) if lock.state is not State.FREE]
+        return LockPage(locks=locks, total=len(chosen))
 
     def force_release(
         self, name: str, fingerprint: str, *, by: str = "", reason: str = ""

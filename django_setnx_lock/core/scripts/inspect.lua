@@ -10,6 +10,6 @@ return {
   redis.call('PTTL', KEYS[1]),
   meta[1], meta[2], meta[3], meta[4],
   redis.call('ZCOUNT', KEYS[3], now_ms, '+inf'),
-  KEYS[4] and redis.call('ZSCORE', KEYS[4], KEYS[1]),
+  KEYS[4] and redis.call('ZSCORE', KEYS[4], KEYS[1]) or false,
   string.format('%.0f', now_ms),
 }

@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import importlib.resources
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.checks import run_checks
+from django.test import override_settings
+
+from django_setnx_lock import checks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.servers import FakeServer
+
+REDIS = "django_redis.cache.RedisCache"
+DOCS = importlib.resources.files("django_setnx_lock").joinpath("../docs/checks.md")
+
+
+def redis_cache(location: str | list[str] = "redis://h:6379/1", **options: Any) -> dict[str, Any]:
+    return {"BACKEND": REDIS, "LOCATION": location, "OPTIONS": options}
+
+
+def found(**settings: Any) -> dict[str | None, str]:
+    """The ids of our checks' messages under ``settings``, each with its whole text."""
+    with override_settings(**settings):
+        messages = run_checks()
+    return {
+        message.id: f"{message.msg} {message.hint}"
+        for message in messages
+        if str(message.id).startswith("django_setnx_lock.")
+    }
+
+
+WELL = {
+    "CACHES": {"default": redis_cache("redis://h:6379/0"), "locks": redis_cache()},
+    "SETNX_LOCK": {"CACHE": "locks"},
+}
+
+
+def with_options(**options: Any) -> dict[str, Any]:
+    return {**WELL, "SETNX_LOCK": {"CACHE": "locks", **options}}
+
+
+def with_locks_cache(cache: dict[str, Any]) -> dict[str, Any]:
+    return {**WELL, "CACHES": {"default": redis_cache("redis://h:6379/0"), "locks": cache}}
+
+
+def test_a_project_that_is_set_up_well_hears_nothing() -> None:
+    assert found(**WELL) == {}
+
+
+def test_e001_names_an_unknown_option_and_the_one_that_was_meant() -> None:
+    messages = found(**with_options(TIMEOUTS=3))
+
+    assert list(messages) == ["django_setnx_lock.E001"]
+    assert "'TIMEOUTS'" in messages["django_setnx_lock.E001"]
+    assert "'TIMEOUT'" in messages["django_setnx_lock.E001"]
+
+
+def test_e001_lists_the_options_when_none_is_close() -> None:
+    messages = found(**with_options(QQQQ=3))
+
+    assert "KEY_PREFIX" in messages["django_setnx_lock.E001"]
+
+
+def test_e001_refuses_a_setting_that_is_no_dict() -> None:
+    messages = found(SETNX_LOCK=["CACHE"])
+
+    assert "not a dict" in messages["django_setnx_lock.E001"]
+
+
+def test_e002_names_the_missing_cache_and_those_there_are() -> None:
+    messages = found(**{**WELL, "SETNX_LOCK": {"CACHE": "lokcs"}})
+
+    assert list(messages) == ["django_setnx_lock.E002"]
+    assert "'lokcs'" in messages["django_setnx_lock.E002"]
+    assert "'locks'" in messages["django_setnx_lock.E002"]
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [
+        "django.core.cache.backends.locmem.LocMemCache",
+        "django.core.cache.backends.redis.RedisCache",
+    ],
+)
+def test_e003_refuses_a_cache_that_is_not_django_redis(backend: str) -> None:
+    messages = found(**with_locks_cache({"BACKEND": backend, "LOCATION": "redis://h"}))
+
+    assert list(messages) == ["django_setnx_lock.E003"]
+    assert backend in messages["django_setnx_lock.E003"]
+
+
+def test_e004_refuses_a_sharded_cache() -> None:
+    sharded = redis_cache(
+        ["redis://a", "redis://b"], CLIENT_CLASS="django_redis.client.ShardClient"
+    )
+
+    messages = found(**with_locks_cache(sharded))
+
+    assert list(messages) == ["django_setnx_lock.E004"]
+
+
+@pytest.mark.parametrize("timeout", [0, -1, True, "30", None, float("nan"), float("inf")])
+def test_e005_refuses_a_lease_that_is_no_time(timeout: Any) -> None:
+    assert "django_setnx_lock.E005" in found(**with_options(TIMEOUT=timeout))
+
+
+@pytest.mark.parametrize("wait", [-1, False, "10", float("nan")])
+def test_e005_refuses_a_wait_that_is_no_time(wait: Any) -> None:
+    assert "django_setnx_lock.E005" in found(**with_options(BLOCKING_TIMEOUT=wait))
+
+
+@pytest.mark.parametrize("wait", [0, 0.5, None])
+def test_a_wait_may_be_nothing_or_without_limit(wait: Any) -> None:
+    assert found(**with_options(BLOCKING_TIMEOUT=wait)) == {}
+
+
+@pytest.mark.parametrize("prefix", ["", None, 3, "lo}ck:"])
+def test_e006_refuses_a_prefix_that_cannot_begin_a_name(prefix: Any) -> None:
+    assert list(found(**with_options(KEY_PREFIX=prefix))) == ["django_setnx_lock.E006"]
+
+
+def test_e007_refuses_an_index_that_is_no_bool() -> None:
+    assert list(found(**with_options(INDEX="no"))) == ["django_setnx_lock.E007"]
+
+
+@pytest.mark.parametrize(
+    "options", [{"SOCKET_TIMEOUT": 5}, {"CONNECTION_POOL_KWARGS": {"socket_timeout": 5}}]
+)
+def test_w001_warns_of_a_socket_timeout_shorter_than_a_wait(options: dict[str, Any]) -> None:
+    assert list(found(**with_locks_cache(redis_cache(**options)))) == ["django_setnx_lock.W001"]
+
+
+def test_w001_warns_of_any_socket_timeout_when_a_wait_has_no_limit() -> None:
+    settings = with_locks_cache(redis_cache(SOCKET_TIMEOUT=3600))
+    settings["SETNX_LOCK"] = {"CACHE": "locks", "BLOCKING_TIMEOUT": None}
+
+    assert list(found(**settings)) == ["django_setnx_lock.W001"]
+
+
+def test_a_socket_timeout_as_long_as_the_wait_is_fine() -> None:
+    assert found(**with_locks_cache(redis_cache(SOCKET_TIMEOUT=10))) == {}
+
+
+def test_w002_warns_when_locks_are_in_the_default_cache() -> None:
+    messages = found(CACHES={"default": redis_cache()}, SETNX_LOCK={})
+
+    assert list(messages) == ["django_setnx_lock.W002"]
+
+
+def test_w002_warns_when_another_cache_shares_the_database() -> None:
+    messages = found(**with_locks_cache(redis_cache("redis://user:secret@h/0")))
+
+    assert "'default'" in messages["django_setnx_lock.W002"]
+    assert "secret" not in messages["django_setnx_lock.W002"]
+
+
+def test_the_same_server_with_another_database_is_fine() -> None:
+    assert found(**with_locks_cache(redis_cache("redis://h:6379/9"))) == {}
+
+
+def test_sockets_with_different_databases_are_told_apart() -> None:
+    caches = {
+        "default": redis_cache("unix:///run/redis.sock?db=0"),
+        "locks": redis_cache("unix:///run/redis.sock?db=1"),
+    }
+
+    assert found(CACHES=caches, SETNX_LOCK={"CACHE": "locks"}) == {}
+
+
+def test_checks_open_no_connection(fake_server: FakeServer) -> None:
+    fake_server.connected = False
+
+    with override_settings(SETNX_LOCK={}):
+        messages = run_checks()
+
+    assert "django_setnx_lock.W002" in [message.id for message in messages]
+
+
+CHECKS = [value for name, value in vars(checks).items() if name.startswith("check_")]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_each_check_has_a_section_in_the_docs(check: Callable[..., Any]) -> None:
+    number = str(check.__doc__)[:4]
+
+    sections = re.findall(r"^### ([EW]\d{3})$", DOCS.read_text(), re.MULTILINE)
+
+    assert number in sections
