@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
 from django.utils.translation import gettext_lazy as _
 
 
@@ -11,3 +11,6 @@ class SetnxLockConfig(AppConfig):
 
     def ready(self) -> None:
         from . import checks  # noqa: F401 - registers the system checks
+
+        if apps.is_installed("django.contrib.admin"):
+            from .admin import checks as admin_checks  # noqa: F401 - the same

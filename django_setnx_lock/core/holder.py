@@ -41,11 +41,10 @@ class Holder:
             return None
         if not isinstance(data, dict):
             return None
-        known = {field.name: type(field.default) for field in fields(cls)}
-        try:
-            return cls(**{key: known[key](value) for key, value in data.items() if key in known})
-        except (TypeError, ValueError):
-            return None
+        known = {field.name for field in fields(cls)}
+        texts = {key: str(value) for key, value in data.items() if key in known - {"pid"}}
+        pid = data.get("pid")
+        return cls(**texts, pid=pid if isinstance(pid, int) else 0)
 
     def to_json(self) -> str:
         """The record as compact JSON, without its empty fields."""

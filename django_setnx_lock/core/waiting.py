@@ -16,7 +16,7 @@ def pause(tries: int, remaining: float | None, left: float | None) -> float:
     neither far beyond the end of the holder's lease (``remaining``) nor beyond the caller's
     own time (``left``); None means without end.
     """
-    longest = min(_FIRST * 2 ** min(tries, 10), _LONGEST)
+    longest = min(_FIRST * 2.0 ** min(tries, 10), _LONGEST)
     seconds = longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, secures nothing
     if remaining is not None:
         seconds = min(seconds, remaining + 0.001)

@@ -1,0 +1,72 @@
+"""An admin site whose groups have a locked action, for the tests of actions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.contrib.auth.models import Group
+from django.urls import path, reverse
+
+from django_setnx_lock.admin.actions import locked_action
+from django_setnx_lock.admin.release import ReleaseLocksMixin
+from django_setnx_lock.locks import inspector
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+    from django.http import HttpRequest
+    from django.test import Client
+
+    class _GroupAdmin(admin.ModelAdmin[Group]): ...
+else:
+    _GroupAdmin = admin.ModelAdmin
+
+site = admin.AdminSite("groups")
+
+
+@admin.register(Group, site=site)
+class GroupAdmin(ReleaseLocksMixin, _GroupAdmin):
+    actions = ("shout", "whisper", "share", "fail")
+    lock_template = "group:<pk>"
+    # What the last action saw: the locks held while it ran.
+    held: tuple[str, ...] = ()
+
+    def _note(self) -> None:
+        type(self).held = tuple(sorted(info.key for info in inspector().page().locks))
+
+    @admin.action(description="Shout")
+    @locked_action("group:<pk>", note="loud")
+    def shout(self, request: HttpRequest, queryset: QuerySet[Group]) -> None:
+        self._note()
+        for group in queryset:
+            group.name = group.name.upper()
+            group.save()
+
+    @locked_action("group:<pk>")
+    @admin.action(description="Whisper", permissions=["delete"])
+    def whisper(self, request: HttpRequest, queryset: QuerySet[Group]) -> None:
+        queryset.update(name="shh")
+
+    @admin.action(description="Under one lock for all")
+    @locked_action("groups:<_meta.label>")
+    def share(self, request: HttpRequest, queryset: QuerySet[Group]) -> None:
+        self._note()
+
+    @admin.action(description="Fail")
+    @locked_action("group:<pk>")
+    def fail(self, request: HttpRequest, queryset: QuerySet[Group]) -> Any:
+        raise RuntimeError("the action failed")
+
+
+def act(client: Client, action: str, groups: list[Group], **data: str) -> Any:
+    """Choose ``action`` for ``groups`` in the change list."""
+    form = {"action": action, "_selected_action": [group.pk for group in groups], **data}
+    return client.post(reverse("groups:auth_group_changelist"), form, follow=True)
+
+
+def messages_of(response: Any) -> list[str]:
+    """What the admin told the user, each with its level."""
+    return [f"{message.level_tag}: {message.message}" for message in response.context["messages"]]
+
+
+urlpatterns = [path("groups-admin/", site.urls)]

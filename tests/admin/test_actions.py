@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.auth.models import Group
+
+from django_setnx_lock import LockBusy, lock
+from django_setnx_lock.admin.actions import locked_action
+from django_setnx_lock.core.batch import take_each
+from django_setnx_lock.core.calling import call_many
+from django_setnx_lock.locks import inspector
+from tests.admin.groups import GroupAdmin, act, messages_of
+
+if TYPE_CHECKING:
+    from django.test import Client
+
+    from tests.servers import FakeServer
+
+pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.admin.groups")]
+
+
+def names() -> list[str]:
+    return sorted(Group.objects.values_list("name", flat=True))
+
+
+def test_the_action_runs_on_all_rows_that_are_free(
+    admin_client: Client, groups: list[Group]
+) -> None:
+    response = act(admin_client, "shout", groups)
+
+    assert names() == ["ANN", "BOB", "CYD"]
+    assert messages_of(response) == []
+
+
+def test_each_row_is_locked_while_the_action_runs(
+    admin_client: Client, groups: list[Group]
+) -> None:
+    act(admin_client, "shout", groups[:2])
+
+    assert GroupAdmin.held == (f"group:{groups[0].pk}", f"group:{groups[1].pk}")
+
+
+def test_nothing_is_locked_afterwards(admin_client: Client, groups: list[Group]) -> None:
+    act(admin_client, "shout", groups)
+
+    assert inspector().page().total == 0
+
+
+def test_a_row_that_is_locked_is_skipped_and_its_holder_named(
+    admin_client: Client, groups: list[Group]
+) -> None:
+    with lock(f"group:{groups[1].pk}", label="the other one"):
+        response = act(admin_client, "shout", groups)
+
+    assert names() == ["ANN", "CYD", "bob"]
+    (message,) = messages_of(response)
+    assert message.startswith("warning: 1 group was skipped: bob (")
+    assert "the other one" in message
+
+
+def test_an_action_whose_rows_are_all_locked_does_not_run(
+    admin_client: Client, groups: list[Group]
+) -> None:
+    GroupAdmin.held = ("untouched",)
+
+    with lock(f"group:{groups[0].pk}"):
+        act(admin_client, "shout", groups[:1])
+
+    assert GroupAdmin.held == ("untouched",)
+
+
+def test_a_long_list_of_skipped_rows_is_cut_and_counted(admin_client: Client) -> None:
+    groups = [Group.objects.create(name=f"g{number:02}") for number in range(12)]
+    held = [lock(f"group:{group.pk}").take(0) for group in groups]
+
+    (message,) = messages_of(act(admin_client, "shout", groups))
+
+    assert message.startswith("warning: 12 groups were skipped")
+    assert message.endswith("; and 2 more")
+    assert len(held) == 12
+
+
+def test_rows_that_share_a_key_take_it_once(admin_client: Client, groups: list[Group]) -> None:
+    response = act(admin_client, "share", groups)
+
+    assert GroupAdmin.held == ("groups:auth.Group",)
+    assert messages_of(response) == []
+
+
+def test_the_holder_record_names_the_action_the_user_and_the_note(
+    admin_client: Client, groups: list[Group], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy: list[LockBusy] = []
+
+    def meddle(self: GroupAdmin) -> None:
+        with pytest.raises(LockBusy) as caught:
+            lock(f"group:{groups[0].pk}").take(0)
+        busy.append(caught.value)
+
+    monkeypatch.setattr(GroupAdmin, "_note", meddle)
+
+    act(admin_client, "shout", groups[:1])
+
+    (error,) = busy
+    assert error.holder is not None
+    assert (error.holder.label, error.holder.user, error.holder.note) == (
+        "action auth.group.shout",
+        "admin",
+        "loud",
+    )
+
+
+def test_rows_are_read_after_their_locks_were_taken(
+    admin_client: Client, groups: list[Group], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rename_first(locks: Any) -> Any:
+        Group.objects.filter(pk=groups[0].pk).update(name="zoe")
+        return take_each(locks)
+
+    monkeypatch.setattr("django_setnx_lock.admin.actions.take_each", rename_first)
+
+    act(admin_client, "shout", groups[:1])
+
+    assert "ZOE" in names()
+
+
+def test_an_action_that_fails_lets_its_locks_go(admin_client: Client, groups: list[Group]) -> None:
+    with pytest.raises(RuntimeError, match="the action failed"):
+        act(admin_client, "fail", groups)
+
+    assert inspector().page().total == 0
+
+
+def test_without_redis_nothing_is_done_and_the_message_says_so(
+    admin_client: Client, groups: list[Group], fake_server: FakeServer
+) -> None:
+    fake_server.connected = False
+
+    response = act(admin_client, "shout", groups)
+
+    assert names() == ["ann", "bob", "cyd"]
+    (message,) = messages_of(response)
+    assert message.startswith("error: Nothing was done")
+
+
+def test_a_lock_lost_while_the_action_ran_is_told(
+    admin_client: Client, groups: list[Group], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"lock:group:{groups[0].pk}"
+
+    def force(self: GroupAdmin) -> None:
+        look = inspector()
+        look.force_release(name, look.get(name).fingerprint, by="ann", reason="stuck")
+
+    monkeypatch.setattr(GroupAdmin, "_note", force)
+
+    (message,) = messages_of(act(admin_client, "shout", groups[:1]))
+
+    assert "was force-released by ann: stuck" in message
+    assert "may have worked on it at the same time" in message
+
+
+def test_the_order_of_the_decorators_does_not_matter() -> None:
+    whisper: Any = GroupAdmin.whisper
+
+    assert whisper.short_description == "Whisper"
+    assert whisper.allowed_permissions == ["delete"]
+
+
+def test_a_malformed_template_is_refused_at_decoration() -> None:
+    with pytest.raises(ValueError, match="run into each other"):
+        locked_action("group:<pk><name>")
+
+
+def test_all_locks_are_taken_in_one_round_trip_in_the_order_of_their_names(
+    admin_client: Client, groups: list[Group], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trips: list[list[str]] = []
+
+    def count(client: Any, requests: Any, key: str) -> Any:
+        trips.append([request.keys[0] for request in requests])
+        return call_many(client, requests, key)
+
+    monkeypatch.setattr("django_setnx_lock.core.batch.call_many", count)
+
+    act(admin_client, "shout", list(reversed(groups)))
+
+    taken, released = trips
+    assert taken == sorted(f"lock:group:{group.pk}" for group in groups)
+    assert sorted(released) == taken

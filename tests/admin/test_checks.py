@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.contrib import admin
+from django.contrib.auth.models import Group
+
+from django_setnx_lock.admin.actions import locked_action
+from django_setnx_lock.admin.checks import check_action_templates
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+    from django.http import HttpRequest
+
+
+@locked_action("group:<colour>")
+def paint(modeladmin: object, request: HttpRequest, queryset: QuerySet[Group]) -> None: ...
+
+
+def test_w003_names_the_attribute_that_the_model_does_not_have() -> None:
+    site = admin.AdminSite("painted")
+    site.register(Group, actions=[paint])
+
+    messages = [m for m in check_action_templates(None) if "<colour>" in m.msg]
+
+    assert [message.id for message in messages] == ["django_setnx_lock.W003"]
+    assert "auth.Group" in messages[0].msg
+
+
+def test_attributes_that_the_model_has_are_fine() -> None:
+    from tests.admin import groups
+
+    messages = [m for m in check_action_templates(None) if m.obj is groups.GroupAdmin]
+
+    assert messages == []

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Group, Permission, User
+
+from django_setnx_lock import LockLost, lock
+from django_setnx_lock.locks import inspector
+from tests.admin.groups import act, messages_of
+
+if TYPE_CHECKING:
+    from django.test import Client
+
+    from tests.servers import FakeServer
+
+pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.admin.groups")]
+ACTION = "release_locks_of_selected"
+
+
+def seen(response: Any) -> dict[str, str]:
+    """The fingerprints that the confirmation page carries."""
+    found = re.findall(r'name="(seen-\d+)" value="(\w+)"', response.content.decode())
+    return dict(found)
+
+
+def test_the_action_asks_first_and_names_the_holder(
+    admin_client: Client,
+    groups: list[Group],
+) -> None:
+    with lock(f"group:{groups[0].pk}", label="the stuck one") as held:
+        response = act(admin_client, ACTION, groups)
+
+        assert held.owned()
+    assert "the stuck one" in response.content.decode()
+    assert held.token not in response.content.decode()
+
+
+def test_confirmed_it_takes_the_locks_away_and_tells_their_holders(
+    admin_client: Client,
+    groups: list[Group],
+) -> None:
+    held = lock(f"group:{groups[0].pk}").take(0)
+    fingerprints = seen(act(admin_client, ACTION, groups))
+
+    response = act(admin_client, ACTION, groups, post="yes", reason="stuck", **fingerprints)
+
+    assert messages_of(response) == ["success: 1 lock was released."]
+    with pytest.raises(LockLost, match="force-released by admin: stuck"):
+        held.check()
+
+
+def test_the_release_is_logged_on_the_object(
+    admin_client: Client,
+    groups: list[Group],
+) -> None:
+    held = lock(f"group:{groups[0].pk}", label="the stuck one").take(0)
+    fingerprints = seen(act(admin_client, ACTION, groups))
+
+    act(admin_client, ACTION, groups, post="yes", reason="stuck", **fingerprints)
+
+    entry = LogEntry.objects.get()
+    assert entry.object_id == str(groups[0].pk)
+    assert "the stuck one" in entry.change_message
+    assert held.token not in entry.change_message
+
+
+def test_a_lock_that_changed_hands_meanwhile_is_left_alone(
+    admin_client: Client,
+    groups: list[Group],
+) -> None:
+    first = lock(f"group:{groups[0].pk}").take(0)
+    fingerprints = seen(act(admin_client, ACTION, groups))
+    first.release()
+    second = lock(f"group:{groups[0].pk}").take(0)
+
+    response = act(admin_client, ACTION, groups, post="yes", **fingerprints)
+
+    assert second.owned()
+    (message,) = messages_of(response)
+    assert message.startswith("warning: 1 lock had changed hands")
+    assert LogEntry.objects.count() == 0
+
+
+def test_a_confirmation_without_a_fingerprint_releases_nothing(
+    admin_client: Client,
+    groups: list[Group],
+) -> None:
+    held = lock(f"group:{groups[0].pk}").take(0)
+
+    act(admin_client, ACTION, groups, post="yes")
+
+    assert held.owned()
+
+
+def test_with_nothing_locked_there_is_nothing_to_confirm(
+    admin_client: Client,
+    groups: list[Group],
+) -> None:
+    response = act(admin_client, ACTION, groups)
+
+    assert messages_of(response) == ["info: Nobody holds a lock of these."]
+
+
+def test_without_redis_the_message_says_so(
+    admin_client: Client,
+    groups: list[Group],
+    fake_server: FakeServer,
+) -> None:
+    fake_server.connected = False
+
+    (message,) = messages_of(act(admin_client, ACTION, groups))
+
+    assert message.startswith("error: ")
+    assert "Redis cannot be reached" in message
+
+
+@pytest.fixture
+def staff(client: Client) -> User:
+    user: User = User.objects.create_user("staff", is_staff=True)
+    user.user_permissions.set(
+        Permission.objects.filter(codename__in=["view_group", "change_group"])
+    )
+    client.force_login(user)
+    return user
+
+
+def test_without_the_permission_the_action_is_not_offered(
+    client: Client,
+    staff: User,
+    groups: list[Group],
+) -> None:
+    page = client.get("/groups-admin/auth/group/").content.decode()
+
+    assert "Shout" in page
+    assert "Release locks" not in page
+
+
+def test_without_the_permission_a_confirmed_post_releases_nothing(
+    client: Client,
+    staff: User,
+    groups: list[Group],
+) -> None:
+    held = lock(f"group:{groups[0].pk}").take(0)
+    name = f"lock:group:{groups[0].pk}"
+    fingerprint = {f"seen-{groups[0].pk}": inspector().get(name).fingerprint}
+
+    act(client, ACTION, groups, post="yes", **fingerprint)
+
+    assert held.owned()
+
+
+def test_with_the_permission_it_is_offered(
+    client: Client,
+    staff: User,
+    groups: list[Group],
+) -> None:
+    staff.user_permissions.add(Permission.objects.get(codename="release_lock"))
+
+    page = client.get("/groups-admin/auth/group/").content.decode()
+
+    assert "Release locks of selected groups" in page
