@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import clock
-from .calling import call_many, was_refused
+from .calling import call_many, worth_undoing
 from .errors import LockBusy, LockError, LockUnavailable
 from .held import Held
 from .lock import RedisLock
@@ -45,7 +45,7 @@ def take_each(locks: Sequence[RedisLock]) -> list[Taken]:
         for lock, reply in zip(ordered, replies, strict=True):
             taken[id(lock)] = _read(lock, turns[id(lock)], reply, sent)
     except BaseException as error:
-        if not was_refused(error):
+        if worth_undoing(error):
             with suppress(LockError):
                 call_many(client, [turn.leaving() for turn in turns.values()], "(several)")
         raise

@@ -23,6 +23,7 @@ _CAUSES = {
     "denied": "Redis refuses the credentials or their ACL lacks a right",
     "server": "Redis answered with an error",
 }
+_REFUSALS = frozenset({"pool", "readonly", "memory", "wrongtype", "denied"})
 # Error replies, by a word of theirs: before Redis 7, a script's errors come wrapped in other text.
 _REPLIES = {
     "WRONGTYPE": "wrongtype",
@@ -50,7 +51,7 @@ def call(client: Any, request: Request, key: str) -> Any:
         except redis_exceptions.NoScriptError:
             return client.eval(request.script.source, *request.arguments)
 
-    return _twice(run, key)
+    return _persistently(client, run, key)
 
 
 def call_many(client: Any, requests: Sequence[Request], key: str) -> list[Any]:
@@ -79,7 +80,7 @@ def call_many(client: Any, requests: Sequence[Request], key: str) -> list[Any]:
 
     return [
         unavailable(reply, key) if isinstance(reply, redis_exceptions.RedisError) else reply
-        for reply in _twice(run, key)
+        for reply in _persistently(client, run, key)
     ]
 
 
@@ -89,16 +90,29 @@ def scan(client: Any, pattern: str) -> Iterable[Any]:
         yield from client.scan_iter(match=pattern, count=1000, _type="string")
 
 
-def _twice(run: Callable[[], _Result], key: str) -> _Result:
-    """``run()``, and once more when its connection broke."""
+def _persistently(client: Any, run: Callable[[], _Result], key: str) -> _Result:
+    """``run()``, and once more when its connection broke and the client itself does not retry."""
     try:
         with translated(key):
             return run()
     except LockUnavailable as error:
-        if error.cause != "unreachable":
+        if error.cause != "unreachable" or _retries(client):
             raise
-    with translated(key):
-        return run()
+    try:
+        with translated(key):
+            return run()
+    except LockUnavailable as error:
+        error.repeated = True
+        raise
+
+
+def _retries(client: Any) -> int:
+    """How often the client itself sends a command again; django-redis' do not by default."""
+    retry = client.get_connection_kwargs().get("retry")
+    if retry is None:
+        return 0
+    # get_retries() came with redis-py 6; before, there is the attribute alone.
+    return int(retry.get_retries() if hasattr(retry, "get_retries") else retry._retries)
 
 
 @contextmanager
@@ -120,11 +134,16 @@ def unavailable(error: redis_exceptions.RedisError, key: str) -> LockUnavailable
     )
 
 
-def was_refused(error: BaseException) -> bool:
-    """Whether ``error`` proves that the server did not apply the request."""
-    return isinstance(error, LockUnavailable) and error.cause in {
-        "pool", "readonly", "memory", "wrongtype", "denied",
-    }  # fmt: skip
+def worth_undoing(error: BaseException) -> bool:
+    """Whether to ask for the undoing of a request that ended in ``error``.
+
+    Not where the server refused it, nor where no connection was to be had: then no other one
+    would be, and what an earlier copy of the request may have taken ends with its lease.
+    """
+    if not isinstance(error, LockUnavailable) or error.repeated:
+        return True
+    unconnected = "connecting to" in str(error.__cause__)
+    return error.cause not in _REFUSALS and not unconnected
 
 
 def _cause(error: redis_exceptions.RedisError) -> str:

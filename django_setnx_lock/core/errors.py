@@ -90,3 +90,5 @@ class LockUnavailable(LockError):
     def __init__(self, message: str, *, key: str = "", cause: str = "server") -> None:
         super().__init__(message, key=key)
         self.cause = cause
+        # Whether this is the second failure in a row, after which nothing is certain.
+        self.repeated = False

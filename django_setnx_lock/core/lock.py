@@ -9,7 +9,7 @@ from types import SimpleNamespace, TracebackType
 from typing import Any, Literal
 
 from . import clock, protocol, waiting
-from .calling import was_refused
+from .calling import worth_undoing
 from .errors import LockBusy, LockError
 from .held import Held
 from .holder import Holder
@@ -103,7 +103,7 @@ class RedisLock:
             raise
         except BaseException as error:
             # Interrupts too: the server may have granted what we shall never hear of.
-            if not was_refused(error):
+            if worth_undoing(error):
                 with suppress(LockError):
                     turn.leave()
             raise
