@@ -37,7 +37,7 @@ class Holder:
         """The record in ``text``; None when there is none or it cannot be read."""
         try:
             data = json.loads(text or "null")
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         if not isinstance(data, dict):
             return None

@@ -10,6 +10,8 @@ MAX_NAME_BYTES = 256
 _KEPT_BYTES = 190
 # Redis hashes what stands between the first "{" and the first "}" after it, if anything does.
 _HASH_TAG = re.compile(r"\A[^{]*\{([^}]+)\}")
+# What the keys beside a lock look like; a lock of such a name could meet another's.
+_COMPANION = re.compile(r"\{.*:(meta|waiters|index|(gone|wake):[^:]*)\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +39,20 @@ class LockKeys:
 def lock_keys(name: str) -> LockKeys:
     """The keys that go with the Redis name ``name``.
 
-    Raises ValueError for an empty name and for one whose braces form no hash tag, as its
-    keys could not share one cluster slot; TypeError when it is no string.
+    Raises ValueError for a name that is empty, cannot be encoded, looks like a key that
+    belongs to another lock, or whose braces form no hash tag, as its keys could not share
+    one cluster slot; TypeError when it is no string.
     """
     if not isinstance(name, str):
         raise TypeError(f"a lock's name is a str, not {type(name).__name__}")
     if not name:
         raise ValueError("a lock's name must not be empty")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"the lock name {name!r} has surrogates, which cannot be sent") from None
+    if _COMPANION.match(name):
+        raise ValueError(f"the lock name {name!r} is like that of a key beside another lock")
     tag = _HASH_TAG.match(name)
     if tag:
         return LockKeys(name, f"{{{tag[1]}}}:{name}")

@@ -97,11 +97,6 @@ def _encode(field: str, value: Any) -> str:
     return quote(str(value), safe="", errors="surrogatepass").replace("~", "%7E")
 
 
-def _inherits(kind: type, method: str) -> bool:
-    """Whether objects of ``kind`` have nothing but their address to say for themselves."""
-    return getattr(kind, method) is getattr(object, method)
-
-
 def _refuse_ambiguous(field: str, value: Any) -> None:
     kind = type(value)
     if hasattr(value, "pk"):
@@ -110,7 +105,8 @@ def _refuse_ambiguous(field: str, value: Any) -> None:
         raise TypeError(f"<{field}> is a {kind.__name__}, which does not make one clear key")
     if callable(value):
         raise TypeError(f"<{field}> is callable; name a value")
-    if _inherits(kind, "__str__") and _inherits(kind, "__repr__"):
+    text = str(value)
+    if text.startswith("<") and text.endswith(">"):
         raise TypeError(
             f"<{field}> is a {kind.__name__} without a text of its own; write <{field}.something>"
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -14,6 +13,7 @@ from .holder import Holder
 from .keys import LockKeys
 
 DEFAULT_TIMEOUT = 30.0
+LONGEST = 1e9
 # meta must outlive the lease by more than the server's clock may step back, or fences could repeat.
 META_MARGIN_MS = 60_000
 # How late a copy of a request may arrive and still be recognised: longer than redis-py retries.
@@ -51,21 +51,27 @@ class Gone:
 
 
 def milliseconds(seconds: object, what: str) -> int:
-    """``seconds`` in whole milliseconds. Raises ValueError unless it is a finite number > 0."""
+    """``seconds`` in whole milliseconds.
+
+    Raises ValueError unless it is a number from 0.001 to 1e9 (some 31 years).
+    """
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         raise ValueError(f"{what} is a number of seconds, not {seconds!r}")
-    if not math.isfinite(seconds) or seconds < 0.001:
-        raise ValueError(f"{what} must be at least 0.001 and finite, not {seconds!r}")
+    if not 0.001 <= seconds <= LONGEST:
+        raise ValueError(
+            f"{what} must be at least 0.001 and finite, and at most {LONGEST:g} seconds, "
+            f"not {seconds!r}"
+        )
     return int(seconds * 1000)
 
 
 def waiting_time(seconds: object, what: str = "blocking_timeout") -> float | None:
-    """``seconds`` as given. Raises ValueError unless it is None or a finite number >= 0."""
+    """``seconds`` as given. Raises ValueError unless it is None or a number from 0 to 1e9."""
     if seconds is None:
         return None
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         raise ValueError(f"{what} is a number of seconds or None, not {seconds!r}")
-    if not math.isfinite(seconds) or seconds < 0:
+    if not 0 <= seconds <= LONGEST:
         raise ValueError(f"{what} must be a finite number >= 0 or None, not {seconds!r}")
     return float(seconds)
 
