@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.servers import free_port
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from tests.example_project.conftest import Checkout
+
+URLS = """
+from django.core.cache import cache
+from django.http import HttpResponse
+from django.urls import path
+
+def visits(request):
+    cache.add("visits", 0)
+    return HttpResponse(f"{version} " + str(cache.incr("visits")))
+
+urlpatterns = [path("", visits)]
+"""
+
+
+def visit(port: int) -> str:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5) as page:
+            return str(page.read().decode())
+    except (urllib.error.URLError, ConnectionError):
+        return ""
+
+
+@pytest.mark.parametrize("command", ["--help", "check", "makemigrations --check --dry-run"])
+def test_a_command_that_needs_no_server_starts_none(checkout: Checkout, command: str) -> None:
+    process = checkout.run("-W", "error", "manage.py", *command.split(), stdout=subprocess.PIPE)
+
+    said, _ = process.communicate(timeout=30)
+
+    assert process.returncode == 0, said
+    assert checkout.starts == 0
+
+
+def test_the_caches_are_two_databases_of_the_embedded_server(checkout: Checkout) -> None:
+    code = (
+        "from django.core.cache import caches; caches['default'].set('a', 1); "
+        "caches['locks'].set('b', 2); caches['default'].clear(); "
+        "print(caches['default'].get('a'), caches['locks'].get('b'))"
+    )
+    process = checkout.run("manage.py", "shell", "-v0", "-c", code, stdout=subprocess.PIPE)
+
+    said, _ = process.communicate(timeout=30)
+
+    assert said == "None 2\n"
+    assert checkout.starts == 1
+    eventually(checkout.is_gone)
+
+
+def test_a_missing_server_is_one_message(checkout: Checkout) -> None:
+    checkout.server.unlink()
+    code = "from django.core.cache import cache; cache.get('a')"
+    process = checkout.run("manage.py", "shell", "-v0", "-c", code, stdout=subprocess.PIPE)
+
+    said, _ = process.communicate(timeout=30)
+
+    assert process.returncode == 1
+    assert said.startswith("There is no Redis or Valkey server here.")
+    assert said.count("\n") == 1
+
+
+def test_runserver_keeps_its_data_over_a_reload_and_leaves_nothing_at_ctrl_c(
+    checkout: Checkout,
+) -> None:
+    urls = checkout.directory / "example_project" / "urls.py"
+    urls.write_text(URLS.replace("{version}", "first"))
+    port = free_port()
+    process = checkout.run("manage.py", "runserver", f"127.0.0.1:{port}", stdout=subprocess.DEVNULL)
+    first = eventually(lambda: visit(port), seconds=20)
+
+    urls.write_text(URLS.replace("{version}", "changed"))
+
+    def changed_page() -> str:
+        urls.touch()  # again and again: what changes before the reloader's first look is not seen
+        page = visit(port)
+        return page if page.startswith("changed") else ""
+
+    second = eventually(changed_page, seconds=20)
+    os.killpg(process.pid, signal.SIGINT)
+
+    assert first == "first 1"
+    assert int(second.split()[1]) > 1
+    assert checkout.starts == 1
+    process.wait(timeout=10)
+    eventually(checkout.is_gone)
