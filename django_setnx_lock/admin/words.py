@@ -1,0 +1,168 @@
+"""What the pages say of a lock: its state, its holder and its times in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.functional import Promise
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from ..core.errors import LockUnavailable
+from ..core.inspection import LockInfo, State
+
+NOT_KNOWN = "-"
+
+# For each state: the word, and what it means for an operator.
+_STATES: dict[State, tuple[str | Promise, str | Promise]] = {
+    State.HELD: (
+        gettext_lazy("held"),
+        gettext_lazy("Somebody holds it, for as long as the lease runs or is renewed."),
+    ),
+    State.NEVER_EXPIRES: (
+        gettext_lazy("never expires"),
+        gettext_lazy("Somebody holds it without a lease: it stays held until it is released."),
+    ),
+    State.FOREIGN: (
+        gettext_lazy("foreign"),
+        gettext_lazy("Another program holds it, which left no record of itself."),
+    ),
+    State.OVER: (
+        gettext_lazy("lease over"),
+        gettext_lazy("The last holder did not release it in time. Nobody holds it now."),
+    ),
+    State.FREE: (gettext_lazy("free"), gettext_lazy("Nobody holds it.")),
+    State.NO_LOCK: (
+        gettext_lazy("not a lock"),
+        gettext_lazy("Something that is no lock is stored at this name, so nobody can take it."),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A lock and what is said of it; ``url`` is its page, ``release_url`` where it is released."""
+
+    info: LockInfo
+    url: str
+    release_url: str
+
+    @property
+    def state(self) -> str:
+        """The state in a word or two."""
+        return str(_STATES[self.info.state][0])
+
+    @property
+    def meaning(self) -> str:
+        """What the state means, in a sentence."""
+        return str(_STATES[self.info.state][1])
+
+    @property
+    def state_class(self) -> str:
+        """The state as a CSS class."""
+        return "lock-" + self.info.state.name.lower().replace("_", "-")
+
+    @property
+    def is_held(self) -> bool:
+        """Whether there is a holder to release it from."""
+        return bool(self.info.fingerprint)
+
+    @property
+    def place(self) -> str:
+        """Who holds it, as ``user@host:pid``."""
+        holder = self.info.holder
+        if holder is None:
+            return _("another program") if self.is_held else NOT_KNOWN
+        place = f"{holder.host or '?'}:{holder.pid or '?'}"
+        return f"{holder.user}@{place}" if holder.user else place
+
+    @property
+    def about(self) -> str:
+        """What the holder said it is doing."""
+        holder = self.info.holder
+        return "; ".join(part for part in (holder.label, holder.note) if part) if holder else ""
+
+    @property
+    def holder(self) -> str:
+        """Who holds it and what for."""
+        return f"{self.place} ({self.about})" if self.about else self.place
+
+    @property
+    def held_for(self) -> str:
+        """How long it has been held."""
+        return duration(self.info.held_for)
+
+    @property
+    def lease_left(self) -> str:
+        """How long the lease still runs."""
+        if self.info.state is State.NEVER_EXPIRES:
+            return _("without end")
+        if self.info.state is State.OVER:
+            return _("over")
+        return duration(self.info.remaining)
+
+
+def facts(row: Row) -> list[tuple[str, str]]:
+    """All there is to say of the lock itself, each with its label."""
+    info = row.info
+    return [
+        (_("Key"), info.key),
+        (_("Name in Redis"), info.name),
+        (_("State"), f"{row.state}: {row.meaning}"),
+        (_("Type in Redis"), info.kind),
+        (_("Held for"), row.held_for),
+        (_("Lease left"), row.lease_left),
+        (_("Fence"), NOT_KNOWN if info.fence is None else str(info.fence)),
+        (_("Waiting"), str(info.waiting)),
+        (_("Fingerprint of the holder"), info.fingerprint or NOT_KNOWN),
+    ]
+
+
+def holder_facts(row: Row) -> list[tuple[str, str]]:
+    """What the holder left of itself; nothing when it left no record."""
+    holder = row.info.holder
+    if holder is None:
+        return []
+    return [
+        (_("Host"), holder.host or NOT_KNOWN),
+        (_("Process"), str(holder.pid or NOT_KNOWN)),
+        (_("Thread"), holder.thread or NOT_KNOWN),
+        (_("User"), holder.user or NOT_KNOWN),
+        (_("Label"), holder.label or NOT_KNOWN),
+        (_("Note"), holder.note or NOT_KNOWN),
+    ]
+
+
+def duration(seconds: float | None) -> str:
+    """``seconds`` in its two largest units: ``2 min 5 s``; a dash for None."""
+    if seconds is None:
+        return NOT_KNOWN
+    if seconds < 1:
+        return _("less than 1 s")
+    whole = int(seconds)
+    days, hours = divmod(whole // 3600, 24)
+    minutes, rest = divmod(whole % 3600, 60)
+    parts = [(days, _("%d d")), (hours, _("%d h")), (minutes, _("%d min")), (rest, _("%d s"))]
+    while not parts[0][0]:
+        del parts[0]
+    return " ".join(unit % amount for amount, unit in parts[:2] if amount)
+
+
+def problem(error: LockUnavailable | ImproperlyConfigured, unsure: str = "") -> dict[str, str]:
+    """What a page says instead of a lock: what is wrong, and what to do about it."""
+    text = capfirst(str(error).rstrip("."))
+    return {"problem": f"{text}.", "unsure": unsure, "advice": _advice(error)}
+
+
+def _advice(error: LockUnavailable | ImproperlyConfigured) -> str:
+    if isinstance(error, ImproperlyConfigured):
+        return _("Correct CACHES or SETNX_LOCK in the project's settings.")
+    if error.cause in {"unreachable", "timeout"}:
+        return _("Check that the Redis server runs and can be reached from here.")
+    if error.cause == "denied":
+        return _("Check the user name and password of the cache, and that user's ACL rule.")
+    if error.cause == "pool":
+        return _("Try again in a moment, or raise max_connections of the cache.")
+    return _("Look for the cause in the log of the Redis server.")

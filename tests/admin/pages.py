@@ -1,0 +1,63 @@
+"""The addresses of the lock pages, users with this or that permission, and reading a page."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+from django.contrib.admin.utils import quote
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from django.urls import reverse
+
+from django_setnx_lock.core.inspection import LockInfo
+from django_setnx_lock.locks import inspector
+
+LIST = "/admin/django_setnx_lock/lock/"
+
+
+def address(page: str, name: str) -> str:
+    """The address of ``page`` (change, release, history) of the lock with that Redis name."""
+    return reverse(f"admin:django_setnx_lock_lock_{page}", args=[quote(name)])
+
+
+def staff(*permissions: str) -> Client:
+    """A client logged in as a member of staff with just these permissions."""
+    user = User.objects.create_user("rob", password="pw", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def info(key: str) -> LockInfo:
+    """The lock with that key."""
+    return inspector().get(f"lock:{key}")
+
+
+def text(response: Any) -> str:
+    """What the page says, without its tags."""
+    page = response.content.decode()
+    main = page[page.index('<div id="content"') : page.index("<!-- END Content -->")]
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", main)).split())
+
+
+def keys(response: Any) -> list[str]:
+    """The keys in the list, from top to bottom."""
+    links = re.findall(r'class="field-key"><a [^>]*>(.*?)</a>', response.content.decode())
+    return [html.unescape(link) for link in links]
+
+
+def row(response: Any, key: str) -> str:
+    """What the list says in the row of that key."""
+    for found in re.findall(r"<tr>(.*?)</tr>", response.content.decode(), re.DOTALL):
+        words = " ".join(html.unescape(re.sub(r"<[^>]*>", " ", found)).split())
+        if words.startswith(f"{key} "):
+            return words
+    raise AssertionError(f"no row of {key!r} on the page")
+
+
+def messages(response: Any) -> list[str]:
+    """What the admin told the user, each with its level."""
+    return [f"{message.level_tag}: {message.message}" for message in response.context["messages"]]

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.test import Client, override_settings
+
+from django_setnx_lock import LockUnavailable, lock
+from django_setnx_lock.core.inspection import Inspector
+from tests.admin.pages import LIST, address, info, keys, text
+from tests.settings import caches
+
+if TYPE_CHECKING:
+    from tests.servers import FakeServer
+
+pytestmark = pytest.mark.django_db
+DETAIL = address("change", "lock:order:42")
+RELEASE = address("release", "lock:order:42")
+PAGES = pytest.mark.parametrize("page", [LIST, DETAIL, RELEASE])
+FINGERPRINT = 'name="fingerprint"'
+
+
+@PAGES
+def test_while_redis_answers_every_page_offers_a_release(admin_client: Client, page: str) -> None:
+    lock("order:42").take(0)
+
+    assert FINGERPRINT in admin_client.get(page).content.decode()
+
+
+@PAGES
+def test_when_redis_is_down_the_page_says_so_and_what_to_do(
+    admin_client: Client, fake_server: FakeServer, page: str
+) -> None:
+    lock("order:42").take(0)
+    fake_server.connected = False
+
+    response = admin_client.get(page)
+
+    assert response.status_code == 200
+    assert "Redis cannot be reached" in text(response)
+    assert "Check that the Redis server runs and can be reached from here." in text(response)
+
+
+@PAGES
+def test_when_redis_is_down_nothing_can_be_released(
+    admin_client: Client, fake_server: FakeServer, page: str
+) -> None:
+    lock("order:42").take(0)
+    fake_server.connected = False
+
+    response = admin_client.get(page).content.decode()
+
+    assert FINGERPRINT not in response
+    assert "<form" not in response[response.index('<div id="content"') :]
+
+
+def test_a_confirmed_release_is_not_reported_when_redis_is_down(
+    admin_client: Client, fake_server: FakeServer
+) -> None:
+    held = lock("order:42").take(0)
+    seen = info("order:42").fingerprint
+    fake_server.connected = False
+
+    page = admin_client.post(RELEASE, {"fingerprint": seen, "post": "yes"})
+
+    fake_server.connected = True
+    assert page.status_code == 200
+    assert "Redis cannot be reached" in text(page)
+    assert held.owned()
+    assert not LogEntry.objects.exists()
+
+
+def test_when_the_answer_to_a_release_is_lost_the_page_says_that_it_is_not_known(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock("order:42").take(0)
+    seen = info("order:42").fingerprint
+
+    def answer_lost(*args: Any, **about: Any) -> None:
+        raise LockUnavailable("Redis did not answer in time", cause="timeout")
+
+    monkeypatch.setattr(Inspector, "force_release", answer_lost)
+
+    page = admin_client.post(RELEASE, {"fingerprint": seen, "post": "yes"})
+
+    assert page.status_code == 200
+    assert "It is not known whether the lock was released." in text(page)
+    assert FINGERPRINT not in page.content.decode()
+    assert not LogEntry.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("cause", "said"),
+    [
+        ("timeout", "Check that the Redis server runs"),
+        ("denied", "Check the user name and password"),
+        ("pool", "raise max_connections"),
+        ("server", "the log of the Redis server"),
+    ],
+)
+def test_the_advice_fits_the_cause(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch, cause: str, said: str
+) -> None:
+    def fail(*args: Any) -> None:
+        raise LockUnavailable("it failed", cause=cause)
+
+    monkeypatch.setattr(Inspector, "get", fail)
+
+    page = text(admin_client.get(DETAIL))
+
+    assert "It failed. " in page
+    assert said in page
+
+
+@PAGES
+def test_a_cache_that_cannot_hold_locks_is_named(admin_client: Client, page: str) -> None:
+    memory = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
+    with override_settings(CACHES={"default": memory}):
+        response = admin_client.get(page)
+
+    assert response.status_code == 200
+    assert "The cache 'default' is not a django-redis cache." in text(response)
+    assert "Correct CACHES or SETNX_LOCK" in text(response)
+
+
+@override_settings(SETNX_LOCK={"CACHE": "nowhere"})
+def test_a_missing_cache_is_named_and_another_one_can_be_looked_at(admin_client: Client) -> None:
+    lock("order:42", using="default").take(0)
+
+    missing = admin_client.get(LIST)
+    other = admin_client.get(LIST, {"using": "default"})
+
+    assert "There is no cache 'nowhere' in CACHES." in text(missing)
+    assert keys(other) == ["order:42"]
+
+
+def test_a_password_in_the_address_of_the_cache_is_on_no_page(admin_client: Client) -> None:
+    cache = {**caches()["default"], "LOCATION": "redis://ann:pass-word@127.0.0.1:1/0"}
+    cache["OPTIONS"] = {}
+    with override_settings(CACHES={"default": cache}):
+        page = admin_client.get(LIST)
+
+    assert "Redis cannot be reached" in text(page)
+    assert "pass-word" not in page.content.decode()
