@@ -14,7 +14,7 @@ import redis
 
 from example_project import embedded
 from example_project.server import connect, find_binaries
-from tests.waiting import eventually
+from tests.processes import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,16 +11,12 @@ import redis
 
 from example_project import embedded
 from example_project.server import ServerError
-from tests.waiting import eventually, is_running
+from tests.processes import eventually, is_running, parent_of
 
 if TYPE_CHECKING:
     from tests.example_project.conftest import Checkout
 
 only_linux = pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG, /proc")
-
-
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_two_processes_share_a_server_that_ends_with_the_last(checkout: Checkout) -> None:

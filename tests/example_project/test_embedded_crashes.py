@@ -15,7 +15,7 @@ import redis
 
 from example_project import embedded
 from example_project.server import launch
-from tests.waiting import eventually, is_running
+from tests.processes import eventually, is_running, parent_of
 
 if TYPE_CHECKING:
     from tests.example_project.conftest import Checkout, User
@@ -110,8 +110,7 @@ def test_a_killed_supervisor_takes_its_server_along_and_the_next_user_gets_anoth
 ) -> None:
     first = checkout.user().ready()
     server = checkout.server_pid()
-    status = Path(f"/proc/{server}/stat").read_text()
-    os.kill(int(status.rpartition(")")[2].split()[1]), signal.SIGKILL)
+    os.kill(parent_of(server), signal.SIGKILL)
     eventually(lambda: not is_running(server))
 
     second = checkout.user().ready()
@@ -164,3 +163,23 @@ def test_a_server_that_nobody_would_end_is_ended_and_replaced(checkout: Checkout
     assert orphan.wait(timeout=10) == 0
     assert checkout.starts == 2
     assert redis.Redis.from_url(user.url).ping()
+
+
+@only_linux
+def test_a_late_supervisor_leaves_its_successor_alone(checkout: Checkout) -> None:
+    first = checkout.user().ready()
+    os.kill(checkout.server_pid(), signal.SIGKILL)
+    second = checkout.user().ready()
+    late = parent_of(checkout.server_pid())
+    os.kill(late, signal.SIGSTOP)
+    first.end()
+    second.end()
+    eventually(checkout.is_gone)  # the supervisor of the killed server saw to that
+
+    third = checkout.user().ready()
+    os.kill(late, signal.SIGCONT)
+    eventually(lambda: not is_running(late))
+    fourth = checkout.user().ready()
+
+    assert checkout.starts == 3
+    assert third.url == fourth.url

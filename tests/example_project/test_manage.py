@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.processes import eventually
 from tests.servers import free_port
-from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.example_project.conftest import Checkout

@@ -10,8 +10,8 @@ import pytest
 
 from example_project import server
 from example_project.server import ServerError, answers, find_binaries, launch
+from tests.processes import eventually, is_running
 from tests.servers import server_binaries
-from tests.waiting import eventually, is_running
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,8 +1,9 @@
-"""Waiting for what announces itself by no event, always with a deadline."""
+"""Waiting, always with a deadline, and a look at other processes."""
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -29,7 +30,16 @@ def is_running(pid: int) -> bool:
     """Say whether the process exists and is no zombie."""
     try:
         os.kill(pid, 0)
-        status = Path(f"/proc/{pid}/stat")
-        return not status.exists() or status.read_text().rpartition(")")[2].split()[0] not in "ZX"
+        return sys.platform != "linux" or _state(pid)[0] not in "ZX"
     except (ProcessLookupError, FileNotFoundError):
         return False
+
+
+def parent_of(pid: int) -> int:
+    """Return the pid of the process's parent; Linux only."""
+    return int(_state(pid)[1])
+
+
+def _state(pid: int) -> list[str]:
+    """Return what /proc says of the process, from its state on."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
