@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # A client's ``retry=ONCE`` has errors come at once; redis-py's default tries for seconds.
 ONCE = Retry(NoBackoff(), 0)
+# A replica need not wait for others to begin with it.
+USUAL = ("--repl-diskless-sync-delay", "0")
 
 
 def server_binaries() -> dict[str, str]:
@@ -132,9 +134,10 @@ class RealServer:
     def start(self) -> None:
         """Return when the server answers; another port is tried if this one was just taken."""
         for _ in range(3):
-            usual = ("--bind", "127.0.0.1", "--port", str(self.port))
+            address = ("--bind", "127.0.0.1", "--port", str(self.port))
             try:
-                self._process = launch(self.binary, self.directory, *usual, *self.options)
+                options = (*address, *USUAL, *self.options)
+                self._process = launch(self.binary, self.directory, *options)
             except ServerError as error:
                 if "in use" not in str(error):
                     raise
