@@ -83,10 +83,7 @@ def _tell(
     level, text = {
         Outcome.RELEASED: (
             messages.SUCCESS,
-            _(
-                "The lock “%(key)s” was released. Its holder was not stopped: "
-                "%(holder)s learns of it at its next check or renewal."
-            ),
+            _("The lock “%(key)s” was released from %(holder)s, which this did not stop."),
         ),
         Outcome.CHANGED_HANDS: (
             messages.WARNING,

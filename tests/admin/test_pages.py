@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from tests.servers import FakeServer
 
 pytestmark = pytest.mark.django_db
-RELEASE = 'value="Release…"'
 TWO_CACHES = {**caches(), "other": {**caches()["default"], "LOCATION": "redis://fake:6379/1"}}
 
 
@@ -83,33 +82,6 @@ def test_the_token_is_not_on_the_page(admin_client: Client) -> None:
     held = lock("order:42").take(0)
 
     assert held.token not in admin_client.get(LIST).content.decode()
-
-
-def test_a_held_lock_can_be_released_from_its_row(admin_client: Client) -> None:
-    lock("order:42").take(0)
-
-    assert admin_client.get(LIST).content.decode().count(RELEASE) == 1
-
-
-def test_without_permission_to_release_there_is_no_button() -> None:
-    lock("order:42").take(0)
-
-    page = staff("view_lock").get(LIST)
-
-    assert keys(page) == ["order:42"]
-    assert RELEASE not in page.content.decode()
-
-
-def test_a_lock_whose_lease_is_over_has_no_button(
-    admin_client: Client, fake_server: FakeServer
-) -> None:
-    lock("order:42").take(0)
-    fake_server.client().delete("lock:order:42")
-
-    page = admin_client.get(LIST)
-
-    assert keys(page) == ["order:42"]
-    assert RELEASE not in page.content.decode()
 
 
 def test_what_holders_say_is_escaped(admin_client: Client) -> None:
@@ -183,7 +155,6 @@ def test_what_is_no_lock_is_found_by_its_key_and_called_so(
     page = admin_client.get(LIST, {"q": "letters"})
 
     assert "letters not a lock - " in row(page, "letters")
-    assert RELEASE not in page.content.decode()
 
 
 def test_a_search_that_no_key_can_equal_is_only_a_search(admin_client: Client) -> None:

@@ -21,8 +21,8 @@ PAGES = pytest.mark.parametrize("page", [LIST, DETAIL, RELEASE])
 FINGERPRINT = 'name="fingerprint"'
 
 
-@PAGES
-def test_while_redis_answers_every_page_offers_a_release(admin_client: Client, page: str) -> None:
+@pytest.mark.parametrize("page", [DETAIL, RELEASE])
+def test_while_redis_answers_a_lock_can_be_released(admin_client: Client, page: str) -> None:
     lock("order:42").take(0)
 
     assert FINGERPRINT in admin_client.get(page).content.decode()
@@ -51,7 +51,6 @@ def test_when_redis_is_down_nothing_can_be_released(
 
     response = admin_client.get(page).content.decode()
 
-    assert FINGERPRINT not in response
     assert "<form" not in response[response.index('<div id="content"') :]
 
 

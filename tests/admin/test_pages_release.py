@@ -67,7 +67,7 @@ def test_once_confirmed_the_lock_is_released(admin_client: Client, held: Held) -
 
     assert not held.locked()
     assert page.redirect_chain == [(LIST, 302)]
-    assert messages(page)[0].startswith("success: The lock “order:42” was released.")
+    assert messages(page)[0].startswith("success: The lock “order:42” was released from ann@")
 
 
 def test_after_a_release_the_list_is_as_it_was(admin_client: Client, held: Held) -> None:
@@ -144,7 +144,7 @@ def test_when_it_changed_hands_nothing_is_released(
         "warning: The lock “order:42” changed hands after you looked: nothing was released. "
         "This is its holder now."
     ]
-    assert "User: bob" in text(page)
+    assert "User bob" in text(page)
     assert not LogEntry.objects.exists()
 
 

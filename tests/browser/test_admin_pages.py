@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from django.contrib.admin.models import LogEntry
+
+from django_setnx_lock import LockLost, lock
+
+if TYPE_CHECKING:
+    from tests.browser.conftest import Browser
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.django_db(transaction=True),
+    # A browser takes seconds to start where the machine is busy.
+    pytest.mark.timeout(180),
+]
+RELEASE = ".lock-release input[type=submit]"
+CONFIRM = "#content form input[type=submit]"
+
+
+def test_this_browser_runs_no_scripts(browser: Browser) -> None:
+    browser.open("data:text/html,<noscript>off</noscript><script>document.write('on')</script>")
+
+    assert browser.read() == "off"
+
+
+def test_an_operator_finds_a_stuck_lock_and_releases_it(operator: Browser) -> None:
+    stuck = lock("import:orders", timeout=3600, label="nightly import", user="ann").take(0)
+    other = lock("order:42", timeout=3600).take(0)
+
+    operator.follow("Locks")
+    operator.write("q", "import")
+    operator.click("#changelist-search input[type=submit]")
+    found = operator.read("#result_list")
+    operator.follow("import:orders")
+    operator.click(RELEASE)
+    question = operator.read("#content")
+    operator.write("reason", "its host was rebooted")
+    operator.click(CONFIRM)
+
+    assert "order:42" not in found
+    assert "nightly import" in question
+    assert "The holder is not stopped." in question
+    assert "The lock “import:orders” was released from ann@" in operator.read(".messagelist")
+    with pytest.raises(LockLost, match="force-released by admin: its host was rebooted"):
+        stuck.check()
+    assert other.owned()
+    assert "its host was rebooted" in LogEntry.objects.get().get_change_message()
+
+
+@pytest.mark.parametrize("looked_at", ["the lock", "the question"])
+def test_a_lock_that_changed_hands_meanwhile_is_not_released(
+    operator: Browser, looked_at: str
+) -> None:
+    first = lock("import:orders", timeout=3600, user="ann").take(0)
+
+    operator.follow("Locks")
+    operator.follow("import:orders")
+    if looked_at == "the question":
+        operator.click(RELEASE)
+    first.release()
+    second = lock("import:orders", timeout=3600, user="bob").take(0)
+    operator.click(CONFIRM if looked_at == "the question" else RELEASE)
+
+    assert "changed hands after you looked: nothing was released" in operator.read(".messagelist")
+    assert "bob" in operator.read("#content")
+    assert second.owned()
+    assert not LogEntry.objects.exists()
