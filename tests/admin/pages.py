@@ -11,6 +11,7 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.urls import reverse
 
+from django_setnx_lock.connection import get_client
 from django_setnx_lock.core.inspection import LockInfo
 from django_setnx_lock.locks import inspector
 
@@ -34,6 +35,13 @@ def staff(*permissions: str) -> Client:
 def info(key: str) -> LockInfo:
     """The lock with that key."""
     return inspector().get(f"lock:{key}")
+
+
+def hold_since(key: str, seconds: int) -> None:
+    """Have that lock held for so many seconds already."""
+    meta = f"{{lock:{key}}}:meta"
+    client = get_client()
+    client.hset(meta, "since", int(client.hget(meta, "since")) - seconds * 1000)
 
 
 def text(response: Any) -> str:

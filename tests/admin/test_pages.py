@@ -6,7 +6,7 @@ import pytest
 from django.test import Client, override_settings
 
 from django_setnx_lock import lock
-from tests.admin.pages import LIST, keys, row, staff, text
+from tests.admin.pages import LIST, hold_since, keys, row, staff, text
 from tests.settings import caches
 
 if TYPE_CHECKING:
@@ -51,13 +51,14 @@ def test_nobody_adds_or_deletes_a_lock(admin_client: Client) -> None:
 def test_a_held_lock_is_shown_with_holder_times_fence_and_waiting(
     admin_client: Client, fake_server: FakeServer
 ) -> None:
-    held = lock("order:42", timeout=125, label="pay", user="ann", note="by hand").take(0)
+    held = lock("order:42", timeout=150, label="pay", user="ann", note="by hand").take(0)
+    hold_since("order:42", 3610)
     fake_server.client().zadd("{lock:order:42}:waiters", {"one": 9e15, "two": 9e15, "gone": 1})
 
     words = row(admin_client.get(LIST), "order:42")
 
     assert " held ann@" in words
-    assert "pay; by hand less than 1 s 2 min" in words
+    assert "pay; by hand 1 h 2 min" in words
     assert words.endswith(f" {held.fence} 2")
 
 
@@ -67,7 +68,8 @@ def test_each_state_is_said_in_words(admin_client: Client, fake_server: FakeServ
     redis = fake_server.client()
     redis.persist("lock:endless")
     redis.delete("lock:over")
-    redis.set("lock:theirs", "their-token", px=50_000)
+    redis.zadd("{lock:}:index", {"lock:over": 1})
+    redis.set("lock:theirs", "their-token", px=125_000)
 
     page = admin_client.get(LIST, {"everything": "1"})
 
@@ -75,7 +77,7 @@ def test_each_state_is_said_in_words(admin_client: Client, fake_server: FakeServ
     assert "endless never expires " in row(page, "endless")
     assert "without end" in row(page, "endless")
     assert "over lease over " in row(page, "over")
-    assert "theirs foreign another program - 49 s - " in row(page, "theirs")
+    assert "theirs foreign another program - 2 min " in row(page, "theirs")
 
 
 def test_the_token_is_not_on_the_page(admin_client: Client) -> None:

@@ -9,7 +9,7 @@ from django.test import Client
 
 from django_setnx_lock import lock
 from django_setnx_lock.models import Lock
-from tests.admin.pages import LIST, address, info, staff, text
+from tests.admin.pages import LIST, address, hold_since, info, staff, text
 
 if TYPE_CHECKING:
     from tests.servers import FakeServer
@@ -35,7 +35,8 @@ def test_seeing_a_lock_takes_the_permission() -> None:
 
 
 def test_everything_known_is_told(admin_client: Client, fake_server: FakeServer) -> None:
-    held = lock("order:42", timeout=125, label="pay", user="ann", note="by hand").take(0)
+    held = lock("order:42", timeout=150, label="pay", user="ann", note="by hand").take(0)
+    hold_since("order:42", 3610)
     fake_server.client().zadd("{lock:order:42}:waiters", {"one": 9e15})
     record = info("order:42").holder
     assert record is not None
@@ -46,7 +47,7 @@ def test_everything_known_is_told(admin_client: Client, fake_server: FakeServer)
         "Key order:42",
         "Name in Redis lock:order:42",
         "State held: Somebody holds it",
-        "Held for less than 1 s",
+        "Held for 1 h",
         "Lease left 2 min",
         f"Fence {held.fence}",
         "Waiting 1",

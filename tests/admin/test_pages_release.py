@@ -11,7 +11,7 @@ from django_setnx_lock import LockLost, lock
 from django_setnx_lock.core.held import Held
 from django_setnx_lock.core.inspection import Inspector, Outcome
 from django_setnx_lock.models import Lock
-from tests.admin.pages import LIST, address, info, messages, staff, text
+from tests.admin.pages import LIST, address, hold_since, info, messages, staff, text
 
 if TYPE_CHECKING:
     from tests.servers import FakeServer
@@ -23,7 +23,9 @@ ASKING = "Are you sure you want to take the lock"
 
 @pytest.fixture
 def held() -> Held:
-    return lock("order:42", timeout=125, label="pay", user="ann", note="by hand").take(0)
+    held = lock("order:42", timeout=150, label="pay", user="ann", note="by hand").take(0)
+    hold_since("order:42", 3610)
+    return held
 
 
 def seen() -> dict[str, str]:
@@ -39,7 +41,7 @@ def test_a_confirmation_names_the_holder_and_releases_nothing(
     record = info("order:42").holder
     assert record is not None
     assert f"{ASKING} “order:42” from ann@{record.host}:{record.pid} (pay; by hand)?" in text(page)
-    assert "Held for: less than 1 s" in text(page)
+    assert "Held for: 1 h" in text(page)
     assert "Lease left: 2 min" in text(page)
     assert "The holder is not stopped." in text(page)
     assert held.owned()
@@ -105,7 +107,7 @@ def test_the_release_is_logged_with_holder_and_reason(
     assert entry.content_type.model_class() is Lock
     assert entry.get_change_message() == (
         f"Force-released from ann@{record.host}:{record.pid} (pay; by hand), "
-        "held for less than 1 s. Reason: its host is gone"
+        "held for 1 h. Reason: its host is gone"
     )
 
 
