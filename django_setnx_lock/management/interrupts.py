@@ -1,0 +1,158 @@
+"""The signals that come to with_lock, as events to wait for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from types import FrameType, TracebackType
+from typing import Any
+
+from django_setnx_lock.core import clock
+from django_setnx_lock.core.errors import LockError
+from django_setnx_lock.core.held import Held
+from django_setnx_lock.core.lock import RedisLock
+
+#: These ask a program to end.
+ENDING = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM})
+_CAUGHT = (*sorted(ENDING), signal.SIGTSTP, signal.SIGCHLD)
+# So many seconds after a first signal, another one breaks off even the undoing of a grant.
+_PATIENCE = 1.0
+
+
+class Interrupted(BaseException):
+    """The signal ``signum`` asked to end before there was a child to pass it to."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(f"ended by {signal.Signals(signum).name} before the command was started")
+        self.signum = signum
+
+
+class Interrupts:
+    """Catches signals for the length of a ``with`` block, in the main thread only.
+
+    A signal that was ignored stays ignored, as nohup wants it.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[int, Any] = {}
+        self._guard = threading.Lock()
+        self._is_open = False
+        self._is_raising = False
+        self._first: float | None = None
+
+    def __enter__(self) -> Interrupts:
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._reader, selectors.EVENT_READ)
+        self._is_open = True
+        self._wakeup_before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        for signum in _CAUGHT:
+            before = signal.getsignal(signum)
+            is_ignored = before is signal.SIG_IGN and signum != signal.SIGCHLD
+            # None: not set from Python, so that it could not be put back.
+            if before is not None and not is_ignored:
+                self._before[signum] = signal.signal(signum, self._on_signal)
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for signum, before in self._before.items():
+            signal.signal(signum, before)
+        signal.set_wakeup_fd(self._wakeup_before)
+        with self._guard:
+            self._is_open = False
+            self._selector.close()
+            os.close(self._reader)
+            os.close(self._writer)
+
+    def wait(self, timeout: float) -> list[int]:
+        """The signals that came since the last call, each once.
+
+        Waits up to ``timeout`` seconds for one; gives none after :meth:`wake` or in vain.
+        """
+        self._selector.select(timeout)
+        came: dict[int, None] = {}
+        with contextlib.suppress(BlockingIOError):
+            while numbers := os.read(self._reader, 4096):
+                came.update(dict.fromkeys(numbers))
+        came.pop(0, None)
+        return list(came)
+
+    def wake(self) -> None:
+        """Let :meth:`wait` return. For any thread, also when the block is over."""
+        with self._guard, contextlib.suppress(BlockingIOError):
+            if self._is_open:
+                os.write(self._writer, b"\0")
+
+    def check(self) -> None:
+        """Raise Interrupted if a signal asked to end since the last look."""
+        for signum in self.wait(0):
+            if signum in ENDING:
+                raise Interrupted(signum)
+
+    @contextlib.contextmanager
+    def raising(self) -> Iterator[None]:
+        """Raise Interrupted inside the block when a signal asks to end, or has asked."""
+        self._is_raising = True
+        try:
+            self.check()
+            yield
+        finally:
+            self._is_raising = False
+
+    def take(self, lock: RedisLock, blocking_timeout: float | None) -> Held:
+        """Take ``lock`` as :meth:`RedisLock.take` does; raise Interrupted upon a signal.
+
+        The lock is not held then, and nobody waits for it. A signal that comes as this
+        returns is left to the next :meth:`check`.
+        """
+        granted: list[Held] = []
+        try:
+            with self.raising():
+                # map() and extend() are C, so no signal handler runs between grant and list.
+                granted.extend(map(lock.take, [blocking_timeout]))
+        except BaseException:
+            for held in granted:
+                with contextlib.suppress(LockError):
+                    held.release()
+            raise
+        return granted[0]
+
+    def _on_signal(self, signum: int, frame: FrameType | None) -> None:
+        if not self._is_raising:
+            return
+        if signum == signal.SIGTSTP:
+            # Nothing to look after yet.
+            stop_as_by(signum, os.getpid())
+        elif signum in ENDING:
+            now = clock.now()
+            if self._first is None:
+                self._first = now
+            elif now < self._first + _PATIENCE:
+                return
+            raise Interrupted(signum)
+
+
+def stop_as_by(signum: int, pid: int) -> None:
+    """Stop the process ``pid``, or the group ``-pid``, by ``signum`` as if it were not caught.
+
+    It is our own process or group; returns when it was continued. Where there is no shell
+    that could do that, the kernel stops nobody.
+    """
+    before = signal.signal(signum, signal.SIG_DFL)
+    os.kill(pid, signum)
+    # Where nobody is stopped, a child that insists on the terminal must not keep us spinning.
+    time.sleep(0.1)
+    if before is not None:
+        signal.signal(signum, before)

@@ -1,0 +1,323 @@
+"""The command as its users meet it: statuses, messages, what the child sees."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.test import override_settings
+
+from django_setnx_lock.core.inspection import State
+from django_setnx_lock.locks import inspector, lock
+from django_setnx_lock.management.commands.with_lock import Command
+from tests.management.conftest import Program
+from tests.processes import eventually
+from tests.servers import RealServer
+
+Start = Callable[..., Program]
+Run = Callable[..., tuple[int, str, str]]
+
+SHOW_LOCK = (
+    "import json, os; print(json.dumps({k: v for k, v in os.environ.items() if 'SETNX' in k}))"
+)
+
+
+def state_of(key: str) -> State:
+    return inspector().get(f"lock:{key}").state
+
+
+def program(*arguments: str) -> int:
+    """Run the command in this process as a program; return its exit status."""
+    with pytest.raises(SystemExit) as ended:
+        Command().run_from_argv(["manage.py", "with_lock", *arguments])
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+@pytest.mark.parametrize("status", [0, 1, 3, 75, 255])
+def test_it_exits_as_its_command_does_and_says_nothing(run: Run, status: int) -> None:
+    ended = run("k", "sh", "-c", f"exit {status}")
+
+    assert ended == (status, "", "")
+    assert state_of("k") is State.FREE
+
+
+def test_a_command_killed_by_signal_n_gives_128_plus_n(run: Run) -> None:
+    assert run("k", "sh", "-c", "kill -KILL $$") == (137, "", "")
+
+
+def test_stdin_stdout_and_stderr_are_the_commands(start: Start) -> None:
+    with_lock = start("k", "sh", "-c", "cat; echo problem >&2", stdin=-1)
+
+    out, err = with_lock.communicate("some\nlines\n", timeout=20)
+
+    assert (out, err) == ("some\nlines\n", "problem\n")
+
+
+def test_the_command_is_not_run_by_a_shell(run: Run) -> None:
+    assert run("k", "echo", "$HOME", "a  b", ";", "*")[1] == "$HOME a  b ; *\n"
+
+
+def test_the_command_sees_key_token_and_fence_of_the_lock(
+    start: Start, real_server: RealServer
+) -> None:
+    with_lock = start(
+        "order:42", "sh", "-c", f'"{sys.executable}" -c "{SHOW_LOCK}"; read wait', stdin=-1
+    )
+
+    seen = json.loads(with_lock.line())
+
+    client = real_server.client(decode_responses=True)
+    assert seen == {
+        "SETNX_LOCK_KEY": "order:42",
+        "SETNX_LOCK_TOKEN": client.get("lock:order:42"),
+        "SETNX_LOCK_FENCE": client.hget("{lock:order:42}:meta", "fence"),
+    }
+    with_lock.communicate("\n", timeout=20)
+
+
+def test_the_holder_record_names_the_program_its_user_and_the_note(start: Start) -> None:
+    with_lock = start(
+        "--note", "nightly", "k", "sh", "-c", "echo on; read wait", "secret", stdin=-1
+    )
+    with_lock.line()
+
+    info = inspector().get("lock:k")
+
+    assert info.holder is not None
+    assert (info.holder.label, info.holder.note) == ("with_lock sh", "nightly")
+    assert (info.holder.host, info.holder.pid) == (socket.gethostname(), with_lock.pid)
+    assert info.holder.user
+    with_lock.communicate("\n", timeout=20)
+
+
+@pytest.mark.parametrize("option", [["-n"], ["--nonblock"], ["-w", "0.2"], ["--wait=0"]])
+def test_busy_is_status_75_and_one_line_that_says_who_holds_it(run: Run, option: list[str]) -> None:
+    with lock("k", timeout=20, label="import", user="ann", note="nightly"):
+        status, out, err = run(*option, "k", "echo", "started")
+
+    assert (status, out) == (75, "")
+    assert re.fullmatch(
+        rf"with_lock: 'k' is held by ann@{socket.gethostname()}:{os.getpid()} \(import; nightly\) "
+        r"since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4} \(0:00:\d\d ago\); "
+        r"its lease runs for another 1\d\.\d s\n",
+        err,
+    )
+
+
+@pytest.mark.parametrize(
+    ("expiry", "lease"), [(60_000, "runs for another 5"), (None, "never ends")]
+)
+def test_a_foreign_holder_is_named_as_such(
+    run: Run, real_server: RealServer, expiry: int | None, lease: str
+) -> None:
+    real_server.client().set("lock:k", "theirs", px=expiry)
+
+    status, _, err = run("-n", "k", "true")
+
+    assert status == 75
+    assert "held by a foreign program" in err
+    assert f"its lease {lease}" in err
+
+
+def test_it_gives_up_waiting_after_the_time_given(run: Run, real_cache: RealServer) -> None:
+    with lock("k"):
+        status = program("-w", "0.3", "k", "true")
+
+    assert status == 75
+    assert not real_cache.client().exists("{lock:k}:waiters")
+
+
+def test_with_time_to_wait_it_runs_when_the_lock_comes_free(start: Start) -> None:
+    with lock("k"):
+        with_lock = start("-w", "20", "k", "echo", "started")
+        eventually(lambda: inspector().get("lock:k").waiting)
+
+    assert with_lock.end() == (0, "started\n", "")
+
+
+def test_without_an_option_it_waits_and_says_once_for_whom(start: Start) -> None:
+    with override_settings(SETNX_LOCK={"BLOCKING_TIMEOUT": 0.1}), lock("k", label="import") as held:
+        with_lock = start("k", "echo", "started")
+        said = with_lock.message()
+        eventually(lambda: inspector().get("lock:k").waiting)
+        held.extend(20)
+
+    assert with_lock.end() == (0, "started\n", "")
+    assert re.match(r"with_lock: waiting for 'k', held by \S+ \(import\) since", said)
+
+
+def test_an_unreachable_redis_is_status_69_and_the_command_is_not_started(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_SERVER_URL", "redis://127.0.0.1:1/0")
+
+    status, out, err = run("k", "echo", "started")
+
+    assert (status, out) == (69, "")
+    assert re.fullmatch(r"with_lock: the lock 'k' is unavailable: Redis cannot be reached.*\n", err)
+
+
+def executable(path: Path, content: str) -> str:
+    path.write_text(content)
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_command_that_cannot_be_executed_is_status_126(
+    real_cache: RealServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = tmp_path / "plain"
+    plain.touch()
+    broken = executable(tmp_path / "broken", "#!/no/such/interpreter\n")
+    unknown = executable(tmp_path / "unknown", "\0no program\n")
+
+    statuses = [program("k", str(path)) for path in (plain, broken, unknown, tmp_path)]
+
+    reasons = capsys.readouterr().err.splitlines()
+    assert statuses == [126] * 4
+    assert [reason.partition(str(tmp_path))[2] for reason in reasons] == [
+        "/plain is not executable",
+        "/broken cannot be executed: the interpreter named in its first line is not found",
+        "/unknown cannot be executed: Exec format error",
+        " is a directory",
+    ]
+    assert state_of("k") is State.FREE
+
+
+def test_a_command_that_is_not_found_is_status_127_even_if_the_lock_is_busy(
+    run: Run, real_server: RealServer
+) -> None:
+    real_server.client().set("lock:k", "theirs")
+
+    assert run("k", "no-such-program") == (127, "", "with_lock: no-such-program is not found\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--timeout", "0", "k", "true"], "--timeout must be at least 0.001"),
+        (["--timeout=-1", "k", "true"], "--timeout must be at least 0.001"),
+        (["--timeout", "nan", "k", "true"], "--timeout must be"),
+        (["--timeout", "inf", "k", "true"], "--timeout must be"),
+        (["--wait", "-1", "k", "true"], "--wait must be"),
+        (["--wait", "nan", "k", "true"], "--wait must be"),
+        (["", "true"], "key must not be empty"),
+        (["a}b", "true"], "braces"),
+        (["a\udcffb", "true"], "surrogate"),
+        (["k", "tr\0ue"], "NUL"),
+    ],
+)
+def test_a_bad_value_is_status_64(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = program(*arguments)
+
+    err = capsys.readouterr().err
+    assert status == 64
+    assert complaint in err
+    assert (err.count("\n"), err[:11]) == (1, "with_lock: ")
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ({"CACHE": "nope"}, "no cache 'nope'"),
+        ([], "must be a dict"),
+        ({"TIMEOUT": 0}, "timeout must be"),
+    ],
+)
+def test_a_misconfigured_project_is_status_78(
+    setting: object, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with override_settings(SETNX_LOCK=setting):
+        status = program("k", "true")
+
+    err = capsys.readouterr().err
+    assert (status, err.count("\n")) == (78, 1)
+    assert complaint in err
+
+
+def test_a_cache_that_does_not_exist_is_status_78(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program("--using", "nope", "k", "true") == 78
+    assert capsys.readouterr().err == "with_lock: there is no cache 'nope' in CACHES\n"
+
+
+def test_a_traceback_comes_only_when_asked_for_and_the_status_stays(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert program("--traceback", "--using", "nope", "k", "true") == 78
+    assert "ImproperlyConfigured" in capsys.readouterr().err
+
+
+def test_messages_carry_no_terminal_controls(
+    real_cache: RealServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with lock("k", note="\x1b[2J\nforged"):
+        program("-n", "k", "true")
+
+    err = capsys.readouterr().err
+    assert r"(\x1b[2J\nforged)" in err
+    assert err.count("\n") == 1
+
+
+def test_a_broken_stderr_changes_nothing(start: Start) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+
+    with lock("k"):
+        with_lock = start("k", "echo", "started", stderr=writer)
+        eventually(lambda: inspector().get("lock:k").waiting)
+    os.close(writer)
+
+    out, _ = with_lock.communicate(timeout=20)
+    assert (with_lock.returncode, out) == (0, "started\n")
+
+
+def test_it_works_when_called_from_code(real_cache: RealServer, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+
+    call_command("with_lock", "k", "touch", str(made), nonblock=True, timeout=5)
+
+    assert made.exists()
+    assert state_of("k") is State.FREE
+
+
+def test_called_from_code_a_failure_is_a_command_error_with_the_status(
+    real_cache: RealServer,
+) -> None:
+    with pytest.raises(CommandError, match="sh ended with status 3") as failed:
+        call_command("with_lock", "k", "sh", "-c", "exit 3")
+    with lock("k"), pytest.raises(CommandError, match="'k' is held by") as busy:
+        call_command("with_lock", "k", "true", wait=0)
+
+    assert (failed.value.returncode, busy.value.returncode) == (3, 75)
+
+
+def test_called_from_code_it_refuses_to_wait_and_not_to_wait() -> None:
+    with pytest.raises(CommandError, match="exclude one another"):
+        call_command("with_lock", "k", "true", nonblock=True, wait=5)
+
+
+def test_called_in_another_thread_it_says_why_it_cannot_work() -> None:
+    raised: list[CommandError] = []
+
+    def called() -> None:
+        with pytest.raises(CommandError) as error:
+            call_command("with_lock", "k", "true")
+        raised.append(error.value)
+
+    thread = threading.Thread(target=called)
+    thread.start()
+    thread.join(timeout=10)
+
+    assert "main thread only" in str(raised[0])

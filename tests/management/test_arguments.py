@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.management.base import CommandError
+
+from django_setnx_lock.management.commands.with_lock import Command
+
+
+def parse(line: str, *, from_command_line: bool = True) -> dict[str, Any]:
+    command = Command()
+    command._called_from_command_line = from_command_line  # type: ignore[attr-defined]  # Django's
+    return vars(command.create_parser("manage.py", "with_lock").parse_args(line.split()))
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "command"),
+    [
+        ("k cmd", "k", "cmd"),
+        ("k -- cmd", "k", "cmd"),
+        ("k cmd arg", "k", "cmd arg"),
+        ("-n k cmd", "k", "cmd"),
+        ("-w 5 k cmd 6", "k", "cmd 6"),
+        ("-w5 --note=x k cmd", "k", "cmd"),
+        ("--timeout 5 k -- cmd", "k", "cmd"),
+        ("-v 2 --no-color --settings x k cmd", "k", "cmd"),
+        ("--settings x k -- cmd --settings y", "k", "cmd --settings y"),
+        ("k cmd -- file", "k", "cmd -- file"),
+        ("k cmd --", "k", "cmd --"),
+        ("k cmd -a -- -b -- -c", "k", "cmd -a -- -b -- -c"),
+        ("k -- cmd -- file", "k", "cmd -- file"),
+        ("k -- -- cmd", "k", "-- cmd"),
+        ("k -- -n cmd", "k", "-n cmd"),
+        ("-- k cmd", "k", "cmd"),
+        ("-- k -- cmd", "k", "cmd"),
+        ("-n -- -k cmd", "-k", "cmd"),
+        ("-n -- -k -- cmd -- --", "-k", "cmd -- --"),
+        ("k cmd --help", "k", "cmd --help"),
+        ("k cmd -h", "k", "cmd -h"),
+        ("k cmd --version", "k", "cmd --version"),
+        ("k cmd -v", "k", "cmd -v"),
+        ("k cmd -v 3", "k", "cmd -v 3"),
+        ("k cmd --verbosity=9", "k", "cmd --verbosity=9"),
+        (
+            "k cmd --traceback --no-color --force-color",
+            "k",
+            "cmd --traceback --no-color --force-color",
+        ),
+        ("k cmd -n -w 5 --wait x", "k", "cmd -n -w 5 --wait x"),
+        ("k cmd --no --non --t --ver", "k", "cmd --no --non --t --ver"),
+        ("k cmd --timeout", "k", "cmd --timeout"),
+        ("k cmd -1 -", "k", "cmd -1 -"),
+        ("k cmd -- --settings=x", "k", "cmd -- --settings=x"),
+        ("k -- cmd --pythonpath x", "k", "cmd --pythonpath x"),
+    ],
+)
+def test_what_follows_the_key_belongs_to_the_command(line: str, key: str, command: str) -> None:
+    options = parse(line)
+
+    assert (options["key"], options["command"]) == (key, command.split())
+
+
+def test_options_before_the_key_are_its_own() -> None:
+    options = parse("-w 1.5 --timeout 9 --using other --note weekly -v 0 k cmd -w 3 --note no")
+
+    assert (options["wait"], options["timeout"]) == (1.5, 9)
+    assert (options["using"], options["note"], options["verbosity"]) == ("other", "weekly", 0)
+    assert options["nonblock"] is False
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("", "KEY and CMD are missing"),
+        ("-n", "KEY and CMD are missing"),
+        ("--", "KEY and CMD are missing"),
+        ("k", "CMD is missing"),
+        ("k --", "CMD is missing"),
+        ("-- k", "CMD is missing"),
+        ("-- k --", "CMD is missing"),
+        ("k -n cmd", "options go before KEY"),
+        ("k --wait 5 -- cmd", "options go before KEY"),
+        ("--nosuch k cmd", "unrecognized arguments: --nosuch"),
+        ("--wai 5 k cmd", "unrecognized arguments: --wai"),
+        ("-w soon k cmd", "invalid float value: 'soon'"),
+        ("--note -- k cmd", "expected one argument"),
+        ("-n -w 5 k cmd", "not allowed with argument"),
+        ("k cmd --settings=x", "write -- before CMD"),
+        ("k cmd --settings x -- y", "write -- before CMD"),
+        ("k cmd --pythonpath x", "write -- before CMD"),
+    ],
+)
+def test_a_wrong_command_line_ends_with_64_and_one_line(
+    line: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(line)
+
+    out, err = capsys.readouterr()
+    assert ended.value.code == 64
+    assert complaint in err
+    assert (out, err.count("\n"), err[:11]) == ("", 1, "with_lock: ")
+
+
+def test_called_from_code_it_raises_instead_of_ending_the_program() -> None:
+    with pytest.raises(CommandError, match="CMD is missing") as raised:
+        parse("k", from_command_line=False)
+
+    assert raised.value.returncode == 64
+
+
+def test_called_from_code_the_command_may_have_djangos_options() -> None:
+    options = parse("k cmd --settings=x", from_command_line=False)
+
+    assert options["command"] == ["cmd", "--settings=x"]
+
+
+def test_help_shows_the_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse("--help")
+
+    out = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert "with_lock [options] KEY [--] CMD [ARG...]" in out
+    assert all(status in out for status in ("64", "69", "75", "76", "78", "126", "127", "128+N"))
