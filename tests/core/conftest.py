@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_setnx_lock.core import clock
+from django_setnx_lock.core.inspection import Inspector
+from tests.core.helpers import PREFIX, FakeTime
+
+if TYPE_CHECKING:
+    import redis
+
+
+@pytest.fixture
+def inspector(redis_client: redis.Redis) -> Inspector:
+    """Give an inspector of the locks that begin with ``lock:``."""
+    return Inspector(redis_client, PREFIX)
+
+
+@pytest.fixture
+def fake_time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
+    """Give a clock in the place of the local one, and of sleeping."""
+    fake = FakeTime()
+    monkeypatch.setattr(clock, "now", lambda: fake.now)
+    monkeypatch.setattr(time, "sleep", fake.sleep)
+    return fake

@@ -1,0 +1,65 @@
+"""What the tests of the core share."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+
+from django_setnx_lock.core.errors import LockBusy
+from django_setnx_lock.core.keys import index_for, name_for
+from django_setnx_lock.core.lock import RedisLock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from django_setnx_lock.core.inspection import LockInfo
+    from django_setnx_lock.core.protocol import Request
+
+T = TypeVar("T")
+PREFIX = "lock:"
+INDEX = index_for(PREFIX)
+
+
+def listed(client: Any, key: str, prefix: str = PREFIX, **options: Any) -> RedisLock:
+    """Make the lock that a caller calls ``key``, listed in the index as the app's are."""
+    return RedisLock(client, name_for(prefix, key), key=key, index=index_for(prefix), **options)
+
+
+def meet(client: Any, key: str) -> None:
+    """Run into somebody's lock, and so list it."""
+    with pytest.raises(LockBusy):
+        listed(client, key).take(0)
+
+
+def keys_of(locks: Iterable[LockInfo]) -> list[str]:
+    return [one.key for one in locks]
+
+
+def in_thread(work: Callable[[], T]) -> T:
+    """Return what ``work`` returns, or raise what it raises, in another thread."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result(10)
+
+
+def send(client: Any, request: Request) -> Any:
+    """Run ``request`` in full text on a redis-py client and return the raw reply."""
+    return client.eval(request.script.source, *request.arguments)
+
+
+def send_sha(client: Any, request: Request) -> Any:
+    """Run ``request`` by the SHA of its script, which the server must know."""
+    return client.evalsha(request.script.sha, *request.arguments)
+
+
+class FakeTime:
+    """A clock that moves only when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.slept: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_setnx_lock.core.holder import Holder
+
+TEXTS = st.text(max_size=20)
+HOLDERS = st.builds(
+    Holder,
+    host=TEXTS,
+    pid=st.integers(0, 2**31),
+    thread=TEXTS,
+    label=TEXTS,
+    user=TEXTS,
+    note=TEXTS,
+)
+
+
+@given(HOLDERS)
+def test_a_record_is_read_back_as_it_was_written(holder: Holder) -> None:
+    assert Holder.from_json(holder.to_json()) == holder
+
+
+def test_a_record_says_host_process_and_thread_of_its_maker() -> None:
+    found: list[Holder] = []
+    thread = threading.Thread(target=lambda: found.append(Holder.here(label="x")), name="worker-3")
+
+    thread.start()
+    thread.join(5)
+
+    assert found == [
+        Holder(host=socket.gethostname(), pid=os.getpid(), thread="worker-3", label="x")
+    ]
+
+
+def test_empty_fields_are_not_written() -> None:
+    assert json.loads(Holder(host="web1", pid=7).to_json()) == {"host": "web1", "pid": 7}
+
+
+def test_a_record_of_a_later_version_is_read_without_what_it_adds() -> None:
+    assert Holder.from_json('{"host":"web1","container":"c1"}') == Holder(host="web1")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [None, "", "null", "[]", '"x"', "{", "\x00", "1", "[" * 100_000],
+    ids=lambda t: repr(t)[:8],
+)
+def test_a_record_that_cannot_be_read_is_none(text: str | None) -> None:
+    assert Holder.from_json(text) is None
+
+
+@pytest.mark.parametrize("pid", ['"x"', "null", "[]", "1e999", "1.5"])
+def test_a_process_id_that_is_none_does_not_hide_the_rest(pid: str) -> None:
+    assert Holder.from_json(f'{{"host":"web1","pid":{pid}}}') == Holder(host="web1")
+
+
+@pytest.mark.parametrize(
+    ("holder", "text"),
+    [
+        (Holder(), "?:?"),
+        (Holder(host="web1", pid=7), "web1:7"),
+        (Holder(host="web1", pid=7, user="joe"), "joe@web1:7"),
+        (Holder(host="web1", pid=7, label="view pay"), "web1:7 (view pay)"),
+        (
+            Holder(host="web1", pid=7, label="view pay", note="by hand"),
+            "web1:7 (view pay; by hand)",
+        ),
+    ],
+)
+def test_a_holder_is_told_in_one_line(holder: Holder, text: str) -> None:
+    assert str(holder) == text

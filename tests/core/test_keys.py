@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import string
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from redis.crc import key_slot
+
+from django_setnx_lock.core.keys import (
+    MAX_NAME_BYTES,
+    hash_tag,
+    index_for,
+    lock_keys,
+    name_for,
+)
+
+PREFIX = "lock:"
+TOKENS = st.text(alphabet="0123456789abcdef", min_size=32, max_size=32)
+# Braces, colons and the words of the companions, so that a clash is likely if one is possible.
+NASTY = st.lists(
+    st.sampled_from(
+        ["{", "}", ":", "a", "b", "~", "lock:", "meta", "waiters", "gone", "index", "é", "\0", " "]
+    ),
+    min_size=1,
+    max_size=8,
+).map("".join)
+ANY_KEY = NASTY | st.text(alphabet=st.characters(exclude_categories=["Cs"]), min_size=1)
+
+
+def companions(name: str, token: str = "0" * 32) -> set[str]:
+    keys = lock_keys(name)
+    return {keys.meta, keys.waiters, keys.gone(token)}
+
+
+def is_accepted(name: str) -> bool:
+    try:
+        lock_keys(name)
+    except ValueError:
+        return False
+    return True
+
+
+def test_the_companions_of_a_plain_name_carry_it_as_their_hash_tag() -> None:
+    keys = lock_keys("lock:order:42")
+
+    assert keys.name == "lock:order:42"
+    assert keys.meta == "{lock:order:42}:meta"
+    assert keys.waiters == "{lock:order:42}:waiters"
+    assert keys.gone("t0ken") == "{lock:order:42}:gone:t0ken"
+
+
+def test_the_companions_of_a_tagged_name_carry_its_own_tag() -> None:
+    keys = lock_keys("lock:{shop}:42")
+
+    assert keys.meta == "{shop}:lock:{shop}:42:meta"
+
+
+@given(key=ANY_KEY, token=TOKENS)
+@example(key="{a}", token="0" * 32)
+@example(key="a{", token="0" * 32)
+@example(key="}{a}", token="0" * 32)
+def test_all_keys_of_a_lock_are_in_the_slot_of_its_name(key: str, token: str) -> None:
+    name = name_for(PREFIX, key)
+    if not is_accepted(name):
+        return
+
+    slots = {key_slot(other.encode()) for other in companions(name, token)}
+
+    assert slots == {key_slot(name.encode())}
+
+
+@given(one=ANY_KEY, other=ANY_KEY, token=TOKENS)
+@example(one="a", other="{lock:a}:meta", token="0" * 32)
+@example(one="{lock:a}:meta", other="a", token="0" * 32)
+def test_no_key_of_one_lock_is_a_key_of_another(one: str, other: str, token: str) -> None:
+    names = name_for(PREFIX, one), name_for(PREFIX, other)
+    if names[0] == names[1] or not all(map(is_accepted, names)):
+        return
+
+    mine, theirs = ({name, *companions(name, token)} for name in names)
+
+    assert not mine & theirs
+    assert index_for(PREFIX) not in mine | theirs
+
+
+@given(key=ANY_KEY, token=TOKENS)
+def test_the_keys_of_a_lock_differ_among_themselves(key: str, token: str) -> None:
+    name = name_for(PREFIX, key)
+    if not is_accepted(name):
+        return
+
+    assert len({name, *companions(name, token)}) == 4
+
+
+@pytest.mark.parametrize("prefix", ["{shop}:", ""])
+@pytest.mark.parametrize("companion", ["meta", "waiters"])
+def test_a_prefix_that_lets_names_look_like_companions_keeps_them_apart(
+    prefix: str, companion: str
+) -> None:
+    name = name_for(prefix, "a")
+    alike = lock_keys(name).stem + ":" + companion
+    key = alike.removeprefix(prefix)
+
+    try:
+        other = lock_keys(name_for(prefix, key)).name
+    except ValueError:
+        return
+
+    assert other not in companions(name)
+
+
+@pytest.mark.parametrize("name", ["{}", "a{}b", "}", "a}", "}{", "{}{a}", "a}b{"])
+def test_braces_that_form_no_tag_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="form no hash tag"):
+        lock_keys(name)
+
+
+def test_an_opening_brace_alone_is_harmless() -> None:
+    keys = lock_keys("a{b")
+
+    assert key_slot(keys.meta.encode()) == key_slot(b"a{b")
+
+
+def test_an_empty_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="must not be empty"):
+        lock_keys("")
+
+
+@pytest.mark.parametrize("name", [None, 42, b"a", ("a",)])
+def test_a_name_that_is_no_text_is_refused(name: Any) -> None:
+    with pytest.raises(TypeError, match="is a str, not"):
+        lock_keys(name)
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a\udfffb"])
+def test_a_name_that_cannot_be_sent_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"name|surrogates"):
+        lock_keys(name)
+
+
+@pytest.mark.parametrize("key", [None, 42, b"a"])
+def test_a_key_that_is_no_text_is_refused_with_an_example(key: Any) -> None:
+    with pytest.raises(TypeError, match=r"write for example f'order:\{pk\}'"):
+        name_for(PREFIX, key)
+
+
+def test_an_empty_key_is_refused() -> None:
+    with pytest.raises(ValueError, match="must not be empty"):
+        name_for(PREFIX, "")
+
+
+def test_a_short_key_becomes_prefix_and_key() -> None:
+    assert name_for("lock:", "order:42") == "lock:order:42"
+
+
+@given(one=ANY_KEY, other=ANY_KEY)
+def test_two_short_keys_never_share_a_name(one: str, other: str) -> None:
+    if one != other:
+        assert name_for(PREFIX, one) != name_for(PREFIX, other)
+
+
+@given(
+    start=st.text(alphabet=string.ascii_letters + "é~", min_size=300, max_size=320),
+    ends=st.tuples(st.text(max_size=3), st.text(max_size=3)),
+)
+def test_two_long_keys_with_one_beginning_never_share_a_name(
+    start: str, ends: tuple[str, str]
+) -> None:
+    if ends[0] != ends[1]:
+        assert name_for(PREFIX, start + ends[0]) != name_for(PREFIX, start + ends[1])
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "漢", "🔒"])
+def test_a_long_name_keeps_its_beginning_and_ends_in_a_hash(letter: str) -> None:
+    key = "order:" + letter * 400
+
+    name = name_for(PREFIX, key)
+
+    kept, _, digest = name.rpartition("~")
+    assert (PREFIX + key).startswith(kept)
+    assert len(kept.encode()) > 180
+    assert len(digest) == 64
+    assert len(name.encode()) <= MAX_NAME_BYTES
+
+
+def test_a_name_is_shortened_only_beyond_the_limit() -> None:
+    at_limit = "x" * (MAX_NAME_BYTES - len(PREFIX))
+
+    assert name_for(PREFIX, at_limit) == PREFIX + at_limit
+    assert "~" in name_for(PREFIX, at_limit + "x")
+
+
+def test_a_long_name_stays_in_the_slot_of_its_tag() -> None:
+    name = name_for(PREFIX, "{shop}:" + "x" * 400)
+
+    assert key_slot(name.encode()) == key_slot(b"shop")
+    assert hash_tag(name) == "shop"
+
+
+@pytest.mark.parametrize("key", ["{" + "x" * 400 + "}", "x" * 400 + "{shop}"])
+def test_a_hash_tag_that_would_be_cut_is_refused(key: str) -> None:
+    with pytest.raises(ValueError, match="hash tag of the lock key"):
+        name_for(PREFIX, key)

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import io
+import re
+import uuid
+from decimal import Decimal
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from redis.crc import key_slot
+
+from django_setnx_lock.core.keys import hash_tag, name_for
+from django_setnx_lock.core.keytemplate import KeyTemplate, MissingValue
+
+VALUES = st.text(alphabet=st.sampled_from("aB0:{}~%-._/<>*? \0é漢\ud800\n"), max_size=6) | st.text(
+    max_size=6
+)
+# Literals with everything a value could also have, everything it could not, and hash tags.
+LITERALS = st.lists(
+    st.sampled_from([":", "a", "0", "%", "%3A", ".", "-", "_", "~", "{t}", "{", "}", "é", "/"]),
+    max_size=4,
+).map("".join)
+
+
+@st.composite
+def templates(draw: st.DrawFn) -> KeyTemplate:
+    """Any template that is accepted, of one to three values."""
+    count = draw(st.integers(1, 3))
+    text = draw(LITERALS)
+    for number in range(count):
+        text += f"<v{number}>" + draw(LITERALS)
+    try:
+        return KeyTemplate(text)
+    except ValueError:
+        assume(False)
+        raise
+
+
+def filled(template: KeyTemplate, values: tuple[str, ...]) -> str:
+    return template.resolve({f"v{number}": value for number, value in enumerate(values)})
+
+
+@given(
+    template=templates(),
+    one=st.tuples(VALUES, VALUES, VALUES),
+    other=st.tuples(VALUES, VALUES, VALUES),
+)
+@example(KeyTemplate("<v0>:<v1>"), ("a:b", "c", ""), ("a", "b:c", ""))
+@example(KeyTemplate("<v0>x:y<v1>"), ("ax", "b", ""), ("a", "yb", ""))
+@example(KeyTemplate("<v0>~<v1>"), ("a~", "b", ""), ("a", "~b", ""))
+@example(KeyTemplate("<v0>é<v1>"), ("é", "b", ""), ("", "éb", ""))
+def test_two_different_argument_tuples_never_give_one_key(
+    template: KeyTemplate, one: tuple[str, ...], other: tuple[str, ...]
+) -> None:
+    used = len(template.fields)
+    if one[:used] != other[:used]:
+        assert filled(template, one) != filled(template, other)
+
+
+@pytest.mark.parametrize(
+    ("between", "one", "other"),
+    [
+        ("", ("x", "y"), ("xy", "")),
+        ("-", ("x-", "y"), ("x", "-y")),
+        ("a", ("xa", "y"), ("x", "ay")),
+        ("%3A", (":", "x"), ("", ":x")),
+    ],
+)
+def test_a_separator_that_a_value_can_contain_would_let_two_tuples_share_a_key(
+    between: str, one: tuple[str, str], other: tuple[str, str]
+) -> None:
+    text = f"<v0>{between}<v1>"
+    unchecked = object.__new__(KeyTemplate)
+    object.__setattr__(unchecked, "text", text)
+
+    assert filled(unchecked, one) == filled(unchecked, other)
+    with pytest.raises(ValueError, match="could run into each other"):
+        KeyTemplate(text)
+
+
+@given(template=templates(), values=st.tuples(VALUES, VALUES, VALUES))
+@example(KeyTemplate("a:<v0>"), ("{t}", "", ""))
+def test_no_value_can_add_a_hash_tag(template: KeyTemplate, values: tuple[str, ...]) -> None:
+    assume("{" not in template.text)
+
+    name = name_for("lock:", filled(template, values) or "x")
+
+    assert hash_tag(name) == ""
+    assert "{" not in name
+
+
+@given(values=st.tuples(VALUES, VALUES))
+def test_no_value_can_change_the_slot_of_a_tagged_template(values: tuple[str, str]) -> None:
+    key = KeyTemplate("{shop}:<v0>:<v1>").resolve({"v0": values[0], "v1": values[1]})
+
+    assert key_slot(name_for("lock:", key).encode()) == key_slot(b"shop")
+
+
+@given(value=VALUES)
+def test_a_value_becomes_letters_that_need_no_quoting_anywhere(value: str) -> None:
+    assert re.fullmatch(r"[A-Za-z0-9_.%-]*", KeyTemplate("<v0>").resolve({"v0": value}))
+
+
+def test_values_are_filled_in_by_name() -> None:
+    template = KeyTemplate("shop:<shop>:order:<pk>")
+
+    assert template.format(pk=42, shop="berlin") == "shop:berlin:order:42"
+    assert template.fields == ("shop", "pk")
+    assert template.roots == {"shop", "pk"}
+
+
+def test_a_field_may_be_used_twice() -> None:
+    assert KeyTemplate("<a>:<a>").format(a=1) == "1:1"
+
+
+def test_a_dotted_field_is_an_attribute_of_what_is_given() -> None:
+    template = KeyTemplate("cart:<user.profile.code>")
+    user = SimpleNamespace(profile=SimpleNamespace(code="x y"))
+
+    assert template.roots == {"user"}
+    assert template.format(user=user) == "cart:x%20y"
+
+
+def test_a_field_may_be_called_self() -> None:
+    assert KeyTemplate("<self.pk>").format(self=SimpleNamespace(pk=7)) == "7"
+
+
+def test_a_template_without_fields_is_the_key_itself() -> None:
+    assert KeyTemplate("nightly import").format(anything=1) == "nightly import"
+
+
+def test_a_value_is_not_read_as_a_template() -> None:
+    assert KeyTemplate("<a>:<b>").format(a="<b>", b="x") == "%3Cb%3E:x"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (42, "42"),
+        (True, "True"),
+        ("a:b", "a%3Ab"),
+        ("{a}", "%7Ba%7D"),
+        ("a~b", "a%7Eb"),
+        ("50%", "50%25"),
+        ("é", "%C3%A9"),
+        ("", ""),
+        (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+        (dt.date(2024, 2, 29), "2024-02-29"),
+        (Decimal("1.50"), "1.50"),
+    ],
+)
+def test_a_value_is_written_percent_encoded(value: object, text: str) -> None:
+    assert KeyTemplate("<v>").format(v=value) == text
+
+
+class Plain:
+    pass
+
+
+class Row:
+    pk = 5
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+def numbers() -> Any:
+    yield 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [1.5, 1j, b"a", bytearray(b"a"), [1], (1,), {1}, frozenset({1}), {"a": 1}],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_value_that_makes_no_clear_key_is_refused(value: object) -> None:
+    with pytest.raises(TypeError, match="does not make one clear key"):
+        KeyTemplate("a:<v>").format(v=value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [memoryview(b"a"), numbers(), iter([1]), io, Plain(), Plain, len],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_value_whose_text_is_an_address_is_refused(value: object) -> None:
+    with pytest.raises(TypeError):
+        KeyTemplate("a:<v>").format(v=value)
+
+
+def test_none_is_refused_because_unrelated_calls_would_share_the_lock() -> None:
+    with pytest.raises(ValueError, match="<v> is None"):
+        KeyTemplate("a:<v>").format(v=None)
+
+
+def test_a_model_instance_is_refused_with_what_to_write_instead() -> None:
+    with pytest.raises(TypeError, match=re.escape("write <row.pk>")):
+        KeyTemplate("a:<row>").format(row=Row())
+
+
+def test_an_enum_member_is_a_value() -> None:
+    assert KeyTemplate("<v>").format(v=Colour.RED) == "Colour.RED"
+
+
+def test_a_value_that_was_not_given_is_named() -> None:
+    with pytest.raises(MissingValue, match=r"<b\.pk>: there is no 'b'"):
+        KeyTemplate("<a>:<b.pk>").format(a=1)
+
+
+def test_an_attribute_that_is_not_there_is_named() -> None:
+    with pytest.raises(MissingValue, match=r"<a\.pk>: .*'pk'"):
+        KeyTemplate("<a.pk>").format(a=Plain())
+
+
+@pytest.mark.parametrize(
+    "text", ["a<", "a>", "<a", "a>b<c>", "<<a>>", "<a>>", "a:<b<c>>"], ids=repr
+)
+def test_a_bracket_without_its_partner_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"without its partner|is no name"):
+        KeyTemplate(text)
+
+
+@pytest.mark.parametrize("field", ["", " ", "1a", "a b", "a.", ".a", "a..b", "a-b", "a:b", "a\n"])
+def test_a_field_that_is_no_name_is_refused(field: str) -> None:
+    with pytest.raises(ValueError, match="is no name"):
+        KeyTemplate(f"x:<{field}>")
+
+
+def test_an_empty_template_is_refused() -> None:
+    with pytest.raises(ValueError, match="must not be empty"):
+        KeyTemplate("")
+
+
+@pytest.mark.parametrize("text", [None, 5, b"a:<b>"])
+def test_a_template_that_is_no_text_is_refused(text: Any) -> None:
+    with pytest.raises(TypeError, match="key template is a str"):
+        KeyTemplate(text)

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import re
+from importlib import resources
+
+import pytest
+import redis
+
+from django_setnx_lock.core import protocol, scripts
+from django_setnx_lock.core.keys import index_for, lock_keys
+from tests.core.helpers import send
+
+ALL = [
+    scripts.ACQUIRE,
+    scripts.RELEASE,
+    scripts.LEAVE,
+    scripts.RENEW,
+    scripts.CHECK,
+    scripts.FORCE,
+    scripts.INSPECT,
+]
+KEYS = lock_keys("lock:a")
+INDEX = index_for("lock:")
+REQUESTS = [
+    protocol.acquire(KEYS, INDEX, "t", 1000, "{}", 0),
+    protocol.release(KEYS, INDEX, "t"),
+    protocol.leave(KEYS, INDEX, "t"),
+    protocol.renew(KEYS, INDEX, "t", 1000, add=False),
+    protocol.check(KEYS, "t"),
+    protocol.force(KEYS, INDEX, b"t", "joe", "stuck"),
+    protocol.inspect(KEYS, INDEX),
+]
+
+
+def own_part(script: scripts.Script) -> str:
+    folder = resources.files(scripts)
+    return folder.joinpath(f"{script.name}.lua").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
+def test_the_server_knows_a_script_by_the_same_sha(
+    script: scripts.Script, redis_client: redis.Redis
+) -> None:
+    assert redis_client.script_load(script.source) == script.sha
+
+
+@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
+def test_a_script_is_headed_by_its_keys_arguments_and_replies(script: scripts.Script) -> None:
+    head = re.match(r"(--.*\n)+", own_part(script))
+
+    assert head
+    assert "-- KEYS " in head[0]
+    assert "-- Reply " in head[0]
+    assert "-- ARGV " in head[0] or "ARGV" not in own_part(script)
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: request.script.name)
+def test_a_request_fills_every_key_and_argument_its_script_reads(
+    request_: protocol.Request,
+) -> None:
+    source = own_part(request_.script)
+    keys = {int(number) for number in re.findall(r"KEYS\[(\d+)\]", source)}
+    args = {int(number) for number in re.findall(r"ARGV\[(\d+)\]", source)}
+
+    assert keys == set(range(1, len(request_.keys) + 1))
+    assert args == set(range(1, len(request_.args) + 1))
+
+
+def test_every_lua_file_is_used() -> None:
+    files = {file.name for file in resources.files(scripts).iterdir() if file.name.endswith(".lua")}
+
+    assert files == {f"{script.name}.lua" for script in ALL} | {"prelude.lua"}
+
+
+@pytest.mark.parametrize("name", ["check", "inspect"])
+def test_a_script_that_only_looks_writes_nothing(name: str, redis_client: redis.Redis) -> None:
+    request = next(request for request in REQUESTS if request.script.name == name)
+    redis_client.set("lock:a", "t", px=60_000)
+    before = {key: redis_client.dump(key) for key in redis_client.keys("*")}
+
+    send(redis_client, request)
+
+    assert {key: redis_client.dump(key) for key in redis_client.keys("*")} == before
