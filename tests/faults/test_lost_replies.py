@@ -1,0 +1,291 @@
+"""Replies that are cut off after the server has done what it was asked."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+from redis.backoff import ConstantBackoff, NoBackoff
+from redis.retry import Retry
+
+from django_setnx_lock.core import scripts
+from django_setnx_lock.core.batch import release_each, take_each
+from django_setnx_lock.core.errors import LockLost, LockUnavailable
+from django_setnx_lock.core.held import Held
+from django_setnx_lock.core.inspection import Inspector, Outcome
+from django_setnx_lock.core.lock import RedisLock
+from tests.core.helpers import send_sha
+from tests.faults.controls import take_out
+
+if TYPE_CHECKING:
+    from tests.faults.proxy import Proxy
+    from tests.servers import RealServer
+
+# redis-py's own retries, a client that was told not to retry, and one that was told nothing.
+CLIENTS: list[dict[str, Any]] = [
+    {"retry": Retry(NoBackoff(), 3)},
+    {"retry": Retry(NoBackoff(), 0)},
+    {"retry": None},
+    {},
+]
+IDS = ["three retries", "no retries", "no policy", "default"]
+clients = pytest.mark.parametrize("options", CLIENTS, ids=IDS)
+
+
+@pytest.fixture
+def direct(real_server: RealServer) -> redis.Redis:
+    """Give a client that sees what the server has, past the proxy."""
+    client = real_server.client(decode_responses=True)
+    for script in (scripts.ACQUIRE, scripts.RELEASE, scripts.LEAVE, scripts.RENEW, scripts.FORCE):
+        client.script_load(script.source)
+    return client
+
+
+def cut(proxy: Proxy, script: scripts.Script) -> Any:
+    return proxy.drop_next_reply(script.sha.encode())
+
+
+@clients
+def test_a_grant_whose_reply_was_cut_off_is_held_after_all(
+    proxy: Proxy, direct: redis.Redis, options: dict[str, Any]
+) -> None:
+    lock = RedisLock(proxy.client(**options), "lock:a")
+    dropped = cut(proxy, scripts.ACQUIRE)
+
+    held = lock.take(0)
+
+    assert dropped.is_set()
+    assert direct.get("lock:a") == held.token
+    held.check()
+    held.release()
+    assert not direct.exists("lock:a")
+
+
+def test_redis_pys_lock_loses_its_own_grant_when_the_reply_is_cut_off(
+    proxy: Proxy, direct: redis.Redis
+) -> None:
+    lock = proxy.client().lock("lock:a", timeout=30)
+    proxy.drop_next_reply(b"lock:a")
+
+    assert lock.acquire(blocking=False) is False
+
+    assert direct.exists("lock:a")
+
+
+def test_without_recognising_its_token_a_retry_would_find_its_own_ghost(
+    proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "ACQUIRE", "if value and value ~= token then", "if value then")
+    direct.script_load(scripts.ACQUIRE.source)
+    cut(proxy, scripts.ACQUIRE)
+
+    assert RedisLock(proxy.client(), "lock:a").acquire(blocking=False) is False
+
+    assert direct.exists("lock:a")
+
+
+def test_the_retry_has_the_fence_of_the_grant_whose_reply_was_cut_off(
+    proxy: Proxy, direct: redis.Redis
+) -> None:
+    client = proxy.client(retry=Retry(NoBackoff(), 0))
+    turn = RedisLock(client, "lock:a").turn()
+    request = turn.request(waits=False)
+    cut(proxy, scripts.ACQUIRE)
+    with pytest.raises(redis.exceptions.ConnectionError):
+        send_sha(client, request)
+    first = direct.hget("{lock:a}:meta", "fence")
+
+    held = turn.ask(waits=False)
+
+    assert isinstance(held, Held)
+    assert str(held.fence) == first
+
+
+def test_redis_pys_own_retry_has_the_fence_of_the_grant_whose_reply_was_cut_off(
+    proxy: Proxy, direct: redis.Redis
+) -> None:
+    client = proxy.client(retry=Retry(ConstantBackoff(0.5), 3))
+    dropped = cut(proxy, scripts.ACQUIRE)
+
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(RedisLock(client, "lock:a").take, 0)
+        dropped.wait(10)
+        first = direct.hget("{lock:a}:meta", "fence")
+        assert not result.done()
+        held = result.result(10)
+
+    assert str(held.fence) == first
+
+
+@clients
+def test_a_grant_in_full_text_whose_reply_was_cut_off_is_held_after_all(
+    proxy: Proxy, direct: redis.Redis, options: dict[str, Any]
+) -> None:
+    direct.script_flush()
+    dropped = proxy.drop_next_reply(b"Take the lock")
+
+    held = RedisLock(proxy.client(**options), "lock:a").take(0)
+
+    assert dropped.is_set()
+    assert direct.get("lock:a") == held.token
+
+
+def test_a_lock_whose_every_reply_is_cut_off_ends_in_one_error_and_leaves_nothing(
+    proxy: Proxy, direct: redis.Redis
+) -> None:
+    client: Any = proxy.client(retry=Retry(NoBackoff(), 0))
+    lock = RedisLock(client, "lock:a")
+    evalsha = client.evalsha
+
+    def every_reply_of_acquire_is_lost(sha: str, *arguments: Any) -> Any:
+        if sha == scripts.ACQUIRE.sha:
+            cut(proxy, scripts.ACQUIRE)
+        return evalsha(sha, *arguments)
+
+    client.evalsha = every_reply_of_acquire_is_lost
+
+    with pytest.raises(LockUnavailable) as caught:
+        lock.take(0)
+
+    assert caught.value.cause == "unreachable"
+    assert not direct.exists("lock:a")
+
+
+@clients
+def test_a_release_whose_reply_was_cut_off_is_a_success(
+    proxy: Proxy, direct: redis.Redis, options: dict[str, Any]
+) -> None:
+    held = RedisLock(proxy.client(**options), "lock:a").take(0)
+    dropped = cut(proxy, scripts.RELEASE)
+
+    held.release()
+
+    assert dropped.is_set()
+    assert held.released
+    assert not direct.exists("lock:a")
+
+
+def test_without_the_memory_of_released_tokens_a_retried_release_would_look_like_a_loss(
+    proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "RELEASE", "if mark == 'released' then", "if false then")
+    direct.script_load(scripts.RELEASE.source)
+    held = RedisLock(proxy.client(), "lock:a").take(0)
+    cut(proxy, scripts.RELEASE)
+
+    with pytest.raises(LockLost):
+        held.release()
+
+
+def test_a_release_that_could_not_be_sent_can_be_called_again(
+    proxy: Proxy, direct: redis.Redis
+) -> None:
+    lock = RedisLock(proxy.client(retry=Retry(NoBackoff(), 0)), "lock:a")
+    lock.acquire()
+    proxy.refuse()
+    with pytest.raises(LockUnavailable) as caught:
+        lock.release()
+    proxy.accept()
+
+    lock.release()
+
+    assert caught.value.cause == "unreachable"
+    assert lock.held is None
+    assert not direct.exists("lock:a")
+
+
+@clients
+def test_many_grants_whose_replies_were_cut_off_are_held_after_all(
+    proxy: Proxy, direct: redis.Redis, options: dict[str, Any]
+) -> None:
+    client = proxy.client(**options)
+    dropped = cut(proxy, scripts.ACQUIRE)
+
+    taken = take_each([RedisLock(client, name) for name in ("lock:a", "lock:b")])
+
+    assert dropped.is_set()
+    assert [one.held and direct.get(one.lock.name) == one.held.token for one in taken] == [True] * 2
+
+
+@clients
+def test_many_releases_whose_replies_were_cut_off_are_successes(
+    proxy: Proxy, direct: redis.Redis, options: dict[str, Any]
+) -> None:
+    client = proxy.client(**options)
+    taken = take_each([RedisLock(client, name) for name in ("lock:a", "lock:b")])
+    dropped = cut(proxy, scripts.RELEASE)
+
+    errors = release_each([one.held for one in taken if one.held])
+
+    assert dropped.is_set()
+    assert errors == []
+    assert not direct.exists("lock:a", "lock:b")
+
+
+def test_a_shortened_lease_is_believed_short_before_redis_confirms_it(
+    proxy: Proxy, direct: redis.Redis
+) -> None:
+    client = proxy.client(retry=Retry(NoBackoff(), 0), socket_timeout=0.2)
+    held = RedisLock(client, "lock:a", timeout=60).take(0)
+    proxy.delay_replies(1)
+
+    with pytest.raises(LockUnavailable):
+        held.extend(5, replace_ttl=True)
+
+    assert 0 < direct.pttl("lock:a") <= 5_000
+    assert held.remaining() <= 5
+
+
+def test_a_lease_that_redis_did_not_confirm_is_not_believed_longer(proxy: Proxy) -> None:
+    client = proxy.client(retry=Retry(NoBackoff(), 0), socket_timeout=0.2)
+    held = RedisLock(client, "lock:a", timeout=10).take(0)
+    proxy.delay_replies(1)
+
+    with pytest.raises(LockUnavailable):
+        held.extend(50)
+
+    assert held.remaining() <= 10
+
+
+def test_an_extension_whose_reply_was_cut_off_is_believed_as_redis_has_it(
+    proxy: Proxy, direct: redis.Redis
+) -> None:
+    held = RedisLock(proxy.client(), "lock:a", timeout=10).take(0)
+    cut(proxy, scripts.RENEW)
+
+    held.extend(5)
+
+    assert held.remaining() <= direct.pttl("lock:a") / 1000 + 0.002
+    assert held.remaining() > 14
+
+
+@clients
+def test_a_force_release_whose_reply_was_cut_off_is_told_as_released(
+    proxy: Proxy, direct: redis.Redis, options: dict[str, Any]
+) -> None:
+    client = proxy.client(**options)
+    held = RedisLock(client, "lock:a").take(0)
+    inspector = Inspector(client, "lock:")
+    seen = inspector.get("lock:a")
+    cut(proxy, scripts.FORCE)
+
+    outcome = inspector.force_release("lock:a", seen.fingerprint, by="joe", reason="stuck")
+
+    assert outcome is Outcome.RELEASED
+    with pytest.raises(LockLost, match="by joe: stuck"):
+        held.check()
+
+
+def test_an_answer_that_took_longer_than_the_lease_gives_no_lock(
+    proxy: Proxy, direct: redis.Redis
+) -> None:
+    lock = RedisLock(proxy.client(), "lock:a", timeout=0.25)
+    with lock:
+        pass
+    proxy.delay_replies(0.3)
+
+    assert lock.acquire(blocking=False) is False
+
+    assert not direct.exists("lock:a")
