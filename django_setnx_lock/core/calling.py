@@ -124,6 +124,12 @@ def translated(key: str) -> Iterator[None]:
         if isinstance(error, redis_exceptions.LockError):
             raise
         raise unavailable(error, key) from error
+    except UnicodeDecodeError as error:
+        raise LockUnavailable(
+            f"the lock {key!r} is unavailable: Redis answered with bytes that are no text, "
+            "which a client with decode_responses cannot read",
+            key=key,
+        ) from error
 
 
 def unavailable(error: redis_exceptions.RedisError, key: str) -> LockUnavailable:

@@ -80,7 +80,7 @@ class Held:
 
     def remaining(self) -> float:
         """Seconds left of the lease by the local clock; 0.0 when lost or released."""
-        if self._released or self.lost:
+        if self._released or self.lost or not self.is_here:
             return 0.0
         return max(self._deadline - clock.now(), 0.0)
 
@@ -98,7 +98,7 @@ class Held:
 
         Raises LockUnavailable.
         """
-        if self._released or self.lost:
+        if self._released or self.lost or not self.is_here:
             return False
         try:
             self.check()
@@ -120,6 +120,9 @@ class Held:
         extra_ms = protocol.milliseconds(additional_time, "additional_time")
         self._refuse_if_over("extend")
         sent = clock.now()
+        if replace_ttl:
+            # Redis may shorten the lease although its answer does not arrive.
+            self._deadline = min(self._deadline, sent + extra_ms / 1000)
         request = protocol.renew(
             self._target.keys, self._target.index, self._token, extra_ms, add=not replace_ttl
         )
@@ -140,11 +143,7 @@ class Held:
         """
         if self._released:
             raise LockError(f"the lock {self.key!r} was released already", key=self.key)
-        if not self.is_here:
-            raise LockError(
-                f"the lock {self.key!r} belongs to process {self._pid}, this one's parent",
-                key=self.key,
-            )
+        self._refuse_elsewhere()
         if self._loss:
             raise self._loss
         self.read_release(self._target.call(self.releasing()))
@@ -180,9 +179,17 @@ class Held:
             if body_error is not None and hasattr(body_error, "add_note"):
                 body_error.add_note(str(error))
 
+    def _refuse_elsewhere(self) -> None:
+        if not self.is_here:
+            raise LockError(
+                f"the lock {self.key!r} belongs to process {self._pid}, this one's parent",
+                key=self.key,
+            )
+
     def _refuse_if_over(self, what: str) -> None:
         if self._released:
             raise LockError(f"cannot {what} the lock {self.key!r}: it was released", key=self.key)
+        self._refuse_elsewhere()
         if self._loss is None and clock.now() >= self._deadline:
             self._loss = LockLost(f"the lease of the lock {self.key!r} ran out", key=self.key)
         if self._loss:

@@ -119,7 +119,7 @@ class Inspector:
             chosen.reverse()
         shown = chosen[offset : offset + limit]
         locks = [lock for lock in self.get_each(shown) if lock.state is not State.FREE]
-        return LockPage(locks=locks, total=len(chosen))
+        return LockPage(locks=locks, total=len(chosen) - len(shown) + len(locks))
 
     def force_release(
         self, name: str, fingerprint: str, *, by: str = "", reason: str = ""
@@ -159,7 +159,9 @@ class Inspector:
         token = value.encode() if isinstance(value, str) else value or b""
         ours = protocol.text(value) is not None and protocol.text(value) == protocol.text(owner)
         if kind == "none":
-            state = State.FREE if listed is None else State.OVER
+            # Listed with an end that is yet to come: a foreign lock, let go by its owner.
+            over = listed is not None and float(listed) <= int(now_ms) + 1
+            state = State.OVER if over else State.FREE
         elif kind != "string":
             state = State.NO_LOCK
         elif int(left) < 0:

@@ -21,7 +21,7 @@ from .turn import Turn
 class _PerThread(threading.local):
     def __init__(self) -> None:
         self.held: list[Held] = []
-        self.entered: list[Held] = []
+        self.entered: list[tuple[int, Held]] = []
 
 
 class RedisLock:
@@ -135,10 +135,21 @@ class RedisLock:
         Raises LockUnavailable and ValueError as :meth:`take`.
         """
         try:
-            self._local.held.append(self.take(self._limit(blocking, blocking_timeout)))
+            self._note(self.take(self._limit(blocking, blocking_timeout)))
         except LockBusy:
             return False
         return True
+
+    def _note(self, held: Held) -> None:
+        for earlier in list(self._local.held):
+            if earlier.released or earlier.lost:
+                self._forget(earlier)
+        self._local.held.append(held)
+
+    def _forget(self, held: Held) -> None:
+        # Another thread may have done so meanwhile.
+        with suppress(ValueError):
+            self._local.held.remove(held)
 
     def _limit(self, blocking: bool | None, blocking_timeout: float | None) -> float | None:
         if not (self.blocking if blocking is None else blocking):
@@ -147,8 +158,8 @@ class RedisLock:
 
     def __enter__(self) -> Held:
         held = self.take(self._limit(None, None))
-        self._local.held.append(held)
-        self._local.entered.append(held)
+        self._note(held)
+        self._local.entered.append((threading.get_ident(), held))
         return held
 
     def __exit__(
@@ -157,17 +168,25 @@ class RedisLock:
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        held = self._local.entered.pop()
-        if held in self._local.held:
-            self._local.held.remove(held)
+        held = self._leave_block()
+        self._forget(held)
         held.finish(exc_value, raise_on_release_error=self.raise_on_release_error)
+
+    def _leave_block(self) -> Held:
+        """The handle of the block this thread entered last, else of the last one entered."""
+        entered: list[tuple[int, Held]] = self._local.entered
+        own = [entry for entry in entered if entry[0] == threading.get_ident()]
+        if not entered:
+            message = f"the block of the lock {self.key!r} was entered by another thread"
+            raise LockError(message, key=self.key)
+        entry = (own or entered)[-1]
+        entered.remove(entry)
+        return entry[1]
 
     @property
     def held(self) -> Held | None:
         """The handle of what this thread holds through this object, or None."""
-        mine: list[Held] = self._local.held
-        while mine and mine[-1].released:
-            mine.pop()
+        mine = [held for held in self._local.held if held.is_here and not held.released]
         return mine[-1] if mine else None
 
     def _holding(self, what: str) -> Held:
@@ -223,4 +242,4 @@ class RedisLock:
         finally:
             # Kept after a failure to reach Redis, so that it can be called again.
             if held.released or held.lost:
-                self._local.held.remove(held)
+                self._forget(held)

@@ -32,12 +32,6 @@ if value and value ~= token then
 end
 
 local fence = tonumber(meta[1] or 0)
-if value then
-  -- Mine already: the reply to an earlier copy of this request was lost. The lease starts anew.
-  redis.call('PEXPIRE', KEYS[1], lease)
-else
-  redis.call('SET', KEYS[1], token, 'NX', 'PX', lease)
-end
 if meta[2] ~= token then
   fence = math.max(now_us, fence + 1)
   redis.call('HSET', KEYS[2], 'fence', string.format('%.0f', fence), 'token', token,
@@ -48,5 +42,12 @@ redis.call('ZREM', KEYS[3], token)
 if KEYS[5] then
   redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', now_ms - ARGV[5])
   redis.call('ZADD', KEYS[5], now_ms + lease, KEYS[1])
+end
+-- The lock itself comes last: an error above (a key of another type, a command denied) leaves none behind.
+if value then
+  -- Mine already: the reply to an earlier copy of this request was lost. The lease starts anew.
+  redis.call('PEXPIRE', KEYS[1], lease)
+else
+  redis.call('SET', KEYS[1], token, 'NX', 'PX', lease)
 end
 return {'OK', string.format('%.0f', fence)}

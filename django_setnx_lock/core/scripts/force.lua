@@ -2,6 +2,10 @@
 -- KEYS  1 name  2 gone (that holder's)  [3 index]
 -- ARGV  1 token seen  2 who and why (JSON)  3 ms that it is remembered, at the least
 -- Reply {'OK'}  {'CHANGED'} somebody else has it  {'FREE'} nobody has it
+if redis.call('GET', KEYS[2]) == ARGV[2] then
+  -- Done before: the reply to an earlier copy of this request was lost.
+  return {'OK'}
+end
 local value = token_at(KEYS[1])
 if not value then
   return {'FREE'}

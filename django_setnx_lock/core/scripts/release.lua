@@ -15,4 +15,8 @@ local mark = redis.call('GET', KEYS[2])
 if mark == 'released' then
   return {'OK'}
 end
+if not mark then
+  -- Lost: a copy of the acquire that is still on the wire must not take it again. (Out of memory, it may.)
+  redis.pcall('SET', KEYS[2], 'left', 'PX', ARGV[2])
+end
 return {'LOST', mark}
