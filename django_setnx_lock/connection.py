@@ -19,13 +19,21 @@ def get_client(using: str | None = None) -> Any:
     """The client of the cache alias ``using`` (None: the ``CACHE`` of SETNX_LOCK).
 
     Opens no connection yet. Raises ImproperlyConfigured when the alias is missing, is no
-    django-redis cache, or is sharded.
+    django-redis cache, is sharded, or has settings that cannot be used.
     """
     alias = get_config()["CACHE"] if using is None else using
     problem = alias_problem(alias)
     if problem:
         raise ImproperlyConfigured(problem)
-    return get_redis_connection(alias, write=True)
+    try:
+        return get_redis_connection(alias, write=True)
+    except ImportError as error:
+        message = f"the OPTIONS of the cache {alias!r} name what cannot be imported: {error}"
+        raise ImproperlyConfigured(message) from error
+    except ValueError:
+        # Without the error's own text, which can quote a password from the URL.
+        message = f"the LOCATION or OPTIONS of the cache {alias!r} cannot be understood"
+        raise ImproperlyConfigured(message) from None
 
 
 def alias_problem(alias: str) -> str | None:

@@ -40,6 +40,25 @@ _STATES: dict[State, tuple[str | Promise, str | Promise]] = {
     ),
 }
 
+_CHECK_SERVER = gettext_lazy("Check that the Redis server runs and can be reached from here.")
+# For each cause of LockUnavailable: what is wrong, and what to do.
+_PROBLEMS: dict[str, tuple[str | Promise, str | Promise]] = {
+    "unreachable": (gettext_lazy("Redis cannot be reached."), _CHECK_SERVER),
+    "timeout": (gettext_lazy("Redis did not answer in time."), _CHECK_SERVER),
+    "pool": (
+        gettext_lazy("No connection to Redis is free."),
+        gettext_lazy("Try again in a moment, or raise max_connections of the cache."),
+    ),
+    "denied": (
+        gettext_lazy("Redis refuses the credentials of the cache, or they lack a right."),
+        gettext_lazy("Check the cache's user name and password, and that user's ACL rule."),
+    ),
+    "server": (
+        gettext_lazy("Redis answered with an error."),
+        gettext_lazy("Look for the cause in the log of the Redis server."),
+    ),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -151,18 +170,17 @@ def duration(seconds: float | None) -> str:
 
 
 def problem(error: LockUnavailable | ImproperlyConfigured, unsure: str = "") -> dict[str, str]:
-    """What a page says instead of a lock: what is wrong, and what to do about it."""
-    text = capfirst(str(error).rstrip("."))
-    return {"problem": f"{text}.", "unsure": unsure, "advice": _advice(error)}
+    """What a page says instead of a lock: what is wrong, in detail, and what to do about it.
 
-
-def _advice(error: LockUnavailable | ImproperlyConfigured) -> str:
+    ``unsure``: what is not known now.
+    """
     if isinstance(error, ImproperlyConfigured):
-        return _("Correct CACHES or SETNX_LOCK in the project's settings.")
-    if error.cause in {"unreachable", "timeout"}:
-        return _("Check that the Redis server runs and can be reached from here.")
-    if error.cause == "denied":
-        return _("Check the user name and password of the cache, and that user's ACL rule.")
-    if error.cause == "pool":
-        return _("Try again in a moment, or raise max_connections of the cache.")
-    return _("Look for the cause in the log of the Redis server.")
+        detail = str(error)
+        said = _("The settings name no cache that can hold locks.")
+        advice = _("Correct CACHES or SETNX_LOCK in the project's settings.")
+    else:
+        # What redis-py said: the error speaks of one lock, which a list did not ask about.
+        detail = str(error.__cause__ or error)
+        said, advice = map(str, _PROBLEMS.get(error.cause, _PROBLEMS["server"]))
+    detail = f"{capfirst(detail.rstrip('.'))}."
+    return {"problem": said, "detail": detail, "unsure": unsure, "advice": advice}

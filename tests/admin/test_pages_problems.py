@@ -93,22 +93,22 @@ def test_when_the_answer_to_a_release_is_lost_the_page_says_that_it_is_not_known
     ("cause", "said"),
     [
         ("timeout", "Check that the Redis server runs"),
-        ("denied", "Check the user name and password"),
+        ("denied", "Check the cache's user name and password"),
         ("pool", "raise max_connections"),
-        ("server", "the log of the Redis server"),
+        ("memory", "the log of the Redis server"),
     ],
 )
 def test_the_advice_fits_the_cause(
     admin_client: Client, monkeypatch: pytest.MonkeyPatch, cause: str, said: str
 ) -> None:
     def fail(*args: Any) -> None:
-        raise LockUnavailable("it failed", cause=cause)
+        raise LockUnavailable("the cause in full", cause=cause)
 
     monkeypatch.setattr(Inspector, "get", fail)
 
     page = text(admin_client.get(DETAIL))
 
-    assert "It failed. " in page
+    assert "The cause in full." in page
     assert said in page
 
 
@@ -141,4 +141,24 @@ def test_a_password_in_the_address_of_the_cache_is_on_no_page(admin_client: Clie
         page = admin_client.get(LIST)
 
     assert "Redis cannot be reached" in text(page)
+    assert "pass-word" not in page.content.decode()
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"LOCATION": "redis://ann:pass-word"},
+        {"LOCATION": "memcached://127.0.0.1:1"},
+        {"OPTIONS": {"CLIENT_CLASS": "no.such.Client"}},
+    ],
+)
+def test_a_cache_whose_settings_cannot_be_used_is_named(
+    admin_client: Client, setting: dict[str, Any]
+) -> None:
+    cache = {**caches()["default"], "OPTIONS": {}, **setting}
+    with override_settings(CACHES={"default": cache}):
+        page = admin_client.get(LIST)
+
+    assert page.status_code == 200
+    assert "of the cache 'default'" in text(page)
     assert "pass-word" not in page.content.decode()
