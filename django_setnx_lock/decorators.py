@@ -1,0 +1,197 @@
+"""``@redis_lock("order:<pk>")``: a view or function under the lock that its arguments name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+
+from asgiref.sync import iscoroutinefunction
+
+from .core import protocol
+from .core.keytemplate import KeyTemplate
+from .core.lock import RedisLock
+from .guard import guard
+from .locks import UNSET, _Unset, lock
+from .signatures import (
+    arguments_in,
+    dotted_name,
+    names_in,
+    own_signature,
+    refuse_undecoratable,
+    signature_of,
+    takes_any_name,
+)
+from .view_request import known_user, request_in, takes_request
+
+if TYPE_CHECKING:
+    from .guard import OnBusy, OnUnavailable
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def redis_lock(
+    template: str,
+    *,
+    timeout: float | None = None,
+    blocking_timeout: float | _Unset | None = UNSET,
+    using: str | None = None,
+    on_busy: OnBusy = None,
+    on_unavailable: OnUnavailable = None,
+    label: str | None = None,
+    note: str = "",
+) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Run a view or function under the lock that its arguments name.
+
+    ``template``: the key; ``<name>`` is an argument of the call, ``<user.pk>`` an attribute of
+    one or, in views, of the request. ``timeout``: the lease in seconds (None: the setting
+    ``TIMEOUT``); it must outlast the call. ``blocking_timeout``: how many seconds to wait
+    (default: 0 for views, the setting ``BLOCKING_TIMEOUT`` for functions; None: without limit).
+    ``using``: the cache alias (None: the setting ``CACHE``). ``label`` (default: what is
+    decorated) and ``note`` are shown to operators.
+
+    A call with a request among its first two arguments, or called ``request``, is a view's.
+    When its lock is busy it answers 409, when Redis cannot say or the lock was lost on the way
+    503. ``on_busy`` and ``on_unavailable`` replace these: a callable ``(request, exception) ->
+    response``, or ``"raise"``. Any other call raises LockBusy, LockUnavailable and LockLost.
+
+    Raises ValueError or TypeError at decoration for a malformed template, for one that names
+    what the callable does not take, for a bad time, and for classes and async functions.
+    """
+    options = LockOptions(
+        template=KeyTemplate(template),
+        timeout=timeout,
+        blocking_timeout=blocking_timeout,
+        using=using,
+        on_busy=on_busy,
+        on_unavailable=on_unavailable,
+        label=label,
+        note=note,
+    )
+
+    def decorate(func: Callable[_P, _R]) -> Callable[_P, _R]:
+        refuse_undecoratable(func, "redis_lock")
+        signature = signature_of(func)
+        _refuse_misfit(options, func, signature)
+        name = dotted_name(func)
+
+        @wraps(func)
+        def locked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            request = request_in(args, kwargs)
+            try:
+                arguments = arguments_in(signature, args, kwargs)
+            except TypeError:
+                # A decorator in between takes other arguments than what it wraps.
+                arguments = arguments_in(own_signature(func), args, kwargs)
+            one = options.lock_for(name, arguments, request)
+            if request is None:
+                with one:
+                    return _call(func, *args, **kwargs)
+            answer = guard(
+                one,
+                request,
+                lambda: _call(func, *args, **kwargs),
+                on_busy=options.on_busy,
+                on_unavailable=options.on_unavailable,
+            )
+            return cast("_R", answer)
+
+        # A name of its own: decorators of decorators merge the __dict__ of what they wrap.
+        setattr(locked, f"_redis_lock_{id(options):x}", options)
+        return locked
+
+    return decorate
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LockOptions:
+    """What ``redis_lock()`` was given. Decorated callables carry it, for the system checks."""
+
+    template: KeyTemplate
+    timeout: float | None
+    blocking_timeout: float | _Unset | None
+    using: str | None
+    on_busy: OnBusy
+    on_unavailable: OnUnavailable
+    label: str | None
+    note: str
+
+    def __post_init__(self) -> None:
+        if self.timeout is not None:
+            protocol.milliseconds(self.timeout, "timeout")
+        if self.blocking_timeout is not UNSET:
+            protocol.waiting_time(self.blocking_timeout)
+        for name, answer in (("on_busy", self.on_busy), ("on_unavailable", self.on_unavailable)):
+            if answer not in (None, "raise") and not callable(answer):
+                raise TypeError(
+                    f'{name} is "raise" or a callable (request, exception) -> response, '
+                    f"not {answer!r}"
+                )
+            if iscoroutinefunction(answer):
+                raise TypeError(f"{name} must not be async")
+
+    def lock_for(self, name: str, arguments: dict[str, Any], request: Any) -> RedisLock:
+        """The lock for one call of the callable ``name``.
+
+        Raises as :meth:`KeyTemplate.resolve` and :func:`lock` do.
+        """
+        kind, wait = "function", self.blocking_timeout
+        if request is not None:
+            kind, wait = "view", 0 if wait is UNSET else wait
+            _add_attributes(arguments, self.template, request)
+        return lock(
+            self.template.resolve(arguments),
+            timeout=self.timeout,
+            blocking_timeout=wait,
+            using=self.using,
+            label=f"{kind} {name}" if self.label is None else self.label,
+            user=known_user(request),
+            note=self.note,
+        )
+
+
+def options_of(func: Any) -> list[LockOptions]:
+    """The locks that ``func`` is decorated with, the decorators around them looked through."""
+    return [one for one in getattr(func, "__dict__", {}).values() if isinstance(one, LockOptions)]
+
+
+def _refuse_misfit(
+    options: LockOptions, func: Callable[..., Any], signature: inspect.Signature
+) -> None:
+    text, names = options.template.text, names_in(signature)
+    has_request = takes_request(signature)
+    if not takes_any_name(signature):
+        for field in options.template.fields:
+            root, dot, _ = field.partition(".")
+            if root not in names and not (dot and has_request):
+                raise ValueError(
+                    f"the key template {text!r} names <{field}>, but {dotted_name(func)} takes "
+                    f"{', '.join(names) or 'no arguments'}"
+                    + ("" if not dot else "; call its request parameter request if it has one")
+                )
+    if not has_request and (callable(options.on_busy) or callable(options.on_unavailable)):
+        raise TypeError(
+            f"{dotted_name(func)} takes no request, so there is none to answer; "
+            "catch LockBusy and LockUnavailable where it is called"
+        )
+
+
+def _add_attributes(arguments: dict[str, Any], template: KeyTemplate, request: Any) -> None:
+    """Add what dotted fields name that is no argument, from the request."""
+    for root, dot, _ in (field.partition(".") for field in template.fields):
+        if dot and root not in arguments:
+            if root == "request":
+                arguments[root] = request
+            elif hasattr(request, root):
+                arguments[root] = getattr(request, root)
+
+
+def _call(func: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
+    result = func(*args, **kwargs)
+    if inspect.iscoroutine(result):
+        result.close()
+        raise TypeError(f"{dotted_name(func)} is async, which redis_lock does not support yet")
+    return result

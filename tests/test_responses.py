@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from django.http import HttpResponse
+from django.template.exceptions import TemplateDoesNotExist, TemplateSyntaxError
+from django.test import override_settings
+from django.utils import translation
+from rest_framework.test import APIRequestFactory
+from rest_framework.views import APIView
+
+from django_setnx_lock import LockBusy, LockLost, LockUnavailable, lock, responses
+from django_setnx_lock.core.holder import Holder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from django.test import RequestFactory
+    from rest_framework.request import Request
+
+HOLDER = Holder(host="web-7.internal", pid=4711, thread="Thread-9", user="zoe", label="till 3")
+BUSY = LockBusy("the lock 'order:42' is held", key="order:42", holder=HOLDER, remaining=7.2)
+DOWN = LockUnavailable("redis.internal:6379 is down", key="order:42", cause="unreachable")
+LOST = LockLost("force-released by bob", key="order:42", forced_by="bob", reason="stuck")
+
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+ACCEPTS = {
+    "application/json": "application/json",
+    "application/json, text/plain, */*": "application/json",
+    "text/html;q=0.5, application/json": "application/json",
+    BROWSER: "text/html; charset=utf-8",
+    "*/*": "text/html; charset=utf-8",
+    "text/html, application/json;q=0.9": "text/html; charset=utf-8",
+    "image/png": "text/html; charset=utf-8",
+}
+every_error = pytest.mark.parametrize("error", [BUSY, DOWN, LOST], ids=["busy", "down", "lost"])
+both_kinds = pytest.mark.parametrize("accept", ["application/json", "text/html"])
+
+
+def answer(
+    rf: RequestFactory, error: LockBusy | LockUnavailable | LockLost, accept: str = "text/html"
+) -> HttpResponse:
+    request = rf.post("/", headers={"accept": accept})
+    if isinstance(error, LockBusy):
+        return responses.busy(request, error)
+    return responses.unavailable(request, error)
+
+
+def test_a_busy_answer_is_409_with_whole_seconds_in_retry_after(rf: RequestFactory) -> None:
+    response = answer(rf, BUSY)
+
+    assert (response.status_code, response["Retry-After"]) == (409, "8")
+
+
+@pytest.mark.parametrize(("remaining", "seconds"), [(0.0, "1"), (0.3, "1"), (7.0, "7")])
+def test_retry_after_is_rounded_up_to_one_second_or_more(
+    rf: RequestFactory, remaining: float, seconds: str
+) -> None:
+    response = answer(rf, LockBusy("busy", remaining=remaining))
+
+    assert response["Retry-After"] == seconds
+
+
+def test_a_holder_that_never_expires_is_given_the_time_of_an_own_lease(rf: RequestFactory) -> None:
+    response = responses.busy(rf.get("/"), LockBusy("busy", remaining=None), timeout=2.5)
+
+    assert response["Retry-After"] == "3"
+
+
+@override_settings(SETNX_LOCK={"TIMEOUT": 45})
+def test_without_an_own_lease_the_setting_is_taken(rf: RequestFactory) -> None:
+    response = responses.busy(rf.get("/"), LockBusy("busy", remaining=None))
+
+    assert response["Retry-After"] == "45"
+
+
+def test_an_unavailable_answer_is_503_with_retry_after(rf: RequestFactory) -> None:
+    response = answer(rf, DOWN)
+
+    assert (response.status_code, response["Retry-After"]) == (503, "5")
+
+
+def test_the_answer_for_a_lost_lock_is_503_without_retry_after(rf: RequestFactory) -> None:
+    response = answer(rf, LOST)
+
+    assert (response.status_code, "Retry-After" in response) == (503, False)
+
+
+@every_error
+@pytest.mark.parametrize(("accept", "kind"), ACCEPTS.items())
+def test_the_body_fits_what_the_client_prefers(
+    rf: RequestFactory, error: LockBusy, accept: str, kind: str
+) -> None:
+    response = answer(rf, error, accept)
+
+    assert response["Content-Type"] == kind
+
+
+def test_the_json_body_tells_what_happened_and_when_to_try_again(rf: RequestFactory) -> None:
+    body = json.loads(answer(rf, BUSY, "application/json").content)
+
+    assert body == {
+        "detail": "Somebody else is working on this right now. Please try again in a moment.",
+        "retry_after": 8,
+    }
+
+
+def test_the_busy_page_tells_when_to_try_again(rf: RequestFactory) -> None:
+    assert "try again in 8 seconds" in answer(rf, BUSY).content.decode()
+
+
+def test_the_page_for_a_lost_lock_tells_to_check_first(rf: RequestFactory) -> None:
+    assert "check before you try again" in answer(rf, LOST).content.decode()
+
+
+@every_error
+@both_kinds
+def test_no_answer_tells_the_public_of_key_or_holder(
+    rf: RequestFactory, error: LockBusy, accept: str
+) -> None:
+    response = answer(rf, error, accept)
+
+    everything = f"{response.headers} {response.content.decode()}"
+    secrets = [
+        "order",
+        "42",
+        "web-7",
+        "internal",
+        "4711",
+        "Thread-9",
+        "zoe",
+        "till",
+        "bob",
+        "stuck",
+    ]
+    assert [secret for secret in secrets if secret in everything] == []
+
+
+@every_error
+@both_kinds
+def test_no_answer_is_stored_or_mixed_up_by_caches(
+    rf: RequestFactory, error: LockBusy, accept: str
+) -> None:
+    response = answer(rf, error, accept)
+
+    assert (response["Cache-Control"], response["Vary"]) == ("no-store", "Accept")
+
+
+@every_error
+def test_pages_load_nothing_else_and_fit_light_and_dark(
+    rf: RequestFactory, error: LockBusy
+) -> None:
+    page = answer(rf, error).content.decode()
+
+    assert '<meta name="color-scheme" content="light dark">' in page
+    assert [part for part in ("src=", "href=", "url(", "<script") if part in page] == []
+
+
+def test_pages_follow_the_language_and_its_direction(rf: RequestFactory) -> None:
+    with translation.override("he"):
+        page = answer(rf, BUSY).content.decode()
+
+    assert '<html lang="he" dir="rtl">' in page
+
+
+@pytest.mark.parametrize(("error", "name"), [(BUSY, "busy"), (DOWN, "unavailable")])
+def test_a_project_can_override_the_pages(
+    rf: RequestFactory, tmp_path: Path, error: LockBusy, name: str
+) -> None:
+    folder = tmp_path / "django_setnx_lock"
+    folder.mkdir()
+    (folder / f"{name}.html").write_text("{{ request.path }} {{ retry_after }} {{ detail }}")
+    engine = {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [tmp_path],
+        "OPTIONS": {"context_processors": ["django.template.context_processors.request"]},
+    }
+
+    with override_settings(TEMPLATES=[engine]):
+        page = answer(rf, error).content.decode()
+
+    assert page.startswith(f"/ {8 if name == 'busy' else 5} ")
+    assert page.endswith(".")
+
+
+@override_settings(TEMPLATES=[])
+def test_a_project_without_templates_answers_with_json(rf: RequestFactory) -> None:
+    response = answer(rf, BUSY, BROWSER)
+
+    assert (response.status_code, response["Content-Type"]) == (409, "application/json")
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [("{% extends 'gone.html' %}", TemplateDoesNotExist), ("{% if %}", TemplateSyntaxError)],
+)
+def test_a_broken_override_is_not_hidden(
+    rf: RequestFactory, tmp_path: Path, text: str, error: type[Exception]
+) -> None:
+    folder = tmp_path / "django_setnx_lock"
+    folder.mkdir()
+    (folder / "busy.html").write_text(text)
+    engine = {"BACKEND": "django.template.backends.django.DjangoTemplates", "DIRS": [tmp_path]}
+
+    with override_settings(TEMPLATES=[engine]), pytest.raises(error):
+        answer(rf, BUSY)
+
+
+def test_a_rest_framework_view_answers_in_what_it_has_settled_on() -> None:
+    class Api(APIView):
+        def post(self, request: Request) -> HttpResponse:
+            return responses.busy(request, BUSY)
+
+    response = Api.as_view()(APIRequestFactory().post("/"))
+
+    assert response["Content-Type"] == "application/json"
+
+
+def test_a_rest_framework_view_shows_the_page_to_a_browser() -> None:
+    class Api(APIView):
+        def post(self, request: Request) -> HttpResponse:
+            return responses.busy(request, BUSY)
+
+    response = Api.as_view()(APIRequestFactory().post("/", headers={"accept": BROWSER}))
+
+    assert response["Content-Type"] == "text/html; charset=utf-8"
+
+
+def test_the_time_to_try_again_is_the_holders(rf: RequestFactory) -> None:
+    with lock("order:42", timeout=77), pytest.raises(LockBusy) as caught:
+        lock("order:42").take(0)
+
+    assert answer(rf, caught.value)["Retry-After"] in {"76", "77"}
