@@ -94,8 +94,8 @@ class LockAdmin(_LockModelAdmin):
                 "page": page,
                 "page_range": page.paginator.get_elided_page_range(page.number),
             }
-        title = capfirst(self.opts.verbose_name_plural)
-        return self._response(request, "change_list", links, title=title, **context)
+        context |= {"title": capfirst(self.opts.verbose_name_plural), **(extra_context or {})}
+        return self._response(request, "change_list", links, **context)
 
     def change_view(
         self,
@@ -118,9 +118,8 @@ class LockAdmin(_LockModelAdmin):
             }
         except _PROBLEMS as error:
             context = problem(error)
-        return self._response(
-            request, "change_form", links, title=_("View lock"), name=name, **context
-        )
+        context |= {"title": _("View lock"), **(extra_context or {})}
+        return self._response(request, "change_form", links, name=name, **context)
 
     def release_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Release a lock by force, after a confirmation."""

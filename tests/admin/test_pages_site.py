@@ -10,18 +10,36 @@ import django
 import pytest
 from django.conf import settings
 from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
 from django.test import Client, override_settings
 from django.urls import path
 
 from django_setnx_lock import lock
 from django_setnx_lock.admin.pages import LockAdmin
 from django_setnx_lock.models import Lock
-from tests.admin.pages import LIST, address
+from tests.admin.pages import LIST, address, text
 
 pytestmark = pytest.mark.django_db
 
+
+class TitledLockAdmin(LockAdmin):
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        return super().changelist_view(request, {"title": "Who holds what"})
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        return super().change_view(request, object_id, form_url, {"title": "Who holds it"})
+
+
 site = admin.AdminSite("ops")
-site.register(Lock, LockAdmin)
+site.register(Lock, TitledLockAdmin)
 urlpatterns = [path("admin/", admin.site.urls), path("ops/", site.urls)]
 
 
@@ -35,6 +53,18 @@ def test_the_pages_of_another_site_lead_to_that_site(admin_client: Client, page:
     links = re.findall(r'(?:href|action)="(/[^"]*)"', found)
     assert [link for link in links if link.startswith("/ops/django_setnx_lock/lock/")]
     assert [link for link in links if link.startswith("/admin/")] == []
+
+
+@pytest.mark.urls("tests.admin.test_pages_site")
+@pytest.mark.parametrize(
+    ("page", "title"), [(LIST, "Who holds what"), (address("change", "lock:k"), "Who holds it")]
+)
+def test_a_project_adds_to_the_pages_as_to_any_model_admin(
+    admin_client: Client, page: str, title: str
+) -> None:
+    found = admin_client.get(page.replace("/admin/", "/ops/"))
+
+    assert text(found).startswith(title)
 
 
 @pytest.mark.skipif(django.VERSION < (6, 0), reason="Django has a policy of its own since 6.0")
