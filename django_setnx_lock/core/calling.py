@@ -51,7 +51,7 @@ def call(client: Any, request: Request, key: str) -> Any:
         except redis_exceptions.NoScriptError:
             return client.eval(request.script.source, *request.arguments)
 
-    return _persistently(client, run, key)
+    return persistently(client, run, key)
 
 
 def call_many(client: Any, requests: Sequence[Request], key: str) -> list[Any]:
@@ -80,7 +80,7 @@ def call_many(client: Any, requests: Sequence[Request], key: str) -> list[Any]:
 
     return [
         unavailable(reply, key) if isinstance(reply, redis_exceptions.RedisError) else reply
-        for reply in _persistently(client, run, key)
+        for reply in persistently(client, run, key)
     ]
 
 
@@ -90,8 +90,11 @@ def scan(client: Any, pattern: str) -> Iterable[Any]:
         yield from client.scan_iter(match=pattern, count=1000, _type="string")
 
 
-def _persistently(client: Any, run: Callable[[], _Result], key: str) -> _Result:
-    """``run()``, and once more when its connection broke and the client itself does not retry."""
+def persistently(client: Any, run: Callable[[], _Result], key: str) -> _Result:
+    """``run()``, and once more when its connection broke and the client itself does not retry.
+
+    Raises LockUnavailable.
+    """
     try:
         with translated(key):
             return run()
@@ -120,7 +123,7 @@ def translated(key: str) -> Iterator[None]:
     """Raise redis-py's errors as LockUnavailable."""
     try:
         yield
-    except redis_exceptions.RedisError as error:
+    except (redis_exceptions.RedisError, redis_exceptions.RedisClusterException) as error:
         if isinstance(error, redis_exceptions.LockError):
             raise
         raise unavailable(error, key) from error
@@ -132,7 +135,7 @@ def translated(key: str) -> Iterator[None]:
         ) from error
 
 
-def unavailable(error: redis_exceptions.RedisError, key: str) -> LockUnavailable:
+def unavailable(error: Exception, key: str) -> LockUnavailable:
     """The LockUnavailable for what redis-py raised."""
     cause = _cause(error)
     return LockUnavailable(
@@ -152,7 +155,7 @@ def worth_undoing(error: BaseException) -> bool:
     return error.cause not in _REFUSALS and not unconnected
 
 
-def _cause(error: redis_exceptions.RedisError) -> str:
+def _cause(error: Exception) -> str:
     message = str(error)
     for word, cause in _REPLIES.items():
         if word in message:

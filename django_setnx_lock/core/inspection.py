@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import protocol
-from .calling import call, call_many, scan, translated
+from .calling import call, call_many, persistently, scan
 from .errors import LockError
 from .holder import Holder
 from .keys import index_for, lock_keys
@@ -141,11 +141,13 @@ class Inspector:
 
     def _names(self, *, everything: bool) -> list[str]:
         found: dict[str, None] = {}
-        if self._index:
-            with translated(self._prefix):
-                listed = self._client.zrange(self._index, 0, -1)
+        index = self._index
+        if index:
+            listed = persistently(
+                self._client, lambda: self._client.zrange(index, 0, -1), self._prefix
+            )
             found.update(dict.fromkeys(filter(None, map(_plain, listed))))
-        if everything or not self._index:
+        if everything or not index:
             pattern = _glob_escaped(self._prefix) + "*"
             found.update(dict.fromkeys(filter(None, map(_plain, scan(self._client, pattern)))))
         return list(found)

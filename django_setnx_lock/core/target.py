@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import protocol
-from .calling import call, translated
+from .calling import call, persistently
 from .keys import LockKeys
 
 
@@ -23,5 +23,6 @@ class Target:
         return call(self.client, request, self.key)
 
     def locked(self) -> bool:
-        with translated(self.key):
-            return bool(self.client.exists(self.keys.name))
+        return bool(
+            persistently(self.client, lambda: self.client.exists(self.keys.name), self.key)
+        )

@@ -167,3 +167,16 @@ def test_a_client_that_decodes_still_finds_a_lock_busy_whose_token_is_no_text(se
 
     with pytest.raises(LockBusy):
         listed(server.client(decode_responses=True), "a").take(0)
+
+
+@pytest.mark.parametrize("companion", ["meta", "waiters"])
+def test_a_companion_key_of_another_type_does_not_hide_the_lock(
+    redis_client: redis.Redis, inspector: Inspector, companion: str
+) -> None:
+    listed(redis_client, "a").take()
+    redis_client.delete("{lock:a}:" + companion)
+    redis_client.set("{lock:a}:" + companion, "no hash and no sorted set")
+
+    info = inspector.get("lock:a")
+
+    assert (info.remaining is not None, info.waiting) == (True, 0)
