@@ -19,6 +19,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.sessions",
     "django.contrib.staticfiles",
+    "example_project.shop",  # before the next one, whose page for busy locks it replaces
     "django_setnx_lock",
 ]
 

@@ -48,6 +48,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.staticfiles",
     "django_setnx_lock",
+    "example_project.shop",
 ]
 
 MIDDLEWARE = [

@@ -1,0 +1,120 @@
+"""A tour of django-setnx-lock in the terminal, then the shop and its admin on 127.0.0.1:8000."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from subprocess import SubprocessError
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from example_project.shop.models import Order
+
+PORT = 8000
+
+
+def main() -> int:
+    """Return the exit status: 0, or 1 if something did not go as told, or 130 at Ctrl-C."""
+    parser = argparse.ArgumentParser(prog="python -m example_project.demo", description=__doc__)
+    parser.add_argument("--no-serve", action="store_true", help="end after the tour")
+    parser.add_argument(
+        "--port", type=int, default=PORT, help="where to serve, or the next free one (%(default)s)"
+    )
+    options = parser.parse_args()
+    try:
+        # The tour alone needs a port as well, but none that anybody has to know.
+        return run(0 if options.no_serve else options.port, serve=not options.no_serve)
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C finds us leaving already
+        say("\nEnded by Ctrl-C.")
+        return 130
+
+
+def run(port: int, *, serve: bool) -> int:
+    """Give the tour of the site on ``port`` or the next free one; serve until Ctrl-C if asked."""
+    os.environ["DJANGO_SETTINGS_MODULE"] = "example_project.settings"
+    import django
+
+    django.setup()
+    from django.db import DatabaseError
+    from redis import RedisError
+
+    from example_project.server import ServerError
+    from example_project.tour.checks import WentWrong
+    from example_project.tour.site import Site
+
+    # The tour tells what the site answers; the site's own log would say it again.
+    logging.getLogger("django").setLevel(logging.ERROR)
+    logging.getLogger("django.server").setLevel(logging.ERROR)
+    try:
+        with Site(port) as site:
+            if port not in (0, site.port):
+                say(f"Port {port} is taken, so the site is on port {site.port}.\n")
+            left = give_tour(site.url)
+            if serve:
+                serve_until_interrupted(site.url, left)
+    except ServerError as error:
+        return fail(str(error))
+    except (WentWrong, RedisError, DatabaseError, OSError, OverflowError, SubprocessError) as error:
+        return fail(f"This did not go as told: {error}")
+    return 0
+
+
+def give_tour(url: str) -> Order:
+    """Set up, then tell and check each step; return an order that is left to be paid.
+
+    Raises what the steps raise.
+    """
+    from example_project.tour import setting_up
+    from example_project.tour.steps import STEPS
+
+    began = time.monotonic()
+    say("django-setnx-lock: a view, a command and the admin share one lock.\n")
+    orders = setting_up.set_up()
+    for line in setting_up.describe(url):
+        say(f"   {line}")
+    for number, step in enumerate(STEPS, start=1):
+        say(f"\n{number}. {step.title}\n")
+        for line in step.run(url, orders.pop(0)):
+            say(f"   {line}" if line else "")
+    say(f"\nAll went as told, in {time.monotonic() - began:.1f} s.")
+    return orders[0]
+
+
+def serve_until_interrupted(url: str, order: Order) -> None:
+    """Say where the site is and how to get in; return at Ctrl-C."""
+    from example_project.tour.setting_up import PASSWORD, USERNAME
+
+    python = sys.executable.removeprefix(f"{os.getcwd()}/")
+    say(f"""Now it is yours:
+
+   Shop    {url}         pay one order ten times at once
+   Admin   {url}admin/   log in as {USERNAME}, password {PASSWORD}
+   Lock    {python} manage.py with_lock order:{order.pk} -- sleep 20
+
+Ctrl-C ends it.
+""")
+    logging.getLogger("django.server").setLevel(logging.INFO)
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one finds us leaving already
+        say("\nEnded.")
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def fail(line: str) -> int:
+    print(f"\n{line}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from django.contrib import messages
+from django.db.models import Count
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from django_setnx_lock import redis_lock
+
+from . import payments
+from .models import Order
+
+
+@require_safe
+def orders(request: HttpRequest) -> HttpResponse:
+    """The front page."""
+    found = Order.objects.annotate(times_charged=Count("charges"))
+    # For the line to try in a terminal: an order that can still be paid, if there is one.
+    example = min(found, key=lambda order: order.paid_at is not None, default=None)
+    return render(request, "shop/orders.html", {"orders": found, "example": example})
+
+
+@require_POST
+@redis_lock("order:<pk>", timeout=10)
+def pay(request: HttpRequest, pk: int) -> HttpResponse:
+    """Charge the customer, once: between the look at ``paid_at`` and its change time passes."""
+    order = get_object_or_404(Order, pk=pk)
+    if order.paid_at:
+        return _answer(request, f"{order} was paid before.", status=409)
+    payments.charge(order)
+    order.paid_at = timezone.now()
+    order.paid_by = request.user.get_username() or "a visitor"
+    order.save(update_fields=["paid_at", "paid_by"])
+    return _answer(request, f"{order} is paid.")
+
+
+@require_POST
+@redis_lock("order:<pk>", timeout=10)
+def refund(request: HttpRequest, pk: int) -> HttpResponse:
+    """Undo the payment. Under the same key, so never in the middle of one."""
+    order = get_object_or_404(Order, pk=pk)
+    order.charges.all().delete()
+    order.paid_at, order.paid_by = None, ""
+    order.save(update_fields=["paid_at", "paid_by"])
+    return _answer(request, f"{order} is refunded.")
+
+
+def _answer(request: HttpRequest, text: str, status: int = 200) -> HttpResponse:
+    """Answer a program with JSON, and a person with the front page, where ``text`` is shown."""
+    if request.get_preferred_type(["text/html", "application/json"]) == "application/json":
+        return JsonResponse({"detail": text}, status=status)
+    messages.add_message(request, messages.INFO if status == 200 else messages.WARNING, text)
+    return redirect("shop:orders")

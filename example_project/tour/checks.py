@@ -1,0 +1,82 @@
+"""What each step of the tour must have shown."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from example_project.tour.browser import Answer, Page
+
+
+class WentWrong(Exception):
+    """The tour did not go as told; the message says what was expected, and what came."""
+
+
+def _expect(holds: bool, expected: str, came: object) -> None:
+    if not holds:
+        raise WentWrong(f"expected {expected}, but got {came}")
+
+
+def is_busy(answer: Answer) -> None:
+    """The lock was taken, and the answer names the wait in seconds."""
+    wait = answer.retry_after
+    _expect(
+        answer.status == 409 and wait.isdecimal() and int(wait) > 0,
+        "409 with Retry-After",
+        _told(answer),
+    )
+
+
+def is_paid(answer: Answer) -> None:
+    """The order was paid by this request."""
+    _expect(answer.status == 200, "200", _told(answer))
+
+
+def one_paid_one_waits(answers: Sequence[Answer], times_charged: int) -> None:
+    """Of two payments at once, one was made."""
+    statuses = sorted(answer.status for answer in answers)
+    came = " and ".join(map(_told, answers))
+    _expect(statuses == [200, 409], "one 200 and one 409", came)
+    for answer in answers:
+        if answer.status == 409:
+            is_busy(answer)
+    _expect(times_charged == 1, "one charge", times_charged)
+
+
+def job_ended_well(status: int) -> None:
+    """The job ended with status 0."""
+    _expect(status == 0, "the job's status to be 0", status)
+
+
+def row_of_holder(page: Page, key: str, pid: int) -> list[str]:
+    """The page lists the lock as held by the process ``pid``; returns the row."""
+    row = next((row for row in page.rows if row[:1] == [key]), [])
+    _expect(
+        len(row) > 4 and row[1] == "held" and _names(row[2], pid),
+        f"a row with {key} held by process {pid}",
+        row or page.gist,
+    )
+    return row
+
+
+def names_holder(page: Page, pid: int) -> None:
+    """The page that asks for confirmation says whose lock it is about."""
+    _expect(_names(page.text, pid), f"to be asked about process {pid}", page.gist)
+
+
+def is_released(page: Page, key: str) -> None:
+    """The page says that the lock was released, and lists it no more."""
+    gone = all(row[:1] != [key] for row in page.rows)
+    _expect(gone and f"“{key}” was released" in page.text, f"{key} to be released", page.gist)
+
+
+def _names(text: str, pid: int) -> bool:
+    return re.search(rf":{pid}\b", text) is not None
+
+
+def _told(answer: Answer) -> str:
+    wait = f" (Retry-After: {answer.retry_after})" if answer.retry_after else ""
+    return f"{answer.status}{wait}"

@@ -1,0 +1,130 @@
+"""The steps of the tour. Each yields the lines it tells, and raises WentWrong when it does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from django.urls import reverse
+
+from example_project.shop.models import Order
+from example_project.tour import checks
+from example_project.tour.browser import Answer, Browser, Page
+from example_project.tour.jobs import Job
+from example_project.tour.setting_up import PASSWORD, USERNAME
+
+
+class Step(NamedTuple):
+    title: str
+    run: Callable[[str, Order], Iterator[str]]
+
+
+def two_payments(site: str, order: Order) -> Iterator[str]:
+    """Pay ``order`` twice at once."""
+    yield 'The view that pays an order is decorated with @redis_lock("order:<pk>").'
+    yield ""
+    visitors = [_visitor(site), _visitor(site)]
+    start = threading.Barrier(len(visitors), timeout=10)
+
+    def pay(visitor: Browser) -> Answer:
+        start.wait()
+        return _pay(visitor, order)
+
+    with ThreadPoolExecutor(len(visitors)) as threads:
+        answers = list(threads.map(pay, visitors))
+    for answer in answers:
+        yield _line(answer)
+    times_charged = order.charges.count()
+    checks.one_paid_one_waits(answers, times_charged)
+    yield ""
+    yield "One got the lock, one was told when to come back. The customer was charged once."
+
+
+def a_job(site: str, order: Order) -> Iterator[str]:
+    """Pay ``order`` while a job has its lock, and again when the job has ended."""
+    visitor = _visitor(site)
+    with Job(f"order:{order.pk}") as job:
+        yield "A job takes the same lock from the command line; cat stands for any program:"
+        yield ""
+        yield f"$ {job.line}"
+        job.wait_until_it_runs()
+        meanwhile = _pay(visitor, order)
+        yield _line(meanwhile)
+        checks.is_busy(meanwhile)
+        checks.job_ended_well(job.end())
+    yield "(the job ends, with its input)"
+    afterwards = _pay(visitor, order)
+    yield _line(afterwards)
+    checks.is_paid(afterwards)
+    yield ""
+    yield "While the job ran, nobody could pay the order. When it ended, the lock was free."
+
+
+def a_killed_holder(site: str, order: Order) -> Iterator[str]:
+    """Kill a job that has the lock of ``order``, then free the lock on the admin page."""
+    key = f"order:{order.pk}"
+    visitor = _visitor(site)
+    with Job(key, "--note", "nightly correction") as job:
+        yield f"$ {job.line} &"
+        job.wait_until_it_runs()
+        job.kill()
+    yield f"$ kill -9 {job.pid}"
+    meanwhile = _pay(visitor, order)
+    yield _line(meanwhile)
+    checks.is_busy(meanwhile)
+    yield ""
+    yield "The dead job could not let go, and its lease runs on. An operator need not wait:"
+    yield ""
+    operator, page = _log_in(site)
+    _, state, holder, held_for, lease_left, *_ = checks.row_of_holder(page, key, job.pid)
+    yield f"GET  {page.path}"
+    yield f"     {key} is {state} by {holder}"
+    yield f"     held for {held_for}, lease left {lease_left}"
+    confirmation = operator.submit(operator.follow(page, key), "fingerprint")
+    checks.names_holder(confirmation, job.pid)
+    yield f"POST {confirmation.path}"
+    yield "     names the holder and asks: are you sure?"
+    done = operator.submit(confirmation, "reason", reason="the job was killed")
+    checks.is_released(done, key)
+    yield f"POST {confirmation.path}"
+    yield "     released, and logged with the reason"
+    yield ""
+    afterwards = _pay(visitor, order)
+    yield _line(afterwards)
+    checks.is_paid(afterwards)
+
+
+STEPS = (
+    Step("Two payments of one order at once", two_payments),
+    Step("A job that excludes the view", a_job),
+    Step("A holder that was killed", a_killed_holder),
+)
+
+
+def _visitor(site: str) -> Browser:
+    """Somebody who has the front page open, and so a cookie to post with."""
+    visitor = Browser(site)
+    visitor.open("/")
+    return visitor
+
+
+def _pay(visitor: Browser, order: Order) -> Answer:
+    return visitor.post(reverse("shop:pay", args=[order.pk]))
+
+
+def _log_in(site: str) -> tuple[Browser, Page]:
+    """An operator who has logged in to see the locks, and what they see."""
+    operator = Browser(site)
+    login = operator.open(_path("changelist"))
+    return operator, operator.submit(login, "username", username=USERNAME, password=PASSWORD)
+
+
+def _path(page: str, *args: str) -> str:
+    return reverse(f"admin:django_setnx_lock_lock_{page}", args=args)
+
+
+def _line(answer: Answer) -> str:
+    note = f"Retry-After: {answer.retry_after} s" if answer.retry_after else answer.detail
+    return f"POST {answer.path}   {answer.status}   {answer.seconds:.2f} s   {note}"

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from example_project.tour.browser import Browser
+from tests.processes import eventually
+from tests.servers import free_port
+
+if TYPE_CHECKING:
+    from tests.example_project.conftest import Checkout
+
+DEMO = ("-W", "error", "-m", "example_project.demo")
+
+
+@pytest.fixture
+def demo(checkout: Checkout) -> Checkout:
+    """Give a copy of the project, and of coreutils only what the tour's jobs run."""
+    cat = shutil.which("cat")
+    assert cat is not None
+    (checkout.server.parent / "cat").symlink_to(cat)
+    return checkout
+
+
+def said_until(process: subprocess.Popen[str], text: str) -> str:
+    """Read what the process says up to the line with that text."""
+    assert process.stdout is not None
+    said = ""
+    for line in process.stdout:
+        said += line
+        if text in line:
+            return said
+    pytest.fail(f"the demo ended with status {process.wait()}:\n{said}")
+
+
+def test_the_tour_ends_with_status_0_and_leaves_nothing(demo: Checkout) -> None:
+    process = demo.run(*DEMO, "--no-serve", stdout=subprocess.PIPE)
+
+    said, _ = process.communicate(timeout=50)
+
+    assert process.returncode == 0, said
+    answers = re.findall(r"POST /orders/(\d)/pay/ +(\d+) ", said)
+    assert sorted(answers[:2]) == [("1", "200"), ("1", "409")]
+    assert answers[2:] == [("2", "409"), ("2", "200"), ("3", "409"), ("3", "200")]
+    assert "order:3 is held by " in said
+    assert demo.starts == 1
+    eventually(demo.is_gone)
+
+
+def test_the_tour_fails_when_the_view_takes_no_lock(demo: Checkout) -> None:
+    views = demo.directory / "example_project" / "shop" / "views.py"
+    with_lock = views.read_text()
+    views.write_text(with_lock.replace("@redis_lock(", "@(lambda *a, **k: lambda view: view)("))
+
+    process = demo.run(*DEMO, "--no-serve", stdout=subprocess.PIPE)
+    said, _ = process.communicate(timeout=50)
+
+    assert views.read_text() != with_lock
+    assert process.returncode == 1
+    assert said.splitlines()[-1] == (
+        "This did not go as told: expected one 200 and one 409, but got 200 and 200"
+    )
+    eventually(demo.is_gone)
+
+
+def test_the_site_is_on_the_next_free_port_and_ends_with_ctrl_c(demo: Checkout) -> None:
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)):
+        process = demo.run(*DEMO, "--port", str(port), stdout=subprocess.PIPE)
+        said = said_until(process, "Ctrl-C ends it.")
+    url = re.search(r"Shop +(http://127.0.0.1:(\d+)/)", said)
+    assert url is not None
+
+    page = Browser(url[1]).open("/")
+    os.killpg(process.pid, signal.SIGINT)
+    rest, _ = process.communicate(timeout=10)
+
+    assert said.startswith(f"Port {port} is taken, so the site is on port {url[2]}.")
+    assert "Ada Lovelace" in page.text
+    assert "Traceback" not in rest
+    assert rest.endswith("Ended.\n")
+    assert process.returncode == 0
+    eventually(demo.is_gone)
+
+
+def test_ctrl_c_in_the_tour_ends_it_without_a_traceback(demo: Checkout) -> None:
+    process = demo.run(*DEMO, "--no-serve", stdout=subprocess.PIPE)
+    said_until(process, "with_lock order:2")
+
+    os.killpg(process.pid, signal.SIGINT)
+    rest, _ = process.communicate(timeout=20)
+
+    assert process.returncode == 130
+    assert "Traceback" not in rest
+    eventually(demo.is_gone)
+
+
+def test_a_killed_demo_leaves_no_job_and_no_server(demo: Checkout) -> None:
+    process = demo.run(*DEMO, "--no-serve", stdout=subprocess.PIPE)
+    said_until(process, "with_lock order:2")
+
+    process.kill()
+
+    process.wait(timeout=10)
+    eventually(demo.is_gone)
