@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.http import HttpRequest, HttpResponse
+from django.urls import path
+from django.utils.decorators import method_decorator
+from django.views import View
+
+from django_setnx_lock import redis_lock
+from django_setnx_lock.url_checks import (
+    check_aliases,
+    check_attributes,
+    check_sync,
+    check_templates,
+)
+from tests.checked_views import every_view, found, order_lock, plain
+
+
+def test_a_cache_that_does_not_exist_is_an_error() -> None:
+    view = redis_lock("all", using="other")(plain)
+
+    (error,) = found(check_aliases, path("orders/", view))
+
+    assert error.id == "django_setnx_lock.E011"
+    assert "using='other': there is no cache 'other' in CACHES" in error.msg
+
+
+def test_a_cache_that_can_hold_locks_is_none() -> None:
+    view = redis_lock("all", using="default")(plain)
+
+    assert found(check_aliases, path("orders/", view)) == []
+
+
+@method_decorator(order_lock, name="dispatch")
+class AsyncByDispatch(View):
+    async def post(self, request: HttpRequest, pk: int) -> HttpResponse:
+        return HttpResponse()
+
+
+@method_decorator(order_lock, name="post")
+class AsyncByMethod(View):
+    async def post(self, request: HttpRequest, pk: int) -> HttpResponse:
+        return HttpResponse()
+
+
+@pytest.mark.parametrize("view", [AsyncByDispatch, AsyncByMethod])
+def test_a_locked_async_view_is_an_error(view: type[View]) -> None:
+    (error,) = found(check_sync, path("orders/<int:pk>/", view.as_view()))
+
+    assert error.id == "django_setnx_lock.E012"
+    assert "is async" in error.msg
+
+
+@every_view
+def test_a_locked_synchronous_view_is_none(view: Any) -> None:
+    assert found(check_sync, path("orders/<int:pk>/", view)) == []
+
+
+def test_an_attribute_that_no_request_is_known_to_have_is_a_warning() -> None:
+    view = redis_lock("order:<order.pk>")(plain)
+
+    (warning,) = found(check_attributes, path("orders/<int:pk>/", view))
+
+    assert warning.id == "django_setnx_lock.W004"
+    assert warning.hint is not None
+    assert "write <request.order.pk>" in warning.hint
+
+
+def test_an_attribute_named_through_the_request_is_none() -> None:
+    view = redis_lock("order:<request.order.pk>")(plain)
+
+    assert found(check_attributes, path("orders/<int:pk>/", view)) == []
+
+
+def test_an_attribute_of_an_argument_is_none() -> None:
+    view = redis_lock("order:<order.pk>")(plain)
+
+    assert found(check_attributes, path("orders/<slug:order>/", view)) == []
+
+
+def test_an_attribute_of_the_request_needs_nothing_of_the_route() -> None:
+    view = redis_lock("cart:<user.pk>")(plain)
+
+    assert found(check_templates, path("cart/", view)) == []
+    assert found(check_attributes, path("cart/", view)) == []
