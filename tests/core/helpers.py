@@ -53,6 +53,11 @@ def send_sha(client: Any, request: Request) -> Any:
     return client.evalsha(request.script.sha, *request.arguments)
 
 
+def command(client: Any, *words: str | int) -> Any:
+    """Send a command that redis-py has no typed method for."""
+    return client.execute_command(*words)
+
+
 class FakeTime:
     """A clock that moves only when somebody sleeps."""
 

@@ -34,6 +34,7 @@ CAUSES = [
                                     "subcommand script: f_1"), "denied"),
     (redis_exceptions.AuthenticationError("invalid username-password pair"), "denied"),
     (redis_exceptions.ResponseError("NOAUTH Authentication required."), "denied"),
+    (redis_exceptions.ResponseError("Protocol error: unauthenticated multibulk length"), "denied"),
     (redis_exceptions.ResponseError("MISCONF Redis is configured to save"), "server"),
     (redis_exceptions.InvalidResponse("Protocol Error"), "server"),
     (redis_exceptions.DataError("Invalid input"), "server"),
@@ -49,7 +50,7 @@ class Scripted:
         self.retry = retry
 
     def get_connection_kwargs(self) -> dict[str, object]:
-        return {"retry": self.retry}
+        return {"retry": self.retry, "retry_on_error": [redis_exceptions.ConnectionError]}
 
     def _next(self, what: str) -> Any:
         self.asked.append(what)

@@ -1,0 +1,109 @@
+"""The rights that docs/redis.md tells an administrator to give, and that none can be left out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from django_setnx_lock.core.batch import release_each, take_each
+from django_setnx_lock.core.errors import LockUnavailable
+from django_setnx_lock.core.inspection import Inspector, Outcome
+from tests.core.helpers import command, listed, meet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.servers import RealServer
+
+REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+DOCS = Path(__file__).parents[2] / "docs" / "redis.md"
+
+
+def documented() -> list[str]:
+    """Return the key patterns and commands of the rule in the docs."""
+    rule = re.search(r"ACL SETUSER app on >secret ([^`]*)```", DOCS.read_text())
+    assert rule, "the docs have no ACL rule"
+    return rule[1].replace("\\\n", " ").split()
+
+
+RULE = documented()
+
+
+@pytest.fixture
+def admin(server: RealServer) -> Iterator[redis.Redis]:
+    client = server.client()
+    yield client
+    client.acl_deluser("app")
+
+
+def as_user(server: RealServer, rule: list[str], **options: Any) -> redis.Redis:
+    command(server.client(), "ACL", "SETUSER", "app", "reset", "on", ">secret", *rule)
+    once = Retry(NoBackoff(), 0)
+    return server.client(username="app", password="secret", retry=once, **options)
+
+
+def use_everything(client: redis.Redis, admin: redis.Redis) -> None:
+    """Do all that the app does, with scripts that the server does not know yet."""
+    inspector = Inspector(client, "lock:")
+    lock = listed(client, "a")
+    with lock as held:
+        held.check()
+        held.extend(1)
+        assert lock.locked()
+        assert not listed(client, "a").acquire(blocking_timeout=0.01)
+        listed(client, "a").turn().ask(waits=True)
+        assert [(info.key, info.waiting) for info in inspector.page().locks] == [("a", 1)]
+    admin.set("lock:foreign", "somebody")
+    meet(client, "foreign")
+    taken = take_each([listed(client, key) for key in "xy"])
+    assert release_each([one.held for one in taken if one.held]) == []
+    assert not [one.error for one in taken if one.error]
+    lock.acquire()
+    seen = inspector.get("lock:a").fingerprint
+    assert inspector.force_release("lock:a", seen) is Outcome.RELEASED
+
+
+@REAL
+def test_the_documented_rule_is_enough(server: RealServer, admin: redis.Redis) -> None:
+    use_everything(as_user(server, RULE), admin)
+
+
+@REAL
+@pytest.mark.parametrize("right", RULE)
+def test_no_part_of_the_documented_rule_can_be_left_out(
+    server: RealServer, admin: redis.Redis, right: str
+) -> None:
+    client = as_user(server, [part for part in RULE if part != right])
+
+    # Without ZCOUNT the page works, but shows no one waiting.
+    with pytest.raises(AssertionError if right == "+zcount" else LockUnavailable) as caught:
+        use_everything(client, admin)
+
+    assert getattr(caught.value, "cause", "denied") == "denied"
+
+
+@REAL
+def test_looking_for_every_lock_needs_scan_as_well(server: RealServer, admin: redis.Redis) -> None:
+    admin.set("lock:foreign", "somebody")
+    with pytest.raises(LockUnavailable) as caught:
+        Inspector(as_user(server, RULE), "lock:").page(everything=True)
+
+    page = Inspector(as_user(server, [*RULE, "+scan"]), "lock:").page(everything=True)
+
+    assert caught.value.cause == "denied"
+    assert page.total == 1
+
+
+@REAL
+def test_another_database_needs_select_as_well(server: RealServer, admin: redis.Redis) -> None:
+    with pytest.raises(LockUnavailable) as caught:
+        listed(as_user(server, RULE, db=1), "a").acquire()
+
+    assert caught.value.cause == "denied"
+    assert listed(as_user(server, [*RULE, "+select"], db=1), "a").acquire()

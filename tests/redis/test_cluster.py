@@ -1,0 +1,69 @@
+"""What works on a Redis Cluster, and what says that it does not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+from redis.exceptions import RedisError
+
+from django_setnx_lock.core.batch import take_each
+from django_setnx_lock.core.errors import LockBusy, LockUnavailable
+from django_setnx_lock.core.inspection import Inspector, State
+from django_setnx_lock.core.lock import RedisLock
+from tests.core.helpers import command, listed
+from tests.processes import eventually
+from tests.servers import RealServer, server_binaries
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def is_up(client: redis.Redis) -> bool:
+    try:
+        return bool(client.set("up", 1))
+    except RedisError:
+        return False
+
+
+@pytest.fixture(scope="module", params=["valkey", "redis"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[redis.RedisCluster]:
+    """Give a client of a cluster of one node."""
+    binary = server_binaries().get(request.param)
+    if binary is None:
+        pytest.skip(f"no {request.param} server on this machine")
+    with RealServer(binary, "--cluster-enabled", "yes") as server:
+        client = server.client()
+        command(client, "CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        eventually(lambda: is_up(client))
+        with redis.RedisCluster(host="127.0.0.1", port=server.port) as cluster:
+            yield cluster
+
+
+@pytest.mark.parametrize("name", ["lock:a", "lock:{shop}:a"])
+def test_a_lock_is_taken_looked_at_and_released(cluster: redis.RedisCluster, name: str) -> None:
+    inspector = Inspector(cluster, "lock:", use_index=False)
+    with RedisLock(cluster, name) as held:
+        held.check()
+        held.reacquire()
+        with pytest.raises(LockBusy):
+            RedisLock(cluster, name).take(0)
+        assert inspector.get(name).state is State.HELD
+
+    assert inspector.get(name).state is State.FREE
+
+
+def test_an_index_on_a_cluster_is_a_clear_error(cluster: redis.RedisCluster) -> None:
+    with pytest.raises(LockUnavailable, match="same key slot"):
+        listed(cluster, "b").take(0)
+
+    assert not cluster.exists("lock:b")
+
+
+def test_many_locks_at_once_on_a_cluster_are_a_clear_error(cluster: redis.RedisCluster) -> None:
+    with pytest.raises(LockUnavailable):
+        take_each([RedisLock(cluster, "lock:x"), RedisLock(cluster, "lock:y")])
+
+    assert not cluster.exists("lock:x")
+    assert not cluster.exists("lock:y")

@@ -1,0 +1,131 @@
+"""How often a lock asks Redis, counted on the wire and by the server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+
+from django_setnx_lock.core.batch import release_each, take_each
+from tests.core.helpers import INDEX, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.faults.proxy import Proxy
+    from tests.servers import RealServer
+
+REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+
+
+@pytest.fixture
+def warm(proxy: Proxy) -> redis.Redis:
+    """Give a client that is connected to a server that knows the scripts."""
+    client = proxy.client()
+    with listed(client, "warm") as held:
+        held.reacquire()
+        held.check()
+    proxy.requests.clear()
+    return client
+
+
+def commands(requests: list[bytes]) -> list[bytes]:
+    """Return the first word of each command on the wire."""
+    words = b"".join(requests).split(b"\r\n")
+    return [words[at + 2] for at, word in enumerate(words) if word.startswith(b"*")]
+
+
+def test_acquire_is_one_round_trip_with_fence_and_record(proxy: Proxy, warm: redis.Redis) -> None:
+    lock = listed(warm, "a", label="view pay")
+
+    lock.acquire()
+
+    assert proxy.round_trips == 1
+    assert commands(proxy.requests) == [b"EVALSHA"]
+    fence = lock.fence
+    record = warm.hgetall("{lock:a}:meta")
+    assert record[b"fence"] == str(fence).encode()
+    assert b"view pay" in record[b"holder"]
+    assert warm.zscore(INDEX, "lock:a")
+
+
+def test_release_is_one_round_trip(proxy: Proxy, warm: redis.Redis) -> None:
+    lock = listed(warm, "a")
+    lock.acquire()
+    proxy.requests.clear()
+
+    lock.release()
+
+    assert commands(proxy.requests) == [b"EVALSHA"]
+
+
+def test_a_busy_answer_is_one_round_trip(proxy: Proxy, warm: redis.Redis) -> None:
+    listed(warm, "a").acquire()
+    proxy.requests.clear()
+
+    assert listed(warm, "a").acquire(blocking=False) is False
+
+    assert commands(proxy.requests) == [b"EVALSHA"]
+
+
+OPERATIONS: dict[str, Callable[[Any], object]] = {
+    "check": lambda held: held.check(),
+    "owned": lambda held: held.owned(),
+    "extend": lambda held: held.extend(1),
+    "reacquire": lambda held: held.reacquire(),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_looking_after_a_lock_is_one_round_trip(
+    proxy: Proxy, warm: redis.Redis, operation: str
+) -> None:
+    held = listed(warm, "a").take(0)
+    proxy.requests.clear()
+
+    OPERATIONS[operation](held)
+
+    assert commands(proxy.requests) == [b"EVALSHA"]
+
+
+def test_what_the_handle_knows_asks_nobody(proxy: Proxy, warm: redis.Redis) -> None:
+    held = listed(warm, "a").take(0)
+    proxy.requests.clear()
+
+    _ = held.fence, held.remaining(), held.lost, held.released
+
+    assert proxy.round_trips == 0
+
+
+def test_many_locks_are_taken_in_one_round_trip_and_released_in_one(
+    proxy: Proxy, warm: redis.Redis
+) -> None:
+    taken = take_each([listed(warm, key) for key in "abcde"])
+    after_taking = proxy.round_trips
+    release_each([one.held for one in taken if one.held])
+
+    assert (after_taking, proxy.round_trips) == (1, 2)
+    assert commands(proxy.requests) == [b"EVALSHA"] * 10
+
+
+def calls(client: redis.Redis) -> dict[str, int]:
+    """Return how often each script command was run for clients."""
+    stats: dict[str, Any] = client.info("commandstats")
+    return {
+        name: stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "eval")
+    }
+
+
+@REAL
+def test_the_server_counts_one_script_an_acquire_and_one_a_release(server: RealServer) -> None:
+    client = server.client()
+    with listed(client, "warm"):
+        pass
+    client.config_resetstat()
+
+    for _ in range(10):
+        with listed(client, "a"):
+            pass
+
+    assert calls(client) == {"evalsha": 20, "eval": 0}
