@@ -31,6 +31,7 @@ _REPLIES = {
     "OOM ": "memory",
     "NOPERM": "denied",
     "NOAUTH": "denied",
+    "unauthenticated": "denied",
     "WRONGPASS": "denied",
     "ACL failure": "denied",
     "can't run this command or subcommand": "denied",
@@ -111,11 +112,15 @@ def persistently(client: Any, run: Callable[[], _Result], key: str) -> _Result:
 
 def _retries(client: Any) -> int:
     """How often the client itself sends a command again; django-redis' do not by default."""
-    retry = client.get_connection_kwargs().get("retry")
+    options = client.get_connection_kwargs()
+    retry = options.get("retry")
     if retry is None:
         return 0
-    # get_retries() came with redis-py 6; before, there is the attribute alone.
-    return int(retry.get_retries() if hasattr(retry, "get_retries") else retry._retries)
+    if hasattr(retry, "get_retries"):
+        return int(retry.get_retries())
+    # Before redis-py 6 a client sends a command again only after errors it was told of.
+    told = tuple(options.get("retry_on_error") or ())
+    return int(retry._retries) if issubclass(redis_exceptions.ConnectionError, told) else 0
 
 
 @contextmanager
