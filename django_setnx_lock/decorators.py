@@ -14,7 +14,7 @@ from .core import protocol
 from .core.keytemplate import KeyTemplate
 from .core.lock import RedisLock
 from .guard import guard
-from .locks import UNSET, _Unset, lock
+from .locks import UNSET, Unset, lock
 from .signatures import (
     arguments_in,
     dotted_name,
@@ -37,7 +37,7 @@ def redis_lock(
     template: str,
     *,
     timeout: float | None = None,
-    blocking_timeout: float | _Unset | None = UNSET,
+    blocking_timeout: float | Unset | None = UNSET,
     using: str | None = None,
     on_busy: OnBusy = None,
     on_unavailable: OnUnavailable = None,
@@ -112,7 +112,7 @@ class LockOptions:
 
     template: KeyTemplate
     timeout: float | None
-    blocking_timeout: float | _Unset | None
+    blocking_timeout: float | Unset | None
     using: str | None
     on_busy: OnBusy
     on_unavailable: OnUnavailable

@@ -11,12 +11,14 @@ from .core.keys import index_for, name_for
 from .core.lock import RedisLock
 
 
-class _Unset:
+class Unset:
+    """Says that nothing was given, where None has a meaning of its own."""
+
     def __repr__(self) -> str:
         return "<the setting>"
 
 
-UNSET: Final = _Unset()
+UNSET: Final = Unset()
 
 
 def lock(
@@ -24,7 +26,7 @@ def lock(
     *,
     timeout: float | None = None,
     blocking: bool = True,
-    blocking_timeout: float | _Unset | None = UNSET,
+    blocking_timeout: float | Unset | None = UNSET,
     using: str | None = None,
     thread_local: bool = True,
     raise_on_release_error: bool = True,

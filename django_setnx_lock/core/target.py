@@ -23,6 +23,4 @@ class Target:
         return call(self.client, request, self.key)
 
     def locked(self) -> bool:
-        return bool(
-            persistently(self.client, lambda: self.client.exists(self.keys.name), self.key)
-        )
+        return bool(persistently(self.client, lambda: self.client.exists(self.keys.name), self.key))

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     initial = True
 
-    operations = [  # noqa: RUF012 - read once, as makemigrations writes it
+    operations = [
         migrations.CreateModel(
             name="Lock",
             fields=[
