@@ -35,7 +35,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[redis.RedisCluster]:
         pytest.skip(f"no {request.param} server on this machine")
     with RealServer(binary, "--cluster-enabled", "yes") as server:
         client = server.client()
-        command(client, "CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        command(client, "CLUSTER", "ADDSLOTS", *range(16384))
         eventually(lambda: is_up(client))
         with redis.RedisCluster(host="127.0.0.1", port=server.port) as cluster:
             yield cluster
