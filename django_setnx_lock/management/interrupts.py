@@ -23,6 +23,9 @@ _CAUGHT = (*sorted(ENDING), signal.SIGTSTP, signal.SIGCHLD)
 # So many seconds after a first signal, another one breaks off even the undoing of a grant.
 _PATIENCE = 1.0
 
+# Selectors refuse to wait for weeks.
+_LONGEST_WAIT = 3600.0
+
 
 class Interrupted(BaseException):
     """The signal ``signum`` asked to end before there was a child to pass it to."""
@@ -79,9 +82,9 @@ class Interrupts:
     def wait(self, timeout: float) -> list[int]:
         """The signals that came since the last call, each once.
 
-        Waits up to ``timeout`` seconds for one; gives none after :meth:`wake` or in vain.
+        Waits up to ``timeout`` seconds for one; may give none sooner, as after :meth:`wake`.
         """
-        self._selector.select(timeout)
+        self._selector.select(min(timeout, _LONGEST_WAIT))
         came: dict[int, None] = {}
         with contextlib.suppress(BlockingIOError):
             while numbers := os.read(self._reader, 4096):

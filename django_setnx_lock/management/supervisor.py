@@ -18,7 +18,7 @@ from .terminal import Terminal
 
 _KILL_AFTER = 10.0
 _RELEASE_WITHIN = 10.0
-_RELEASE_WITHIN_ON_SIGNAL = 1.0
+_RELEASE_AT_LEAST = 0.5
 _JOB_CONTROL = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
 
 
@@ -103,9 +103,7 @@ class Supervisor:
         if self._is_lost:
             if now >= self._kill_at and not self._is_killed:
                 self._is_killed = True
-                allowed = child.send(signal.SIGKILL)
-                end = "is killed" if allowed else "may not be killed by us: it runs on without lock"
-                self._say(f"{child.program} did not end in time and {end}")
+                self._kill(child)
         elif renewal.loss is not None or now >= renewal.gives_up_at:
             self._is_lost = True
             self._kill_at = min(now + _KILL_AFTER, renewal.lease_end)
@@ -117,6 +115,12 @@ class Supervisor:
             self._told_of_error = True
             left = renewal.gives_up_at - now
             self._say(f"cannot renew the lock, trying on for {left:.1f} s: {renewal.error}")
+
+    def _kill(self, child: Child) -> None:
+        allowed = child.send(signal.SIGKILL)
+        end = "is killed" if allowed else "may not be killed by us: it runs on without the lock"
+        if child.status is None:
+            self._say(f"{child.program} did not end in time and {end}")
 
     def _why_lost(self) -> str:
         if self._renewal.loss is not None:
@@ -136,10 +140,11 @@ class Supervisor:
     def _let_go(self) -> None:
         renewal = self._renewal
         renewal.stop()
-        limit = min(clock.now() + _RELEASE_WITHIN, renewal.lease_end)
+        now = clock.now()
+        limit = max(min(now + _RELEASE_WITHIN, renewal.lease_end), now + _RELEASE_AT_LEAST)
         while not renewal.over.is_set() and clock.now() < limit:
             if ENDING.intersection(self._interrupts.wait(limit - clock.now())):
-                limit = min(limit, clock.now() + _RELEASE_WITHIN_ON_SIGNAL)
+                limit = min(limit, clock.now() + _RELEASE_AT_LEAST)
         if self._is_lost:
             return
         if renewal.loss is not None:

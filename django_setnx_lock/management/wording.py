@@ -43,10 +43,8 @@ def _script(words: list[str], arguments: Sequence[str]) -> tuple[list[str], list
         for place, letter in enumerate(word[1:], 2):
             if letter in "cmWX":
                 value = word[place:] or next(rest, "")
-                if letter == "m":
-                    return [value], list(rest)
-                if letter == "c":
-                    return words, []
+                if letter in "cm":
+                    return ([value], list(rest)) if letter == "m" and value else (words, [])
                 break
     return words, []
 
@@ -55,7 +53,7 @@ def user_name() -> str:
     """The name of the user we run as, or the number of one that has no name."""
     try:
         return getpass.getuser()
-    except (KeyError, OSError):
+    except (KeyError, OSError, ImportError):
         return f"uid {os.getuid()}"
 
 

@@ -1,0 +1,439 @@
+"""A command under a lock: how long the lock lasts, what reaches the command, how it ends."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+
+from django_setnx_lock.core.errors import LockBusy
+from django_setnx_lock.core.held import Held
+from django_setnx_lock.core.inspection import State
+from django_setnx_lock.locks import inspector, lock
+from django_setnx_lock.management.child import Child
+from django_setnx_lock.management.renewal import Renewal
+from django_setnx_lock.management.supervisor import Supervisor
+from tests.faults.proxy import Proxy
+from tests.management.conftest import COMMAND, Program
+from tests.processes import eventually, is_running
+from tests.servers import RealServer
+
+Start = Callable[..., Program]
+
+FORWARDED = [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM]
+# Tells of each signal it gets, and ends with status 7 when it is given a line.
+REPORTER = (
+    sys.executable,
+    "-c",
+    """
+import signal, sys
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+    if signal.getsignal(number) != signal.SIG_IGN:
+        signal.signal(number, lambda number, _: print(signal.Signals(number).name, flush=True))
+print("on", flush=True)
+sys.stdin.readline()
+sys.exit(7)
+""",
+)
+WAITS = ("sh", "-c", "echo on; read line; exit 5")
+# Shells tell of the programs that a signal ended under them.
+SLOW_TO_END = (
+    'exec 2>/dev/null; trap "echo ending; sleep 0.5; echo ended; exit 4" TERM; '
+    "echo on; while :; do sleep 0.05; done"
+)
+IGNORES_TERM = 'trap "" TERM; sleep 60 & echo $!; wait'
+
+
+@pytest.fixture
+def start_through(start: Start, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """Give ``start``, but for programs that reach the server through the proxy."""
+    monkeypatch.setenv("TEST_SERVER_URL", proxy.url)
+    return start
+
+
+@pytest.fixture
+def resumed(real_server: RealServer) -> Iterator[RealServer]:
+    """Give the real server, which goes on after the test if it was paused."""
+    yield real_server
+    real_server.resume()
+
+
+def is_held(key: str = "k") -> bool:
+    return inspector().get(f"lock:{key}").state is State.HELD
+
+
+def force_release(key: str = "k") -> None:
+    name = f"lock:{key}"
+    inspector().force_release(name, inspector().get(name).fingerprint, by="ann", reason="stale")
+
+
+def called(*arguments: str, **options: Any) -> int:
+    """Run the command in this process; return its status."""
+    try:
+        call_command("with_lock", *arguments, **options)
+    except CommandError as error:
+        return error.returncode
+    return 0
+
+
+def test_the_lock_is_kept_for_as_long_as_the_command_runs(start: Start) -> None:
+    with_lock = start("--timeout", "0.6", "k", "sh", "-c", "echo on; sleep 2")
+    with_lock.line()
+
+    with pytest.raises(LockBusy):
+        lock("k").take(1.5)
+
+    assert with_lock.end() == (0, "", "")
+
+
+def test_without_renewal_somebody_else_would_get_in_beside_the_command(
+    real_cache: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Held, "reacquire", lambda self: True)
+    monkeypatch.setattr(Renewal, "gives_up_at", math.inf)
+    got_in: list[float] = []
+
+    def get_in() -> None:
+        eventually(is_held)
+        lock("k").take(5)
+        got_in.append(time.monotonic())
+
+    other = threading.Thread(target=get_in)
+    other.start()
+    status = called("k", "sleep", "2", timeout=0.6)
+    ended = time.monotonic()
+    other.join(timeout=10)
+
+    assert status == 76
+    assert got_in[0] < ended - 0.5
+
+
+def test_the_lock_is_released_only_when_the_command_is_gone(start: Start) -> None:
+    with_lock = start("k", "sh", "-c", SLOW_TO_END)
+    with_lock.line()
+
+    with_lock.terminate()
+    assert with_lock.line() == "ending"
+    held_at_the_end = is_held()
+
+    assert with_lock.end() == (4, "ended\n", "")
+    assert held_at_the_end
+    assert not is_held()
+
+
+def test_released_any_sooner_it_would_be_free_while_the_command_runs(
+    real_cache: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[bool, bool]] = []
+    watch = Supervisor._watch
+
+    def hasty(self: Supervisor, child: Child) -> None:
+        self._renewal.stop()
+        self._renewal.over.wait(10)
+        seen.append((is_running(child.pid), is_held()))
+        watch(self, child)
+
+    monkeypatch.setattr(Supervisor, "_watch", hasty)
+
+    called("k", "sleep", "1")
+
+    assert seen == [(True, False)]
+
+
+def test_after_a_kill_9_the_lock_is_free_when_its_lease_is_over(start: Start) -> None:
+    with_lock = start("--timeout", "1", "k", "sh", "-c", "echo $$; exec sleep 60")
+    child = int(with_lock.line())
+
+    with_lock.kill()
+    killed = time.monotonic()
+    try:
+        lock("k").take(5)
+        waited = time.monotonic() - killed
+
+        assert waited < 1.4
+        # docs/command.md says so.
+        assert is_running(child)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_when_the_lock_is_lost_the_command_is_asked_to_end_and_the_status_is_76(
+    start: Start,
+) -> None:
+    with_lock = start("--timeout", "1.5", "k", "sh", "-c", SLOW_TO_END)
+    with_lock.line()
+
+    force_release()
+
+    assert with_lock.end() == (
+        76,
+        "ending\nended\n",
+        "with_lock: the lock 'k' was force-released by ann: stale; sh is terminated\n",
+    )
+
+
+def test_a_command_that_will_not_end_is_killed_with_all_its_group(start: Start) -> None:
+    with_lock = start("--timeout", "1.5", "k", "sh", "-c", IGNORES_TERM)
+    grandchild = int(with_lock.line())
+
+    force_release()
+    lost = time.monotonic()
+    status, _, err = with_lock.end()
+
+    assert status == 76
+    assert time.monotonic() - lost < 1.5 + 0.5
+    assert "with_lock: sh did not end in time and is killed\n" in err
+    eventually(lambda: not is_running(grandchild))
+
+
+def test_what_the_command_started_is_given_time_to_end_too(start: Start) -> None:
+    script = f"sh -c '{SLOW_TO_END}' & wait"
+    with_lock = start("--timeout", "6", "k", "sh", "-c", script)
+    with_lock.line()
+
+    force_release()
+
+    status, out, err = with_lock.end()
+    assert (status, out) == (76, "ending\nended\n")
+    assert "killed" not in err
+
+
+def test_a_loss_found_at_the_release_is_status_76(start: Start) -> None:
+    with_lock = start("k", *WAITS, stdin=subprocess.PIPE)
+    with_lock.line()
+
+    force_release()
+    out, err = with_lock.communicate("\n", timeout=20)
+
+    assert (with_lock.returncode, out) == (76, "")
+    assert err == "with_lock: the lock 'k' was force-released by ann: stale\n"
+
+
+def test_the_lock_outlives_a_short_outage(start_through: Start, proxy: Proxy) -> None:
+    with_lock = start_through("--timeout", "3", "k", *WAITS, stdin=subprocess.PIPE)
+    with_lock.line()
+
+    proxy.refuse()
+    said = with_lock.message()
+    proxy.accept()
+    eventually(lambda: (inspector().get("lock:k").remaining or 0) > 2.5)
+    out, err = with_lock.communicate("\n", timeout=20)
+
+    assert said.startswith("with_lock: cannot renew the lock, trying on for ")
+    assert (with_lock.returncode, out, err) == (5, "", "")
+
+
+def test_in_a_long_outage_the_command_is_ended_before_its_lease(
+    start_through: Start, proxy: Proxy
+) -> None:
+    quick_to_end = SLOW_TO_END.replace("sleep 0.5; ", "")
+    with_lock = start_through("--timeout", "3", "k", "sh", "-c", quick_to_end)
+    with_lock.line()
+
+    proxy.refuse()
+    began = time.monotonic()
+    status, out, err = with_lock.end()
+
+    assert (status, out) == (76, "ending\nended\n")
+    assert time.monotonic() - began < 3
+    assert "the lock 'k' could not be renewed before its lease ends: " in err
+
+
+def test_a_server_that_does_not_answer_keeps_nobody_from_the_command(
+    start: Start, resumed: RealServer
+) -> None:
+    with_lock = start("--timeout", "2", "k", "sh", "-c", IGNORES_TERM)
+    with_lock.line()
+
+    resumed.pause()
+    began = time.monotonic()
+    status, _, err = with_lock.end()
+
+    assert status == 76
+    assert time.monotonic() - began < 3
+    assert "Redis does not answer; sh is terminated\n" in err
+
+
+def test_a_signal_reaches_the_command_while_the_server_does_not_answer(
+    start: Start, resumed: RealServer
+) -> None:
+    with_lock = start("--timeout", "2", "k", "sh", "-c", "echo on; exec sleep 60")
+    with_lock.line()
+
+    resumed.pause()
+    with_lock.terminate()
+
+    status, _, err = with_lock.end()
+    assert status == 143
+    assert (
+        "cannot release the lock, which ends with its lease in 0.0 s: Redis does not answer" in err
+    )
+
+
+def test_a_release_that_fails_is_a_message_and_the_status_stands(
+    start_through: Start, proxy: Proxy
+) -> None:
+    with_lock = start_through("k", *WAITS, stdin=subprocess.PIPE)
+    with_lock.line()
+
+    proxy.refuse()
+    out, err = with_lock.communicate("\n", timeout=20)
+
+    assert (with_lock.returncode, out, err.count("\n")) == (5, "", 1)
+    assert err.startswith("with_lock: cannot release the lock, which ends with its lease in ")
+
+
+@pytest.mark.parametrize("number", FORWARDED)
+def test_a_signal_is_forwarded_once(start: Start, number: signal.Signals) -> None:
+    with_lock = start("k", *REPORTER, stdin=subprocess.PIPE)
+    with_lock.line()
+
+    with_lock.send_signal(number)
+    reported = with_lock.line()
+    out, err = with_lock.communicate("\n", timeout=20)
+
+    assert reported == number.name
+    assert (with_lock.returncode, out, err) == (7, "", "")
+
+
+def test_a_signal_that_ends_the_command_makes_the_status(start: Start) -> None:
+    with_lock = start("k", "sh", "-c", "echo on; sleep 60")
+    with_lock.line()
+
+    with_lock.terminate()
+
+    assert with_lock.end() == (143, "", "")
+
+
+def test_a_stopped_command_is_ended_too(start: Start) -> None:
+    with_lock = start("k", "sh", "-c", "echo $$; exec sleep 60")
+    os.kill(int(with_lock.line()), signal.SIGSTOP)
+
+    with_lock.terminate()
+
+    assert with_lock.end() == (143, "", "")
+
+
+def test_a_hangup_that_nohup_ignores_stays_ignored(start: Start) -> None:
+    nohup = ("sh", "-c", 'trap "" HUP; exec "$@"', "sh", *COMMAND)
+    with_lock = start("k", *REPORTER, command=nohup, stdin=subprocess.PIPE)
+    with_lock.line()
+
+    with_lock.send_signal(signal.SIGHUP)
+    out, _ = with_lock.communicate("\n", timeout=20)
+
+    assert (with_lock.returncode, out) == (7, "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_command_starts_with_the_signals_of_one_started_without_us(start: Start) -> None:
+    show = ("grep", "-E", "Sig(Blk|Ign)", "/proc/self/status")
+    directly = subprocess.run(show, capture_output=True, text=True, check=True).stdout
+
+    status, out, _ = start("k", *show).end()
+
+    # 32 and 33 are of no concern: glibc keeps them for itself.
+    masks = [int(line.split()[1], 16) & ~(3 << 31) for line in out.splitlines()]
+    assert (status, masks) == (0, [int(line.split()[1], 16) for line in directly.splitlines()])
+
+
+def test_a_lease_may_be_of_any_length_that_redis_takes(start: Start) -> None:
+    assert start("--timeout", "1e9", "k", "true").end() == (0, "", "")
+
+
+def test_the_command_inherits_open_files(start: Start) -> None:
+    reader, writer = os.pipe()
+
+    with_lock = start("k", "sh", "-c", f"echo here >/dev/fd/{writer}", pass_fds=[writer])
+    status, _, _ = with_lock.end()
+    os.close(writer)
+
+    with open(reader) as file:
+        assert (status, file.read()) == (0, "here\n")
+
+
+@pytest.mark.parametrize("number", FORWARDED)
+def test_a_signal_that_comes_while_it_waits_leaves_no_waiter_behind(
+    start: Start, real_server: RealServer, number: signal.Signals
+) -> None:
+    with lock("k"):
+        with_lock = start("k", "echo", "started")
+        with_lock.message()
+        eventually(lambda: inspector().get("lock:k").waiting)
+
+        with_lock.send_signal(number)
+
+        assert with_lock.end() == (
+            128 + number,
+            "",
+            f"with_lock: ended by {number.name} before the command was started\n",
+        )
+        assert not real_server.client().exists("{lock:k}:waiters")
+    assert not is_held()
+
+
+def test_a_signal_between_grant_and_start_leaves_no_lock_behind(
+    real_cache: RealServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    start = Renewal.start
+
+    def interrupted(self: Renewal) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        start(self)
+
+    monkeypatch.setattr(Renewal, "start", interrupted)
+
+    status = called("k", "echo", "started")
+
+    assert (status, capfd.readouterr().out) == (143, "")
+    assert not is_held()
+
+
+def test_a_lease_that_is_over_before_the_start_is_a_lost_lock(
+    real_cache: RealServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Held, "lost", True)
+
+    status = called("k", "echo", "started")
+
+    assert (status, capfd.readouterr().out) == (76, "")
+
+
+def test_whatever_goes_wrong_here_the_command_does_not_run_on_without_the_lock(
+    real_cache: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    children: list[int] = []
+
+    def broken(self: Supervisor, child: Child) -> None:
+        children.append(child.pid)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Supervisor, "_watch", broken)
+
+    with pytest.raises(ZeroDivisionError):
+        call_command("with_lock", "k", "sleep", "60")
+
+    assert not is_running(children[0])
+    assert not is_held()
+
+
+def test_a_command_that_may_not_be_killed_is_said_to_run_on(
+    real_cache: RealServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Held, "reacquire", lambda self: True)
+    monkeypatch.setattr(Child, "send", lambda self, *signums: False)
+
+    status = called("k", "sleep", "1.2", timeout=0.6)
+
+    assert status == 76
+    assert "sleep did not end in time and may not be killed by us" in capsys.readouterr().err
