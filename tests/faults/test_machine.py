@@ -1,0 +1,222 @@
+"""Callers, an operator and a foreign program at one lock, with lost replies and late copies.
+
+Hypothesis looks for an order of events in which two believe to hold the lock, a fence repeats, or
+a token nobody holds any more takes it; and finds one for each rule that is taken out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from django_setnx_lock.core import clock, protocol
+from django_setnx_lock.core.errors import LockError
+from django_setnx_lock.core.held import Held
+from django_setnx_lock.core.inspection import Inspector, Outcome
+from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.turn import Turn
+from tests.core.helpers import FakeTime, listed, send
+from tests.faults.controls import take_out
+from tests.servers import FakeServer
+
+ANY = st.integers(0, 10**6)
+MANY = settings(
+    max_examples=60,
+    stateful_step_count=25,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+class OneLock(RuleBasedStateMachine):
+    """The events, and what must be true after each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.client = FakeServer().client()
+        self.time = FakeTime()
+        self.patched = mock.patch.object(clock, "now", self.now)
+        self.patched.start()
+        self.turns: list[Turn] = []
+        self.held: list[Held] = []
+        self.forced: set[str] = set()
+        self.over: set[str] = set()
+        self.sent: list[protocol.Request] = []
+        self.fences: dict[str, int] = {}
+
+    def now(self) -> float:
+        return self.time.now
+
+    def teardown(self) -> None:
+        self.patched.stop()
+
+    @property
+    def lock(self) -> RedisLock:
+        return listed(self.client, "a")
+
+    def ask(self, turn: Turn, *, waits: bool) -> None:
+        token = turn.token
+        answer = turn.ask(waits=waits)
+        if isinstance(answer, Held):
+            self.held.append(answer)
+            self.fences.setdefault(answer.token, answer.fence)
+        elif waits:
+            self.turns.append(turn)
+        if turn.token != token or (not waits and not isinstance(answer, Held)):
+            self.over.add(token)
+
+    @rule(waits=st.booleans())
+    def take(self, waits: bool) -> None:
+        turn = self.lock.turn()
+        self.sent.append(turn.request(waits=waits))
+        self.ask(turn, waits=waits)
+
+    @rule()
+    def take_and_lose_the_reply(self) -> None:
+        turn = self.lock.turn()
+        send(self.client, turn.request(waits=True))
+        self.turns.append(turn)
+
+    @precondition(lambda self: self.turns)
+    @rule(which=ANY, waits=st.booleans())
+    def ask_again(self, which: int, waits: bool) -> None:
+        turn = self.turns.pop(which % len(self.turns))
+        self.sent.append(turn.request(waits=waits))
+        self.ask(turn, waits=waits)
+
+    @precondition(lambda self: self.turns)
+    @rule(which=ANY)
+    def give_up(self, which: int) -> None:
+        turn = self.turns.pop(which % len(self.turns))
+        self.sent += [turn.request(waits=True), turn.leaving()]
+        turn.leave()
+        self.over.add(turn.token)
+
+    @precondition(lambda self: self.held)
+    @rule(which=ANY, copies=st.integers(1, 2))
+    def release(self, which: int, copies: int) -> None:
+        held = self.held[which % len(self.held)]
+        believed = held in self.believers()
+        self.held.remove(held)
+        self.sent.append(held.releasing())
+        if copies == 2:
+            send(self.client, held.releasing())
+        try:
+            held.release()
+        except LockError:
+            assert not believed, "a lock that was held all along was reported lost"
+        self.over.add(held.token)
+
+    @precondition(lambda self: self.held)
+    @rule(which=ANY)
+    def renew(self, which: int) -> None:
+        held = self.held[which % len(self.held)]
+        keys, index = held._target.keys, held._target.index
+        self.sent.append(protocol.renew(keys, index, held.token, 30_000, add=False))
+        with contextlib.suppress(LockError):
+            held.reacquire()
+            assert self.at_the_name() == held.token, "renewed what is not ours"
+
+    @precondition(lambda self: self.sent)
+    @rule(which=ANY)
+    def deliver_late(self, which: int) -> None:
+        send(self.client, self.sent[which % len(self.sent)])
+
+    @rule()
+    def end_every_lease(self) -> None:
+        self.time.now += 31
+        if self.client.get("lock:a") != b"foreign":
+            self.client.delete("lock:a")
+
+    @rule(changes=st.booleans())
+    def force_release(self, changes: bool) -> None:
+        inspector = Inspector(self.client, "lock:")
+        seen = inspector.get("lock:a")
+        if changes and self.held:
+            self.release(0, 1)
+            self.take(waits=False)
+        with mock.patch.object(Inspector, "get", return_value=seen):
+            outcome = inspector.force_release("lock:a", seen.fingerprint, by="joe")
+        if outcome is Outcome.RELEASED and seen.token != b"foreign":
+            self.forced.add(seen.token.decode())
+            self.over.add(seen.token.decode())
+
+    @rule()
+    def foreign_program_takes(self) -> None:
+        self.client.set("lock:a", "foreign", nx=True, px=30_000)
+
+    @rule()
+    def foreign_program_releases(self) -> None:
+        if self.client.get("lock:a") == b"foreign":
+            self.client.delete("lock:a")
+
+    def believers(self) -> list[Held]:
+        """Return the handles that are believed to be held; whom an operator forced out may err."""
+        return [held for held in self.held if not held.lost and held.token not in self.forced]
+
+    def at_the_name(self) -> str | None:
+        value: Any = self.client.get("lock:a")
+        return None if value is None else value.decode()
+
+    @invariant()
+    def at_most_one_believes_and_redis_agrees(self) -> None:
+        tokens = {held.token for held in self.believers()}
+        assert len(tokens) <= 1, "two believers"
+        assert not tokens or tokens == {self.at_the_name()}, "a believer without the lock"
+
+    @invariant()
+    def no_token_that_is_over_has_the_lock(self) -> None:
+        assert self.at_the_name() not in self.over, "a ghost"
+
+    @invariant()
+    def fences_grow_from_holder_to_holder(self) -> None:
+        fences = list(self.fences.values())
+        assert fences == sorted(set(fences)), "a fence repeats"
+
+
+def test_no_order_of_events_breaks_the_lock() -> None:
+    run_state_machine_as_test(OneLock, settings=settings(MANY, max_examples=100))
+
+
+MINE = "if token_at(KEYS[1]) == ARGV[1] then"
+RULES = [
+    ("ACQUIRE", "if redis.call('EXISTS', KEYS[4]) == 1 then", "if false then"),
+    ("ACQUIRE", "redis.call('SET', KEYS[4], 'left', 'PX', ARGV[6])", ""),
+    ("ACQUIRE", "if value and value ~= token then", "if false then"),
+    ("ACQUIRE", "math.max(now_us, fence + 1)", "1"),
+    ("RELEASE", MINE, "if true then"),
+    ("RELEASE", "redis.call('SET', KEYS[2], 'released', 'PX', ARGV[2])", ""),
+    ("RELEASE", "redis.pcall('SET', KEYS[2], 'left', 'PX', ARGV[2])", ""),
+    ("RELEASE", "if mark == 'released' then", "if false then"),
+    ("RENEW", "if token_at(KEYS[1]) ~= ARGV[1] then", "if false then"),
+    ("LEAVE", MINE, "if true then"),
+    ("LEAVE", MINE, "if false then"),
+    ("LEAVE", "redis.call('SET', KEYS[2], 'left', 'PX', ARGV[2])", ""),
+    ("FORCE", "if value ~= ARGV[1] then", "if false then"),
+    ("FORCE", "redis.call('SET', KEYS[2], ARGV[2], 'PX', keep)", ""),
+]
+
+
+@pytest.mark.parametrize(("script", "part", "instead"), RULES, ids=str)
+def test_each_rule_left_out_breaks_the_lock(
+    monkeypatch: pytest.MonkeyPatch, script: str, part: str, instead: str
+) -> None:
+    take_out(monkeypatch, script, part, instead)
+
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(OneLock, settings=settings(MANY, max_examples=400))
