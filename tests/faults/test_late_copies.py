@@ -200,6 +200,18 @@ def test_a_renewal_that_arrives_late_gives_the_next_holder_no_time(
     assert direct.pttl("lock:a") <= 10_000
 
 
+def test_without_comparing_tokens_a_lost_lock_would_be_renewed(
+    direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "RENEW", "if token_at(KEYS[1]) ~= ARGV[1] then", "if false then")
+    held = RedisLock(direct, "lock:a").take(0)
+    direct.set("lock:a", "somebody", px=30_000)
+
+    held.reacquire()
+
+    assert not held.lost
+
+
 def test_a_give_up_that_arrives_late_takes_nothing_from_the_next_holder(
     proxy: Proxy, direct: redis.Redis
 ) -> None:
