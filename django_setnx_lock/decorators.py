@@ -13,8 +13,9 @@ from asgiref.sync import iscoroutinefunction
 from .core import protocol
 from .core.keytemplate import KeyTemplate
 from .core.lock import RedisLock
+from .core.unset import UNSET, Unset
 from .guard import guard
-from .locks import UNSET, Unset, lock
+from .locks import lock
 from .signatures import (
     arguments_in,
     dotted_name,

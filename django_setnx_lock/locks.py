@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from .conf import get_config
 from .connection import get_client
 from .core.inspection import Inspector
 from .core.keys import index_for, name_for
 from .core.lock import RedisLock
-
-
-class Unset:
-    """Says that nothing was given, where None has a meaning of its own."""
-
-    def __repr__(self) -> str:
-        return "<the setting>"
-
-
-UNSET: Final = Unset()
+from .core.unset import UNSET, Unset
 
 
 def lock(

@@ -16,6 +16,7 @@ from .holder import Holder
 from .keys import lock_keys
 from .target import Target
 from .turn import Turn
+from .unset import UNSET, Unset
 
 
 class _PerThread(threading.local):
@@ -40,7 +41,8 @@ class RedisLock:
     ``note``: what the holder record says besides host, process and thread.
 
     Raises ValueError for a timeout that is not a finite number above zero, a
-    ``blocking_timeout`` below zero, or an impossible name; TypeError when the name is no str.
+    ``blocking_timeout`` below zero, or an impossible name; TypeError when the name is no str or
+    the client one of asyncio.
     """
 
     def __init__(
@@ -61,6 +63,8 @@ class RedisLock:
     ) -> None:
         if timeout is None:
             timeout = protocol.DEFAULT_TIMEOUT
+        if any(kind.__module__.startswith("redis.asyncio") for kind in type(client).__mro__):
+            raise TypeError("RedisLock needs a synchronous client, redis.Redis, not one of asyncio")
         self._lease_ms = protocol.milliseconds(timeout, "timeout")
         self.timeout = float(timeout)
         self.blocking = blocking
@@ -88,14 +92,18 @@ class RedisLock:
         """The redis-py client it asks."""
         return self._target.client
 
-    def take(self, blocking_timeout: float | None = None) -> Held:
+    def take(self, blocking_timeout: float | Unset | None = UNSET) -> Held:
         """Take the lock and give its handle.
 
-        ``blocking_timeout``: seconds to wait at most; 0 asks once; None waits without limit.
-        Raises LockBusy when somebody else kept it for so long, LockUnavailable when Redis
-        cannot say (what it may have granted is given back), and ValueError.
+        ``blocking_timeout``: seconds to wait at most (default: that of the lock, 0 when it is
+        not ``blocking``); 0 asks once; None waits without limit. Raises LockBusy when somebody
+        else kept it for so long, LockUnavailable when Redis cannot say (what it may have
+        granted is given back), and ValueError.
         """
-        limit = protocol.waiting_time(blocking_timeout)
+        if isinstance(blocking_timeout, Unset):
+            limit = self._limit(None, None)
+        else:
+            limit = protocol.waiting_time(blocking_timeout)
         turn = self.turn()
         try:
             return self._wait_for(turn, limit)
@@ -157,7 +165,7 @@ class RedisLock:
         return self.blocking_timeout if blocking_timeout is None else blocking_timeout
 
     def __enter__(self) -> Held:
-        held = self.take(self._limit(None, None))
+        held = self.take()
         self._note(held)
         self._local.entered.append((threading.get_ident(), held))
         return held

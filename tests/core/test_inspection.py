@@ -9,7 +9,7 @@ import redis
 
 from django_setnx_lock.core.errors import LockBusy, LockUnavailable
 from django_setnx_lock.core.inspection import Inspector, State
-from tests.core.helpers import PREFIX, listed
+from tests.core.helpers import INDEX, PREFIX, listed, meet
 from tests.processes import eventually
 
 
@@ -180,3 +180,14 @@ def test_a_companion_key_of_another_type_does_not_hide_the_lock(
     info = inspector.get("lock:a")
 
     assert (info.remaining is not None, info.waiting) == (True, 0)
+
+
+def test_the_index_forgets_a_foreign_lock_that_never_expires_some_day(
+    redis_client: redis.Redis,
+) -> None:
+    redis_client.set("lock:a", "somebody")
+
+    meet(redis_client, "a")
+
+    score: Any = redis_client.zscore(INDEX, "lock:a")
+    assert score < float("inf")

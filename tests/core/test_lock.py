@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 import redis
+import redis.asyncio
 
-from django_setnx_lock.core.errors import LockError
+from django_setnx_lock.core.errors import LockBusy, LockError
 from django_setnx_lock.core.lock import RedisLock
 
 
@@ -128,3 +129,18 @@ def test_a_lock_is_not_reentrant_here(redis_client: redis.Redis) -> None:
     lock.acquire()
 
     assert lock.acquire(blocking=False) is False
+
+
+@pytest.mark.parametrize("options", [{"blocking": False}, {"blocking_timeout": 0}], ids=str)
+def test_take_waits_as_the_lock_was_told_to(
+    redis_client: redis.Redis, options: dict[str, Any]
+) -> None:
+    RedisLock(redis_client, "lock:a").acquire()
+
+    with pytest.raises(LockBusy):
+        RedisLock(redis_client, "lock:a", **options).take()
+
+
+def test_a_client_of_asyncio_is_refused_at_once() -> None:
+    with pytest.raises(TypeError, match="needs a synchronous client"):
+        RedisLock(redis.asyncio.Redis(), "lock:a")

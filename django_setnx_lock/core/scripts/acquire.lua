@@ -9,6 +9,8 @@
 if redis.call('EXISTS', KEYS[4]) == 1 then
   return {'GONE'}
 end
+-- How long the index remembers a lock that never expires, since it was last met: a day.
+local ENDLESS = 86400000
 local token, lease, wait = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[4])
 local value = redis.call('GET', KEYS[1])
 local meta = redis.call('HMGET', KEYS[2], 'fence', 'token', 'holder')
@@ -26,7 +28,7 @@ if value and value ~= token then
     redis.call('SET', KEYS[4], 'left', 'PX', ARGV[6])
   end
   if KEYS[5] and not ours then
-    redis.call('ZADD', KEYS[5], left < 0 and '+inf' or now_ms + left, KEYS[1])
+    redis.call('ZADD', KEYS[5], now_ms + (left < 0 and ENDLESS or left), KEYS[1])
   end
   return {'BUSY', left, ours and meta[3]}
 end
