@@ -5,6 +5,7 @@ import functools
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 from django.core.cache import caches as django_caches
 from django.test import override_settings
@@ -17,6 +18,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import redis
+
+
+# A machine that is busy is no finding; neither are templates that are refused as they should be.
+hypothesis.settings.register_profile(
+    "tests",
+    deadline=None,
+    suppress_health_check=[
+        hypothesis.HealthCheck.too_slow,
+        hypothesis.HealthCheck.filter_too_much,
+    ],
+)
+hypothesis.settings.load_profile("tests")
 
 
 @pytest.fixture(scope="session")
