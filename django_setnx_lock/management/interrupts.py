@@ -19,10 +19,11 @@ from django_setnx_lock.core.lock import RedisLock
 
 #: These ask a program to end.
 ENDING = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM})
-_CAUGHT = (*sorted(ENDING), signal.SIGTSTP, signal.SIGCHLD)
+_CAUGHT = (*sorted(ENDING), signal.SIGCHLD)
 # So many seconds after a first signal, another one breaks off even the undoing of a grant.
 _PATIENCE = 1.0
 
+_POSTPONED = 0.005
 # Selectors refuse to wait for weeks.
 _LONGEST_WAIT = 3600.0
 
@@ -36,9 +37,9 @@ class Interrupted(BaseException):
 
 
 class Interrupts:
-    """Catches signals for the length of a ``with`` block, in the main thread only.
+    """Catches the signals that ask to end, and those of children, in a ``with`` block.
 
-    A signal that was ignored stays ignored, as nohup wants it.
+    In the main thread only. A signal that was ignored stays ignored, as nohup wants it.
     """
 
     def __init__(self) -> None:
@@ -55,13 +56,10 @@ class Interrupts:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._reader, selectors.EVENT_READ)
         self._is_open = True
+        self._thread = threading.get_ident()
         self._wakeup_before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         for signum in _CAUGHT:
-            before = signal.getsignal(signum)
-            is_ignored = before is signal.SIG_IGN and signum != signal.SIGCHLD
-            # None: not set from Python, so that it could not be put back.
-            if before is not None and not is_ignored:
-                self._before[signum] = signal.signal(signum, self._on_signal)
+            self.catch(signum)
         return self
 
     def __exit__(
@@ -78,6 +76,14 @@ class Interrupts:
             self._selector.close()
             os.close(self._reader)
             os.close(self._writer)
+
+    def catch(self, signum: int) -> None:
+        """Catch this signal, too, until the end of the block."""
+        before = signal.getsignal(signum)
+        is_ignored = before is signal.SIG_IGN and signum != signal.SIGCHLD
+        # None: not set from Python, so that it could not be put back.
+        if before is not None and not is_ignored:
+            self._before[signum] = signal.signal(signum, self._on_signal)
 
     def wait(self, timeout: float) -> list[int]:
         """The signals that came since the last call, each once.
@@ -133,18 +139,28 @@ class Interrupts:
         return granted[0]
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
-        if not self._is_raising:
+        if signum not in ENDING or not self._is_raising:
             return
-        if signum == signal.SIGTSTP:
-            # Nothing to look after yet.
-            stop_as_by(signum, os.getpid())
-        elif signum in ENDING:
-            now = clock.now()
-            if self._first is None:
-                self._first = now
-            elif now < self._first + _PATIENCE:
-                return
-            raise Interrupted(signum)
+        if _is_packing(frame):
+            threading.Timer(_POSTPONED, self._send_again, [signum]).start()
+            return
+        now = clock.now()
+        if self._first is None:
+            self._first = now
+        elif now < self._first + _PATIENCE:
+            return
+        raise Interrupted(signum)
+
+    def _send_again(self, signum: int) -> None:
+        if self._is_raising:
+            signal.pthread_kill(self._thread, signum)
+
+
+def _is_packing(frame: FrameType | None) -> bool:
+    """Whether redis-py is packing a command: hiredis (3.5) crashes if a handler raises then."""
+    if frame is None or frame.f_code.co_name != "pack":
+        return False
+    return str(frame.f_globals.get("__name__")).startswith("redis.")
 
 
 def stop_as_by(signum: int, pid: int) -> None:

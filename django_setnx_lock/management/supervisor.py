@@ -46,6 +46,8 @@ class Supervisor:
         self._renewal.start()
         try:
             self._interrupts.check()
+            # From here on, Ctrl-Z has to stop the command first.
+            self._interrupts.catch(signal.SIGTSTP)
             if self._held.lost:
                 self._is_lost = True
                 message = f"the lease of {self._held.key!r} was over before the command was started"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -70,8 +72,9 @@ def test_handlers_and_wakeup_are_put_back() -> None:
     caught = [*ENDING, signal.SIGTSTP, signal.SIGCHLD]
     before = [signal.getsignal(number) for number in caught]
 
-    with Interrupts():
-        assert signal.getsignal(signal.SIGTERM) not in before
+    with Interrupts() as interrupts:
+        interrupts.catch(signal.SIGTSTP)
+        assert not {signal.getsignal(number) for number in caught}.intersection(before)
 
     assert [signal.getsignal(number) for number in caught] == before
     wakeup = signal.set_wakeup_fd(-1)
@@ -101,7 +104,7 @@ def test_outside_a_take_a_signal_waits_for_the_next_look() -> None:
     assert interrupted.value.signum == signal.SIGTERM
 
 
-def test_a_signal_that_came_before_a_take_stops_it_from_asking(redis_client: object) -> None:
+def test_a_signal_that_came_before_a_take_stops_it_from_asking() -> None:
     with Interrupts() as interrupts:
         signal_ourselves()
 
@@ -158,6 +161,22 @@ def test_without_the_undoing_the_lock_would_stay_for_its_lease(
     assert real_cache.client().exists("lock:k")
 
 
+def test_a_signal_between_the_grant_and_its_handle_leaves_no_lock(
+    real_cache: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextlib.contextmanager
+    def interrupted_at_its_end(self: Interrupts) -> Iterator[None]:
+        yield
+        raise Interrupted(signal.SIGTERM)
+
+    monkeypatch.setattr(Interrupts, "raising", interrupted_at_its_end)
+
+    with Interrupts() as interrupts, pytest.raises(Interrupted):
+        interrupts.take(lock("k"), None)
+
+    assert not real_cache.client().exists("lock:k")
+
+
 def signal_soon() -> None:
     time.sleep(random.uniform(0, 0.002))  # noqa: S311 - any moment will do
     signal_ourselves()
@@ -182,6 +201,35 @@ def test_a_signal_at_any_moment_leaves_either_a_handle_or_no_lock(real_cache: Re
         assert not client.exists("lock:k")
 
     assert ends == {"interrupted", "held"}
+
+
+# As redis-py's, whose frame is the innermost one while hiredis packs a command.
+PACK = """
+import os, signal
+def pack():
+    os.kill(os.getpid(), signal.SIGTERM)
+    return "packed"
+"""
+
+
+def pack_and_wait(module: str) -> list[str]:
+    """Return what came of packing in a module of that name, which a signal interrupts."""
+    namespace: dict[str, Any] = {"__name__": module}
+    exec(PACK, namespace)  # noqa: S102 - the name of the module matters
+    packed: list[str] = []
+    with Interrupts() as interrupts, contextlib.suppress(Interrupted), interrupts.raising():
+        packed.append(namespace["pack"]())
+        # The signal ends this.
+        eventually(lambda: False)
+    return packed
+
+
+def test_a_signal_while_a_command_is_packed_raises_afterwards() -> None:
+    assert pack_and_wait("redis.connection") == ["packed"]
+
+
+def test_in_any_other_place_it_raises_at_once() -> None:
+    assert pack_and_wait("another.module") == []
 
 
 def test_another_signal_breaks_off_an_undoing_that_hangs(

@@ -16,7 +16,6 @@ import pytest
 
 from django_setnx_lock.core.inspection import State
 from django_setnx_lock.locks import inspector, lock
-from django_setnx_lock.management.terminal import Terminal
 from tests.management.conftest import CHECKOUT, COMMAND
 from tests.management.test_supervisor import REPORTER
 from tests.processes import eventually

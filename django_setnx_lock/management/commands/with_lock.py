@@ -183,12 +183,8 @@ def refuse(message: str) -> NoReturn:
 
 
 def _status_of(error: CannotRun | Interrupted | LockLost | LockUnavailable) -> int:
-    match error:
-        case CannotRun():
-            return error.status
-        case Interrupted():
-            return statuses.killed_by(error.signum)
-        case LockLost():
-            return statuses.LOST
-        case LockUnavailable():
-            return statuses.UNAVAILABLE
+    if isinstance(error, CannotRun):
+        return error.status
+    if isinstance(error, Interrupted):
+        return statuses.killed_by(error.signum)
+    return statuses.LOST if isinstance(error, LockLost) else statuses.UNAVAILABLE

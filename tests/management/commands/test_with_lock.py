@@ -19,7 +19,7 @@ from django.test import override_settings
 from django_setnx_lock.core.inspection import State
 from django_setnx_lock.locks import inspector, lock
 from django_setnx_lock.management.commands.with_lock import Command
-from tests.management.conftest import Program
+from tests.management.conftest import COMMAND, Program
 from tests.processes import eventually
 from tests.servers import RealServer
 
@@ -281,6 +281,15 @@ def test_a_broken_stderr_changes_nothing(start: Start) -> None:
 
     out, _ = with_lock.communicate(timeout=20)
     assert (with_lock.returncode, out) == (0, "started\n")
+
+
+def test_closed_standard_streams_change_nothing(run: Run, tmp_path: Path) -> None:
+    closing = ("sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *COMMAND)
+
+    status, _, _ = run("k", "touch", str(tmp_path / "made"), command=closing)
+
+    assert status == 0
+    assert (tmp_path / "made").exists()
 
 
 def test_it_works_when_called_from_code(real_cache: RealServer, tmp_path: Path) -> None:
