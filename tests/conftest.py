@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
+import os
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 hypothesis.settings.register_profile(
     "tests",
     deadline=None,
+    derandomize="CI" in os.environ,
     suppress_health_check=[
         hypothesis.HealthCheck.too_slow,
         hypothesis.HealthCheck.filter_too_much,
