@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from contextlib import suppress
-from types import SimpleNamespace, TracebackType
+from types import TracebackType
 from typing import Any, Literal
 
 from . import clock, protocol, waiting
@@ -14,15 +13,10 @@ from .errors import LockBusy, LockError
 from .held import Held
 from .holder import Holder
 from .keys import lock_keys
+from .shelf import Shelf
 from .target import Target
 from .turn import Turn
 from .unset import UNSET, Unset
-
-
-class _PerThread(threading.local):
-    def __init__(self) -> None:
-        self.held: list[Held] = []
-        self.entered: list[tuple[int, Held]] = []
 
 
 class RedisLock:
@@ -72,7 +66,7 @@ class RedisLock:
         self.raise_on_release_error = raise_on_release_error
         self._target = Target(client, lock_keys(name), name if key is None else key, index)
         self._about = {"label": label, "user": user, "note": note}
-        self._local: Any = _PerThread() if thread_local else SimpleNamespace(held=[], entered=[])
+        self._shelf = Shelf(thread_local=thread_local)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.key!r} timeout={self.timeout:g}>"
@@ -143,21 +137,10 @@ class RedisLock:
         Raises LockUnavailable and ValueError as :meth:`take`.
         """
         try:
-            self._note(self.take(self._limit(blocking, blocking_timeout)))
+            self._shelf.put(self.take(self._limit(blocking, blocking_timeout)))
         except LockBusy:
             return False
         return True
-
-    def _note(self, held: Held) -> None:
-        for earlier in list(self._local.held):
-            if earlier.released or earlier.lost:
-                self._forget(earlier)
-        self._local.held.append(held)
-
-    def _forget(self, held: Held) -> None:
-        # Another thread may have done so meanwhile.
-        with suppress(ValueError):
-            self._local.held.remove(held)
 
     def _limit(self, blocking: bool | None, blocking_timeout: float | None) -> float | None:
         if not (self.blocking if blocking is None else blocking):
@@ -166,8 +149,7 @@ class RedisLock:
 
     def __enter__(self) -> Held:
         held = self.take()
-        self._note(held)
-        self._local.entered.append((threading.get_ident(), held))
+        self._shelf.enter(held)
         return held
 
     def __exit__(
@@ -176,26 +158,16 @@ class RedisLock:
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        held = self._leave_block()
-        self._forget(held)
-        held.finish(exc_value, raise_on_release_error=self.raise_on_release_error)
-
-    def _leave_block(self) -> Held:
-        """The handle of the block this thread entered last, else of the last one entered."""
-        entered: list[tuple[int, Held]] = self._local.entered
-        own = [entry for entry in entered if entry[0] == threading.get_ident()]
-        if not entered:
+        held = self._shelf.leave()
+        if held is None:
             message = f"the block of the lock {self.key!r} was entered by another thread"
             raise LockError(message, key=self.key)
-        entry = (own or entered)[-1]
-        entered.remove(entry)
-        return entry[1]
+        held.finish(exc_value, raise_on_release_error=self.raise_on_release_error)
 
     @property
     def held(self) -> Held | None:
         """The handle of what this thread holds through this object, or None."""
-        mine = [held for held in self._local.held if held.is_here and not held.released]
-        return mine[-1] if mine else None
+        return self._shelf.last
 
     def _holding(self, what: str) -> Held:
         if self.held is None:
@@ -250,4 +222,4 @@ class RedisLock:
         finally:
             # Kept after a failure to reach Redis, so that it can be called again.
             if held.released or held.lost:
-                self._forget(held)
+                self._shelf.drop(held)
