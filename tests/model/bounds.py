@@ -1,0 +1,59 @@
+"""Within which bounds to search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from .server import LONG, Rules, World, names
+
+State = tuple[Any, ...]
+Step = tuple[str, World]
+Steps = Iterator[Step]
+UNCOUNTED = 99
+SILENT = ("crash", "vanish", "stall")
+_FAULTS_LEFT = names.index("faults")
+
+ALL_FAULTS = frozenset(
+    {
+        "again",  # no reply in time: the request is sent again, the first copy may come late
+        "cancel",  # cancellation, interrupt or error at an await
+        "clock",  # the server's clock steps back
+        "crash",  # kill -9: the server learns of it
+        "expire",  # a holder does not renew in time, or a reply takes longer than the lease
+        "force",
+        "foreign",  # a client that knows nothing but SET NX PX
+        "impatient",  # the waiter's own time is over
+        "fail-fast",  # a caller that does not wait at all
+        "vanish",  # power or network gone: the server keeps its BLPOP
+        "stall",  # slower than a claim, or than a slice and its margin
+    }
+)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """``clients``: how many. ``turns``: acquires a client. ``faults``: how many in all."""
+
+    clients: int = 2
+    turns: int = 1
+    faults: int = 1
+    kinds: frozenset[str] = ALL_FAULTS
+    rules: Rules = field(default_factory=Rules)
+    leases: tuple[int, ...] = (LONG,) * 4
+    # How often a waiter may be overtaken where LOOK passed it, and claims be waited for in vain.
+    overtaken: int = UNCOUNTED
+    wasted: int = 1
+    # Trips take similar times: nobody makes two while another one's is under way.
+    similar_trips: bool = False
+    # The one kind of violation to look for; "": every kind.
+    only: str = ""
+
+    def fault(self, state: State, kind: str) -> World | None:
+        if kind not in self.kinds or state[_FAULTS_LEFT] == 0:
+            return None
+        w = World(*state)
+        w.faults -= 1
+        w.silent += int(kind in SILENT)
+        return w

@@ -1,0 +1,193 @@
+"""What a client may do next, and what may befall it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import scripts
+from .bounds import Bounds, State, Steps
+from .server import DUE, FOREIGN, Client, World, fields
+
+REQUESTS = ("ask", "release", "leave", "renew", "look")
+NOTHING: dict[str, Any] = {
+    "belief": "",
+    "sent": "",
+    "reply": ("", ""),
+    "head": "",
+    "told": DUE,
+    "stalled": False,
+}
+RESTING: dict[str, Any] = {**NOTHING, "waits": True}
+
+
+def caller(bounds: Bounds, state: State, number: int, client: Client) -> Steps:
+    w = World(*state)
+    pc = client.pc
+    if pc == "idle":
+        yield from begin(bounds, state, number, client)
+        return
+    if pc == "block":
+        if client.token in w.mail:
+            w.mail -= {client.token}
+            w.send(number, "ask")
+        else:
+            w.set(number, pc="blocked")
+        yield "BLPOP", w
+    elif pc in ("blocked", "pause"):
+        w.send(number, "ask")
+        yield "slice ends", w
+    elif pc == "hold":
+        w.send(number, "release", belief="")
+        yield "leaves the body", w
+        if client.belief:
+            w = World(*state)
+            w.send(number, "renew")
+            yield "renews", w
+    elif client.reply[0]:
+        receive(bounds, w, number, client)
+        yield f"gets {' '.join(client.reply)}", w
+    else:
+        yield from delivered(bounds, state, number, client)
+    yield from faults(bounds, state, number, client)
+
+
+def begin(bounds: Bounds, state: State, number: int, client: Client) -> Steps:
+    clients = World(*state).clients
+    # Clients are alike, so the first turns may be taken to begin in their order.
+    alike = number and clients[number - 1].lease == client.lease
+    if not client.turns or (alike and not clients[number - 1].token):
+        return
+    for waits, w in ((True, World(*state)), (False, bounds.fault(state, "fail-fast"))):
+        if w is not None:
+            ask_afresh(bounds, w, number, waits=waits, turns=client.turns - 1)
+            asking = w.clients[number]
+            yield from delivered(bounds, fields(w), number, asking)
+            yield from faults(bounds, fields(w), number, asking)
+
+
+def ask_afresh(bounds: Bounds, w: World, number: int, **changes: Any) -> None:
+    client = w.clients[number]
+    serial = int(client.token[1:] or 0)
+    if bounds.rules.fresh_token or not serial:
+        serial += 1
+    w.send(number, "ask", token=f"{client.name}{serial}", stalled=False, **changes)
+
+
+def delivered(bounds: Bounds, state: State, number: int, client: Client) -> Steps:
+    """The request reaches the server, and its reply the client."""
+    w = World(*state)
+    deliver(bounds, w, number, client)
+    reply = w.clients[number].reply
+    told = f"{client.pc.upper()}{'' if client.waits else ' once'}: {' '.join(reply)}"
+    lost = bounds.fault(fields(w), "again")
+    if reply[0] != "OK" or client.pc != "ask":
+        # Who reads such a reply sooner or later changes nothing for anybody else.
+        receive(bounds, w, number, w.clients[number])
+    yield told, w
+    if lost is not None:
+        lost.send(number, client.pc)
+        yield f"{told}, lost, sends again", lost
+
+
+def deliver(bounds: Bounds, w: World, number: int, client: Client) -> None:
+    """The request of ``client`` reaches the server."""
+    reply, told = apply(bounds, w, request(client))
+    w.set(number, reply=reply, told=told)
+    if client.pc == "release" and reply[0] == "LOST" and client.token in w.let_go:
+        w.wrong = "false loss: a release that was applied is called lost"
+
+
+def apply(bounds: Bounds, w: World, request: tuple[str, ...]) -> tuple[scripts.Reply, int]:
+    name, token, *more = request
+    if name == "ask":
+        return scripts.acquire(w, bounds.rules, token, waits=more == ["waits"])
+    script = {
+        "release": scripts.release,
+        "leave": scripts.leave,
+        "force": scripts.force,
+        "renew": scripts.renew,
+        "look": scripts.look,
+    }[name]
+    answer, head = script(w, bounds.rules, token)
+    if head and not bounds.rules.look_own_trip and name != "look":
+        head = scripts.look(w, bounds.rules, head)[1] or head
+    return (answer, head), DUE
+
+
+def receive(bounds: Bounds, w: World, number: int, client: Client) -> None:
+    answer, head = client.reply
+    clean = {"reply": ("", ""), "sent": "", "head": ""}
+    if client.pc == "ask":
+        receive_acquire(bounds, w, number, client)
+    elif client.pc == "renew":
+        belief = client.belief
+        if answer == "OK" and belief and client.sent != "late":
+            belief = client.sent if bounds.rules.belief_from_send else "sent"
+        w.set(number, pc="hold", belief=belief if answer == "OK" else "", **clean)
+    elif head and bounds.rules.look:
+        # A token given up or released is not used again, whatever LOOK does with its time.
+        w.send(number, "look", head=head)
+    else:
+        w.set(number, pc="idle", **RESTING)
+
+
+def receive_acquire(bounds: Bounds, w: World, number: int, client: Client) -> None:
+    answer = client.reply[0]
+    clean = {"reply": ("", ""), "sent": ""}
+    if answer == "OK" and client.sent == "late" and bounds.rules.belief_from_send:
+        w.send(number, "leave")
+    elif answer == "OK":
+        belief = client.sent if bounds.rules.belief_from_send else "sent"
+        w.set(number, pc="hold", belief=belief, stalled=False, **clean)
+    elif not client.waits:
+        w.set(number, pc="idle", **RESTING)
+    elif answer == "GONE":
+        ask_afresh(bounds, w, number)
+    else:
+        deaf = client.reply[1] == FOREIGN and not bounds.rules.foreign_listens
+        w.set(number, pc="pause" if deaf else "block", **clean)
+
+
+def faults(bounds: Bounds, state: State, number: int, client: Client) -> Steps:
+    asking = client.pc in REQUESTS
+    if asking and not client.reply[0] and (w := bounds.fault(state, "again")):
+        leave_copy(w, client)
+        w.send(number, client.pc)
+        yield f"{client.pc.upper()} late, sends again", w
+    waiting = client.pc in ("ask", "block", "blocked", "pause")
+    if (waiting or client.pc == "look") and (w := bounds.fault(state, "cancel")):
+        leave_copy(w, client)
+        if waiting and bounds.rules.stopped_leaves:
+            w.send(number, "leave")
+        else:
+            w.set(number, pc="idle", **RESTING)
+            w.silent += 1
+        yield "is cancelled", w
+    if client.pc in ("block", "blocked") and (w := bounds.fault(state, "impatient")):
+        if bounds.rules.stopped_leaves:
+            w.send(number, "ask", waits=False)
+        else:
+            w.set(number, pc="idle", **RESTING)
+        yield "waits no longer", w
+    if w := bounds.fault(state, "crash"):
+        leave_copy(w, client)
+        w.set(number, pc="dead", turns=0, waits=True, **NOTHING)
+        yield "is killed", w
+    if client.pc == "blocked" and (w := bounds.fault(state, "vanish")):
+        w.set(number, pc="vanished", **NOTHING)
+        yield "loses power", w
+    if client.belief and (w := bounds.fault(state, "expire")):
+        w.set(number, belief="")
+        yield "believes no longer", w
+
+
+def request(client: Client) -> tuple[str, ...]:
+    if client.pc == "ask":
+        return ("ask", client.token, "waits" if client.waits else "once")
+    return (client.pc, client.head if client.pc == "look" else client.token)
+
+
+def leave_copy(w: World, client: Client) -> None:
+    """What was sent and not yet applied may still arrive."""
+    if client.pc in REQUESTS and not client.reply[0]:
+        w.strays = tuple(sorted((*w.strays, request(client))))

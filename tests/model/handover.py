@@ -1,0 +1,71 @@
+"""The model of the hand-over: where it starts, which steps there are, and what must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .bounds import UNCOUNTED, Bounds, State, Steps
+from .callers import REQUESTS, caller
+from .properties import TWO_SILENT, violation, wasted_claims
+from .server import Client, World
+from .surroundings import network, others, time
+
+
+class Model(Bounds):
+    """The rules within ``Bounds``."""
+
+    def start(self) -> State:
+        names = "abcd"[: self.clients]
+        clients = (Client(name, self.turns, self.leases[i]) for i, name in enumerate(names))
+        return World(tuple(clients), self.faults).frozen()
+
+    def moves(self, state: State) -> Iterator[tuple[str, State]]:
+        for step, world in self._steps(state):
+            if self.overtaken == UNCOUNTED:
+                world.overtaken = ()
+            yield step, world.frozen()
+
+    def wrong(self, state: State) -> str:
+        """The violation that ``state`` is, or ""."""
+        wrong = self._wrong(state)
+        accepted = wrong == TWO_SILENT and not self.only
+        return wrong if wrong.startswith(self.only) and not accepted else ""
+
+    def _wrong(self, state: State) -> str:
+        w = World(*state)
+        if wasted_claims(w) > self.wasted:
+            return "late: more than one claim waited for one dead waiter"
+        if len(w.overtaken) > self.overtaken:
+            return "overtaken too often by way of LOOK"
+        return violation(state)
+
+    def _steps(self, state: State) -> Steps:
+        now = World(*state)
+        for number, client in enumerate(now.clients):
+            if client.pc not in ("dead", "vanished"):
+                for step, world in caller(self, state, number, client):
+                    if self.similar_trips and not _in_step(now, world, number):
+                        continue
+                    yield f"{client.name} {step}", world
+        yield from network(self, state, now)
+        yield from time(self, state, now)
+        yield from others(self, state, now)
+
+
+def _under_way(client: Client) -> bool:
+    return client.pc == "block" or (client.pc in REQUESTS and not client.reply[0])
+
+
+def _in_step(before: World, after: World, number: int) -> bool:
+    """Note whether the client made a trip, in ``after``; False if it must let others go first."""
+    name = before.clients[number].name
+    started = before.clients[number].pc == "idle"
+    if not started and not _under_way(before.clients[number]):
+        return True
+    for other, client in enumerate(before.clients):
+        if other != number and _under_way(client):
+            if name in client.lag:
+                return False
+            after.set(other, lag=client.lag | {name})
+    after.set(number, lag=frozenset())
+    return True
