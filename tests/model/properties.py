@@ -64,7 +64,7 @@ def asleep(w: World) -> str:
 
 
 def endless_look(w: World) -> str:
-    return "endless: LOOK goes round and round" if len(w.over) >= len(w.clients) else ""
+    return "endless: LOOK goes round and round" if len(set(w.over)) < len(w.over) else ""
 
 
 def wasted_claims(w: World) -> int:
