@@ -29,9 +29,13 @@ class Request:
     args: tuple[str | int | bytes, ...]
 
     @property
-    def arguments(self) -> tuple[str | int | bytes, ...]:
-        """What EVAL and EVALSHA take after the script."""
-        return (len(self.keys), *self.keys, *self.args)
+    def arguments(self) -> tuple[str | bytes, ...]:
+        """What EVAL and EVALSHA take after the script.
+
+        Numbers as text: hiredis 3.5 crashes when a signal handler raises while it packs ints.
+        """
+        args = (arg if isinstance(arg, bytes) else str(arg) for arg in self.args)
+        return (str(len(self.keys)), *self.keys, *args)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,13 @@ def test_a_request_runs_as_evalsha_takes_it() -> None:
     request = protocol.check(KEYS, "t")
 
     assert request.script is scripts.CHECK
-    assert request.arguments == (2, "lock:a", "{lock:a}:gone:t", "t")
+    assert request.arguments == ("2", "lock:a", "{lock:a}:gone:t", "t")
+
+
+def test_a_request_goes_out_without_ints() -> None:
+    request = protocol.acquire(KEYS, None, "t", 30_000, "{}", 0)
+
+    assert [type(word) for word in request.arguments] == [str] * len(request.arguments)
 
 
 @pytest.mark.parametrize(
