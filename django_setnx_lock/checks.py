@@ -9,20 +9,17 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.checks import Warning as CheckWarning
-from django.core.exceptions import ImproperlyConfigured
 
 from . import connection
-from .conf import DEFAULTS, SETTING, get_config
+from .conf import DEFAULTS, SETTING
 from .core import protocol
 from .core.keys import lock_keys
 
 
 def _config() -> dict[str, Any]:
-    """The options, or the defaults where E001 has to speak first."""
-    try:
-        return get_config()
-    except ImproperlyConfigured:
-        return DEFAULTS
+    """The options, as far as they can be read: E001 speaks of the rest."""
+    given = getattr(settings, SETTING, {})
+    return {**DEFAULTS, **given} if isinstance(given, dict) else DEFAULTS
 
 
 def _not_redis(alias: Any) -> bool:

@@ -22,10 +22,19 @@ DEFAULTS: dict[str, Any] = {
 
 @lru_cache(maxsize=1)
 def get_config() -> dict[str, Any]:
-    """Every option with its value. Raises ImproperlyConfigured when SETNX_LOCK is no dict."""
+    """Every option with its value.
+
+    Raises ImproperlyConfigured when SETNX_LOCK is no dict or has an option that does not exist:
+    a misspelt CACHE would have one machine lock elsewhere than the others.
+    """
     given = getattr(settings, SETTING, {})
     if not isinstance(given, dict):
         raise ImproperlyConfigured(f"{SETTING} must be a dict, not {type(given).__name__}")
+    unknown = [name for name in given if name not in DEFAULTS]
+    if unknown:
+        raise ImproperlyConfigured(
+            f"{SETTING} has an unknown option {unknown[0]!r}; known are: {', '.join(DEFAULTS)}"
+        )
     return {**DEFAULTS, **given}
 
 

@@ -41,7 +41,12 @@ def alias_problem(alias: str) -> str | None:
     if alias not in settings.CACHES:
         return f"there is no cache {alias!r} in CACHES"
     if not is_django_redis(alias):
-        return f"the cache {alias!r} is not a django-redis cache"
+        return (
+            f"the cache {alias!r} is not a django-redis cache: set its BACKEND to "
+            f"'{RedisCache.__module__}.{RedisCache.__qualname__}', or name another cache"
+        )
+    if not settings.CACHES[alias].get("LOCATION"):
+        return f"the cache {alias!r} has no LOCATION: write for example redis://127.0.0.1:6379/1"
     if is_sharded(alias):
         return f"the cache {alias!r} is sharded, and one lock must live on one server"
     return None

@@ -102,10 +102,11 @@ def arguments_in(
 
 def dotted_name(func: Any) -> str:
     """The module and name of ``func``, or of the view class behind it."""
-    inner = inspect.unwrap(func, stop=lambda one: isinstance(one, partial))
+    # A view of a class may claim to wrap a dispatch() that it inherits.
+    inner = inspect.unwrap(func, stop=lambda one: isinstance(one, partial) or view_class_of(one))
     if isinstance(inner, partial):
         inner = inner.func
-    view_class = getattr(inner, "view_class", None) or getattr(inner, "cls", None)
+    view_class = view_class_of(inner)
     if view_class:
         return f"{view_class.__module__}.{view_class.__name__}"
     if isinstance(inner, MethodType):
@@ -113,3 +114,8 @@ def dotted_name(func: Any) -> str:
         return f"{owner.__module__}.{owner.__qualname__}.{inner.__name__}"
     named = inner if hasattr(inner, "__qualname__") else type(inner)
     return f"{named.__module__}.{named.__qualname__}"
+
+
+def view_class_of(view: Any) -> Any:
+    """The class that as_view() made ``view`` of, in Django or REST framework, else None."""
+    return getattr(view, "view_class", None) or getattr(view, "cls", None)

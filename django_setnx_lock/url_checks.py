@@ -16,7 +16,13 @@ from django.urls import get_resolver
 
 from .connection import alias_problem
 from .decorators import LockOptions, options_of
-from .signatures import arguments_in, dotted_name, own_signature, signature_of
+from .signatures import (
+    arguments_in,
+    dotted_name,
+    own_signature,
+    signature_of,
+    view_class_of,
+)
 
 # Stands in for what only a request brings.
 _SOMETHING = object()
@@ -161,7 +167,7 @@ def _locks_of(route: _Route) -> Iterator[_Place]:
     view: Any = route.callback
     while isinstance(view, partial):
         view = view.func
-    view_class = getattr(view, "view_class", None) or getattr(view, "cls", None)
+    view_class = view_class_of(view)
     if view_class is None:
         for options in options_of(view):
             yield _Place(route, view, signature_of(route.callback), [_SOMETHING], options)

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import importlib.util
 import os
+import signal
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
 
     import redis
 
+
+# Programs that the tests start inherit what is ignored, as by nohup or a job in the background.
+for _signal in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+    if signal.getsignal(_signal) is signal.SIG_IGN:
+        restored = signal.default_int_handler if _signal == signal.SIGINT else signal.SIG_DFL
+        signal.signal(_signal, restored)
 
 # A machine that is busy is no finding; neither are templates that are refused as they should be.
 hypothesis.settings.register_profile(

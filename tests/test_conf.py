@@ -25,6 +25,14 @@ def test_an_overridden_setting_is_forgotten_afterwards() -> None:
     assert get_config()["TIMEOUT"] == DEFAULTS["TIMEOUT"]
 
 
+def test_an_option_that_does_not_exist_is_refused_where_it_is_read() -> None:
+    with (
+        override_settings(SETNX_LOCK={"cache": "locks"}),
+        pytest.raises(ImproperlyConfigured, match="unknown option 'cache'; known are: CACHE"),
+    ):
+        get_config()
+
+
 def test_a_setting_that_is_no_dict_is_refused() -> None:
     with (
         override_settings(SETNX_LOCK=["TIMEOUT"]),

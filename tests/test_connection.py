@@ -9,6 +9,7 @@ from django_setnx_lock.connection import get_client, redis_aliases
 REDIS = "django_redis.cache.RedisCache"
 LOCAL = "django.core.cache.backends.locmem.LocMemCache"
 CACHES = {
+    "nowhere in particular": {"BACKEND": REDIS},
     "default": {"BACKEND": LOCAL},
     "first": {"BACKEND": REDIS, "LOCATION": "redis://h/0"},
     "second": {"BACKEND": REDIS, "LOCATION": "redis://h/1"},
@@ -40,6 +41,7 @@ def test_an_alias_can_be_named_instead() -> None:
         ("nowhere", "no cache 'nowhere' in CACHES"),
         ("default", "'default' is not a django-redis cache"),
         ("shards", "'shards' is sharded"),
+        ("nowhere in particular", "has no LOCATION: write for example redis://"),
     ],
 )
 def test_an_alias_that_cannot_hold_locks_is_refused(alias: str, message: str) -> None:

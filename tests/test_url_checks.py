@@ -45,6 +45,12 @@ def test_a_route_that_cannot_fill_the_template_is_an_error(view: Any) -> None:
     assert "<pk>" in error.msg
 
 
+def test_a_class_that_inherits_the_locked_dispatch_is_named_itself() -> None:
+    (error,) = found(check_templates, path("orders/<int:order_id>/", ByDispatch.as_view()))
+
+    assert "The view tests.checked_views.ByDispatch at" in error.msg
+
+
 @every_view
 def test_a_route_that_fills_the_template_is_none(view: Any) -> None:
     assert found(check_templates, path("orders/<int:pk>/", view)) == []

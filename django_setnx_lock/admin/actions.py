@@ -48,11 +48,6 @@ class _Attributes(Mapping[str, Any]):
         return len(dir(self._row))
 
 
-def key_of(row: Model, template: KeyTemplate) -> str:
-    """The key of ``row``'s lock. Raises MissingValue or ValueError when it has none."""
-    return template.resolve(_Attributes(row))
-
-
 def locked_action(
     template: str, *, timeout: float | None = None, using: str | None = None, note: str = ""
 ) -> Callable[[_Action], _Action]:
@@ -76,7 +71,7 @@ def locked_action(
             modeladmin: ModelAdmin[Any], request: HttpRequest, queryset: QuerySet[Any]
         ) -> HttpResponseBase | None:
             skipped: list[str] = []
-            rows_by_key = _rows_by_key(queryset, parsed, skipped)
+            rows_of = rows_by_key(queryset, parsed, skipped)
             locks = [
                 lock(
                     key,
@@ -86,7 +81,7 @@ def locked_action(
                     user=request.user.get_username(),
                     note=note,
                 )
-                for key in rows_by_key
+                for key in rows_of
             ]
             try:
                 taken = take_each(locks)
@@ -95,9 +90,9 @@ def locked_action(
                 return None
             for one in taken:
                 if one.error:
-                    skipped += [f"{row} ({one.error})" for row in rows_by_key[one.lock.key]]
+                    skipped += [f"{row} ({one.error})" for row in rows_of[one.lock.key]]
             held = [one.held for one in taken if one.held]
-            rows = [row.pk for one in held for row in rows_by_key[one.key]]
+            rows = [row.pk for one in held for row in rows_of[one.key]]
             try:
                 # Read anew: what was selected may have changed before its lock was ours.
                 response = (
@@ -105,7 +100,7 @@ def locked_action(
                 )
             finally:
                 _tell_failures(modeladmin, request, release_each(held))
-            _tell_skipped(modeladmin, request, skipped)
+            tell_skipped(modeladmin, request, skipped)
             return response
 
         locked.lock_template = parsed  # type: ignore[attr-defined]  # read by the system check
@@ -114,14 +109,14 @@ def locked_action(
     return decorate
 
 
-def _rows_by_key(
+def rows_by_key(
     queryset: QuerySet[Any], template: KeyTemplate, skipped: list[str]
 ) -> dict[str, list[Model]]:
     """The rows under each key, which several may share; those without one go to ``skipped``."""
     found: dict[str, list[Model]] = {}
     for row in queryset:
         try:
-            found.setdefault(key_of(row, template), []).append(row)
+            found.setdefault(template.resolve(_Attributes(row)), []).append(row)
         except (MissingValue, ValueError) as error:
             skipped.append(f"{row} ({error})")
     return found
@@ -131,7 +126,8 @@ def _nothing_done(error: LockUnavailable) -> str:
     return _("Nothing was done: %(problem)s") % {"problem": error}
 
 
-def _tell_skipped(modeladmin: ModelAdmin[Any], request: HttpRequest, skipped: list[str]) -> None:
+def tell_skipped(modeladmin: ModelAdmin[Any], request: HttpRequest, skipped: list[str]) -> None:
+    """Name the rows that nothing was done to, if there are any."""
     if not skipped:
         return
     named = "; ".join(skipped[:_NAMED])

@@ -10,11 +10,12 @@ from django.core.checks import CheckMessage, Tags, register
 from django.core.checks import Warning as CheckWarning
 
 from ..core.keytemplate import KeyTemplate
+from .release import ReleaseLocksMixin
 
 
 @register(Tags.admin)
 def check_action_templates(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """W003: a model has what the key templates of its admin's actions name."""
+    """W003: a model has what the key templates of its admin name."""
     return [
         CheckWarning(
             f"The key template {template.text!r} takes <{root}> from {modeladmin.opts.label}, "
@@ -32,6 +33,8 @@ def check_action_templates(app_configs: Sequence[Any] | None, **kwargs: Any) -> 
 def _templates() -> Iterator[tuple[Any, KeyTemplate]]:
     for site in all_sites:
         for modeladmin in site._registry.values():
+            if isinstance(modeladmin, ReleaseLocksMixin):
+                yield modeladmin, KeyTemplate(modeladmin.lock_template)
             for action in modeladmin.actions or ():
                 found = getattr(modeladmin, action, None) if isinstance(action, str) else action
                 template = getattr(found, "lock_template", None)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
 from django.contrib.admin import helpers
+from django.core.exceptions import ImproperlyConfigured
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
@@ -14,9 +15,9 @@ from django.utils.translation import gettext_lazy, ngettext
 from ..core.errors import LockUnavailable
 from ..core.inspection import Inspector, LockInfo, Outcome
 from ..core.keys import name_for
-from ..core.keytemplate import KeyTemplate, MissingValue
+from ..core.keytemplate import KeyTemplate
 from ..locks import inspector, key_prefix
-from .actions import key_of
+from .actions import rows_by_key, tell_skipped
 
 if TYPE_CHECKING:
     from django.contrib.admin import AdminSite, ModelAdmin
@@ -43,8 +44,21 @@ class ReleaseLocksMixin(_Base):
     lock_template: str
     lock_using: str | None = None
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        bases = cls.__mro__
+        if admin.ModelAdmin in bases[: bases.index(ReleaseLocksMixin)]:
+            raise TypeError(
+                f"put ReleaseLocksMixin before ModelAdmin in the bases of {cls.__name__}"
+            )
+
     def __init__(self, model: type[Model], admin_site: AdminSite) -> None:
         super().__init__(model, admin_site)
+        if not hasattr(self, "lock_template"):
+            raise ImproperlyConfigured(
+                f"{type(self).__name__} needs the key of a row's lock, "
+                'for example lock_template = "order:<pk>"'
+            )
         self._lock_template = KeyTemplate(self.lock_template)
         if self.actions is not None and ACTION not in self.actions:
             self.actions = [*self.actions, ACTION]
@@ -63,7 +77,7 @@ class ReleaseLocksMixin(_Base):
         """Show who holds the locks of the selected rows; when confirmed, take those away."""
         try:
             look = inspector(self.lock_using)
-            found = self._held(look, queryset)
+            found = self._held(request, look, queryset)
             if found and request.POST.get("post"):
                 self._release(request, look, found)
                 return None
@@ -84,14 +98,15 @@ class ReleaseLocksMixin(_Base):
         request.current_app = self.admin_site.name
         return TemplateResponse(request, "admin/django_setnx_lock/release_selected.html", context)
 
-    def _held(self, look: Inspector, queryset: QuerySet[Any]) -> list[tuple[Model, LockInfo]]:
+    def _held(
+        self, request: HttpRequest, look: Inspector, queryset: QuerySet[Any]
+    ) -> list[tuple[Model, LockInfo]]:
         """The selected rows whose lock somebody holds, each with that lock."""
+        skipped: list[str] = []
         names: dict[str, Model] = {}
-        for row in queryset:
-            try:
-                names.setdefault(name_for(key_prefix(), key_of(row, self._lock_template)), row)
-            except (MissingValue, ValueError):
-                continue
+        for key, (row, *_others) in rows_by_key(queryset, self._lock_template, skipped).items():
+            names[name_for(key_prefix(), key)] = row
+        tell_skipped(self, request, skipped)
         infos = look.get_each(list(names))
         return [(names[info.name], info) for info in infos if info.fingerprint]
 

@@ -40,14 +40,17 @@ def take_each(locks: Sequence[RedisLock]) -> list[Taken]:
     sent = clock.now()
     try:
         replies = call_many(
-            client, [turns[id(lock)].request(waits=False) for lock in ordered], "(several)"
+            client,
+            [turns[id(lock)].request(waits=False) for lock in ordered],
+            [lock.key for lock in ordered],
         )
         for lock, reply in zip(ordered, replies, strict=True):
             taken[id(lock)] = _read(lock, turns[id(lock)], reply, sent)
     except BaseException as error:
         if worth_undoing(error):
             with suppress(LockError):
-                call_many(client, [turn.leaving() for turn in turns.values()], "(several)")
+                leaving = [turns[id(lock)].leaving() for lock in ordered]
+                call_many(client, leaving, [lock.key for lock in ordered])
         raise
     return [taken[id(lock)] for lock in locks]
 
@@ -70,7 +73,9 @@ def release_each(held: Sequence[Held]) -> list[LockError]:
     if not todo:
         return []
     try:
-        replies = call_many(todo[0].client, [one.releasing() for one in todo], "(several)")
+        replies = call_many(
+            todo[0].client, [one.releasing() for one in todo], [one.key for one in todo]
+        )
     except LockUnavailable as error:
         return [error]
     errors: list[LockError] = []

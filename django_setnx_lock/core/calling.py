@@ -55,10 +55,11 @@ def call(client: Any, request: Request, key: str) -> Any:
     return persistently(client, run, key)
 
 
-def call_many(client: Any, requests: Sequence[Request], key: str) -> list[Any]:
+def call_many(client: Any, requests: Sequence[Request], keys: Sequence[str]) -> list[Any]:
     """Run ``requests`` in one round trip, and those whose script is missing in a second one.
 
-    Each result is a reply, or a LockUnavailable for that request alone.
+    ``keys`` names the lock of each. Each result is a reply, or a LockUnavailable for that
+    request alone.
     Raises LockUnavailable when the round trip as a whole failed.
     """
 
@@ -81,13 +82,13 @@ def call_many(client: Any, requests: Sequence[Request], key: str) -> list[Any]:
 
     return [
         unavailable(reply, key) if isinstance(reply, redis_exceptions.RedisError) else reply
-        for reply in persistently(client, run, key)
+        for key, reply in zip(keys, persistently(client, run, ""), strict=True)
     ]
 
 
 def scan(client: Any, pattern: str) -> Iterable[Any]:
     """The names of all strings that match ``pattern``. Raises LockUnavailable."""
-    with translated(pattern):
+    with translated(""):
         yield from client.scan_iter(match=pattern, count=1000, _type="string")
 
 
@@ -134,7 +135,7 @@ def translated(key: str) -> Iterator[None]:
         raise unavailable(error, key) from error
     except UnicodeDecodeError as error:
         raise LockUnavailable(
-            f"the lock {key!r} is unavailable: Redis answered with bytes that are no text, "
+            f"{_subject(key)} unavailable: Redis answered with bytes that are no text, "
             "which a client with decode_responses cannot read",
             key=key,
         ) from error
@@ -144,8 +145,12 @@ def unavailable(error: Exception, key: str) -> LockUnavailable:
     """The LockUnavailable for what redis-py raised."""
     cause = _cause(error)
     return LockUnavailable(
-        f"the lock {key!r} is unavailable: {_CAUSES[cause]} ({error})", key=key, cause=cause
+        f"{_subject(key)} unavailable: {_CAUSES[cause]} ({error})", key=key, cause=cause
     )
+
+
+def _subject(key: str) -> str:
+    return f"the lock {key!r} is" if key else "the locks are"
 
 
 def worth_undoing(error: BaseException) -> bool:

@@ -175,6 +175,8 @@ class Held:
         except LockError as error:
             if body_error is None and raise_on_release_error:
                 raise
+            if error is body_error:
+                return
             logger.warning("%s", error)
             if body_error is not None and hasattr(body_error, "add_note"):
                 body_error.add_note(str(error))

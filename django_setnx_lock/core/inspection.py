@@ -87,7 +87,7 @@ class Inspector:
     def get_each(self, names: Sequence[str]) -> list[LockInfo]:
         """The locks with the Redis names ``names``, held or not. One round trip."""
         requests = [protocol.inspect(lock_keys(name), self._index) for name in names]
-        replies = call_many(self._client, requests, self._prefix) if requests else []
+        replies = call_many(self._client, requests, list(map(self._key, names))) if requests else []
         found = []
         for name, reply in zip(names, replies, strict=True):
             if isinstance(reply, LockError):
@@ -143,9 +143,7 @@ class Inspector:
         found: dict[str, None] = {}
         index = self._index
         if index:
-            listed = persistently(
-                self._client, lambda: self._client.zrange(index, 0, -1), self._prefix
-            )
+            listed = persistently(self._client, lambda: self._client.zrange(index, 0, -1), "")
             found.update(dict.fromkeys(filter(None, map(_plain, listed))))
         if everything or not index:
             pattern = _glob_escaped(self._prefix) + "*"

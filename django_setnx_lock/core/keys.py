@@ -10,6 +10,7 @@ MAX_NAME_BYTES = 256
 _KEPT_BYTES = 190
 # Redis hashes what stands between the first "{" and the first "}" after it, if anything does.
 _HASH_TAG = re.compile(r"\A[^{]*\{([^}]+)\}")
+_PLACEHOLDER = re.compile(r"<[^\W\d][\w.]*>")
 # What the keys beside a lock look like; a lock of such a name could meet another's.
 _COMPANION = re.compile(r"\{.*:(meta|waiters|index|(gone|wake):[^:]*)\Z", re.DOTALL)
 
@@ -68,8 +69,8 @@ def name_for(prefix: str, key: str) -> str:
     """The name in Redis of the lock a caller calls ``key``.
 
     A name of more than 256 bytes keeps its beginning and ends in ``~`` and a SHA-256 of
-    the whole. Raises TypeError when ``key`` is no string, ValueError when it is empty or
-    so long that the cut would fall into its hash tag.
+    the whole. Raises TypeError when ``key`` is no string, ValueError when it is empty, a
+    template that was not filled in, or so long that the cut would fall into its hash tag.
     """
     if not isinstance(key, str):
         raise TypeError(
@@ -77,6 +78,10 @@ def name_for(prefix: str, key: str) -> str:
         )
     if not key:
         raise ValueError("a lock's key must not be empty")
+    if _PLACEHOLDER.search(key):
+        raise ValueError(
+            f"{key!r} is a template, not a key: fill it in with KeyTemplate({key!r}).format(...)"
+        )
     name = prefix + key
     raw = name.encode("utf-8", "surrogatepass")
     if len(raw) <= MAX_NAME_BYTES:

@@ -10,6 +10,8 @@ from urllib.parse import quote
 
 _PLACEHOLDER = re.compile(r"<([^<>]*)>")
 _FIELD = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
+# How values are written elsewhere; alone, "{tag}" is one key for all too.
+_OTHER_SYNTAX = re.compile(r"\{\w*\}|%\(?\w")
 # What quote() leaves as it is; "%" is how it writes the rest. No value can have anything else.
 _IN_A_VALUE = re.compile(r"[A-Za-z0-9_.%-]")
 
@@ -33,7 +35,10 @@ class KeyTemplate:
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
-            raise TypeError(f"a key template is a str, not {type(self.text).__name__}")
+            raise TypeError(
+                'a key template is a str such as "order:<pk>", '
+                f"not {type(self.text).__name__} {self.text!r}"
+            )
         if not self.text:
             raise ValueError("a lock's key must not be empty")
         literals = _PLACEHOLDER.split(self.text)[::2]
@@ -41,7 +46,14 @@ class KeyTemplate:
             raise ValueError(f"the key template {self.text!r} has a < or > without its partner")
         for field in self.fields:
             if not _FIELD.match(field):
-                raise ValueError(f"<{field}> in the key template {self.text!r} is no name")
+                raise ValueError(
+                    f"<{field}> in the key template {self.text!r} is no name: write for example "
+                    "<pk>, without a converter"
+                )
+        if not self.fields and _OTHER_SYNTAX.search(self.text):
+            raise ValueError(
+                f"the key template {self.text!r} is one key for every call: write values as <pk>"
+            )
         for between in literals[1:-1]:
             if not _IN_A_VALUE.sub("", between):
                 raise ValueError(

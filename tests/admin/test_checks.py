@@ -7,6 +7,7 @@ from django.contrib.auth.models import Group
 
 from django_setnx_lock.admin.actions import locked_action
 from django_setnx_lock.admin.checks import check_action_templates
+from django_setnx_lock.admin.release import ReleaseLocksMixin
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -33,3 +34,15 @@ def test_attributes_that_the_model_has_are_fine() -> None:
     messages = [m for m in check_action_templates(None) if m.obj is groups.GroupAdmin]
 
     assert messages == []
+
+
+def test_w003_looks_at_the_lock_template_of_the_release_action() -> None:
+    class Painted(ReleaseLocksMixin, admin.ModelAdmin):  # type: ignore[type-arg]  # not subscriptable
+        lock_template = "group:<hue>"
+
+    site = admin.AdminSite("hues")
+    site.register(Group, Painted)
+
+    messages = [m for m in check_action_templates(None) if "<hue>" in m.msg]
+
+    assert [message.id for message in messages] == ["django_setnx_lock.W003"]

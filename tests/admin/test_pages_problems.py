@@ -119,7 +119,7 @@ def test_a_cache_that_cannot_hold_locks_is_named(admin_client: Client, page: str
         response = admin_client.get(page)
 
     assert response.status_code == 200
-    assert "The cache 'default' is not a django-redis cache." in text(response)
+    assert "The cache 'default' is not a django-redis cache:" in text(response)
     assert "Correct CACHES or SETNX_LOCK" in text(response)
 
 

@@ -4,12 +4,15 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group, Permission, User
+from django.core.exceptions import ImproperlyConfigured
 
-from django_setnx_lock import LockLost, lock
+from django_setnx_lock import KeyTemplate, LockLost, lock
+from django_setnx_lock.admin.release import ReleaseLocksMixin
 from django_setnx_lock.locks import inspector
-from tests.admin.groups import act, messages_of
+from tests.admin.groups import act, messages_of, site
 
 if TYPE_CHECKING:
     from django.test import Client
@@ -162,3 +165,29 @@ def test_with_the_permission_it_is_offered(
     page = client.get("/groups-admin/auth/group/").content.decode()
 
     assert "Release locks of selected groups" in page
+
+
+def test_the_mixin_after_modeladmin_is_refused() -> None:
+    with pytest.raises(TypeError, match="put ReleaseLocksMixin before ModelAdmin"):
+        type("Wrong", (admin.ModelAdmin, ReleaseLocksMixin), {"lock_template": "group:<pk>"})
+
+
+def test_the_mixin_without_a_template_says_what_is_missing() -> None:
+    bare: Any = type("Bare", (ReleaseLocksMixin, admin.ModelAdmin), {})
+
+    with pytest.raises(ImproperlyConfigured, match='lock_template = "order:<pk>"'):
+        bare(Group, admin.AdminSite())
+
+
+def test_rows_that_have_no_lock_are_named(
+    admin_client: Client, groups: list[Group], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modeladmin: Any = site._registry[Group]
+    monkeypatch.setattr(modeladmin, "_lock_template", KeyTemplate("group:<number>"))
+
+    messages = messages_of(act(admin_client, ACTION, groups[:1]))
+
+    assert messages == [
+        "warning: 1 group was skipped: ann (<number>: there is no 'number' to take it from)",
+        "info: Nobody holds a lock of these.",
+    ]

@@ -195,7 +195,7 @@ def test_a_refusal_after_a_broken_connection_does_not_prove_that_nothing_was_app
 
 
 def test_many_requests_are_answered_in_order(redis_client: redis.Redis) -> None:
-    replies = call_many(redis_client, [ACQUIRE, CHECK, ACQUIRE], "a")
+    replies = call_many(redis_client, [ACQUIRE, CHECK, ACQUIRE], ["a"] * 3)
 
     first, checked, again = ([protocol.text(part) for part in reply] for reply in replies)
     assert first[0] == again[0] == checked[0] == "OK"
@@ -203,13 +203,13 @@ def test_many_requests_are_answered_in_order(redis_client: redis.Redis) -> None:
 
 
 def test_a_flushed_script_is_sent_again_alone_and_among_many(redis_client: redis.Redis) -> None:
-    call_many(redis_client, [ACQUIRE, CHECK], "a")
+    call_many(redis_client, [ACQUIRE, CHECK], ["a"] * 2)
 
     redis_client.script_flush()
     alone = call(redis_client, CHECK, "a")
     redis_client.script_flush()
     call(redis_client, CHECK, "a")
-    many = call_many(redis_client, [CHECK, ACQUIRE, CHECK], "a")
+    many = call_many(redis_client, [CHECK, ACQUIRE, CHECK], ["a"] * 3)
 
     assert [protocol.text(reply[0]) for reply in (alone, *many)] == ["OK"] * 4
 
@@ -220,7 +220,7 @@ def test_one_refused_request_among_many_does_not_spoil_the_others(
     redis_client.lpush("lock:list", "x")
     wrong = protocol.acquire(lock_keys("lock:list"), None, "t", 30_000, "{}", 0)
 
-    replies = call_many(redis_client, [ACQUIRE, wrong, CHECK], "several")
+    replies = call_many(redis_client, [ACQUIRE, wrong, CHECK], ["a", "wrong", "a"])
 
     assert isinstance(replies[1], LockUnavailable)
     assert replies[1].cause == "wrongtype"
@@ -231,7 +231,7 @@ def test_the_error_of_one_request_among_many_shows_no_token(redis_client: redis.
     redis_client.lpush("lock:list", "x")
     wrong = protocol.acquire(lock_keys("lock:list"), None, "s3cret", 30_000, "{}", 0)
 
-    (reply,) = call_many(redis_client, [wrong], "several")
+    (reply,) = call_many(redis_client, [wrong], ["wrong"])
 
     assert isinstance(reply, LockUnavailable)
     assert "s3cret" not in f"{reply} {reply!r} {reply.__cause__!r} {vars(reply)}"

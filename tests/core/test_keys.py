@@ -203,3 +203,9 @@ def test_a_long_name_stays_in_the_slot_of_its_tag() -> None:
 def test_a_hash_tag_that_would_be_cut_is_refused(key: str) -> None:
     with pytest.raises(ValueError, match="hash tag of the lock key"):
         name_for(PREFIX, key)
+
+
+@pytest.mark.parametrize("key", ["order:<pk>", "<a>:<b.c>"])
+def test_a_template_that_was_not_filled_in_is_no_key(key: str) -> None:
+    with pytest.raises(ValueError, match="is a template, not a key"):
+        name_for(PREFIX, key)

@@ -239,3 +239,19 @@ def test_an_empty_template_is_refused() -> None:
 def test_a_template_that_is_no_text_is_refused(text: Any) -> None:
     with pytest.raises(TypeError, match="key template is a str"):
         KeyTemplate(text)
+
+
+@pytest.mark.parametrize("text", ["order:{pk}", "order:%s", "order:%(pk)s", "{}"])
+def test_another_syntax_for_values_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="one key for every call: write values as <pk>"):
+        KeyTemplate(text)
+
+
+@pytest.mark.parametrize("text", ["nightly-import", "{shop}:<pk>", "100%", "{shop}-import:<day>"])
+def test_braces_and_signs_that_are_no_other_syntax_are_fine(text: str) -> None:
+    assert KeyTemplate(text).text == text
+
+
+def test_a_converter_in_a_template_is_refused_with_what_to_write() -> None:
+    with pytest.raises(ValueError, match="write for example <pk>, without a converter"):
+        KeyTemplate("order:<int:pk>")
