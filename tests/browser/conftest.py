@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_django.live_server_helper import LiveServer
+    from selenium.webdriver.remote.webelement import WebElement
 
     from tests.servers import RealServer
 
@@ -46,14 +47,20 @@ class Browser:
         """Click what leads to another page, and wait for that page."""
         page = self._driver.find_element(By.TAG_NAME, "html")
         self._driver.find_element(By.CSS_SELECTOR, selector).click()
-        WebDriverWait(self._driver, 20).until(staleness_of(page))
+        self._wait_for_page_after(page)
 
     def follow(self, link: str) -> None:
         """Click a link in the content of the page by its words, and wait for its page."""
         page = self._driver.find_element(By.TAG_NAME, "html")
         content = self._driver.find_element(By.ID, "content")
         content.find_element(By.LINK_TEXT, link).click()
-        WebDriverWait(self._driver, 20).until(staleness_of(page))
+        self._wait_for_page_after(page)
+
+    def _wait_for_page_after(self, page: WebElement) -> None:
+        wait = WebDriverWait(self._driver, 20)
+        wait.until(staleness_of(page))
+        # The driver may run this where pages may not; what is found before may be replaced.
+        wait.until(lambda driver: driver.execute_script("return document.readyState") == "complete")
 
     def write(self, field: str, text: str) -> None:
         """Write into the field of that name."""

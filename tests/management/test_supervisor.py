@@ -342,9 +342,12 @@ def test_the_command_starts_with_the_signals_of_one_started_without_us(start: St
 
     status, out, _ = start("k", *show).end()
 
-    # 32 and 33 are of no concern: glibc keeps them for itself.
-    masks = [int(line.split()[1], 16) & ~(3 << 31) for line in out.splitlines()]
-    assert (status, masks) == (0, [int(line.split()[1], 16) for line in directly.splitlines()])
+    assert (status, masks(out)) == (0, masks(directly))
+
+
+def masks(shown: str) -> list[int]:
+    """The sets of signals, without 32 and 33, which glibc keeps for itself."""
+    return [int(line.split()[1], 16) & ~(3 << 31) for line in shown.splitlines()]
 
 
 def test_a_lease_may_be_of_any_length_that_redis_takes(start: Start) -> None:
