@@ -22,9 +22,13 @@ def _config() -> dict[str, Any]:
     return {**DEFAULTS, **given} if isinstance(given, dict) else DEFAULTS
 
 
+def _exists(alias: Any) -> bool:
+    return isinstance(alias, str) and alias in settings.CACHES
+
+
 def _not_redis(alias: Any) -> bool:
     """Whether E002 or E003 speak of the alias already."""
-    return alias not in settings.CACHES or not connection.is_django_redis(alias)
+    return not _exists(alias) or not connection.is_django_redis(alias)
 
 
 def _hint(text: str, anchor: str) -> str:
@@ -58,7 +62,7 @@ def check_options(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Chec
 def check_alias_exists(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
     """E002: the cache that locks are kept in is in CACHES."""
     alias = _config()["CACHE"]
-    if alias in settings.CACHES:
+    if _exists(alias):
         return []
     return _error(
         "E002",
@@ -71,7 +75,7 @@ def check_alias_exists(app_configs: Sequence[Any] | None, **kwargs: Any) -> list
 def check_alias_is_redis(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
     """E003: that cache is one of django-redis."""
     alias = _config()["CACHE"]
-    if alias not in settings.CACHES or connection.is_django_redis(alias):
+    if not _exists(alias) or connection.is_django_redis(alias):
         return []
     backend = settings.CACHES[alias].get("BACKEND")
     return _error(

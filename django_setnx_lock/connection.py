@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -83,10 +84,14 @@ def cache_options(alias: str) -> dict[str, Any]:
 
 def _without_credentials(url: str) -> str:
     parts = urlsplit(url.strip())
-    database = parts.path.strip("/") or "0"
+    # As redis-py reads it: the query goes before the path.
+    asked = dict(parse_qsl(parts.query)).get("db")
     if parts.scheme == "unix":
-        database = f"{parts.path}?{parts.query}"
-    return f"{parts.hostname or ''}:{parts.port or 6379}/{database}"
+        return f"{parts.path}?db={asked or 0}"
+    place = parts.netloc.rpartition("@")[2]
+    # Not parts.port, which raises for what is no port: that is told where it is used.
+    port = "" if re.search(r":\w+\Z", place) else ":6379"
+    return f"{place}{port}/{asked or parts.path.strip('/') or 0}"
 
 
 def _imported(path: str) -> type:

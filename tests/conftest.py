@@ -98,7 +98,7 @@ def real_cache(real_server: RealServer, monkeypatch: pytest.MonkeyPatch) -> Iter
     monkeypatch.setenv("TEST_SERVER_URL", real_server.url)
     with override_settings(CACHES=caches(real_server.url)):
         yield real_server
-        factory: Any = django_caches["default"].client.connection_factory  # type: ignore[attr-defined]
+        factory: Any = django_caches["default"].client.connection_factory  # type: ignore[attr-defined]  # BaseCache has none
         # django-redis keeps its pools for the life of the process, by URL.
         pool = factory._pools.pop(real_server.url, None)
         if pool is not None:

@@ -191,3 +191,25 @@ def test_each_check_has_a_section_in_the_docs(check: Callable[..., Any]) -> None
     sections = re.findall(r"^### ([EW]\d{3})$", DOCS.read_text(), re.MULTILINE)
 
     assert number in sections
+
+
+@pytest.mark.parametrize("alias", [["default"], None, 3])
+def test_e002_refuses_an_alias_that_is_no_name(alias: Any) -> None:
+    assert list(found(**{**WELL, "SETNX_LOCK": {"CACHE": alias}})) == ["django_setnx_lock.E002"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "warned"),
+    [
+        ("redis://h:1?db=1", "redis://h:1?db=2", False),
+        ("redis://h:1/2", "redis://h:1?db=2", True),
+        ("redis://h", "redis://user:secret@h:6379/0", True),
+        ("redis://h:abc/1", "redis://h:1/1", False),
+    ],
+)
+def test_w002_reads_locations_as_redis_py_does(one: str, other: str, warned: bool) -> None:
+    caches = {"default": redis_cache(one), "locks": redis_cache(other)}
+
+    messages = found(CACHES=caches, SETNX_LOCK={"CACHE": "locks"})
+
+    assert ("django_setnx_lock.W002" in messages) is warned

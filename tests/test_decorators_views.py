@@ -38,6 +38,17 @@ def test_every_kind_of_view_answers_409_while_its_lock_is_held(route: str) -> No
 
 
 @pytest.mark.parametrize("route", ROUTES)
+def test_no_kind_of_view_waits_by_itself(route: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("django_setnx_lock.core.lock.time.sleep", waits.append)
+
+    with lock("order:42"):
+        Client().post(f"/{route}")
+
+    assert waits == []
+
+
+@pytest.mark.parametrize("route", ROUTES)
 def test_nothing_is_locked_after_any_kind_of_view(route: str) -> None:
     Client().post(f"/{route}")
 

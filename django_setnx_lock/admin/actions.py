@@ -11,10 +11,12 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from ..core import protocol
 from ..core.batch import release_each, take_each
 from ..core.errors import LockError, LockLost, LockUnavailable
+from ..core.keys import lock_keys, name_for
 from ..core.keytemplate import KeyTemplate, MissingValue
-from ..locks import lock
+from ..locks import key_prefix, lock
 
 if TYPE_CHECKING:
     from django.contrib.admin import ModelAdmin
@@ -61,9 +63,11 @@ def locked_action(
     All locks are taken in one round trip, without waiting. The action gets a queryset of the
     rows whose lock was free; a message names the others and who holds them. When Redis
     cannot be reached nothing is done, and a message says so. Raises ValueError or TypeError
-    at decoration for a malformed template.
+    at decoration for a malformed template or a bad time.
     """
     parsed = KeyTemplate(template)
+    if timeout is not None:
+        protocol.milliseconds(timeout, "timeout")
 
     def decorate(action: _Action) -> _Action:
         @wraps(action)
@@ -88,16 +92,14 @@ def locked_action(
             except LockUnavailable as error:
                 modeladmin.message_user(request, _nothing_done(error), messages.ERROR)
                 return None
-            for one in taken:
-                if one.error:
-                    skipped += [f"{row} ({one.error})" for row in rows_of[one.lock.key]]
             held = [one.held for one in taken if one.held]
-            rows = [row.pk for one in held for row in rows_of[one.key]]
             try:
-                # Read anew: what was selected may have changed before its lock was ours.
-                response = (
-                    action(modeladmin, request, queryset.filter(pk__in=rows)) if rows else None
-                )
+                for one in taken:
+                    if one.error:
+                        skipped += [f"{row} ({one.error})" for row in rows_of[one.lock.key]]
+                keys = {row.pk: one.key for one in held for row in rows_of[one.key]}
+                rows = _unchanged(queryset, parsed, keys, skipped)
+                response = action(modeladmin, request, rows) if rows is not None else None
             finally:
                 _tell_failures(modeladmin, request, release_each(held))
             tell_skipped(modeladmin, request, skipped)
@@ -116,10 +118,28 @@ def rows_by_key(
     found: dict[str, list[Model]] = {}
     for row in queryset:
         try:
-            found.setdefault(template.resolve(_Attributes(row)), []).append(row)
-        except (MissingValue, ValueError) as error:
+            key = template.resolve(_Attributes(row))
+            lock_keys(name_for(key_prefix(), key))
+        except (MissingValue, TypeError, ValueError) as error:
             skipped.append(f"{row} ({error})")
+        else:
+            found.setdefault(key, []).append(row)
     return found
+
+
+def _unchanged(
+    queryset: QuerySet[Any], template: KeyTemplate, keys: dict[Any, str], skipped: list[str]
+) -> QuerySet[Any] | None:
+    """The rows of ``keys``, without those that had another key when their locks were ours."""
+    locked: set[Any] = set()
+    now = rows_by_key(queryset.filter(pk__in=keys), template, skipped)
+    for key, rows in now.items():
+        for row in rows:
+            if keys[row.pk] == key:
+                locked.add(row.pk)
+            else:
+                skipped.append(_("%(row)s (it changed meanwhile)") % {"row": row})
+    return queryset.filter(pk__in=locked) if locked else None
 
 
 def _nothing_done(error: LockUnavailable) -> str:

@@ -123,23 +123,33 @@ class Held:
         if replace_ttl:
             # Redis may shorten the lease although its answer does not arrive.
             self._deadline = min(self._deadline, sent + extra_ms / 1000)
-        request = protocol.renew(
-            self._target.keys, self._target.index, self._token, extra_ms, add=not replace_ttl
-        )
-        reply = self._kept(self._target.call(request))
-        self._deadline = sent + int(reply[1]) / 1000
-        return True
+        return self._renew(extra_ms, "replace" if replace_ttl else "add", sent)
 
     def reacquire(self) -> Literal[True]:
-        """Start the lease anew with its full ``timeout``. Raises as :meth:`extend`."""
-        return self.extend(self._timeout, replace_ttl=True)
+        """Have at least a full ``timeout`` of lease again. Raises as :meth:`extend`.
+
+        What is left is never cut, so that a copy of the request that arrives late cannot cut
+        what :meth:`extend` added since.
+        """
+        self._refuse_if_over("extend")
+        return self._renew(protocol.milliseconds(self._timeout, "timeout"), "least", clock.now())
+
+    def _renew(
+        self, lease_ms: int, how: Literal["replace", "add", "least"], sent: float
+    ) -> Literal[True]:
+        target = self._target
+        request = protocol.renew(target.keys, target.index, self._token, lease_ms, how)
+        reply = self._kept(target.call(request))
+        self._deadline = sent + int(reply[1]) / 1000
+        return True
 
     def release(self) -> None:
         """Let the lock go.
 
-        Raises LockLost when it is no longer ours, LockError when it was released already or
-        belongs to another process, and LockUnavailable when Redis cannot be asked; after that
-        it can be called again.
+        A lease that is over by the local clock is released all the same when Redis confirms
+        that nobody else has had the lock. Raises LockLost when it is no longer ours, LockError
+        when it was released already or belongs to another process, and LockUnavailable when
+        Redis cannot be asked; after that it can be called again.
         """
         if self._released:
             raise LockError(f"the lock {self.key!r} was released already", key=self.key)

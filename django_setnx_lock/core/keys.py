@@ -11,6 +11,7 @@ _KEPT_BYTES = 190
 # Redis hashes what stands between the first "{" and the first "}" after it, if anything does.
 _HASH_TAG = re.compile(r"\A[^{]*\{([^}]+)\}")
 _PLACEHOLDER = re.compile(r"<[^\W\d][\w.]*>")
+_SHORTENED = re.compile(r"~[0-9a-f]{64}\Z")
 # What the keys beside a lock look like; a lock of such a name could meet another's.
 _COMPANION = re.compile(r"\{.*:(meta|waiters|index|(gone|wake):[^:]*)\Z", re.DOTALL)
 
@@ -68,9 +69,10 @@ def lock_keys(name: str) -> LockKeys:
 def name_for(prefix: str, key: str) -> str:
     """The name in Redis of the lock a caller calls ``key``.
 
-    A name of more than 256 bytes keeps its beginning and ends in ``~`` and a SHA-256 of
-    the whole. Raises TypeError when ``key`` is no string, ValueError when it is empty, a
-    template that was not filled in, or so long that the cut would fall into its hash tag.
+    A name of more than 256 bytes, or one that looks shortened already, keeps its beginning
+    and ends in ``~`` and a SHA-256 of the whole. Raises TypeError when ``key`` is no string,
+    ValueError when it is empty, a template that was not filled in, or so long that the cut
+    would fall into its hash tag.
     """
     if not isinstance(key, str):
         raise TypeError(
@@ -84,7 +86,8 @@ def name_for(prefix: str, key: str) -> str:
         )
     name = prefix + key
     raw = name.encode("utf-8", "surrogatepass")
-    if len(raw) <= MAX_NAME_BYTES:
+    # What looks shortened is shortened too, or it could be made to meet what really was.
+    if len(raw) <= MAX_NAME_BYTES and not _SHORTENED.search(name):
         return name
     short = raw[:_KEPT_BYTES].decode("utf-8", "ignore") + "~" + hashlib.sha256(raw).hexdigest()
     if hash_tag(short) != hash_tag(name):

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 _PLACEHOLDER = re.compile(r"<([^<>]*)>")
 _FIELD = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
+_HASH_TAG = re.compile(r"[^{}]*\{[^{}]+\}")
 # How values are written elsewhere; alone, "{tag}" is one key for all too.
 _OTHER_SYNTAX = re.compile(r"\{\w*\}|%\(?\w")
 # What quote() leaves as it is; "%" is how it writes the rest. No value can have anything else.
@@ -50,6 +51,12 @@ class KeyTemplate:
                     f"<{field}> in the key template {self.text!r} is no name: write for example "
                     "<pk>, without a converter"
                 )
+        braces = next((literal for literal in literals if "{" in literal or "}" in literal), "")
+        if braces and not _HASH_TAG.match(braces):
+            raise ValueError(
+                f"the braces in the key template {self.text!r} form no hash tag of fixed text; "
+                'write "{tag}", or leave them out'
+            )
         if not self.fields and _OTHER_SYNTAX.search(self.text):
             raise ValueError(
                 f"the key template {self.text!r} is one key for every call: write values as <pk>"

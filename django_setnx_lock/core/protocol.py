@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from . import scripts
 from .errors import LockLost
@@ -116,11 +116,17 @@ def leave(keys: LockKeys, index: str | None, token: str) -> Request:
     )
 
 
-def renew(keys: LockKeys, index: str | None, token: str, lease_ms: int, *, add: bool) -> Request:
+def renew(
+    keys: LockKeys,
+    index: str | None,
+    token: str,
+    lease_ms: int,
+    how: Literal["replace", "add", "least"],
+) -> Request:
     return Request(
         scripts.RENEW,
         _with_index(index, keys.name, keys.meta, keys.gone(token)),
-        (token, lease_ms, "add" if add else "replace", META_MARGIN_MS),
+        (token, lease_ms, how, META_MARGIN_MS),
     )
 
 

@@ -189,3 +189,61 @@ def test_all_locks_are_taken_in_one_round_trip_in_the_order_of_their_names(
     taken, released = trips
     assert taken == sorted(f"lock:group:{group.pk}" for group in groups)
     assert sorted(released) == taken
+
+
+def test_a_row_that_cannot_even_be_named_keeps_no_lock(
+    admin_client: Client, groups: list[Group], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nameless(self: Group) -> str:
+        raise RuntimeError("no name")
+
+    monkeypatch.setattr(Group, "__str__", nameless)
+    other = lock(f"group:{groups[1].pk}").take(0)
+
+    with pytest.raises(RuntimeError, match="no name"):
+        act(admin_client, "shout", groups)
+
+    assert [info.key for info in inspector().page().locks] == [other.key]
+
+
+@pytest.mark.parametrize("template", ["group:<permissions>", "group:<no_such_thing>"])
+def test_a_row_without_a_key_is_skipped(
+    admin_client: Client,
+    groups: list[Group],
+    monkeypatch: pytest.MonkeyPatch,
+    template: str,
+) -> None:
+    ran: list[object] = []
+    action = locked_action(template)(lambda modeladmin, request, queryset: ran.append(queryset))
+    monkeypatch.setattr(GroupAdmin, "shout", action)
+
+    (message,) = messages_of(act(admin_client, "shout", groups[:1]))
+
+    assert message.startswith("warning: 1 group was skipped: ann (")
+    assert ran == []
+
+
+def test_a_row_whose_key_changed_before_its_lock_was_ours_is_skipped(
+    admin_client: Client, groups: list[Group], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def note(modeladmin: object, request: object, queryset: Any) -> None:
+        seen.extend(group.name for group in queryset)
+
+    def rename_first(locks: Any) -> Any:
+        Group.objects.filter(name="ann").update(name="zoe")
+        return take_each(locks)
+
+    monkeypatch.setattr(GroupAdmin, "shout", locked_action("group:<name>")(note))
+    monkeypatch.setattr("django_setnx_lock.admin.actions.take_each", rename_first)
+
+    (message,) = messages_of(act(admin_client, "shout", groups[:2]))
+
+    assert seen == ["bob"]
+    assert message == "warning: 1 group was skipped: zoe (it changed meanwhile)"
+
+
+def test_a_lease_that_is_no_time_is_refused_at_decoration() -> None:
+    with pytest.raises(ValueError, match="timeout"):
+        locked_action("group:<pk>", timeout=0)

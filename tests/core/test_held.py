@@ -4,11 +4,12 @@ import logging
 import sys
 import threading
 import traceback
+from typing import Literal
 
 import pytest
 import redis
 
-from django_setnx_lock.core import clock
+from django_setnx_lock.core import clock, protocol
 from django_setnx_lock.core.errors import LockError, LockLost
 from django_setnx_lock.core.held import Held
 from django_setnx_lock.core.lock import RedisLock
@@ -255,3 +256,30 @@ def test_a_handle_shows_its_state_and_never_its_token(
 
     assert shown == f"<Held 'a' fence={held.fence} {state}>"
     assert held.token not in shown
+
+
+@pytest.mark.parametrize("late", ["acquire", "reacquire"])
+def test_a_late_copy_of_a_request_does_not_cut_what_was_added_since(
+    redis_client: redis.Redis, late: Literal["acquire", "reacquire"]
+) -> None:
+    turn = RedisLock(redis_client, "lock:a", timeout=5).turn()
+    held = turn.ask(waits=False)
+    assert isinstance(held, Held)
+    copy = turn.request(waits=False)
+    if late == "reacquire":
+        copy = protocol.renew(turn.target.keys, None, held.token, 5_000, "least")
+    held.extend(100)
+
+    send(redis_client, copy)
+
+    assert redis_client.pttl("lock:a") > 100_000
+
+
+def test_reacquire_keeps_what_was_added_to_the_lease(redis_client: redis.Redis) -> None:
+    held = RedisLock(redis_client, "lock:a", timeout=5).take()
+    held.extend(100)
+
+    held.reacquire()
+
+    assert held.remaining() > 100
+    assert redis_client.pttl("lock:a") > 100_000

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import string
 from typing import Any
 
@@ -209,3 +210,10 @@ def test_a_hash_tag_that_would_be_cut_is_refused(key: str) -> None:
 def test_a_template_that_was_not_filled_in_is_no_key(key: str) -> None:
     with pytest.raises(ValueError, match="is a template, not a key"):
         name_for(PREFIX, key)
+
+
+def test_a_key_cannot_be_made_to_meet_one_that_was_shortened() -> None:
+    long = "a" * 182 + "~" + "y" * 100
+    forged = "a" * 182 + "~" + hashlib.sha256(f"{PREFIX}{long}".encode()).hexdigest()
+
+    assert name_for(PREFIX, forged) != name_for(PREFIX, long)

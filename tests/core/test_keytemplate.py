@@ -241,7 +241,7 @@ def test_a_template_that_is_no_text_is_refused(text: Any) -> None:
         KeyTemplate(text)
 
 
-@pytest.mark.parametrize("text", ["order:{pk}", "order:%s", "order:%(pk)s", "{}"])
+@pytest.mark.parametrize("text", ["order:{pk}", "order:%s", "order:%(pk)s"])
 def test_another_syntax_for_values_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="one key for every call: write values as <pk>"):
         KeyTemplate(text)
@@ -255,3 +255,9 @@ def test_braces_and_signs_that_are_no_other_syntax_are_fine(text: str) -> None:
 def test_a_converter_in_a_template_is_refused_with_what_to_write() -> None:
     with pytest.raises(ValueError, match="write for example <pk>, without a converter"):
         KeyTemplate("order:<int:pk>")
+
+
+@pytest.mark.parametrize("text", ["order}:<pk>", "{<slug>}:x", "{:<pk>", "{}:<pk>", "<a>:{x<b>:}"])
+def test_braces_that_form_no_fixed_tag_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="form no hash tag of fixed text"):
+        KeyTemplate(text)

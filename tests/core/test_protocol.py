@@ -87,7 +87,7 @@ def test_a_request_goes_out_without_ints() -> None:
         ),
         (protocol.release(KEYS, "i", "t"), protocol.release(KEYS, None, "t")),
         (protocol.leave(KEYS, "i", "t"), protocol.leave(KEYS, None, "t")),
-        (protocol.renew(KEYS, "i", "t", 1, add=True), protocol.renew(KEYS, None, "t", 1, add=True)),
+        (protocol.renew(KEYS, "i", "t", 1, "add"), protocol.renew(KEYS, None, "t", 1, "add")),
         (protocol.force(KEYS, "i", b"t", "", ""), protocol.force(KEYS, None, b"t", "", "")),
         (protocol.inspect(KEYS, "i"), protocol.inspect(KEYS, None)),
     ],

@@ -25,7 +25,7 @@ REQUESTS = [
     protocol.acquire(KEYS, INDEX, "t", 1000, "{}", 0),
     protocol.release(KEYS, INDEX, "t"),
     protocol.leave(KEYS, INDEX, "t"),
-    protocol.renew(KEYS, INDEX, "t", 1000, add=False),
+    protocol.renew(KEYS, INDEX, "t", 1000, "replace"),
     protocol.check(KEYS, "t"),
     protocol.force(KEYS, INDEX, b"t", "joe", "stuck"),
     protocol.inspect(KEYS, INDEX),

@@ -191,7 +191,7 @@ def test_a_renewal_that_arrives_late_gives_the_next_holder_no_time(
     turn = lock.turn()
     held = turn.ask(waits=False)
     assert isinstance(held, Held)
-    keep_back(proxy, protocol.renew(turn.target.keys, None, held.token, 600_000, add=False))
+    keep_back(proxy, protocol.renew(turn.target.keys, None, held.token, 600_000, "replace"))
     held.release()
     lock.take(0)
 

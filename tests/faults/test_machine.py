@@ -127,7 +127,7 @@ class OneLock(RuleBasedStateMachine):
     def renew(self, which: int) -> None:
         held = self.held[which % len(self.held)]
         keys, index = held._target.keys, held._target.index
-        self.sent.append(protocol.renew(keys, index, held.token, 30_000, add=False))
+        self.sent.append(protocol.renew(keys, index, held.token, 30_000, "replace"))
         with contextlib.suppress(LockError):
             held.reacquire()
             assert self.at_the_name() == held.token, "renewed what is not ours"

@@ -6,13 +6,16 @@
 --       {'BUSY', ms left (-1: never expires), holder record or false}
 --       {'GONE'}  this token was released, given up or forced out before
 -- Error WRONGTYPE when the name holds no string
-if redis.call('EXISTS', KEYS[4]) == 1 then
-  return {'GONE'}
-end
 -- How long the index remembers a lock that never expires, since it was last met: a day.
 local ENDLESS = 86400000
 local token, lease, wait = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[4])
 local value = redis.call('GET', KEYS[1])
+if redis.call('EXISTS', KEYS[4]) == 1 then
+  -- Who does not wait is told of the holder all the same, should the first answer have been lost.
+  if wait > 0 or not value or value == token then
+    return {'GONE'}
+  end
+end
 local meta = redis.call('HMGET', KEYS[2], 'fence', 'token', 'holder')
 
 if value and value ~= token then
@@ -33,6 +36,11 @@ if value and value ~= token then
   return {'BUSY', left, ours and meta[3]}
 end
 
+if value then
+  -- Mine already: the reply to an earlier copy of this request was lost. The lease starts anew,
+  -- but is not cut: this copy may be a late one, of a lock that was extended since.
+  lease = math.max(lease, redis.call('PTTL', KEYS[1]))
+end
 local fence = tonumber(meta[1] or 0)
 if meta[2] ~= token then
   fence = math.max(now_us, fence + 1)
@@ -47,7 +55,6 @@ if KEYS[5] then
 end
 -- The lock itself comes last: an error above (a key of another type, a command denied) leaves none behind.
 if value then
-  -- Mine already: the reply to an earlier copy of this request was lost. The lease starts anew.
   redis.call('PEXPIRE', KEYS[1], lease)
 else
   redis.call('SET', KEYS[1], token, 'NX', 'PX', lease)
