@@ -19,6 +19,9 @@ from .handover import Model
 from .properties import TWO_SILENT
 from .server import LONG, SHORT, Rules, World
 
+# Nothing shipped follows these rules as yet: the searches wait with the other long runs.
+pytestmark = pytest.mark.storm
+
 
 @functools.cache
 def search(model: Model) -> Found[State]:
