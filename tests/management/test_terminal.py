@@ -21,6 +21,8 @@ from tests.management.test_supervisor import REPORTER
 from tests.processes import eventually
 from tests.servers import RealServer
 
+# A shell has races of its own between what it shows and when it takes a key.
+pytestmark = pytest.mark.flaky(reruns=2, reruns_delay=1)
 SECONDS = 20
 CTRL_C, CTRL_D, CTRL_Z = "\x03", "\x04", "\x1a"
 BASH = ("bash", "--norc", "--noprofile", "--noediting", "-i")

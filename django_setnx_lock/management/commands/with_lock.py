@@ -8,6 +8,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Sequence
+from io import UnsupportedOperation
 from typing import Any, NoReturn
 
 from django.core.exceptions import ImproperlyConfigured
@@ -157,9 +158,16 @@ class Command(BaseCommand):
             letter if letter.isprintable() else letter.encode("unicode_escape").decode()
             for letter in message
         )
+        text = f"with_lock: {line}\n"
         # A stderr that is closed or broken (None, if it never was open) must not stop the work.
         with unstoppable(), contextlib.suppress(OSError, ValueError, AttributeError):
-            self.stderr.write(f"with_lock: {line}", str)
+            try:
+                descriptor = self.stderr.fileno()
+            except UnsupportedOperation:
+                self.stderr.write(text, str)
+            else:
+                # Past Python's buffer: what a broken pipe leaves there makes the status 120.
+                os.write(descriptor, text.encode(errors="backslashreplace"))
 
 
 def _check(key: str, command: Sequence[str], options: dict[str, Any]) -> None:
