@@ -6,6 +6,8 @@ Not ``REDIS_URL``: the tests empty the server they run on.
 from __future__ import annotations
 
 import os
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import fakeredis
@@ -36,7 +38,16 @@ ROOT_URLCONF = "tests.urls"
 USE_TZ = True
 TIME_ZONE = "UTC"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+DATABASES: dict[str, dict[str, Any]] = {
+    "default": {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": ":memory:",
+        # In a file each thread of a live server has a connection of its own; in memory they would
+        # all share one, and with it one another's transactions.
+        "TEST": {"NAME": Path(tempfile.gettempdir(), f"django-setnx-lock-{os.getpid()}.sqlite3")},
+        "OPTIONS": {"timeout": 20, "transaction_mode": "IMMEDIATE"},
+    }
+}
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 STATIC_URL = "static/"
 

@@ -26,7 +26,7 @@ DEADLINE = 30
 
 pytestmark = [
     pytest.mark.urls(__name__),
-    # The server's threads share its connection.
+    # The server's threads have connections of their own.
     pytest.mark.django_db(transaction=True),
 ]
 
