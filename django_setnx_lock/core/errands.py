@@ -103,7 +103,7 @@ class Look:
 
     def answered(self, reply: Sequence[Any], sent: float, now: float) -> None:
         self.asked = False
-        head = protocol.text(reply[1]) if len(reply) > 1 else None
+        head = protocol.read_handed_on(reply)
         if not head or self.is_last:
             self._done(self)
             return

@@ -107,6 +107,9 @@ class Held(Grant):
         """Take note of the ``reply`` to :meth:`releasing`. Raises LockLost, LockUnavailable."""
         if isinstance(reply, LockError):
             raise reply
+        head = protocol.read_handed_on(reply)
+        if head:
+            watchdog.owe_look(self._target, head)
         self._kept(reply)
         if self._losses:
             # Its time was over here, and the holder knew: Redis alone does not make it held.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
@@ -127,17 +126,21 @@ class RedisLock:
 
     def _wait_for(self, turn: Turn, limit: float | None) -> Held:
         give_up_at = None if limit is None else clock.now() + limit
+        mailbox = waiting.Mailbox(self._target)
         tries = 0
-        while True:
-            left = None if give_up_at is None else give_up_at - clock.now()
-            last = left is not None and left <= 0
-            answer = turn.ask(waits=not last)
-            if isinstance(answer, Held):
-                return answer
-            if last:
-                raise turn.busy(answer)
-            tries += 1
-            time.sleep(waiting.pause(tries, answer.remaining, left))
+        try:
+            while True:
+                left = None if give_up_at is None else give_up_at - clock.now()
+                last = left is not None and left <= 0
+                answer = turn.ask(waits=not last)
+                if isinstance(answer, Held):
+                    return answer
+                if last:
+                    raise turn.busy(answer)
+                tries += 1
+                mailbox.sleep(turn.token, waiting.time_to_sleep(answer, tries, left))
+        finally:
+            mailbox.close()
 
     def acquire(
         self, *, blocking: bool | None = None, blocking_timeout: float | None = None

@@ -27,7 +27,7 @@ class Turn:
         self.token = secrets.token_hex(16)
 
     def request(self, *, waits: bool) -> protocol.Request:
-        wait_ms = waiting.PRESENCE_MS if waits else 0
+        wait_ms = waiting.SLICE_MS if waits else 0
         return protocol.acquire(
             self.target.keys, self.target.index, self.token, self.lease_ms, self.record, wait_ms
         )
@@ -63,7 +63,9 @@ class Turn:
 
     def leave(self) -> None:
         """Give up: whatever was or will be granted to this token is undone."""
-        self.target.call(self.leaving())
+        head = protocol.read_handed_on(self.target.call(self.leaving()))
+        if head:
+            watchdog.owe_look(self.target, head)
 
     def leaving(self) -> protocol.Request:
         """The request that gives up. What was granted is renewed no longer."""

@@ -29,6 +29,7 @@ class Script:
 ACQUIRE = Script.load("acquire")
 RELEASE = Script.load("release")
 LEAVE = Script.load("leave")
+LOOK = Script.load("look")
 RENEW = Script.load("renew")
 CHECK = Script.load("check")
 FORCE = Script.load("force")
