@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import ref
 
 from .courier import Courier
@@ -16,6 +16,9 @@ from .line import Line
 
 if TYPE_CHECKING:
     from .grant import Grant
+
+    # A handle, its key, and when it was first due.
+    Watched: TypeAlias = tuple[ref[Grant], str, float]
 
 logger = logging.getLogger("django_setnx_lock")
 
@@ -55,7 +58,7 @@ class Patrol:
 
     def __init__(
         self,
-        held: dict[int, tuple[ref[Grant], str]],
+        held: dict[int, Watched],
         looks: dict[tuple[int, str], Look],
         now: Callable[[], float],
         line: Callable[..., Line],
@@ -97,11 +100,11 @@ class Patrol:
             self._couriers.popitem()[1].close()
 
     def _living(self) -> Iterator[Grant]:
-        for number, (handle, key) in list(self._held.items()):
+        for number, (handle, key, due) in self._held.copy().items():
             held = handle()
             if held is not None:
                 yield held
-            elif self._held.pop(number, None) is not None:
+            elif due <= self._now() and self._held.pop(number, None) is not None:
                 logger.warning(
                     "nobody refers to the lock %r any more, which was not let go: it is no longer "
                     "renewed and ends with its lease; give renew=False where that is meant",

@@ -20,6 +20,7 @@ from .patrol import LINGER, Patrol
 
 if TYPE_CHECKING:
     from .grant import Grant
+    from .patrol import Watched
     from .target import Target
 
 logger = logging.getLogger("django_setnx_lock")
@@ -59,7 +60,7 @@ class Watchdog:
 
     def _begin(self) -> None:
         # Handles are only referred to: one that nobody can release is renewed no longer.
-        self._held: dict[int, tuple[ref[Grant], str]] = {}
+        self._held: dict[int, Watched] = {}
         self._looks: dict[tuple[int, str], Look] = {}
         self._thread: threading.Thread | None = None
         self._patrol = self._new_patrol()
@@ -73,12 +74,17 @@ class Watchdog:
 
     def watch(self, held: Grant) -> None:
         """Renew ``held`` from now on."""
-        self._held[held.number] = (ref(held), held.key)
+        self._held[held.number] = (ref(held), held.key, held.lease.due)
         self._attend(held.lease.due)
 
     def forget(self, held: Grant) -> bool:
         """Renew ``held`` no longer. Gives whether it was being renewed."""
         return self._held.pop(held.number, None) is not None
+
+    def forget_all(self) -> None:
+        """Renew nothing of what is held now, and look after nobody."""
+        self._held.clear()
+        self._looks.clear()
 
     def hurry(self, held: Grant) -> None:
         """Take note that ``held``, if it is being renewed, may be due sooner than it was."""
