@@ -156,7 +156,7 @@ class Inspector:
 
     def _read(self, name: str, reply: Sequence[Any]) -> LockInfo:
         kind = protocol.text(reply[0]) or "none"
-        value, how, left, fence, record, since, waiting, listed, now_ms = reply[1:]
+        value, how, left, fence, record, waiting, listed, now_ms = reply[1:]
         token = value.encode() if isinstance(value, str) else value or b""
         ours = protocol.text(how) == "ours"
         if kind == "none":
@@ -179,7 +179,7 @@ class Inspector:
             holder=Holder.from_json(protocol.text(record)) if known else None,
             fence=int(fence) if known and fence else None,
             remaining=protocol.seconds_left(left) if value is not None else None,
-            held_for=max(int(now_ms) - int(since), 0) / 1000 if ours and since else None,
+            held_for=max(int(now_ms) - int(fence) // 1000, 0) / 1000 if ours and fence else None,
             waiting=int(waiting),
             fingerprint=_fingerprint(name, token) if value is not None else "",
             kind=kind,

@@ -62,6 +62,8 @@ def lock_keys(name: str) -> LockKeys:
         name.encode()
     except UnicodeEncodeError:
         raise ValueError(f"the lock name {name!r} has surrogates, which cannot be sent") from None
+    if "{" not in name and "}" not in name:
+        return LockKeys(name, f"{{{name}}}")
     if _COMPANION.match(name):
         raise ValueError(f"the lock name {name!r} is like that of a key beside another lock")
     tag = _HASH_TAG.match(name)

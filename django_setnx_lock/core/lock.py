@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
@@ -18,6 +19,11 @@ from .shelf import Shelf
 from .target import Target
 from .turn import Turn
 from .unset import UNSET, Unset
+
+
+@functools.lru_cache(maxsize=32)
+def _is_of_asyncio(client: type) -> bool:
+    return any(kind.__module__.startswith("redis.asyncio") for kind in client.__mro__)
 
 
 class RedisLock:
@@ -66,7 +72,7 @@ class RedisLock:
     ) -> None:
         if timeout is None:
             timeout = protocol.DEFAULT_TIMEOUT
-        if any(kind.__module__.startswith("redis.asyncio") for kind in type(client).__mro__):
+        if _is_of_asyncio(client.__class__):
             raise TypeError("RedisLock needs a synchronous client, redis.Redis, not one of asyncio")
         self._upkeep = Upkeep(renew, max_hold, on_lost)
         self._lease_ms = self._upkeep.first_lease(protocol.milliseconds(timeout, "timeout"))

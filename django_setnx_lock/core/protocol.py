@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn
 
 from . import scripts
 from .errors import LockLost
@@ -16,22 +16,20 @@ DEFAULT_TIMEOUT = 30.0
 LONGEST = 1e9
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One run of a script."""
+class Request(NamedTuple):
+    """One run of a script.
+
+    Numbers go as text: hiredis 3.5 crashes when a signal handler raises while it packs ints.
+    """
 
     script: scripts.Script
     keys: tuple[str, ...]
-    args: tuple[str | int | bytes, ...]
+    args: tuple[str | bytes, ...]
 
     @property
     def arguments(self) -> tuple[str | bytes, ...]:
-        """What EVAL and EVALSHA take after the script.
-
-        Numbers as text: hiredis 3.5 crashes when a signal handler raises while it packs ints.
-        """
-        args = (arg if isinstance(arg, bytes) else str(arg) for arg in self.args)
-        return (str(len(self.keys)), *self.keys, *args)
+        """What EVAL and EVALSHA take after the script."""
+        return (str(len(self.keys)), *self.keys, *self.args)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +82,7 @@ def acquire(
     return Request(
         scripts.ACQUIRE,
         _keys(keys, keys.gone(token), keys.meta, index),
-        (token, lease_ms, record, wait_ms),
+        (token, str(lease_ms), f" {len(token.encode())} {token} {record}", str(wait_ms)),
     )
 
 
@@ -123,7 +121,7 @@ def renew(
     how: Literal["replace", "add", "least"],
 ) -> Request:
     return Request(
-        scripts.RENEW, _keys(keys, keys.gone(token), keys.meta, index), (token, lease_ms, how)
+        scripts.RENEW, _keys(keys, keys.gone(token), keys.meta, index), (token, str(lease_ms), how)
     )
 
 

@@ -1,6 +1,6 @@
 -- Take the lock: SET name token NX PX lease, with its fence, its holder record and its place in the index.
 -- KEYS  1 name  2 waiters  3 alive  4 gone (this token's)  5 meta  [6 index]
--- ARGV  1 token  2 lease ms  3 holder record (JSON)
+-- ARGV  1 token  2 lease ms  3 what is written after the fence: ' LENGTH-OF-TOKEN TOKEN RECORD'
 --       4 ms until the caller asks again at the latest (0: this caller does not wait, or no longer)
 -- Reply {'OK', fence}
 --       {'BUSY', ms left (-1: never expires), 'ours', holder record}
@@ -8,10 +8,28 @@
 --       {'BUSY', ms left, 'foreign'}
 --       {'GONE'}  this token was released, given up or forced out before
 -- Error WRONGTYPE when the name holds no string
+
+-- A free lock that nobody waits for, by a token not seen before: most are.
+local value = redis.call('GET', KEYS[1])
+if not value and redis.call('EXISTS', KEYS[2], KEYS[3], KEYS[4]) == 0 then
+  local meta, time = redis.call('GET', KEYS[5]), redis.call('TIME')
+  local fence = time[1] .. string.sub('00000' .. time[2], -6)
+  local last = meta and string.match(meta, '^%d+')
+  if last and tonumber(last) >= tonumber(fence) then
+    fence = whole(last + 1)
+  end
+  redis.call('SET', KEYS[5], fence .. ARGV[3], 'PX', whole(ARGV[2] + META_MARGIN))
+  if KEYS[6] then
+    redis.call('ZADD', KEYS[6], whole(math.floor(fence / 1000) + ARGV[2]), KEYS[1])
+  end
+  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+  return {'OK', fence}
+end
+
+--- prelude
 local ENDLESS = 86400000 -- how long the index remembers a lock that never expires, since it was last met: a day
 local ALIVE_MARGIN = 2000 -- how late a waiter may ask again and still have its place
 local token, lease, slice = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[4])
-local value = redis.call('GET', KEYS[1])
 local found = redis.call('MGET', KEYS[4], KEYS[5])
 if found[1] then
   -- Who does not wait is told of the holder all the same, should the first answer have been lost.
@@ -28,7 +46,7 @@ if not value and queued then
     value = BATON .. head
   end
 end
-local fence, _, owner, holder = read_meta(found[2])
+local fence, owner, holder = read_meta(found[2])
 
 if value and value ~= token and not claims then
   local left = redis.call('PTTL', KEYS[1])
@@ -42,7 +60,7 @@ if value and value ~= token and not claims then
     local asks_again = now_ms() + (left >= 0 and left < slice and left or slice)
     redis.call('ZADD', KEYS[2], rank, token)
     redis.call('HSET', KEYS[3], token,
-      string.format('%.0f %.0f %.0f', asks_again + ALIVE_MARGIN, rank, asks_again))
+      string.format('%d %d %d', asks_again + ALIVE_MARGIN, rank, asks_again))
     grow(KEYS[2], slice + ALIVE_MARGIN)
     grow(KEYS[3], slice + ALIVE_MARGIN)
   else
@@ -65,8 +83,7 @@ if value == token then
 end
 if owner ~= token then
   fence = math.max(now_us(), (fence or 0) + 1)
-  redis.call('SET', KEYS[5], table.concat({whole(fence), whole(now_ms()), #token, token .. ARGV[3]}, ' '),
-    'PX', lease + META_MARGIN)
+  redis.call('SET', KEYS[5], whole(fence) .. ARGV[3], 'PX', lease + META_MARGIN)
 else
   grow(KEYS[5], lease + META_MARGIN)
 end

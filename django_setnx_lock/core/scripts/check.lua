@@ -3,7 +3,7 @@
 -- ARGV  1 token
 -- Reply {'OK'}
 --       {'LOST', how it was lost (JSON) or false}
-if token_at(KEYS[1]) == ARGV[1] then
+if redis.pcall('GET', KEYS[1]) == ARGV[1] then
   return {'OK'}
 end
 return {'LOST', redis.call('GET', KEYS[4])}

@@ -2,6 +2,7 @@
 -- KEYS  1 name  2 waiters  3 alive  4 gone (that holder's)  [5 index]
 -- ARGV  1 token seen  2 who and why (JSON)
 -- Reply {'OK', waiter that it was handed to, or false}  {'CHANGED'} somebody else has it  {'FREE'} nobody has it
+--- prelude
 if redis.call('GET', KEYS[4]) == ARGV[2] then
   -- Done before: the reply to an earlier copy of this request was lost.
   return {'OK', baton_for(token_at(KEYS[1])) or false}

@@ -3,6 +3,7 @@
 -- KEYS  1 name  2 waiters  3 alive  4 gone (this token's)  [5 index]
 -- ARGV  1 token
 -- Reply {'OK', waiter that the lock is handed to, or false}
+--- prelude
 local token = ARGV[1]
 local value = token_at(KEYS[1])
 local head = baton_for(value)

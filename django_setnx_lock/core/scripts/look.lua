@@ -2,6 +2,7 @@
 -- KEYS  1 name  2 waiters  3 alive  4 meta
 -- ARGV  1 token of that waiter
 -- Reply {'OK', waiter to look after next, or false}
+--- prelude
 local head = ARGV[1]
 local value = token_at(KEYS[1])
 if not value then
@@ -9,7 +10,7 @@ if not value then
 end
 local owner = baton_for(value)
 if not owner then
-  local _, _, known = read_meta(redis.call('GET', KEYS[4]))
+  local _, known = read_meta(redis.call('GET', KEYS[4]))
   if known ~= value then
     -- A foreign client got in between: the next waiter was told of another's lease.
     wake_if_later(-1)
@@ -31,7 +32,7 @@ for _, token in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. whole(rank), 
     give_baton(token)
     redis.call('ZADD', KEYS[2], rank, head)
     redis.call('HSET', KEYS[3], head,
-      string.format('%.0f %.0f %.0f', math.min(alive, now_ms() + CLAIM), rank, again))
+      string.format('%d %d %d', math.min(alive, now_ms() + CLAIM), rank, again))
     return {'OK', token}
   end
 end

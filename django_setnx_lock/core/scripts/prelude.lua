@@ -1,10 +1,7 @@
--- Put before every script. Times are the server's, lives in milliseconds.
+-- Put where a script says so: after what it can answer without, as all this takes time to set up.
+-- Times are the server's, lives in milliseconds.
 -- KEYS[1] is the name of the lock, KEYS[2] its waiters, KEYS[3] what is known of each of them:
 -- 'ALIVE-UNTIL RANK ASKS-AGAIN-AT' by token, the first and last in ms.
-local CLAIM = 1000        -- how long the baton waits for the one it is made out to
-local MEMORY = 60000      -- how late a copy of a request may arrive and still be recognised
-local META_MARGIN = 60000 -- how much longer than a lease the last fence is known
-local BATON = 'baton:'
 
 local clock
 local function now_us()
@@ -17,10 +14,6 @@ end
 
 local function now_ms()
   return math.floor(now_us() / 1000)
-end
-
-local function whole(number)
-  return string.format('%.0f', number)
 end
 
 -- Lives of companion keys only ever grow: a short lease must not cut what a longer one needs.
@@ -39,11 +32,11 @@ local function token_at(name)
   return value
 end
 
--- Fence, since (ms), token and holder record, or nothing when there are none.
+-- Fence, token and holder record, or nothing when there are none: 'FENCE LENGTH-OF-TOKEN TOKEN RECORD'.
 local function read_meta(meta)
-  local head, fence, since, length = string.match(meta or '', '^((%d+) (%d+) (%d+) )')
+  local head, fence, length = string.match(meta or '', '^((%d+) (%d+) )')
   if head then
-    return tonumber(fence), since, string.sub(meta, #head + 1, #head + length), string.sub(meta, #head + length + 1)
+    return tonumber(fence), string.sub(meta, #head + 1, #head + length), string.sub(meta, #head + length + 2)
   end
 end
 

@@ -3,6 +3,18 @@
 -- ARGV  1 token
 -- Reply {'OK', waiter that it was handed to, or false}
 --       {'LOST', how it was lost (JSON) or false, waiter that it is handed to, or false}
+
+-- Held, and nobody waits: most are.
+if redis.pcall('GET', KEYS[1]) == ARGV[1] and redis.call('EXISTS', KEYS[2]) == 0 then
+  redis.call('DEL', KEYS[1])
+  redis.call('SET', KEYS[4], 'released', 'PX', MEMORY)
+  if KEYS[5] then
+    redis.call('ZREM', KEYS[5], KEYS[1])
+  end
+  return {'OK', false}
+end
+
+--- prelude
 local token = ARGV[1]
 local value = token_at(KEYS[1])
 if value == token then

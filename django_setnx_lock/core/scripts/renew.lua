@@ -3,6 +3,7 @@
 -- ARGV  1 token  2 ms  3 'replace' what is left, 'add' to it, or have 'least' so much
 -- Reply {'OK', ms the lease now has}
 --       {'LOST', how it was lost (JSON) or false}
+--- prelude
 if token_at(KEYS[1]) ~= ARGV[1] then
   return {'LOST', redis.call('GET', KEYS[4])}
 end
