@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from . import clock, protocol, watchdog
+from . import clock, events, protocol, watchdog
 from .errors import LockError, LockLost, LockUnavailable
 from .grant import Grant
 
@@ -116,6 +116,8 @@ class Held(Grant):
             self._may_still_stand = False
             raise self._losses[0]
         self._released = True
+        if events.RELEASED.listeners:
+            events.RELEASED.tell(**self.about())
 
     def finish(
         self, body_error: BaseException | None, *, raise_on_release_error: bool = True

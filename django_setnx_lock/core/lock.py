@@ -44,7 +44,8 @@ class RedisLock:
     the handle when the lock was found to be lost, by the thread that found it: mostly the one
     that renews, which it must not keep (None). ``key``: what the caller calls it in messages
     (name). ``index``: the sorted set to list the lock in (None: in none). ``label``, ``user``,
-    ``note``: what the holder record says besides host, process and thread.
+    ``note``: what the holder record says besides host, process and thread. ``template``: what
+    kind of lock it is, for listeners ("").
 
     Raises ValueError for a timeout or ``max_hold`` that is not a finite number above zero, a
     ``blocking_timeout`` below zero, or an impossible name; TypeError when the name is no str,
@@ -69,6 +70,7 @@ class RedisLock:
         label: str = "",
         user: str = "",
         note: str = "",
+        template: str = "",
     ) -> None:
         if timeout is None:
             timeout = protocol.DEFAULT_TIMEOUT
@@ -80,7 +82,9 @@ class RedisLock:
         self.blocking = blocking
         self.blocking_timeout = protocol.waiting_time(blocking_timeout)
         self.raise_on_release_error = raise_on_release_error
-        self._target = Target(client, lock_keys(name), name if key is None else key, index)
+        self._target = Target(
+            client, lock_keys(name), name if key is None else key, index, template
+        )
         self._about = {"label": label, "user": user, "note": note}
         self._shelf = Shelf(thread_local=thread_local)
 
