@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from . import clock, protocol
+from . import clock, own_token, protocol
 from .errors import LockError, LockLost
 from .target import Target
 
@@ -133,6 +133,14 @@ class Held:
         """
         self._refuse_if_over("extend")
         return self._renew(protocol.milliseconds(self._timeout, "timeout"), "least", clock.now())
+
+    def use_token(self, token: str) -> None:
+        """Have ``token`` stand at the name instead. Raises LockLost, LockUnavailable.
+
+        After an exception the lock is not held.
+        """
+        own_token.put(self._target, self._token, token)
+        self._token = token
 
     def _renew(
         self, lease_ms: int, how: Literal["replace", "add", "least"], sent: float

@@ -7,7 +7,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal
 
-from . import clock, protocol, waiting
+from . import clock, own_token, protocol, waiting
 from .calling import worth_undoing
 from .errors import LockBusy, LockError
 from .held import Held
@@ -22,11 +22,12 @@ from .unset import UNSET, Unset
 class RedisLock:
     """One distributed lock, taken with ``SET name token NX PX ms``.
 
-    Methods, parameters and exceptions are those of redis-py's ``Lock``, with which it
-    excludes one another, except that there is always a lease.
+    Methods, parameters (and their order) and exceptions are those of redis-py's ``Lock``, with
+    which it excludes one another. docs/moving-from-cache-lock.md lists what differs.
 
     ``client``: a redis-py client. ``name``: the key in Redis. ``timeout``: the lease in
-    seconds (30; None means that too). ``blocking``: whether :meth:`acquire` waits (True).
+    seconds (30; None means that too). ``sleep``: how often redis-py's waiting callers ask;
+    without effect here. ``blocking``: whether :meth:`acquire` waits (True).
     ``blocking_timeout``: how long, in seconds (None: without limit). ``thread_local``:
     whether each thread sees only what it took with this object itself (True).
     ``raise_on_release_error``: whether leaving a ``with`` block raises when the release
@@ -35,8 +36,8 @@ class RedisLock:
     ``note``: what the holder record says besides host, process and thread.
 
     Raises ValueError for a timeout that is not a finite number above zero, a
-    ``blocking_timeout`` below zero, or an impossible name; TypeError when the name is no str or
-    the client one of asyncio.
+    ``blocking_timeout`` or ``sleep`` below zero, or an impossible name; TypeError when the
+    name is no str or the client one of asyncio.
     """
 
     def __init__(
@@ -44,11 +45,12 @@ class RedisLock:
         client: Any,
         name: str,
         timeout: float | None = None,
-        *,
+        sleep: float = 0.1,
         blocking: bool = True,
         blocking_timeout: float | None = None,
         thread_local: bool = True,
         raise_on_release_error: bool = True,
+        *,
         key: str | None = None,
         index: str | None = None,
         label: str = "",
@@ -60,13 +62,16 @@ class RedisLock:
         if any(kind.__module__.startswith("redis.asyncio") for kind in type(client).__mro__):
             raise TypeError("RedisLock needs a synchronous client, redis.Redis, not one of asyncio")
         self._lease_ms = protocol.milliseconds(timeout, "timeout")
-        self.timeout = float(timeout)
+        self._timeout = float(timeout)
+        protocol.waiting_time(sleep, "sleep")
+        self.sleep = sleep
         self.blocking = blocking
         self.blocking_timeout = protocol.waiting_time(blocking_timeout)
+        self.thread_local = bool(thread_local)
         self.raise_on_release_error = raise_on_release_error
         self._target = Target(client, lock_keys(name), name if key is None else key, index)
         self._about = {"label": label, "user": user, "note": note}
-        self._shelf = Shelf(thread_local=thread_local)
+        self._shelf = Shelf(thread_local=self.thread_local)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.key!r} timeout={self.timeout:g}>"
@@ -80,6 +85,11 @@ class RedisLock:
     def name(self) -> str:
         """The name in Redis."""
         return self._target.keys.name
+
+    @property
+    def timeout(self) -> float:
+        """The lease in seconds."""
+        return self._timeout
 
     @property
     def client(self) -> Any:
@@ -129,17 +139,28 @@ class RedisLock:
             time.sleep(waiting.pause(tries, answer.remaining, left))
 
     def acquire(
-        self, *, blocking: bool | None = None, blocking_timeout: float | None = None
+        self,
+        sleep: float | None = None,
+        blocking: bool | None = None,
+        blocking_timeout: float | None = None,
+        token: str | bytes | None = None,
     ) -> bool:
         """Take the lock; False when somebody else kept it for too long.
 
-        ``blocking`` and ``blocking_timeout`` (seconds) default to those of the lock.
-        Raises LockUnavailable and ValueError as :meth:`take`.
+        ``blocking`` and ``blocking_timeout`` (seconds) default to those of the lock; ``sleep``
+        (seconds) has no effect. ``token``: what stands at the name in Redis while it is held
+        (default: a random value, which is safer); UTF-8, not empty. Raises LockUnavailable
+        and ValueError as :meth:`take`, and TypeError and ValueError for what is no token.
         """
+        protocol.waiting_time(sleep, "sleep, the first argument of acquire(),")
+        chosen = None if token is None else own_token.checked(token)
         try:
-            self._shelf.put(self.take(self._limit(blocking, blocking_timeout)))
+            held = self.take(self._limit(blocking, blocking_timeout))
         except LockBusy:
             return False
+        if chosen is not None:
+            held.use_token(chosen)
+        self._shelf.put(held)
         return True
 
     def _limit(self, blocking: bool | None, blocking_timeout: float | None) -> float | None:

@@ -1,0 +1,246 @@
+"""Tokens that callers choose, once or again and again."""
+
+from __future__ import annotations
+
+import secrets
+import traceback
+from typing import Any
+
+import pytest
+import redis
+
+from django_setnx_lock.core import own_token, protocol, scripts
+from django_setnx_lock.core.errors import LockBusy, LockError, LockLost, LockUnavailable
+from django_setnx_lock.core.held import Held
+from django_setnx_lock.core.keys import lock_keys
+from django_setnx_lock.core.lock import RedisLock
+from tests.core.helpers import in_thread, listed, send
+from tests.faults.controls import take_out
+
+KEYS = lock_keys("lock:a")
+
+
+class After:
+    """A client's EVALSHA that fails once, after ``script`` has been carried out."""
+
+    def __init__(self, client: redis.Redis, script: scripts.Script, error: BaseException) -> None:
+        self.evalsha = client.evalsha
+        self.script = script
+        self.error: BaseException | None = error
+
+    def __call__(self, sha: str, *arguments: Any) -> Any:
+        reply = self.evalsha(sha, *arguments)
+        error = self.error
+        if error is None or sha != self.script.sha:
+            return reply
+        self.error = None
+        raise error
+
+
+@pytest.fixture
+def knowing(redis_client: redis.Redis) -> redis.Redis:
+    """Give a client of a server that knows the scripts."""
+    for script in (scripts.ACQUIRE, scripts.SWAP, scripts.RELEASE, scripts.LEAVE):
+        redis_client.script_load(script.source)
+    return redis_client
+
+
+@pytest.mark.parametrize("token", ["worker-7", b"worker-7", "Grüße", "web1:42"], ids=repr)
+def test_the_token_is_what_stands_at_the_name(redis_client: redis.Redis, token: Any) -> None:
+    lock = RedisLock(redis_client, "lock:a")
+
+    assert lock.acquire(token=token) is True
+
+    expected = token if isinstance(token, bytes) else token.encode()
+    assert redis_client.get("lock:a") == expected
+    assert lock.token == expected.decode()
+    assert 29_000 < redis_client.pttl("lock:a") <= 30_000
+
+
+def test_a_lock_with_a_token_of_ones_own_can_do_what_others_can(redis_client: redis.Redis) -> None:
+    lock = listed(redis_client, "a", timeout=10, label="view pay")
+    lock.acquire(token="worker-7")
+
+    lock.check()
+    assert lock.extend(5) is True
+    assert lock.reacquire() is True
+    assert lock.owned()
+    with pytest.raises(LockBusy) as caught:
+        RedisLock(redis_client, "lock:a").take(0)
+    lock.release()
+
+    assert caught.value.holder is not None
+    assert caught.value.holder.label == "view pay"
+    assert not redis_client.exists("lock:a")
+
+
+def test_one_token_serves_again_and_again(redis_client: redis.Redis) -> None:
+    fences = []
+    for _ in range(3):
+        lock = RedisLock(redis_client, "lock:a", blocking=False)
+        assert lock.acquire(token="worker-7") is True
+        fences.append(lock.fence or 0)
+        lock.release()
+
+    assert fences == sorted(set(fences))
+
+
+def test_two_callers_with_one_token_exclude_each_other(redis_client: redis.Redis) -> None:
+    RedisLock(redis_client, "lock:a").acquire(token="worker-7")
+
+    assert RedisLock(redis_client, "lock:a").acquire(blocking=False, token="worker-7") is False
+
+
+def test_the_script_that_takes_a_lock_would_grant_one_token_twice(
+    redis_client: redis.Redis,
+) -> None:
+    request = protocol.acquire(KEYS, None, "worker-7", 30_000, "{}", 0)
+
+    replies = [send(redis_client, request) for _ in range(2)]
+
+    assert [reply[0] for reply in replies] == [b"OK", b"OK"]
+
+
+def test_a_caller_with_a_token_of_its_own_waits_its_turn(redis_client: redis.Redis) -> None:
+    holder = RedisLock(redis_client, "lock:a", timeout=0.2)
+    holder.acquire(token="worker-7")
+
+    waiter = RedisLock(redis_client, "lock:a")
+
+    assert in_thread(lambda: waiter.acquire(blocking_timeout=10, token="worker-7"))
+
+
+def test_a_release_after_an_earlier_one_with_this_token_still_tells_of_a_loss(
+    redis_client: redis.Redis,
+) -> None:
+    lock = RedisLock(redis_client, "lock:a")
+    for _ in range(2):
+        lock.acquire(token="worker-7")
+        lock.release()
+    lock.acquire(token="worker-7")
+    redis_client.delete("lock:a")
+
+    with pytest.raises(LockLost):
+        lock.release()
+
+
+def late_copy(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Take and release with a token of one's own; then let a copy of the first request arrive."""
+    sent: list[tuple[Any, ...]] = []
+    evalsha = client.evalsha
+
+    def spy(sha: str, *arguments: Any) -> Any:
+        sent.append((sha, *arguments))
+        return evalsha(sha, *arguments)
+
+    monkeypatch.setattr(client, "evalsha", spy)
+    lock = RedisLock(client, "lock:a")
+    lock.acquire(token="worker-7")
+    lock.release()
+    reply: list[Any] = evalsha(*next(copy for copy in sent if copy[0] == scripts.ACQUIRE.sha))
+    return reply
+
+
+def test_a_late_copy_of_the_request_that_took_the_lock_is_refused(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert late_copy(redis_client, monkeypatch) == [b"GONE"]
+
+    assert not redis_client.exists("lock:a")
+
+
+def test_without_remembering_the_random_token_a_late_copy_makes_a_ghost(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "SWAP", "redis.call('SET', KEYS[3], 'left', 'PX', ARGV[3])", "")
+
+    assert late_copy(redis_client, monkeypatch)[0] == b"OK"
+
+    assert redis_client.exists("lock:a")
+
+
+def test_a_lost_reply_is_asked_for_again(
+    knowing: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = RedisLock(knowing, "lock:a")
+    error = redis.ConnectionError("cut")
+    monkeypatch.setattr(knowing, "get_connection_kwargs", dict)
+    monkeypatch.setattr(knowing, "evalsha", After(knowing, scripts.SWAP, error))
+
+    assert lock.acquire(token="worker-7") is True
+
+    assert knowing.get("lock:a") == b"worker-7"
+    assert lock.owned()
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), redis.TimeoutError("slow"), redis.ResponseError("ERR")], ids=repr
+)
+def test_an_interrupted_swap_leaves_no_lock_behind(
+    knowing: redis.Redis, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    lock = RedisLock(knowing, "lock:a")
+    monkeypatch.setattr(knowing, "evalsha", After(knowing, scripts.SWAP, error))
+
+    with pytest.raises((KeyboardInterrupt, LockUnavailable)):
+        lock.acquire(token="worker-7")
+
+    assert not knowing.exists("lock:a")
+    assert lock.held is None
+    assert RedisLock(knowing, "lock:a").acquire(blocking=False, token="worker-7")
+
+
+def test_an_interrupted_swap_takes_nothing_from_another_with_the_same_token(
+    knowing: redis.Redis,
+) -> None:
+    held = RedisLock(knowing, "lock:a").take(0)
+    knowing.delete("lock:a")
+    other = RedisLock(knowing, "lock:a")
+    other.acquire(token="worker-7")
+
+    with pytest.raises(LockLost):
+        own_token.put(held._target, held.token, "worker-7")
+
+    assert other.owned()
+
+
+def test_a_swap_that_was_not_carried_out_gives_the_lock_back(
+    knowing: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(held: Held, *arguments: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(own_token, "request", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        RedisLock(knowing, "lock:a").acquire(token="worker-7")
+
+    assert not knowing.exists("lock:a")
+
+
+def test_every_key_still_expires(redis_client: redis.Redis) -> None:
+    RedisLock(redis_client, "lock:a").acquire(token="worker-7")
+
+    assert [key for key in redis_client.keys("*") if redis_client.pttl(key) < 0] == []
+
+
+@pytest.mark.parametrize("token", ["", b"", b"\xff\x00", "\udc80", "baton:worker-7"], ids=repr)
+def test_a_value_that_cannot_be_a_token_is_refused_at_once(token: Any) -> None:
+    with pytest.raises(ValueError, match="a token must") as caught:
+        RedisLock(None, "lock:a").acquire(token=token)
+
+    assert not isinstance(caught.value, LockError)
+
+
+@pytest.mark.parametrize("token", [7, ["x"], bytearray(b"x")], ids=repr)
+def test_a_token_of_another_type_is_refused_at_once(token: Any) -> None:
+    with pytest.raises(TypeError, match="a token is a str or bytes"):
+        RedisLock(None, "lock:a").acquire(token=token)
+
+
+def test_a_refused_token_is_not_told() -> None:
+    token = secrets.token_hex(8)
+
+    with pytest.raises(ValueError, match="a token must") as caught:
+        RedisLock(None, "lock:a").acquire(token=token.encode() + b"\xff")
+
+    assert token not in "".join(traceback.format_exception(caught.value))
