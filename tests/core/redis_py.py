@@ -1,0 +1,79 @@
+"""redis-py's lock beside ours, for the tests that compare them."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+import redis.lock
+
+from django_setnx_lock.core.lock import RedisLock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+NAME = "lock:a"
+
+
+class Handle(Protocol):
+    """What a ``with`` block gives, in both."""
+
+    @property
+    def name(self) -> str: ...
+    def owned(self) -> bool: ...
+    def locked(self) -> bool: ...
+    def extend(self, additional_time: float, replace_ttl: bool = False) -> bool: ...
+    def reacquire(self) -> bool: ...
+    def release(self) -> None: ...
+
+
+class Lock(Handle, Protocol):
+    """What both locks are."""
+
+    sleep: float
+    blocking: bool
+    thread_local: bool
+    raise_on_release_error: bool
+
+    def acquire(
+        self,
+        sleep: float | None = None,
+        blocking: bool | None = None,
+        blocking_timeout: float | None = None,
+        token: str | None = None,
+    ) -> bool: ...
+    def __enter__(self) -> Handle: ...
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+
+THEIRS: Callable[..., Lock] = redis.lock.Lock
+OURS: Callable[..., Lock] = RedisLock
+# Runs a test on each of them; ``library(client, name, ...)`` makes a lock.
+both = pytest.mark.parametrize("library", [THEIRS, OURS], ids=["redis-py", "ours"])
+# redis-py before 5.3 has no raise_on_release_error.
+can_log_a_failed_release = pytest.mark.skipif(
+    "raise_on_release_error" not in inspect.signature(redis.lock.Lock).parameters,
+    reason="this redis-py always raises",
+)
+
+
+def first_answer(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Return an event that is set when ``client`` has been answered for the first time."""
+    answered = threading.Event()
+    execute: Any = client.execute_command
+
+    def spy(*words: Any, **options: Any) -> Any:
+        reply = execute(*words, **options)
+        answered.set()
+        return reply
+
+    monkeypatch.setattr(client, "execute_command", spy)
+    return answered
