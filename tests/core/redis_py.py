@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import re
 import threading
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pytest
 import redis.lock
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 NAME = "lock:a"
+_Test = TypeVar("_Test")
 
 
 class Handle(Protocol):
@@ -77,3 +80,29 @@ def first_answer(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> thread
 
     monkeypatch.setattr(client, "execute_command", spy)
     return answered
+
+
+_PAGE = Path(__file__).parents[2] / "docs" / "moving-from-cache-lock.md"
+_SHOWN: set[str] = set()
+
+
+def differs(title: str) -> Callable[[_Test], _Test]:
+    """Mark a test as the one that shows the difference that the docs list under ``title``."""
+
+    def note(test: _Test) -> _Test:
+        _SHOWN.add(title)
+        return test
+
+    return note
+
+
+def shown_differences() -> set[str]:
+    """Return the titles of the differences that tests, imported so far, show."""
+    return set(_SHOWN)
+
+
+def listed_differences() -> list[str]:
+    """Return the titles of the differences that the docs list."""
+    listed = _PAGE.read_text().partition("## What differs")[2]
+    titles = re.findall(r"^\| ([^|]+) \|", listed, re.MULTILINE)
+    return [title for title in titles if title.strip("-")]

@@ -217,6 +217,22 @@ def test_a_swap_that_was_not_carried_out_gives_the_lock_back(
     assert not knowing.exists("lock:a")
 
 
+def test_it_costs_one_round_trip_more(
+    knowing: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    execute: Any = knowing.execute_command
+
+    def spy(*words: Any, **options: Any) -> Any:
+        asked.append(words[0])
+        return execute(*words, **options)
+
+    monkeypatch.setattr(knowing, "execute_command", spy)
+    RedisLock(knowing, "lock:a").acquire(token="worker-7")
+
+    assert asked == ["EVALSHA", "EVALSHA"]
+
+
 def test_every_key_still_expires(redis_client: redis.Redis) -> None:
     RedisLock(redis_client, "lock:a").acquire(token="worker-7")
 
