@@ -234,8 +234,12 @@ def test_it_costs_one_round_trip_more(
 
 
 def test_every_key_still_expires(redis_client: redis.Redis) -> None:
-    RedisLock(redis_client, "lock:a").acquire(token="worker-7")
+    held = RedisLock(redis_client, "lock:a").take(0)
+    redis_client.delete("{lock:a}:meta")
 
+    held.use_token("worker-7")
+
+    assert redis_client.exists("{lock:a}:meta")
     assert [key for key in redis_client.keys("*") if redis_client.pttl(key) < 0] == []
 
 
