@@ -1,0 +1,65 @@
+"""A connection of one's own to the server that a client speaks to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from redis import exceptions as redis_exceptions
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+Command = Sequence[str | bytes]
+
+_FOREVER = 1e6
+
+
+class Line:
+    """Speaks to the server of ``client`` on a connection that no pool lends to others.
+
+    It has the address, credentials, TLS and Sentinel service of ``client``, but takes nothing
+    from its pool, and none of its time limits: ``connect_timeout`` bounds connecting and
+    sending, in seconds, and :meth:`wait` is told how long. For one thread at a time. After an
+    error or an interruption with replies outstanding, :meth:`drop` it.
+
+    Every method raises what redis-py raises.
+    """
+
+    def __init__(self, client: Any, *, connect_timeout: float) -> None:
+        pool = client.connection_pool
+        options = {
+            **pool.connection_kwargs,
+            "socket_timeout": connect_timeout,
+            "socket_connect_timeout": connect_timeout,
+            "health_check_interval": 0,
+            # Who has a line tries again in his own time.
+            "retry": Retry(NoBackoff(), 0),
+            "retry_on_timeout": False,
+            "retry_on_error": [],
+        }
+        self._connection = pool.connection_class(**options)
+
+    def send(self, *commands: Command) -> None:
+        """Send ``commands`` in one write, connecting first if need be."""
+        self._connection.connect()
+        self._connection.send_packed_command(
+            self._connection.pack_commands(commands), check_health=False
+        )
+
+    def wait(self, seconds: float | None) -> bool:
+        """Whether a reply has come within ``seconds`` (None: without limit)."""
+        try:
+            limit = _FOREVER if seconds is None else max(seconds, 0)
+            return bool(self._connection.can_read(limit))
+        except redis_exceptions.TimeoutError:
+            return False
+
+    def read(self) -> Any:
+        """One reply, which must have begun to come. An error reply leaves the line usable."""
+        return self._connection.read_response()
+
+    def drop(self) -> None:
+        """Close the connection; the next :meth:`send` makes a new one."""
+        with suppress(redis_exceptions.RedisError, OSError):
+            self._connection.disconnect()
