@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from . import clock, own_token, protocol
+from . import clock, protocol
 from .errors import LockError, LockLost
 from .target import Target
 
@@ -135,11 +135,7 @@ class Held:
         return self._renew(protocol.milliseconds(self._timeout, "timeout"), "least", clock.now())
 
     def use_token(self, token: str) -> None:
-        """Have ``token`` stand at the name instead. Raises LockLost, LockUnavailable.
-
-        After an exception the lock is not held.
-        """
-        own_token.put(self._target, self._token, token)
+        """Know that ``token`` is what stands at the name now."""
         self._token = token
 
     def _renew(

@@ -105,12 +105,14 @@ class RedisLock:
         granted is given back), and ValueError.
         """
         if isinstance(blocking_timeout, Unset):
-            limit = self._limit(None, None)
-        else:
-            limit = protocol.waiting_time(blocking_timeout)
+            return self._take(self._limit(None, None))
+        return self._take(blocking_timeout)
+
+    def _take(self, blocking_timeout: float | None, token: str | None = None) -> Held:
+        limit = protocol.waiting_time(blocking_timeout)
         turn = self.turn()
         try:
-            return self._wait_for(turn, limit)
+            held = self._wait_for(turn, limit)
         except LockBusy:
             raise
         except BaseException as error:
@@ -119,6 +121,9 @@ class RedisLock:
                 with suppress(LockError):
                     turn.leave()
             raise
+        if token is not None:
+            own_token.put(turn, held, token)
+        return held
 
     def turn(self) -> Turn:
         """A fresh attempt at this lock by the calling thread."""
@@ -155,11 +160,9 @@ class RedisLock:
         protocol.waiting_time(sleep, "sleep, the first argument of acquire(),")
         chosen = None if token is None else own_token.checked(token)
         try:
-            held = self.take(self._limit(blocking, blocking_timeout))
+            held = self._take(self._limit(blocking, blocking_timeout), chosen)
         except LockBusy:
             return False
-        if chosen is not None:
-            held.use_token(chosen)
         self._shelf.put(held)
         return True
 

@@ -8,12 +8,17 @@ chosen one is put in its place when it is held.
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from . import protocol, scripts
 from .calling import persistently
 from .errors import LockError
-from .keys import LockKeys
-from .target import Target
+
+if TYPE_CHECKING:
+    from .held import Held
+    from .keys import LockKeys
+    from .target import Target
+    from .turn import Turn
 
 # What stands at a name while the lock is being handed to a waiter begins with this.
 _RESERVED = "baton:"
@@ -38,18 +43,24 @@ def checked(token: object) -> str:
     return text
 
 
-def put(target: Target, random: str, chosen: str) -> None:
-    """Have the lock held by the token ``chosen``; it was taken with ``random``.
+def put(turn: Turn, held: Held, chosen: str) -> None:
+    """Have ``held``, which ``turn`` has just been granted, held by the token ``chosen``.
 
     Raises LockLost and LockUnavailable; then, or when interrupted, the lock is given back.
     """
+    target = turn.target
     try:
-        reply = target.call(request(target.keys, random, chosen))
+        reply = target.call(request(target.keys, turn.token, chosen))
         protocol.read_kept(reply, target.key)
     except BaseException:
         with suppress(LockError):
-            _give_back(target, random, chosen)
+            turn.leave()
+            # Whoever else holds it by the same token took it with another one.
+            if _taken_with(target) == turn.token:
+                held.use_token(chosen)
+                held.release()
         raise
+    held.use_token(chosen)
 
 
 def request(keys: LockKeys, random: str, chosen: str) -> protocol.Request:
@@ -61,10 +72,8 @@ def request(keys: LockKeys, random: str, chosen: str) -> protocol.Request:
     )
 
 
-def _give_back(target: Target, random: str, chosen: str) -> None:
-    keys, client = target.keys, target.client
-    target.call(protocol.leave(keys, target.index, random))
-    read = persistently(client, lambda: client.hmget(keys.meta, "taken_with"), target.key)
-    # Whoever else holds it by the same token took it with another one.
-    if protocol.text(read[0]) == random:
-        target.call(protocol.release(keys, target.index, chosen))
+def _taken_with(target: Target) -> str | None:
+    """The random token that the last chosen one stands for."""
+    client, meta = target.client, target.keys.meta
+    found = persistently(client, lambda: client.hmget(meta, "taken_with"), target.key)
+    return protocol.text(found[0])

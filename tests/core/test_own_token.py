@@ -14,6 +14,7 @@ from django_setnx_lock.core.errors import LockBusy, LockError, LockLost, LockUna
 from django_setnx_lock.core.held import Held
 from django_setnx_lock.core.keys import lock_keys
 from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.turn import Turn
 from tests.core.helpers import in_thread, listed, send
 from tests.faults.controls import take_out
 
@@ -43,6 +44,13 @@ def knowing(redis_client: redis.Redis) -> redis.Redis:
     for script in (scripts.ACQUIRE, scripts.SWAP, scripts.RELEASE, scripts.LEAVE):
         redis_client.script_load(script.source)
     return redis_client
+
+
+def granted(client: redis.Redis) -> tuple[Turn, Held]:
+    turn = RedisLock(client, "lock:a").turn()
+    held = turn.ask(waits=False)
+    assert isinstance(held, Held)
+    return turn, held
 
 
 @pytest.mark.parametrize("token", ["worker-7", b"worker-7", "Grüße", "web1:42"], ids=repr)
@@ -193,13 +201,13 @@ def test_an_interrupted_swap_leaves_no_lock_behind(
 def test_an_interrupted_swap_takes_nothing_from_another_with_the_same_token(
     knowing: redis.Redis,
 ) -> None:
-    held = RedisLock(knowing, "lock:a").take(0)
+    turn, held = granted(knowing)
     knowing.delete("lock:a")
     other = RedisLock(knowing, "lock:a")
     other.acquire(token="worker-7")
 
     with pytest.raises(LockLost):
-        own_token.put(held._target, held.token, "worker-7")
+        own_token.put(turn, held, "worker-7")
 
     assert other.owned()
 
@@ -207,7 +215,7 @@ def test_an_interrupted_swap_takes_nothing_from_another_with_the_same_token(
 def test_a_swap_that_was_not_carried_out_gives_the_lock_back(
     knowing: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(held: Held, *arguments: Any) -> Any:
+    def interrupt(*arguments: Any) -> Any:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(own_token, "request", interrupt)
@@ -234,10 +242,10 @@ def test_it_costs_one_round_trip_more(
 
 
 def test_every_key_still_expires(redis_client: redis.Redis) -> None:
-    held = RedisLock(redis_client, "lock:a").take(0)
+    turn, held = granted(redis_client)
     redis_client.delete("{lock:a}:meta")
 
-    held.use_token("worker-7")
+    own_token.put(turn, held, "worker-7")
 
     assert redis_client.exists("{lock:a}:meta")
     assert [key for key in redis_client.keys("*") if redis_client.pttl(key) < 0] == []
