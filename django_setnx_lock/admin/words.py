@@ -29,6 +29,10 @@ _STATES: dict[State, tuple[str | Promise, str | Promise]] = {
         gettext_lazy("foreign"),
         gettext_lazy("Another program holds it, which left no record of itself."),
     ),
+    State.CHANGING_HANDS: (
+        gettext_lazy("changing hands"),
+        gettext_lazy("It was left to the next who waits, who is about to take it up."),
+    ),
     State.OVER: (
         gettext_lazy("lease over"),
         gettext_lazy("The last holder did not release it in time. Nobody holds it now."),

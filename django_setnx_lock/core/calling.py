@@ -12,6 +12,11 @@ from .errors import LockUnavailable
 from .protocol import Request
 
 _Result = TypeVar("_Result")
+_TRANSLATED = (
+    redis_exceptions.RedisError,
+    redis_exceptions.RedisClusterException,
+    UnicodeDecodeError,
+)
 
 _CAUSES = {
     "unreachable": "Redis cannot be reached",
@@ -98,17 +103,17 @@ def persistently(client: Any, run: Callable[[], _Result], key: str) -> _Result:
     Raises LockUnavailable.
     """
     try:
-        with translated(key):
-            return run()
-    except LockUnavailable as error:
-        if error.cause != "unreachable" or _retries(client):
-            raise
+        return run()
+    except _TRANSLATED as error:
+        first = unavailable(error, key)
+        if first.cause != "unreachable" or _retries(client):
+            raise first from error
     try:
-        with translated(key):
-            return run()
-    except LockUnavailable as error:
-        error.repeated = True
-        raise
+        return run()
+    except _TRANSLATED as error:
+        second = unavailable(error, key)
+        second.repeated = True
+        raise second from error
 
 
 def _retries(client: Any) -> int:
@@ -129,20 +134,20 @@ def translated(key: str) -> Iterator[None]:
     """Raise redis-py's errors as LockUnavailable."""
     try:
         yield
-    except (redis_exceptions.RedisError, redis_exceptions.RedisClusterException) as error:
-        if isinstance(error, redis_exceptions.LockError):
-            raise
+    except _TRANSLATED as error:
         raise unavailable(error, key) from error
-    except UnicodeDecodeError as error:
-        raise LockUnavailable(
-            f"{_subject(key)} unavailable: Redis answered with bytes that are no text, "
-            "which a client with decode_responses cannot read",
-            key=key,
-        ) from error
 
 
 def unavailable(error: Exception, key: str) -> LockUnavailable:
-    """The LockUnavailable for what redis-py raised."""
+    """The LockUnavailable for what redis-py raised. Raises LockErrors as they are."""
+    if isinstance(error, redis_exceptions.LockError):
+        raise error
+    if isinstance(error, UnicodeDecodeError):
+        return LockUnavailable(
+            f"{_subject(key)} unavailable: Redis answered with bytes that are no text, "
+            "which a client with decode_responses cannot read",
+            key=key,
+        )
     cause = _cause(error)
     return LockUnavailable(
         f"{_subject(key)} unavailable: {_CAUSES[cause]} ({error})", key=key, cause=cause

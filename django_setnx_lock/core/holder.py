@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import socket
 import threading
 from dataclasses import asdict, dataclass, fields
+
+
+@functools.lru_cache(maxsize=1)
+def _hostname() -> str:
+    return socket.gethostname()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,7 +30,7 @@ class Holder:
     def here(cls, *, label: str = "", user: str = "", note: str = "") -> Holder:
         """The record of the calling thread."""
         return cls(
-            host=socket.gethostname(),
+            host=_hostname(),
             pid=os.getpid(),
             thread=threading.current_thread().name,
             label=label,
@@ -48,9 +54,7 @@ class Holder:
 
     def to_json(self) -> str:
         """The record as compact JSON, without its empty fields."""
-        return json.dumps(
-            {key: value for key, value in asdict(self).items() if value}, separators=(",", ":")
-        )
+        return _to_json(self)
 
     def __str__(self) -> str:
         place = f"{self.host or '?'}:{self.pid or '?'}"
@@ -58,3 +62,10 @@ class Holder:
             place = f"{self.user}@{place}"
         about = "; ".join(part for part in (self.label, self.note) if part)
         return f"{place} ({about})" if about else place
+
+
+# The same thread takes locks of the same label again and again.
+@functools.lru_cache(maxsize=256)
+def _to_json(holder: Holder) -> str:
+    values = {key: value for key, value in asdict(holder).items() if value}
+    return json.dumps(values, separators=(",", ":"))

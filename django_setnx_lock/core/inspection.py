@@ -21,6 +21,7 @@ class State(str, enum.Enum):
     HELD = "held"
     NEVER_EXPIRES = "never expires"
     FOREIGN = "foreign"
+    CHANGING_HANDS = "changing hands"
     OVER = "lease over"
     FREE = "free"
     NO_LOCK = "not a lock"
@@ -155,15 +156,17 @@ class Inspector:
 
     def _read(self, name: str, reply: Sequence[Any]) -> LockInfo:
         kind = protocol.text(reply[0]) or "none"
-        value, left, fence, owner, record, since, waiting, listed, now_ms = reply[1:]
+        value, how, left, fence, record, waiting, listed, now_ms = reply[1:]
         token = value.encode() if isinstance(value, str) else value or b""
-        ours = protocol.text(value) is not None and protocol.text(value) == protocol.text(owner)
+        ours = protocol.text(how) == "ours"
         if kind == "none":
             # Listed with an end that is yet to come: a foreign lock, let go by its owner.
             over = listed is not None and float(listed) <= int(now_ms) + 1
             state = State.OVER if over else State.FREE
         elif kind != "string":
             state = State.NO_LOCK
+        elif protocol.text(how) == "baton":
+            state = State.CHANGING_HANDS
         elif int(left) < 0:
             state = State.NEVER_EXPIRES
         else:
@@ -176,7 +179,7 @@ class Inspector:
             holder=Holder.from_json(protocol.text(record)) if known else None,
             fence=int(fence) if known and fence else None,
             remaining=protocol.seconds_left(left) if value is not None else None,
-            held_for=max(int(now_ms) - int(since), 0) / 1000 if ours and since else None,
+            held_for=max(int(now_ms) - int(fence) // 1000, 0) / 1000 if ours and fence else None,
             waiting=int(waiting),
             fingerprint=_fingerprint(name, token) if value is not None else "",
             kind=kind,

@@ -13,7 +13,7 @@ _HASH_TAG = re.compile(r"\A[^{]*\{([^}]+)\}")
 _PLACEHOLDER = re.compile(r"<[^\W\d][\w.]*>")
 _SHORTENED = re.compile(r"~[0-9a-f]{64}\Z")
 # What the keys beside a lock look like; a lock of such a name could meet another's.
-_COMPANION = re.compile(r"\{.*:(meta|waiters|index|(gone|wake):[^:]*)\Z", re.DOTALL)
+_COMPANION = re.compile(r"\{.*:(meta|waiters|alive|index|(gone|wake):[^:]*)\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +25,22 @@ class LockKeys:
 
     @property
     def meta(self) -> str:
-        """Hash: fence, token it belongs to, holder record, since."""
+        """String: fence, since when, token it belongs to, holder record."""
         return f"{self.stem}:meta"
 
     @property
     def waiters(self) -> str:
-        """Sorted set: tokens of the waiting callers."""
+        """Sorted set: tokens of the waiting callers, in order of arrival."""
         return f"{self.stem}:waiters"
+
+    @property
+    def alive(self) -> str:
+        """Hash: until when each waiting token is alive, its rank, and when it asks again."""
+        return f"{self.stem}:alive"
+
+    def wake(self, token: str) -> str:
+        """List: the mailbox of the waiting ``token``; short-lived."""
+        return f"{self.stem}:wake:{token}"
 
     def gone(self, token: str) -> str:
         """String: how ``token`` was released, given up or forced out; short-lived."""
@@ -53,6 +62,8 @@ def lock_keys(name: str) -> LockKeys:
         name.encode()
     except UnicodeEncodeError:
         raise ValueError(f"the lock name {name!r} has surrogates, which cannot be sent") from None
+    if "{" not in name and "}" not in name:
+        return LockKeys(name, f"{{{name}}}")
     if _COMPANION.match(name):
         raise ValueError(f"the lock name {name!r} is like that of a key beside another lock")
     tag = _HASH_TAG.match(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import functools
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal
@@ -17,6 +17,11 @@ from .shelf import Shelf
 from .target import Target
 from .turn import Turn
 from .unset import UNSET, Unset
+
+
+@functools.lru_cache(maxsize=32)
+def _is_of_asyncio(client: type) -> bool:
+    return any(kind.__module__.startswith("redis.asyncio") for kind in client.__mro__)
 
 
 class RedisLock:
@@ -59,7 +64,7 @@ class RedisLock:
     ) -> None:
         if timeout is None:
             timeout = protocol.DEFAULT_TIMEOUT
-        if any(kind.__module__.startswith("redis.asyncio") for kind in type(client).__mro__):
+        if _is_of_asyncio(type(client)):
             raise TypeError("RedisLock needs a synchronous client, redis.Redis, not one of asyncio")
         self._lease_ms = protocol.milliseconds(timeout, "timeout")
         self._timeout = float(timeout)
@@ -131,17 +136,21 @@ class RedisLock:
 
     def _wait_for(self, turn: Turn, limit: float | None) -> Held:
         give_up_at = None if limit is None else clock.now() + limit
+        mailbox = waiting.Mailbox(self._target)
         tries = 0
-        while True:
-            left = None if give_up_at is None else give_up_at - clock.now()
-            last = left is not None and left <= 0
-            answer = turn.ask(waits=not last)
-            if isinstance(answer, Held):
-                return answer
-            if last:
-                raise turn.busy(answer)
-            tries += 1
-            time.sleep(waiting.pause(tries, answer.remaining, left))
+        try:
+            while True:
+                left = None if give_up_at is None else give_up_at - clock.now()
+                last = left is not None and left <= 0
+                answer = turn.ask(waits=not last)
+                if isinstance(answer, Held):
+                    return answer
+                if last:
+                    raise turn.busy(answer)
+                tries += 1
+                mailbox.sleep(turn.token, waiting.time_to_sleep(answer, tries, left))
+        finally:
+            mailbox.close()
 
     def acquire(
         self,

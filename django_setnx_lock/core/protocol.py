@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn
 
 from . import scripts
 from .errors import LockLost
@@ -14,28 +14,22 @@ from .keys import LockKeys
 
 DEFAULT_TIMEOUT = 30.0
 LONGEST = 1e9
-# meta must outlive the lease by more than the server's clock may step back, or fences could repeat.
-META_MARGIN_MS = 60_000
-# How late a copy of a request may arrive and still be recognised: longer than redis-py retries.
-MEMORY_MS = 60_000
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One run of a script."""
+class Request(NamedTuple):
+    """One run of a script.
+
+    Numbers go as text: hiredis 3.5 crashes when a signal handler raises while it packs ints.
+    """
 
     script: scripts.Script
     keys: tuple[str, ...]
-    args: tuple[str | int | bytes, ...]
+    args: tuple[str | bytes, ...]
 
     @property
     def arguments(self) -> tuple[str | bytes, ...]:
-        """What EVAL and EVALSHA take after the script.
-
-        Numbers as text: hiredis 3.5 crashes when a signal handler raises while it packs ints.
-        """
-        args = (arg if isinstance(arg, bytes) else str(arg) for arg in self.args)
-        return (str(len(self.keys)), *self.keys, *args)
+        """What EVAL and EVALSHA take after the script."""
+        return (str(len(self.keys)), *self.keys, *self.args)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +41,8 @@ class Granted:
 class Busy:
     remaining: float | None
     holder: Holder | None
+    # Whether somebody has it who will not tell the waiters when he lets go.
+    foreign: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +81,8 @@ def acquire(
 ) -> Request:
     return Request(
         scripts.ACQUIRE,
-        _with_index(index, keys.name, keys.meta, keys.waiters, keys.gone(token)),
-        (token, lease_ms, record, wait_ms, META_MARGIN_MS, MEMORY_MS),
+        _keys(keys, keys.gone(token), keys.meta, index),
+        (token, str(lease_ms), f" {len(token.encode())} {token} {record}", str(wait_ms)),
     )
 
 
@@ -95,7 +91,10 @@ def read_acquire(reply: Sequence[Any]) -> Granted | Busy | Gone:
         case "OK":
             return Granted(int(reply[1]))
         case "BUSY":
-            return Busy(seconds_left(reply[1]), Holder.from_json(text(reply[2])))
+            record = text(reply[3]) if len(reply) > 3 else None
+            return Busy(
+                seconds_left(reply[1]), Holder.from_json(record), text(reply[2]) == "foreign"
+            )
         case "GONE":
             return Gone()
         case _:
@@ -103,17 +102,15 @@ def read_acquire(reply: Sequence[Any]) -> Granted | Busy | Gone:
 
 
 def release(keys: LockKeys, index: str | None, token: str) -> Request:
-    return Request(
-        scripts.RELEASE, _with_index(index, keys.name, keys.gone(token)), (token, MEMORY_MS)
-    )
+    return Request(scripts.RELEASE, _keys(keys, keys.gone(token), index), (token,))
 
 
 def leave(keys: LockKeys, index: str | None, token: str) -> Request:
-    return Request(
-        scripts.LEAVE,
-        _with_index(index, keys.name, keys.gone(token), keys.waiters),
-        (token, MEMORY_MS),
-    )
+    return Request(scripts.LEAVE, _keys(keys, keys.gone(token), index), (token,))
+
+
+def look(keys: LockKeys, head: str) -> Request:
+    return Request(scripts.LOOK, _keys(keys, keys.meta), (head,))
 
 
 def renew(
@@ -124,14 +121,18 @@ def renew(
     how: Literal["replace", "add", "least"],
 ) -> Request:
     return Request(
-        scripts.RENEW,
-        _with_index(index, keys.name, keys.meta, keys.gone(token)),
-        (token, lease_ms, how, META_MARGIN_MS),
+        scripts.RENEW, _keys(keys, keys.gone(token), keys.meta, index), (token, str(lease_ms), how)
     )
 
 
 def check(keys: LockKeys, token: str) -> Request:
-    return Request(scripts.CHECK, (keys.name, keys.gone(token)), (token,))
+    return Request(scripts.CHECK, _keys(keys, keys.gone(token)), (token,))
+
+
+def read_handed_on(reply: Sequence[Any]) -> str | None:
+    """The waiter to look after once that request was answered: release, leave, look, force."""
+    lost = text(reply[0]) == "LOST"
+    return text(reply[2 if lost else 1]) if len(reply) > 1 + lost else None
 
 
 def read_kept(reply: Sequence[Any], key: str) -> Sequence[Any]:
@@ -148,13 +149,13 @@ def read_kept(reply: Sequence[Any], key: str) -> Sequence[Any]:
 def force(keys: LockKeys, index: str | None, seen: bytes, by: str, reason: str) -> Request:
     return Request(
         scripts.FORCE,
-        _with_index(index, keys.name, keys.gone(seen.decode("utf-8", "backslashreplace"))),
-        (seen, json.dumps({"by": by, "reason": reason}), MEMORY_MS),
+        _keys(keys, keys.gone(seen.decode("utf-8", "backslashreplace")), index),
+        (seen, json.dumps({"by": by, "reason": reason})),
     )
 
 
 def inspect(keys: LockKeys, index: str | None) -> Request:
-    return Request(scripts.INSPECT, _with_index(index, keys.name, keys.meta, keys.waiters), ())
+    return Request(scripts.INSPECT, _keys(keys, keys.meta, index), ())
 
 
 def lost(key: str, mark: str | None = None) -> LockLost:
@@ -189,8 +190,9 @@ def seconds_left(ms: Any) -> float | None:
     return None if int(ms) < 0 else int(ms) / 1000
 
 
-def _with_index(index: str | None, *keys: str) -> tuple[str, ...]:
-    return keys if index is None else (*keys, index)
+def _keys(keys: LockKeys, *more: str | None) -> tuple[str, ...]:
+    found = (keys.name, keys.waiters, keys.alive, *more)
+    return found if found[-1] is not None else found[:-1]  # type: ignore[return-value]  # only the index, the last, may be None
 
 
 def _unknown(reply: Sequence[Any]) -> NoReturn:

@@ -22,7 +22,7 @@ class Turn:
         self.token = secrets.token_hex(16)
 
     def request(self, *, waits: bool) -> protocol.Request:
-        wait_ms = waiting.PRESENCE_MS if waits else 0
+        wait_ms = waiting.SLICE_MS if waits else 0
         return protocol.acquire(
             self.target.keys, self.target.index, self.token, self.lease_ms, self.record, wait_ms
         )

@@ -1,25 +1,104 @@
-"""How long a waiter pauses before it asks again."""
+"""How a waiter sleeps until it is its turn.
+
+The hand-over is that of ``tests/model``: a waiter has a mailbox of its own, which is pushed to
+when the lock is left to it. What it then finds out by asking again is what counts.
+"""
 
 from __future__ import annotations
 
 import random
+import time
+from typing import Any
 
-_FIRST, _LONGEST = 0.004, 0.1
-# A waiter counts as waiting for this long after each time it asked.
-PRESENCE_MS = 2_000
+from . import clock
+from .calling import translated
+from .errors import LockUnavailable
+from .lines import borrow, give_back
+from .protocol import Busy
+from .target import Target
+
+# A waiter asks again after so long, whatever it was told: who was to wake it may be gone.
+SLICE_MS = 25_000
+_FOREIGN_FIRST, _FOREIGN_LONGEST = 0.005, 0.1
 
 
-def pause(tries: int, remaining: float | None, left: float | None) -> float:
-    """Seconds to pause after ``tries`` busy answers (at least 1).
+def time_to_sleep(answer: Busy, tries: int, left: float | None) -> float:
+    """How many seconds to sleep at most after ``answer``, the busy one number ``tries``.
 
-    The pauses double and are jittered, so that many waiters do not ask in step. They reach
-    neither far beyond the end of the holder's lease (``remaining``) nor beyond the caller's
-    own time (``left``); None means without end.
+    Until the end of the holder's lease, and until the end of the caller's own time (``left``;
+    None: without end). A foreign holder wakes nobody: it is polled, with jitter, so that many
+    waiters do not ask in step.
     """
-    longest = min(_FIRST * 2.0 ** min(tries, 10), _LONGEST)
-    seconds = longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, secures nothing
-    if remaining is not None:
-        seconds = min(seconds, remaining + 0.001)
+    seconds = SLICE_MS / 1000
+    if answer.foreign:
+        seconds = _jittered(min(_FOREIGN_FIRST * 2.0 ** min(tries, 10), _FOREIGN_LONGEST))
+    if answer.remaining is not None:
+        seconds = min(seconds, answer.remaining + 0.001)
     if left is not None:
         seconds = min(seconds, left)
-    return seconds
+    return max(seconds, 0.001)
+
+
+def _jittered(longest: float) -> float:
+    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, secures nothing
+
+
+class Mailbox:
+    """Where the waiter of one lock is told that it is its turn. To be closed."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._line: Any = None
+        self._listening_at = ""
+        self._failed = False
+
+    def sleep(self, token: str, seconds: float) -> None:
+        """Return when ``token`` was woken, or when ``seconds`` have passed.
+
+        Raises LockUnavailable when it could not be listened for, twice in a row: the first
+        time it returns, so that the caller asks again.
+        """
+        if getattr(self._target.client, "connection_pool", None) is None:
+            # A cluster's client, which has no one server to listen at.
+            time.sleep(min(seconds, _jittered(_FOREIGN_LONGEST)))
+            return
+        try:
+            with translated(self._target.key):
+                self._listen(self._target.keys.wake(token), clock.now() + seconds)
+        except LockUnavailable:
+            self._drop()
+            if self._failed:
+                raise
+            self._failed = True
+        else:
+            self._failed = False
+
+    def close(self) -> None:
+        """Listen no longer."""
+        if self._line is not None and not self._listening_at:
+            give_back(self._target.client, self._line)
+            self._line = None
+        self._drop()
+
+    def _listen(self, box: str, end: float) -> None:
+        if self._listening_at not in ("", box):
+            self._drop()
+        if self._line is None:
+            self._line = borrow(self._target.client)
+        while (left := end - clock.now()) > 0:
+            if not self._listening_at:
+                self._listening_at = box
+                self._line.send(("BLPOP", box, f"{max(left, 0.001):.3f}"))
+            # Redis ends a BLPOP up to 0.1 s late: the waiter wakes in time, and hears of it later.
+            if not self._line.wait(left):
+                return
+            woken = self._line.read()
+            self._listening_at = ""
+            if woken is not None:
+                return
+
+    def _drop(self) -> None:
+        self._listening_at = ""
+        if self._line is not None:
+            self._line.drop()
+            self._line = None

@@ -18,9 +18,11 @@ class Script:
     @classmethod
     def load(cls, name: str) -> Script:
         folder = resources.files(__name__)
-        source = "\n".join(
-            folder.joinpath(f"{part}.lua").read_text(encoding="utf-8") for part in ("prelude", name)
+        constants, prelude, own = (
+            folder.joinpath(f"{part}.lua").read_text(encoding="utf-8")
+            for part in ("constants", "prelude", name)
         )
+        source = constants + own.replace("--- prelude\n", prelude)
         # Redis names scripts by SHA-1; nothing is secured by it.
         sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
         return cls(name, source, sha)
@@ -29,6 +31,7 @@ class Script:
 ACQUIRE = Script.load("acquire")
 RELEASE = Script.load("release")
 LEAVE = Script.load("leave")
+LOOK = Script.load("look")
 RENEW = Script.load("renew")
 CHECK = Script.load("check")
 SWAP = Script.load("swap")

@@ -1,62 +1,114 @@
 -- Take the lock: SET name token NX PX lease, with its fence, its holder record and its place in the index.
--- KEYS  1 name  2 meta  3 waiters  4 gone (this token's)  [5 index]
--- ARGV  1 token  2 lease ms  3 holder record (JSON)  4 wait ms (0: this caller does not wait, or no longer)
---       5 ms that meta outlives the lease  6 ms that a token given up is remembered
+-- KEYS  1 name  2 waiters  3 alive  4 gone (this token's)  5 meta  [6 index]
+-- ARGV  1 token  2 lease ms  3 what is written after the fence: ' LENGTH-OF-TOKEN TOKEN RECORD'
+--       4 ms until the caller asks again at the latest (0: this caller does not wait, or no longer)
 -- Reply {'OK', fence}
---       {'BUSY', ms left (-1: never expires), holder record or false}
+--       {'BUSY', ms left (-1: never expires), 'ours', holder record}
+--       {'BUSY', ms left, 'baton'}    it is being handed on
+--       {'BUSY', ms left, 'foreign'}
 --       {'GONE'}  this token was released, given up or forced out before
 -- Error WRONGTYPE when the name holds no string
--- How long the index remembers a lock that never expires, since it was last met: a day.
-local ENDLESS = 86400000
-local token, lease, wait = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[4])
+
+-- A free lock that nobody waits for, by a token not seen before: most are.
 local value = redis.call('GET', KEYS[1])
-if redis.call('EXISTS', KEYS[4]) == 1 then
+if not value and redis.call('EXISTS', KEYS[2], KEYS[3], KEYS[4]) == 0 then
+  local meta, time = redis.call('GET', KEYS[5]), redis.call('TIME')
+  local fence = time[1] .. string.sub('00000' .. time[2], -6)
+  local last = meta and string.match(meta, '^%d+')
+  if last and tonumber(last) >= tonumber(fence) then
+    fence = whole(last + 1)
+  end
+  redis.call('SET', KEYS[5], fence .. ARGV[3], 'PX', whole(ARGV[2] + META_MARGIN))
+  if KEYS[6] then
+    redis.call('ZADD', KEYS[6], whole(math.floor(fence / 1000) + ARGV[2]), KEYS[1])
+  end
+  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+  return {'OK', fence}
+end
+
+--- prelude
+local ENDLESS = 86400000 -- how long the index remembers a lock that never expires, since it was last met: a day
+local ALIVE_MARGIN = 2000 -- how late a waiter may ask again and still have its place
+local token, lease, slice = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[4])
+local found = redis.call('MGET', KEYS[4], KEYS[5])
+if found[1] then
   -- Who does not wait is told of the holder all the same, should the first answer have been lost.
-  if wait > 0 or not value or value == token then
+  if slice > 0 or not value or value == token then
     return {'GONE'}
   end
 end
-local meta = redis.call('HMGET', KEYS[2], 'fence', 'token', 'holder')
+local queued = redis.call('EXISTS', KEYS[2], KEYS[3]) > 0
+local claims = value == BATON .. token
+if not value and queued then
+  local head = first_waiter()
+  if head and head ~= token then
+    give_baton(head)
+    value = BATON .. head
+  end
+end
+local fence, owner, holder = read_meta(found[2])
 
-if value and value ~= token then
+if value and value ~= token and not claims then
   local left = redis.call('PTTL', KEYS[1])
-  local ours = meta[2] == value
-  if wait > 0 then
-    redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', now_ms)
-    redis.call('ZADD', KEYS[3], now_ms + wait, token)
-    grow(KEYS[3], wait)
+  local how = baton_for(value) and 'baton' or owner == value and 'ours' or 'foreign'
+  if slice > 0 then
+    local _, rank = read_waiter(token)
+    if not rank then
+      local last = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
+      rank = math.max(now_us(), (last or 0) + 1)
+    end
+    local asks_again = now_ms() + (left >= 0 and left < slice and left or slice)
+    redis.call('ZADD', KEYS[2], rank, token)
+    redis.call('HSET', KEYS[3], token,
+      string.format('%d %d %d', asks_again + ALIVE_MARGIN, rank, asks_again))
+    grow(KEYS[2], slice + ALIVE_MARGIN)
+    grow(KEYS[3], slice + ALIVE_MARGIN)
   else
-    redis.call('ZREM', KEYS[3], token)
+    if queued then
+      leave_queue(token)
+    end
     -- Given up here and now: a copy of this request that is still on the wire must not take the lock.
-    redis.call('SET', KEYS[4], 'left', 'PX', ARGV[6])
+    redis.call('SET', KEYS[4], 'left', 'PX', MEMORY)
   end
-  if KEYS[5] and not ours then
-    redis.call('ZADD', KEYS[5], now_ms + (left < 0 and ENDLESS or left), KEYS[1])
+  if KEYS[6] and how == 'foreign' then
+    redis.call('ZADD', KEYS[6], now_ms() + (left < 0 and ENDLESS or left), KEYS[1])
   end
-  return {'BUSY', left, ours and meta[3]}
+  return {'BUSY', left, how, how == 'ours' and holder or nil}
 end
 
-if value then
+if value == token then
   -- Mine already: the reply to an earlier copy of this request was lost. The lease starts anew,
   -- but is not cut: this copy may be a late one, of a lock that was extended since.
   lease = math.max(lease, redis.call('PTTL', KEYS[1]))
 end
-local fence = tonumber(meta[1] or 0)
-if meta[2] ~= token then
-  fence = math.max(now_us, fence + 1)
-  redis.call('HSET', KEYS[2], 'fence', string.format('%.0f', fence), 'token', token,
-    'holder', ARGV[3], 'since', string.format('%.0f', now_ms))
+if owner ~= token then
+  fence = math.max(now_us(), (fence or 0) + 1)
+  redis.call('SET', KEYS[5], whole(fence) .. ARGV[3], 'PX', lease + META_MARGIN)
+else
+  grow(KEYS[5], lease + META_MARGIN)
 end
-grow(KEYS[2], lease + ARGV[5])
-redis.call('ZREM', KEYS[3], token)
-if KEYS[5] then
-  redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', now_ms - ARGV[5])
-  redis.call('ZADD', KEYS[5], now_ms + lease, KEYS[1])
+if queued then
+  leave_queue(token)
+  redis.call('DEL', mailbox(token))
+  if redis.call('EXISTS', KEYS[2]) == 0 then
+    redis.call('DEL', KEYS[3])
+  end
+  wake_if_later(lease)
+end
+if KEYS[6] then
+  redis.call('ZADD', KEYS[6], now_ms() + lease, KEYS[1])
+  -- What nobody released is forgotten, by one in thirty.
+  if now_us() % 32 == 0 then
+    redis.call('ZREMRANGEBYSCORE', KEYS[6], '-inf', now_ms() - META_MARGIN)
+  end
 end
 -- The lock itself comes last: an error above (a key of another type, a command denied) leaves none behind.
-if value then
+if value == token then
   redis.call('PEXPIRE', KEYS[1], lease)
+elseif claims then
+  -- The baton gives way.
+  redis.call('SET', KEYS[1], token, 'PX', lease)
 else
   redis.call('SET', KEYS[1], token, 'NX', 'PX', lease)
 end
-return {'OK', string.format('%.0f', fence)}
+return {'OK', whole(fence)}

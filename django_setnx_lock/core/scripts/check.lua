@@ -1,9 +1,9 @@
 -- Is the lock still mine? Writes nothing.
--- KEYS  1 name  2 gone (this token's)
+-- KEYS  1 name  2 waiters  3 alive  4 gone (this token's)
 -- ARGV  1 token
 -- Reply {'OK'}
 --       {'LOST', how it was lost (JSON) or false}
-if token_at(KEYS[1]) == ARGV[1] then
+if redis.pcall('GET', KEYS[1]) == ARGV[1] then
   return {'OK'}
 end
-return {'LOST', redis.call('GET', KEYS[2])}
+return {'LOST', redis.call('GET', KEYS[4])}

@@ -1,7 +1,20 @@
--- Put before every script. Time is the server's; leases are in milliseconds.
-local time = redis.call('TIME')
-local now_us = time[1] * 1000000 + time[2]
-local now_ms = math.floor(now_us / 1000)
+-- Put where a script says so: after what it can answer without, as all this takes time to set up.
+-- Times are the server's, lives in milliseconds.
+-- KEYS[1] is the name of the lock, KEYS[2] its waiters, KEYS[3] what is known of each of them:
+-- 'ALIVE-UNTIL RANK ASKS-AGAIN-AT' by token, the first and last in ms.
+
+local clock
+local function now_us()
+  if not clock then
+    local time = redis.call('TIME')
+    clock = time[1] * 1000000 + time[2]
+  end
+  return clock
+end
+
+local function now_ms()
+  return math.floor(now_us() / 1000)
+end
 
 -- Lives of companion keys only ever grow: a short lease must not cut what a longer one needs.
 local function grow(key, ms)
@@ -17,4 +30,83 @@ local function token_at(name)
     return false
   end
   return value
+end
+
+-- Fence, token and holder record, or nothing when there are none: 'FENCE LENGTH-OF-TOKEN TOKEN RECORD'.
+local function read_meta(meta)
+  local head, fence, length = string.match(meta or '', '^((%d+) (%d+) )')
+  if head then
+    return tonumber(fence), string.sub(meta, #head + 1, #head + length), string.sub(meta, #head + length + 2)
+  end
+end
+
+-- The waiter that the baton is made out to, or nil.
+local function baton_for(value)
+  if value and string.sub(value, 1, #BATON) == BATON then
+    return string.sub(value, #BATON + 1)
+  end
+end
+
+local function mailbox(token)
+  return string.sub(KEYS[2], 1, -8) .. 'wake:' .. token
+end
+
+-- Alive-until, rank, and when it asks again, of one that waits; nothing of one not known.
+local function read_waiter(token)
+  local alive, rank, again = string.match(redis.call('HGET', KEYS[3], token) or '', '^(%d+) (%d+) (%d+)$')
+  return tonumber(alive), tonumber(rank), tonumber(again)
+end
+
+-- The first in the queue who is alive, those before it dropped; nil when nobody waits.
+local function first_waiter()
+  while true do
+    local token = redis.call('ZRANGE', KEYS[2], 0, 0)[1]
+    if not token then
+      return nil
+    end
+    local alive = read_waiter(token)
+    if alive and alive >= now_ms() then
+      return token
+    end
+    redis.call('ZREM', KEYS[2], token)
+    redis.call('HDEL', KEYS[3], token)
+  end
+end
+
+-- Leave the lock to the waiter of that token, and to nobody else.
+local function give_baton(token)
+  redis.call('ZREM', KEYS[2], token)
+  redis.call('SET', KEYS[1], BATON .. token, 'PX', CLAIM)
+  local box = mailbox(token)
+  redis.call('DEL', box)
+  redis.call('LPUSH', box, 1)
+  redis.call('PEXPIRE', box, CLAIM)
+end
+
+-- Pass on a lock that nobody holds now; tells to whom, false when nobody waits.
+local function hand_on()
+  local token = first_waiter()
+  if not token then
+    return false
+  end
+  give_baton(token)
+  return token
+end
+
+-- Have the next waiter ask again at once if it would sleep beyond what is left of the lease.
+local function wake_if_later(left)
+  local token = first_waiter()
+  if token then
+    local _, _, again = read_waiter(token)
+    if again > now_ms() + left then
+      local box = mailbox(token)
+      redis.call('LPUSH', box, 1)
+      redis.call('PEXPIRE', box, CLAIM)
+    end
+  end
+end
+
+local function leave_queue(token)
+  redis.call('ZREM', KEYS[2], token)
+  redis.call('HDEL', KEYS[3], token)
 end

@@ -1,22 +1,47 @@
--- Let the lock go if it is still mine. Sending it twice is as good as once.
--- KEYS  1 name  2 gone (this token's)  [3 index]
--- ARGV  1 token  2 ms that a released token is remembered
--- Reply {'OK'}
---       {'LOST', how it was lost (JSON) or false}
-if token_at(KEYS[1]) == ARGV[1] then
+-- Let the lock go if it is still mine, to the first who waits. Sending it twice is as good as once.
+-- KEYS  1 name  2 waiters  3 alive  4 gone (this token's)  [5 index]
+-- ARGV  1 token
+-- Reply {'OK', waiter that it was handed to, or false}
+--       {'LOST', how it was lost (JSON) or false, waiter that it is handed to, or false}
+
+-- Held, and nobody waits: most are.
+if redis.pcall('GET', KEYS[1]) == ARGV[1] and redis.call('EXISTS', KEYS[2]) == 0 then
   redis.call('DEL', KEYS[1])
-  redis.call('SET', KEYS[2], 'released', 'PX', ARGV[2])
-  if KEYS[3] then
-    redis.call('ZREM', KEYS[3], KEYS[1])
+  redis.call('SET', KEYS[4], 'released', 'PX', MEMORY)
+  if KEYS[5] then
+    redis.call('ZREM', KEYS[5], KEYS[1])
   end
-  return {'OK'}
+  return {'OK', false}
 end
-local mark = redis.call('GET', KEYS[2])
-if mark == 'released' then
-  return {'OK'}
+
+--- prelude
+local token = ARGV[1]
+local value = token_at(KEYS[1])
+if value == token then
+  -- Deletes first: they are allowed, and make the rest allowed, on a server that is out of memory.
+  redis.call('DEL', KEYS[1])
+  redis.call('SET', KEYS[4], 'released', 'PX', MEMORY)
+  local head = hand_on()
+  if KEYS[5] and not head then
+    redis.call('ZREM', KEYS[5], KEYS[1])
+  end
+  return {'OK', head}
+end
+leave_queue(token)
+redis.call('DEL', mailbox(token))
+local mark = redis.call('GET', KEYS[4])
+local head = baton_for(value)
+if head == token then
+  redis.call('DEL', KEYS[1])
 end
 if not mark then
   -- Lost: a copy of the acquire that is still on the wire must not take it again. (Out of memory, it may.)
-  redis.pcall('SET', KEYS[2], 'left', 'PX', ARGV[2])
+  redis.pcall('SET', KEYS[4], 'left', 'PX', MEMORY)
 end
-return {'LOST', mark}
+if head == token or not value then
+  head = hand_on()
+end
+if mark == 'released' then
+  return {'OK', head or false}
+end
+return {'LOST', mark, head or false}

@@ -1,0 +1,10 @@
+-- Put before every script. In ms.
+local CLAIM = 1000        -- how long the baton waits for the one it is made out to
+local MEMORY = 60000      -- how late a copy of a request may arrive and still be recognised
+local META_MARGIN = 60000 -- how much longer than a lease the last fence is known
+local BATON = 'baton:'
+
+-- Quicker than what Redis makes of a number itself.
+local function whole(number)
+  return string.format('%d', number)
+end
