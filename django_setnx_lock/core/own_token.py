@@ -11,13 +11,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from . import protocol, scripts
-from .calling import persistently
 from .errors import LockError
 
 if TYPE_CHECKING:
     from .held import Held
     from .keys import LockKeys
-    from .target import Target
     from .turn import Turn
 
 # What stands at a name while the lock is being handed to a waiter begins with this.
@@ -49,31 +47,24 @@ def put(turn: Turn, held: Held, chosen: str) -> None:
     Raises LockLost and LockUnavailable; then, or when interrupted, the lock is given back.
     """
     target = turn.target
+    swap = request(target.keys, turn.token, chosen, held.fence)
     try:
-        reply = target.call(request(target.keys, turn.token, chosen))
-        protocol.read_kept(reply, target.key)
+        protocol.read_kept(target.call(swap), target.key)
     except BaseException:
         with suppress(LockError):
             turn.leave()
-            # Whoever else holds it by the same token took it with another one.
-            if _taken_with(target) == turn.token:
-                held.use_token(chosen)
-                held.release()
+            # Nothing can be swapped any more: asks whether it was.
+            protocol.read_kept(target.call(swap), target.key)
+            held.use_token(chosen)
+            held.release()
         raise
     held.use_token(chosen)
 
 
-def request(keys: LockKeys, random: str, chosen: str) -> protocol.Request:
+def request(keys: LockKeys, random: str, chosen: str, fence: int) -> protocol.Request:
     """The request that puts ``chosen`` in the place of ``random``."""
     return protocol.Request(
         scripts.SWAP,
-        (keys.name, keys.meta, keys.gone(random), keys.gone(chosen)),
-        (random, chosen, protocol.MEMORY_MS),
+        (keys.name, keys.waiters, keys.alive, keys.gone(random), keys.gone(chosen), keys.meta),
+        (random, chosen, str(fence)),
     )
-
-
-def _taken_with(target: Target) -> str | None:
-    """The random token that the last chosen one stands for."""
-    client, meta = target.client, target.keys.meta
-    found = persistently(client, lambda: client.hmget(meta, "taken_with"), target.key)
-    return protocol.text(found[0])

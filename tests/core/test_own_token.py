@@ -160,7 +160,7 @@ def test_a_late_copy_of_the_request_that_took_the_lock_is_refused(
 def test_without_remembering_the_random_token_a_late_copy_makes_a_ghost(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "SWAP", "redis.call('SET', KEYS[3], 'left', 'PX', ARGV[3])", "")
+    take_out(monkeypatch, "SWAP", "redis.call('SET', KEYS[4], 'left', 'PX', MEMORY)", "")
 
     assert late_copy(redis_client, monkeypatch)[0] == b"OK"
 
@@ -215,14 +215,30 @@ def test_an_interrupted_swap_takes_nothing_from_another_with_the_same_token(
 def test_a_swap_that_was_not_carried_out_gives_the_lock_back(
     knowing: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(*arguments: Any) -> Any:
-        raise KeyboardInterrupt
+    evalsha = knowing.evalsha
 
-    monkeypatch.setattr(own_token, "request", interrupt)
+    def interrupted(sha: str, *arguments: Any) -> Any:
+        if sha == scripts.SWAP.sha:
+            monkeypatch.setattr(knowing, "evalsha", evalsha)
+            raise KeyboardInterrupt
+        return evalsha(sha, *arguments)
+
+    monkeypatch.setattr(knowing, "evalsha", interrupted)
     with pytest.raises(KeyboardInterrupt):
         RedisLock(knowing, "lock:a").acquire(token="worker-7")
 
     assert not knowing.exists("lock:a")
+
+
+def test_a_swap_that_is_refused_gives_the_lock_back(redis_client: redis.Redis) -> None:
+    turn, held = granted(redis_client)
+    redis_client.delete("{lock:a}:meta")
+    redis_client.lpush("{lock:a}:meta", "x")
+
+    with pytest.raises(LockUnavailable):
+        own_token.put(turn, held, "worker-7")
+
+    assert not redis_client.exists("lock:a")
 
 
 def test_it_costs_one_round_trip_more(

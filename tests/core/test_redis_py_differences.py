@@ -14,6 +14,7 @@ from redis.exceptions import LockError, LockNotOwnedError
 from redis.retry import Retry
 
 from django_setnx_lock.core import protocol
+from django_setnx_lock.core.held import Held
 from django_setnx_lock.core.lock import RedisLock
 from tests.core.redis_py import NAME, OURS, THEIRS, differs, first_answer
 
@@ -138,6 +139,43 @@ def test_a_wait_is_not_given_up_early(
     assert (theirs, slept) == (False, [])
     assert ours is False
     assert time.monotonic() - started > 0.15
+
+
+@differs("`blocking=False` while others wait")
+def test_redis_pys_waiting_callers_are_overtaken(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder, newcomer = (THEIRS(redis_client, NAME, timeout=60) for _ in range(2))
+    holder.acquire()
+    overtook: list[bool] = []
+
+    def meanwhile(seconds: float) -> None:
+        if overtook:
+            newcomer.release()
+        else:
+            holder.release()
+            overtook.append(newcomer.acquire(blocking=False))
+
+    monkeypatch.setattr(time, "sleep", meanwhile)
+    THEIRS(redis_client, NAME, timeout=60).acquire()
+
+    assert overtook == [True]
+
+
+# What is handed on waits for a second only, on a machine that may be doing something else.
+@pytest.mark.flaky(reruns=2)
+@differs("which waiting caller is next")
+def test_our_waiting_callers_are_served_in_order(redis_client: redis.Redis) -> None:
+    holder = RedisLock(redis_client, NAME)
+    holder.acquire()
+    first, second = (RedisLock(redis_client, NAME).turn() for _ in range(2))
+    first.ask(waits=True)
+    second.ask(waits=True)
+    holder.release()
+
+    assert OURS(redis_client, NAME).acquire(blocking=False) is False
+    assert not isinstance(second.ask(waits=True), Held)
+    assert isinstance(first.ask(waits=True), Held)
 
 
 @pytest.fixture

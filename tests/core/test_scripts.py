@@ -28,7 +28,7 @@ REQUESTS = [
     protocol.leave(KEYS, INDEX, "t"),
     protocol.renew(KEYS, INDEX, "t", 1000, "replace"),
     protocol.check(KEYS, "t"),
-    own_token.request(KEYS, "t", "chosen"),
+    own_token.request(KEYS, "t", "chosen", 1),
     protocol.force(KEYS, INDEX, b"t", "joe", "stuck"),
     protocol.inspect(KEYS, INDEX),
 ]
