@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .conf import get_config
 from .connection import get_client
+from .core.held import Held
 from .core.inspection import Inspector
 from .core.keys import index_for, name_for
 from .core.lock import RedisLock
@@ -22,6 +24,9 @@ def lock(
     using: str | None = None,
     thread_local: bool = True,
     raise_on_release_error: bool = True,
+    renew: bool | None = None,
+    max_hold: float | None = None,
+    on_lost: Callable[[Held], object] | None = None,
     label: str = "",
     user: str = "",
     note: str = "",
@@ -31,9 +36,10 @@ def lock(
     ``timeout``: the lease in seconds (None: the setting ``TIMEOUT``, 30).
     ``blocking``: whether taking it waits at all (True). ``blocking_timeout``: how many
     seconds at most (default: the setting ``BLOCKING_TIMEOUT``, 10; None: without limit).
-    ``using``: the cache alias (default: the setting ``CACHE``). ``label``, ``user`` and
-    ``note`` are shown to operators beside host and process. The rest is as in
-    :class:`RedisLock`.
+    ``using``: the cache alias (default: the setting ``CACHE``). ``renew``: whether the lease
+    is renewed while the lock is held (None: the setting ``RENEW``, True). ``max_hold``: for
+    how many seconds at most (None: without limit). ``label``, ``user`` and ``note`` are shown
+    to operators beside host and process. The rest is as in :class:`RedisLock`.
 
     Opens no connection until the lock is taken. Raises ValueError or TypeError for a bad key
     or time, ImproperlyConfigured when the cache cannot hold locks. Taking it raises
@@ -51,6 +57,9 @@ def lock(
         blocking_timeout=wait,
         thread_local=thread_local,
         raise_on_release_error=raise_on_release_error,
+        renew=config["RENEW"] if renew is None else renew,
+        max_hold=max_hold,
+        on_lost=on_lost,
         key=key,
         index=index_for(prefix) if config["INDEX"] else None,
         label=label,

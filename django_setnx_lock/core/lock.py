@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from .errors import LockBusy, LockError
 from .held import Held
 from .holder import Holder
 from .keys import lock_keys
+from .lease import Upkeep
 from .shelf import Shelf
 from .target import Target
 from .turn import Turn
@@ -36,13 +38,18 @@ class RedisLock:
     ``blocking_timeout``: how long, in seconds (None: without limit). ``thread_local``:
     whether each thread sees only what it took with this object itself (True).
     ``raise_on_release_error``: whether leaving a ``with`` block raises when the release
-    failed; else it is logged (True). ``key``: what the caller calls it in messages (name).
-    ``index``: the sorted set to list the lock in (None: in none). ``label``, ``user``,
+    failed; else it is logged (True). ``renew``: whether the lease is renewed in the background
+    while the lock is held (False): until it is let go, its thread has ended, or nobody refers
+    to the handle any more. ``max_hold``: the seconds that it is held at most, which bounds
+    lease and renewal, not :meth:`extend` (None: without limit). ``on_lost``: called once with
+    the handle when the lock was found to be lost, by the thread that found it: mostly the one
+    that renews, which it must not keep (None). ``key``: what the caller calls it in messages
+    (name). ``index``: the sorted set to list the lock in (None: in none). ``label``, ``user``,
     ``note``: what the holder record says besides host, process and thread.
 
-    Raises ValueError for a timeout that is not a finite number above zero, a
+    Raises ValueError for a timeout or ``max_hold`` that is not a finite number above zero, a
     ``blocking_timeout`` or ``sleep`` below zero, or an impossible name; TypeError when the
-    name is no str or the client one of asyncio.
+    name is no str, the client one of asyncio, ``renew`` no bool, or ``on_lost`` not to be called.
     """
 
     def __init__(
@@ -56,6 +63,9 @@ class RedisLock:
         thread_local: bool = True,
         raise_on_release_error: bool = True,
         *,
+        renew: bool = False,
+        max_hold: float | None = None,
+        on_lost: Callable[[Held], object] | None = None,
         key: str | None = None,
         index: str | None = None,
         label: str = "",
@@ -66,7 +76,8 @@ class RedisLock:
             timeout = protocol.DEFAULT_TIMEOUT
         if _is_of_asyncio(type(client)):
             raise TypeError("RedisLock needs a synchronous client, redis.Redis, not one of asyncio")
-        self._lease_ms = protocol.milliseconds(timeout, "timeout")
+        self._upkeep = Upkeep(renew, max_hold, on_lost)
+        self._lease_ms = self._upkeep.first_lease(protocol.milliseconds(timeout, "timeout"))
         self._timeout = float(timeout)
         protocol.waiting_time(sleep, "sleep")
         self.sleep = sleep
@@ -132,7 +143,7 @@ class RedisLock:
 
     def turn(self) -> Turn:
         """A fresh attempt at this lock by the calling thread."""
-        return Turn(self._target, self._lease_ms, Holder.here(**self._about))
+        return Turn(self._target, self._lease_ms, Holder.here(**self._about), self._upkeep)
 
     def _wait_for(self, turn: Turn, limit: float | None) -> Held:
         give_up_at = None if limit is None else clock.now() + limit

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from . import protocol, scripts
+from . import protocol, scripts, watchdog
 from .errors import LockError
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ def put(turn: Turn, held: Held, chosen: str) -> None:
     """
     target = turn.target
     swap = request(target.keys, turn.token, chosen, held.fence)
+    # By the random token, a renewal meanwhile would find the lock lost.
+    renews = watchdog.WATCHDOG.forget(held)
     try:
         protocol.read_kept(target.call(swap), target.key)
     except BaseException:
@@ -59,6 +61,8 @@ def put(turn: Turn, held: Held, chosen: str) -> None:
             held.release()
         raise
     held.use_token(chosen)
+    if renews:
+        watchdog.WATCHDOG.watch(held)
 
 
 def request(keys: LockKeys, random: str, chosen: str, fence: int) -> protocol.Request:
