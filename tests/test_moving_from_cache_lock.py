@@ -9,8 +9,9 @@ from django.core.cache import caches
 from django.test import override_settings
 from redis.exceptions import LockError
 
-from django_setnx_lock import lock
+from django_setnx_lock import RedisLock, lock
 from django_setnx_lock.connection import get_client
+from django_setnx_lock.core.watchdog import WATCHDOG
 from tests.core import test_redis_py_differences, test_redis_py_differences_leaving
 from tests.core.redis_py import differs, listed_differences, shown_differences
 
@@ -53,6 +54,18 @@ def test_with_the_documented_prefix_the_two_exclude_each_other(cache: Any) -> No
 def test_without_that_prefix_they_do_not(cache: Any) -> None:
     with lock("order:42") as ours, cache.lock("order:42", timeout=20) as theirs:
         assert (theirs.name, ours.name) == (":1:order:42", "lock:order:42")
+
+
+@differs("the lease")
+def test_a_lease_is_renewed_unless_it_is_told_not_to_be() -> None:
+    locks = [
+        lock("a", timeout=20),
+        lock("b", timeout=20, renew=False),
+        RedisLock(get_client(), "c", timeout=20),
+    ]
+    held = [one.take(0) for one in locks]
+
+    assert [WATCHDOG.forget(one) for one in held] == [True, False, False]
 
 
 @differs("`blocking_timeout` not given")

@@ -15,6 +15,7 @@ from django_setnx_lock.core.held import Held
 from django_setnx_lock.core.keys import lock_keys
 from django_setnx_lock.core.lock import RedisLock
 from django_setnx_lock.core.turn import Turn
+from django_setnx_lock.core.watchdog import WATCHDOG
 from tests.core.helpers import in_thread, listed, send
 from tests.faults.controls import take_out
 
@@ -46,8 +47,8 @@ def knowing(redis_client: redis.Redis) -> redis.Redis:
     return redis_client
 
 
-def granted(client: redis.Redis) -> tuple[Turn, Held]:
-    turn = RedisLock(client, "lock:a").turn()
+def granted(client: redis.Redis, **options: Any) -> tuple[Turn, Held]:
+    turn = RedisLock(client, "lock:a", **options).turn()
     held = turn.ask(waits=False)
     assert isinstance(held, Held)
     return turn, held
@@ -239,6 +240,26 @@ def test_a_swap_that_is_refused_gives_the_lock_back(redis_client: redis.Redis) -
         own_token.put(turn, held, "worker-7")
 
     assert not redis_client.exists("lock:a")
+
+
+def test_nothing_is_renewed_by_the_random_token_while_it_is_swapped(
+    knowing: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn, held = granted(knowing, renew=True)
+    before = WATCHDOG.forget(held)
+    WATCHDOG.watch(held)
+    meanwhile: list[bool] = []
+    evalsha = knowing.evalsha
+
+    def spy(*words: Any) -> Any:
+        meanwhile.append(WATCHDOG.forget(held))
+        return evalsha(*words)
+
+    monkeypatch.setattr(knowing, "evalsha", spy)
+    own_token.put(turn, held, "worker-7")
+
+    assert (before, meanwhile) == (True, [False])
+    assert WATCHDOG.forget(held) is True
 
 
 def test_it_costs_one_round_trip_more(
