@@ -12,11 +12,19 @@ from redis.exceptions import LockError
 from django_setnx_lock import RedisLock, lock
 from django_setnx_lock.connection import get_client
 from django_setnx_lock.core.watchdog import WATCHDOG
-from tests.core import test_redis_py_differences, test_redis_py_differences_leaving
+from tests.core import (
+    test_redis_py_differences,
+    test_redis_py_differences_leaving,
+    test_redis_py_differences_taking,
+)
 from tests.core.redis_py import differs, listed_differences, shown_differences
 
 # Named, as each of them shows the differences it is about by being imported.
-SHOWING = (test_redis_py_differences, test_redis_py_differences_leaving)
+SHOWING = (
+    test_redis_py_differences,
+    test_redis_py_differences_leaving,
+    test_redis_py_differences_taking,
+)
 
 
 @pytest.fixture
