@@ -74,7 +74,7 @@ class RedisLock:
     ) -> None:
         if timeout is None:
             timeout = protocol.DEFAULT_TIMEOUT
-        if _is_of_asyncio(type(client)):
+        if _is_of_asyncio(client.__class__):
             raise TypeError("RedisLock needs a synchronous client, redis.Redis, not one of asyncio")
         self._upkeep = Upkeep(renew, max_hold, on_lost)
         self._lease_ms = self._upkeep.first_lease(protocol.milliseconds(timeout, "timeout"))
