@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import threading
@@ -68,17 +69,32 @@ can_log_a_failed_release = pytest.mark.skipif(
 )
 
 
+def around(
+    client: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+    do: Callable[[Callable[[], Any], tuple[Any, ...]], Any],
+) -> None:
+    """Have ``do(send, words)`` called for each command of ``client``; ``send()`` sends it."""
+    execute: Any = client.execute_command
+
+    # As tracing does it, so that ours ask through the client too.
+    @functools.wraps(execute)
+    def wrapped(*words: Any, **options: Any) -> Any:
+        return do(lambda: execute(*words, **options), words)
+
+    monkeypatch.setattr(client, "execute_command", wrapped)
+
+
 def first_answer(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Return an event that is set when ``client`` has been answered for the first time."""
     answered = threading.Event()
-    execute: Any = client.execute_command
 
-    def spy(*words: Any, **options: Any) -> Any:
-        reply = execute(*words, **options)
+    def note(send: Callable[[], Any], words: tuple[Any, ...]) -> Any:
+        reply = send()
         answered.set()
         return reply
 
-    monkeypatch.setattr(client, "execute_command", spy)
+    around(client, monkeypatch, note)
     return answered
 
 

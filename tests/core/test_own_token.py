@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import traceback
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
@@ -14,6 +14,10 @@ from django_setnx_lock.core.errors import LockBusy, LockError, LockLost
 from django_setnx_lock.core.keys import lock_keys
 from django_setnx_lock.core.lock import RedisLock
 from tests.core.helpers import in_thread, listed, send
+from tests.core.redis_py import around
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 KEYS = lock_keys("lock:a")
 
@@ -104,13 +108,12 @@ def test_it_costs_one_round_trip_more(
     lock.acquire(token="worker-7")
     lock.release()
     asked: list[str] = []
-    execute: Any = redis_client.execute_command
 
-    def spy(*words: Any, **options: Any) -> Any:
+    def note(send: Callable[[], Any], words: tuple[Any, ...]) -> Any:
         asked.append(words[0])
-        return execute(*words, **options)
+        return send()
 
-    monkeypatch.setattr(redis_client, "execute_command", spy)
+    around(redis_client, monkeypatch, note)
     lock.acquire(token="worker-7")
 
     assert asked == ["EVALSHA", "EVALSHA"]

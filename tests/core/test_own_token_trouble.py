@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
@@ -13,24 +13,30 @@ from django_setnx_lock.core.held import Held
 from django_setnx_lock.core.lock import RedisLock
 from django_setnx_lock.core.turn import Turn
 from django_setnx_lock.core.watchdog import WATCHDOG
+from tests.core.redis_py import around
 from tests.faults.controls import take_out
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-class After:
-    """A client's EVALSHA that fails once, after ``script`` has been carried out."""
 
-    def __init__(self, client: redis.Redis, script: scripts.Script, error: BaseException) -> None:
-        self.evalsha = client.evalsha
-        self.script = script
-        self.error: BaseException | None = error
+def is_swap(words: tuple[Any, ...]) -> bool:
+    return words[:2] == ("EVALSHA", scripts.SWAP.sha)
 
-    def __call__(self, sha: str, *arguments: Any) -> Any:
-        reply = self.evalsha(sha, *arguments)
-        error = self.error
-        if error is None or sha != self.script.sha:
-            return reply
-        self.error = None
-        raise error
+
+def fail_after_swap(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """Have ``error`` raised once, in the place of the reply to a swap that was carried out."""
+    errors = [error]
+
+    def cut(send: Callable[[], Any], words: tuple[Any, ...]) -> Any:
+        reply = send()
+        if errors and is_swap(words):
+            raise errors.pop()
+        return reply
+
+    around(client, monkeypatch, cut)
 
 
 @pytest.fixture
@@ -50,18 +56,18 @@ def granted(client: redis.Redis, **options: Any) -> tuple[Turn, Held]:
 
 def late_copy(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Take and release with a token of one's own; then let a copy of the first request arrive."""
-    sent: list[tuple[Any, ...]] = []
-    evalsha = client.evalsha
+    copies: list[Callable[[], Any]] = []
 
-    def spy(sha: str, *arguments: Any) -> Any:
-        sent.append((sha, *arguments))
-        return evalsha(sha, *arguments)
+    def note(send: Callable[[], Any], words: tuple[Any, ...]) -> Any:
+        if words[1] == scripts.ACQUIRE.sha:
+            copies.append(send)
+        return send()
 
-    monkeypatch.setattr(client, "evalsha", spy)
+    around(client, monkeypatch, note)
     lock = RedisLock(client, "lock:a")
     lock.acquire(token="worker-7")
     lock.release()
-    reply: list[Any] = evalsha(*next(copy for copy in sent if copy[0] == scripts.ACQUIRE.sha))
+    reply: list[Any] = copies[0]()
     return reply
 
 
@@ -87,9 +93,8 @@ def test_a_lost_reply_is_asked_for_again(
     knowing: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = RedisLock(knowing, "lock:a")
-    error = redis.ConnectionError("cut")
     monkeypatch.setattr(knowing, "get_connection_kwargs", dict)
-    monkeypatch.setattr(knowing, "evalsha", After(knowing, scripts.SWAP, error))
+    fail_after_swap(knowing, monkeypatch, redis.ConnectionError("cut"))
 
     assert lock.acquire(token="worker-7") is True
 
@@ -104,7 +109,7 @@ def test_an_interrupted_swap_leaves_no_lock_behind(
     knowing: redis.Redis, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     lock = RedisLock(knowing, "lock:a")
-    monkeypatch.setattr(knowing, "evalsha", After(knowing, scripts.SWAP, error))
+    fail_after_swap(knowing, monkeypatch, error)
 
     with pytest.raises((KeyboardInterrupt, LockUnavailable)):
         lock.acquire(token="worker-7")
@@ -131,15 +136,14 @@ def test_an_interrupted_swap_takes_nothing_from_another_with_the_same_token(
 def test_a_swap_that_was_not_carried_out_gives_the_lock_back(
     knowing: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evalsha = knowing.evalsha
+    interrupts = [KeyboardInterrupt()]
 
-    def interrupted(sha: str, *arguments: Any) -> Any:
-        if sha == scripts.SWAP.sha:
-            monkeypatch.setattr(knowing, "evalsha", evalsha)
-            raise KeyboardInterrupt
-        return evalsha(sha, *arguments)
+    def interrupted(send: Callable[[], Any], words: tuple[Any, ...]) -> Any:
+        if interrupts and is_swap(words):
+            raise interrupts.pop()
+        return send()
 
-    monkeypatch.setattr(knowing, "evalsha", interrupted)
+    around(knowing, monkeypatch, interrupted)
     with pytest.raises(KeyboardInterrupt):
         RedisLock(knowing, "lock:a").acquire(token="worker-7")
 
@@ -164,13 +168,12 @@ def test_nothing_is_renewed_by_the_random_token_while_it_is_swapped(
     before = WATCHDOG.forget(held)
     WATCHDOG.watch(held)
     meanwhile: list[bool] = []
-    evalsha = knowing.evalsha
 
-    def spy(*words: Any) -> Any:
+    def note(send: Callable[[], Any], words: tuple[Any, ...]) -> Any:
         meanwhile.append(WATCHDOG.forget(held))
-        return evalsha(*words)
+        return send()
 
-    monkeypatch.setattr(knowing, "evalsha", spy)
+    around(knowing, monkeypatch, note)
     own_token.put(turn, held, "worker-7")
 
     assert (before, meanwhile) == (True, [False])

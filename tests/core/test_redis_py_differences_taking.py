@@ -14,9 +14,11 @@ from redis.retry import Retry
 
 from django_setnx_lock.core.held import Held
 from django_setnx_lock.core.lock import RedisLock
-from tests.core.redis_py import NAME, OURS, THEIRS, differs, first_answer
+from tests.core.redis_py import NAME, OURS, THEIRS, around, differs, first_answer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.faults.proxy import Proxy
     from tests.servers import RealServer, Server
 
@@ -156,14 +158,12 @@ def test_a_lost_release_is_made_good(cutting: Proxy) -> None:
 def test_a_grant_that_came_too_late_is_none(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    execute: Any = redis_client.execute_command
-
-    def slow(*words: Any, **options: Any) -> Any:
-        reply = execute(*words, **options)
+    def slow(send: Callable[[], Any], words: tuple[Any, ...]) -> Any:
+        reply = send()
         time.sleep(0.1)
         return reply
 
-    monkeypatch.setattr(redis_client, "execute_command", slow)
+    around(redis_client, monkeypatch, slow)
 
     assert THEIRS(redis_client, NAME, timeout=0.05).acquire(blocking=False) is True
     assert redis_client.exists(NAME) == 0
