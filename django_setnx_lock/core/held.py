@@ -65,6 +65,10 @@ class Held(Grant):
         self._refuse_if_over("extend")
         return self._renew(protocol.milliseconds(self.timeout, "timeout"), "least")
 
+    def use_token(self, token: str) -> None:
+        """Know that ``token`` is what stands at the name now."""
+        self._token = token
+
     def _renew(self, lease_ms: int, how: Literal["add", "least"]) -> Literal[True]:
         sent, cuts = clock.now(), self.lease.cuts
         reply = self._kept(self._target.call(self.renewing(lease_ms, how)))
