@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from django_setnx_lock.core import clock
 from django_setnx_lock.core.inspection import Inspector
+from django_setnx_lock.core.waiting import Mailbox
 from tests.core.helpers import PREFIX, FakeTime
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ def inspector(redis_client: redis.Redis) -> Inspector:
 
 @pytest.fixture
 def fake_time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
-    """Give a clock in the place of the local one, and of sleeping."""
+    """Give a clock in the place of the local one, and of waiters' sleep."""
     fake = FakeTime()
     monkeypatch.setattr(clock, "now", lambda: fake.now)
-    monkeypatch.setattr(time, "sleep", fake.sleep)
+    monkeypatch.setattr(Mailbox, "sleep", lambda _mailbox, _token, seconds: fake.sleep(seconds))
     return fake
