@@ -9,9 +9,11 @@ from typing import Any, TypeVar
 from redis import exceptions as redis_exceptions
 
 from .errors import LockUnavailable
+from .lines import Lines
 from .protocol import Request
 
 _Result = TypeVar("_Result")
+_LINES = Lines()
 _TRANSLATED = (
     redis_exceptions.RedisError,
     redis_exceptions.RedisClusterException,
@@ -46,11 +48,40 @@ _REPLIES = {
 def call(client: Any, request: Request, key: str) -> Any:
     """Run ``request`` and give its reply: EVALSHA, and EVAL where the server lacks the script.
 
+    On a line of its own, so that neither a pool that others have emptied nor its overhead
+    stands in the way; through ``client`` where that cannot be, or where its calls are traced.
     A NOSCRIPT answer means nothing was applied, so sending again is safe; so it is after a
     lost connection, as every script recognises a copy of a request it has seen.
     Raises LockUnavailable.
     """
+    if not _is_plain(client):
+        return _call_through(client, request, key)
+    line = _LINES.borrow(client)
+    ask = line.ask
 
+    def run() -> Any:
+        try:
+            return ask("EVALSHA", request.script.sha, *request.arguments)
+        except redis_exceptions.NoScriptError:
+            return ask("EVAL", request.script.source, *request.arguments)
+
+    try:
+        reply = persistently(client, run, key)
+    except BaseException:
+        # Interrupts too: the reply may be still to come.
+        line.drop()
+        raise
+    _LINES.give_back(client, line)
+    return reply
+
+
+def _is_plain(client: Any) -> bool:
+    # Tracing wraps this method, of the class or of an instance.
+    execute = getattr(client, "execute_command", None)
+    return hasattr(client, "connection_pool") and not hasattr(execute, "__wrapped__")
+
+
+def _call_through(client: Any, request: Request, key: str) -> Any:
     def run() -> Any:
         try:
             return client.evalsha(request.script.sha, *request.arguments)

@@ -18,27 +18,39 @@ _FOREVER = 1e6
 class Line:
     """Speaks to the server of ``client`` on a connection that no pool lends to others.
 
-    It has the address, credentials, TLS and Sentinel service of ``client``, but takes nothing
-    from its pool, and none of its time limits: ``connect_timeout`` bounds connecting and
-    sending, in seconds, and :meth:`wait` is told how long. For one thread at a time. After an
-    error or an interruption with replies outstanding, :meth:`drop` it.
+    It has the address, credentials, TLS and Sentinel service of ``client``, and its time limits
+    and retries too unless ``connect_timeout`` is given: that bounds connecting and sending, in
+    seconds, nothing is sent twice, and :meth:`wait` is told how long. For one thread at a time.
+    After an error or an interruption with replies outstanding, :meth:`drop` it.
 
     Every method raises what redis-py raises.
     """
 
-    def __init__(self, client: Any, *, connect_timeout: float) -> None:
+    def __init__(self, client: Any, *, connect_timeout: float | None = None) -> None:
         pool = client.connection_pool
-        options = {
-            **pool.connection_kwargs,
-            "socket_timeout": connect_timeout,
-            "socket_connect_timeout": connect_timeout,
-            "health_check_interval": 0,
-            # Who has a line tries again in his own time.
-            "retry": Retry(NoBackoff(), 0),
-            "retry_on_timeout": False,
-            "retry_on_error": [],
-        }
+        options = pool.connection_kwargs
+        if connect_timeout is not None:
+            options = {
+                **options,
+                "socket_timeout": connect_timeout,
+                "socket_connect_timeout": connect_timeout,
+                "health_check_interval": 0,
+                # Who waits on a line tries again in his own time.
+                "retry": Retry(NoBackoff(), 0),
+                "retry_on_timeout": False,
+                "retry_on_error": [],
+            }
         self._connection = pool.connection_class(**options)
+
+    def ask(self, *command: str | bytes) -> Any:
+        """The reply to ``command``, which is sent again as often as the client would."""
+        connection = self._connection
+
+        def once() -> Any:
+            connection.send_packed_command(connection.pack_command(*command))
+            return connection.read_response()
+
+        return connection.retry.call_with_retry(once, lambda _: self.drop())
 
     def send(self, *commands: Command) -> None:
         """Send ``commands`` in one write, connecting first if need be."""
@@ -60,6 +72,6 @@ class Line:
         return self._connection.read_response()
 
     def drop(self) -> None:
-        """Close the connection; the next :meth:`send` makes a new one."""
+        """Close the connection; whatever is sent next makes a new one."""
         with suppress(redis_exceptions.RedisError, OSError):
             self._connection.disconnect()

@@ -1,4 +1,4 @@
-"""Spare lines, kept for the next who waits."""
+"""Spare lines: those of one process to each server, kept for the next who needs one."""
 
 from __future__ import annotations
 
@@ -9,27 +9,42 @@ from weakref import WeakKeyDictionary
 from .line import Line
 
 _SPARE_AT_MOST = 16
-_CONNECT_WITHIN = 5.0
-
-_spare: WeakKeyDictionary[Any, list[tuple[int, Line]]] = WeakKeyDictionary()
 
 
-def borrow(client: Any) -> Line:
-    """A line to the server of ``client``: a spare one, or else one that is not connected yet."""
-    spare = _spare.get(client.connection_pool, [])
-    while spare:
-        pid, line = spare.pop()
-        if pid == os.getpid():
-            return line
-    options = client.connection_pool.connection_kwargs
-    limits = (options.get("socket_connect_timeout"), options.get("socket_timeout"))
-    return Line(client, connect_timeout=next(filter(None, limits), _CONNECT_WITHIN))
+class Lines:
+    """Lines that are alike, by the connection pool whose settings they have.
 
+    ``connect_timeout``: as in :class:`Line`, for those whose client sets none itself.
+    """
 
-def give_back(client: Any, line: Line) -> None:
-    """Keep ``line``, which has no reply outstanding, for the next who asks for one."""
-    spare = _spare.setdefault(client.connection_pool, [])
-    if len(spare) < _SPARE_AT_MOST:
-        spare.append((os.getpid(), line))
-    else:
-        line.drop()
+    def __init__(self, *, connect_timeout: float | None = None) -> None:
+        self._connect_timeout = connect_timeout
+        self._spare: WeakKeyDictionary[Any, list[tuple[int, Line]]] = WeakKeyDictionary()
+
+    def borrow(self, client: Any) -> Line:
+        """A line to the server of ``client``: a spare one, or one that is not connected yet."""
+        pool = client.connection_pool
+        spare = self._spare.get(pool)
+        while spare:
+            # Another thread may take the last one meanwhile.
+            try:
+                pid, line = spare.pop()
+            except IndexError:
+                break
+            if pid == os.getpid():
+                return line
+        if self._connect_timeout is None:
+            return Line(client)
+        options = pool.connection_kwargs
+        limits = (options.get("socket_connect_timeout"), options.get("socket_timeout"))
+        return Line(client, connect_timeout=next(filter(None, limits), self._connect_timeout))
+
+    def give_back(self, client: Any, line: Line) -> None:
+        """Keep ``line``, which has no reply outstanding, for the next who asks for one."""
+        spare = self._spare.get(client.connection_pool)
+        if spare is None:
+            spare = self._spare.setdefault(client.connection_pool, [])
+        if len(spare) < _SPARE_AT_MOST:
+            spare.append((os.getpid(), line))
+        else:
+            line.drop()

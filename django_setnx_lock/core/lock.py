@@ -62,7 +62,7 @@ class RedisLock:
     ) -> None:
         if timeout is None:
             timeout = protocol.DEFAULT_TIMEOUT
-        if _is_of_asyncio(type(client)):
+        if _is_of_asyncio(client.__class__):
             raise TypeError("RedisLock needs a synchronous client, redis.Redis, not one of asyncio")
         self._lease_ms = protocol.milliseconds(timeout, "timeout")
         self.timeout = float(timeout)

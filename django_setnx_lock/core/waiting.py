@@ -13,13 +13,14 @@ from typing import Any
 from . import clock
 from .calling import translated
 from .errors import LockUnavailable
-from .lines import borrow, give_back
+from .lines import Lines
 from .protocol import Busy
 from .target import Target
 
 # A waiter asks again after so long, whatever it was told: who was to wake it may be gone.
 SLICE_MS = 25_000
 _FOREIGN_FIRST, _FOREIGN_LONGEST = 0.005, 0.1
+_LINES = Lines(connect_timeout=5.0)
 
 
 def time_to_sleep(answer: Busy, tries: int, left: float | None) -> float:
@@ -76,7 +77,7 @@ class Mailbox:
     def close(self) -> None:
         """Listen no longer."""
         if self._line is not None and not self._listening_at:
-            give_back(self._target.client, self._line)
+            _LINES.give_back(self._target.client, self._line)
             self._line = None
         self._drop()
 
@@ -84,7 +85,7 @@ class Mailbox:
         if self._listening_at not in ("", box):
             self._drop()
         if self._line is None:
-            self._line = borrow(self._target.client)
+            self._line = _LINES.borrow(self._target.client)
         while (left := end - clock.now()) > 0:
             if not self._listening_at:
                 self._listening_at = box
