@@ -137,21 +137,13 @@ def test_a_grant_in_full_text_whose_reply_was_cut_off_is_held_after_all(
 def test_a_lock_whose_every_reply_is_cut_off_ends_in_one_error_and_leaves_nothing(
     proxy: Proxy, direct: redis.Redis
 ) -> None:
-    client: Any = proxy.client(retry=Retry(NoBackoff(), 0))
-    lock = RedisLock(client, "lock:a")
-    evalsha = client.evalsha
-
-    def every_reply_of_acquire_is_lost(sha: str, *arguments: Any) -> Any:
-        if sha == scripts.ACQUIRE.sha:
-            cut(proxy, scripts.ACQUIRE)
-        return evalsha(sha, *arguments)
-
-    client.evalsha = every_reply_of_acquire_is_lost
+    proxy.drop_replies(scripts.ACQUIRE.sha.encode())
 
     with pytest.raises(LockUnavailable) as caught:
-        lock.take(0)
+        RedisLock(proxy.client(retry=Retry(NoBackoff(), 0)), "lock:a").take(0)
 
     assert caught.value.cause == "unreachable"
+    assert direct.exists("{lock:a}:meta")
     assert not direct.exists("lock:a")
 
 
