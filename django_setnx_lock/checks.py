@@ -137,12 +137,15 @@ def check_prefix(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Check
 
 
 @register(Tags.caches)
-def check_index(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E007: INDEX is True or False."""
-    value = _config()["INDEX"]
-    if isinstance(value, bool):
-        return []
-    return _error("E007", f"{SETTING}['INDEX'] is {value!r}.", "Write True or False.")
+def check_switches(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """E007: INDEX and RENEW are True or False."""
+    found: list[CheckMessage] = []
+    for option in ("INDEX", "RENEW"):
+        value = _config()[option]
+        if not isinstance(value, bool):
+            message = f"{SETTING}[{option!r}] is {value!r}."
+            found += _error("E007", message, "Write True or False.")
+    return found
 
 
 @register(Tags.caches)

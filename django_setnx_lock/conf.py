@@ -16,6 +16,7 @@ DEFAULTS: dict[str, Any] = {
     "KEY_PREFIX": "lock:",
     "TIMEOUT": 30,
     "BLOCKING_TIMEOUT": 10,
+    "RENEW": True,
     "INDEX": True,
 }
 

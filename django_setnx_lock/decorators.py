@@ -12,6 +12,7 @@ from asgiref.sync import iscoroutinefunction
 
 from .core import protocol
 from .core.keytemplate import KeyTemplate
+from .core.lease import Upkeep
 from .core.lock import RedisLock
 from .core.unset import UNSET, Unset
 from .guard import guard
@@ -28,8 +29,9 @@ from .signatures import (
 from .view_request import known_user, request_in, takes_request
 
 if TYPE_CHECKING:
-    from .guard import OnBusy, OnUnavailable
+    from .guard import OnBusy, OnLost, OnUnavailable
 
+_ANSWERS = ("on_busy", "on_unavailable", "on_lost")
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -40,8 +42,11 @@ def redis_lock(
     timeout: float | None = None,
     blocking_timeout: float | Unset | None = UNSET,
     using: str | None = None,
+    renew: bool | None = None,
+    max_hold: float | None = None,
     on_busy: OnBusy = None,
     on_unavailable: OnUnavailable = None,
+    on_lost: OnLost = None,
     label: str | None = None,
     note: str = "",
 ) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
@@ -49,15 +54,18 @@ def redis_lock(
 
     ``template``: the key; ``<name>`` is an argument of the call, ``<user.pk>`` an attribute of
     one or, in views, of the request. ``timeout``: the lease in seconds (None: the setting
-    ``TIMEOUT``); it must outlast the call. ``blocking_timeout``: how many seconds to wait
-    (default: 0 for views, the setting ``BLOCKING_TIMEOUT`` for functions; None: without limit).
-    ``using``: the cache alias (None: the setting ``CACHE``). ``label`` (default: what is
-    decorated) and ``note`` are shown to operators.
+    ``TIMEOUT``). ``blocking_timeout``: how many seconds to wait (default: 0 for views, the
+    setting ``BLOCKING_TIMEOUT`` for functions; None: without limit). ``using``: the cache alias
+    (None: the setting ``CACHE``). ``renew``: whether the lease is renewed while the call runs
+    (None: the setting ``RENEW``); without, ``timeout`` must outlast it. ``max_hold``: for how
+    many seconds at most (None: without limit). ``label`` (default: what is decorated) and
+    ``note`` are shown to operators.
 
     A call with a request among its first two arguments, or called ``request``, is a view's.
     When its lock is busy it answers 409, when Redis cannot say or the lock was lost on the way
-    503. ``on_busy`` and ``on_unavailable`` replace these: a callable ``(request, exception) ->
-    response``, or ``"raise"``. Any other call raises LockBusy, LockUnavailable and LockLost.
+    503. ``on_busy``, ``on_unavailable`` and ``on_lost`` replace these: a callable ``(request,
+    exception) -> response``, or ``"raise"``; a loss without ``on_lost`` is for
+    ``on_unavailable``. Any other call raises LockBusy, LockUnavailable and LockLost.
 
     Raises ValueError or TypeError at decoration for a malformed template, for one that names
     what the callable does not take, for a bad time, and for classes and async functions.
@@ -67,8 +75,11 @@ def redis_lock(
         timeout=timeout,
         blocking_timeout=blocking_timeout,
         using=using,
+        renew=renew,
+        max_hold=max_hold,
         on_busy=on_busy,
         on_unavailable=on_unavailable,
+        on_lost=on_lost,
         label=label,
         note=note,
     )
@@ -97,6 +108,7 @@ def redis_lock(
                 lambda: _call(func, *args, **kwargs),
                 on_busy=options.on_busy,
                 on_unavailable=options.on_unavailable,
+                on_lost=options.on_lost,
             )
             return cast("_R", answer)
 
@@ -115,8 +127,11 @@ class LockOptions:
     timeout: float | None
     blocking_timeout: float | Unset | None
     using: str | None
+    renew: bool | None
+    max_hold: float | None
     on_busy: OnBusy
     on_unavailable: OnUnavailable
+    on_lost: OnLost
     label: str | None
     note: str
 
@@ -125,7 +140,9 @@ class LockOptions:
             protocol.milliseconds(self.timeout, "timeout")
         if self.blocking_timeout is not UNSET:
             protocol.waiting_time(self.blocking_timeout)
-        for name, answer in (("on_busy", self.on_busy), ("on_unavailable", self.on_unavailable)):
+        Upkeep(True if self.renew is None else self.renew, self.max_hold)
+        for name in _ANSWERS:
+            answer = getattr(self, name)
             if answer not in (None, "raise") and not callable(answer):
                 raise TypeError(
                     f'{name} is "raise" or a callable (request, exception) -> response, '
@@ -148,9 +165,12 @@ class LockOptions:
             timeout=self.timeout,
             blocking_timeout=wait,
             using=self.using,
+            renew=self.renew,
+            max_hold=self.max_hold,
             label=f"{kind} {name}" if self.label is None else self.label,
             user=known_user(request),
             note=self.note,
+            template=self.template.text,
         )
 
 
@@ -173,10 +193,10 @@ def _refuse_misfit(
                     f"{', '.join(names) or 'no arguments'}"
                     + ("" if not dot else "; call its request parameter request if it has one")
                 )
-    if not has_request and (callable(options.on_busy) or callable(options.on_unavailable)):
+    if not has_request and any(callable(getattr(options, name)) for name in _ANSWERS):
         raise TypeError(
             f"{dotted_name(func)} takes no request, so there is none to answer; "
-            "catch LockBusy and LockUnavailable where it is called"
+            "catch LockBusy, LockUnavailable and LockLost where it is called"
         )
 
 

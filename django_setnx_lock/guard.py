@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     OnUnavailable = (
         Callable[[Any, LockUnavailable | LockLost], HttpResponseBase] | Literal["raise"] | None
     )
+    OnLost = Callable[[Any, LockLost], HttpResponseBase] | Literal["raise"] | None
 
 logger = logging.getLogger("django_setnx_lock")
 
@@ -32,6 +33,7 @@ def guard(
     *,
     on_busy: OnBusy,
     on_unavailable: OnUnavailable,
+    on_lost: OnLost,
 ) -> Any:
     """What ``view()`` gives under the lock, or else what ``redis_lock`` says is answered."""
     try:
@@ -52,24 +54,22 @@ def guard(
     try:
         held.finish(None)
     except LockLost as error:
-        return _unavailable(request, error, on_unavailable)
+        return _unavailable(request, error, on_unavailable if on_lost is None else on_lost)
     except LockUnavailable as error:
         # The view has done its work in time; the lease ends by itself.
         logger.error("%s", error)
     return response
 
 
-def _unavailable(
-    request: Any, error: LockUnavailable | LockLost, on_unavailable: OnUnavailable
-) -> Any:
-    if on_unavailable == "raise":
+def _unavailable(request: Any, error: LockUnavailable | LockLost, answer: Any) -> Any:
+    if answer == "raise":
         raise error
     logger.error("%s", error)
     if isinstance(error, LockLost):
         _roll_back_atomic_requests()
-    if on_unavailable is None:
+    if answer is None:
         return responses.unavailable(request, error)
-    return on_unavailable(request, error)
+    return answer(request, error)
 
 
 def _roll_back_atomic_requests() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .conf import get_config
 from .connection import get_client
+from .core.held import Held
 from .core.inspection import Inspector
 from .core.keys import index_for, name_for
 from .core.lock import RedisLock
@@ -16,23 +18,30 @@ def lock(
     key: str,
     *,
     timeout: float | None = None,
+    sleep: float = 0.1,
     blocking: bool = True,
     blocking_timeout: float | Unset | None = UNSET,
     using: str | None = None,
     thread_local: bool = True,
     raise_on_release_error: bool = True,
+    renew: bool | None = None,
+    max_hold: float | None = None,
+    on_lost: Callable[[Held], object] | None = None,
     label: str = "",
     user: str = "",
     note: str = "",
+    template: str = "",
 ) -> RedisLock:
     """The lock called ``key``: ``with lock("order:42") as held: ...``.
 
     ``timeout``: the lease in seconds (None: the setting ``TIMEOUT``, 30).
     ``blocking``: whether taking it waits at all (True). ``blocking_timeout``: how many
     seconds at most (default: the setting ``BLOCKING_TIMEOUT``, 10; None: without limit).
-    ``using``: the cache alias (default: the setting ``CACHE``). ``label``, ``user`` and
-    ``note`` are shown to operators beside host and process. The rest is as in
-    :class:`RedisLock`.
+    ``using``: the cache alias (default: the setting ``CACHE``). ``renew``: whether the lease
+    is renewed while the lock is held (None: the setting ``RENEW``, True). ``max_hold``: for
+    how many seconds at most (None: without limit). ``label``, ``user`` and ``note`` are shown
+    to operators beside host and process; ``template`` (as ``order:<pk>``) is sent to the receivers
+    of signals. The rest is as in :class:`RedisLock`.
 
     Opens no connection until the lock is taken. Raises ValueError or TypeError for a bad key
     or time, ImproperlyConfigured when the cache cannot hold locks. Taking it raises
@@ -45,15 +54,20 @@ def lock(
         get_client(using),
         name_for(prefix, key),
         config["TIMEOUT"] if timeout is None else timeout,
+        sleep,
         blocking=blocking,
         blocking_timeout=wait,
         thread_local=thread_local,
         raise_on_release_error=raise_on_release_error,
+        renew=config["RENEW"] if renew is None else renew,
+        max_hold=max_hold,
+        on_lost=on_lost,
         key=key,
         index=index_for(prefix) if config["INDEX"] else None,
         label=label,
         user=user,
         note=note,
+        template=template,
     )
 
 

@@ -12,6 +12,7 @@ import pytest
 from django.core.cache import caches as django_caches
 from django.test import override_settings
 
+from django_setnx_lock.core import watchdog
 from tests.faults.proxy import Proxy
 from tests.servers import FakeServer, RealServer, Server, server_binaries
 from tests.settings import FAKE, caches
@@ -83,6 +84,13 @@ def server(
 def redis_client(server: Server) -> redis.Redis:
     """Give a client of each server in turn. (``client`` is pytest-django's, for views.)"""
     return server.client()
+
+
+@pytest.fixture(autouse=True)
+def forgetful_watchdog() -> Iterator[None]:
+    """Have no lock of one test renewed, or told as lost, during the next."""
+    yield
+    watchdog.WATCHDOG.forget_all()
 
 
 @pytest.fixture(autouse=True)

@@ -48,7 +48,7 @@ def pay_and_disconnect(request: HttpRequest, pk: int) -> HttpResponse:
 
 def test_a_busy_view_does_not_wait_for_the_holder(rf: RequestFactory) -> None:
     # A view that waited would outlast this lease and be let in.
-    lock("order:42", timeout=2).take(0)
+    lock("order:42", timeout=2, renew=False).take(0)
 
     response = pay(rf.post("/"), 42)
 

@@ -3,86 +3,21 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from . import clock, protocol
-from .errors import LockError, LockLost
-from .target import Target
+from . import clock, events, protocol, watchdog
+from .errors import LockError, LockLost, LockUnavailable
+from .grant import Grant
 
 logger = logging.getLogger("django_setnx_lock")
 
 
-class Held:
+class Held(Grant):
     """A lock that is held; what ``with lock(...) as held`` gives.
 
-    It may be passed to other threads, but belongs to the process that took it. The lease is
-    counted on a local clock from before the request for it was sent, so it ends here before
-    it ends in Redis.
+    It may be passed to other threads, but belongs to the process that took it.
     """
-
-    def __init__(
-        self, target: Target, *, token: str, fence: int, timeout: float, deadline: float
-    ) -> None:
-        self._target = target
-        self._token = token
-        self._fence = fence
-        self._timeout = timeout
-        self._deadline = deadline
-        self._pid = os.getpid()
-        self._released = False
-        self._loss: LockLost | None = None
-
-    def __repr__(self) -> str:
-        state = "released" if self._released else "lost" if self.lost else "held"
-        return f"<{type(self).__name__} {self.key!r} fence={self._fence} {state}>"
-
-    @property
-    def key(self) -> str:
-        """The key as the caller wrote it."""
-        return self._target.key
-
-    @property
-    def name(self) -> str:
-        """The name in Redis."""
-        return self._target.keys.name
-
-    @property
-    def client(self) -> Any:
-        """The redis-py client it was taken with."""
-        return self._target.client
-
-    @property
-    def token(self) -> str:
-        """The secret value at the name in Redis. Whoever knows it can release the lock."""
-        return self._token
-
-    @property
-    def fence(self) -> int:
-        """The fencing number: larger than that of every earlier holder of this name."""
-        return self._fence
-
-    @property
-    def timeout(self) -> float:
-        """The lease in seconds, as asked for."""
-        return self._timeout
-
-    @property
-    def released(self) -> bool:
-        """Whether it was let go by :meth:`release`."""
-        return self._released
-
-    @property
-    def lost(self) -> bool:
-        """Whether it is known to be ours no longer, or its lease is over. Asks nobody."""
-        return not self._released and (self._loss is not None or clock.now() >= self._deadline)
-
-    def remaining(self) -> float:
-        """Seconds left of the lease by the local clock; 0.0 when lost or released."""
-        if self._released or self.lost or not self.is_here:
-            return 0.0
-        return max(self._deadline - clock.now(), 0.0)
 
     def check(self) -> None:
         """Ask Redis whether the lock is still ours. One round trip.
@@ -119,11 +54,7 @@ class Held:
         """
         extra_ms = protocol.milliseconds(additional_time, "additional_time")
         self._refuse_if_over("extend")
-        sent = clock.now()
-        if replace_ttl:
-            # Redis may shorten the lease although its answer does not arrive.
-            self._deadline = min(self._deadline, sent + extra_ms / 1000)
-        return self._renew(extra_ms, "replace" if replace_ttl else "add", sent)
+        return self._replace(extra_ms) if replace_ttl else self._renew(extra_ms, "add")
 
     def reacquire(self) -> Literal[True]:
         """Have at least a full ``timeout`` of lease again. Raises as :meth:`extend`.
@@ -132,15 +63,26 @@ class Held:
         what :meth:`extend` added since.
         """
         self._refuse_if_over("extend")
-        return self._renew(protocol.milliseconds(self._timeout, "timeout"), "least", clock.now())
+        return self._renew(protocol.milliseconds(self.timeout, "timeout"), "least")
 
-    def _renew(
-        self, lease_ms: int, how: Literal["replace", "add", "least"], sent: float
-    ) -> Literal[True]:
-        target = self._target
-        request = protocol.renew(target.keys, target.index, self._token, lease_ms, how)
-        reply = self._kept(target.call(request))
-        self._deadline = sent + int(reply[1]) / 1000
+    def use_token(self, token: str) -> None:
+        """Know that ``token`` is what stands at the name now."""
+        self._token = token
+
+    def _renew(self, lease_ms: int, how: Literal["add", "least"]) -> Literal[True]:
+        sent, cuts = clock.now(), self.lease.cuts
+        reply = self._kept(self._target.call(self.renewing(lease_ms, how)))
+        self.lease.confirm(sent, int(reply[1]) / 1000, cuts)
+        return True
+
+    def _replace(self, lease_ms: int) -> Literal[True]:
+        sent, seconds = clock.now(), lease_ms / 1000
+        before = self.lease.begin_cut(sent, seconds)
+        self._kept(self._target.call(self.renewing(lease_ms, "replace")))
+        self.lease.end_cut(sent, seconds, before)
+        if self._upkeep.renew:
+            self.lease.plan(sent)
+            watchdog.WATCHDOG.hurry(self)
         return True
 
     def release(self) -> None:
@@ -154,25 +96,32 @@ class Held:
         if self._released:
             raise LockError(f"the lock {self.key!r} was released already", key=self.key)
         self._refuse_elsewhere()
-        if self._loss:
-            raise self._loss
-        self.read_release(self._target.call(self.releasing()))
-
-    def releasing(self) -> protocol.Request:
-        """The request that lets the lock go."""
-        return protocol.release(self._target.keys, self._target.index, self._token)
+        request = self.releasing()
+        if self._losses and not self._may_still_stand:
+            raise self._losses[0]
+        try:
+            reply = self._target.call(request)
+        except LockUnavailable:
+            if not self._losses:
+                raise
+            raise self._losses[0] from None
+        self.read_release(reply)
 
     def read_release(self, reply: Any) -> None:
         """Take note of the ``reply`` to :meth:`releasing`. Raises LockLost, LockUnavailable."""
         if isinstance(reply, LockError):
             raise reply
+        head = protocol.read_handed_on(reply)
+        if head:
+            watchdog.owe_look(self._target, head)
         self._kept(reply)
+        if self._losses:
+            # Its time was over here, and the holder knew: Redis alone does not make it held.
+            self._may_still_stand = False
+            raise self._losses[0]
         self._released = True
-
-    @property
-    def is_here(self) -> bool:
-        """Whether this process took it: after a fork, the child owns nothing."""
-        return self._pid == os.getpid()
+        if events.RELEASED.listeners:
+            events.RELEASED.tell(**self.about())
 
     def finish(
         self, body_error: BaseException | None, *, raise_on_release_error: bool = True
@@ -202,14 +151,14 @@ class Held:
         if self._released:
             raise LockError(f"cannot {what} the lock {self.key!r}: it was released", key=self.key)
         self._refuse_elsewhere()
-        if self._loss is None and clock.now() >= self._deadline:
-            self._loss = LockLost(f"the lease of the lock {self.key!r} ran out", key=self.key)
-        if self._loss:
-            raise self._loss
+        if not self._losses and clock.now() >= self.lease.end:
+            self.lose(self.ran_out())
+        if self._losses:
+            raise self._losses[0]
 
     def _kept(self, reply: Sequence[Any]) -> Sequence[Any]:
         try:
             return protocol.read_kept(reply, self.key)
         except LockLost as error:
-            self._loss = error
-            raise
+            self._may_still_stand = False
+            raise self.lose(error) from None

@@ -45,12 +45,22 @@ class Line:
     def ask(self, *command: str | bytes) -> Any:
         """The reply to ``command``, which is sent again as often as the client would."""
         connection = self._connection
+        try:
+            connection.send_packed_command(connection.pack_command(*command))
+            return connection.read_response()
+        except (redis_exceptions.ConnectionError, redis_exceptions.TimeoutError) as error:
+            failure: Exception | None = error
 
-        def once() -> Any:
+        def again() -> Any:
+            nonlocal failure
+            if failure is not None:
+                # The first try, above, counts.
+                failed, failure = failure, None
+                raise failed
             connection.send_packed_command(connection.pack_command(*command))
             return connection.read_response()
 
-        return connection.retry.call_with_retry(once, lambda _: self.drop())
+        return connection.retry.call_with_retry(again, lambda _: self.drop())
 
     def send(self, *commands: Command) -> None:
         """Send ``commands`` in one write, connecting first if need be."""

@@ -12,12 +12,13 @@ from .keys import LockKeys
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which lock: the client to ask, the keys in Redis, and what the caller calls it."""
+    """Which lock: the client to ask, the keys in Redis, what the caller calls it and its kind."""
 
     client: Any
     keys: LockKeys
     key: str
     index: str | None
+    template: str = ""
 
     def call(self, request: protocol.Request) -> Any:
         return call(self.client, request, self.key)

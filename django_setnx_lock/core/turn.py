@@ -5,21 +5,27 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from . import clock, protocol, waiting
+from . import clock, events, protocol, waiting, watchdog
 from .errors import LockBusy
 from .held import Held
 from .holder import Holder
+from .lease import Upkeep
 from .target import Target
 
 
 class Turn:
     """An attempt, known to Redis by its token."""
 
-    def __init__(self, target: Target, lease_ms: int, holder: Holder) -> None:
+    def __init__(
+        self, target: Target, lease_ms: int, holder: Holder, upkeep: Upkeep | None = None
+    ) -> None:
         self.target = target
+        self.upkeep = upkeep or Upkeep()
+        self.held: Held | None = None
         self.lease_ms = lease_ms
         self.record = holder.to_json()
         self.token = secrets.token_hex(16)
+        self._began = clock.now()
 
     def request(self, *, waits: bool) -> protocol.Request:
         wait_ms = waiting.SLICE_MS if waits else 0
@@ -39,13 +45,24 @@ class Turn:
             return answer
         deadline = sent + self.lease_ms / 1000
         if isinstance(answer, protocol.Granted) and clock.now() < deadline:
-            return Held(
+            self.held = Held(
                 self.target,
                 token=self.token,
                 fence=answer.fence,
                 timeout=self.lease_ms / 1000,
                 deadline=deadline,
+                upkeep=self.upkeep,
             )
+            if self.upkeep.renew:
+                watchdog.WATCHDOG.watch(self.held)
+            if events.ACQUIRED.listeners:
+                events.ACQUIRED.tell(
+                    key=self.target.key,
+                    template=self.target.template,
+                    fence=answer.fence,
+                    waited=clock.now() - self._began,
+                )
+            return self.held
         if isinstance(answer, protocol.Granted):
             self.leave()
         # A token that was given up or forced out is never used again.
@@ -54,10 +71,14 @@ class Turn:
 
     def leave(self) -> None:
         """Give up: whatever was or will be granted to this token is undone."""
-        self.target.call(self.leaving())
+        head = protocol.read_handed_on(self.target.call(self.leaving()))
+        if head:
+            watchdog.owe_look(self.target, head)
 
     def leaving(self) -> protocol.Request:
-        """The request that gives up."""
+        """The request that gives up. What was granted is renewed no longer."""
+        if self.held is not None:
+            watchdog.WATCHDOG.forget(self.held)
         return protocol.leave(self.target.keys, self.target.index, self.token)
 
     def busy(self, answer: protocol.Busy) -> LockBusy:
@@ -66,9 +87,17 @@ class Turn:
         whom = str(answer.holder) if answer.holder else "somebody else"
         left = answer.remaining
         until = "never expires" if left is None else f"has {left:.1f} s left"
-        return LockBusy(
+        error = LockBusy(
             f"the lock {key!r} is held by {whom}; the lease {until}",
             key=key,
             holder=answer.holder,
             remaining=left,
         )
+        if events.BUSY.listeners:
+            events.BUSY.tell(
+                key=key,
+                template=self.target.template,
+                waited=clock.now() - self._began,
+                error=error,
+            )
+        return error

@@ -1,16 +1,23 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core import clock
+from django_setnx_lock.core import clock, watchdog
 from django_setnx_lock.core.inspection import Inspector
 from django_setnx_lock.core.waiting import Mailbox
+from django_setnx_lock.core.watchdog import Watchdog
 from tests.core.helpers import PREFIX, FakeTime
+from tests.core.watching import FakeLine, Wire, held_for
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import redis
+
+    from django_setnx_lock.core.held import Held
 
 
 @pytest.fixture
@@ -21,8 +28,37 @@ def inspector(redis_client: redis.Redis) -> Inspector:
 
 @pytest.fixture
 def fake_time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
-    """Give a clock in the place of the local one, and of waiters' sleep."""
+    """Give a clock in the place of the local one, and of all sleep."""
     fake = FakeTime()
     monkeypatch.setattr(clock, "now", lambda: fake.now)
+    monkeypatch.setattr(time, "sleep", fake.sleep)
     monkeypatch.setattr(Mailbox, "sleep", lambda _mailbox, _token, seconds: fake.sleep(seconds))
     return fake
+
+
+@pytest.fixture
+def wire() -> Wire:
+    """Give a server that answers as the test says."""
+    return Wire()
+
+
+@pytest.fixture
+def dog(fake_time: FakeTime, monkeypatch: pytest.MonkeyPatch) -> Watchdog:
+    """Give the watchdog of all handles, which works when it is told to."""
+    dog = Watchdog(line=FakeLine, has_thread=False)  # type: ignore[arg-type]  # stands in for Line
+    monkeypatch.setattr(watchdog, "WATCHDOG", dog)
+    return dog
+
+
+@pytest.fixture
+def watch(dog: Watchdog, wire: Wire, fake_time: FakeTime) -> Callable[..., Held]:
+    """Give what takes a lock now and has it renewed; somebody refers to it all the time."""
+    kept: list[Held] = []
+
+    def watch(name: str = "lock:a", client: Any = None, **options: Any) -> Held:
+        held = held_for(client or wire.client, fake_time.now, name, **options)
+        dog.watch(held)
+        kept.append(held)
+        return held
+
+    return watch

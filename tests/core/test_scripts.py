@@ -6,7 +6,7 @@ from importlib import resources
 import pytest
 import redis
 
-from django_setnx_lock.core import protocol, scripts
+from django_setnx_lock.core import own_token, protocol, scripts
 from django_setnx_lock.core.keys import index_for, lock_keys
 from tests.core.helpers import send
 
@@ -17,6 +17,7 @@ ALL = [
     scripts.LOOK,
     scripts.RENEW,
     scripts.CHECK,
+    scripts.SWAP,
     scripts.FORCE,
     scripts.INSPECT,
 ]
@@ -29,6 +30,7 @@ REQUESTS = [
     protocol.look(KEYS, "t"),
     protocol.renew(KEYS, INDEX, "t", 1000, "replace"),
     protocol.check(KEYS, "t"),
+    own_token.request(KEYS, "t", "chosen", 1),
     protocol.force(KEYS, INDEX, b"t", "joe", "stuck"),
     protocol.inspect(KEYS, INDEX),
 ]

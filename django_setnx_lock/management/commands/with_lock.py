@@ -132,6 +132,8 @@ class Command(BaseCommand):
                 label=label_for(command),
                 user=user_name(),
                 note=options["note"],
+                # The supervisor renews, and ends the command before the lease ends.
+                renew=False,
             )
         except (ImproperlyConfigured, TypeError, ValueError) as error:
             # What was given here is checked, so that the fault is in the settings.

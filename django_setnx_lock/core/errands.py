@@ -1,0 +1,119 @@
+"""What the watchdog asks Redis for: renewals, and looks after who the lock was handed to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from . import protocol
+from .errors import LockLost
+
+if TYPE_CHECKING:
+    from .grant import Grant
+    from .target import Target
+
+_FIRST_LOOK = 0.02
+# Longer than a baton waits for the one it is made out to.
+_AFTER_CLAIM = 1.05
+_LOOK_AGAIN_AFTER_ERROR = (0.1, 0.3, 0.6, 1.0)
+
+
+class Errand(Protocol):
+    """One request to be sent for a lock, and what to do with its answer."""
+
+    client: Any
+    key: str
+
+    @property
+    def deadline(self) -> float:
+        """From when on the answer is of no use, on the local clock."""
+
+    def request(self, now: float) -> protocol.Request:
+        """What to send at ``now``."""
+
+    def answered(self, reply: Sequence[Any], sent: float, now: float) -> None:
+        """Redis has answered what was sent at ``sent``."""
+
+    def failed(self, error: Exception, now: float) -> None:
+        """It has not, or with an error."""
+
+
+class Renewal:
+    """Has the lease of ``held`` start anew. ``lost`` is told when it cannot."""
+
+    def __init__(self, held: Grant, lost: Callable[[Grant, LockLost], None]) -> None:
+        self.held = held
+        self.client = held.client
+        self.key = held.key
+        self._lost = lost
+        self._cuts = 0
+
+    @property
+    def deadline(self) -> float:
+        return self.held.lease.end
+
+    def request(self, now: float) -> protocol.Request:
+        lease = self.held.lease
+        lease.asked = True
+        self._cuts = lease.cuts
+        return self.held.renewing(lease.to_ask(now), "least")
+
+    def answered(self, reply: Sequence[Any], sent: float, now: float) -> None:
+        lease = self.held.lease
+        lease.asked = False
+        try:
+            protocol.read_kept(reply, self.key)
+        except LockLost as error:
+            self._lost(self.held, error)
+            return
+        # What comes after the end is too late: the lock may have been seen to be lost.
+        if now < lease.end:
+            lease.trouble = None
+            lease.confirm(sent, int(reply[1]) / 1000, self._cuts)
+            lease.plan(sent)
+
+    def failed(self, error: Exception, now: float) -> None:
+        self.held.lease.failed(now, error)
+
+
+class Look:
+    """Looks whether the waiter ``head`` has claimed the lock that was handed to it.
+
+    If not it goes to the next in the queue, whom to look after in turn; ``done`` is called
+    when there is nobody to look after. ``is_last``: whether it is not to look again.
+    """
+
+    deadline = math.inf
+
+    def __init__(self, target: Target, head: str, now: float, done: Callable[[Look], None]) -> None:
+        self.target = target
+        self.client = target.client
+        self.key = target.key
+        self.asked = False
+        self.due = now + _FIRST_LOOK
+        self.is_last = False
+        self._head = head
+        self._done = done
+        self._pauses = list(_LOOK_AGAIN_AFTER_ERROR)
+
+    def request(self, now: float) -> protocol.Request:
+        self.asked = True
+        return protocol.look(self.target.keys, self._head)
+
+    def answered(self, reply: Sequence[Any], sent: float, now: float) -> None:
+        self.asked = False
+        head = protocol.read_handed_on(reply)
+        if not head or self.is_last:
+            self._done(self)
+            return
+        self.due = now + (_AFTER_CLAIM if head == self._head else _FIRST_LOOK)
+        self._head = head
+
+    def failed(self, error: Exception, now: float) -> None:
+        self.asked = False
+        if self._pauses and not self.is_last:
+            self.due = now + self._pauses.pop(0)
+        else:
+            # The waiters themselves look now and then.
+            self._done(self)

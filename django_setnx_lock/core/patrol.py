@@ -1,0 +1,164 @@
+"""One turn of the watchdog over all that it looks after."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import ref
+
+from .courier import Courier
+from .errands import Errand, Look, Renewal
+from .errors import LockLost
+from .line import Line
+
+if TYPE_CHECKING:
+    from .grant import Grant
+
+    # A handle, its key, and when it was first due.
+    Watched: TypeAlias = tuple[ref[Grant], str, float]
+
+logger = logging.getLogger("django_setnx_lock")
+
+# How long a connection, or the watchdog's thread, is kept that nothing needs any more.
+LINGER = 5.0
+# How many requests go in one write.
+_BATCH = 250
+# How long one server's answers are waited for before it is another's turn.
+_SLICE = 0.1
+_LOOK_SLACK = 0.005
+
+
+@dataclass(slots=True)
+class _Agenda:
+    """What is to be sent to one server: ``first`` is when, ``ready`` what goes along then."""
+
+    client: Any
+    first: float = math.inf
+    ready: list[tuple[float, Errand]] = field(default_factory=list)
+
+    def add(self, due: float, slack: float, errand: Errand, now: float) -> None:
+        self.first = min(self.first, due)
+        if due - slack <= now:
+            self.ready.append((due, errand))
+
+    def batch(self) -> list[Errand]:
+        self.ready.sort(key=lambda entry: entry[0])
+        return [errand for _, errand in self.ready[:_BATCH]]
+
+
+class Patrol:
+    """Renews what is due among ``held`` and sends what is due of ``looks``; for one thread.
+
+    Other threads add to both and remove from ``held``: who removes a handle there decides
+    what becomes of it.
+    """
+
+    def __init__(
+        self,
+        held: dict[int, Watched],
+        looks: dict[tuple[int, str], Look],
+        now: Callable[[], float],
+        line: Callable[..., Line],
+    ) -> None:
+        self._held = held
+        self._looks = looks
+        self._now = now
+        self._line = line
+        self._couriers: dict[int, Courier] = {}
+        self._losses: list[tuple[Grant, LockLost]] = []
+
+    def go(self) -> float:
+        """Do what is due. Gives when there is more to do: a time, ``inf`` for never."""
+        now = self._now()
+        first_end = self._declare_losses(now)
+        self._tell()
+        agendas = self._agendas(now)
+        is_busy = False
+        for server, agenda in agendas.items():
+            courier = self._couriers.get(server)
+            if agenda.first <= now and not (courier and courier.is_under_way):
+                if courier is None:
+                    courier = Courier(agenda.client, self._now, self._line)
+                    self._couriers[server] = courier
+                courier.send(agenda.batch())
+                is_busy = True
+        for server, courier in list(self._couriers.items()):
+            if courier.is_under_way:
+                courier.collect(min(now + _SLICE, first_end))
+                is_busy = True
+            elif server not in agendas and now - courier.used_at > LINGER:
+                self._couriers.pop(server).close()
+        self._tell()
+        return now if is_busy else min([first_end, *(one.first for one in agendas.values())])
+
+    def close(self) -> None:
+        """Close all connections."""
+        while self._couriers:
+            self._couriers.popitem()[1].close()
+
+    def _living(self) -> Iterator[Grant]:
+        for number, (handle, key, due) in self._held.copy().items():
+            held = handle()
+            if held is not None:
+                yield held
+            elif due <= self._now() and self._held.pop(number, None) is not None:
+                logger.warning(
+                    "nobody refers to the lock %r any more, which was not let go: it is no longer "
+                    "renewed and ends with its lease; give renew=False where that is meant",
+                    key,
+                )
+
+    def _declare_losses(self, now: float) -> float:
+        """Find what was not renewed in time. Gives when the first of the others ends."""
+        first = math.inf
+        for held in self._living():
+            if now >= held.lease.end:
+                self._lose(held, held.ran_out())
+            else:
+                first = min(first, held.lease.end)
+        return first
+
+    def _agendas(self, now: float) -> dict[int, _Agenda]:
+        """What there is to do, by server."""
+        found: dict[int, _Agenda] = {}
+        for held in self._living():
+            agenda = self._agenda(found, held.client)
+            lease = held.lease
+            if not lease.asked and (lease.due > now or self._still_renews(held)):
+                agenda.add(lease.due, lease.rhythm / 6, Renewal(held, self._lose), now)
+        for look in list(self._looks.values()):
+            agenda = self._agenda(found, look.client)
+            if not look.asked:
+                agenda.add(look.due, _LOOK_SLACK, look, now)
+        return found
+
+    @staticmethod
+    def _agenda(found: dict[int, _Agenda], client: Any) -> _Agenda:
+        # Clients of one pool, as django-redis makes one for each thread, share a connection.
+        server = id(getattr(client, "connection_pool", client))
+        return found.setdefault(server, _Agenda(client))
+
+    def _still_renews(self, held: Grant) -> bool:
+        if not held.is_orphaned:
+            return True
+        if self._held.pop(held.number, None) is not None:
+            logger.warning(
+                "the thread that took the lock %r has ended without letting it go: it is no "
+                "longer renewed and ends with its lease; handover() is for locks that outlive "
+                "their thread",
+                held.key,
+            )
+        return False
+
+    def _lose(self, held: Grant, error: LockLost) -> None:
+        if self._held.pop(held.number, None) is not None:
+            self._losses.append((held, error))
+
+    def _tell(self) -> None:
+        losses, self._losses = self._losses, []
+        for held, error in losses:
+            logger.warning("%s", error)
+            held.lose(error)

@@ -1,0 +1,214 @@
+"""Renews all locks of this process from one thread, and looks after what was handed on."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+from weakref import ref
+
+from . import clock
+from .errands import Look
+from .line import Line
+from .patrol import LINGER, Patrol
+
+if TYPE_CHECKING:
+    from .grant import Grant
+    from .patrol import Watched
+    from .target import Target
+
+logger = logging.getLogger("django_setnx_lock")
+
+# The thread looks this often although nothing is due: it may not hear that the machine slept.
+_LONGEST_SLEEP = 1.0
+_EXIT_WITHIN = 0.5
+_FORK_WITHIN = 0.2
+
+
+def _clock() -> float:
+    return clock.now()
+
+
+class Watchdog:
+    """Keeps locks alive until they are forgotten, lost, or nobody is left to hold them.
+
+    Its thread starts with the first lock and ends some seconds after the last. No method
+    waits for that thread or holds anything it needs, so that an interrupt anywhere, or a
+    call from a handler of a signal, leaves it working.
+
+    ``now``: the clock. ``line``: what connects to a server. ``has_thread`` False leaves the
+    work to calls of :meth:`tick`.
+    """
+
+    def __init__(
+        self,
+        *,
+        now: Callable[[], float] = _clock,
+        line: Callable[..., Line] = Line,
+        has_thread: bool = True,
+    ) -> None:
+        self._now = now
+        self._line = line
+        self._has_thread = has_thread
+        self._begin()
+
+    def _begin(self) -> None:
+        # Handles are only referred to: one that nobody can release is renewed no longer.
+        self._held: dict[int, Watched] = {}
+        self._looks: dict[tuple[int, str], Look] = {}
+        self._thread: threading.Thread | None = None
+        self._patrol = self._new_patrol()
+        self._wakes_at = math.inf
+        # Locked while there is no reason to wake up. Anybody may unlock it.
+        self._alarm = threading.Lock()
+        self._alarm.acquire()
+
+    def _new_patrol(self) -> Patrol:
+        return Patrol(self._held, self._looks, self._now, self._line)
+
+    def watch(self, held: Grant) -> None:
+        """Renew ``held`` from now on."""
+        self._held[held.number] = (ref(held), held.key, held.lease.due)
+        self._attend(held.lease.due)
+
+    def forget(self, held: Grant) -> bool:
+        """Renew ``held`` no longer. Gives whether it was being renewed."""
+        return self._held.pop(held.number, None) is not None
+
+    def forget_all(self) -> None:
+        """Renew nothing of what is held now, and look after nobody."""
+        self._held.clear()
+        self._looks.clear()
+
+    def hurry(self, held: Grant) -> None:
+        """Take note that ``held``, if it is being renewed, may be due sooner than it was."""
+        if held.number in self._held:
+            self._attend(held.lease.due)
+
+    def owe_look(self, target: Target, head: str) -> None:
+        """Look soon whether the waiter ``head`` has claimed ``target``, which it was handed.
+
+        It takes the place of an earlier look at the same lock.
+        """
+        look = Look(target, head, self._now(), self._has_looked)
+        self._looks[id(target.client), target.keys.name] = look
+        self._attend(look.due)
+
+    def tick(self) -> float:
+        """Do what is due. Gives when there is more to do: a time, ``inf`` for never."""
+        return self._patrol.go()
+
+    def _has_looked(self, look: Look) -> None:
+        place = (id(look.client), look.target.keys.name)
+        if self._looks.get(place) is look:
+            del self._looks[place]
+
+    def _attend(self, due: float) -> None:
+        if self._thread is None:
+            self._start()
+        elif due < self._wakes_at:
+            self._wake()
+
+    def _start(self) -> None:
+        if not self._has_thread:
+            return
+        thread = threading.Thread(target=self._run, name="setnx-lock-watchdog", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            # As when the interpreter is about to end. The next lock tries again.
+            logger.warning("locks are not renewed: %s", error)
+
+    def _wake(self) -> None:
+        with suppress(RuntimeError):
+            self._alarm.release()
+
+    def _run(self) -> None:
+        self._thread = me = threading.current_thread()
+        # Its own, as for a moment there may be two threads, of which this one is to stay.
+        self._patrol = patrol = self._new_patrol()
+        needed_at = self._now()
+        try:
+            while self._thread is me:
+                # Whoever adds something from here on wakes the thread, or is seen by it.
+                self._wakes_at = math.inf
+                next_at = self._go(patrol)
+                now = self._now()
+                if self._held or self._looks:
+                    needed_at = now
+                elif now - needed_at >= LINGER and self._retire(me):
+                    return
+                self._wakes_at = min(next_at, now + _LONGEST_SLEEP)
+                self._alarm.acquire(timeout=max(self._wakes_at - now, 0))
+        finally:
+            patrol.close()
+            if self._thread is me:
+                self._thread = None
+
+    def _go(self, patrol: Patrol) -> float:
+        try:
+            return patrol.go()
+        except Exception:
+            logger.exception("the renewal of locks stumbled, and goes on")
+            return self._now() + _LONGEST_SLEEP
+
+    def _retire(self, me: threading.Thread) -> bool:
+        """Whether ``me`` may end: nobody has added anything before seeing that it is no more."""
+        self._thread = None
+        if not self._held and not self._looks:
+            return True
+        self._thread = me
+        return False
+
+    def finish(self) -> None:
+        """Send at the exit of the process what looks are owed. Takes half a second at most."""
+        for look in list(self._looks.values()):
+            look.is_last = True
+            look.due = self._now()
+        self._wake()
+        give_up_at = time.monotonic() + _EXIT_WITHIN
+        while self._looks and self._thread is not None and time.monotonic() < give_up_at:
+            time.sleep(0.002)
+
+    def before_fork(self) -> None:
+        """End the thread: a fork while it works could leave the child with what it had locked."""
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return
+        self._thread = None
+        self._wake()
+        thread.join(_FORK_WITHIN)
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+        if self._thread is None and (self._held or self._looks):
+            self._start()
+
+    def after_fork_in_child(self) -> None:
+        """Forget everything: the child owns none of it."""
+        patrol = self._patrol
+        self._begin()
+        patrol.close()
+
+
+WATCHDOG = Watchdog()
+
+
+def owe_look(target: Target, head: str) -> None:
+    """See :meth:`Watchdog.owe_look`."""
+    WATCHDOG.owe_look(target, head)
+
+
+atexit.register(WATCHDOG.finish)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=WATCHDOG.before_fork,
+        after_in_parent=WATCHDOG.after_fork_in_parent,
+        after_in_child=WATCHDOG.after_fork_in_child,
+    )

@@ -1,0 +1,580 @@
+"""The rules of renewal, with the time and the answers given by the tests."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from redis import exceptions as redis_exceptions
+
+from django_setnx_lock.core.errors import LockLost
+from tests.core.watching import START, Wire, granted, held_for, lost, pass_time, renewals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_setnx_lock.core.held import Held
+    from django_setnx_lock.core.watchdog import Watchdog
+    from tests.core.helpers import FakeTime
+
+    Watch = Callable[..., Held]
+
+
+def test_a_lock_is_renewed_when_a_third_of_its_lease_is_over(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    held = watch(timeout=30)
+    fake_time.now += 9.9
+    next_at = dog.tick()
+    before = list(wire.writes)
+
+    fake_time.now += 0.1
+    dog.tick()
+
+    assert next_at == pytest.approx(START + 10)
+    assert before == []
+    assert renewals(wire.sent) == [("lock:a", 30_000)]
+    assert held.remaining() == 30
+
+
+def test_a_lock_is_renewed_for_as_long_as_it_is_held(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    held = watch(timeout=30)
+
+    pass_time(dog, fake_time, 3600)
+
+    assert not held.lost
+    assert len(wire.writes) == 360
+
+
+def test_without_the_watchdog_the_lock_is_lost_with_its_first_lease(
+    dog: Watchdog, watch: Watch, fake_time: FakeTime
+) -> None:
+    held = watch(timeout=30)
+    dog.forget(held)
+
+    pass_time(dog, fake_time, 3600)
+
+    assert held.lost
+
+
+def test_locks_that_will_soon_be_due_go_along(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    first = watch("lock:a", timeout=30)
+    fake_time.now += 4.9
+    second = watch("lock:b", timeout=30)
+    fake_time.now += 0.2
+    third = watch("lock:c", timeout=30)
+
+    fake_time.now = START + 10
+    dog.tick()
+
+    assert [renewals(write) for write in wire.writes] == [[("lock:a", 30_000), ("lock:b", 30_000)]]
+    assert all(not held.lost for held in (first, second, third))
+
+
+def test_a_thousand_locks_are_renewed_in_four_writes_a_cycle(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    held = [watch(f"lock:{number}", timeout=30) for number in range(1000)]
+
+    pass_time(dog, fake_time, 10)
+
+    assert [len(write) for write in wire.writes] == [250] * 4
+    assert wire.connections == 1
+    assert {one.remaining() for one in held} == {30}
+
+
+def test_a_lock_that_was_let_go_is_renewed_no_longer(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    held = watch()
+    held.releasing()
+
+    pass_time(dog, fake_time, 60)
+
+    assert wire.writes == []
+
+
+def test_a_renewed_lease_counts_from_before_the_request_was_sent(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    held = watch(timeout=30)
+    fake_time.now += 10
+    wire.takes = 0.9
+
+    dog.tick()
+
+    assert fake_time.now == START + 10.9
+    assert held.remaining() == pytest.approx(29.1)
+
+
+@pytest.mark.parametrize(("timeout", "pause"), [(30, 0.25), (1, 0.1)])
+def test_a_renewal_that_fails_is_tried_again_soon(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime, timeout: float, pause: float
+) -> None:
+    held = watch(timeout=timeout)
+    wire.down = True
+    fake_time.now += timeout / 3
+    dog.tick()
+    again_at = dog.tick()
+
+    wire.down = False
+    fake_time.now += pause
+    dog.tick()
+
+    assert again_at == pytest.approx(START + timeout / 3 + pause)
+    assert held.remaining() == timeout
+
+
+def test_a_lock_that_cannot_be_renewed_is_lost_when_its_lease_is_over_and_says_why(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    found: list[tuple[Held, float]] = []
+    held = watch(timeout=30, on_lost=lambda held: found.append((held, fake_time.now)))
+    wire.down = True
+
+    pass_time(dog, fake_time, 40)
+
+    assert found == [(held, START + 30)]
+    with pytest.raises(LockLost, match=r"could not be renewed before its lease ended: .*refused"):
+        held.check()
+
+
+def test_a_server_that_does_not_answer_keeps_nobody_from_hearing_of_the_loss_in_time(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    found: list[float] = []
+    held = watch(timeout=2, on_lost=lambda held: found.append(fake_time.now))
+    wire.silent = True
+
+    pass_time(dog, fake_time, 3)
+
+    assert found == [START + 2]
+    with pytest.raises(LockLost, match="did not answer in time"):
+        held.check()
+
+
+def test_a_server_that_does_not_answer_is_asked_again_on_another_connection(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    held = watch(timeout=30)
+    wire.silent = True
+    fake_time.now += 10
+    pass_time(dog, fake_time, 1.2)
+    wire.silent = False
+
+    pass_time(dog, fake_time, 0.3)
+
+    assert (wire.connections, wire.open) == (2, 1)
+    assert held.remaining() == pytest.approx(30, abs=0.3)
+
+
+def test_a_slow_server_is_given_more_time_with_each_try(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    watch(timeout=60)
+    wire.silent = True
+    fake_time.now += 20
+
+    pass_time(dog, fake_time, 1 + 2 + 4 + 3 * 0.25 + 0.1)
+
+    assert len(wire.writes) == 4
+
+
+def test_what_has_passed_its_deadline_is_lost_and_not_renewed(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    found: list[Held] = []
+    held = watch(timeout=30, on_lost=found.append)
+    fake_time.now += 31
+
+    dog.tick()
+
+    assert wire.writes == []
+    assert found == [held]
+    with pytest.raises(LockLost, match="ran out: this process stood still"):
+        held.check()
+
+
+def test_an_answer_that_comes_after_the_deadline_comes_too_late(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    held = watch(timeout=30)
+    fake_time.now += 29.5
+    wire.takes = 1
+
+    dog.tick()
+
+    assert held.lost
+    assert held.remaining() == 0
+
+
+def test_a_lock_that_redis_gave_away_is_lost_at_the_next_renewal_and_says_by_whom(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    found: list[Held] = []
+    held = watch(on_lost=found.append)
+    wire.answer = lost
+    fake_time.now += 10
+
+    dog.tick()
+
+    assert held.lost
+    assert found == [held]
+    with pytest.raises(LockLost, match="force-released by joe: stuck") as caught:
+        held.check()
+    assert (caught.value.forced_by, caught.value.reason) == ("joe", "stuck")
+
+
+def test_a_lock_that_is_lost_is_renewed_no_longer(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    watch()
+    wire.answer = lost
+    fake_time.now += 10
+
+    pass_time(dog, fake_time, 60)
+
+    assert len(wire.writes) == 1
+
+
+def test_a_loss_is_logged_without_the_token(
+    dog: Watchdog,
+    watch: Watch,
+    fake_time: FakeTime,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    held = watch()
+    fake_time.now += 31
+
+    dog.tick()
+
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "lease of the lock 'a' ran out" in caplog.text
+    assert held.token not in caplog.text
+
+
+@pytest.mark.parametrize("answer", [granted, lost], ids=["OK", "LOST"])
+def test_the_answer_to_a_renewal_means_nothing_once_the_lock_was_let_go(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime, answer: Callable[..., Any]
+) -> None:
+    found: list[Held] = []
+    held = watch(on_lost=found.append)
+    fake_time.now += 10
+    wire.answer = answer
+    wire.silent = True
+    dog.tick()
+
+    held.releasing()
+    held.read_release([b"OK", None])
+    wire.silent = False
+    dog.tick()
+
+    assert len(wire.writes) == 1
+    assert found == []
+    assert held.released
+    assert not held.lost
+
+
+def test_the_last_renewal_asks_for_what_is_left_of_max_hold(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    held = watch(timeout=30, max_hold=45)
+
+    pass_time(dog, fake_time, 20)
+
+    assert renewals(wire.sent) == [("lock:a", 30_000), ("lock:a", 25_000)]
+    assert held.remaining() == pytest.approx(25)
+
+
+def test_a_lock_is_lost_when_it_was_held_for_max_hold(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    found: list[float] = []
+    held = watch(timeout=30, max_hold=45, on_lost=lambda held: found.append(fake_time.now))
+
+    pass_time(dog, fake_time, 60)
+
+    assert found == [pytest.approx(START + 45)]
+    assert len(wire.writes) < 10
+    with pytest.raises(LockLost, match="'a' was held for its max_hold of 45 s"):
+        held.check()
+
+
+def test_a_force_release_is_still_heard_of_in_the_last_stretch_of_max_hold(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    held = watch(timeout=30, max_hold=45)
+    pass_time(dog, fake_time, 20)
+    wire.answer = lost
+
+    pass_time(dog, fake_time, 11)
+
+    with pytest.raises(LockLost, match="by joe"):
+        held.check()
+
+
+def test_a_server_that_lost_the_script_is_sent_its_text_once(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    held = [watch(f"lock:{name}") for name in "abc"]
+    wire.answer = forgetful()
+    fake_time.now += 10
+
+    pass_time(dog, fake_time, 0.01)
+
+    assert [[command[0] for command in write] for write in wire.writes] == [
+        ["EVALSHA"] * 3,
+        ["EVAL", "EVALSHA", "EVALSHA"],
+    ]
+    assert [round(one.remaining()) for one in held] == [30] * 3
+
+
+def forgetful() -> Callable[[Any], Any]:
+    """Answer as a server that knows no script until it has seen its text."""
+    known: list[bool] = []
+
+    def answer(command: Any) -> Any:
+        if command[0] == "EVAL":
+            known.append(True)
+        return granted(command) if known else redis_exceptions.NoScriptError("NOSCRIPT")
+
+    return answer
+
+
+def test_a_server_that_refuses_the_text_too_is_asked_again_later(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    watch(timeout=30)
+    wire.answer = lambda command: redis_exceptions.NoScriptError("NOSCRIPT")
+    fake_time.now += 10
+
+    pass_time(dog, fake_time, 0.3)
+
+    assert [len(write) for write in wire.writes] == [1] * 4
+
+
+def test_the_error_of_one_lock_does_not_keep_the_others_from_being_renewed(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    held = [watch(f"lock:{name}") for name in "abc"]
+    wrong = redis_exceptions.ResponseError("OOM command not allowed")
+    wire.answer = lambda command: wrong if "lock:b" in command else granted(command)
+    fake_time.now += 10
+
+    pass_time(dog, fake_time, 20)
+
+    assert [one.lost for one in held] == [False, True, False]
+    with pytest.raises(LockLost, match=r"could not be renewed .* out of memory"):
+        held[1].check()
+
+
+def test_an_answer_that_cannot_be_read_does_not_stop_the_watchdog(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    held = [watch(f"lock:{name}") for name in "ab"]
+    wire.answer = lambda command: [b"WHAT"] if "lock:a" in command else granted(command)
+    fake_time.now += 10
+
+    dog.tick()
+
+    assert held[1].remaining() == 30
+
+
+def test_a_primary_that_became_a_replica_is_looked_up_anew(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    held = watch()
+    wire.answer = lambda command: redis_exceptions.ReadOnlyError("READONLY")
+    fake_time.now += 10
+    dog.tick()
+    wire.answer = granted
+
+    pass_time(dog, fake_time, 0.3)
+
+    assert wire.connections == 2
+    assert held.remaining() == pytest.approx(30, abs=0.1)
+
+
+def test_one_server_that_does_not_answer_keeps_no_other_lock_from_being_renewed(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    other = Wire()
+    deaf = watch("lock:a", timeout=30)
+    healthy = watch("lock:b", client=other.client, timeout=1)
+    wire.silent = True
+
+    pass_time(dog, fake_time, 15)
+
+    assert not healthy.lost
+    assert not deaf.lost
+    assert deaf.remaining() < 20
+
+
+def test_clients_of_one_pool_share_a_connection(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    pool = wire.client.connection_pool
+    clients = [type(wire.client)(connection_pool=pool) for _ in range(5)]
+    held = [watch(f"lock:{number}", client=one) for number, one in enumerate(clients)]
+
+    pass_time(dog, fake_time, 10)
+
+    assert (wire.connections, len(wire.writes)) == (1, 1)
+    assert {one.remaining() for one in held} == {30}
+
+
+class ManyServers:
+    """A client without a pool of its own, as a cluster's."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def evalsha(self, sha: str, *arguments: Any) -> Any:
+        self.calls += 1
+        return [b"OK", 30_000]
+
+
+def test_a_client_of_many_servers_is_asked_itself(
+    dog: Watchdog, watch: Watch, fake_time: FakeTime
+) -> None:
+    cluster = ManyServers()
+    held = [watch(f"lock:{name}", client=cluster) for name in "abc"]
+
+    pass_time(dog, fake_time, 10)
+
+    assert cluster.calls == 3
+    assert {one.remaining() for one in held} == {30}
+
+
+def test_the_connection_is_closed_some_seconds_after_the_last_lock(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    held = watch()
+    pass_time(dog, fake_time, 12)
+    dog.forget(held)
+    before = wire.open
+
+    fake_time.now += 6
+    dog.tick()
+
+    assert (before, wire.open) == (1, 0)
+
+
+def in_ended_thread(work: Callable[[], Held]) -> Held:
+    found: list[Held] = []
+    thread = threading.Thread(target=lambda: found.append(work()))
+    thread.start()
+    thread.join(10)
+    return found[0]
+
+
+def test_a_lock_whose_thread_has_ended_is_no_longer_renewed_and_named_once(
+    dog: Watchdog,
+    wire: Wire,
+    watch: Watch,
+    fake_time: FakeTime,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    held = in_ended_thread(watch)
+
+    pass_time(dog, fake_time, 60)
+
+    assert wire.writes == []
+    assert held.lost
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "thread that took the lock 'a' has ended" in caplog.text
+    assert held.token not in caplog.text
+
+
+def test_a_lock_that_was_handed_over_outlives_its_thread(
+    dog: Watchdog, watch: Watch, fake_time: FakeTime
+) -> None:
+    held = in_ended_thread(watch)
+    held.handover()
+
+    pass_time(dog, fake_time, 60)
+
+    assert not held.lost
+
+
+def test_a_lock_can_be_handed_over_after_it_was_given_up_on(
+    dog: Watchdog, watch: Watch, fake_time: FakeTime
+) -> None:
+    held = in_ended_thread(watch)
+    pass_time(dog, fake_time, 12)
+    held.handover()
+
+    pass_time(dog, fake_time, 60)
+
+    assert not held.lost
+
+
+def test_a_lock_that_nobody_can_let_go_is_no_longer_renewed_and_named_once(
+    dog: Watchdog, wire: Wire, fake_time: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    held = held_for(wire.client, fake_time.now)
+    token = held.token
+    dog.watch(held)
+    del held
+    gc.collect()
+    fake_time.now += 10
+
+    dog.tick()
+    dog.tick()
+
+    assert wire.writes == []
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "nobody refers to the lock 'a' any more" in caplog.text
+    assert token not in caplog.text
+
+
+def test_a_lease_that_was_cut_is_made_whole_by_the_next_renewal(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    held = watch(timeout=30)
+    before = held.lease.begin_cut(fake_time.now, 5)
+    held.lease.end_cut(fake_time.now, 5, before)
+    held.lease.plan(fake_time.now)
+
+    dog.tick()
+
+    assert held.remaining() == 30
+
+
+def test_an_answer_that_was_under_way_while_the_lease_was_cut_is_not_believed(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    held = watch(timeout=30)
+    fake_time.now += 10
+    wire.silent = True
+    dog.tick()
+    before = held.lease.begin_cut(fake_time.now, 5)
+    held.lease.end_cut(fake_time.now, 5, before)
+
+    wire.silent = False
+    wire.answer = lambda command: redis_exceptions.ResponseError("ERR")
+    dog.tick()
+
+    assert held.remaining() <= 5
+
+
+def test_what_was_added_to_a_lease_stays(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    held = watch(timeout=30)
+    held.lease.confirm(fake_time.now, 600, held.lease.cuts)
+
+    pass_time(dog, fake_time, 30)
+
+    assert held.remaining() == pytest.approx(570)
+
+
+def test_there_is_nothing_to_do_without_locks(dog: Watchdog) -> None:
+    assert dog.tick() == float("inf")

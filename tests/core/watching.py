@@ -1,0 +1,141 @@
+"""A watchdog without thread, clock or server: a test moves the time and gives the answers."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from redis import exceptions as redis_exceptions
+
+from django_setnx_lock.core.held import Held
+from django_setnx_lock.core.keys import lock_keys
+from django_setnx_lock.core.lease import Upkeep
+from django_setnx_lock.core.target import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from django_setnx_lock.core.watchdog import Watchdog
+    from tests.core.helpers import FakeTime
+
+Command = tuple[Any, ...]
+# The fake time at the start of each test.
+START = 1000.0
+
+
+class Wire:
+    """All there is to a server that lines reach: what was sent to it, and how it answers.
+
+    ``writes``: what was sent, a list of commands each. ``answer`` gives the reply to a
+    command, or an exception that reading it raises; the next one ``takes`` so many seconds.
+    While it is ``silent`` no reply comes; while it is ``down`` no line can be had.
+    """
+
+    def __init__(self) -> None:
+        self.writes: list[list[Command]] = []
+        self.answer: Callable[[Command], Any] = granted
+        self.takes = 0.0
+        self.silent = False
+        self.down = False
+        self.connections = 0
+        self.open = 0
+        self.client = SimpleNamespace(connection_pool=SimpleNamespace(wire=self))
+
+    @property
+    def sent(self) -> list[Command]:
+        return [command for write in self.writes for command in write]
+
+
+class FakeLine:
+    """A line to the wire that the client belongs to."""
+
+    def __init__(self, client: Any, *, connect_timeout: float) -> None:
+        self._wire: Wire = client.connection_pool.wire
+        self._replies: deque[Any] = deque()
+        self._is_open = False
+
+    def send(self, *commands: Sequence[Any]) -> None:
+        if self._wire.down:
+            raise redis_exceptions.ConnectionError("refused")
+        if not self._is_open:
+            self._is_open = True
+            self._wire.connections += 1
+            self._wire.open += 1
+        self._wire.writes.append([tuple(command) for command in commands])
+        self._replies.extend(self._wire.answer(tuple(command)) for command in commands)
+
+    def wait(self, seconds: float | None) -> bool:
+        if self._wire.silent:
+            time.sleep(seconds or 0.0)
+            return False
+        time.sleep(self._wire.takes)
+        self._wire.takes = 0.0
+        return True
+
+    def read(self) -> Any:
+        reply = self._replies.popleft()
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def drop(self) -> None:
+        self._replies.clear()
+        if self._is_open:
+            self._is_open = False
+            self._wire.open -= 1
+
+
+def granted(command: Command) -> Any:
+    """Give what was asked for; nobody is to be looked after."""
+    asked = renewals([command])
+    return [b"OK", asked[0][1]] if asked else [b"OK", None]
+
+
+def lost(command: Command) -> Any:
+    return [b"LOST", b'{"by": "joe", "reason": "stuck"}']
+
+
+def renewals(commands: Sequence[Command]) -> list[tuple[str, int]]:
+    """Return the name and the milliseconds of each renewal among ``commands``."""
+    found = []
+    for command in commands:
+        count = int(command[2])
+        keys, args = command[3 : 3 + count], command[3 + count :]
+        if args[-1] == "least":
+            found.append((keys[0], int(args[-2])))
+    return found
+
+
+def looks(commands: Sequence[Command]) -> list[tuple[str, str]]:
+    """Return the name and the waiter of each look among ``commands``."""
+    return [
+        (command[3], command[-1]) for command in commands if str(command[-1]).startswith("waiter")
+    ]
+
+
+def target(client: Any, name: str = "lock:a") -> Target:
+    return Target(client, lock_keys(name), name.removeprefix("lock:"), None)
+
+
+def held_for(
+    client: Any, now: float, name: str = "lock:a", *, timeout: float = 30, **upkeep: Any
+) -> Held:
+    """Give a handle of a lock that was taken at ``now``, which is to be renewed."""
+    return Held(
+        target(client, name),
+        token=f"token of {name}",
+        fence=1,
+        timeout=timeout,
+        deadline=now + timeout,
+        upkeep=Upkeep(**{"renew": True, **upkeep}),
+    )
+
+
+def pass_time(dog: Watchdog, fake_time: FakeTime, seconds: float) -> None:
+    """Let the watchdog work for so long."""
+    end = fake_time.now + seconds
+    while fake_time.now <= end and (next_at := dog.tick()) <= end:
+        fake_time.now = max(next_at, fake_time.now)
+    fake_time.now = max(end, fake_time.now)
