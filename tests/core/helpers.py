@@ -88,6 +88,12 @@ def value_of(client: Any, name: str = "lock:a") -> str | None:
     return protocol.text(client.get(name))
 
 
+def server_ms(client: Any) -> int:
+    """Return the server's time in milliseconds."""
+    seconds, micros = command(client, "TIME")
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
 def let_lapse(client: Any, token: str, name: str = "lock:a") -> None:
     """Have the waiter ``token`` be one who should have asked again long ago."""
     alive = lock_keys(name).alive

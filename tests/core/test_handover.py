@@ -1,4 +1,4 @@
-"""How waiters hand a lock on to one another: who is next, and who hands it on."""
+"""Who has a lock next that others wait for."""
 
 from __future__ import annotations
 
@@ -9,22 +9,16 @@ import pytest
 
 from django_setnx_lock.core import protocol
 from django_setnx_lock.core.held import Held
-from tests.core.helpers import let_lapse, meta_of, queue_of, value_of
-from tests.core.queueing import (
-    baton_of,
-    caller,
-    claim,
-    holder,
-    is_busy,
-    is_woken,
-    waiters,
-)
+from tests.core.helpers import meta_of, queue_of, value_of
+from tests.core.queueing import baton_of, caller, claim, holder, is_busy, is_woken, waiters
 from tests.faults.controls import take_out
 
 if TYPE_CHECKING:
     import redis
 
 CLAIM = 1_000
+
+pytestmark = pytest.mark.usefixtures("nobody_looks")
 
 
 def order_of_grants(client: redis.Redis, count: int) -> list[int]:
@@ -90,7 +84,9 @@ def test_only_the_one_it_is_left_to_may_have_it(redis_client: redis.Redis) -> No
     first, second = waiters(redis_client, 2)
     held.release()
 
-    answers = [turn.ask(waits=waits) for turn, waits in [(second, True), (caller(redis_client), False)]]
+    answers = [
+        turn.ask(waits=waits) for turn, waits in [(second, True), (caller(redis_client), False)]
+    ]
 
     for answer in answers:
         assert isinstance(answer, protocol.Busy)
@@ -153,43 +149,3 @@ def test_the_first_who_waits_has_a_lock_that_is_free_at_once(redis_client: redis
 
     assert held.owned()
     assert queue_of(redis_client) == [second.token]
-
-
-def test_asking_again_keeps_the_place_in_the_queue(redis_client: redis.Redis) -> None:
-    holder(redis_client)
-    queued = waiters(redis_client, 3)
-
-    for turn in (queued[2], queued[0], queued[0]):
-        assert is_busy(turn)
-
-    assert queue_of(redis_client) == [turn.token for turn in queued]
-
-
-def test_without_its_rank_who_asks_again_would_go_to_the_end(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    take_out(monkeypatch, "ACQUIRE", "local _, rank = read_waiter(token)", "local rank")
-    holder(redis_client)
-    first, second = waiters(redis_client, 2)
-
-    first.ask(waits=True)
-
-    assert queue_of(redis_client) == [second.token, first.token]
-
-
-@pytest.fixture
-def clock_stepped_back(redis_client: redis.Redis) -> None:
-    """Have somebody in the queue who came at a time that is yet to come."""
-    ahead = 9_000_000_000_000_000
-    redis_client.zadd("{lock:a}:waiters", {"early": ahead})
-    redis_client.hset("{lock:a}:alive", "early", f"{ahead} {ahead} {ahead}")
-
-
-@pytest.mark.usefixtures("clock_stepped_back")
-def test_who_comes_later_is_later_although_the_clock_of_the_server_stepped_back(
-    redis_client: redis.Redis,
-) -> None:
-    queued = waiters(redis_client, 2)
-
-    assert queue_of(redis_client) == ["early"] * 0 + [turn.token for turn in queued]
-    assert value_of(redis_client) == "baton:early"

@@ -20,11 +20,9 @@ from django_setnx_lock.core.keys import (
 PREFIX = "lock:"
 TOKENS = st.text(alphabet="0123456789abcdef", min_size=32, max_size=32)
 # Braces, colons and the words of the companions, so that a clash is likely if one is possible.
+WORDS = ["lock:", "meta", "waiters", "alive", "gone", "wake", "index"]
 NASTY = st.lists(
-    st.sampled_from(
-        ["{", "}", ":", "a", "b", "~", "lock:", "é", "\0", " "]
-        + ["meta", "waiters", "alive", "gone", "wake", "index"]
-    ),
+    st.sampled_from(["{", "}", ":", "a", "b", "~", "é", "\0", " ", *WORDS]),
     min_size=1,
     max_size=8,
 ).map("".join)

@@ -79,7 +79,9 @@ def test_redis_pys_lock_loses_its_own_grant_when_the_reply_is_cut_off(
 def test_without_recognising_its_token_a_retry_would_find_its_own_ghost(
     proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "ACQUIRE", "if value and value ~= token and not claims then", "if value then")
+    take_out(
+        monkeypatch, "ACQUIRE", "if value and value ~= token and not claims then", "if value then"
+    )
     direct.script_load(scripts.ACQUIRE.source)
     cut(proxy, scripts.ACQUIRE)
 

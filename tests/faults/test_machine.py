@@ -198,7 +198,10 @@ def test_no_order_of_events_breaks_the_lock() -> None:
 RULES: list[tuple[str, dict[str, str]]] = [
     ("ACQUIRE", {"KEYS[3], KEYS[4]) == 0": "KEYS[3]) == 0", "if found[1] then": "if false then"}),
     ("ACQUIRE", {"if value and value ~= token and not claims then": "if false then"}),
-    ("ACQUIRE", {"time[1] .. string.sub('00000' .. time[2], -6)": "1", "if last and": "if nil and"}),
+    (
+        "ACQUIRE",
+        {"time[1] .. string.sub('00000' .. time[2], -6)": "1", "if last and": "if nil and"},
+    ),
     ("ACQUIRE", {"value == BATON .. token": "baton_for(value)"}),
     ("ACQUIRE", {"if not value and queued then": "if false then"}),
     ("RELEASE", {"redis.pcall('GET', KEYS[1]) == ARGV[1] and": "", "if value == token": "if true"}),
