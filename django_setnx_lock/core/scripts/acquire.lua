@@ -67,7 +67,7 @@ if value and value ~= token and not claims then
       string.format('%d %d %d', asks_again + ALIVE_MARGIN, rank, asks_again))
     grow(KEYS[2], slice + ALIVE_MARGIN)
     grow(KEYS[3], slice + ALIVE_MARGIN)
-  else
+  elseif not found[1] then
     if queued then
       leave_queue(token)
     end
