@@ -21,6 +21,10 @@ if not value and redis.call('EXISTS', KEYS[2], KEYS[3], KEYS[4]) == 0 then
   redis.call('SET', KEYS[5], fence .. ARGV[3], 'PX', whole(ARGV[2] + META_MARGIN))
   if KEYS[6] then
     redis.call('ZADD', KEYS[6], whole(math.floor(fence / 1000) + ARGV[2]), KEYS[1])
+    -- What nobody released is forgotten, by one in a hundred.
+    if time[2] % 100 == 0 then
+      redis.call('ZREMRANGEBYSCORE', KEYS[6], '-inf', whole(time[1] * 1000 - META_MARGIN))
+    end
   end
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
   return {'OK', fence}
@@ -63,7 +67,7 @@ if value and value ~= token and not claims then
       string.format('%d %d %d', asks_again + ALIVE_MARGIN, rank, asks_again))
     grow(KEYS[2], slice + ALIVE_MARGIN)
     grow(KEYS[3], slice + ALIVE_MARGIN)
-  else
+  elseif not found[1] then
     if queued then
       leave_queue(token)
     end

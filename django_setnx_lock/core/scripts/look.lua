@@ -29,8 +29,9 @@ end
 for _, token in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. whole(rank), '+inf')) do
   local until_ms = read_waiter(token)
   if until_ms and until_ms >= now_ms() then
-    give_baton(token)
+    -- Before the other leaves: a queue that is made anew would have no end of life.
     redis.call('ZADD', KEYS[2], rank, head)
+    give_baton(token)
     redis.call('HSET', KEYS[3], head,
       string.format('%d %d %d', math.min(alive, now_ms() + CLAIM), rank, again))
     return {'OK', token}
