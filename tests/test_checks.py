@@ -124,8 +124,12 @@ def test_e006_refuses_a_prefix_that_cannot_begin_a_name(prefix: Any) -> None:
     assert list(found(**with_options(KEY_PREFIX=prefix))) == ["django_setnx_lock.E006"]
 
 
-def test_e007_refuses_an_index_that_is_no_bool() -> None:
-    assert list(found(**with_options(INDEX="no"))) == ["django_setnx_lock.E007"]
+@pytest.mark.parametrize("option", ["INDEX", "RENEW"])
+def test_e007_refuses_a_switch_that_is_no_bool(option: str) -> None:
+    messages = found(**with_options(**{option: "no"}))
+
+    assert list(messages) == ["django_setnx_lock.E007"]
+    assert option in messages["django_setnx_lock.E007"]
 
 
 @pytest.mark.parametrize(

@@ -37,13 +37,24 @@ def test_a_bad_wait_is_refused_at_once(wait: float) -> None:
         redis_lock("order:<pk>", blocking_timeout=wait)
 
 
-@pytest.mark.parametrize("option", ["on_busy", "on_unavailable"])
+@pytest.mark.parametrize("max_hold", [0, -1, True, float("nan")])
+def test_a_bad_max_hold_is_refused_at_once(max_hold: float) -> None:
+    with pytest.raises(ValueError, match="max_hold"):
+        redis_lock("order:<pk>", max_hold=max_hold)
+
+
+def test_a_renew_that_is_no_bool_is_refused_at_once() -> None:
+    with pytest.raises(TypeError, match="renew is True or False"):
+        redis_lock("order:<pk>", renew="yes")  # type: ignore[arg-type]  # the mistake under test
+
+
+@pytest.mark.parametrize("option", ["on_busy", "on_unavailable", "on_lost"])
 def test_an_answer_that_is_no_callable_is_refused_at_once(option: str) -> None:
     with pytest.raises(TypeError, match=f'{option} is "raise" or a callable'):
         redis_lock("order:<pk>", **{option: "ignore"})  # type: ignore[arg-type]  # the mistake under test
 
 
-@pytest.mark.parametrize("option", ["on_busy", "on_unavailable"])
+@pytest.mark.parametrize("option", ["on_busy", "on_unavailable", "on_lost"])
 def test_an_async_answer_is_refused_at_once(option: str) -> None:
     async def answer(request: HttpRequest, error: Exception) -> HttpResponse:
         return HttpResponse()
@@ -134,7 +145,7 @@ def test_what_cannot_be_called_is_refused() -> None:
         redis_lock("order:42")(42)  # type: ignore[arg-type]  # the mistake under test
 
 
-@pytest.mark.parametrize("option", ["on_busy", "on_unavailable"])
+@pytest.mark.parametrize("option", ["on_busy", "on_unavailable", "on_lost"])
 def test_an_answer_to_a_request_that_can_never_come_is_refused(option: str) -> None:
     def answer(request: HttpRequest, error: Exception) -> HttpResponse:
         return HttpResponse()

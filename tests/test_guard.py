@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 
 from django_setnx_lock import LockBusy, LockError, LockLost, LockUnavailable, lock, redis_lock
 from django_setnx_lock.connection import get_client
+from tests.processes import eventually
 from tests.settings import FAKE
 
 if TYPE_CHECKING:
@@ -161,6 +163,61 @@ def test_a_lost_lock_can_raise(rf: RequestFactory) -> None:
 
     with pytest.raises(LockLost):
         redis_lock("order:<pk>", on_unavailable="raise")(view)(rf.post("/"), 42)
+
+
+def test_a_lost_lock_can_have_an_answer_of_its_own(rf: RequestFactory) -> None:
+    def view(request: HttpRequest, pk: int) -> HttpResponse:
+        lose("order:42")
+        return HttpResponse()
+
+    response = redis_lock("order:<pk>", on_lost=teapot, on_unavailable="raise")(view)(
+        rf.post("/"), 42
+    )
+
+    assert response.content == b"POST LockLost order:42"
+
+
+def test_a_lost_lock_can_raise_though_redis_being_away_is_answered(rf: RequestFactory) -> None:
+    def view(request: HttpRequest, pk: int) -> HttpResponse:
+        lose("order:42")
+        return HttpResponse()
+
+    with pytest.raises(LockLost):
+        redis_lock("order:<pk>", on_lost="raise", on_unavailable=teapot)(view)(rf.post("/"), 42)
+
+
+def test_an_answer_to_a_loss_is_none_to_redis_being_away(
+    rf: RequestFactory, fake_server: FakeServer
+) -> None:
+    view = redis_lock("order:<pk>", on_lost=teapot)(lambda request, pk: HttpResponse())
+    fake_server.connected = False
+
+    assert view(rf.post("/"), 42).status_code == 503
+
+
+@pytest.mark.parametrize(("renew", "status"), [(True, 200), (False, 503)])
+def test_a_view_may_outlast_its_lease_when_that_is_renewed(
+    rf: RequestFactory, renew: bool, status: int
+) -> None:
+    lease = 1.5 if renew else 0.05
+
+    @redis_lock("order:<pk>", timeout=lease, renew=renew)
+    def pay(request: HttpRequest, pk: int) -> HttpResponse:
+        began = time.monotonic()
+        eventually(lambda: time.monotonic() > began + lease + 0.1)
+        return HttpResponse()
+
+    assert pay(rf.post("/"), 42).status_code == status
+
+
+def test_a_view_that_reached_its_max_hold_does_not_answer_200(rf: RequestFactory) -> None:
+    @redis_lock("order:<pk>", max_hold=0.05)
+    def pay(request: HttpRequest, pk: int) -> HttpResponse:
+        began = time.monotonic()
+        eventually(lambda: time.monotonic() > began + 0.1)
+        return HttpResponse()
+
+    assert pay(rf.post("/"), 42).status_code == 503
 
 
 def test_a_response_stands_when_redis_goes_away_after_the_view(

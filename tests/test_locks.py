@@ -3,9 +3,11 @@ from __future__ import annotations
 import pytest
 from django.test import override_settings
 
-from django_setnx_lock import LockBusy, LockUnavailable, RedisLock, lock
+from django_setnx_lock import LockBusy, LockLost, LockUnavailable, RedisLock, lock
 from django_setnx_lock.conf import DEFAULTS
 from django_setnx_lock.connection import get_client
+from django_setnx_lock.core.held import Held
+from django_setnx_lock.core.watchdog import WATCHDOG
 from django_setnx_lock.locks import inspector
 from tests.servers import FakeServer
 
@@ -42,6 +44,38 @@ def test_the_defaults_are_thirty_and_ten_seconds() -> None:
     one = lock("order:42")
 
     assert (one.timeout, one.blocking_timeout) == (30.0, 10.0)
+
+
+@pytest.mark.parametrize("renew", [True, False])
+def test_the_setting_says_whether_leases_are_renewed(renew: bool) -> None:
+    with override_settings(SETNX_LOCK={"RENEW": renew}), lock("order:42") as held:
+        assert WATCHDOG.forget(held) is renew
+
+
+@pytest.mark.parametrize("renew", [True, False])
+def test_a_lock_can_be_renewed_or_not_whatever_the_setting_says(renew: bool) -> None:
+    with (
+        override_settings(SETNX_LOCK={"RENEW": not renew}),
+        lock("order:42", renew=renew) as held,
+    ):
+        assert WATCHDOG.forget(held) is renew
+
+
+def test_leases_are_renewed_by_default() -> None:
+    with lock("order:42") as held:
+        assert WATCHDOG.forget(held)
+
+
+def test_a_lock_knows_how_long_it_may_be_held_and_whom_to_tell_of_its_loss() -> None:
+    found: list[Held] = []
+    held = lock("order:42", max_hold=5, on_lost=found.append).take(0)
+    get_client().delete("lock:order:42")
+
+    with pytest.raises(LockLost):
+        held.check()
+
+    assert held.timeout == 5
+    assert found == [held]
 
 
 def test_arguments_go_before_the_settings() -> None:

@@ -56,9 +56,9 @@ def locked_action(
     """Run a ModelAdmin action under the lock of each selected object.
 
     ``template``: the key, its ``<names>`` taken from the object: ``"order:<pk>"``.
-    ``timeout``: the lease in seconds (None: the setting ``TIMEOUT``); it must outlast the
-    action. ``using``: the cache alias (None: the setting ``CACHE``). ``note``: shown to
-    operators beside the action's name.
+    ``timeout``: the lease in seconds (None: the setting ``TIMEOUT``), which is renewed while
+    the action runs if the setting ``RENEW`` says so. ``using``: the cache alias (None: the
+    setting ``CACHE``). ``note``: shown to operators beside the action's name.
 
     All locks are taken in one round trip, without waiting. The action gets a queryset of the
     rows whose lock was free; a message names the others and who holds them. When Redis

@@ -89,7 +89,8 @@ class Courier:
         self._sent = now
         try:
             if self._line is None:
-                limit = max(min(left / 2, _CONNECT_WITHIN), 0.25)
+                longest = max(_CONNECT_WITHIN, self._patience / 4)
+                limit = max(min(max(left / 2, 0.25), left, longest), 0.02)
                 self._line = self._make_line(self.client, connect_timeout=limit)
             self._line.send(*self._commands(todo))
         except Exception as error:  # noqa: BLE001 - as above: the other servers' locks go on
@@ -134,10 +135,11 @@ class Courier:
 
     def _give_up_if_late(self) -> None:
         if self._now() >= self._gives_up_at:
-            self._patience = min(self._patience * 2, _LONGEST_PATIENCE)
             self._fail(redis_exceptions.TimeoutError("no answer to a renewal"))
 
     def _fail(self, error: Exception) -> None:
+        if isinstance(error, redis_exceptions.TimeoutError):
+            self._patience = min(self._patience * 2, _LONGEST_PATIENCE)
         failed = [*self._missing, *self._waiting]
         self._missing = []
         self.close()

@@ -9,6 +9,7 @@ from django_setnx_lock import LockBusy, lock
 from django_setnx_lock.admin.actions import locked_action
 from django_setnx_lock.core.batch import take_each
 from django_setnx_lock.core.calling import call_many
+from django_setnx_lock.core.watchdog import WATCHDOG
 from django_setnx_lock.locks import inspector
 from tests.admin.groups import GroupAdmin, act, messages_of
 
@@ -159,6 +160,18 @@ def test_a_lock_lost_while_the_action_ran_is_told(
 
     assert "was force-released by ann: stuck" in message
     assert "may have worked on it at the same time" in message
+
+
+def test_the_leases_are_renewed_while_the_action_runs(
+    admin_client: Client, groups: list[Group], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched: list[int] = []
+    monkeypatch.setattr(GroupAdmin, "_note", lambda self: watched.append(len(WATCHDOG._held)))
+
+    act(admin_client, "shout", groups)
+
+    assert watched == [len(groups)]
+    assert not WATCHDOG._held
 
 
 def test_the_order_of_the_decorators_does_not_matter() -> None:

@@ -119,6 +119,27 @@ def test_without_being_woken_the_thread_would_sleep_through_a_shorter_lease(
     dog._wake()
 
 
+def test_a_lock_that_comes_while_the_thread_looks_around_is_not_missed(
+    dog: Watchdog, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchdog, "_LONGEST_SLEEP", 600)
+    long, short = taken(wire, "lock:long", timeout=3600), taken(wire, "lock:short", timeout=6)
+    short.lease.due = clock.now()
+    go = Patrol.go
+    late = [short]
+
+    def go_and_be_late(patrol: Patrol) -> float:
+        next_at = go(patrol)
+        if late:
+            dog.watch(late.pop())
+        return next_at
+
+    monkeypatch.setattr(Patrol, "go", go_and_be_late)
+    dog.watch(long)
+
+    eventually(lambda: renewals(wire.sent))
+
+
 def test_the_thread_ends_some_time_after_the_last_lock(
     dog: Watchdog, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:

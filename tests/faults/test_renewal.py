@@ -1,0 +1,508 @@
+"""Renewal on a real server: through what it goes on, and how soon a loss is known."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+
+from django_setnx_lock.core import clock, scripts, watchdog
+from django_setnx_lock.core.batch import take_each
+from django_setnx_lock.core.errors import LockLost
+from django_setnx_lock.core.inspection import Inspector
+from django_setnx_lock.core.lease import Lease
+from django_setnx_lock.core.line import Line
+from django_setnx_lock.core.lock import RedisLock
+from tests.processes import eventually
+from tests.servers import ONCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_setnx_lock.core.held import Held
+    from django_setnx_lock.core.line import Command
+    from tests.faults.proxy import Proxy
+    from tests.servers import RealServer
+
+REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+FORKS = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+# Long enough for a machine that is doing something else as well.
+LEASE = 3.0
+
+
+@pytest.fixture(autouse=True)
+def fresh_watchdog() -> None:
+    """End the thread that earlier tests have left, and with it its connections."""
+    watchdog.WATCHDOG.before_fork()
+
+
+def threads() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name == "setnx-lock-watchdog"]
+
+
+def renewed(client: Any, name: str = "lock:a", timeout: float = LEASE, **options: Any) -> RedisLock:
+    return RedisLock(client, name, timeout, **{"renew": True, **options})
+
+
+def is_renewed(held: Held) -> bool:
+    """Have ``held`` renewed at once; say whether that worked before its lease was over."""
+    before = held.lease.end
+    held.lease.due = clock.now()
+    watchdog.WATCHDOG.hurry(held)
+    eventually(lambda: held.lease.end > before or held.lost, seconds=held.timeout + 10)
+    return not held.lost
+
+
+@REAL
+def test_without_the_watchdog_a_lock_ends_with_its_lease(server: RealServer) -> None:
+    held = renewed(server.client(), timeout=0.3).take(0)
+    watchdog.WATCHDOG.forget(held)
+
+    assert not is_renewed(held)
+
+
+def report(figure: str) -> None:
+    print(figure)  # noqa: T201 - the figure of the run
+
+
+def test_a_thousand_locks_take_one_thread_and_few_round_trips(
+    real_server: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes: list[int] = []
+    send = Line.send
+
+    def counted(line: Line, *commands: Command) -> None:
+        writes.append(len(commands))
+        send(line, *commands)
+
+    monkeypatch.setattr(Line, "send", counted)
+    client = real_server.client()
+    taken = take_each([renewed(client, f"lock:{number}", timeout=60) for number in range(1000)])
+    held = [one.held for one in taken if one.held]
+    held[0].reacquire()
+    ends = {one.number: one.lease.end for one in held}
+    writes.clear()
+    used = time.process_time()
+
+    for one in held:
+        one.lease.due = clock.now()
+    watchdog.WATCHDOG.hurry(held[0])
+    eventually(lambda: all(one.lease.end > ends[one.number] for one in held))
+
+    used = time.process_time() - used
+    report(
+        f"1,000 locks: {len(threads())} thread, {len(writes)} round trips a cycle, "
+        f"{used * 1000:.0f} ms of CPU, the test's own included"
+    )
+    assert len(held) == 1000
+    assert len(threads()) == 1
+    assert sum(writes) == 1000
+    assert len(writes) <= 10
+    assert not any(one.lost for one in held)
+
+
+@REAL
+def test_a_pool_that_others_have_emptied_delays_no_renewal(server: RealServer) -> None:
+    pool = redis.ConnectionPool(port=server.port, max_connections=2)
+    client = redis.Redis(connection_pool=pool)
+    held = renewed(client).take(0)
+    borrowed = [pool.get_connection() for _ in range(2)]
+
+    with pytest.raises(redis.exceptions.ConnectionError, match="Too many connections"):
+        client.ping()
+    kept = is_renewed(held)
+
+    assert kept
+    for connection in borrowed:
+        pool.release(connection)
+    held.release()
+    pool.disconnect()
+
+
+@pytest.fixture
+def direct(real_server: RealServer) -> redis.Redis:
+    """Give a client past the proxy, of a server that knows the scripts."""
+    client = real_server.client()
+    for script in (scripts.ACQUIRE, scripts.RENEW, scripts.RELEASE):
+        client.script_load(script.source)
+    return client
+
+
+def test_a_renewal_whose_reply_was_cut_off_is_sent_again(proxy: Proxy, direct: redis.Redis) -> None:
+    held = renewed(proxy.client()).take(0)
+    dropped = proxy.drop_next_reply(scripts.RENEW.sha.encode())
+    started = time.monotonic()
+
+    kept = is_renewed(held)
+
+    report(f"a reply cut off: renewed after {(time.monotonic() - started) * 1000:.0f} ms all told")
+    assert dropped.is_set()
+    assert kept
+    assert held.remaining() <= direct.pttl("lock:a") / 1000 + 0.002
+
+
+def test_without_being_sent_again_a_renewal_whose_reply_was_cut_off_would_lose_the_lock(
+    proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Lease, "failed", lambda lease, now, error: None)
+    held = renewed(proxy.client(), timeout=0.5).take(0)
+    proxy.drop_next_reply(scripts.RENEW.sha.encode())
+
+    kept = is_renewed(held)
+
+    assert not kept
+
+
+def test_an_outage_shorter_than_the_lease_loses_nothing(proxy: Proxy, direct: redis.Redis) -> None:
+    held = renewed(proxy.client()).take(0)
+    proxy.refuse()
+    held.lease.due = clock.now()
+    watchdog.WATCHDOG.hurry(held)
+    eventually(lambda: held.lease.trouble)
+    proxy.accept()
+
+    kept = is_renewed(held)
+
+    assert kept
+    assert held.lease.trouble is None
+
+
+@REAL
+@pytest.mark.parametrize("renew", [True, False], ids=["renewed", "control: not renewed"])
+def test_a_holder_whose_server_stands_still_hears_of_the_loss_before_it_goes_on(
+    server: RealServer, renew: bool
+) -> None:
+    heard: list[float] = []
+    lock = renewed(
+        server.client(), timeout=1, renew=renew, on_lost=lambda held: heard.append(clock.now())
+    )
+    held = lock.take(0)
+    deadline = held.lease.end
+    server.pause()
+    try:
+        eventually(lambda: held.lost)
+        is_known = held.lost
+        if renew:
+            eventually(lambda: heard)
+    finally:
+        server.resume()
+
+    assert is_known
+    if renew:
+        report(f"server paused: heard {(heard[0] - deadline) * 1000:.0f} ms after the deadline")
+        assert heard[0] >= deadline
+        with pytest.raises(LockLost, match="could not be renewed before its lease ended"):
+            held.check()
+    else:
+        assert heard == []
+
+
+def connections(client: redis.Redis) -> set[str]:
+    """Return the ids of all the connections that the server has."""
+    found: list[dict[str, str]] = client.client_list()
+    return {one["id"] for one in found}
+
+
+@REAL
+def test_a_connection_that_was_killed_is_made_anew(server: RealServer) -> None:
+    client = server.client()
+    held = renewed(client).take(0)
+    before = connections(client)
+    assert is_renewed(held)
+    (watchdogs,) = connections(client) - before
+
+    client.client_kill_filter(_id=watchdogs)
+    kept = is_renewed(held)
+
+    assert kept
+    assert watchdogs not in connections(client)
+
+
+@REAL
+def test_scripts_that_were_flushed_are_sent_anew(server: RealServer) -> None:
+    client = server.client()
+    held = renewed(client).take(0)
+    assert is_renewed(held)
+    client.script_flush()
+
+    kept = is_renewed(held)
+
+    assert kept
+
+
+def test_a_server_that_comes_back_empty_is_a_loss_at_the_next_renewal(
+    real_server: RealServer,
+) -> None:
+    heard: list[Held] = []
+    held = renewed(real_server.client(retry=ONCE), on_lost=heard.append).take(0)
+    assert is_renewed(held)
+    real_server.restart()
+
+    assert not is_renewed(held)
+
+    eventually(lambda: heard == [held])
+    with pytest.raises(LockLost, match="its key was removed"):
+        held.check()
+
+
+@REAL
+def test_a_force_release_is_told_with_who_and_why(server: RealServer) -> None:
+    heard: list[Held] = []
+    client = server.client()
+    held = renewed(client, on_lost=heard.append).take(0)
+    inspector = Inspector(client, "lock:")
+    inspector.force_release("lock:a", inspector.get("lock:a").fingerprint, by="joe", reason="stuck")
+
+    assert not is_renewed(held)
+
+    eventually(lambda: heard == [held])
+    with pytest.raises(LockLost, match="force-released by joe: stuck"):
+        held.check()
+
+
+@REAL
+def test_a_thread_that_ends_with_a_lock_leaves_it_to_its_lease(
+    server: RealServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = server.client()
+    found: list[Held] = []
+    thread = threading.Thread(target=lambda: found.append(renewed(client, timeout=0.5).take(0)))
+    thread.start()
+    thread.join(10)
+
+    eventually(lambda: not client.exists("lock:a"))
+
+    assert found[0].lost
+    assert "thread that took the lock 'lock:a' has ended" in caplog.text
+
+
+# Takes the lock, says so, and when told to go on what it knows of it.
+STOPPING = """
+import sys, threading, time, redis
+from django_setnx_lock.core.errors import LockLost
+from django_setnx_lock.core.lock import RedisLock
+client = redis.Redis(port=int(sys.argv[1]))
+heard = threading.Event()
+lock = RedisLock(client, "lock:a", 0.5, renew=True, on_lost=lambda held: heard.set())
+held = lock.take(0)
+print("held", flush=True)
+sys.stdin.readline()
+was_lost = held.lost
+started = time.monotonic()
+print(was_lost, heard.wait(10), f"{(time.monotonic() - started) * 1000:.0f}", flush=True)
+try:
+    held.release()
+except LockLost as error:
+    print(error, flush=True)
+"""
+
+
+@REAL
+def test_a_holder_that_was_stopped_past_its_lease_knows_at_once(server: RealServer) -> None:
+    client = server.client()
+    command = [sys.executable, "-c", STOPPING, str(server.port)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdin
+        assert holder.stdout
+        assert holder.stdout.readline() == "held\n"
+        holder.send_signal(signal.SIGSTOP)
+        eventually(lambda: not client.exists("lock:a"))
+        following = RedisLock(client, "lock:a").take(0)
+        holder.stdin.write("\n")
+        holder.stdin.flush()
+
+        holder.send_signal(signal.SIGCONT)
+        was_lost, heard, took = holder.stdout.readline().split()
+        reason = holder.stdout.readline()
+        holder.wait(10)
+
+    report(f"stopped and continued: on_lost was called within {took} ms")
+    assert (was_lost, heard) == ("True", "True")
+    assert "lock:a" in reason
+    following.check()
+
+
+def ran(server: RealServer, script: str, *arguments: str) -> str:
+    """Return what ``script`` prints, which runs in a process of its own."""
+    # Forking with threads about is deprecated, and hiredis or coverage may have some.
+    python = [sys.executable, "-W", "ignore::DeprecationWarning"]
+    command = [*python, "-c", script, str(server.port), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# Forks while a lock is held and renewed. The child takes one of its own.
+FORKING = """
+import json, os, sys, threading, time, redis
+port, lease, hooked = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3] == "hooked"
+at_fork = []
+os.register_at_fork(before=lambda: at_fork.append(threading.active_count()))
+if not hooked:
+    os.register_at_fork = lambda **hooks: None
+from django_setnx_lock.core import watchdog
+from django_setnx_lock.core.lock import RedisLock
+
+def threads():
+    return sum(one.name == "setnx-lock-watchdog" for one in threading.enumerate())
+
+def is_renewed(held):
+    end, give_up = held.lease.end, time.monotonic() + 10
+    while held.lease.end == end and not held.lost and time.monotonic() < give_up:
+        time.sleep(0.01)
+    return held.lease.end > end
+
+with RedisLock(redis.Redis(port=port), "lock:a", lease, renew=True) as held:
+    told = {"renewed before": is_renewed(held)}
+    readable, writable = os.pipe()
+    child = os.fork()
+    if not child:
+        mine = {"threads": threads(), "watched": len(watchdog.WATCHDOG._held)}
+        own = RedisLock(redis.Redis(port=port), "lock:b", lease, renew=True).take(0)
+        mine["own is renewed"] = is_renewed(own)
+        mine["threads then"] = threads()
+        mine["parent's is here"] = held.is_here
+        os.write(writable, json.dumps(mine).encode())
+        os._exit(0)
+    told["renewed beside the child"] = is_renewed(held)
+    os.waitpid(child, 0)
+    told["renewed after it"] = is_renewed(held)
+    told["owned"] = held.owned()
+    told["child"] = json.loads(os.read(readable, 1 << 16))
+    told["threads at the fork"] = at_fork
+print(json.dumps(told))
+"""
+
+
+@FORKS
+def test_a_fork_in_the_middle_of_a_held_lock_leaves_the_child_nothing_and_the_parent_all(
+    real_server: RealServer,
+) -> None:
+    told = json.loads(ran(real_server, FORKING, "3", "hooked"))
+
+    assert told["child"] == {
+        "threads": 0,
+        "watched": 0,
+        "own is renewed": True,
+        "threads then": 1,
+        "parent's is here": False,
+    }
+    assert told["renewed before"]
+    assert told["renewed beside the child"]
+    assert told["renewed after it"]
+    assert told["owned"]
+    # Nothing of the watchdog's is in the middle of something when the child is copied.
+    assert told["threads at the fork"] == [1]
+
+
+@FORKS
+def test_without_hooks_at_the_fork_the_child_would_renew_nothing(real_server: RealServer) -> None:
+    told = json.loads(ran(real_server, FORKING, "1", "unhooked"))
+
+    assert told["child"]["watched"] == 1
+    assert not told["child"]["own is renewed"]
+
+
+# As gunicorn does with preload: what the master did goes on, and its children begin anew.
+PREFORK = """
+import multiprocessing, sys, time, redis
+from django_setnx_lock.core.lock import RedisLock
+
+def work(number, port):
+    held = RedisLock(redis.Redis(port=port), f"lock:{number}", 1.5, renew=True).take(0)
+    end = held.lease.end
+    while held.lease.end == end and not held.lost:
+        time.sleep(0.01)
+    sys.exit(3 if held.lost else 0)
+
+port = int(sys.argv[1])
+with RedisLock(redis.Redis(port=port), "lock:master", renew=True) as held:
+    context = multiprocessing.get_context("fork")
+    children = [context.Process(target=work, args=(number, port)) for number in range(3)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(20)
+    print([child.exitcode for child in children], held.owned())
+"""
+
+
+@FORKS
+def test_the_children_of_a_process_that_holds_locks_renew_their_own(
+    real_server: RealServer,
+) -> None:
+    said = ran(real_server, PREFORK)
+
+    assert said == "[0, 0, 0] True\n"
+
+
+ENDING = """
+import sys, time, redis
+from django_setnx_lock.core import watchdog
+from django_setnx_lock.core.lock import RedisLock
+client = redis.Redis(port=int(sys.argv[1]))
+held = RedisLock(client, "lock:a", 30, renew=True).take(0)
+if "owing" in sys.argv:
+    watchdog.owe_look(held._target, "waiter")
+    sys.stdin.readline()
+print(time.time(), flush=True)
+"""
+
+
+def test_a_lock_that_is_renewed_delays_no_exit(real_server: RealServer) -> None:
+    ended = float(ran(real_server, ENDING))
+
+    took = time.time() - ended
+    report(f"exit with a renewed lock: {took * 1000:.0f} ms")
+    assert took < 3
+    assert real_server.client().exists("lock:a")
+
+
+def test_a_look_that_is_owed_delays_the_exit_by_half_a_second_at_most(
+    real_server: RealServer,
+) -> None:
+    command = [sys.executable, "-c", ENDING, str(real_server.port), "owing"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        eventually(lambda: real_server.client().exists("lock:a"))
+        real_server.pause()
+        try:
+            process.stdin.write("\n")
+            process.stdin.flush()
+            ended = float(process.stdout.readline())
+            process.wait(10)
+        finally:
+            real_server.resume()
+
+    report(
+        f"exit with a look owed to a server that is paused: {(time.time() - ended) * 1000:.0f} ms"
+    )
+    assert time.time() - ended < 0.5 + 3
+
+
+def test_handles_that_are_thrown_away_are_not_renewed(real_server: RealServer) -> None:
+    client = real_server.client()
+    renewed(client, timeout=0.3).take(0)
+    gc.collect()
+
+    eventually(lambda: not client.exists("lock:a"))
+
+
+@pytest.fixture(autouse=True)
+def no_thread_afterwards() -> Iterator[None]:
+    yield
+    watchdog.WATCHDOG.before_fork()
