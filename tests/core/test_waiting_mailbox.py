@@ -11,12 +11,8 @@ import pytest
 import redis
 
 from django_setnx_lock.core import waiting
-from django_setnx_lock.core.errors import LockUnavailable
-from django_setnx_lock.core.keys import lock_keys
-from django_setnx_lock.core.target import Target
-from django_setnx_lock.core.waiting import Mailbox
-from tests.core.helpers import command
-from tests.core.queueing import caller
+from django_setnx_lock.core.line import Line
+from tests.core.queueing import Box, caller, listeners, mailbox_of
 from tests.processes import eventually
 
 if TYPE_CHECKING:
@@ -25,13 +21,6 @@ if TYPE_CHECKING:
     from tests.servers import RealServer
 
 REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
-Box = tuple[Mailbox, str, str]
-
-
-def mailbox_of(client: Any) -> Box:
-    """Return a mailbox, the token it is for, and its key in Redis."""
-    turn = caller(client)
-    return Mailbox(turn.target), turn.token, turn.target.keys.wake(turn.token)
 
 
 @pytest.fixture
@@ -147,15 +136,19 @@ def test_a_sleeper_uses_no_connection_of_the_pool(server: RealServer) -> None:
         pool.release(taken)
 
 
-def listeners(server: RealServer) -> int:
-    clients: Any = server.client().client_list()
-    return sum(one["cmd"] == "blpop" for one in clients)
-
-
 @REAL
-def test_a_mailbox_that_is_closed_listens_no_longer(server: RealServer) -> None:
+def test_a_mailbox_that_is_closed_listens_no_longer(
+    server: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     box, token, _ = mailbox_of(server.client())
-    box.sleep(token, 0.001)
+
+    def interrupted(line: Line, seconds: float) -> bool:
+        assert eventually(lambda: listeners(server) == 1)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Line, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        box.sleep(token, 30)
 
     box.close()
     box.close()
@@ -175,85 +168,3 @@ def test_a_connection_that_has_no_answer_to_come_is_used_again(server: RealServe
     clients: Any = server.client().client_list()
 
     assert sum(one["name"] == "sleeper" for one in clients) == 1
-
-
-def kill_listeners(server: RealServer) -> None:
-    """Cut the connections of those who sleep, once there is one."""
-    watch = server.client()
-    eventually(lambda: listeners(server))
-    command(watch, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-
-
-@REAL
-def test_the_first_time_it_cannot_listen_it_returns_for_the_caller_to_ask(
-    server: RealServer,
-) -> None:
-    box, token, _ = mailbox_of(server.client())
-
-    with ThreadPoolExecutor(1) as pool:
-        sleeping = pool.submit(box.sleep, token, 30)
-        kill_listeners(server)
-
-        sleeping.result(10)
-
-
-@REAL
-def test_the_second_time_in_a_row_is_an_error(server: RealServer) -> None:
-    box, token, key = mailbox_of(server.client())
-    server.client().set(key, "no list")
-    box.sleep(token, 30)
-
-    with pytest.raises(LockUnavailable) as caught:
-        box.sleep(token, 30)
-
-    assert caught.value.cause == "wrongtype"
-    assert token not in str(caught.value)
-
-
-@REAL
-def test_between_two_errors_it_may_have_slept_well(server: RealServer) -> None:
-    box, token, key = mailbox_of(server.client())
-    client = server.client()
-
-    for _ in range(3):
-        client.set(key, "no list")
-        box.sleep(token, 30)
-        client.delete(key)
-        box.sleep(token, 0.001)
-
-    box.close()
-
-
-@REAL
-def test_after_an_error_it_listens_on_another_connection(server: RealServer) -> None:
-    client = server.client()
-    boxes = [mailbox_of(client) for _ in range(3)]
-    # Three spare connections, all of them dead.
-    for box, token, key in boxes:
-        client.lpush(key, 1)
-        box.sleep(token, 30)
-    for box, _, _ in boxes:
-        box.close()
-    command(client, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-    box, token, key = mailbox_of(client)
-    box.sleep(token, 30)
-    client.lpush(key, 1)
-
-    box.sleep(token, 30)
-
-    box.close()
-
-
-def test_without_one_server_to_listen_at_it_sleeps_as_behind_a_foreign_holder(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
-    no_server: Any = SimpleNamespace()
-    box = Mailbox(Target(no_server, lock_keys("lock:a"), "a", None))
-
-    for seconds in (30, 0.01):
-        box.sleep("token", seconds)
-
-    assert 0.05 <= slept[0] <= 0.1
-    assert slept[1] == 0.01
