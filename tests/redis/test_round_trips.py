@@ -23,6 +23,7 @@ REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
 def warm(proxy: Proxy) -> redis.Redis:
     """Give a client that is connected to a server that knows the scripts."""
     client = proxy.client()
+    client.ping()
     with listed(client, "warm") as held:
         held.reacquire()
         held.check()
