@@ -13,6 +13,9 @@ from redis.retry import Retry
 Command = Sequence[str | bytes]
 
 _FOREVER = 1e6
+# What redis-py 7 and later tell of a server's maintenance: it refers to the pool, which would
+# live for as long as its lines then, and costs each connection a request of its own.
+_OF_THE_POOL = frozenset({"maint_notifications_config", "maint_notifications_pool_handler"})
 
 
 class Line:
@@ -28,10 +31,13 @@ class Line:
 
     def __init__(self, client: Any, *, connect_timeout: float | None = None) -> None:
         pool = client.connection_pool
-        options = pool.connection_kwargs
+        options = {
+            name: value
+            for name, value in pool.connection_kwargs.items()
+            if name not in _OF_THE_POOL
+        }
         if connect_timeout is not None:
-            options = {
-                **options,
+            options |= {
                 "socket_timeout": connect_timeout,
                 "socket_connect_timeout": connect_timeout,
                 "health_check_interval": 0,

@@ -74,6 +74,7 @@ def test_each_state_is_said_in_words(admin_client: Client, fake_server: FakeServ
     redis.delete("lock:over")
     redis.zadd("{lock:}:index", {"lock:over": 1})
     redis.set("lock:theirs", "their-token", px=125_000)
+    redis.set("lock:passed", "baton:their-token", px=1_000_000)
 
     page = admin_client.get(LIST, {"everything": "1"})
 
@@ -81,6 +82,7 @@ def test_each_state_is_said_in_words(admin_client: Client, fake_server: FakeServ
     assert "endless never expires " in row(page, "endless")
     assert "without end" in row(page, "endless")
     assert "over lease over " in row(page, "over")
+    assert "passed changing hands " in row(page, "passed")
     assert "theirs foreign another program - 2 min " in row(page, "theirs")
 
 

@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING, Any
 from django_setnx_lock.core import protocol
 from django_setnx_lock.core.held import Held
 from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.waiting import Mailbox
 
 if TYPE_CHECKING:
     from django_setnx_lock.core.turn import Turn
+    from tests.servers import RealServer
+
+# A mailbox, the token it is for, and its key in Redis.
+Box = tuple[Mailbox, str, str]
 
 
 def caller(client: Any, lease: float = 30, **options: Any) -> Turn:
@@ -63,3 +68,14 @@ def handed_on(turn: Turn, request: protocol.Request) -> str | None:
 def looked(turn: Turn) -> str | None:
     """Look after ``turn``, as whoever handed the lock on does a little later."""
     return handed_on(turn, protocol.look(turn.target.keys, turn.token))
+
+
+def mailbox_of(client: Any) -> Box:
+    turn = caller(client)
+    return Mailbox(turn.target), turn.token, turn.target.keys.wake(turn.token)
+
+
+def listeners(server: RealServer) -> int:
+    """Return how many sleep there, waiting to be woken."""
+    clients: Any = server.client().client_list()
+    return sum(one["cmd"] == "blpop" for one in clients)
