@@ -107,7 +107,8 @@ class Look:
         if not head or self.is_last:
             self._done(self)
             return
-        self.due = now + (_AFTER_CLAIM if head == self._head else _FIRST_LOOK)
+        # Who handed it to another meanwhile looks after that one, too.
+        self.due = now + (_FIRST_LOOK if protocol.read_passed_on(reply) else _AFTER_CLAIM)
         self._head = head
 
     def failed(self, error: Exception, now: float) -> None:

@@ -135,6 +135,11 @@ def read_handed_on(reply: Sequence[Any]) -> str | None:
     return text(reply[2 if lost else 1]) if len(reply) > 1 + lost else None
 
 
+def read_passed_on(reply: Sequence[Any]) -> bool:
+    """Whether a look has handed the lock to somebody else."""
+    return int(reply[2]) == 1
+
+
 def read_kept(reply: Sequence[Any], key: str) -> Sequence[Any]:
     """The reply to release, renew or check. Raises LockLost when the lock is not ours."""
     match text(reply[0]):

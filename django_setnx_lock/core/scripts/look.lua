@@ -1,7 +1,7 @@
 -- See whether the waiter that the baton was made out to has taken it up, or else pass it on.
 -- KEYS  1 name  2 waiters  3 alive  4 meta
 -- ARGV  1 token of that waiter  2 '1' if nobody will look again: the process is about to end
--- Reply {'OK', waiter to look after next, or false}
+-- Reply {'OK', waiter to look after next, or false, 1 if that one was handed the lock just now}
 --- prelude
 -- Pass the baton on from one that did not fetch it: it is dead, or asking just now. The next one
 -- after it has its turn; it keeps its place, for as long as the baton would have waited.
@@ -26,7 +26,8 @@ end
 
 local head = ARGV[1]
 local value = token_at(KEYS[1])
-local owner = baton_for(value)
+local was = baton_for(value)
+local owner = was
 if not value then
   owner = hand_on()
 elseif not owner then
@@ -43,4 +44,4 @@ if owner and ARGV[2] == '1' then
   -- The next waiter looks instead, when the claim is over.
   wake_if_later(redis.call('PTTL', KEYS[1]))
 end
-return {'OK', owner}
+return {'OK', owner, owner ~= was and 1 or 0}
