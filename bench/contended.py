@@ -1,0 +1,158 @@
+"""Eight processes that want one lock again and again, and whether it ever let two in."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+import time
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.board import Board
+from bench.figures import (
+    Turn,
+    arrivals,
+    handovers,
+    longest_wait,
+    most_overtaken,
+    most_overtaken_by_arrival,
+    overlaps,
+    percentile,
+    span,
+)
+from bench.part import Bench, Figures, Outcome, say
+from bench.peers import LOCKS, PEERS
+from bench.wire import sent
+from bench.workers import Crew, Pipe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bench.address import Observer
+
+TITLE = "Contended: 8 processes, 40 turns each, 5 ms of work"
+PROCESSES, TURNS, WORK = 8, 40, 0.005
+LEASE = 30
+# What a library does after a release, such as looking whether the next one came, counts too.
+AFTERWARDS = 0.2
+# The libraries whose turns can be told apart at the server.
+WITH_TOKENS = ("redis-py", "django-redis", "python-redis-lock", "plain", "full")
+
+
+def job(pipe: Pipe, name: str, who: int, turns: int, cap: float, path: Path) -> None:
+    """Take ``turns`` turns, but begin none when ``cap`` seconds are over."""
+    peer, board = PEERS[name](), Board(path)
+    # Connections and scripts are there before the start.
+    with peer.lock(f"warm:{who}", LEASE):
+        pass
+    pipe.say("ready")
+    start = pipe.hear()
+    before = sent()
+    time.sleep(max(start - time.monotonic(), 0))
+    taken: list[Turn] = []
+    while len(taken) < turns and time.monotonic() < start + cap:
+        wanted = time.monotonic()
+        with peer.lock("contended", LEASE) as held:
+            began = time.monotonic()
+            seen = board.read()
+            time.sleep(WORK)
+            board.write(seen + 1)
+            token = peer.token(held)
+            ended = time.monotonic()
+        taken.append(Turn(who, wanted, began, ended, token))
+    pipe.say(taken)
+    pipe.hear()
+    pipe.say(sent() - before)
+
+
+def run(bench: Bench) -> Outcome:
+    outcome = Outcome()
+    names = bench.taking_part((*LOCKS, "nothing"))
+    rounds, turns, cap = bench.choose((1, 12, 4.0), (3, TURNS, 20.0))
+    for number in range(rounds):
+        say(f"  round {number + 1} of {rounds}")
+        for name in random.sample(names, len(names)):
+            outcome.add(name, partial(measure, bench, name, turns, cap))
+    for name in bench.taking_part(WITH_TOKENS):
+        outcome.add(name, partial(by_arrival, bench, name, turns, cap))
+    return outcome
+
+
+def measure(bench: Bench, name: str, turns: int, cap: float, crew: Crew) -> Figures:
+    observer = bench.observer
+    observer.forget()
+    cpu = observer.cpu()
+    taken, requests, written = compete(crew, name, turns, cap, observer)
+    cpu = observer.cpu() - cpu
+    count = len(taken)
+    waits = handovers(taken)
+    return {
+        "turns": count,
+        "overlaps": overlaps(taken),
+        "lost_updates": count - written,
+        "handovers": len(waits),
+        "handover_p50_ms": percentile(waits, 50) * 1000 if waits else None,
+        "handover_p99_ms": percentile(waits, 99) * 1000 if waits else None,
+        "total_over_ideal": span(taken) / (count * WORK),
+        "most_overtaken": most_overtaken(taken),
+        "longest_wait_s": longest_wait(taken),
+        "requests_per_turn": requests / count,
+        "server_calls_per_turn": sum(observer.calls().values()) / count,
+        "server_cpu_us_per_turn": cpu / count * 1e6,
+    }
+
+
+def compete(
+    crew: Crew, name: str, turns: int, cap: float, observer: Observer
+) -> tuple[list[Turn], int, int]:
+    """Return all turns, the requests sent for them, and the number on the board at the end."""
+    path = observer.path.with_name("board")
+    Board.make(path)
+    workers = [crew.start(job, name, who, turns, cap, path) for who in range(PROCESSES)]
+    for worker in workers:
+        worker.hear()
+    start = time.monotonic() + 0.1
+    for worker in workers:
+        worker.say(start)
+    taken: list[Turn] = [turn for worker in workers for turn in worker.hear(cap + 60)]
+    time.sleep(AFTERWARDS)
+    requests = sum(worker.ask() for worker in workers)
+    return taken, requests, Board(path).read()
+
+
+def by_arrival(bench: Bench, name: str, turns: int, cap: float, crew: Crew) -> Figures:
+    """Measure who overtook whom at the server. Being watched costs time, so nothing else is."""
+    bench.observer.forget()
+    with monitoring(bench.observer.path) as monitored:
+        taken, _, written = compete(crew, name, turns, cap, bench.observer)
+    tokens = [turn.token for turn in taken if turn.token]
+    seen = arrivals(b"".join(monitored), tokens)
+    return {
+        "overlaps": overlaps(taken),
+        "lost_updates": len(taken) - written,
+        "most_overtaken_by_arrival": most_overtaken_by_arrival(taken, seen),
+    }
+
+
+@contextmanager
+def monitoring(path: Path) -> Iterator[list[bytes]]:
+    """Collect what MONITOR says while the block runs; it is read only afterwards."""
+    said: list[bytes] = []
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(path))
+        connection.sendall(b"MONITOR\r\n")
+        listener = threading.Thread(target=listen, args=(connection, said))
+        listener.start()
+        try:
+            yield said
+        finally:
+            connection.shutdown(socket.SHUT_RDWR)
+            listener.join()
+
+
+def listen(connection: Any, said: list[bytes]) -> None:
+    while chunk := connection.recv(1 << 20):
+        said.append(chunk)
