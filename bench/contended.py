@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from bench.address import Observer
 
-TITLE = "Contended: 8 processes, 40 turns each, 5 ms of work"
+TITLE = "Contended: 8 processes, 5 ms of work each turn"
 PROCESSES, TURNS, WORK = 8, 40, 0.005
 LEASE = 30
 # What a library does after a release, such as looking whether the next one came, counts too.
