@@ -18,7 +18,8 @@ SETTLE = 2.0
 def run(bench: Bench) -> Outcome:
     """Let all peers wait at once: what each sends is counted in its own processes."""
     outcome = Outcome()
-    seconds = bench.choose(4.0, 22.0)
+    # A whole lease, so that every renewal and whatever waiters do now and then is in it.
+    seconds = bench.choose(4.0, LEASE)
     bench.observer.forget()
     with Crew() as crew:
         pairs = {}

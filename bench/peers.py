@@ -30,19 +30,20 @@ class Peer:
     has_lease: ClassVar[bool] = True
     renews: ClassVar[bool] = False  # by itself, in the background
     extends: ClassVar[bool] = True  # when told to
-    # Over redis-py's own default only where the library cannot wait with it.
-    socket_timeout: ClassVar[float | None] = None
+    # Beside redis-py's own defaults, where the library cannot work with those.
+    client_options: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, *, small: bool = False) -> None:
-        options: dict[str, Any] = {}
-        if self.socket_timeout:
-            options["socket_timeout"] = self.socket_timeout
         if small:
-            options |= {"max_connections": POOL_SIZE, "timeout": POOL_SECONDS}
+            options = {
+                **self.client_options,
+                "max_connections": POOL_SIZE,
+                "timeout": POOL_SECONDS,
+            }
             pool: Any = redis.BlockingConnectionPool.from_url(url(), **options)
             self.client = redis.Redis(connection_pool=pool)
         else:
-            self.client = redis.Redis.from_url(url(), **options)
+            self.client = redis.Redis.from_url(url(), **self.client_options)
 
     def lock(self, name: str, lease: float) -> AbstractContextManager[Any]:
         """Return a new lock that waits as long as it takes; ``lease`` in seconds."""
@@ -119,8 +120,9 @@ class DjangoRedis(RedisPy):
 class PythonRedisLock(Peer):
     title = "python-redis-lock"
     package = "python-redis-lock"
-    # It waits by BLPOP for as long as its lease, which redis-py 8 cuts off after 5 seconds.
-    socket_timeout = 60
+    # It waits by BLPOP for as long as its lease, which redis-py 8 cuts off after 5 seconds; and a
+    # thread and connection for each renewed lock are more than the 100 that its pools then have.
+    client_options: ClassVar[dict[str, Any]] = {"socket_timeout": 60, "max_connections": 10_000}
 
     def lock(self, name: str, lease: float) -> AbstractContextManager[Any]:
         library: Any = import_module("redis_lock")

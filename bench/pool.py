@@ -20,7 +20,7 @@ THREADS, LEASE = 50, 30
 RENEWALS, BETWEEN = 100, 0.005
 SETTLE = 1.0
 # How long they go on taking turns, and how much longer they are waited for, in seconds.
-CAP, QUICK_CAP = 8.0, 2.0
+CAP, QUICK_CAP = 6.0, 2.0
 
 
 class Crowd:

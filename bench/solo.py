@@ -59,7 +59,7 @@ def batch(make: Callable[[], Any]) -> list[int]:
 
 def run(bench: Bench) -> Outcome:
     outcome = Outcome()
-    rounds, batches = bench.choose((2, 12), (7, 50))
+    rounds, batches = bench.choose((2, 12), (5, 50))
     for number in range(rounds):
         say(f"  round {number + 1} of {rounds}")
         bench.observer.forget()

@@ -7,6 +7,7 @@ import logging
 import multiprocessing
 import signal
 import sys
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
@@ -120,8 +121,10 @@ def _run(
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     # Ctrl-C goes to the whole group; the bench ends its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Some libraries log each failed attempt to take a lock.
+    # Some libraries log each failed attempt, or end their threads with an error. What comes of
+    # that shows in the figures.
     logging.disable(logging.CRITICAL)
+    threading.excepthook = lambda _: None
     wire.start_counting()
     pipe = Pipe(connection)
     try:
