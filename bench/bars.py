@@ -75,7 +75,7 @@ def overtaken(parts: dict[str, Any]) -> Iterable[Bar]:
 
 def round_trips(parts: dict[str, Any]) -> Iterable[Bar]:
     requests = seen(parts, "contended", "requests_per_turn")
-    return at_most(requests, 5, "requests per contended acquisition", ".1f")
+    return at_most(requests, 5, "requests per contended acquisition", ".2f")
 
 
 def idle(parts: dict[str, Any]) -> Iterable[Bar]:

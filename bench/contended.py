@@ -9,7 +9,7 @@ import time
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.board import Board
 from bench.figures import (
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 TITLE = "Contended: 8 processes, 5 ms of work each turn"
 PROCESSES, TURNS, WORK = 8, 40, 0.005
 LEASE = 30
+# Long enough that the others come and wait meanwhile.
+WARM = 0.02
 # What a library does after a release, such as looking whether the next one came, counts too.
 AFTERWARDS = 0.2
 # The libraries whose turns can be told apart at the server.
@@ -45,9 +47,9 @@ WITH_TOKENS = ("redis-py", "django-redis", "python-redis-lock", "plain", "full")
 def job(pipe: Pipe, name: str, who: int, turns: int, cap: float, path: Path) -> None:
     """Take ``turns`` turns, but begin none when ``cap`` seconds are over."""
     peer, board = PEERS[name](), Board(path)
-    # Connections and scripts are there before the start.
-    with peer.lock(f"warm:{who}", LEASE):
-        pass
+    # Connections, those for waiting too, and scripts are there before the start.
+    with peer.lock("warm", LEASE):
+        time.sleep(WARM)
     pipe.say("ready")
     start = pipe.hear()
     before = sent()
@@ -81,60 +83,70 @@ def run(bench: Bench) -> Outcome:
     return outcome
 
 
+class Contest(NamedTuple):
+    """What came of one contest: all turns, what they took, the number on the board at the end."""
+
+    turns: list[Turn]
+    written: int
+    requests: int
+    server_cpu: float
+    server_calls: dict[str, int]
+
+    def correctness(self) -> Figures:
+        return {
+            "overlaps": overlaps(self.turns),
+            "lost_updates": len(self.turns) - self.written,
+        }
+
+
 def measure(bench: Bench, name: str, turns: int, cap: float, crew: Crew) -> Figures:
-    observer = bench.observer
-    observer.forget()
-    cpu = observer.cpu()
-    taken, requests, written = compete(crew, name, turns, cap, observer)
-    cpu = observer.cpu() - cpu
-    count = len(taken)
+    contest = compete(bench.observer, crew, name, turns, cap)
+    taken, count = contest.turns, len(contest.turns)
     waits = handovers(taken)
     return {
         "turns": count,
-        "overlaps": overlaps(taken),
-        "lost_updates": count - written,
+        **contest.correctness(),
         "handovers": len(waits),
         "handover_p50_ms": percentile(waits, 50) * 1000 if waits else None,
         "handover_p99_ms": percentile(waits, 99) * 1000 if waits else None,
         "total_over_ideal": span(taken) / (count * WORK),
         "most_overtaken": most_overtaken(taken),
         "longest_wait_s": longest_wait(taken),
-        "requests_per_turn": requests / count,
-        "server_calls": observer.calls(),
-        "server_cpu_us_per_turn": cpu / count * 1e6,
+        "requests_per_turn": contest.requests / count,
+        "server_cpu_us_per_turn": contest.server_cpu / count * 1e6,
+        "server_calls": contest.server_calls,
     }
 
 
-def compete(
-    crew: Crew, name: str, turns: int, cap: float, observer: Observer
-) -> tuple[list[Turn], int, int]:
-    """Return all turns, the requests sent for them, and the number on the board at the end."""
+def by_arrival(bench: Bench, name: str, turns: int, cap: float, crew: Crew) -> Figures:
+    """Measure who overtook whom at the server. Being watched costs time, so nothing else is."""
+    with monitoring(bench.observer.path) as monitored:
+        contest = compete(bench.observer, crew, name, turns, cap)
+    tokens = [turn.token for turn in contest.turns if turn.token]
+    seen = arrivals(b"".join(monitored), tokens)
+    return {
+        **contest.correctness(),
+        "most_overtaken_by_arrival": most_overtaken_by_arrival(contest.turns, seen),
+    }
+
+
+def compete(observer: Observer, crew: Crew, name: str, turns: int, cap: float) -> Contest:
+    observer.forget()
     path = observer.path.with_name("board")
     Board.make(path)
     workers = [crew.start(job, name, who, turns, cap, path) for who in range(PROCESSES)]
     for worker in workers:
         worker.hear()
+    observer.forget()
+    cpu = observer.cpu()
     start = time.monotonic() + 0.1
     for worker in workers:
         worker.say(start)
     taken: list[Turn] = [turn for worker in workers for turn in worker.hear(cap + 60)]
     time.sleep(AFTERWARDS)
+    cpu = observer.cpu() - cpu
     requests = sum(worker.ask() for worker in workers)
-    return taken, requests, Board(path).read()
-
-
-def by_arrival(bench: Bench, name: str, turns: int, cap: float, crew: Crew) -> Figures:
-    """Measure who overtook whom at the server. Being watched costs time, so nothing else is."""
-    bench.observer.forget()
-    with monitoring(bench.observer.path) as monitored:
-        taken, _, written = compete(crew, name, turns, cap, bench.observer)
-    tokens = [turn.token for turn in taken if turn.token]
-    seen = arrivals(b"".join(monitored), tokens)
-    return {
-        "overlaps": overlaps(taken),
-        "lost_updates": len(taken) - written,
-        "most_overtaken_by_arrival": most_overtaken_by_arrival(taken, seen),
-    }
+    return Contest(taken, Board(path).read(), requests, cpu, observer.calls())
 
 
 @contextmanager

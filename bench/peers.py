@@ -183,6 +183,8 @@ class Pottery(Peer):
 class Portalocker(Peer):
     title = "portalocker RedisLock"
     package = "portalocker"
+    # Fifty waiters need more than the 100 connections that redis-py 8's pools have.
+    client_options: ClassVar[dict[str, Any]] = {"max_connections": 10_000}
     has_lease = False
     extends = False
 

@@ -42,7 +42,7 @@ TABLES: dict[str, tuple[str, tuple[Column, ...]]] = {
             Column("most overtaken", "most_overtaken", ".0f"),
             Column("by arrival", "most_overtaken_by_arrival", ".0f"),
             Column("longest wait s", "longest_wait_s"),
-            Column("requests / turn", "requests_per_turn", ".1f"),
+            Column("requests / turn", "requests_per_turn"),
             Column("server µs / turn", "server_cpu_us_per_turn", ".0f"),
             Column("turns", "turns", ".0f"),
             Column("overlaps", "overlaps", ".0f"),
