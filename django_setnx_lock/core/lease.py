@@ -106,7 +106,9 @@ class Lease:
             self._trusted = min(self._trusted, seconds)
             return before
 
-    def end_cut(self, sent: float, seconds: float, before: float, *, may_come_again: bool = False) -> None:
+    def end_cut(
+        self, sent: float, seconds: float, before: float, *, may_come_again: bool = False
+    ) -> None:
         """Redis has confirmed the cut.
 
         ``may_come_again``: whether a copy of it is perhaps still under way. Then nothing is
