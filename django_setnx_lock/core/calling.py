@@ -45,8 +45,12 @@ _REPLIES = {
 }
 
 
-def call(client: Any, request: Request, key: str) -> Any:
+def call(
+    client: Any, request: Request, key: str, *, repeated: Callable[[], None] | None = None
+) -> Any:
     """Run ``request`` and give its reply: EVALSHA, and EVAL where the server lacks the script.
+
+    ``repeated`` is called before the reply is given if a copy may be still under way.
 
     On a line of its own, so that neither a pool that others have emptied nor its overhead
     stands in the way; through ``client`` where that cannot be, or where its calls are traced.
@@ -55,6 +59,8 @@ def call(client: Any, request: Request, key: str) -> Any:
     Raises LockUnavailable.
     """
     if not _is_plain(client):
+        if repeated:
+            repeated()
         return _call_through(client, request, key)
     line = _LINES.borrow(client)
 
@@ -69,10 +75,13 @@ def call(client: Any, request: Request, key: str) -> Any:
         except _TRANSLATED as error:
             # In full, as the server may be another one by now.
             reply = _once_more(client, in_full, key, error)
+            line.sent_again = True
     except BaseException:
         # Interrupts too: the reply may be still to come.
         line.drop()
         raise
+    if repeated and line.sent_again:
+        repeated()
     _LINES.give_back(client, line)
     return reply
 

@@ -99,7 +99,7 @@ class Look:
 
     def request(self, now: float) -> protocol.Request:
         self.asked = True
-        return protocol.look(self.target.keys, self._head)
+        return protocol.look(self.target.keys, self._head, is_last=self.is_last)
 
     def answered(self, reply: Sequence[Any], sent: float, now: float) -> None:
         self.asked = False

@@ -78,8 +78,10 @@ class Held(Grant):
     def _replace(self, lease_ms: int) -> Literal[True]:
         sent, seconds = clock.now(), lease_ms / 1000
         before = self.lease.begin_cut(sent, seconds)
-        self._kept(self._target.call(self.renewing(lease_ms, "replace")))
-        self.lease.end_cut(sent, seconds, before)
+        copies: list[bool] = []
+        request = self.renewing(lease_ms, "replace")
+        self._kept(self._target.call(request, repeated=lambda: copies.append(True)))
+        self.lease.end_cut(sent, seconds, before, may_come_again=bool(copies))
         if self._upkeep.renew:
             self.lease.plan(sent)
             watchdog.WATCHDOG.hurry(self)

@@ -47,10 +47,13 @@ class Line:
                 "retry_on_error": [],
             }
         self._connection = pool.connection_class(**options)
+        # Whether the last command asked was sent more than once.
+        self.sent_again = False
 
     def ask(self, *command: str | bytes) -> Any:
         """The reply to ``command``, which is sent again as often as the client would."""
         connection = self._connection
+        self.sent_again = False
         try:
             connection.send_packed_command(connection.pack_command(*command))
             return connection.read_response()
@@ -63,6 +66,7 @@ class Line:
                 # The first try, above, counts.
                 failed, failure = failure, None
                 raise failed
+            self.sent_again = True
             connection.send_packed_command(connection.pack_command(*command))
             return connection.read_response()
 

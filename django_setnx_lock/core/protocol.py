@@ -109,8 +109,8 @@ def leave(keys: LockKeys, index: str | None, token: str) -> Request:
     return Request(scripts.LEAVE, _keys(keys, keys.gone(token), index), (token,))
 
 
-def look(keys: LockKeys, head: str) -> Request:
-    return Request(scripts.LOOK, _keys(keys, keys.meta), (head,))
+def look(keys: LockKeys, head: str, *, is_last: bool = False) -> Request:
+    return Request(scripts.LOOK, _keys(keys, keys.meta), (head, str(int(is_last))))
 
 
 def renew(

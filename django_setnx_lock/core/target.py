@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +21,8 @@ class Target:
     index: str | None
     template: str = ""
 
-    def call(self, request: protocol.Request) -> Any:
-        return call(self.client, request, self.key)
+    def call(self, request: protocol.Request, *, repeated: Callable[[], None] | None = None) -> Any:
+        return call(self.client, request, self.key, repeated=repeated)
 
     def locked(self) -> bool:
         return bool(persistently(self.client, lambda: self.client.exists(self.keys.name), self.key))

@@ -67,7 +67,6 @@ CONTROLS = [
     Control("belief_from_send", "two believers", bounds(), 5),
     Control("again_sets_px", "two believers", bounds(kinds="again"), 6),
     Control("gone_refused", "ghost holder", bounds(kinds="again"), 6),
-    Control("gone_refused fresh_token", "two believers", bounds(turns=2, kinds="again"), 10),
     Control("busy_is_gone", "ghost holder", bounds(kinds="again fail-fast", faults=2), 7),
     Control("lost_leaves", "ghost holder", bounds(kinds="again"), 7),
     Control("lost_leaves", "gone", bounds(kinds="again"), 9),
@@ -113,6 +112,7 @@ LOST_AND_KILLED = bounds(clients=3, kinds="again crash", faults=2)
 TWO_KILLED = bounds(clients=4, kinds="crash", faults=2)
 CUT_AND_LEFT = bounds(clients=3, kinds="crash impatient", faults=2, cuts=True)
 DEEP_CONTROLS = [
+    Control("gone_refused fresh_token", "two believers", bounds(turns=2, kinds="again"), 10),
     Control("retry_told", "asleep", LOST_AND_KILLED, 10),
     Control("look_follows", "asleep", TWO_KILLED, 12),
     Control("leaver_pokes", "asleep", CUT_AND_LEFT, 11),

@@ -56,15 +56,17 @@ if value and value ~= token and not claims then
   local left = redis.call('PTTL', KEYS[1])
   local how = baton_for(value) and 'baton' or owner == value and 'ours' or 'foreign'
   if slice > 0 then
-    local _, rank = read_waiter(token)
+    local alive, rank, recorded = read_waiter(token)
     if not rank then
       local last = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
       rank = math.max(now_us(), (last or 0) + 1)
     end
     local asks_again = now_ms() + (left >= 0 and left < slice and left or slice)
+    -- This copy may be a late one, and the caller asleep for as long as a later one was told.
+    asks_again = math.max(asks_again, recorded or 0)
     redis.call('ZADD', KEYS[2], rank, token)
     redis.call('HSET', KEYS[3], token,
-      string.format('%d %d %d', asks_again + ALIVE_MARGIN, rank, asks_again))
+      string.format('%d %d %d', math.max(asks_again + ALIVE_MARGIN, alive or 0), rank, asks_again))
     grow(KEYS[2], slice + ALIVE_MARGIN)
     grow(KEYS[3], slice + ALIVE_MARGIN)
   elseif not found[1] then
