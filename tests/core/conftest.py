@@ -37,12 +37,6 @@ def fake_time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
 
 
 @pytest.fixture
-def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have nobody looked after whom a lock was handed to, unless the test does it."""
-    monkeypatch.setattr(watchdog, "WATCHDOG", Watchdog(has_thread=False))
-
-
-@pytest.fixture
 def wire() -> Wire:
     """Give a server that answers as the test says."""
     return Wire()

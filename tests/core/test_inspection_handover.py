@@ -61,7 +61,7 @@ def test_a_force_release_leaves_the_lock_to_the_next_who_waits(
     assert (is_woken(first), queue_of(redis_client)) == (True, [second.token])
 
 
-def test_who_was_left_the_lock_cannot_be_forced_out_by_its_own_token(
+def test_a_force_release_sent_twice_takes_nothing_from_the_next(
     redis_client: redis.Redis, inspector: Inspector
 ) -> None:
     holder(redis_client)

@@ -22,7 +22,7 @@ UNLESS_KNOWN = "elseif not found[1] then"
 
 
 def released_then_asked_late(client: redis.Redis) -> Held:
-    """Release a lock that another takes; then a copy of the acquire comes, of one that waits not."""
+    """Release a lock that another takes; then comes a copy of the acquire, which waits not."""
     turn = caller(client)
     late = turn.request(waits=False)
     held = claim(turn)

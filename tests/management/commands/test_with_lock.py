@@ -18,8 +18,8 @@ from django.test import override_settings
 
 from django_setnx_lock.core.inspection import State
 from django_setnx_lock.locks import inspector, lock
-from tests.core.helpers import meta_of
 from django_setnx_lock.management.commands.with_lock import Command
+from tests.core.helpers import meta_of
 from tests.management.conftest import COMMAND, Program
 from tests.processes import eventually
 from tests.servers import RealServer
