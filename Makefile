@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 DEMO_ARGS ?=
+BENCH_ARGS ?=
 
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
@@ -13,13 +14,14 @@ EXTRAS_demo := demo
 EXTRAS_test := test
 EXTRAS_lint := demo,test,lint
 EXTRAS_tox := tox
+EXTRAS_bench := bench
 
 # Nothing outside the checkout may choose other settings or other code.
 unexport DJANGO_SETTINGS_MODULE PYTEST_ADDOPTS PYTHONPATH
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help demo test storm lint tox clean
+.PHONY: help demo test storm lint tox bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -30,6 +32,8 @@ help:
 	@echo "make storm   the long tests"
 	@echo "make lint    style, types and missing migrations"
 	@echo "make tox     the tests on every supported Python and Django found here"
+	@echo "make bench   this lock beside those of other libraries, in some six minutes"
+	@echo "             (BENCH_ARGS=--quick: less exact, in one and a half)"
 	@echo "make clean   remove what the other targets made"
 	@echo "PYTHON=...   the Python to use, 3.10 or newer (default: python3)"
 
@@ -51,6 +55,9 @@ lint: .venv/ready-lint
 tox: .venv/ready-tox
 	$(PY) -m tox run $(TOX_ARGS)
 
+bench: .venv/ready-bench
+	$(PY) -m bench $(BENCH_ARGS)
+
 .venv/made-by-$(VENV_ID):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is \
 	needed, this is %d.%d: name one with make PYTHON=..." % sys.version_info[:2])'
@@ -66,4 +73,4 @@ tox: .venv/ready-tox
 
 clean:
 	rm -rf .venv .tox .coverage .coverage.* build dist *.egg-info
-	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache bench/results

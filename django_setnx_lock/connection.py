@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 from django_redis import get_redis_connection
 from django_redis.cache import RedisCache
@@ -37,6 +39,7 @@ def get_client(using: str | None = None) -> Any:
         raise ImproperlyConfigured(message) from None
 
 
+@functools.cache
 def alias_problem(alias: str) -> str | None:
     """Why locks cannot be kept in the cache ``alias``, or None. Opens no connection."""
     if alias not in settings.CACHES:
@@ -100,3 +103,11 @@ def _imported(path: str) -> type:
     except ImportError:
         return type(None)
     return found if isinstance(found, type) else type(None)
+
+
+def _forget(*, setting: str, **kwargs: Any) -> None:
+    if setting == "CACHES":
+        alias_problem.cache_clear()
+
+
+setting_changed.connect(_forget, dispatch_uid="django_setnx_lock.connection")

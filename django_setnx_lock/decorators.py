@@ -170,6 +170,7 @@ class LockOptions:
             label=f"{kind} {name}" if self.label is None else self.label,
             user=known_user(request),
             note=self.note,
+            template=self.template.text,
         )
 
 

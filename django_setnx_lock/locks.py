@@ -18,6 +18,7 @@ def lock(
     key: str,
     *,
     timeout: float | None = None,
+    sleep: float = 0.1,
     blocking: bool = True,
     blocking_timeout: float | Unset | None = UNSET,
     using: str | None = None,
@@ -29,6 +30,7 @@ def lock(
     label: str = "",
     user: str = "",
     note: str = "",
+    template: str = "",
 ) -> RedisLock:
     """The lock called ``key``: ``with lock("order:42") as held: ...``.
 
@@ -38,7 +40,8 @@ def lock(
     ``using``: the cache alias (default: the setting ``CACHE``). ``renew``: whether the lease
     is renewed while the lock is held (None: the setting ``RENEW``, True). ``max_hold``: for
     how many seconds at most (None: without limit). ``label``, ``user`` and ``note`` are shown
-    to operators beside host and process. The rest is as in :class:`RedisLock`.
+    to operators beside host and process; ``template`` (as ``order:<pk>``) is sent to the receivers
+    of signals. The rest is as in :class:`RedisLock`.
 
     Opens no connection until the lock is taken. Raises ValueError or TypeError for a bad key
     or time, ImproperlyConfigured when the cache cannot hold locks. Taking it raises
@@ -51,6 +54,7 @@ def lock(
         get_client(using),
         name_for(prefix, key),
         config["TIMEOUT"] if timeout is None else timeout,
+        sleep,
         blocking=blocking,
         blocking_timeout=wait,
         thread_local=thread_local,
@@ -63,6 +67,7 @@ def lock(
         label=label,
         user=user,
         note=note,
+        template=template,
     )
 
 

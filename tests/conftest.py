@@ -93,6 +93,12 @@ def forgetful_watchdog() -> Iterator[None]:
     watchdog.WATCHDOG.forget_all()
 
 
+@pytest.fixture
+def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have nobody looked after whom a lock was handed to, unless the test does it."""
+    monkeypatch.setattr(watchdog, "WATCHDOG", watchdog.Watchdog(has_thread=False))
+
+
 @pytest.fixture(autouse=True)
 def fake_server() -> FakeServer:
     """Give the fake behind CACHES, empty; ``connected = False`` makes it unreachable."""

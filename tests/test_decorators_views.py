@@ -11,6 +11,7 @@ from django.views import View
 
 from django_setnx_lock import lock, redis_lock
 from django_setnx_lock.core.keytemplate import MissingValue
+from django_setnx_lock.core.waiting import Mailbox
 from tests.views_urls import ROUTES, ByDispatch, ByMethod, seen
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def test_every_kind_of_view_answers_409_while_its_lock_is_held(route: str) -> No
 @pytest.mark.parametrize("route", ROUTES)
 def test_no_kind_of_view_waits_by_itself(route: str, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    monkeypatch.setattr("django_setnx_lock.core.lock.time.sleep", waits.append)
+    monkeypatch.setattr(Mailbox, "sleep", lambda _mailbox, _token, seconds: waits.append(seconds))
 
     with lock("order:42"):
         Client().post(f"/{route}")

@@ -45,8 +45,12 @@ _REPLIES = {
 }
 
 
-def call(client: Any, request: Request, key: str) -> Any:
+def call(
+    client: Any, request: Request, key: str, *, repeated: Callable[[], None] | None = None
+) -> Any:
     """Run ``request`` and give its reply: EVALSHA, and EVAL where the server lacks the script.
+
+    ``repeated`` is called before the reply is given if a copy may be still under way.
 
     On a line of its own, so that neither a pool that others have emptied nor its overhead
     stands in the way; through ``client`` where that cannot be, or where its calls are traced.
@@ -55,22 +59,29 @@ def call(client: Any, request: Request, key: str) -> Any:
     Raises LockUnavailable.
     """
     if not _is_plain(client):
+        if repeated:
+            repeated()
         return _call_through(client, request, key)
     line = _LINES.borrow(client)
-    ask = line.ask
 
-    def run() -> Any:
-        try:
-            return ask("EVALSHA", request.script.sha, *request.arguments)
-        except redis_exceptions.NoScriptError:
-            return ask("EVAL", request.script.source, *request.arguments)
+    def in_full() -> Any:
+        return line.ask("EVAL", request.script.source, *request.arguments)
 
     try:
-        reply = persistently(client, run, key)
+        try:
+            reply = line.ask("EVALSHA", request.script.sha, *request.arguments)
+        except redis_exceptions.NoScriptError:
+            reply = persistently(client, in_full, key)
+        except _TRANSLATED as error:
+            # In full, as the server may be another one by now.
+            reply = _once_more(client, in_full, key, error)
+            line.sent_again = True
     except BaseException:
         # Interrupts too: the reply may be still to come.
         line.drop()
         raise
+    if repeated and line.sent_again:
+        repeated()
     _LINES.give_back(client, line)
     return reply
 
@@ -136,15 +147,19 @@ def persistently(client: Any, run: Callable[[], _Result], key: str) -> _Result:
     try:
         return run()
     except _TRANSLATED as error:
-        first = unavailable(error, key)
-        if first.cause != "unreachable" or _retries(client):
-            raise first from error
+        return _once_more(client, run, key, error)
+
+
+def _once_more(client: Any, run: Callable[[], _Result], key: str, error: Exception) -> _Result:
+    first = unavailable(error, key)
+    if first.cause != "unreachable" or _retries(client):
+        raise first from error
     try:
         return run()
-    except _TRANSLATED as error:
-        second = unavailable(error, key)
+    except _TRANSLATED as again:
+        second = unavailable(again, key)
         second.repeated = True
-        raise second from error
+        raise second from again
 
 
 def _retries(client: Any) -> int:

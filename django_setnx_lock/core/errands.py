@@ -97,14 +97,15 @@ class Look:
         self._pauses = list(_LOOK_AGAIN_AFTER_ERROR)
 
     def request(self, now: float) -> protocol.Request:
-        return protocol.look(self.target.keys, self._head)
+        return protocol.look(self.target.keys, self._head, is_last=self.is_last)
 
     def answered(self, reply: Sequence[Any], sent: float, now: float) -> None:
         head = protocol.read_handed_on(reply)
         if not head or self.is_last:
             self._done(self)
             return
-        self.due = now + (_AFTER_CLAIM if head == self._head else _FIRST_LOOK)
+        # Who handed it to another meanwhile looks after that one, too.
+        self.due = now + (_FIRST_LOOK if protocol.read_passed_on(reply) else _AFTER_CLAIM)
         self._head = head
 
     def failed(self, error: Exception, now: float) -> None:

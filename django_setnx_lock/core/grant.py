@@ -8,7 +8,7 @@ import os
 import threading
 from typing import Any, Literal
 
-from . import clock, protocol, watchdog
+from . import clock, events, protocol, watchdog
 from .errors import LockLost
 from .lease import Lease, Upkeep
 from .target import Target
@@ -47,6 +47,7 @@ class Grant:
         self._fence = fence
         self._upkeep = upkeep
         self._pid = os.getpid()
+        self._taken_at = deadline - timeout
         # The first tells why it is lost. Several threads may find it lost at once.
         self._losses: list[LockLost] = []
         if upkeep.renew:
@@ -138,12 +139,25 @@ class Grant:
         """
         watchdog.WATCHDOG.forget(self)
         self._losses.append(error)
-        if self._losses[0] is error and self._upkeep.on_lost and not self._released:
+        if self._losses[0] is not error or self._released:
+            return self._losses[0]
+        if events.LOST.listeners:
+            events.LOST.tell(**self.about(), error=error)
+        if self._upkeep.on_lost:
             try:
                 self._upkeep.on_lost(self)
             except (Exception, SystemExit):
                 logger.exception("on_lost of the lock %r failed", self.key)
         return self._losses[0]
+
+    def about(self) -> dict[str, Any]:
+        """What listeners are told when it is over."""
+        return {
+            "key": self.key,
+            "template": self._target.template,
+            "fence": self._fence,
+            "held_for": clock.now() - self._taken_at,
+        }
 
     def ran_out(self) -> LockLost:
         """The error for a lease that is over by the local clock; Redis may think otherwise."""

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from . import clock, protocol, watchdog
+from . import clock, events, protocol, watchdog
 from .errors import LockError, LockLost, LockUnavailable
 from .grant import Grant
 
@@ -65,6 +65,10 @@ class Held(Grant):
         self._refuse_if_over("extend")
         return self._renew(protocol.milliseconds(self.timeout, "timeout"), "least")
 
+    def use_token(self, token: str) -> None:
+        """Know that ``token`` is what stands at the name now."""
+        self._token = token
+
     def _renew(self, lease_ms: int, how: Literal["add", "least"]) -> Literal[True]:
         sent, cuts = clock.now(), self.lease.cuts
         reply = self._kept(self._target.call(self.renewing(lease_ms, how)))
@@ -74,8 +78,10 @@ class Held(Grant):
     def _replace(self, lease_ms: int) -> Literal[True]:
         sent, seconds = clock.now(), lease_ms / 1000
         before = self.lease.begin_cut(sent, seconds)
-        self._kept(self._target.call(self.renewing(lease_ms, "replace")))
-        self.lease.end_cut(sent, seconds, before)
+        copies: list[bool] = []
+        request = self.renewing(lease_ms, "replace")
+        self._kept(self._target.call(request, repeated=lambda: copies.append(True)))
+        self.lease.end_cut(sent, seconds, before, may_come_again=bool(copies))
         if self._upkeep.renew:
             self.lease.plan(sent)
             watchdog.WATCHDOG.hurry(self)
@@ -116,6 +122,8 @@ class Held(Grant):
             self._may_still_stand = False
             raise self._losses[0]
         self._released = True
+        if events.RELEASED.listeners:
+            events.RELEASED.tell(**self.about())
 
     def finish(
         self, body_error: BaseException | None, *, raise_on_release_error: bool = True

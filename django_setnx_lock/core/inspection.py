@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import protocol
+from . import protocol, watchdog
 from .calling import call, call_many, persistently, scan
 from .errors import LockError
 from .holder import Holder
 from .keys import index_for, lock_keys
+from .target import Target
 
 
 class State(str, enum.Enum):
@@ -135,10 +136,14 @@ class Inspector:
         if seen.fingerprint != fingerprint:
             return Outcome.CHANGED_HANDS
         request = protocol.force(lock_keys(name), self._index, seen.token, by, reason)
-        answer = protocol.text(call(self._client, request, self._key(name))[0])
-        return {"OK": Outcome.RELEASED, "FREE": Outcome.FREE}.get(
-            answer or "", Outcome.CHANGED_HANDS
-        )
+        reply = call(self._client, request, self._key(name))
+        head = protocol.read_handed_on(reply)
+        if head:
+            watchdog.owe_look(
+                Target(self._client, lock_keys(name), self._key(name), self._index), head
+            )
+        outcomes = {"OK": Outcome.RELEASED, "FREE": Outcome.FREE}
+        return outcomes.get(protocol.text(reply[0]) or "", Outcome.CHANGED_HANDS)
 
     def _names(self, *, everything: bool) -> list[str]:
         found: dict[str, None] = {}

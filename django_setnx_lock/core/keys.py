@@ -13,7 +13,7 @@ _HASH_TAG = re.compile(r"\A[^{]*\{([^}]+)\}")
 _PLACEHOLDER = re.compile(r"<[^\W\d][\w.]*>")
 _SHORTENED = re.compile(r"~[0-9a-f]{64}\Z")
 # What the keys beside a lock look like; a lock of such a name could meet another's.
-_COMPANION = re.compile(r"\{.*:(meta|waiters|alive|index|(gone|wake):[^:]*)\Z", re.DOTALL)
+_COMPANION = re.compile(r"\{.*:(meta|waiters|alive|index|(gone|wake):.*)\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

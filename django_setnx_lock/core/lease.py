@@ -105,11 +105,18 @@ class Lease:
             self._trusted = min(self._trusted, seconds)
             return before
 
-    def end_cut(self, sent: float, seconds: float, before: float) -> None:
-        """Redis has confirmed the cut."""
+    def end_cut(
+        self, sent: float, seconds: float, before: float, *, may_come_again: bool = False
+    ) -> None:
+        """Redis has confirmed the cut.
+
+        ``may_come_again``: whether a copy of it is perhaps still under way. Then nothing is
+        believed for longer than the cut gave, as long as the lock is held.
+        """
         with self._changing:
             self.cuts += 1
-            self._trusted = before
+            if not may_come_again:
+                self._trusted = before
             self.end = sent + min(seconds, before)
 
     def plan(self, sent: float) -> None:

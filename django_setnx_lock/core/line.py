@@ -13,6 +13,9 @@ from redis.retry import Retry
 Command = Sequence[str | bytes]
 
 _FOREVER = 1e6
+# What redis-py 7 and later tell of a server's maintenance: it refers to the pool, which would
+# live for as long as its lines then, and costs each connection a request of its own.
+_OF_THE_POOL = frozenset({"maint_notifications_config", "maint_notifications_pool_handler"})
 
 
 class Line:
@@ -28,10 +31,13 @@ class Line:
 
     def __init__(self, client: Any, *, connect_timeout: float | None = None) -> None:
         pool = client.connection_pool
-        options = pool.connection_kwargs
+        options = {
+            name: value
+            for name, value in pool.connection_kwargs.items()
+            if name not in _OF_THE_POOL
+        }
         if connect_timeout is not None:
-            options = {
-                **options,
+            options |= {
                 "socket_timeout": connect_timeout,
                 "socket_connect_timeout": connect_timeout,
                 "health_check_interval": 0,
@@ -41,16 +47,31 @@ class Line:
                 "retry_on_error": [],
             }
         self._connection = pool.connection_class(**options)
+        # Whether the last command asked was sent more than once.
+        self.sent_again = False
 
     def ask(self, *command: str | bytes) -> Any:
         """The reply to ``command``, which is sent again as often as the client would."""
         connection = self._connection
+        self.sent_again = False
+        packed = _packed(command) or connection.pack_command(*command)
+        try:
+            connection.send_packed_command(packed)
+            return connection.read_response()
+        except (redis_exceptions.ConnectionError, redis_exceptions.TimeoutError) as error:
+            failure: Exception | None = error
 
-        def once() -> Any:
-            connection.send_packed_command(connection.pack_command(*command))
+        def again() -> Any:
+            nonlocal failure
+            if failure is not None:
+                # The first try, above, counts.
+                failed, failure = failure, None
+                raise failed
+            self.sent_again = True
+            connection.send_packed_command(packed)
             return connection.read_response()
 
-        return connection.retry.call_with_retry(once, lambda _: self.drop())
+        return connection.retry.call_with_retry(again, lambda _: self.drop())
 
     def send(self, *commands: Command) -> None:
         """Send ``commands`` in one write, connecting first if need be."""
@@ -75,3 +96,14 @@ class Line:
         """Close the connection; whatever is sent next makes a new one."""
         with suppress(redis_exceptions.RedisError, OSError):
             self._connection.disconnect()
+
+
+def _packed(command: Command) -> list[bytes] | None:
+    """``command`` in the protocol of Redis, if it is plain text: quicker than in general."""
+    try:
+        if not "".join(command).isascii():  # type: ignore[arg-type]  # bytes among them raise
+            return None
+    except TypeError:
+        return None
+    parts = [f"${len(part)}\r\n{part}\r\n" for part in command]  # type: ignore[str-bytes-safe]  # as above
+    return [f"*{len(parts)}\r\n{''.join(parts)}".encode("ascii")]

@@ -39,6 +39,10 @@ class Lines:
         limits = (options.get("socket_connect_timeout"), options.get("socket_timeout"))
         return Line(client, connect_timeout=next(filter(None, limits), self._connect_timeout))
 
+    def forget(self, client: Any) -> None:
+        """Keep no spare line to the server of ``client``: one has failed, so all may be dead."""
+        self._spare.pop(client.connection_pool, None)
+
     def give_back(self, client: Any, line: Line) -> None:
         """Keep ``line``, which has no reply outstanding, for the next who asks for one."""
         spare = self._spare.get(client.connection_pool)

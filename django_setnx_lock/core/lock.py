@@ -8,7 +8,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal
 
-from . import clock, protocol, waiting
+from . import clock, own_token, protocol, waiting
 from .calling import worth_undoing
 from .errors import LockBusy, LockError
 from .held import Held
@@ -29,11 +29,12 @@ def _is_of_asyncio(client: type) -> bool:
 class RedisLock:
     """One distributed lock, taken with ``SET name token NX PX ms``.
 
-    Methods, parameters and exceptions are those of redis-py's ``Lock``, with which it
-    excludes one another, except that there is always a lease.
+    Methods, parameters (and their order) and exceptions are those of redis-py's ``Lock``, with
+    which it excludes one another. docs/moving-from-cache-lock.md lists what differs.
 
     ``client``: a redis-py client. ``name``: the key in Redis. ``timeout``: the lease in
-    seconds (30; None means that too). ``blocking``: whether :meth:`acquire` waits (True).
+    seconds (30; None means that too). ``sleep``: how often redis-py's waiting callers ask;
+    without effect here. ``blocking``: whether :meth:`acquire` waits (True).
     ``blocking_timeout``: how long, in seconds (None: without limit). ``thread_local``:
     whether each thread sees only what it took with this object itself (True).
     ``raise_on_release_error``: whether leaving a ``with`` block raises when the release
@@ -44,11 +45,12 @@ class RedisLock:
     the handle when the lock was found to be lost, by the thread that found it: mostly the one
     that renews, which it must not keep (None). ``key``: what the caller calls it in messages
     (name). ``index``: the sorted set to list the lock in (None: in none). ``label``, ``user``,
-    ``note``: what the holder record says besides host, process and thread.
+    ``note``: what the holder record says besides host, process and thread. ``template``: what
+    kind of lock it is, for listeners ("").
 
     Raises ValueError for a timeout or ``max_hold`` that is not a finite number above zero, a
-    ``blocking_timeout`` below zero, or an impossible name; TypeError when the name is no str,
-    the client one of asyncio, ``renew`` no bool, or ``on_lost`` not to be called.
+    ``blocking_timeout`` or ``sleep`` below zero, or an impossible name; TypeError when the
+    name is no str, the client one of asyncio, ``renew`` no bool, or ``on_lost`` not to be called.
     """
 
     def __init__(
@@ -56,11 +58,12 @@ class RedisLock:
         client: Any,
         name: str,
         timeout: float | None = None,
-        *,
+        sleep: float = 0.1,
         blocking: bool = True,
         blocking_timeout: float | None = None,
         thread_local: bool = True,
         raise_on_release_error: bool = True,
+        *,
         renew: bool = False,
         max_hold: float | None = None,
         on_lost: Callable[[Held], object] | None = None,
@@ -69,6 +72,7 @@ class RedisLock:
         label: str = "",
         user: str = "",
         note: str = "",
+        template: str = "",
     ) -> None:
         if timeout is None:
             timeout = protocol.DEFAULT_TIMEOUT
@@ -76,13 +80,18 @@ class RedisLock:
             raise TypeError("RedisLock needs a synchronous client, redis.Redis, not one of asyncio")
         self._upkeep = Upkeep(renew, max_hold, on_lost)
         self._lease_ms = self._upkeep.first_lease(protocol.milliseconds(timeout, "timeout"))
-        self.timeout = float(timeout)
+        self._timeout = float(timeout)
+        protocol.waiting_time(sleep, "sleep")
+        self.sleep = sleep
         self.blocking = blocking
         self.blocking_timeout = protocol.waiting_time(blocking_timeout)
+        self.thread_local = bool(thread_local)
         self.raise_on_release_error = raise_on_release_error
-        self._target = Target(client, lock_keys(name), name if key is None else key, index)
+        self._target = Target(
+            client, lock_keys(name), name if key is None else key, index, template
+        )
         self._about = {"label": label, "user": user, "note": note}
-        self._shelf = Shelf(thread_local=thread_local)
+        self._shelf = Shelf(thread_local=self.thread_local)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.key!r} timeout={self.timeout:g}>"
@@ -98,6 +107,11 @@ class RedisLock:
         return self._target.keys.name
 
     @property
+    def timeout(self) -> float:
+        """The lease in seconds."""
+        return self._timeout
+
+    @property
     def client(self) -> Any:
         """The redis-py client it asks."""
         return self._target.client
@@ -111,12 +125,14 @@ class RedisLock:
         granted is given back), and ValueError.
         """
         if isinstance(blocking_timeout, Unset):
-            limit = self._limit(None, None)
-        else:
-            limit = protocol.waiting_time(blocking_timeout)
+            return self._take(self._limit(None, None))
+        return self._take(blocking_timeout)
+
+    def _take(self, blocking_timeout: float | None, token: str | None = None) -> Held:
+        limit = protocol.waiting_time(blocking_timeout)
         turn = self.turn()
         try:
-            return self._wait_for(turn, limit)
+            held = self._wait_for(turn, limit)
         except LockBusy:
             raise
         except BaseException as error:
@@ -125,6 +141,9 @@ class RedisLock:
                 with suppress(LockError):
                     turn.leave()
             raise
+        if token is not None:
+            own_token.put(turn, held, token)
+        return held
 
     def turn(self) -> Turn:
         """A fresh attempt at this lock by the calling thread."""
@@ -149,17 +168,26 @@ class RedisLock:
             mailbox.close()
 
     def acquire(
-        self, *, blocking: bool | None = None, blocking_timeout: float | None = None
+        self,
+        sleep: float | None = None,
+        blocking: bool | None = None,
+        blocking_timeout: float | None = None,
+        token: str | bytes | None = None,
     ) -> bool:
         """Take the lock; False when somebody else kept it for too long.
 
-        ``blocking`` and ``blocking_timeout`` (seconds) default to those of the lock.
-        Raises LockUnavailable and ValueError as :meth:`take`.
+        ``blocking`` and ``blocking_timeout`` (seconds) default to those of the lock; ``sleep``
+        (seconds) has no effect. ``token``: what stands at the name in Redis while it is held
+        (default: a random value, which is safer); UTF-8, not empty. Raises LockUnavailable
+        and ValueError as :meth:`take`, and TypeError and ValueError for what is no token.
         """
+        protocol.waiting_time(sleep, "sleep, the first argument of acquire(),")
+        chosen = None if token is None else own_token.checked(token)
         try:
-            self._shelf.put(self.take(self._limit(blocking, blocking_timeout)))
+            held = self._take(self._limit(blocking, blocking_timeout), chosen)
         except LockBusy:
             return False
+        self._shelf.put(held)
         return True
 
     def _limit(self, blocking: bool | None, blocking_timeout: float | None) -> float | None:

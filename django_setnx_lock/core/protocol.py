@@ -109,8 +109,8 @@ def leave(keys: LockKeys, index: str | None, token: str) -> Request:
     return Request(scripts.LEAVE, _keys(keys, keys.gone(token), index), (token,))
 
 
-def look(keys: LockKeys, head: str) -> Request:
-    return Request(scripts.LOOK, _keys(keys, keys.meta), (head,))
+def look(keys: LockKeys, head: str, *, is_last: bool = False) -> Request:
+    return Request(scripts.LOOK, _keys(keys, keys.meta), (head, str(int(is_last))))
 
 
 def renew(
@@ -133,6 +133,11 @@ def read_handed_on(reply: Sequence[Any]) -> str | None:
     """The waiter to look after once that request was answered: release, leave, look, force."""
     lost = text(reply[0]) == "LOST"
     return text(reply[2 if lost else 1]) if len(reply) > 1 + lost else None
+
+
+def read_passed_on(reply: Sequence[Any]) -> bool:
+    """Whether a look has handed the lock to somebody else."""
+    return int(reply[2]) == 1
 
 
 def read_kept(reply: Sequence[Any], key: str) -> Sequence[Any]:

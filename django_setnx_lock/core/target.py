@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,15 +13,16 @@ from .keys import LockKeys
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which lock: the client to ask, the keys in Redis, and what the caller calls it."""
+    """Which lock: the client to ask, the keys in Redis, what the caller calls it and its kind."""
 
     client: Any
     keys: LockKeys
     key: str
     index: str | None
+    template: str = ""
 
-    def call(self, request: protocol.Request) -> Any:
-        return call(self.client, request, self.key)
+    def call(self, request: protocol.Request, *, repeated: Callable[[], None] | None = None) -> Any:
+        return call(self.client, request, self.key, repeated=repeated)
 
     def locked(self) -> bool:
         return bool(persistently(self.client, lambda: self.client.exists(self.keys.name), self.key))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from . import clock, protocol, waiting, watchdog
+from . import clock, events, protocol, waiting, watchdog
 from .errors import LockBusy
 from .held import Held
 from .holder import Holder
@@ -25,6 +25,7 @@ class Turn:
         self.lease_ms = lease_ms
         self.record = holder.to_json()
         self.token = secrets.token_hex(16)
+        self._began = clock.now()
 
     def request(self, *, waits: bool) -> protocol.Request:
         wait_ms = waiting.SLICE_MS if waits else 0
@@ -54,6 +55,13 @@ class Turn:
             )
             if self.upkeep.renew:
                 watchdog.WATCHDOG.watch(self.held)
+            if events.ACQUIRED.listeners:
+                events.ACQUIRED.tell(
+                    key=self.target.key,
+                    template=self.target.template,
+                    fence=answer.fence,
+                    waited=clock.now() - self._began,
+                )
             return self.held
         if isinstance(answer, protocol.Granted):
             self.leave()
@@ -79,9 +87,17 @@ class Turn:
         whom = str(answer.holder) if answer.holder else "somebody else"
         left = answer.remaining
         until = "never expires" if left is None else f"has {left:.1f} s left"
-        return LockBusy(
+        error = LockBusy(
             f"the lock {key!r} is held by {whom}; the lease {until}",
             key=key,
             holder=answer.holder,
             remaining=left,
         )
+        if events.BUSY.listeners:
+            events.BUSY.tell(
+                key=key,
+                template=self.target.template,
+                waited=clock.now() - self._began,
+                error=error,
+            )
+        return error

@@ -68,6 +68,7 @@ class Mailbox:
                 self._listen(self._target.keys.wake(token), clock.now() + seconds)
         except LockUnavailable:
             self._drop()
+            _LINES.forget(self._target.client)
             if self._failed:
                 raise
             self._failed = True

@@ -14,6 +14,7 @@ from django.urls import reverse
 from django_setnx_lock.connection import get_client
 from django_setnx_lock.core.inspection import LockInfo
 from django_setnx_lock.locks import inspector
+from tests.core.helpers import meta_of, write_meta
 
 LIST = "/admin/django_setnx_lock/lock/"
 
@@ -39,9 +40,10 @@ def info(key: str) -> LockInfo:
 
 def hold_since(key: str, seconds: int) -> None:
     """Have that lock held for so many seconds already."""
-    meta = f"{{lock:{key}}}:meta"
-    client = get_client()
-    client.hset(meta, "since", int(client.hget(meta, "since")) - seconds * 1000)
+    client, name = get_client(), f"lock:{key}"
+    meta = meta_of(client, name)
+    # The fence is the moment it was granted, in microseconds.
+    write_meta(client, meta._replace(fence=meta.fence - seconds * 1_000_000), name)
 
 
 def text(response: Any) -> str:

@@ -6,7 +6,8 @@ import pytest
 from django.test import Client, override_settings
 
 from django_setnx_lock import lock
-from tests.admin.pages import LIST, hold_since, keys, row, staff, text
+from tests.admin.pages import LIST, hold_since, info, keys, row, staff, text
+from tests.core.helpers import let_lapse
 from tests.settings import caches
 
 if TYPE_CHECKING:
@@ -51,15 +52,18 @@ def test_nobody_adds_or_deletes_a_lock(admin_client: Client) -> None:
 def test_a_held_lock_is_shown_with_holder_times_fence_and_waiting(
     admin_client: Client, fake_server: FakeServer
 ) -> None:
-    held = lock("order:42", timeout=150, label="pay", user="ann", note="by hand").take(0)
+    lock("order:42", timeout=150, label="pay", user="ann", note="by hand").take(0)
     hold_since("order:42", 3610)
-    fake_server.client().zadd("{lock:order:42}:waiters", {"one": 9e15, "two": 9e15, "gone": 1})
+    waiters = [lock("order:42").turn() for _ in range(3)]
+    for waiter in waiters:
+        waiter.ask(waits=True)
+    let_lapse(fake_server.client(), waiters[0].token, "lock:order:42")
 
     words = row(admin_client.get(LIST), "order:42")
 
     assert " held ann@" in words
     assert "pay; by hand 1 h 2 min" in words
-    assert words.endswith(f" {held.fence} 2")
+    assert words.endswith(f" {info('order:42').fence} 2")
 
 
 def test_each_state_is_said_in_words(admin_client: Client, fake_server: FakeServer) -> None:
@@ -70,6 +74,7 @@ def test_each_state_is_said_in_words(admin_client: Client, fake_server: FakeServ
     redis.delete("lock:over")
     redis.zadd("{lock:}:index", {"lock:over": 1})
     redis.set("lock:theirs", "their-token", px=125_000)
+    redis.set("lock:passed", "baton:their-token", px=1_000_000)
 
     page = admin_client.get(LIST, {"everything": "1"})
 
@@ -77,6 +82,7 @@ def test_each_state_is_said_in_words(admin_client: Client, fake_server: FakeServ
     assert "endless never expires " in row(page, "endless")
     assert "without end" in row(page, "endless")
     assert "over lease over " in row(page, "over")
+    assert "passed changing hands " in row(page, "passed")
     assert "theirs foreign another program - 2 min " in row(page, "theirs")
 
 

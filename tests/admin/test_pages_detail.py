@@ -34,10 +34,10 @@ def test_seeing_a_lock_takes_the_permission() -> None:
     assert staff("release_lock").get(PAGE).status_code == 403
 
 
-def test_everything_known_is_told(admin_client: Client, fake_server: FakeServer) -> None:
-    held = lock("order:42", timeout=150, label="pay", user="ann", note="by hand").take(0)
+def test_everything_known_is_told(admin_client: Client) -> None:
+    lock("order:42", timeout=150, label="pay", user="ann", note="by hand").take(0)
     hold_since("order:42", 3610)
-    fake_server.client().zadd("{lock:order:42}:waiters", {"one": 9e15})
+    lock("order:42").turn().ask(waits=True)
     record = info("order:42").holder
     assert record is not None
 
@@ -49,7 +49,7 @@ def test_everything_known_is_told(admin_client: Client, fake_server: FakeServer)
         "State held: Somebody holds it",
         "Held for 1 h",
         "Lease left 2 min",
-        f"Fence {held.fence}",
+        f"Fence {info('order:42').fence}",
         "Waiting 1",
         f"Fingerprint of the holder {info('order:42').fingerprint}",
         f"Host {record.host}",

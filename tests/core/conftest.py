@@ -7,6 +7,7 @@ import pytest
 
 from django_setnx_lock.core import clock, watchdog
 from django_setnx_lock.core.inspection import Inspector
+from django_setnx_lock.core.waiting import Mailbox
 from django_setnx_lock.core.watchdog import Watchdog
 from tests.core.helpers import PREFIX, FakeTime
 from tests.core.watching import FakeLine, Wire, held_for
@@ -27,10 +28,11 @@ def inspector(redis_client: redis.Redis) -> Inspector:
 
 @pytest.fixture
 def fake_time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
-    """Give a clock in the place of the local one, and of sleeping."""
+    """Give a clock in the place of the local one, and of all sleep."""
     fake = FakeTime()
     monkeypatch.setattr(clock, "now", lambda: fake.now)
     monkeypatch.setattr(time, "sleep", fake.sleep)
+    monkeypatch.setattr(Mailbox, "sleep", lambda _mailbox, _token, seconds: fake.sleep(seconds))
     return fake
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import pytest
 
+from django_setnx_lock.core import protocol
 from django_setnx_lock.core.errors import LockBusy
-from django_setnx_lock.core.keys import index_for, name_for
+from django_setnx_lock.core.keys import index_for, lock_keys, name_for
 from django_setnx_lock.core.lock import RedisLock
 
 if TYPE_CHECKING:
@@ -56,6 +57,48 @@ def send_sha(client: Any, request: Request) -> Any:
 def command(client: Any, *words: str | int) -> Any:
     """Send a command that redis-py has no typed method for."""
     return client.execute_command(*words)
+
+
+class Meta(NamedTuple):
+    """What is written beside a lock."""
+
+    fence: int
+    token: str
+    record: str
+
+
+def meta_of(client: Any, name: str = "lock:a") -> Meta:
+    """Read ``FENCE LENGTH-OF-TOKEN TOKEN RECORD`` beside the lock."""
+    fence, length, rest = (protocol.text(client.get(lock_keys(name).meta)) or "").split(" ", 2)
+    return Meta(int(fence), rest[: int(length)], rest[int(length) + 1 :])
+
+
+def write_meta(client: Any, meta: Meta, name: str = "lock:a") -> None:
+    """Have ``meta`` stand beside the lock, for a minute."""
+    written = f"{meta.fence} {len(meta.token)} {meta.token} {meta.record}"
+    client.set(lock_keys(name).meta, written, px=60_000)
+
+
+def queue_of(client: Any, name: str = "lock:a") -> list[str | None]:
+    """Return the tokens of those who wait, the first in the queue first."""
+    return [protocol.text(token) for token in client.zrange(lock_keys(name).waiters, 0, -1)]
+
+
+def value_of(client: Any, name: str = "lock:a") -> str | None:
+    return protocol.text(client.get(name))
+
+
+def server_ms(client: Any) -> int:
+    """Return the server's time in milliseconds."""
+    seconds, micros = command(client, "TIME")
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
+def let_lapse(client: Any, token: str, name: str = "lock:a") -> None:
+    """Have the waiter ``token`` be one who should have asked again long ago."""
+    alive = lock_keys(name).alive
+    _, rank, asks_again = (protocol.text(client.hget(alive, token)) or "").split()
+    client.hset(alive, token, f"1 {rank} {asks_again}")
 
 
 class FakeTime:

@@ -9,7 +9,8 @@ import redis
 
 from django_setnx_lock.core.errors import LockBusy, LockUnavailable
 from django_setnx_lock.core.inspection import Inspector, State
-from tests.core.helpers import INDEX, PREFIX, listed, meet
+from tests.core.helpers import INDEX, PREFIX, let_lapse, listed, meet
+from tests.core.queueing import waiters
 from tests.processes import eventually
 
 
@@ -41,8 +42,8 @@ def test_waiters_that_ask_no_more_are_not_counted(
     redis_client: redis.Redis, inspector: Inspector
 ) -> None:
     listed(redis_client, "a").take()
-    listed(redis_client, "a").turn().ask(waits=True)
-    redis_client.zadd("{lock:a}:waiters", {"killed": 1})
+    killed, _ = waiters(redis_client, 2)
+    let_lapse(redis_client, killed.token)
 
     assert inspector.get("lock:a").waiting == 1
 
@@ -169,13 +170,13 @@ def test_a_client_that_decodes_still_finds_a_lock_busy_whose_token_is_no_text(se
         listed(server.client(decode_responses=True), "a").take(0)
 
 
-@pytest.mark.parametrize("companion", ["meta", "waiters"])
+@pytest.mark.parametrize("companion", ["meta", "waiters", "alive"])
 def test_a_companion_key_of_another_type_does_not_hide_the_lock(
     redis_client: redis.Redis, inspector: Inspector, companion: str
 ) -> None:
     listed(redis_client, "a").take()
     redis_client.delete("{lock:a}:" + companion)
-    redis_client.set("{lock:a}:" + companion, "no hash and no sorted set")
+    redis_client.sadd("{lock:a}:" + companion, "no hash, no sorted set, no string")
 
     info = inspector.get("lock:a")
 

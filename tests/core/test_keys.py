@@ -20,10 +20,9 @@ from django_setnx_lock.core.keys import (
 PREFIX = "lock:"
 TOKENS = st.text(alphabet="0123456789abcdef", min_size=32, max_size=32)
 # Braces, colons and the words of the companions, so that a clash is likely if one is possible.
+WORDS = ["lock:", "meta", "waiters", "alive", "gone", "wake", "index"]
 NASTY = st.lists(
-    st.sampled_from(
-        ["{", "}", ":", "a", "b", "~", "lock:", "meta", "waiters", "gone", "index", "é", "\0", " "]
-    ),
+    st.sampled_from(["{", "}", ":", "a", "b", "~", "é", "\0", " ", *WORDS]),
     min_size=1,
     max_size=8,
 ).map("".join)
@@ -32,7 +31,7 @@ ANY_KEY = NASTY | st.text(alphabet=st.characters(exclude_categories=["Cs"]), min
 
 def companions(name: str, token: str = "0" * 32) -> set[str]:
     keys = lock_keys(name)
-    return {keys.meta, keys.waiters, keys.gone(token)}
+    return {keys.meta, keys.waiters, keys.alive, keys.wake(token), keys.gone(token)}
 
 
 def is_accepted(name: str) -> bool:
@@ -49,6 +48,8 @@ def test_the_companions_of_a_plain_name_carry_it_as_their_hash_tag() -> None:
     assert keys.name == "lock:order:42"
     assert keys.meta == "{lock:order:42}:meta"
     assert keys.waiters == "{lock:order:42}:waiters"
+    assert keys.alive == "{lock:order:42}:alive"
+    assert keys.wake("t0ken") == "{lock:order:42}:wake:t0ken"
     assert keys.gone("t0ken") == "{lock:order:42}:gone:t0ken"
 
 
@@ -92,11 +93,11 @@ def test_the_keys_of_a_lock_differ_among_themselves(key: str, token: str) -> Non
     if not is_accepted(name):
         return
 
-    assert len({name, *companions(name, token)}) == 4
+    assert len({name, *companions(name, token)}) == 6
 
 
 @pytest.mark.parametrize("prefix", ["{shop}:", ""])
-@pytest.mark.parametrize("companion", ["meta", "waiters"])
+@pytest.mark.parametrize("companion", ["meta", "waiters", "alive"])
 def test_a_prefix_that_lets_names_look_like_companions_keeps_them_apart(
     prefix: str, companion: str
 ) -> None:

@@ -65,11 +65,13 @@ def test_a_name_that_holds_something_else_is_unavailable(
     assert len(redis_client.keys("*")) == 1
 
 
-@pytest.mark.parametrize("companion", ["{lock:a}:meta", "{lock:a}:waiters", "{lock:}:index"])
+@pytest.mark.parametrize(
+    "companion", ["{lock:a}:meta", "{lock:a}:waiters", "{lock:a}:alive", "{lock:}:index"]
+)
 def test_a_companion_key_of_another_type_leaves_no_lock_behind(
     redis_client: redis.Redis, companion: str
 ) -> None:
-    redis_client.set(companion, "somebody's")
+    redis_client.lpush(companion, "somebody's")
 
     with pytest.raises(LockUnavailable) as caught:
         RedisLock(redis_client, "lock:a", index="{lock:}:index").take(0)

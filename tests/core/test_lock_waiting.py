@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,7 +10,10 @@ import redis
 from django_setnx_lock.core import waiting
 from django_setnx_lock.core.errors import LockBusy, LockError
 from django_setnx_lock.core.lock import RedisLock
-from tests.core.helpers import FakeTime
+from django_setnx_lock.core.turn import Turn
+from django_setnx_lock.core.waiting import Mailbox
+from tests.core.helpers import FakeTime, queue_of
+from tests.processes import eventually
 
 
 @pytest.mark.parametrize("blocking_timeout", [-1, float("nan"), True, "5"], ids=repr)
@@ -30,18 +32,15 @@ def test_a_wait_that_is_no_number_is_refused_when_acquiring(redis_client: redis.
 
 def test_waiting_ends_when_the_holder_releases(redis_client: redis.Redis) -> None:
     holder = RedisLock(redis_client, "lock:a").take()
-    waiting = threading.Event()
-
-    def wait() -> bool:
-        waiting.set()
-        return RedisLock(redis_client, "lock:a").acquire(blocking_timeout=10)
+    waiting = RedisLock(redis_client, "lock:a", thread_local=False)
 
     with ThreadPoolExecutor(1) as pool:
-        result = pool.submit(wait)
-        waiting.wait(10)
+        result = pool.submit(waiting.acquire, blocking_timeout=30)
+        eventually(lambda: queue_of(redis_client))
         holder.release()
 
         assert result.result(10) is True
+    assert waiting.owned()
 
 
 # A real time, on a machine that may be doing something else.
@@ -73,13 +72,13 @@ def test_a_wait_is_as_long_as_asked_although_each_answer_takes_its_time(
 ) -> None:
     RedisLock(redis_client, "lock:a").acquire()
     started = fake_time.now
-    evalsha = redis_client.evalsha
+    ask = Turn.ask
 
-    def slow(*arguments: Any) -> Any:
+    def slow(turn: Turn, *, waits: bool) -> Any:
         fake_time.now += 0.045
-        return evalsha(*arguments)
+        return ask(turn, waits=waits)
 
-    monkeypatch.setattr(redis_client, "evalsha", slow)
+    monkeypatch.setattr(Turn, "ask", slow)
     assert RedisLock(redis_client, "lock:a").acquire(blocking_timeout=0.25) is False
 
     assert fake_time.now - started < 0.25 + 0.1
@@ -100,15 +99,16 @@ def test_a_wait_without_limit_goes_on(
 ) -> None:
     holder = RedisLock(redis_client, "lock:a", timeout=10_000).take()
 
-    def release_some_time(tries: int, *times: float | None) -> float:
-        if tries == 500:
+    def release_some_time(mailbox: Mailbox, token: str, seconds: float) -> None:
+        fake_time.sleep(seconds)
+        if len(fake_time.slept) == 100:
             holder.release()
-        return 1.0
 
-    monkeypatch.setattr(waiting, "pause", release_some_time)
+    monkeypatch.setattr(Mailbox, "sleep", release_some_time)
 
     assert RedisLock(redis_client, "lock:a").take(None).owned()
-    assert len(fake_time.slept) == 500
+    assert len(fake_time.slept) == 100
+    assert sum(fake_time.slept) == 100 * waiting.SLICE_MS / 1000
 
 
 def test_a_waiter_that_is_interrupted_leaves_the_queue(
@@ -116,15 +116,15 @@ def test_a_waiter_that_is_interrupted_leaves_the_queue(
 ) -> None:
     RedisLock(redis_client, "lock:a").acquire()
 
-    def interrupt(seconds: float) -> None:
-        assert redis_client.zcard("{lock:a}:waiters") == 1
+    def interrupt(mailbox: Mailbox, token: str, seconds: float) -> None:
+        assert queue_of(redis_client) == [token]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(time, "sleep", interrupt)
+    monkeypatch.setattr(Mailbox, "sleep", interrupt)
     with pytest.raises(KeyboardInterrupt):
         RedisLock(redis_client, "lock:a").acquire(blocking_timeout=10)
 
-    assert redis_client.zcard("{lock:a}:waiters") == 0
+    assert queue_of(redis_client) == []
 
 
 def test_a_foreign_lock_without_a_lease_is_waited_for_and_never_broken(

@@ -69,7 +69,9 @@ def test_a_request_runs_as_evalsha_takes_it() -> None:
     request = protocol.check(KEYS, "t")
 
     assert request.script is scripts.CHECK
-    assert request.arguments == ("2", "lock:a", "{lock:a}:gone:t", "t")
+    assert request.arguments == (
+        "4", "lock:a", "{lock:a}:waiters", "{lock:a}:alive", "{lock:a}:gone:t", "t",
+    )  # fmt: skip
 
 
 def test_a_request_goes_out_without_ints() -> None:
@@ -108,17 +110,44 @@ def test_a_grant_carries_its_fence(word: Any) -> None:
 def test_a_busy_answer_carries_holder_and_what_is_left() -> None:
     record = Holder(host="web1", pid=7)
 
-    answer = protocol.read_acquire([b"BUSY", 1500, record.to_json().encode()])
+    answer = protocol.read_acquire([b"BUSY", 1500, b"ours", record.to_json().encode()])
 
     assert answer == protocol.Busy(1.5, record)
 
 
-def test_a_busy_answer_about_a_foreign_lock_without_end_knows_neither() -> None:
-    assert protocol.read_acquire(["BUSY", -1, None]) == protocol.Busy(None, None)
+@pytest.mark.parametrize("word", ["baton", b"baton"], ids=repr)
+def test_a_busy_answer_about_a_lock_that_changes_hands_knows_how_long_at_most(word: Any) -> None:
+    assert protocol.read_acquire(["BUSY", 1000, word]) == protocol.Busy(1.0, None)
+
+
+@pytest.mark.parametrize("word", ["foreign", b"foreign"], ids=repr)
+def test_a_busy_answer_about_a_foreign_lock_without_end_says_only_that(word: Any) -> None:
+    answer = protocol.read_acquire(["BUSY", -1, word])
+
+    assert answer == protocol.Busy(None, None, foreign=True)
 
 
 def test_a_token_that_was_given_up_is_gone() -> None:
     assert protocol.read_acquire(["GONE"]) == protocol.Gone()
+
+
+@pytest.mark.parametrize(
+    ("reply", "head"),
+    [
+        ([b"OK", b"t2"], "t2"),
+        (["OK", "t2"], "t2"),
+        ([b"OK", None], None),
+        ([b"OK"], None),
+        ([b"LOST", None, b"t2"], "t2"),
+        ([b"LOST", b"left", None], None),
+        ([b"LOST", b"left"], None),
+        ([b"CHANGED"], None),
+        ([b"FREE"], None),
+    ],
+    ids=repr,
+)
+def test_an_answer_tells_whom_to_look_after(reply: list[Any], head: str | None) -> None:
+    assert protocol.read_handed_on(reply) == head
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from importlib import resources
 import pytest
 import redis
 
-from django_setnx_lock.core import protocol, scripts
+from django_setnx_lock.core import own_token, protocol, scripts
 from django_setnx_lock.core.keys import index_for, lock_keys
 from tests.core.helpers import send
 
@@ -14,8 +14,10 @@ ALL = [
     scripts.ACQUIRE,
     scripts.RELEASE,
     scripts.LEAVE,
+    scripts.LOOK,
     scripts.RENEW,
     scripts.CHECK,
+    scripts.SWAP,
     scripts.FORCE,
     scripts.INSPECT,
 ]
@@ -25,8 +27,10 @@ REQUESTS = [
     protocol.acquire(KEYS, INDEX, "t", 1000, "{}", 0),
     protocol.release(KEYS, INDEX, "t"),
     protocol.leave(KEYS, INDEX, "t"),
+    protocol.look(KEYS, "t"),
     protocol.renew(KEYS, INDEX, "t", 1000, "replace"),
     protocol.check(KEYS, "t"),
+    own_token.request(KEYS, "t", "chosen", 1),
     protocol.force(KEYS, INDEX, b"t", "joe", "stuck"),
     protocol.inspect(KEYS, INDEX),
 ]
@@ -62,14 +66,22 @@ def test_a_request_fills_every_key_and_argument_its_script_reads(
     keys = {int(number) for number in re.findall(r"KEYS\[(\d+)\]", source)}
     args = {int(number) for number in re.findall(r"ARGV\[(\d+)\]", source)}
 
-    assert keys == set(range(1, len(request_.keys) + 1))
+    # The first three are the same for all of them, whatever a script needs of them.
+    assert keys | {1, 2, 3} == set(range(1, len(request_.keys) + 1))
     assert args == set(range(1, len(request_.args) + 1))
 
 
 def test_every_lua_file_is_used() -> None:
     files = {file.name for file in resources.files(scripts).iterdir() if file.name.endswith(".lua")}
 
-    assert files == {f"{script.name}.lua" for script in ALL} | {"prelude.lua"}
+    assert files == {f"{script.name}.lua" for script in ALL} | {"constants.lua", "prelude.lua"}
+
+
+@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
+def test_a_script_has_in_it_what_it_shares_with_others_at_most_once(script: scripts.Script) -> None:
+    assert script.source.count("local CLAIM = ") == 1
+    assert script.source.count("local function hand_on()") <= 1
+    assert "--- prelude" not in script.source
 
 
 @pytest.mark.parametrize("name", ["check", "inspect"])

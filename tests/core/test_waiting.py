@@ -5,43 +5,65 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_setnx_lock.core import waiting
+from django_setnx_lock.core.protocol import Busy
+from django_setnx_lock.core.waiting import time_to_sleep
 
 TRIES = st.integers(1, 10**6)
 SECONDS = st.floats(0, 1e6)
+SLICE = waiting.SLICE_MS / 1000
 
 
-@given(TRIES, st.none() | SECONDS, st.none() | SECONDS)
-def test_a_pause_is_never_negative_nor_long(
-    tries: int, remaining: float | None, left: float | None
+def ours(remaining: float | None = 3600.0) -> Busy:
+    return Busy(remaining, None)
+
+
+def foreign(remaining: float | None = None) -> Busy:
+    return Busy(remaining, None, foreign=True)
+
+
+@given(st.builds(Busy, st.none() | SECONDS, st.none(), st.booleans()), TRIES, st.none() | SECONDS)
+def test_a_sleep_is_never_negative_nor_longer_than_a_slice(
+    answer: Busy, tries: int, left: float | None
 ) -> None:
-    assert 0 <= waiting.pause(tries, remaining, left) <= 0.1
+    assert 0 < time_to_sleep(answer, tries, left) <= SLICE
 
 
-@given(TRIES, SECONDS, SECONDS)
-def test_a_pause_does_not_reach_beyond_the_lease_or_the_callers_time(
-    tries: int, remaining: float, left: float
+@given(st.builds(Busy, SECONDS, st.none(), st.booleans()), TRIES, SECONDS)
+def test_a_sleep_does_not_reach_beyond_the_lease_or_the_callers_time(
+    answer: Busy, tries: int, left: float
 ) -> None:
-    pause = waiting.pause(tries, remaining, left)
+    seconds = time_to_sleep(answer, tries, left)
 
-    assert pause <= remaining + 0.001
-    assert pause <= left
+    assert answer.remaining is not None
+    assert seconds <= answer.remaining + 0.001
+    assert seconds <= max(left, 0.001)
 
 
-def test_pauses_grow_from_a_few_milliseconds_to_a_tenth_of_a_second() -> None:
-    first = max(waiting.pause(1, None, None) for _ in range(100))
-    later = max(waiting.pause(30, None, None) for _ in range(100))
+@given(TRIES, st.floats(0.001, 1e6))
+def test_behind_a_holder_of_ours_a_waiter_sleeps_until_the_lease_ends(
+    tries: int, remaining: float
+) -> None:
+    assert time_to_sleep(ours(remaining), tries, None) >= min(remaining, SLICE)
 
-    assert first <= 0.008
+
+@given(TRIES)
+def test_behind_a_foreign_holder_a_waiter_asks_again_soon(tries: int) -> None:
+    assert time_to_sleep(foreign(), tries, None) <= 0.1
+
+
+def test_pauses_behind_a_foreign_holder_grow_from_a_few_milliseconds_to_a_tenth_of_a_second() -> (
+    None
+):
+    first = max(time_to_sleep(foreign(), 1, None) for _ in range(100))
+    later = max(time_to_sleep(foreign(), 30, None) for _ in range(100))
+
+    assert 0.004 < first <= 0.01
     assert 0.05 < later <= 0.1
 
 
-def test_waiters_do_not_pause_in_step() -> None:
-    assert len({waiting.pause(5, None, None) for _ in range(20)}) > 10
+def test_waiters_behind_a_foreign_holder_do_not_ask_in_step() -> None:
+    assert len({time_to_sleep(foreign(), 5, None) for _ in range(20)}) > 10
 
 
 def test_a_lease_that_just_ended_is_not_waited_for_in_a_busy_loop() -> None:
-    assert waiting.pause(5, 0.0, None) == pytest.approx(0.001)
-
-
-def test_a_waiter_counts_as_waiting_beyond_its_longest_pause() -> None:
-    assert waiting.PRESENCE_MS > 10 * 100
+    assert time_to_sleep(ours(0.0), 5, None) == pytest.approx(0.001)

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 def answering(*heads: str | None) -> Callable[[Any], Any]:
     """Answer each look in turn with the waiter to look after next."""
     left = list(heads)
-    return lambda command: [b"OK", left.pop(0) if left else None]
+
+    def answer(command: Any) -> list[Any]:
+        head = left.pop(0) if left else None
+        return [b"OK", head, int(head is not None and head != command[-2])]
+
+    return answer
 
 
 def test_who_was_handed_the_lock_is_looked_after_a_little_later(

@@ -90,7 +90,7 @@ class FakeLine:
 def granted(command: Command) -> Any:
     """Give what was asked for; nobody is to be looked after."""
     asked = renewals([command])
-    return [b"OK", asked[0][1]] if asked else [b"OK", None]
+    return [b"OK", asked[0][1], 0] if asked else [b"OK", None, 0]
 
 
 def lost(command: Command) -> Any:
@@ -111,7 +111,7 @@ def renewals(commands: Sequence[Command]) -> list[tuple[str, int]]:
 def looks(commands: Sequence[Command]) -> list[tuple[str, str]]:
     """Return the name and the waiter of each look among ``commands``."""
     return [
-        (command[3], command[-1]) for command in commands if str(command[-1]).startswith("waiter")
+        (command[3], command[-2]) for command in commands if str(command[-2]).startswith("waiter")
     ]
 
 

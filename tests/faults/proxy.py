@@ -47,6 +47,7 @@ class Proxy:
         self.requests: list[bytes] = []
         self.holds = threading.Event()
         self._dropping: tuple[bytes, threading.Event] | None = None
+        self._dropping_all: bytes | None = None
         self._holding: bytes | None = None
         self._gate = asyncio.Event()
         self._held: list[_Link] = []
@@ -80,6 +81,10 @@ class Proxy:
         dropped = threading.Event()
         self._dropping = (match, dropped)
         return dropped
+
+    def drop_replies(self, match: bytes) -> None:
+        """Cut the connection instead of answering whenever a request contains ``match``."""
+        self._dropping_all = match
 
     def cut_all(self) -> None:
         """Cut every connection; new ones are served."""
@@ -201,6 +206,9 @@ class Proxy:
                     dropped, self._dropping = self._dropping[1], None
                     link.cut()
                     dropped.set()
+                    return
+                if self._dropping_all is not None and self._dropping_all in link.request:
+                    link.cut()
                     return
                 link.answered.set()
                 await asyncio.sleep(self._delay)

@@ -6,22 +6,26 @@ import asyncio
 import signal
 import subprocess
 import sys
-import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-import redis
 
 from django_setnx_lock.core import scripts
 from django_setnx_lock.core.lock import RedisLock
 from django_setnx_lock.core.turn import Turn
+from tests.faults.points import Points
 from tests.processes import eventually
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import redis
+
     from tests.faults.proxy import Proxy
-    from tests.servers import RealServer
+    from tests.servers import RealServer, Server
 
 INTERRUPTS = [KeyboardInterrupt, SystemExit, asyncio.CancelledError, GeneratorExit, MemoryError]
+KEYS = ("lock:a", "{lock:}:index")
 # Says when it starts to wait for an answer that will come too late.
 TAKER = """
 import sys, redis
@@ -33,94 +37,82 @@ RedisLock(client, "lock:a").take(0)
 """
 
 
-def after_applying(client: redis.Redis, error: type[BaseException]) -> Any:
-    """Return an evalsha that is interrupted, once, when the server has done its part."""
-    evalsha = client.evalsha
-    pending = [error]
+@pytest.fixture
+def count_points(server: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[Points], None]:
+    """Give what takes a lock, with a connection of its own, while points are counted."""
 
-    def interrupted(*arguments: Any) -> Any:
-        reply = evalsha(*arguments)
-        if pending:
-            raise pending.pop()
-        return reply
+    def take(points: Points) -> None:
+        client = server.client()
+        with monkeypatch.context() as patched:
+            points.watch(client, patched)
+            RedisLock(client, "lock:a", index="{lock:}:index").take(0)
 
-    return interrupted
+    return take
+
+
+def all_points(server: Server, take: Callable[[Points], None]) -> list[str]:
+    whole = Points()
+    take(whole)
+    return whole.passed
 
 
 @pytest.mark.parametrize("error", INTERRUPTS)
-def test_an_acquire_interrupted_after_it_was_applied_is_undone(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+def test_an_acquire_interrupted_anywhere_is_undone(
+    server: Server, count_points: Callable[[Points], None], error: type[BaseException]
 ) -> None:
-    redis_client.script_load(scripts.ACQUIRE.source)
-    monkeypatch.setattr(redis_client, "evalsha", after_applying(redis_client, error))
+    passed = all_points(server, count_points)
 
-    with pytest.raises(error):
-        RedisLock(redis_client, "lock:a", index="{lock:}:index").take(0)
+    for at in range(1, len(passed) + 1):
+        server.flush()
+        with pytest.raises(error):
+            count_points(Points(at, error))
+        assert not server.client().exists(*KEYS), passed[:at]
 
-    assert not redis_client.exists("lock:a", "{lock:}:index")
+    assert passed[-1] == "after read_response"
 
 
 def test_without_undoing_the_interrupted_lock_would_stand_for_its_lease(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    server: Server, count_points: Callable[[Points], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    redis_client.script_load(scripts.ACQUIRE.source)
-    monkeypatch.setattr(redis_client, "evalsha", after_applying(redis_client, KeyboardInterrupt))
+    passed = all_points(server, count_points)
+    server.flush()
     monkeypatch.setattr(Turn, "leave", lambda self: None)
 
     with pytest.raises(KeyboardInterrupt):
-        RedisLock(redis_client, "lock:a").take(0)
+        count_points(Points(len(passed)))
 
-    assert redis_client.exists("lock:a")
+    assert server.client().exists("lock:a")
 
 
-def test_an_acquire_interrupted_before_it_was_sent_leaves_nothing(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+def test_a_release_interrupted_anywhere_can_be_called_again(
+    server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*arguments: Any) -> Any:
-        monkeypatch.undo()
-        raise KeyboardInterrupt
+    watch = server.client()
+    at = 0
+    while True:
+        at += 1
+        points = Points(at)
+        held = RedisLock(client := server.client(), "lock:a").take(0)
+        with monkeypatch.context() as patched:
+            points.watch(client, patched)
+            try:
+                held.release()
+            except KeyboardInterrupt:
+                interrupted = True
+            else:
+                interrupted = False
+        if not interrupted:
+            break
 
-    monkeypatch.setattr(redis_client, "evalsha", interrupted)
-
-    with pytest.raises(KeyboardInterrupt), RedisLock(redis_client, "lock:a"):
-        pytest.fail("entered")
-
-    assert not redis_client.exists("lock:a")
-
-
-def test_a_waiter_interrupted_in_its_pause_takes_no_lock_later(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    holder = RedisLock(redis_client, "lock:a").take(0)
-
-    def interrupted(seconds: float) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(time, "sleep", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        RedisLock(redis_client, "lock:a").take(10)
-    holder.release()
-
-    assert not redis_client.exists("lock:a", "{lock:a}:waiters")
-
-
-def test_an_interrupted_release_can_be_called_again(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held = RedisLock(redis_client, "lock:a").take(0)
-    with RedisLock(redis_client, "lock:warm"):
-        pass
-    monkeypatch.setattr(redis_client, "evalsha", after_applying(redis_client, KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
         held.release()
 
-    held.release()
-
-    assert held.released
+        assert held.released
+        assert not watch.exists("lock:a")
+    assert at > 4
 
 
 def test_ctrl_c_in_a_real_process_leaves_no_lock(proxy: Proxy, real_server: RealServer) -> None:
-    direct = real_server.client()
+    direct: redis.Redis = real_server.client()
     direct.script_load(scripts.ACQUIRE.source)
     taker = subprocess.Popen(
         [sys.executable, "-c", TAKER, str(proxy.port)],

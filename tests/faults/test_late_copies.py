@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from tests.faults.proxy import Proxy
     from tests.servers import RealServer
 
-REMEMBERED = "if redis.call('EXISTS', KEYS[4]) == 1 then"
+NEVER_SEEN = "redis.call('EXISTS', KEYS[2], KEYS[3], KEYS[4]) == 0"
+FREE = "redis.call('EXISTS', KEYS[2], KEYS[3]) == 0"
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ def test_a_request_that_arrives_after_it_was_given_up_takes_no_lock(
 def test_without_the_memory_of_tokens_given_up_a_late_request_would_take_a_ghost_lock(
     proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "ACQUIRE", REMEMBERED, "if false then")
+    take_out(monkeypatch, "ACQUIRE", NEVER_SEEN, FREE)
     load(direct)
     give_up_while_kept_back(proxy)
 
@@ -101,7 +102,7 @@ def test_a_request_that_arrives_after_the_release_takes_no_lock(
 def test_without_the_memory_of_released_tokens_a_late_request_would_take_a_ghost_lock(
     proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "ACQUIRE", REMEMBERED, "if false then")
+    take_out(monkeypatch, "ACQUIRE", NEVER_SEEN, FREE)
     load(direct)
     _, held = kept_back_then_granted(proxy, direct)
     held.release()
@@ -124,33 +125,66 @@ def test_a_request_that_arrives_after_a_force_release_takes_no_lock(
     assert not direct.exists("lock:a")
 
 
+def kept_back_then_busy(proxy: Proxy, direct: redis.Redis) -> None:
+    """Find the lock busy, with the second copy of a request, until it is released."""
+    with RedisLock(direct, "lock:a"):
+        turn = RedisLock(direct, "lock:a").turn()
+        keep_back(proxy, turn.request(waits=False))
+        assert isinstance(turn.ask(waits=False), protocol.Busy)
+
+
+def kept_back_then_lost(proxy: Proxy, direct: redis.Redis) -> None:
+    """Find a lock lost that was granted to the second copy of a request."""
+    _, held = kept_back_then_granted(proxy, direct)
+    direct.delete("lock:a")
+    with pytest.raises(LockLost):
+        held.release()
+
+
 def test_a_request_that_arrives_after_a_busy_answer_takes_no_lock(
     proxy: Proxy, direct: redis.Redis
 ) -> None:
     load(direct)
-    holder = RedisLock(direct, "lock:a").take(0)
-    turn = RedisLock(direct, "lock:a").turn()
-    keep_back(proxy, turn.request(waits=False))
-    assert isinstance(turn.ask(waits=False), protocol.Busy)
-    holder.release()
+    kept_back_then_busy(proxy, direct)
 
     proxy.let_go()
 
     assert not direct.exists("lock:a")
+
+
+def test_without_the_memory_of_busy_answers_a_late_request_would_take_a_ghost_lock(
+    proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "ACQUIRE", "redis.call('SET', KEYS[4], 'left', 'PX', MEMORY)", "")
+    load(direct)
+    kept_back_then_busy(proxy, direct)
+
+    proxy.let_go()
+
+    assert direct.exists("lock:a")
 
 
 def test_a_request_that_arrives_after_its_lock_was_found_lost_takes_no_lock(
     proxy: Proxy, direct: redis.Redis
 ) -> None:
     load(direct)
-    _, held = kept_back_then_granted(proxy, direct)
-    direct.delete("lock:a")
-    with pytest.raises(LockLost):
-        held.release()
+    kept_back_then_lost(proxy, direct)
 
     proxy.let_go()
 
     assert not direct.exists("lock:a")
+
+
+def test_without_the_memory_of_lost_tokens_a_late_request_would_take_a_ghost_lock(
+    proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "RELEASE", "redis.pcall('SET', KEYS[4], 'left', 'PX', MEMORY)", "")
+    load(direct)
+    kept_back_then_lost(proxy, direct)
+
+    proxy.let_go()
+
+    assert direct.exists("lock:a")
 
 
 def test_a_release_that_arrives_late_takes_nothing_from_the_next_holder(
@@ -170,7 +204,7 @@ def test_a_release_that_arrives_late_takes_nothing_from_the_next_holder(
 def test_without_comparing_tokens_a_late_release_would_free_the_next_holders_lock(
     proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "RELEASE", "if token_at(KEYS[1]) == ARGV[1] then", "if true then")
+    take_out(monkeypatch, "RELEASE", "if redis.pcall('GET', KEYS[1]) == ARGV[1] and", "if")
     load(direct)
     held = RedisLock(direct, "lock:a").take(0)
     keep_back(proxy, held.releasing())

@@ -16,7 +16,7 @@ from django_setnx_lock.core.errors import LockLost, LockUnavailable
 from django_setnx_lock.core.held import Held
 from django_setnx_lock.core.inspection import Inspector, Outcome
 from django_setnx_lock.core.lock import RedisLock
-from tests.core.helpers import send_sha
+from tests.core.helpers import meta_of, send_sha
 from tests.faults.controls import take_out
 
 if TYPE_CHECKING:
@@ -79,7 +79,9 @@ def test_redis_pys_lock_loses_its_own_grant_when_the_reply_is_cut_off(
 def test_without_recognising_its_token_a_retry_would_find_its_own_ghost(
     proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "ACQUIRE", "if value and value ~= token then", "if value then")
+    take_out(
+        monkeypatch, "ACQUIRE", "if value and value ~= token and not claims then", "if value then"
+    )
     direct.script_load(scripts.ACQUIRE.source)
     cut(proxy, scripts.ACQUIRE)
 
@@ -97,12 +99,12 @@ def test_the_retry_has_the_fence_of_the_grant_whose_reply_was_cut_off(
     cut(proxy, scripts.ACQUIRE)
     with pytest.raises(redis.exceptions.ConnectionError):
         send_sha(client, request)
-    first = direct.hget("{lock:a}:meta", "fence")
+    first = meta_of(direct).fence
 
     held = turn.ask(waits=False)
 
     assert isinstance(held, Held)
-    assert str(held.fence) == first
+    assert held.fence == first
 
 
 def test_redis_pys_own_retry_has_the_fence_of_the_grant_whose_reply_was_cut_off(
@@ -114,11 +116,11 @@ def test_redis_pys_own_retry_has_the_fence_of_the_grant_whose_reply_was_cut_off(
     with ThreadPoolExecutor(1) as pool:
         result = pool.submit(RedisLock(client, "lock:a").take, 0)
         dropped.wait(10)
-        first = direct.hget("{lock:a}:meta", "fence")
+        first = meta_of(direct).fence
         assert not result.done()
         held = result.result(10)
 
-    assert str(held.fence) == first
+    assert held.fence == first
 
 
 @clients
@@ -137,21 +139,13 @@ def test_a_grant_in_full_text_whose_reply_was_cut_off_is_held_after_all(
 def test_a_lock_whose_every_reply_is_cut_off_ends_in_one_error_and_leaves_nothing(
     proxy: Proxy, direct: redis.Redis
 ) -> None:
-    client: Any = proxy.client(retry=Retry(NoBackoff(), 0))
-    lock = RedisLock(client, "lock:a")
-    evalsha = client.evalsha
-
-    def every_reply_of_acquire_is_lost(sha: str, *arguments: Any) -> Any:
-        if sha == scripts.ACQUIRE.sha:
-            cut(proxy, scripts.ACQUIRE)
-        return evalsha(sha, *arguments)
-
-    client.evalsha = every_reply_of_acquire_is_lost
+    proxy.drop_replies(scripts.ACQUIRE.sha.encode())
 
     with pytest.raises(LockUnavailable) as caught:
-        lock.take(0)
+        RedisLock(proxy.client(retry=Retry(NoBackoff(), 0)), "lock:a").take(0)
 
     assert caught.value.cause == "unreachable"
+    assert direct.exists("{lock:a}:meta")
     assert not direct.exists("lock:a")
 
 

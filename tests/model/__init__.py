@@ -1,6 +1,7 @@
 """A model of how waiters hand a lock on to one another without polling.
 
-These are the rules that waiting is to follow; :mod:`django_setnx_lock.core.waiting` polls as yet.
+The scripts in :mod:`django_setnx_lock.core.scripts` and :mod:`django_setnx_lock.core.waiting`
+follow these rules, and so does the watchdog in sending LOOK.
 """
 
 from __future__ import annotations

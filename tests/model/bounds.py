@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .server import LONG, Rules, World, names
+from .rules import Rules
+from .server import LONG, World, names
 
 State = tuple[Any, ...]
 Step = tuple[str, World]
@@ -21,6 +22,7 @@ ALL_FAULTS = frozenset(
         "cancel",  # cancellation, interrupt or error at an await
         "clock",  # the server's clock steps back
         "crash",  # kill -9: the server learns of it
+        "exit",  # a process ends in good order
         "expire",  # a holder does not renew in time, or a reply takes longer than the lease
         "force",
         "foreign",  # a client that knows nothing but SET NX PX
@@ -45,8 +47,10 @@ class Bounds:
     # How often a waiter may be overtaken where LOOK passed it, and claims be waited for in vain.
     overtaken: int = UNCOUNTED
     wasted: int = 1
-    # Trips take similar times: nobody makes two while another one's is under way.
-    similar_trips: bool = False
+    # LOOK comes later than what its head had under way reaches the server.
+    trips_end: bool = False
+    # Holders may make their leases shorter.
+    cuts: bool = False
     # The one kind of violation to look for; "": every kind.
     only: str = ""
 

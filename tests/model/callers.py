@@ -6,18 +6,18 @@ from typing import Any
 
 from . import scripts
 from .bounds import Bounds, State, Steps
-from .server import DUE, FOREIGN, Client, World, fields
+from .server import DUE, FOREIGN, LONG, SHORT, Client, World, fields
 
-REQUESTS = ("ask", "release", "leave", "renew", "look")
+REQUESTS = ("ask", "release", "leave", "renew", "cut")
 NOTHING: dict[str, Any] = {
     "belief": "",
     "sent": "",
     "reply": ("", ""),
-    "head": "",
     "told": DUE,
     "stalled": False,
 }
 RESTING: dict[str, Any] = {**NOTHING, "waits": True}
+DEAD: dict[str, Any] = {**NOTHING, "owed": frozenset()}
 
 
 def caller(bounds: Bounds, state: State, number: int, client: Client) -> Steps:
@@ -43,6 +43,10 @@ def caller(bounds: Bounds, state: State, number: int, client: Client) -> Steps:
             w = World(*state)
             w.send(number, "renew")
             yield "renews", w
+        if client.belief and client.lease == LONG and bounds.cuts:
+            w = World(*state)
+            w.send(number, "cut", **({"lease": SHORT} if bounds.rules.cut_from_send else {}))
+            yield "makes its lease shorter", w
     elif client.reply[0]:
         receive(bounds, w, number, client)
         yield f"gets {' '.join(client.reply)}", w
@@ -70,7 +74,8 @@ def ask_afresh(bounds: Bounds, w: World, number: int, **changes: Any) -> None:
     serial = int(client.token[1:] or 0)
     if bounds.rules.fresh_token or not serial:
         serial += 1
-    w.send(number, "ask", token=f"{client.name}{serial}", stalled=False, **changes)
+    changes |= {"token": f"{client.name}{serial}", "lease": bounds.leases[number]}
+    w.send(number, "ask", stalled=False, noted=DUE, **changes)
 
 
 def delivered(bounds: Bounds, state: State, number: int, client: Client) -> Steps:
@@ -101,34 +106,45 @@ def apply(bounds: Bounds, w: World, request: tuple[str, ...]) -> tuple[scripts.R
     name, token, *more = request
     if name == "ask":
         return scripts.acquire(w, bounds.rules, token, waits=more == ["waits"])
+    if name == "cut":
+        return scripts.cut(w, bounds.rules, token, SHORT), DUE
     script = {
         "release": scripts.release,
         "leave": scripts.leave,
         "force": scripts.force,
         "renew": scripts.renew,
         "look": scripts.look,
+        "last look": scripts.last_look,
     }[name]
     answer, head = script(w, bounds.rules, token)
-    if head and not bounds.rules.look_own_trip and name != "look":
-        head = scripts.look(w, bounds.rules, head)[1] or head
+    if head and not bounds.rules.look_later and "look" not in name:
+        head = scripts.look(w, bounds.rules, head)[1]
     return (answer, head), DUE
 
 
 def receive(bounds: Bounds, w: World, number: int, client: Client) -> None:
     answer, head = client.reply
-    clean = {"reply": ("", ""), "sent": "", "head": ""}
+    clean = {"reply": ("", ""), "sent": ""}
     if client.pc == "ask":
         receive_acquire(bounds, w, number, client)
-    elif client.pc == "renew":
+    elif client.pc in ("renew", "cut"):
         belief = client.belief
         if answer == "OK" and belief and client.sent != "late":
             belief = client.sent if bounds.rules.belief_from_send else "sent"
-        w.set(number, pc="hold", belief=belief if answer == "OK" else "", **clean)
-    elif head and bounds.rules.look:
-        # A token given up or released is not used again, whatever LOOK does with its time.
-        w.send(number, "look", head=head)
+        lease = client.lease
+        if answer == "OK" and (client.pc == "cut" or not bounds.rules.cut_stays):
+            lease = SHORT if client.pc == "cut" else LONG
+        belief = belief if answer == "OK" else ""
+        w.set(number, pc="hold", belief=belief, lease=lease, **clean)
     else:
         w.set(number, pc="idle", **RESTING)
+        if head and bounds.rules.look:
+            owe(w, number, head)
+
+
+def owe(w: World, number: int, head: str, instead_of: str = "") -> None:
+    owed = w.clients[number].owed - {instead_of}
+    w.set(number, owed=owed | {head} if head else owed)
 
 
 def receive_acquire(bounds: Bounds, w: World, number: int, client: Client) -> None:
@@ -155,9 +171,9 @@ def faults(bounds: Bounds, state: State, number: int, client: Client) -> Steps:
         w.send(number, client.pc)
         yield f"{client.pc.upper()} late, sends again", w
     waiting = client.pc in ("ask", "block", "blocked", "pause")
-    if (waiting or client.pc == "look") and (w := bounds.fault(state, "cancel")):
+    if waiting and (w := bounds.fault(state, "cancel")):
         leave_copy(w, client)
-        if waiting and bounds.rules.stopped_leaves:
+        if bounds.rules.stopped_leaves:
             w.send(number, "leave")
         else:
             w.set(number, pc="idle", **RESTING)
@@ -171,20 +187,27 @@ def faults(bounds: Bounds, state: State, number: int, client: Client) -> Steps:
         yield "waits no longer", w
     if w := bounds.fault(state, "crash"):
         leave_copy(w, client)
-        w.set(number, pc="dead", turns=0, waits=True, **NOTHING)
+        w.relied = w.relied or was_to_look(client)
+        w.set(number, pc="dead", turns=0, waits=True, **DEAD)
         yield "is killed", w
     if client.pc == "blocked" and (w := bounds.fault(state, "vanish")):
-        w.set(number, pc="vanished", **NOTHING)
+        w.relied = w.relied or was_to_look(client)
+        w.set(number, pc="vanished", **DEAD)
         yield "loses power", w
     if client.belief and (w := bounds.fault(state, "expire")):
         w.set(number, belief="")
         yield "believes no longer", w
 
 
+def was_to_look(client: Client) -> bool:
+    """Whether it was to look after a head, or was about to be told to."""
+    return bool(client.owed) or client.pc in ("release", "leave")
+
+
 def request(client: Client) -> tuple[str, ...]:
     if client.pc == "ask":
         return ("ask", client.token, "waits" if client.waits else "once")
-    return (client.pc, client.head if client.pc == "look" else client.token)
+    return (client.pc, client.token)
 
 
 def leave_copy(w: World, client: Client) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -33,6 +35,19 @@ class Found(Generic[State]):
         return "\n".join([head, *steps])
 
 
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """States refer to nothing that refers back: looking for cycles costs a fifth of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@_no_collection()
 def explore(
     start: State,
     moves: Callable[[State], Iterable[tuple[str, State]]],

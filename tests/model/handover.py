@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .bounds import UNCOUNTED, Bounds, State, Steps
-from .callers import REQUESTS, caller
+from .callers import caller
 from .properties import TWO_SILENT, violation, wasted_claims
 from .server import Client, World
 from .surroundings import network, others, time
+from .watchdog import watchdog
 
 
 class Model(Bounds):
@@ -23,7 +24,7 @@ class Model(Bounds):
         for step, world in self._steps(state):
             if self.overtaken == UNCOUNTED:
                 world.overtaken = ()
-            yield step, world.frozen()
+            yield step, world.frozen(follows=self.rules.look_follows)
 
     def wrong(self, state: State) -> str:
         """The violation that ``state`` is, or ""."""
@@ -44,28 +45,9 @@ class Model(Bounds):
         for number, client in enumerate(now.clients):
             if client.pc not in ("dead", "vanished"):
                 for step, world in caller(self, state, number, client):
-                    if self.similar_trips and not _in_step(now, world, number):
-                        continue
                     yield f"{client.name} {step}", world
+                for step, world in watchdog(self, state, number, client):
+                    yield f"{client.name}'s watchdog: {step}", world
         yield from network(self, state, now)
         yield from time(self, state, now)
         yield from others(self, state, now)
-
-
-def _under_way(client: Client) -> bool:
-    return client.pc == "block" or (client.pc in REQUESTS and not client.reply[0])
-
-
-def _in_step(before: World, after: World, number: int) -> bool:
-    """Note whether the client made a trip, in ``after``; False if it must let others go first."""
-    name = before.clients[number].name
-    started = before.clients[number].pc == "idle"
-    if not started and not _under_way(before.clients[number]):
-        return True
-    for other, client in enumerate(before.clients):
-        if other != number and _under_way(client):
-            if name in client.lag:
-                return False
-            after.set(other, lag=client.lag | {name})
-    after.set(number, lag=frozenset())
-    return True

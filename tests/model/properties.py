@@ -6,7 +6,7 @@ from typing import Any
 
 from .server import DUE, FOREIGN, World
 
-# Who was to see to the head did not, and the head was killed or late.
+# Who was to see to the lock for all did not, and the one to be seen to was killed or late.
 TWO_SILENT = "asleep until a slice ends, as two clients fell silent"
 
 
@@ -54,13 +54,15 @@ def asleep(w: World) -> str:
         return ""
     sleeps = False
     for client in w.clients:
+        if client.owed:
+            return ""
         if client.pc == "blocked" and client.told != DUE:
             sleeps = sleeps or not client.stalled
-        elif client.pc not in ("idle", "hold", "renew", "dead", "vanished"):
+        elif client.pc not in ("idle", "hold", "renew", "cut", "dead", "vanished"):
             return ""
     if not sleeps:
         return ""
-    return TWO_SILENT if w.silent > 1 else "asleep beside a free lock"
+    return TWO_SILENT if w.silent > 1 and w.relied else "asleep beside a free lock"
 
 
 def endless_look(w: World) -> str:

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from .server import CLAIM, DUE, FOREIGN, LONG, NEVER, Rules, World
+from .rules import Rules
+from .server import DUE, FOREIGN, LONG, NEVER, World
+from .waiters import (
+    delete,
+    first_waiter,
+    forget,
+    give_baton,
+    hand_on,
+    is_live,
+    join,
+    leave_queue,
+    poke_first,
+    queue_by_rank,
+)
 
 Reply = tuple[str, str]
 
@@ -13,22 +26,25 @@ def acquire(w: World, rules: Rules, token: str, *, waits: bool) -> tuple[Reply, 
         return ("GONE", ""), DUE
     if w.n == token:
         if rules.again_sets_px:
+            w.life = max(w.life, w.clients[w.owner(token)].lease)
             start_lease(w, token)
         return ("OK", ""), DUE
-    if may_claim(w, rules, token) or (w.n == "" and not somebody_before(w, rules, token)):
+    if w.n == "" and rules.queue_first and first_waiter(w, rules) not in ("", token):
+        hand_on(w, rules)
+    if may_claim(w, rules, token):
         take(w, token, rules)
         return ("OK", ""), DUE
-    if w.n == "":
-        hand_on(w, rules)
     if not rules.busy_leaves_mail:
         w.mail -= {token}
+    asks_again = told(w, rules)
     if waits:
         join(w, rules, token)
+        note(w, rules, token, asks_again)
     else:
-        leave_queue(w, token)
+        quit_queue(w, rules, token)
         if rules.busy_is_gone:
             w.gone |= {token}
-    return ("BUSY", FOREIGN if w.n == FOREIGN else ""), told(w, rules)
+    return ("BUSY", FOREIGN if w.n == FOREIGN else ""), asks_again
 
 
 def release(w: World, rules: Rules, token: str) -> Reply:
@@ -45,7 +61,7 @@ def release(w: World, rules: Rules, token: str) -> Reply:
 
 def leave(w: World, rules: Rules, token: str) -> Reply:
     w.gone |= {token}
-    leave_queue(w, token)
+    quit_queue(w, rules, token)
     w.mail -= {token}
     if w.n in (token, "baton:" + token):
         return "OK", hand_on(w, rules) if rules.leave_hands_on else delete(w)
@@ -66,131 +82,106 @@ def force(w: World, rules: Rules, seen: str) -> Reply:
 
 
 def renew(w: World, rules: Rules, token: str) -> Reply:
-    if w.n != token and (rules.renew_compares or not w.n):
-        return "LOST", ""
+    """Have at least a lease left."""
+    lease = w.clients[w.owner(token)].lease if rules.cut_stays else LONG
     if w.n == token:
+        w.life = max(w.life, lease)
         start_lease(w, token)
         if not rules.renew_grows_meta:
             w.meta = ""  # it ends in the course of the longer lease
-    elif w.n != FOREIGN:
-        lease, holder = w.clients[w.owner(token)].lease, w.n.removeprefix("baton:")
-        if lease < w.life:
-            w.life = lease
-            w.set(w.owner(holder), belief="sent" if w.clients[w.owner(holder)].belief else "")
+    elif rules.renew_compares or not w.n:
+        return "LOST", ""
+    elif w.n != FOREIGN and lease < w.life:
+        cut_life(w, w.n.removeprefix("baton:"), lease)
     return "OK", ""
 
 
+def cut(w: World, rules: Rules, token: str, lease: int) -> Reply:
+    """Have no more than ``lease`` left."""
+    if w.n != token:
+        return "LOST", ""
+    if rules.cut_pokes:
+        poke_first(w, rules, lease)
+    start_lease(w, token)
+    cut_life(w, token, lease)
+    return "OK", ""
+
+
+def cut_life(w: World, holder: str, lease: int) -> None:
+    """Cut the lease of ``holder``, who may count on more."""
+    number = w.owner(holder)
+    client = w.clients[number]
+    w.life = lease
+    if client.lease > lease:
+        w.set(number, belief="sent" if client.belief else "")
+
+
 def look(w: World, rules: Rules, head: str) -> Reply:
-    """Hand the baton on if ``head`` has not fetched it; the reply tells to whom."""
-    if w.n == "" and rules.absent_hands_on:
-        return "OK", hand_on(w, rules)
-    fetched = w.n == "baton:" + head and head not in w.mail
-    if (fetched or w.n == FOREIGN) and rules.look_pokes:
-        poke_next(w, rules)
-    if fetched or w.n != "baton:" + head:
+    """Hand the baton on if ``head`` has not fetched it; the reply tells whom to look after."""
+    if w.n == "":
+        return "OK", hand_on(w, rules) if rules.absent_hands_on else ""
+    if w.n == FOREIGN and rules.foreign_pokes:
+        poke_first(w, rules, -1)
+    if not w.n.startswith("baton:"):
         return "OK", ""
+    if w.n != "baton:" + head:
+        return "OK", w.n[6:] if rules.look_follows else ""
+    if head not in w.mail:
+        return "OK", head if rules.look_again else ""
+    passed = pass_onward(w, rules, head)
+    return "OK", "" if passed and not rules.look_follows else passed or head
+
+
+def pass_onward(w: World, rules: Rules, head: str) -> str:
+    """Give the baton to the next behind ``head``, who keeps its place; "" if there is none."""
     others = [token for token in w.queue if token != head and is_live(w, rules, token)]
     if rules.look_onward:
-        rank = w.order.index(head)
-        others = [token for token in others if w.order.index(token) > rank]
+        behind = w.ranks[w.ranks.index(head) :] if head in w.ranks else ()
+        others = [token for token in others if token in behind]
     if not others:
-        return "OK", ""
-    if rules.look != "drop":
-        keep_place(w, head)
+        return ""
+    if rules.look == "drop":
+        forget(w, head)
+    else:
+        queue_by_rank(w, head)
         if rules.look != "keep":
             w.doubted |= {head}
     if not rules.look_leaves_mail:
         w.mail -= {head}
     w.over = (*w.over, head)
     give_baton(w, rules, others[0])
-    return "OK", others[0]
+    return others[0]
 
 
-def hand_on(w: World, rules: Rules) -> str:
-    """Give the baton to the first live waiter, or delete ``N``."""
-    w.queue = tuple(token for token in w.queue if not (rules.alive_until and token in w.lapsed))
-    heads = [token for token in w.queue if is_live(w, rules, token)]
-    if not heads:
-        return delete(w)
-    w.over = tuple(token for token in w.queue if not is_live(w, rules, token))
-    give_baton(w, rules, heads[0])
-    return heads[0]
-
-
-def delete(w: World) -> str:
-    w.n = ""
-    return ""
-
-
-def give_baton(w: World, rules: Rules, head: str) -> None:
-    if rules.head_leaves:
-        leave_queue(w, head)
-    w.n, w.life = "baton:" + head, CLAIM
-    if head in w.lapsed:
-        w.wrong = "late: the baton is made out to a waiter known to be gone"
-    w.mail -= {head}
-    push(w, head)
-
-
-def push(w: World, token: str) -> None:
-    """Put the element into the mailbox; a BLPOP on it is answered at once."""
-    number = w.owner(token)
-    client = w.clients[number]
-    if client.token == token and client.pc == "blocked":
-        w.send(number, "ask")
-    elif not (client.token == token and client.pc == "vanished"):
-        w.mail |= {token}
-
-
-def poke_next(w: World, rules: Rules) -> None:
-    """Let the next waiter ask again how long it has to wait at most."""
-    for token in w.queue:
-        if is_live(w, rules, token):
-            push(w, token)
-            return
-
-
-def is_live(w: World, rules: Rules, token: str) -> bool:
-    skipped = rules.look == "skip" and token in w.doubted
-    return not skipped and not (rules.alive_until and token in w.lapsed)
-
-
-def somebody_before(w: World, rules: Rules, token: str) -> bool:
-    """Whether a live waiter is queued before ``token``."""
-    if not rules.queue_first:
-        return False
-    before = w.queue[: w.queue.index(token)] if token in w.queue else w.queue
-    return any(is_live(w, rules, other) for other in before)
+def last_look(w: World, rules: Rules, head: str) -> Reply:
+    """Of a process that ends: the next waiter is told to ask again when the claim is over."""
+    look(w, rules, head)
+    if w.n.startswith("baton:") and rules.last_look_pokes:
+        poke_first(w, rules, w.life)
+    return "OK", ""
 
 
 def may_claim(w: World, rules: Rules, token: str) -> bool:
-    if rules.baton_names:
-        return w.n == "baton:" + token
+    if w.n == "" or rules.baton_names:
+        return w.n in ("", "baton:" + token)
     return w.n.startswith("baton:")
 
 
-def join(w: World, rules: Rules, token: str) -> None:
-    """Queue once, and be alive for longer than a slice."""
-    if not rules.place_kept:
-        leave_queue(w, token)
-    joined = token in w.queue
-    w.wasted = tuple(other for other in w.wasted if other != token)
-    if not joined:
-        w.queue = (*w.queue, token)
-    if token not in w.order:
-        w.order = (*w.order, token)
-    if rules.alive_renewed or not joined:
-        w.lapsed -= {token}
-        w.doubted -= {token}
+def quit_queue(w: World, rules: Rules, token: str) -> None:
+    queued = token in w.queue
+    leave_queue(w, token)
+    forget(w, token)
+    if queued and w.n and rules.leaver_pokes:
+        poke_first(w, rules, w.life)
 
 
-def keep_place(w: World, token: str) -> None:
-    if token not in w.queue:
-        w.queue = tuple(sorted((*w.queue, token), key=w.order.index))
-
-
-def leave_queue(w: World, token: str) -> None:
-    w.queue = tuple(other for other in w.queue if other != token)
+def note(w: World, rules: Rules, token: str, asks_again: int) -> None:
+    """Note when the waiter asks again, at the latest."""
+    number = w.owner(token)
+    client = w.clients[number]
+    if client.token == token:
+        earlier = client.noted if rules.noted_grows else DUE
+        w.set(number, noted=max(earlier, asks_again))
 
 
 def told(w: World, rules: Rules) -> int:
@@ -213,10 +204,11 @@ def take(w: World, token: str, rules: Rules) -> None:
     w.n, w.life = token, w.clients[w.owner(token)].lease
     w.over = ()
     leave_queue(w, token)
+    forget(w, token)
     w.order = tuple(other for other in w.order if other != token)
     start_lease(w, token)
-    if rules.shorter_pokes and w.life < LONG:
-        poke_next(w, rules)
+    if rules.shorter_pokes:
+        poke_first(w, rules, w.life)
 
 
 def start_lease(w: World, token: str) -> None:

@@ -46,7 +46,9 @@ def claim_ends(bounds: Bounds, state: State, token: str) -> Steps:
     assert w is not None
     number = w.owner(token)
     client = w.clients[number]
-    if client.owns(token) and client.pc != "pause":
+    # Asleep beside the baton: the element was taken out of its mailbox.
+    deaf = client.pc in ("pause", "blocked")
+    if client.owns(token) and not deaf:
         w = bounds.fault(state, "stall")
         if w is not None:
             w.set(number, stalled=True)
@@ -78,7 +80,8 @@ def lease_ends(bounds: Bounds, state: State, now: World, token: str) -> Steps:
 def alive_ends(bounds: Bounds, state: State, now: World, token: str) -> Steps:
     number = now.owner(token)
     client = now.clients[number]
-    cut_short = token in now.doubted and client.pc == "blocked"
+    too_soon = token in now.doubted or client.noted < client.told
+    cut_short = too_soon and client.pc == "blocked"
     slept = client.pc in ("blocked", "pause") and not bounds.rules.alive_outlasts
     asks_again = client.pc in ("ask", "block", "blocked") and not bounds.rules.alive_renewed
     free = cut_short or slept or asks_again or not client.owns(token)
@@ -119,5 +122,6 @@ def expire(w: World, life: int) -> None:
     """``N`` expires, and so the waits of those who were told of a life that ends no later."""
     w.n = ""
     for number, client in enumerate(w.clients):
-        if client.told and client.told <= life:
-            w.set(number, told=DUE)
+        if 0 < client.told <= life or 0 < client.noted <= life:
+            told = DUE if client.told <= life else client.told
+            w.set(number, told=told, noted=DUE if client.noted <= life else client.noted)

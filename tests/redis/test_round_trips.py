@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from django_setnx_lock.core.batch import release_each, take_each
-from tests.core.helpers import INDEX, listed
+from tests.core.helpers import INDEX, listed, meta_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +23,7 @@ REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
 def warm(proxy: Proxy) -> redis.Redis:
     """Give a client that is connected to a server that knows the scripts."""
     client = proxy.client()
+    client.ping()
     with listed(client, "warm") as held:
         held.reacquire()
         held.check()
@@ -43,10 +44,9 @@ def test_acquire_is_one_round_trip_with_fence_and_record(proxy: Proxy, warm: red
 
     assert proxy.round_trips == 1
     assert commands(proxy.requests) == [b"EVALSHA"]
-    fence = lock.fence
-    record = warm.hgetall("{lock:a}:meta")
-    assert record[b"fence"] == str(fence).encode()
-    assert b"view pay" in record[b"holder"]
+    meta = meta_of(warm)
+    assert (meta.fence, meta.token) == (lock.fence, lock.token)
+    assert "view pay" in meta.record
     assert warm.zscore(INDEX, "lock:a")
 
 

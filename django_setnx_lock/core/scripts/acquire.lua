@@ -21,6 +21,10 @@ if not value and redis.call('EXISTS', KEYS[2], KEYS[3], KEYS[4]) == 0 then
   redis.call('SET', KEYS[5], fence .. ARGV[3], 'PX', whole(ARGV[2] + META_MARGIN))
   if KEYS[6] then
     redis.call('ZADD', KEYS[6], whole(math.floor(fence / 1000) + ARGV[2]), KEYS[1])
+    -- What nobody released is forgotten, by one in a hundred.
+    if time[2] % 100 == 0 then
+      redis.call('ZREMRANGEBYSCORE', KEYS[6], '-inf', whole(time[1] * 1000 - META_MARGIN))
+    end
   end
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
   return {'OK', fence}
@@ -52,18 +56,20 @@ if value and value ~= token and not claims then
   local left = redis.call('PTTL', KEYS[1])
   local how = baton_for(value) and 'baton' or owner == value and 'ours' or 'foreign'
   if slice > 0 then
-    local _, rank = read_waiter(token)
+    local alive, rank, recorded = read_waiter(token)
     if not rank then
       local last = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
       rank = math.max(now_us(), (last or 0) + 1)
     end
     local asks_again = now_ms() + (left >= 0 and left < slice and left or slice)
+    -- This copy may be a late one, and the caller asleep for as long as a later one was told.
+    asks_again = math.max(asks_again, recorded or 0)
     redis.call('ZADD', KEYS[2], rank, token)
     redis.call('HSET', KEYS[3], token,
-      string.format('%d %d %d', asks_again + ALIVE_MARGIN, rank, asks_again))
+      string.format('%d %d %d', math.max(asks_again + ALIVE_MARGIN, alive or 0), rank, asks_again))
     grow(KEYS[2], slice + ALIVE_MARGIN)
     grow(KEYS[3], slice + ALIVE_MARGIN)
-  else
+  elseif not found[1] then
     if queued then
       leave_queue(token)
     end

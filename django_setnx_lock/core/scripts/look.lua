@@ -1,39 +1,47 @@
 -- See whether the waiter that the baton was made out to has taken it up, or else pass it on.
 -- KEYS  1 name  2 waiters  3 alive  4 meta
--- ARGV  1 token of that waiter
--- Reply {'OK', waiter to look after next, or false}
+-- ARGV  1 token of that waiter  2 '1' if nobody will look again: the process is about to end
+-- Reply {'OK', waiter to look after next, or false, 1 if that one was handed the lock just now}
 --- prelude
+-- Pass the baton on from one that did not fetch it: it is dead, or asking just now. The next one
+-- after it has its turn; it keeps its place, for as long as the baton would have waited.
+local function pass_on(head)
+  local alive, rank, again = read_waiter(head)
+  if not rank then
+    return head
+  end
+  for _, token in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. whole(rank), '+inf')) do
+    local until_ms = read_waiter(token)
+    if until_ms and until_ms >= now_ms() then
+      -- Before the other leaves: a queue that is made anew would have no end of life.
+      redis.call('ZADD', KEYS[2], rank, head)
+      give_baton(token)
+      redis.call('HSET', KEYS[3], head,
+        string.format('%d %d %d', math.min(alive, now_ms() + CLAIM), rank, again))
+      return token
+    end
+  end
+  return head
+end
+
 local head = ARGV[1]
 local value = token_at(KEYS[1])
+local was = baton_for(value)
+local owner = was
 if not value then
-  return {'OK', hand_on()}
-end
-local owner = baton_for(value)
-if not owner then
+  owner = hand_on()
+elseif not owner then
   local _, known = read_meta(redis.call('GET', KEYS[4]))
   if known ~= value then
     -- A foreign client got in between: the next waiter was told of another's lease.
     wake_if_later(-1)
   end
   return {'OK', false}
+elseif owner == head and redis.call('EXISTS', mailbox(head)) == 1 then
+  owner = pass_on(head)
 end
-if owner ~= head or redis.call('EXISTS', mailbox(head)) == 0 then
-  return {'OK', owner}
+if owner and ARGV[2] == '1' then
+  -- The next waiter looks instead, when the claim is over.
+  wake_if_later(redis.call('PTTL', KEYS[1]))
 end
--- Nobody fetched it: dead, or asking just now. The next one after it has its turn; it keeps its
--- place, for as long as the baton would have waited.
-local alive, rank, again = read_waiter(head)
-if not rank then
-  return {'OK', owner}
-end
-for _, token in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. whole(rank), '+inf')) do
-  local until_ms = read_waiter(token)
-  if until_ms and until_ms >= now_ms() then
-    give_baton(token)
-    redis.call('ZADD', KEYS[2], rank, head)
-    redis.call('HSET', KEYS[3], head,
-      string.format('%d %d %d', math.min(alive, now_ms() + CLAIM), rank, again))
-    return {'OK', token}
-  end
-end
-return {'OK', owner}
+return {'OK', owner, owner ~= was and 1 or 0}

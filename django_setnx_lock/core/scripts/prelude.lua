@@ -106,7 +106,12 @@ local function wake_if_later(left)
   end
 end
 
+-- Out of the queue. Whoever is next was perhaps not told of a life cut short, as this one was.
 local function leave_queue(token)
-  redis.call('ZREM', KEYS[2], token)
+  local was_queued = redis.call('ZREM', KEYS[2], token) == 1
   redis.call('HDEL', KEYS[3], token)
+  local left = was_queued and redis.call('PTTL', KEYS[1]) or -1
+  if left >= 0 then
+    wake_if_later(left)
+  end
 end

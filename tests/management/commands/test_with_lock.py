@@ -19,6 +19,7 @@ from django.test import override_settings
 from django_setnx_lock.core.inspection import State
 from django_setnx_lock.locks import inspector, lock
 from django_setnx_lock.management.commands.with_lock import Command
+from tests.core.helpers import meta_of
 from tests.management.conftest import COMMAND, Program
 from tests.processes import eventually
 from tests.servers import RealServer
@@ -80,7 +81,7 @@ def test_the_command_sees_key_token_and_fence_of_the_lock(
     assert seen == {
         "SETNX_LOCK_KEY": "order:42",
         "SETNX_LOCK_TOKEN": client.get("lock:order:42"),
-        "SETNX_LOCK_FENCE": client.hget("{lock:order:42}:meta", "fence"),
+        "SETNX_LOCK_FENCE": str(meta_of(client, "lock:order:42").fence),
     }
     with_lock.communicate("\n", timeout=20)
 

@@ -1,0 +1,266 @@
+"""One small adapter for each way to take a lock.
+
+The libraries are imported by name when they are asked for: they may be missing, and few have types.
+"""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, ClassVar
+
+import redis
+
+from bench.address import POOL_SECONDS, POOL_SIZE, url
+
+# Longer than any part of a run: no peer gives up waiting.
+PATIENCE = 600
+
+
+class Peer:
+    """A library, as one process uses it. ``lock()`` gives what stands behind ``with``.
+
+    ``small``: the process has a pool of two connections, for which its threads wait.
+    """
+
+    title: ClassVar[str]
+    package: ClassVar[str]
+    has_lease: ClassVar[bool] = True
+    renews: ClassVar[bool] = False  # by itself, in the background
+    extends: ClassVar[bool] = True  # when told to
+    # Beside redis-py's own defaults, where the library cannot work with those.
+    client_options: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, *, small: bool = False) -> None:
+        if small:
+            options = {
+                **self.client_options,
+                "max_connections": POOL_SIZE,
+                "timeout": POOL_SECONDS,
+            }
+            pool: Any = redis.BlockingConnectionPool.from_url(url(), **options)
+            self.client = redis.Redis(connection_pool=pool)
+        else:
+            self.client = redis.Redis.from_url(url(), **self.client_options)
+
+    def lock(self, name: str, lease: float) -> AbstractContextManager[Any]:
+        """Return a new lock that waits as long as it takes; ``lease`` in seconds."""
+        raise NotImplementedError
+
+    def key(self, name: str) -> str:
+        """Return what the lock ``name`` is called in Redis."""
+        return name
+
+    def renew(self, held: Any) -> None:
+        """Start the lease anew of what ``with`` gave."""
+        held.reacquire()
+
+    def token(self, held: Any) -> str | None:
+        """Return the value by which the server knows this turn, if it can be had."""
+        return None
+
+
+class Floor(Peer):
+    title = "floor: two bare round trips"
+    package = "redis"
+    extends = False
+    script = "return redis.call('get', KEYS[1]) == ARGV[1] and redis.call('del', KEYS[1])"
+
+    def __init__(self, *, small: bool = False) -> None:
+        super().__init__(small=small)
+        self.sha = self.client.script_load(self.script)
+
+    def lock(self, name: str, lease: float) -> BareLock:
+        return BareLock(self.client, self.sha, name, int(lease * 1000))
+
+
+class BareLock(AbstractContextManager[None]):
+    """SET NX PX, then compare-and-delete by EVALSHA; no waiting, no checks."""
+
+    def __init__(self, client: redis.Redis, sha: Any, name: str, lease_ms: int) -> None:
+        self.client, self.sha, self.name, self.lease_ms = client, sha, name, lease_ms
+        self.token = secrets.token_hex(16)
+
+    def __enter__(self) -> None:
+        self.client.set(self.name, self.token, nx=True, px=self.lease_ms)
+
+    def __exit__(self, *raised: object) -> None:
+        self.client.evalsha(self.sha, 1, self.name, self.token)
+
+
+class RedisPy(Peer):
+    title = "redis-py"
+    package = "redis"
+
+    def lock(self, name: str, lease: float) -> AbstractContextManager[Any]:
+        lock: AbstractContextManager[Any] = self.client.lock(name, timeout=lease)
+        return lock
+
+    def token(self, held: Any) -> str | None:
+        return str(held.local.token.decode())
+
+
+class DjangoRedis(RedisPy):
+    title = "django-redis cache.lock"
+    package = "django-redis"
+
+    def __init__(self, *, small: bool = False) -> None:
+        self.cache: Any = import_module("django.core.cache").caches["small" if small else "default"]
+
+    def lock(self, name: str, lease: float) -> AbstractContextManager[Any]:
+        lock: AbstractContextManager[Any] = self.cache.lock(name, timeout=lease)
+        return lock
+
+    def key(self, name: str) -> str:
+        return str(self.cache.make_key(name))
+
+
+class PythonRedisLock(Peer):
+    title = "python-redis-lock"
+    package = "python-redis-lock"
+    # It waits by BLPOP for as long as its lease, which redis-py 8 cuts off after 5 seconds; and a
+    # thread and connection for each renewed lock are more than the 100 that its pools then have.
+    client_options: ClassVar[dict[str, Any]] = {"socket_timeout": 60, "max_connections": 10_000}
+
+    def lock(self, name: str, lease: float) -> AbstractContextManager[Any]:
+        library: Any = import_module("redis_lock")
+        lock: AbstractContextManager[Any] = library.Lock(
+            self.client, name, expire=int(lease), auto_renewal=self.renews
+        )
+        return lock
+
+    def key(self, name: str) -> str:
+        return f"lock:{name}"
+
+    def renew(self, held: Any) -> None:
+        held.extend()
+
+    def token(self, held: Any) -> str | None:
+        return str(held.id)
+
+
+class PythonRedisLockRenewing(PythonRedisLock):
+    title = "python-redis-lock, auto_renewal"
+    renews = True
+
+
+class Sherlock(Peer):
+    title = "sherlock"
+    package = "sherlock"
+
+    def lock(self, name: str, lease: float) -> AbstractContextManager[Any]:
+        library: Any = import_module("sherlock")
+        lock: AbstractContextManager[Any] = library.RedisLock(
+            name, client=self.client, expire=int(lease), timeout=PATIENCE
+        )
+        return lock
+
+    def renew(self, held: Any) -> None:
+        if not held.renew():
+            raise RuntimeError("not renewed")
+
+
+class Pottery(Peer):
+    title = "pottery Redlock"
+    package = "pottery"
+
+    def lock(self, name: str, lease: float) -> AbstractContextManager[Any]:
+        library: Any = import_module("pottery")
+        lock: AbstractContextManager[Any] = library.Redlock(
+            key=name, masters={self.client}, auto_release_time=lease, num_extensions=1_000_000
+        )
+        return lock
+
+    def key(self, name: str) -> str:
+        return f"redlock:{name}"
+
+    def renew(self, held: Any) -> None:
+        held.extend()
+
+
+class Portalocker(Peer):
+    title = "portalocker RedisLock"
+    package = "portalocker"
+    # Fifty waiters need more than the 100 connections that redis-py 8's pools have.
+    client_options: ClassVar[dict[str, Any]] = {"max_connections": 10_000}
+    has_lease = False
+    extends = False
+
+    def lock(self, name: str, lease: float) -> AbstractContextManager[Any]:
+        library: Any = import_module("portalocker")
+        lock: AbstractContextManager[Any] = library.RedisLock(
+            name, connection=self.client, timeout=PATIENCE, interrupt_on_lost=False
+        )
+        return lock
+
+
+class Plain(Peer):
+    title = "django-setnx-lock, plain"
+    package = "django-setnx-lock"
+
+    def lock(self, name: str, lease: float) -> AbstractContextManager[Any]:
+        library: Any = import_module("django_setnx_lock")
+        lock: AbstractContextManager[Any] = library.RedisLock(self.client, name, lease)
+        return lock
+
+    def token(self, held: Any) -> str | None:
+        return str(held.token)
+
+
+class Full(Plain):
+    title = "django-setnx-lock, all on"
+    renews = True
+
+    def __init__(self, *, small: bool = False) -> None:
+        self.using = "small" if small else "default"
+
+    def lock(self, name: str, lease: float) -> AbstractContextManager[Any]:
+        library: Any = import_module("django_setnx_lock")
+        lock: AbstractContextManager[Any] = library.lock(
+            name, timeout=lease, blocking_timeout=PATIENCE, using=self.using
+        )
+        return lock
+
+    def key(self, name: str) -> str:
+        return f"lock:{name}"
+
+
+class Nothing(Peer):
+    """The control: whoever comes is let in, so the counting must find overlaps."""
+
+    title = "no lock (control)"
+    package = "redis"
+    has_lease = False
+    extends = False
+
+    def lock(self, name: str, lease: float) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+
+PEERS: dict[str, type[Peer]] = {
+    "floor": Floor,
+    "redis-py": RedisPy,
+    "django-redis": DjangoRedis,
+    "python-redis-lock": PythonRedisLock,
+    "python-redis-lock-renewing": PythonRedisLockRenewing,
+    "sherlock": Sherlock,
+    "pottery": Pottery,
+    "portalocker": Portalocker,
+    "plain": Plain,
+    "full": Full,
+    "nothing": Nothing,
+}
+OURS = ("plain", "full")
+BASE = "redis-py"
+# What can be waited for.
+LOCKS = tuple(name for name in PEERS if name not in ("floor", "nothing"))
+
+
+def version_of(name: str) -> str | None:
+    """Return the version of the library behind a peer, or None when it is not installed."""
+    try:
+        return version(PEERS[name].package)
+    except PackageNotFoundError:
+        return None

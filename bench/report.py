@@ -1,0 +1,173 @@
+"""The results as a Markdown table and as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bench import contended, idle, many, pool, solo, takeover
+from bench.bars import judge
+from bench.peers import PEERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+Results = dict[str, Any]
+
+
+class Column(NamedTuple):
+    title: str
+    figure: str
+    form: str = ".2f"
+
+
+TABLES: dict[str, tuple[str, tuple[Column, ...]]] = {
+    "solo": (
+        solo.TITLE,
+        (
+            Column("median µs", "new_us", ".0f"),
+            Column("p99 µs", "new_p99_us", ".0f"),
+            Column("to redis-py", "new_ratio"),
+            Column("median µs, object kept", "kept_us", ".0f"),
+            Column("to redis-py, object kept", "kept_ratio"),
+        ),
+    ),
+    "contended": (
+        contended.TITLE,
+        (
+            Column("hand-over p50 ms", "handover_p50_ms"),
+            Column("p99 ms", "handover_p99_ms", ".1f"),
+            Column("total / ideal", "total_over_ideal"),
+            Column("most overtaken", "most_overtaken", ".0f"),
+            Column("by arrival", "most_overtaken_by_arrival", ".0f"),
+            Column("longest wait s", "longest_wait_s"),
+            Column("requests / turn", "requests_per_turn"),
+            Column("server µs / turn", "server_cpu_us_per_turn", ".0f"),
+            Column("turns", "turns", ".0f"),
+            Column("overlaps", "overlaps", ".0f"),
+            Column("lost updates", "lost_updates", ".0f"),
+        ),
+    ),
+    "idle": (
+        idle.TITLE,
+        (
+            Column("requests / s", "requests_per_s", ".1f"),
+            Column("of them by waiters", "waiters_requests_per_s", ".1f"),
+            Column("CPU of the waiters %", "waiters_cpu_percent", ".1f"),
+            Column("threads", "threads", ".0f"),
+        ),
+    ),
+    "takeover": (
+        takeover.TITLE,
+        (
+            Column("median ms after its end", "median_ms", ".0f"),
+            Column("worst ms", "worst_ms", ".0f"),
+            Column("too early", "early", ".0f"),
+            Column("never", "failures", ".0f"),
+        ),
+    ),
+    "many": (
+        many.TITLE,
+        (
+            Column("threads", "threads", ".0f"),
+            Column("requests / cycle", "requests_per_cycle", ".1f"),
+            Column("CPU ms / cycle", "cpu_ms_per_cycle", ".0f"),
+            Column("CPU %", "cpu_percent", ".1f"),
+            Column("server CPU %", "server_cpu_percent", ".1f"),
+            Column("memory MB", "rss_mb", ".0f"),
+            Column("lost", "lost", ".0f"),
+        ),
+    ),
+    "pool": (
+        pool.TITLE,
+        (
+            Column("release p50 ms", "release_p50_ms", ".1f"),
+            Column("release p99 ms", "release_p99_ms", ".1f"),
+            Column("renewal p50 ms", "renewal_p50_ms", ".1f"),
+            Column("renewal p99 ms", "renewal_p99_ms", ".1f"),
+            Column("turns", "turns", ".0f"),
+            Column("overlaps", "overlaps", ".0f"),
+        ),
+    ),
+}
+
+
+def markdown(results: Results) -> str:
+    """Return the whole page: what ran, the bars, a table for each part."""
+    parts: Results = results["parts"]
+    pieces = [heading(results)]
+    if verdicts := judge(parts):
+        rows = [(bar.what, bar.bar, bar.seen, "met" if bar.met else "missed") for bar in verdicts]
+        pieces += ["## Bars", table(("figure", "bar", "this run", ""), rows)]
+    pieces += [section(name, parts[name]) for name in TABLES if name in parts]
+    return "\n\n".join(pieces) + "\n"
+
+
+def heading(results: Results) -> str:
+    versions = {PEERS[name].package: number for name, number in results["versions"].items()}
+    named = ", ".join(f"{package} {number or 'missing'}" for package, number in versions.items())
+    return (
+        f"# Locks side by side{', quick run' if results['quick'] else ''}\n\n"
+        f"{results['when']}, {results['machine']} (load {results['load_at_start']:.1f} at the "
+        f"start), {results['python']}, {results['server']} over a {results['transport']}. "
+        f"Django {results['django']}, {named}; "
+        f"{'with' if results['hiredis'] else 'without'} hiredis."
+    )
+
+
+def section(name: str, part: Results) -> str:
+    title, columns = TABLES[name]
+    rows: list[tuple[str, ...]] = []
+    notes = []
+    for peer in PEERS:
+        if peer not in part:
+            continue
+        said = part[peer]
+        if "failed" in said:
+            notes.append(f"{PEERS[peer].title} failed: {flat(said['failed'])}")
+        else:
+            cells = (cell(said["figures"].get(column.figure), column.form) for column in columns)
+            rows.append((PEERS[peer].title, *cells))
+    head = ("", *(column.title for column in columns))
+    return "\n\n".join([f"## {title}", table(head, rows), *notes])
+
+
+def cell(value: float | None, form: str) -> str:
+    return "-" if value is None else f"{value:{form}}"
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = list(head)
+    rule = ["---", *("---:" for _ in head[1:])]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, rule, *map(list, rows)])
+
+
+def flat(text: str) -> str:
+    """Return ``text`` on one line, cut where it is long."""
+    line = " ".join(text.split())
+    return line if len(line) <= 200 else line[:197] + "..."
+
+
+def problems(results: Results, ours: Iterable[str]) -> list[str]:
+    """Return what makes the run void, in words."""
+    found = []
+    for name, part in results["parts"].items():
+        for peer in ours:
+            said = part.get(peer, {})
+            if "failed" in said:
+                found.append(f"{name}: {PEERS[peer].title} failed: {flat(said['failed'])}")
+            wrong = {
+                what: said.get("figures", {}).get(what) or 0
+                for what in ("overlaps", "lost_updates", "early", "failures", "lost")
+            }
+            if any(wrong.values()):
+                found.append(f"{name}: {PEERS[peer].title} was wrong: {wrong}")
+    control = results["parts"].get("contended", {}).get("nothing")
+    if control is not None and not control.get("figures", {}).get("overlaps"):
+        found.append("contended: without a lock no overlap was found, so its counts prove nothing")
+    return found
+
+
+def write_json(results: Results, path: Path) -> None:
+    path.write_text(json.dumps(results, indent=1) + "\n")

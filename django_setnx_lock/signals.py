@@ -1,0 +1,51 @@
+"""Signals about locks, for metrics and alarms.
+
+All are sent with ``key``, as the caller wrote it, and ``template``, as in ``order:<pk>``, which
+has few values and so suits as a label of a metric (the empty string where nobody gave one).
+``waited`` and ``held_for`` are seconds. Receivers run where the thing happens, ``lock_lost``
+mostly in the thread that renews all locks: they must be quick. What they raise is logged.
+No token is ever sent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.dispatch import Signal
+
+from .core import events
+from .core.lock import RedisLock
+
+
+class LockSignal(Signal):
+    """Sends an event of the core on; listens to it only while there are receivers."""
+
+    def __init__(self, event: events.Event) -> None:
+        super().__init__()
+        self._event = event
+
+    def connect(self, *args: Any, **kwargs: Any) -> None:
+        """As of Django's Signal."""
+        super().connect(*args, **kwargs)
+        if self._send not in self._event.listeners:
+            self._event.listeners.append(self._send)
+
+    def disconnect(self, *args: Any, **kwargs: Any) -> bool:
+        """As of Django's Signal."""
+        disconnected = super().disconnect(*args, **kwargs)
+        if not self.receivers and self._send in self._event.listeners:
+            self._event.listeners.remove(self._send)
+        return disconnected
+
+    def _send(self, **about: Any) -> None:
+        self.send_robust(sender=RedisLock, **about)
+
+
+# Sent with waited and fence.
+lock_acquired = LockSignal(events.ACQUIRED)
+# Sent with held_for and fence.
+lock_released = LockSignal(events.RELEASED)
+# Sent with held_for, fence and error, a LockLost.
+lock_lost = LockSignal(events.LOST)
+# Sent with waited and error, a LockBusy, when a caller gives up.
+lock_busy = LockSignal(events.BUSY)

@@ -1,0 +1,151 @@
+"""Who has a lock next that others wait for."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_setnx_lock.core import protocol
+from django_setnx_lock.core.held import Held
+from tests.core.helpers import meta_of, queue_of, value_of
+from tests.core.queueing import baton_of, caller, claim, holder, is_busy, is_woken, waiters
+from tests.faults.controls import take_out
+
+if TYPE_CHECKING:
+    import redis
+
+CLAIM = 1_000
+
+pytestmark = pytest.mark.usefixtures("nobody_looks")
+
+
+def order_of_grants(client: redis.Redis, count: int) -> list[int]:
+    """Let ``count`` queue up; return in which order they get the lock, though others ask too."""
+    held = holder(client)
+    queued = waiters(client, count)
+    # Who asks meanwhile is as likely to be one as the other, but always the same in every run.
+    chance = random.Random(1)  # noqa: S311 - to be repeatable, not secret
+    order: list[int] = []
+    while len(order) < count:
+        held.release()
+        left = [turn for number, turn in enumerate(queued) if number not in order]
+        first, *others = sorted(left, key=lambda _: chance.random())[:3] + left[:1]
+        granted = None
+        for turn in (first, *others):
+            if isinstance(answer := turn.ask(waits=True), Held):
+                held, granted = answer, turn
+                break
+        assert granted
+        order.append(queued.index(granted))
+    return order
+
+
+def test_fifty_waiters_get_the_lock_in_the_order_in_which_they_came(
+    redis_client: redis.Redis,
+) -> None:
+    assert order_of_grants(redis_client, 50) == list(range(50))
+
+
+def test_a_baton_that_names_nobody_would_be_taken_by_whoever_comes_first(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "ACQUIRE", "value == BATON .. token", "baton_for(value)")
+
+    assert order_of_grants(redis_client, 8) != list(range(8))
+
+
+def test_a_lock_that_is_let_go_is_left_to_the_first_who_waits(redis_client: redis.Redis) -> None:
+    held = holder(redis_client)
+    first, second = waiters(redis_client, 2)
+
+    held.release()
+
+    assert value_of(redis_client) == baton_of(first)
+    assert 0 < redis_client.pttl("lock:a") <= CLAIM
+    assert (is_woken(first), is_woken(second)) == (True, False)
+    assert queue_of(redis_client) == [second.token]
+
+
+def test_a_mailbox_lives_no_longer_than_the_claim(redis_client: redis.Redis) -> None:
+    held = holder(redis_client)
+    (waiter,) = waiters(redis_client, 1)
+
+    held.release()
+
+    box = waiter.target.keys.wake(waiter.token)
+    assert redis_client.llen(box) == 1
+    assert 0 < redis_client.pttl(box) <= CLAIM
+
+
+def test_only_the_one_it_is_left_to_may_have_it(redis_client: redis.Redis) -> None:
+    held = holder(redis_client)
+    first, second = waiters(redis_client, 2)
+    held.release()
+
+    answers = [
+        turn.ask(waits=waits) for turn, waits in [(second, True), (caller(redis_client), False)]
+    ]
+
+    for answer in answers:
+        assert isinstance(answer, protocol.Busy)
+        assert not answer.foreign
+        assert answer.remaining is not None
+        assert answer.remaining <= CLAIM / 1000
+    assert claim(first).owned()
+
+
+def test_who_takes_it_up_has_it_for_a_lease_of_its_own_and_a_larger_fence(
+    redis_client: redis.Redis,
+) -> None:
+    held = holder(redis_client)
+    (waiter,) = waiters(redis_client, 1, lease=77)
+    held.release()
+
+    following = claim(waiter)
+
+    assert 76_000 < redis_client.pttl("lock:a") <= 77_000
+    assert following.fence > held.fence
+    assert meta_of(redis_client).token == waiter.token
+    assert not is_woken(waiter)
+    assert not redis_client.exists("{lock:a}:waiters", "{lock:a}:alive")
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["waits", "does not wait"])
+def test_nobody_overtakes_those_who_wait_for_a_lock_that_is_free(
+    redis_client: redis.Redis, waits: bool
+) -> None:
+    held = holder(redis_client)
+    (waiter,) = waiters(redis_client, 1)
+    redis_client.delete("lock:a")
+    late = caller(redis_client)
+
+    assert is_busy(late, waits=waits)
+
+    assert value_of(redis_client) == baton_of(waiter)
+    assert is_woken(waiter)
+    assert queue_of(redis_client) == ([late.token] if waits else [])
+    assert held.lost or not held.owned()
+
+
+def test_without_looking_at_the_queue_first_it_would_be_overtaken(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "ACQUIRE", "if not value and queued then", "if false then")
+    holder(redis_client)
+    waiters(redis_client, 1)
+    redis_client.delete("lock:a")
+
+    assert not is_busy(caller(redis_client), waits=False)
+
+
+def test_the_first_who_waits_has_a_lock_that_is_free_at_once(redis_client: redis.Redis) -> None:
+    holder(redis_client)
+    first, second = waiters(redis_client, 2)
+    redis_client.delete("lock:a")
+
+    held = claim(first)
+
+    assert held.owned()
+    assert queue_of(redis_client) == [second.token]

@@ -1,0 +1,153 @@
+"""Who waits is told when a lease ends, and anew when it ends sooner than told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_setnx_lock.core import protocol
+from tests.core.helpers import value_of
+from tests.core.queueing import (
+    baton_of,
+    caller,
+    claim,
+    holder,
+    is_busy,
+    is_woken,
+    open_mail,
+    waiters,
+)
+from tests.faults.controls import take_out
+
+if TYPE_CHECKING:
+    import redis
+
+    from django_setnx_lock.core.turn import Turn
+
+LONG, SHORT = 20, 3
+
+pytestmark = pytest.mark.usefixtures("nobody_looks")
+
+
+def test_a_waiter_is_told_how_long_the_lease_runs(redis_client: redis.Redis) -> None:
+    holder(redis_client, LONG)
+
+    answer = caller(redis_client).ask(waits=True)
+
+    assert isinstance(answer, protocol.Busy)
+    assert answer.remaining == pytest.approx(LONG, abs=2)
+    assert not answer.foreign
+
+
+def followed_by(client: redis.Redis, lease: float) -> Turn:
+    """Have a lock of 20 s taken over by one of ``lease``; return who waits on."""
+    held = holder(client, LONG)
+    (following,) = waiters(client, 1, lease)
+    (waiting,) = waiters(client, 1)
+    held.release()
+    claim(following)
+    return waiting
+
+
+def test_a_waiter_that_would_sleep_beyond_the_end_of_a_shorter_lease_is_woken(
+    redis_client: redis.Redis,
+) -> None:
+    waiting = followed_by(redis_client, SHORT)
+
+    assert is_woken(waiting)
+
+
+def test_without_that_it_would_sleep_beside_a_free_lock(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "ACQUIRE", "wake_if_later(lease)", "")
+
+    assert not is_woken(followed_by(redis_client, SHORT))
+
+
+def test_a_waiter_that_asks_again_before_a_longer_lease_ends_is_let_sleep(
+    redis_client: redis.Redis,
+) -> None:
+    waiting = followed_by(redis_client, LONG * 2)
+
+    assert not is_woken(waiting)
+
+
+def test_a_waiter_that_asked_again_meanwhile_knows_of_the_shorter_lease(
+    redis_client: redis.Redis,
+) -> None:
+    waiting = followed_by(redis_client, SHORT)
+    open_mail(waiting)
+
+    answer = waiting.ask(waits=True)
+
+    assert isinstance(answer, protocol.Busy)
+    assert answer.remaining is not None
+    assert answer.remaining <= SHORT
+
+
+def test_only_the_next_waiter_is_woken_by_a_shorter_lease(redis_client: redis.Redis) -> None:
+    held = holder(redis_client, LONG)
+    (following,) = waiters(redis_client, 1, SHORT)
+    queued = waiters(redis_client, 3)
+    held.release()
+
+    claim(following)
+
+    assert [is_woken(turn) for turn in queued] == [True, False, False]
+
+
+def test_a_lease_that_is_cut_wakes_the_next_waiter(redis_client: redis.Redis) -> None:
+    held = holder(redis_client, LONG)
+    queued = waiters(redis_client, 2)
+
+    held.extend(SHORT, replace_ttl=True)
+
+    assert [is_woken(turn) for turn in queued] == [True, False]
+
+
+def test_without_that_it_would_sleep_for_what_was_cut(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "RENEW", "wake_if_later(lease)", "")
+    held = holder(redis_client, LONG)
+    (waiting,) = waiters(redis_client, 1)
+
+    held.extend(SHORT, replace_ttl=True)
+
+    assert not is_woken(waiting)
+
+
+def test_a_lease_that_is_made_longer_wakes_nobody(redis_client: redis.Redis) -> None:
+    held = holder(redis_client, LONG)
+    (waiting,) = waiters(redis_client, 1)
+
+    held.extend(LONG)
+    held.extend(LONG * 3, replace_ttl=True)
+    held.reacquire()
+
+    assert not is_woken(waiting)
+
+
+def test_a_late_copy_of_an_acquire_wakes_nobody(redis_client: redis.Redis) -> None:
+    turn = caller(redis_client, SHORT)
+    held = claim(turn)
+    held.extend(LONG)
+    (waiting,) = waiters(redis_client, 1)
+
+    claim(turn)
+
+    assert not is_woken(waiting)
+
+
+def test_who_is_woken_too_early_keeps_its_place(redis_client: redis.Redis) -> None:
+    waiting = followed_by(redis_client, SHORT)
+    (later,) = waiters(redis_client, 1)
+    open_mail(waiting)
+
+    assert is_busy(waiting)
+    redis_client.delete("lock:a")
+    assert is_busy(later)
+
+    assert value_of(redis_client) == baton_of(waiting)

@@ -1,0 +1,215 @@
+"""Who hands a lock on looks whether it was taken up: LOOK, sent a little later."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.core.helpers import let_lapse, queue_of, server_ms, value_of
+from tests.core.queueing import (
+    baton_of,
+    claim,
+    holder,
+    is_busy,
+    is_woken,
+    looked,
+    open_mail,
+    waiters,
+)
+from tests.faults.controls import take_out
+
+if TYPE_CHECKING:
+    import redis
+
+    from django_setnx_lock.core.turn import Turn
+
+CLAIM = 1_000
+
+pytestmark = pytest.mark.usefixtures("nobody_looks")
+
+
+def left_to_the_first(client: redis.Redis, count: int) -> list[Turn]:
+    """Have a lock left to the first of ``count`` waiters, which does not come."""
+    held = holder(client)
+    queued = waiters(client, count)
+    held.release()
+    return queued
+
+
+def test_a_lock_that_is_not_fetched_goes_to_the_next(redis_client: redis.Redis) -> None:
+    first, second, third = left_to_the_first(redis_client, 3)
+
+    following = looked(first)
+
+    assert following == second.token
+    assert value_of(redis_client) == baton_of(second)
+    assert 0 < redis_client.pttl("lock:a") <= CLAIM
+    assert (is_woken(second), is_woken(third)) == (True, False)
+    assert claim(second).owned()
+
+
+def test_without_a_look_it_would_wait_for_the_one_who_does_not_come(
+    redis_client: redis.Redis,
+) -> None:
+    first, second = left_to_the_first(redis_client, 2)
+
+    assert is_busy(second)
+
+    assert value_of(redis_client) == baton_of(first)
+
+
+def test_a_lock_that_was_fetched_is_left_to_who_fetched_it(redis_client: redis.Redis) -> None:
+    first, second = left_to_the_first(redis_client, 2)
+    open_mail(first)
+
+    assert looked(first) == first.token
+
+    assert value_of(redis_client) == baton_of(first)
+    assert not is_woken(second)
+    assert claim(first).owned()
+
+
+def test_without_minding_the_mailbox_it_would_be_taken_from_one_who_comes(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "LOOK", " and redis.call('EXISTS', mailbox(head)) == 1", "")
+    first, second = left_to_the_first(redis_client, 2)
+    open_mail(first)
+
+    looked(first)
+
+    assert value_of(redis_client) == baton_of(second)
+
+
+def test_who_was_fetched_for_and_never_came_is_given_up_with_its_claim(
+    redis_client: redis.Redis,
+) -> None:
+    first, second = left_to_the_first(redis_client, 2)
+    open_mail(first)
+    again = looked(first)
+    # The claim is over.
+    redis_client.delete("lock:a")
+
+    following = looked(first)
+
+    assert (again, following) == (first.token, second.token)
+    assert value_of(redis_client) == baton_of(second)
+    assert is_woken(second)
+
+
+def test_who_was_passed_over_keeps_its_place(redis_client: redis.Redis) -> None:
+    first, second, third = left_to_the_first(redis_client, 3)
+    looked(first)
+
+    assert queue_of(redis_client) == [first.token, third.token]
+    claim(second).release()
+    assert claim(first).owned()
+
+
+def test_without_its_place_who_was_slow_for_a_moment_would_be_overtaken_by_all(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "LOOK", "redis.call('ZADD', KEYS[2], rank, head)", "")
+    first, second, third = left_to_the_first(redis_client, 3)
+    looked(first)
+
+    claim(second).release()
+
+    assert value_of(redis_client) == baton_of(third)
+
+
+def test_who_was_passed_over_and_does_not_come_within_a_claim_is_dropped(
+    redis_client: redis.Redis,
+) -> None:
+    first, _ = left_to_the_first(redis_client, 2)
+
+    looked(first)
+
+    alive = int((redis_client.hget("{lock:a}:alive", first.token) or b"").split()[0])
+    assert alive <= server_ms(redis_client) + CLAIM
+
+
+def test_a_look_goes_down_the_queue_and_not_round(redis_client: redis.Redis) -> None:
+    first, second, third = left_to_the_first(redis_client, 3)
+
+    heads = [looked(first), looked(second), looked(third)]
+
+    assert heads == [second.token, third.token, third.token]
+    assert value_of(redis_client) == baton_of(third)
+
+
+def test_a_look_passes_by_those_who_ask_no_more(redis_client: redis.Redis) -> None:
+    first, second, third = left_to_the_first(redis_client, 3)
+    let_lapse(redis_client, second.token)
+
+    assert looked(first) == third.token
+
+
+def test_with_nobody_after_it_the_lock_stays_left_to_the_first(redis_client: redis.Redis) -> None:
+    (first,) = left_to_the_first(redis_client, 1)
+
+    assert looked(first) == first.token
+
+    assert claim(first).owned()
+
+
+def test_a_look_finds_a_lock_that_is_free_for_those_who_wait(redis_client: redis.Redis) -> None:
+    first, second = left_to_the_first(redis_client, 2)
+    redis_client.delete("lock:a")
+
+    assert looked(first) == second.token
+
+    assert is_woken(second)
+
+
+def test_a_look_at_a_lock_that_was_taken_up_changes_nothing(redis_client: redis.Redis) -> None:
+    first, second = left_to_the_first(redis_client, 2)
+    following = claim(first)
+
+    assert looked(first) is None
+
+    following.check()
+    assert not is_woken(second)
+    assert queue_of(redis_client) == [second.token]
+
+
+def test_a_look_at_a_lock_that_was_left_to_another_since_tells_of_that_one(
+    redis_client: redis.Redis,
+) -> None:
+    first, second = left_to_the_first(redis_client, 2)
+    claim(first).release()
+
+    assert looked(first) == second.token
+
+    assert value_of(redis_client) == baton_of(second)
+
+
+def test_behind_a_foreign_holder_the_next_is_woken_to_ask_on(redis_client: redis.Redis) -> None:
+    first, second = left_to_the_first(redis_client, 2)
+    redis_client.set("lock:a", "somebody", px=60_000)
+
+    assert looked(first) is None
+
+    assert is_woken(second)
+
+
+def test_without_that_it_would_sleep_until_the_lease_it_was_told_of_ends(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "LOOK", "wake_if_later(-1)", "")
+    first, second = left_to_the_first(redis_client, 2)
+    redis_client.set("lock:a", "somebody", px=60_000)
+
+    looked(first)
+
+    assert not is_woken(second)
+
+
+def test_a_look_leaves_no_key_that_never_expires(redis_client: redis.Redis) -> None:
+    first, _ = left_to_the_first(redis_client, 2)
+
+    looked(first)
+
+    endless = [key for key in redis_client.keys("*") if redis_client.pttl(key) < 0]
+    assert endless == []

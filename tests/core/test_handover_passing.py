@@ -1,0 +1,228 @@
+"""A lock that is let go is left to the next, however it is let go; a copy changes nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_setnx_lock.core import protocol
+from django_setnx_lock.core.errors import LockLost
+from tests.core.helpers import queue_of, send, value_of
+from tests.core.queueing import (
+    baton_of,
+    caller,
+    claim,
+    handed_on,
+    holder,
+    is_busy,
+    is_woken,
+    waiters,
+)
+from tests.faults.controls import take_out
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import redis
+
+    from django_setnx_lock.core.turn import Turn
+
+    Request = Callable[[Turn], protocol.Request]
+
+pytestmark = pytest.mark.usefixtures("nobody_looks")
+
+
+def releasing(turn: Turn) -> protocol.Request:
+    return protocol.release(turn.target.keys, turn.target.index, turn.token)
+
+
+def leaving(turn: Turn) -> protocol.Request:
+    return turn.leaving()
+
+
+def forcing(turn: Turn) -> protocol.Request:
+    keys, index = turn.target.keys, turn.target.index
+    return protocol.force(keys, index, turn.token.encode(), "joe", "stuck")
+
+
+LETTING_GO: dict[str, Request] = {"RELEASE": releasing, "LEAVE": leaving, "FORCE": forcing}
+GIVING_UP: dict[str, Request] = {"RELEASE": releasing, "LEAVE": leaving}
+letting_go = pytest.mark.parametrize("how", LETTING_GO)
+giving_up = pytest.mark.parametrize("how", GIVING_UP)
+
+
+def held_turn(client: redis.Redis) -> Turn:
+    turn = caller(client)
+    claim(turn)
+    return turn
+
+
+@letting_go
+def test_a_lock_is_handed_on_however_it_is_let_go(redis_client: redis.Redis, how: str) -> None:
+    held = held_turn(redis_client)
+    first, second = waiters(redis_client, 2)
+
+    head = handed_on(held, LETTING_GO[how](held))
+
+    assert head == first.token
+    assert value_of(redis_client) == baton_of(first)
+    assert is_woken(first)
+    assert queue_of(redis_client) == [second.token]
+
+
+@letting_go
+def test_without_handing_it_on_a_waiter_would_sleep_beside_a_free_lock(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    take_out(monkeypatch, how, "head = hand_on()", "head = false")
+    held = held_turn(redis_client)
+    (waiter,) = waiters(redis_client, 1)
+
+    handed_on(held, LETTING_GO[how](held))
+
+    assert value_of(redis_client) is None
+    assert not is_woken(waiter)
+
+
+@letting_go
+def test_a_lock_that_nobody_waits_for_is_free(redis_client: redis.Redis, how: str) -> None:
+    held = held_turn(redis_client)
+
+    head = handed_on(held, LETTING_GO[how](held))
+
+    assert head is None
+    assert value_of(redis_client) is None
+
+
+@letting_go
+def test_a_copy_of_the_request_names_the_one_it_was_handed_to_again(
+    redis_client: redis.Redis, how: str
+) -> None:
+    held = held_turn(redis_client)
+    first, second = waiters(redis_client, 2)
+    handed_on(held, LETTING_GO[how](held))
+
+    again = handed_on(held, LETTING_GO[how](held))
+
+    assert again == first.token
+    assert value_of(redis_client) == baton_of(first)
+    assert queue_of(redis_client) == [second.token]
+
+
+@letting_go
+def test_a_copy_that_comes_once_it_was_taken_up_names_nobody(
+    redis_client: redis.Redis, how: str
+) -> None:
+    held = held_turn(redis_client)
+    (waiter,) = waiters(redis_client, 1)
+    request = LETTING_GO[how](held)
+    handed_on(held, request)
+    following = claim(waiter)
+
+    assert handed_on(held, request) is None
+
+    following.check()
+
+
+@giving_up
+def test_who_gives_up_waiting_is_out_of_the_queue(redis_client: redis.Redis, how: str) -> None:
+    held = holder(redis_client)
+    first, second = waiters(redis_client, 2)
+
+    head = handed_on(first, GIVING_UP[how](first))
+
+    assert head is None
+    assert queue_of(redis_client) == [second.token]
+    assert [bytes(key).decode() for key in redis_client.hkeys("{lock:a}:alive")] == [second.token]
+    held.check()
+
+
+@giving_up
+def test_who_gives_up_what_was_left_to_it_leaves_it_to_the_next(
+    redis_client: redis.Redis, how: str
+) -> None:
+    held = holder(redis_client)
+    first, second = waiters(redis_client, 2)
+    held.release()
+
+    head = handed_on(first, GIVING_UP[how](first))
+
+    assert head == second.token
+    assert value_of(redis_client) == baton_of(second)
+    assert (is_woken(first), is_woken(second)) == (False, True)
+
+
+def test_without_that_a_lock_would_be_left_to_one_who_has_gone(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "LEAVE", "value == token or head == token", "value == token")
+    held = holder(redis_client)
+    first, second = waiters(redis_client, 2)
+    held.release()
+
+    first.leave()
+
+    assert value_of(redis_client) == baton_of(first)
+    assert not is_woken(second)
+
+
+@giving_up
+def test_who_gives_up_finds_a_lock_that_is_free_for_the_others(
+    redis_client: redis.Redis, how: str
+) -> None:
+    holder(redis_client)
+    first, second = waiters(redis_client, 2)
+    redis_client.delete("lock:a")
+
+    head = handed_on(first, GIVING_UP[how](first))
+
+    assert head == second.token
+    assert is_woken(second)
+
+
+@giving_up
+def test_who_gives_up_learns_whom_it_was_left_to_meanwhile(
+    redis_client: redis.Redis, how: str
+) -> None:
+    held = holder(redis_client)
+    first, second = waiters(redis_client, 2)
+    held.release()
+
+    assert handed_on(second, GIVING_UP[how](second)) == first.token
+
+
+def test_who_gave_up_is_not_queued_by_a_copy_that_comes_late(redis_client: redis.Redis) -> None:
+    holder(redis_client)
+    (waiter,) = waiters(redis_client, 1)
+    late = waiter.request(waits=True)
+    waiter.leave()
+
+    assert send(redis_client, late) == [b"GONE"]
+
+    assert queue_of(redis_client) == []
+
+
+def test_a_holder_that_lost_its_lock_hands_on_what_is_free(redis_client: redis.Redis) -> None:
+    held = holder(redis_client)
+    (waiter,) = waiters(redis_client, 1)
+    redis_client.delete("lock:a")
+
+    with pytest.raises(LockLost):
+        held.release()
+
+    assert value_of(redis_client) == baton_of(waiter)
+    assert is_woken(waiter)
+
+
+def test_a_last_question_leaves_the_queue_and_the_lock_to_the_next(
+    redis_client: redis.Redis,
+) -> None:
+    held = holder(redis_client)
+    first, second = waiters(redis_client, 2)
+
+    assert is_busy(first, waits=False)
+    held.release()
+
+    assert value_of(redis_client) == baton_of(second)
+    assert queue_of(redis_client) == []

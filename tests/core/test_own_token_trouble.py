@@ -1,0 +1,190 @@
+"""Tokens that callers choose, when replies are lost, late or never come."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+
+from django_setnx_lock.core import own_token, scripts
+from django_setnx_lock.core.errors import LockLost, LockUnavailable
+from django_setnx_lock.core.held import Held
+from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.turn import Turn
+from django_setnx_lock.core.watchdog import WATCHDOG
+from tests.core.redis_py import around
+from tests.faults.controls import take_out
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def is_swap(words: tuple[Any, ...]) -> bool:
+    return words[:2] == ("EVALSHA", scripts.SWAP.sha)
+
+
+def fail_after_swap(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """Have ``error`` raised once, in the place of the reply to a swap that was carried out."""
+    errors = [error]
+
+    def cut(send: Callable[[], Any], words: tuple[Any, ...]) -> Any:
+        reply = send()
+        if errors and is_swap(words):
+            raise errors.pop()
+        return reply
+
+    around(client, monkeypatch, cut)
+
+
+@pytest.fixture
+def knowing(redis_client: redis.Redis) -> redis.Redis:
+    """Give a client of a server that knows the scripts."""
+    for script in (scripts.ACQUIRE, scripts.SWAP, scripts.RELEASE, scripts.LEAVE):
+        redis_client.script_load(script.source)
+    return redis_client
+
+
+def granted(client: redis.Redis, **options: Any) -> tuple[Turn, Held]:
+    turn = RedisLock(client, "lock:a", **options).turn()
+    held = turn.ask(waits=False)
+    assert isinstance(held, Held)
+    return turn, held
+
+
+def late_copy(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Take and release with a token of one's own; then let a copy of the first request arrive."""
+    copies: list[Callable[[], Any]] = []
+
+    def note(send: Callable[[], Any], words: tuple[Any, ...]) -> Any:
+        if words[1] == scripts.ACQUIRE.sha:
+            copies.append(send)
+        return send()
+
+    around(client, monkeypatch, note)
+    lock = RedisLock(client, "lock:a")
+    lock.acquire(token="worker-7")
+    lock.release()
+    reply: list[Any] = copies[0]()
+    return reply
+
+
+def test_a_late_copy_of_the_request_that_took_the_lock_is_refused(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert late_copy(redis_client, monkeypatch) == [b"GONE"]
+
+    assert not redis_client.exists("lock:a")
+
+
+def test_without_remembering_the_random_token_a_late_copy_makes_a_ghost(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "SWAP", "redis.call('SET', KEYS[4], 'left', 'PX', MEMORY)", "")
+
+    assert late_copy(redis_client, monkeypatch)[0] == b"OK"
+
+    assert redis_client.exists("lock:a")
+
+
+def test_a_lost_reply_is_asked_for_again(
+    knowing: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = RedisLock(knowing, "lock:a")
+    monkeypatch.setattr(knowing, "get_connection_kwargs", dict)
+    fail_after_swap(knowing, monkeypatch, redis.ConnectionError("cut"))
+
+    assert lock.acquire(token="worker-7") is True
+
+    assert knowing.get("lock:a") == b"worker-7"
+    assert lock.owned()
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), redis.TimeoutError("slow"), redis.ResponseError("ERR")], ids=repr
+)
+def test_an_interrupted_swap_leaves_no_lock_behind(
+    knowing: redis.Redis, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    lock = RedisLock(knowing, "lock:a")
+    fail_after_swap(knowing, monkeypatch, error)
+
+    with pytest.raises((KeyboardInterrupt, LockUnavailable)):
+        lock.acquire(token="worker-7")
+
+    assert not knowing.exists("lock:a")
+    assert lock.held is None
+    assert RedisLock(knowing, "lock:a").acquire(blocking=False, token="worker-7")
+
+
+def test_an_interrupted_swap_takes_nothing_from_another_with_the_same_token(
+    knowing: redis.Redis,
+) -> None:
+    turn, held = granted(knowing)
+    knowing.delete("lock:a")
+    other = RedisLock(knowing, "lock:a")
+    other.acquire(token="worker-7")
+
+    with pytest.raises(LockLost):
+        own_token.put(turn, held, "worker-7")
+
+    assert other.owned()
+
+
+def test_a_swap_that_was_not_carried_out_gives_the_lock_back(
+    knowing: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupts = [KeyboardInterrupt()]
+
+    def interrupted(send: Callable[[], Any], words: tuple[Any, ...]) -> Any:
+        if interrupts and is_swap(words):
+            raise interrupts.pop()
+        return send()
+
+    around(knowing, monkeypatch, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        RedisLock(knowing, "lock:a").acquire(token="worker-7")
+
+    assert not knowing.exists("lock:a")
+
+
+def test_a_swap_that_is_refused_gives_the_lock_back(redis_client: redis.Redis) -> None:
+    turn, held = granted(redis_client)
+    redis_client.delete("{lock:a}:meta")
+    redis_client.lpush("{lock:a}:meta", "x")
+
+    with pytest.raises(LockUnavailable):
+        own_token.put(turn, held, "worker-7")
+
+    assert not redis_client.exists("lock:a")
+
+
+def test_nothing_is_renewed_by_the_random_token_while_it_is_swapped(
+    knowing: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn, held = granted(knowing, renew=True)
+    before = WATCHDOG.forget(held)
+    WATCHDOG.watch(held)
+    meanwhile: list[bool] = []
+
+    def note(send: Callable[[], Any], words: tuple[Any, ...]) -> Any:
+        meanwhile.append(WATCHDOG.forget(held))
+        return send()
+
+    around(knowing, monkeypatch, note)
+    own_token.put(turn, held, "worker-7")
+
+    assert (before, meanwhile) == (True, [False])
+    assert WATCHDOG.forget(held) is True
+
+
+def test_every_key_still_expires(redis_client: redis.Redis) -> None:
+    turn, held = granted(redis_client)
+    redis_client.delete("{lock:a}:meta")
+
+    own_token.put(turn, held, "worker-7")
+
+    assert redis_client.exists("{lock:a}:meta")
+    assert [key for key in redis_client.keys("*") if redis_client.pttl(key) < 0] == []

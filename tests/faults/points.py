@@ -1,0 +1,80 @@
+"""Every point at which a caller speaks to a server, to interrupt it there."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+from django_setnx_lock.core.line import Line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pytest
+    import redis
+
+METHODS = ("connect", "send_packed_command", "can_read", "read_response")
+
+
+class Points:
+    """What the thread that made it does on connections, before and after each step.
+
+    ``at``: the number of the step, from 1, where it is interrupted by ``error``.
+    """
+
+    def __init__(self, at: int = 0, error: type[BaseException] = KeyboardInterrupt) -> None:
+        self.passed: list[str] = []
+        self._at = at
+        self._error = error
+        self._thread = threading.get_ident()
+        self._looks_away = 0
+        self._meanwhile: dict[str, Callable[[], object]] = {}
+
+    def meanwhile(self, step: str, work: Callable[[], object]) -> None:
+        """Have ``work`` done, once, just before ``step``."""
+        self._meanwhile[step] = work
+
+    @contextlib.contextmanager
+    def looking_away(self) -> Iterator[None]:
+        """Neither count nor interrupt."""
+        self._looks_away += 1
+        try:
+            yield
+        finally:
+            self._looks_away -= 1
+
+    def watch(self, client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Watch all connections of the kind that ``client`` has."""
+        kind = client.connection_pool.connection_class
+        for name in METHODS:
+            monkeypatch.setattr(kind, name, self._watched(name, getattr(kind, name)))
+        # Not the connection's own disconnect(), which it calls when it is thrown away.
+        monkeypatch.setattr(Line, "drop", self._watched("drop", Line.drop))
+
+    def _watched(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(connection: Any, *args: Any, **options: Any) -> Any:
+            step = name
+            if name == "send_packed_command" and b"BLPOP" in b"".join(map(_bytes, args[0])):
+                step = "BLPOP"
+            self._pass(f"before {step}")
+            result = method(connection, *args, **options)
+            self._pass(f"after {step}")
+            return result
+
+        return watched
+
+    def _pass(self, step: str) -> None:
+        if self._looks_away or threading.get_ident() != self._thread:
+            return
+        work = self._meanwhile.pop(step, None)
+        if work is not None:
+            with self.looking_away():
+                work()
+        self.passed.append(step)
+        if len(self.passed) == self._at:
+            raise self._error
+
+
+def _bytes(part: Any) -> bytes:
+    return part if isinstance(part, bytes) else str(part).encode()

@@ -1,0 +1,122 @@
+"""A caller that is interrupted anywhere while it waits leaves neither lock nor queue behind."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_setnx_lock.core.errors import LockBusy
+from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.turn import Turn
+from tests.core.helpers import queue_of
+from tests.core.queueing import caller, claim, holder
+from tests.faults.points import Points
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.servers import Server
+
+REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+pytestmark = pytest.mark.usefixtures("nobody_looks")
+Story = Callable[["Server", Points, pytest.MonkeyPatch], None] if TYPE_CHECKING else object
+
+
+def take_if_not_interrupted(
+    server: Server,
+    points: Points,
+    monkeypatch: pytest.MonkeyPatch,
+    blocking_timeout: float | None = None,
+) -> None:
+    """Take the lock, with connections of its own, and release it."""
+    client = server.client()
+    with monkeypatch.context() as patched:
+        points.watch(client, patched)
+        try:
+            held = RedisLock(client, "lock:a").take(blocking_timeout)
+        except KeyboardInterrupt:
+            return
+    held.release()
+
+
+def handed_the_lock_when(step: str) -> Story:
+    """Return the story of a caller that waits and is left the lock at ``step``.
+
+    Another one waits behind it, who must be able to have the lock in the end.
+    """
+
+    def story(server: Server, points: Points, monkeypatch: pytest.MonkeyPatch) -> None:
+        other = server.client()
+        held, behind = holder(other), caller(other)
+        come_and_go = [lambda: behind.ask(waits=True), held.release]
+
+        def meanwhile() -> None:
+            while come_and_go:
+                come_and_go.pop(0)()
+
+        points.meanwhile(f"before {step}", meanwhile)
+        take_if_not_interrupted(server, points, monkeypatch)
+        assert queue_of(other) in ([], [behind.token])
+        meanwhile()
+        claim(behind).release()
+        assert not other.exists("lock:a", "{lock:a}:waiters", "{lock:a}:alive")
+
+    return story
+
+
+def waits_in_vain(server: Server, points: Points, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller waits for a little while, behind one who goes on."""
+    other = server.client()
+    held = holder(other)
+    with contextlib.suppress(LockBusy):
+        take_if_not_interrupted(server, points, monkeypatch, blocking_timeout=0.02)
+    held.release()
+    assert not other.exists("lock:a", "{lock:a}:waiters", "{lock:a}:alive")
+
+
+STORIES = {
+    "handed the lock before it sleeps": handed_the_lock_when("BLPOP"),
+    "waits in vain": waits_in_vain,
+}
+
+
+def tell(server: Server, story: Story, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Tell the story to its end, and then interrupted at every point; return the points."""
+    whole = Points()
+    server.flush()
+    story(server, whole, monkeypatch)
+    for at in range(1, len(whole.passed) + 1):
+        server.flush()
+        story(server, Points(at), monkeypatch)
+    return whole.passed
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_a_waiter_interrupted_anywhere_leaves_nothing(
+    server: Server, monkeypatch: pytest.MonkeyPatch, story: str
+) -> None:
+    passed = tell(server, STORIES[story], monkeypatch)
+
+    assert {"after connect", "before BLPOP", "after read_response"} < set(passed)
+
+
+# The fake one sleeps while it sends.
+@REAL
+def test_a_waiter_interrupted_anywhere_as_it_sleeps_leaves_nothing(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed = tell(server, handed_the_lock_when("can_read"), monkeypatch)
+
+    assert "before can_read" in passed
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_without_leaving_it_would(
+    server: Server, monkeypatch: pytest.MonkeyPatch, story: str
+) -> None:
+    monkeypatch.setattr(Turn, "leave", lambda self: None)
+
+    with pytest.raises(AssertionError):
+        tell(server, STORIES[story], monkeypatch)

@@ -1,0 +1,96 @@
+"""The rules, one by one; a control takes one out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules as shipped."""
+
+    belief_from_send: bool = True
+    """The lease counts from before the request was sent, not from its reply."""
+    again_sets_px: bool = True
+    """An ACQUIRE of the lock's holder starts the lease anew."""
+    fresh_token: bool = True
+    """Every acquire has a token of its own."""
+    gone_refused: bool = True
+    """A token released or given up is refused when a late ACQUIRE brings it."""
+    busy_is_gone: bool = True
+    """A caller that does not wait, and meets BUSY, has its token marked gone."""
+    lost_leaves: bool = True
+    """A RELEASE that finds the lock lost does what LEAVE does."""
+    release_compares: bool = True
+    renew_compares: bool = True
+    force_compares: bool = True
+    released_remembered: int = 99
+    """How many released tokens are known as released; RELEASE of one answers OK."""
+    baton_names: bool = True
+    """Only the waiter named in the baton may claim it."""
+    queue_first: bool = True
+    """Who finds N absent and a live waiter before it hands the baton to the head."""
+    head_leaves: bool = True
+    """The head leaves the queue when the baton is made out to it."""
+    until_told: bool = True
+    """BLPOP ends with the lease that the waiter was told of, not only with the slice."""
+    place_kept: bool = True
+    """The place in the queue survives the slice."""
+    rank_returns: str = "handed"
+    """Who joins again with a token still known has the rank that it had: who was "handed" the
+    baton; or who was dropped as well: "always"; "": nobody."""
+    alive_until: bool = True
+    """Waiters past their alive-until are skipped and dropped."""
+    alive_renewed: bool = True
+    """Each ACQUIRE of a waiter renews its alive-until."""
+    alive_outlasts: bool = True
+    """Alive-until exceeds the BLPOP timeout."""
+    stopped_leaves: bool = True
+    """A waiter that stops sends LEAVE, or asks a last time without waiting."""
+    leave_hands_on: bool = True
+    force_hands_on: bool = True
+    release_hands_on: bool = True
+    absent_hands_on: bool = True
+    """RELEASE, LEAVE and LOOK that find N absent hand on as well."""
+    ours_by_meta: bool = True
+    """The holder is ours only if meta's token stands at N."""
+    foreign_listens: bool = True
+    """The pause behind a foreign holder listens to the own mailbox."""
+    busy_leaves_mail: bool = True
+    """BUSY does not empty the own mailbox: a late copy would take what came after it."""
+    renew_grows_meta: bool = True
+    meta_outlives: bool = True
+    """Meta outlives the lease by more than the clock may step back."""
+    fence_above_last: bool = True
+    """Fence = max(clock, last + 1), not the clock alone."""
+    look: str = "cut"
+    """A baton not fetched goes on, and its waiter: "keep"s its place; keeps it, its alive-until
+    "cut" to the claim time; is "skip"ped until it asks again; or is "drop"ped. "": no LOOK."""
+    look_later: bool = True
+    """LOOK is not sent together with what handed the baton on."""
+    look_onward: bool = True
+    """LOOK hands on to waiters behind the one it looked at only."""
+    look_leaves_mail: bool = True
+    """LOOK leaves the element in the mailbox of a waiter that it passes."""
+    look_follows: bool = True
+    """Whose LOOK passed the baton on, or found it passed on, looks after its new head."""
+    look_again: bool = True
+    """LOOK that finds the baton fetched, but not claimed, is sent again later."""
+    last_look_pokes: bool = True
+    """The LOOK of a process that ends makes the next waiter ask, who looks on in its stead."""
+    foreign_pokes: bool = True
+    """LOOK that finds a foreign holder makes the next waiter ask."""
+    retry_told: bool = True
+    """A RELEASE or LEAVE sent again tells again to whom the baton went."""
+    shorter_pokes: bool = True
+    """Who takes the lock makes the first waiter ask that would sleep longer than the lease."""
+    cut_pokes: bool = True
+    """So does a holder that makes its lease shorter."""
+    leaver_pokes: bool = True
+    """So does a waiter that leaves the queue, of the lease that is left."""
+    noted_grows: bool = True
+    """A late copy of ACQUIRE does not bring forward when its waiter is known to ask again."""
+    cut_from_send: bool = True
+    """A holder counts on the shorter lease from before it asked for it."""
+    cut_stays: bool = True
+    """A holder that made its lease shorter does not count on a longer one afterwards."""

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.http import HttpRequest, HttpResponse
+
+from django_setnx_lock import LockBusy, RedisLock, lock, redis_lock, signals
+from django_setnx_lock.core import events
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django.test import RequestFactory
+
+PAIRS = {
+    signals.lock_acquired: events.ACQUIRED,
+    signals.lock_released: events.RELEASED,
+    signals.lock_lost: events.LOST,
+    signals.lock_busy: events.BUSY,
+}
+
+
+@pytest.fixture
+def sent() -> Iterator[list[tuple[signals.LockSignal, dict[str, Any]]]]:
+    """Give the signals that are sent, with what they carry."""
+    found: list[tuple[signals.LockSignal, dict[str, Any]]] = []
+
+    def receive(signal: signals.LockSignal, **about: Any) -> None:
+        found.append((signal, about))
+
+    for signal in PAIRS:
+        signal.connect(receive)
+    yield found
+    for signal in PAIRS:
+        assert signal.disconnect(receive)
+
+
+@redis_lock("order:<pk>")
+def pay(request: HttpRequest, pk: int) -> HttpResponse:
+    return HttpResponse("paid")
+
+
+def test_a_view_under_a_lock_sends_its_template(
+    rf: RequestFactory, sent: list[tuple[signals.LockSignal, dict[str, Any]]]
+) -> None:
+    pay(rf.post("/"), pk=42)
+
+    assert [signal for signal, _ in sent] == [signals.lock_acquired, signals.lock_released]
+    for _, about in sent:
+        assert (about["key"], about["template"]) == ("order:42", "order:<pk>")
+        assert about["sender"] is RedisLock
+
+
+def test_a_busy_lock_sends_lock_busy(
+    sent: list[tuple[signals.LockSignal, dict[str, Any]]],
+) -> None:
+    with lock("a", template="<x>"), pytest.raises(LockBusy):
+        lock("a", template="<y>").take(0)
+
+    busy = [about for signal, about in sent if signal is signals.lock_busy]
+    assert [(about["key"], about["template"]) for about in busy] == [("a", "<y>")]
+
+
+def test_a_receiver_that_fails_is_logged_and_the_others_are_called(
+    sent: list[tuple[signals.LockSignal, dict[str, Any]]], caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(**about: object) -> None:
+        raise RuntimeError("oops")
+
+    signals.lock_acquired.connect(fail)
+    try:
+        with lock("a"):
+            pass
+    finally:
+        signals.lock_acquired.disconnect(fail)
+
+    assert "RuntimeError: oops" in caplog.text
+    assert len(sent) == 2
+
+
+@pytest.mark.parametrize("signal", PAIRS, ids=lambda signal: PAIRS[signal].name)
+def test_the_core_is_listened_to_only_while_there_are_receivers(
+    signal: signals.LockSignal,
+) -> None:
+    def receive(**about: object) -> None:
+        pass
+
+    before = len(PAIRS[signal].listeners)
+    signal.connect(receive)
+    signal.connect(receive, dispatch_uid="twice")
+    during = len(PAIRS[signal].listeners)
+    signal.disconnect(receive)
+    signal.disconnect(receive, dispatch_uid="twice")
+
+    assert (before, during, len(PAIRS[signal].listeners)) == (0, 1, 0)

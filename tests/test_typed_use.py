@@ -1,0 +1,92 @@
+"""The public names as a typed project uses them: mypy checks the types, pytest the values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import redis
+from redis.exceptions import LockError, LockNotOwnedError
+
+from django_setnx_lock import LockBusy, LockLost, RedisLock, lock
+from django_setnx_lock.connection import get_client
+from django_setnx_lock.core.held import Held
+from tests.servers import FakeServer
+
+if TYPE_CHECKING:
+    from typing_extensions import assert_type
+else:
+
+    def assert_type(value: Any, kind: Any) -> Any:
+        return value
+
+
+def test_what_the_methods_return() -> None:
+    mine = lock("order:42", timeout=30, sleep=0.1, blocking=True, blocking_timeout=None)
+
+    assert_type(mine, RedisLock)
+    assert assert_type(mine.acquire(blocking=False, token="worker-7"), bool)
+    assert assert_type(mine.extend(additional_time=5, replace_ttl=True), Literal[True])
+    assert assert_type(mine.reacquire(), Literal[True])
+    assert assert_type(mine.owned(), bool)
+    assert assert_type(mine.locked(), bool)
+    assert assert_type(mine.token, "str | None") == "worker-7"
+    assert isinstance(assert_type(mine.fence, "int | None"), int)
+    mine.release()
+
+
+def test_what_a_block_gives() -> None:
+    with lock("order:42") as held:
+        assert_type(held, Held)
+        assert_type(held.fence, int)
+        assert_type(held.token, str)
+        assert assert_type(held.remaining(), float) > 0
+        assert assert_type(held.lost, bool) is False
+
+
+def test_any_client_of_redis_py_will_do() -> None:
+    plain: redis.Redis = FakeServer().client()
+    positional = RedisLock(plain, "lock:a", 30, 0.1, False, None, True, True)
+    named = RedisLock(
+        client=get_client(), name="lock:a", timeout=30.5, raise_on_release_error=False
+    )
+
+    assert assert_type(positional.timeout, float) == 30
+    assert assert_type(named.blocking_timeout, "float | None") is None
+
+
+def test_what_is_caught() -> None:
+    mine, other = lock("order:42"), lock("order:42", blocking=False)
+
+    def enter() -> str:
+        try:
+            with other:
+                return "entered"
+        except LockBusy as error:
+            assert_type(error.remaining, "float | None")
+            return "busy"
+
+    def leave() -> str:
+        try:
+            mine.release()
+        except LockLost as error:
+            return assert_type(error.forced_by, str) or "lost"
+        return "released"
+
+    with mine:
+        assert enter() == "busy"
+    mine.acquire()
+    get_client().delete(mine.name)
+    assert leave() == "lost"
+
+
+def test_what_redis_pys_classes_catch() -> None:
+    mine = lock("order:42")
+    caught: list[type[LockError]] = []
+    try:
+        mine.release()
+    except LockNotOwnedError:
+        raise
+    except LockError as error:
+        caught.append(type(error))
+
+    assert issubclass(caught[0], LockError)
