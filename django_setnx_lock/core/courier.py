@@ -19,6 +19,14 @@ _CONNECT_WITHIN = 1.0
 _PATIENCE, _LONGEST_PATIENCE = 1.0, 8.0
 
 
+def server_of(client: Any) -> int:
+    """What the clients of one server have in common.
+
+    Those of one pool, as django-redis makes one for each thread, need one connection only.
+    """
+    return id(getattr(client, "connection_pool", client))
+
+
 class Courier:
     """Speaks to the server of ``client`` on a connection of its own; for one thread.
 

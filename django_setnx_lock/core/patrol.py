@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import ref
 
-from .courier import Courier
+from .courier import Courier, server_of
 from .errands import Errand, Look, Renewal
 from .errors import LockLost
 from .line import Line
@@ -39,14 +39,17 @@ class _Agenda:
     first: float = math.inf
     ready: list[tuple[float, Errand]] = field(default_factory=list)
 
-    def add(self, due: float, slack: float, errand: Errand, now: float) -> None:
-        self.first = min(self.first, due)
-        if due - slack <= now:
-            self.ready.append((due, errand))
-
     def batch(self) -> list[Errand]:
         self.ready.sort(key=lambda entry: entry[0])
         return [errand for _, errand in self.ready[:_BATCH]]
+
+
+def _agenda_for(client: Any, found: dict[int, _Agenda]) -> _Agenda:
+    server = server_of(client)
+    agenda = found.get(server)
+    if agenda is None:
+        agenda = found[server] = _Agenda(client)
+    return agenda
 
 
 class Patrol:
@@ -125,19 +128,19 @@ class Patrol:
         """What there is to do, by server."""
         found: dict[int, _Agenda] = {}
         for held in self._living():
-            agenda = self._agenda(found, held.client)
             lease = held.lease
-            if lease.due > now or self._still_renews(held):
-                agenda.add(lease.due, lease.rhythm / 6, Renewal(held, self._lose), now)
+            if lease.due <= now and not self._still_renews(held):
+                continue
+            agenda = _agenda_for(held.client, found)
+            agenda.first = min(agenda.first, lease.due)
+            if lease.due - lease.rhythm / 6 <= now:
+                agenda.ready.append((lease.due, Renewal(held, self._lose)))
         for look in list(self._looks.values()):
-            self._agenda(found, look.client).add(look.due, _LOOK_SLACK, look, now)
+            agenda = _agenda_for(look.client, found)
+            agenda.first = min(agenda.first, look.due)
+            if look.due - _LOOK_SLACK <= now:
+                agenda.ready.append((look.due, look))
         return found
-
-    @staticmethod
-    def _agenda(found: dict[int, _Agenda], client: Any) -> _Agenda:
-        # Clients of one pool, as django-redis makes one for each thread, share a connection.
-        server = id(getattr(client, "connection_pool", client))
-        return found.setdefault(server, _Agenda(client))
 
     def _still_renews(self, held: Grant) -> bool:
         if not held.is_orphaned:

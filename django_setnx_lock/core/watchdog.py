@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from weakref import ref
 
 from . import clock
+from .courier import server_of
 from .errands import Look
 from .line import Line
 from .patrol import LINGER, Patrol
@@ -38,9 +39,9 @@ def _clock() -> float:
 class Watchdog:
     """Keeps locks alive until they are forgotten, lost, or nobody is left to hold them.
 
-    Its thread starts with the first lock and ends some seconds after the last. No method
-    waits for that thread or holds anything it needs, so that an interrupt anywhere, or a
-    call from a handler of a signal, leaves it working.
+    Its thread starts with the first lock and ends some seconds after the last. Who adds or
+    removes something neither waits for it nor holds anything it needs, so that an interrupt
+    anywhere, or a call from a handler of a signal, leaves it working.
 
     ``now``: the clock. ``line``: what connects to a server. ``has_thread`` False leaves the
     work to calls of :meth:`tick`.
@@ -97,7 +98,7 @@ class Watchdog:
         It takes the place of an earlier look at the same lock.
         """
         look = Look(target, head, self._now(), self._has_looked)
-        self._looks[id(target.client), target.keys.name] = look
+        self._looks[server_of(target.client), target.keys.name] = look
         self._attend(look.due)
 
     def tick(self) -> float:
@@ -105,7 +106,7 @@ class Watchdog:
         return self._patrol.go()
 
     def _has_looked(self, look: Look) -> None:
-        place = (id(look.client), look.target.keys.name)
+        place = (server_of(look.client), look.target.keys.name)
         if self._looks.get(place) is look:
             del self._looks[place]
 

@@ -102,6 +102,18 @@ def test_a_later_look_at_the_same_lock_takes_the_place_of_the_earlier(
     assert looks(wire.sent) == [("lock:a", "waiter 2")]
 
 
+def test_looks_at_the_same_lock_by_clients_of_one_pool_are_one(
+    dog: Watchdog, wire: Wire, fake_time: FakeTime
+) -> None:
+    other = type(wire.client)(connection_pool=wire.client.connection_pool)
+    dog.owe_look(target(wire.client), "waiter 1")
+    dog.owe_look(target(other), "waiter 2")
+
+    pass_time(dog, fake_time, 1)
+
+    assert looks(wire.sent) == [("lock:a", "waiter 2")]
+
+
 def test_the_answer_to_an_earlier_look_does_not_end_the_later(
     dog: Watchdog, wire: Wire, fake_time: FakeTime
 ) -> None:
