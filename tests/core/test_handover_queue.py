@@ -32,7 +32,12 @@ def test_asking_again_keeps_the_place_in_the_queue(redis_client: redis.Redis) ->
 def test_without_its_rank_who_asks_again_would_go_to_the_end(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "ACQUIRE", "local alive, rank, recorded = read_waiter(token)", "local alive, rank, recorded")
+    take_out(
+        monkeypatch,
+        "ACQUIRE",
+        "local alive, rank, recorded = read_waiter(token)",
+        "local alive, rank, recorded",
+    )
     holder(redis_client)
     first, second = waiters(redis_client, 2)
 

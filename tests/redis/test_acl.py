@@ -14,7 +14,8 @@ from redis.retry import Retry
 from django_setnx_lock.core.batch import release_each, take_each
 from django_setnx_lock.core.errors import LockUnavailable
 from django_setnx_lock.core.inspection import Inspector, Outcome
-from tests.core.helpers import command, listed, meet
+from tests.core.helpers import INDEX, command, listed, meet
+from tests.core.queueing import claim, looked, mailbox_of, waiters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tests.servers import RealServer
 
 REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+pytestmark = pytest.mark.usefixtures("nobody_looks")
 DOCS = Path(__file__).parents[2] / "docs" / "redis.md"
 
 
@@ -48,6 +50,14 @@ def as_user(server: RealServer, rule: list[str], **options: Any) -> redis.Redis:
     return server.client(username="app", password="secret", retry=once, **options)
 
 
+def sleep_twice(client: redis.Redis) -> None:
+    """Sleep as a waiter does, whom the second failure in a row stops."""
+    box, token, _ = mailbox_of(client)
+    for _ in range(2):
+        box.sleep(token, 0.001)
+    box.close()
+
+
 def use_everything(client: redis.Redis, admin: redis.Redis) -> None:
     """Do all that the app does, with scripts that the server does not know yet."""
     inspector = Inspector(client, "lock:")
@@ -56,9 +66,12 @@ def use_everything(client: redis.Redis, admin: redis.Redis) -> None:
         held.check()
         held.extend(1)
         assert lock.locked()
-        assert not listed(client, "a").acquire(blocking_timeout=0.01)
-        listed(client, "a").turn().ask(waits=True)
-        assert [(info.key, info.waiting) for info in inspector.page().locks] == [("a", 1)]
+        first, second = waiters(client, 2)
+        assert [(info.key, info.waiting) for info in inspector.page().locks] == [("a", 2)]
+    assert looked(first) == second.token
+    claim(second).release()
+    first.leave()
+    sleep_twice(client)
     admin.set("lock:foreign", "somebody")
     meet(client, "foreign")
     taken = take_each([listed(client, key) for key in "xy"])
@@ -81,11 +94,26 @@ def test_no_part_of_the_documented_rule_can_be_left_out(
 ) -> None:
     client = as_user(server, [part for part in RULE if part != right])
 
-    # Without ZCOUNT the page works, but shows no one waiting.
-    with pytest.raises(AssertionError if right == "+zcount" else LockUnavailable) as caught:
+    # Without HVALS the page works, but shows no one waiting.
+    with pytest.raises(AssertionError if right == "+hvals" else LockUnavailable) as caught:
         use_everything(client, admin)
 
     assert getattr(caught.value, "cause", "denied") == "denied"
+
+
+@REAL
+def test_without_the_right_to_sweep_only_the_index_is_not_swept(
+    server: RealServer, admin: redis.Redis
+) -> None:
+    admin.zadd(INDEX, {"lock:crashed": 1})
+    lock = listed(as_user(server, RULE), "a")
+
+    # One in a hundred would.
+    for _ in range(700):
+        with lock:
+            pass
+
+    assert admin.zscore(INDEX, "lock:crashed") == 1
 
 
 @REAL

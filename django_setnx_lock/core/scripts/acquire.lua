@@ -21,9 +21,9 @@ if not value and redis.call('EXISTS', KEYS[2], KEYS[3], KEYS[4]) == 0 then
   redis.call('SET', KEYS[5], fence .. ARGV[3], 'PX', whole(ARGV[2] + META_MARGIN))
   if KEYS[6] then
     redis.call('ZADD', KEYS[6], whole(math.floor(fence / 1000) + ARGV[2]), KEYS[1])
-    -- What nobody released is forgotten, by one in a hundred.
+    -- What nobody released is forgotten, by one in a hundred; who lacks the right for it goes on.
     if time[2] % 100 == 0 then
-      redis.call('ZREMRANGEBYSCORE', KEYS[6], '-inf', whole(time[1] * 1000 - META_MARGIN))
+      redis.pcall('ZREMRANGEBYSCORE', KEYS[6], '-inf', whole(time[1] * 1000 - META_MARGIN))
     end
   end
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
@@ -105,7 +105,7 @@ if KEYS[6] then
   redis.call('ZADD', KEYS[6], now_ms() + lease, KEYS[1])
   -- What nobody released is forgotten, by one in thirty.
   if now_us() % 32 == 0 then
-    redis.call('ZREMRANGEBYSCORE', KEYS[6], '-inf', now_ms() - META_MARGIN)
+    redis.pcall('ZREMRANGEBYSCORE', KEYS[6], '-inf', now_ms() - META_MARGIN)
   end
 end
 -- The lock itself comes last: an error above (a key of another type, a command denied) leaves none behind.
