@@ -90,7 +90,6 @@ class Look:
         self.target = target
         self.client = target.client
         self.key = target.key
-        self.asked = False
         self.due = now + _FIRST_LOOK
         self.is_last = False
         self._head = head
@@ -98,11 +97,9 @@ class Look:
         self._pauses = list(_LOOK_AGAIN_AFTER_ERROR)
 
     def request(self, now: float) -> protocol.Request:
-        self.asked = True
         return protocol.look(self.target.keys, self._head, is_last=self.is_last)
 
     def answered(self, reply: Sequence[Any], sent: float, now: float) -> None:
-        self.asked = False
         head = protocol.read_handed_on(reply)
         if not head or self.is_last:
             self._done(self)
@@ -112,7 +109,6 @@ class Look:
         self._head = head
 
     def failed(self, error: Exception, now: float) -> None:
-        self.asked = False
         if self._pauses and not self.is_last:
             self.due = now + self._pauses.pop(0)
         else:

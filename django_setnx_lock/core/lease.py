@@ -48,7 +48,7 @@ class Lease:
 
     All times are in seconds, on the local clock. ``end``: until when it is ours. ``due``:
     when to renew it. ``asked``: whether a renewal is under way. ``trouble``: why the last
-    one failed. ``cuts``: see :meth:`confirm`.
+    one failed. ``cuts``: how often the lease was cut.
     """
 
     asked = False
@@ -86,8 +86,8 @@ class Lease:
     def confirm(self, sent: float, seconds: float, cuts: int) -> None:
         """Redis has said that from ``sent`` on the lock is ours for ``seconds`` at least.
 
-        ``cuts``: the count of that name when the request was sent. An answer says nothing
-        when the lease was, or may have been, cut meanwhile.
+        ``cuts``: how often it had been cut when the request was sent: the answer says nothing
+        when it was cut since.
         """
         with self._changing:
             if cuts == self.cuts:
@@ -100,7 +100,6 @@ class Lease:
         long, nothing is believed for longer than that.
         """
         with self._changing:
-            self.cuts += 1
             self.end = min(self.end, sent + seconds)
             before = self._trusted
             self._trusted = min(self._trusted, seconds)

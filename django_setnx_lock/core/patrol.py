@@ -127,12 +127,10 @@ class Patrol:
         for held in self._living():
             agenda = self._agenda(found, held.client)
             lease = held.lease
-            if not lease.asked and (lease.due > now or self._still_renews(held)):
+            if lease.due > now or self._still_renews(held):
                 agenda.add(lease.due, lease.rhythm / 6, Renewal(held, self._lose), now)
         for look in list(self._looks.values()):
-            agenda = self._agenda(found, look.client)
-            if not look.asked:
-                agenda.add(look.due, _LOOK_SLACK, look, now)
+            self._agenda(found, look.client).add(look.due, _LOOK_SLACK, look, now)
         return found
 
     @staticmethod

@@ -84,6 +84,48 @@ def test_on_lost_is_called_once_when_the_watchdog_has_found_it(
     assert found == [held]
 
 
+def test_a_loss_that_was_found_is_asked_about_no_more(
+    redis_client: redis.Redis,
+    dog: Watchdog,
+    fake_time: FakeTime,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    held = renewed(redis_client).take(0)
+    redis_client.delete("lock:a")
+    with pytest.raises(LockLost):
+        held.check()
+
+    redis_client.set("lock:a", held.token, px=5_000)
+    pass_time(dog, fake_time, 60)
+    with pytest.raises(LockLost):
+        held.release()
+
+    assert 0 < redis_client.pttl("lock:a") <= 5_000
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("how", ["release", "leave"])
+def test_who_hands_the_lock_on_looks_after_the_waiter_it_was_handed_to(
+    redis_client: redis.Redis, dog: Watchdog, fake_time: FakeTime, how: str
+) -> None:
+    lock = RedisLock(redis_client, "lock:a")
+    turn, dead, living = (lock.turn() for _ in range(3))
+    held = turn.ask(waits=False)
+    assert isinstance(held, Held)
+    for waiter in (dead, living):
+        waiter.ask(waits=True)
+
+    if how == "release":
+        held.release()
+    else:
+        turn.leave()
+    handed_to = redis_client.get("lock:a")
+    pass_time(dog, fake_time, 0.03)
+
+    assert handed_to == f"baton:{dead.token}".encode()
+    assert redis_client.get("lock:a") == f"baton:{living.token}".encode()
+
+
 def test_on_lost_is_not_called_for_a_lock_that_was_let_go(
     redis_client: redis.Redis, dog: Watchdog, fake_time: FakeTime
 ) -> None:

@@ -49,6 +49,7 @@ def test_a_lock_is_renewed_for_as_long_as_it_is_held(
 
     assert not held.lost
     assert len(wire.writes) == 360
+    assert wire.connections == 1
 
 
 def test_without_the_watchdog_the_lock_is_lost_with_its_first_lease(
@@ -187,6 +188,35 @@ def test_a_slow_server_is_given_more_time_with_each_try(
     assert len(wire.writes) == 4
 
 
+def test_a_server_that_answers_again_is_given_no_more_time_than_at_first(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    watch(timeout=60)
+    wire.silent = True
+    fake_time.now += 20
+    pass_time(dog, fake_time, 1 + 2 + 0.5)
+    wire.silent = False
+    pass_time(dog, fake_time, 20)
+    wire.silent = True
+    wire.writes.clear()
+
+    pass_time(dog, fake_time, 20)
+    pass_time(dog, fake_time, 1.5)
+
+    assert len(wire.writes) > 1
+
+
+def test_a_server_that_does_not_answer_leaves_a_short_lease_time_for_another_connection(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    watch(timeout=1.2)
+    wire.silent = True
+
+    pass_time(dog, fake_time, 1.1)
+
+    assert wire.connections > 1
+
+
 def test_what_has_passed_its_deadline_is_lost_and_not_renewed(
     dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
@@ -272,9 +302,9 @@ def test_the_answer_to_a_renewal_means_nothing_once_the_lock_was_let_go(
     dog.tick()
 
     held.releasing()
-    held.read_release([b"OK", None])
     wire.silent = False
     dog.tick()
+    held.read_release([b"OK", None])
 
     assert len(wire.writes) == 1
     assert found == []
@@ -453,6 +483,18 @@ def test_a_client_of_many_servers_is_asked_itself(
     assert {one.remaining() for one in held} == {30}
 
 
+def test_the_connection_is_kept_from_one_renewal_to_the_next(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    watch(timeout=60)
+
+    for _ in range(60):
+        pass_time(dog, fake_time, 1)
+
+    assert len(wire.writes) == 3
+    assert wire.connections == 1
+
+
 def test_the_connection_is_closed_some_seconds_after_the_last_lock(
     dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
@@ -524,11 +566,14 @@ def test_a_lock_that_nobody_can_let_go_is_no_longer_renewed_and_named_once(
     dog.watch(held)
     del held
     gc.collect()
+    dog.tick()
+    told_early = list(caplog.records)
+
     fake_time.now += 10
-
     dog.tick()
     dog.tick()
 
+    assert told_early == []
     assert wire.writes == []
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert "nobody refers to the lock 'a' any more" in caplog.text

@@ -151,3 +151,15 @@ def test_at_the_exit_of_the_process_looks_are_sent_at_once_and_once(
 
     assert looks(wire.sent) == [("lock:a", "waiter 1")]
     assert dog.tick() == float("inf")
+
+
+def test_at_the_exit_of_the_process_a_look_that_fails_is_given_up(
+    dog: Watchdog, wire: Wire, fake_time: FakeTime
+) -> None:
+    wire.down = True
+    dog.owe_look(target(wire.client), "waiter 1")
+
+    dog.finish()
+    pass_time(dog, fake_time, 0)
+
+    assert dog.tick() == float("inf")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_setnx_lock.core import clock, watchdog
+from django_setnx_lock.core.lock import RedisLock
 from django_setnx_lock.core.patrol import Patrol
 from django_setnx_lock.core.watchdog import Watchdog
 from tests.core.watching import FakeLine, Wire, held_for, looks, renewals, target
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from django_setnx_lock.core.held import Held
+    from tests.servers import FakeServer
 
 
 @pytest.fixture
@@ -122,22 +125,38 @@ def test_without_being_woken_the_thread_would_sleep_through_a_shorter_lease(
 def test_a_lock_that_comes_while_the_thread_looks_around_is_not_missed(
     dog: Watchdog, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchdog, "_LONGEST_SLEEP", 600)
+    monkeypatch.setattr(watchdog, "_LONGEST_SLEEP", 0.1)
     long, short = taken(wire, "lock:long", timeout=3600), taken(wire, "lock:short", timeout=6)
-    short.lease.due = clock.now()
     go = Patrol.go
-    late = [short]
+    turns: list[float] = []
 
     def go_and_be_late(patrol: Patrol) -> float:
         next_at = go(patrol)
-        if late:
-            dog.watch(late.pop())
+        turns.append(next_at)
+        if len(turns) == 2:
+            # It sees the lock in its next turn, which is far away unless it is woken.
+            monkeypatch.setattr(watchdog, "_LONGEST_SLEEP", 600)
+            short.lease.due = clock.now() + 0.1
+            dog.watch(short)
         return next_at
 
     monkeypatch.setattr(Patrol, "go", go_and_be_late)
     dog.watch(long)
 
     eventually(lambda: renewals(wire.sent))
+
+
+def test_a_lease_that_was_cut_wakes_the_thread_up(
+    fake_server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchdog, "_LONGEST_SLEEP", 600)
+    held = RedisLock(fake_server.client(), "lock:a", 3600, renew=True).take(0)
+    eventually(lambda: clock.now() + 60 < watchdog.WATCHDOG._wakes_at < math.inf)
+
+    held.extend(10, replace_ttl=True)
+
+    eventually(lambda: held.remaining() > 3000)
+    watchdog.WATCHDOG.before_fork()
 
 
 def test_the_thread_ends_some_time_after_the_last_lock(

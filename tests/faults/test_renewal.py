@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import os
 import signal
 import subprocess
@@ -153,7 +154,7 @@ def test_a_renewal_whose_reply_was_cut_off_is_sent_again(proxy: Proxy, direct: r
 def test_without_being_sent_again_a_renewal_whose_reply_was_cut_off_would_lose_the_lock(
     proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Lease, "failed", lambda lease, now, error: None)
+    monkeypatch.setattr(Lease, "failed", lambda lease, now, error: setattr(lease, "due", math.inf))
     held = renewed(proxy.client(), timeout=0.5).take(0)
     proxy.drop_next_reply(scripts.RENEW.sha.encode())
 

@@ -12,6 +12,7 @@ from django_setnx_lock.core.batch import take_each
 from django_setnx_lock.core.errors import LockBusy, LockUnavailable
 from django_setnx_lock.core.inspection import Inspector, State
 from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.watchdog import WATCHDOG
 from tests.core.helpers import command, listed
 from tests.processes import eventually
 from tests.servers import RealServer, server_binaries
@@ -67,3 +68,12 @@ def test_many_locks_at_once_on_a_cluster_are_a_clear_error(cluster: redis.RedisC
 
     assert not cluster.exists("lock:x")
     assert not cluster.exists("lock:y")
+
+
+def test_a_lock_is_renewed(cluster: redis.RedisCluster) -> None:
+    with RedisLock(cluster, "lock:a", timeout=30, renew=True) as held:
+        before = held.lease.end
+        held.lease.due = 0
+        WATCHDOG.hurry(held)
+
+        eventually(lambda: held.lease.end > before)
