@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import redis
 
-from django_setnx_lock.core import batch
 from django_setnx_lock.core.batch import Taken, release_each, take_each
+from django_setnx_lock.core.calling import call_many
 from django_setnx_lock.core.errors import LockBusy, LockLost, LockUnavailable
 from django_setnx_lock.core.held import Held
 from django_setnx_lock.core.lock import RedisLock
@@ -149,14 +149,12 @@ def test_no_locks_are_no_round_trip(redis_client: redis.Redis, pipelines: list[A
 def test_grants_that_took_longer_than_their_leases_are_given_back(
     redis_client: redis.Redis, fake_time: FakeTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    call_many = batch.call_many
-
     def late(*arguments: Any) -> Any:
         replies = call_many(*arguments)
         fake_time.now += 31
         return replies
 
-    monkeypatch.setattr(batch, "call_many", late)
+    monkeypatch.setattr("django_setnx_lock.core.batch.call_many", late)
 
     taken = take_each(locks(redis_client, "ab"))
 

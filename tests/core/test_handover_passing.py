@@ -134,7 +134,7 @@ def test_who_gives_up_waiting_is_out_of_the_queue(redis_client: redis.Redis, how
 
     assert head is None
     assert queue_of(redis_client) == [second.token]
-    assert [bytes(key).decode() for key in redis_client.hkeys("{lock:a}:alive")] == [second.token]
+    assert [protocol.text(key) for key in redis_client.hkeys("{lock:a}:alive")] == [second.token]
     held.check()
 
 

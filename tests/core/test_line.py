@@ -11,6 +11,7 @@ from redis.retry import Retry
 
 from django_setnx_lock.core.line import Line
 from tests.core.helpers import command
+from tests.faults.pools import full_pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,14 +100,8 @@ def test_a_line_speaks_as_its_client_does(server: Server, protocol: int, decode:
 
 @REAL
 def test_a_line_takes_no_connection_from_the_pool(server: RealServer) -> None:
-    pool = redis.BlockingConnectionPool(port=server.port, max_connections=1, timeout=0.01)
-    client = redis.Redis(connection_pool=pool)
-    taken = pool.get_connection()
-
-    assert Line(client).ask("PING") in (b"PONG", True)
-
-    pool.release(taken)
-    pool.disconnect()
+    with full_pool(server, redis.BlockingConnectionPool, timeout=0.01) as client:
+        assert Line(client).ask("PING") in (b"PONG", True)
 
 
 @REAL

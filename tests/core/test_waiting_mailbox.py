@@ -13,6 +13,7 @@ import redis
 from django_setnx_lock.core import waiting
 from django_setnx_lock.core.line import Line
 from tests.core.queueing import Box, caller, listeners, mailbox_of
+from tests.faults.pools import full_pool
 from tests.processes import eventually
 
 if TYPE_CHECKING:
@@ -124,16 +125,13 @@ def test_a_sleep_for_another_token_is_on_another_connection(
 
 @REAL
 def test_a_sleeper_uses_no_connection_of_the_pool(server: RealServer) -> None:
-    pool = redis.BlockingConnectionPool(port=server.port, max_connections=1, timeout=0.01)
-    with redis.Redis(connection_pool=pool) as client:
-        taken = pool.get_connection()
+    with full_pool(server, redis.BlockingConnectionPool, timeout=0.01) as client:
         box, token, key = mailbox_of(client)
         server.client().lpush(key, 1)
 
         box.sleep(token, 30)
 
         box.close()
-        pool.release(taken)
 
 
 @REAL

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
     from tests.servers import Server
 
+    Story = Callable[[Server, Points, pytest.MonkeyPatch], None]
+
 REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
 pytestmark = pytest.mark.usefixtures("nobody_looks")
-Story = Callable[["Server", Points, pytest.MonkeyPatch], None] if TYPE_CHECKING else object
 
 
 def take_if_not_interrupted(

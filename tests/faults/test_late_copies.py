@@ -11,14 +11,12 @@ from redis.retry import Retry
 
 from django_setnx_lock.core import protocol, scripts
 from django_setnx_lock.core.errors import LockLost, LockUnavailable
-from django_setnx_lock.core.held import Held
 from django_setnx_lock.core.inspection import Inspector
 from django_setnx_lock.core.lock import RedisLock
-from tests.core.helpers import send_sha
 from tests.faults.controls import take_out
+from tests.faults.late import keep_back, kept_back_then_granted, load
 
 if TYPE_CHECKING:
-    from django_setnx_lock.core.turn import Turn
     from tests.faults.proxy import Proxy
     from tests.servers import RealServer
 
@@ -32,20 +30,6 @@ def direct(real_server: RealServer) -> redis.Redis:
     return real_server.client(decode_responses=True)
 
 
-def load(client: redis.Redis) -> None:
-    for script in (scripts.ACQUIRE, scripts.RELEASE, scripts.LEAVE, scripts.RENEW):
-        client.script_load(script.source)
-
-
-def keep_back(proxy: Proxy, request: protocol.Request) -> None:
-    """Send ``request`` and let the network keep it."""
-    impatient = proxy.client(retry=Retry(NoBackoff(), 0), socket_timeout=0.1)
-    proxy.hold(request.script.sha.encode())
-    with pytest.raises(redis.exceptions.TimeoutError):
-        send_sha(impatient, request)
-    assert proxy.holds.wait(10)
-
-
 def give_up_while_kept_back(proxy: Proxy) -> None:
     impatient = proxy.client(retry=Retry(NoBackoff(), 0), socket_timeout=0.1)
     proxy.hold(scripts.ACQUIRE.sha.encode())
@@ -53,15 +37,6 @@ def give_up_while_kept_back(proxy: Proxy) -> None:
         RedisLock(impatient, "lock:a").take(0)
     assert caught.value.cause == "timeout"
     assert proxy.holds.wait(10)
-
-
-def kept_back_then_granted(proxy: Proxy, direct: redis.Redis) -> tuple[Turn, Held]:
-    """Take the lock with a second copy of a request whose first is kept back."""
-    turn = RedisLock(direct, "lock:a").turn()
-    keep_back(proxy, turn.request(waits=False))
-    held = turn.ask(waits=False)
-    assert isinstance(held, Held)
-    return turn, held
 
 
 def test_a_request_that_arrives_after_it_was_given_up_takes_no_lock(
@@ -185,77 +160,3 @@ def test_without_the_memory_of_lost_tokens_a_late_request_would_take_a_ghost_loc
     proxy.let_go()
 
     assert direct.exists("lock:a")
-
-
-def test_a_release_that_arrives_late_takes_nothing_from_the_next_holder(
-    proxy: Proxy, direct: redis.Redis
-) -> None:
-    load(direct)
-    held = RedisLock(direct, "lock:a").take(0)
-    keep_back(proxy, held.releasing())
-    held.release()
-    following = RedisLock(direct, "lock:a").take(0)
-
-    proxy.let_go()
-
-    following.check()
-
-
-def test_without_comparing_tokens_a_late_release_would_free_the_next_holders_lock(
-    proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    take_out(monkeypatch, "RELEASE", "if redis.pcall('GET', KEYS[1]) == ARGV[1] and", "if")
-    load(direct)
-    held = RedisLock(direct, "lock:a").take(0)
-    keep_back(proxy, held.releasing())
-    held.release()
-    following = RedisLock(direct, "lock:a").take(0)
-
-    proxy.let_go()
-
-    with pytest.raises(LockLost):
-        following.check()
-
-
-def test_a_renewal_that_arrives_late_gives_the_next_holder_no_time(
-    proxy: Proxy, direct: redis.Redis
-) -> None:
-    load(direct)
-    lock = RedisLock(direct, "lock:a", timeout=10)
-    turn = lock.turn()
-    held = turn.ask(waits=False)
-    assert isinstance(held, Held)
-    keep_back(proxy, protocol.renew(turn.target.keys, None, held.token, 600_000, "replace"))
-    held.release()
-    lock.take(0)
-
-    proxy.let_go()
-
-    assert direct.pttl("lock:a") <= 10_000
-
-
-def test_without_comparing_tokens_a_lost_lock_would_be_renewed(
-    direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    take_out(monkeypatch, "RENEW", "if token_at(KEYS[1]) ~= ARGV[1] then", "if false then")
-    held = RedisLock(direct, "lock:a").take(0)
-    direct.set("lock:a", "somebody", px=30_000)
-
-    held.reacquire()
-
-    assert not held.lost
-
-
-def test_a_give_up_that_arrives_late_takes_nothing_from_the_next_holder(
-    proxy: Proxy, direct: redis.Redis
-) -> None:
-    load(direct)
-    turn = RedisLock(direct, "lock:a").turn()
-    turn.ask(waits=False)
-    keep_back(proxy, turn.leaving())
-    turn.leave()
-    following = RedisLock(direct, "lock:a").take(0)
-
-    proxy.let_go()
-
-    following.check()

@@ -12,7 +12,6 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from django_setnx_lock.core import scripts
 from django_setnx_lock.core.batch import take_each
 from django_setnx_lock.core.errors import LockUnavailable
 from django_setnx_lock.core.inspection import Inspector
@@ -116,9 +115,9 @@ def test_every_operation_on_a_server_that_does_not_answer_ends_in_time(server: R
 @REAL
 def test_a_grant_that_could_not_be_undone_ends_with_its_lease(server: RealServer) -> None:
     watch = server.client()
-    watch.script_load(scripts.ACQUIRE.source)
     taking = server.client(socket_timeout=0.1, **ONCE)
-    taking.ping()
+    with RedisLock(taking, "lock:warm"):
+        pass
     server.pause()
 
     with pytest.raises(LockUnavailable) as caught:

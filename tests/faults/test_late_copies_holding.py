@@ -1,0 +1,99 @@
+"""Late copies of what a holder sent take nothing from the next holder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+
+from django_setnx_lock.core import protocol
+from django_setnx_lock.core.errors import LockLost
+from django_setnx_lock.core.held import Held
+from django_setnx_lock.core.lock import RedisLock
+from tests.faults.controls import take_out
+from tests.faults.late import keep_back, load
+
+if TYPE_CHECKING:
+    from tests.faults.proxy import Proxy
+    from tests.servers import RealServer
+
+
+@pytest.fixture
+def direct(real_server: RealServer) -> redis.Redis:
+    """Give a client whose requests do not pass the proxy."""
+    return real_server.client(decode_responses=True)
+
+
+def test_a_release_that_arrives_late_takes_nothing_from_the_next_holder(
+    proxy: Proxy, direct: redis.Redis
+) -> None:
+    load(direct)
+    held = RedisLock(direct, "lock:a").take(0)
+    keep_back(proxy, held.releasing())
+    held.release()
+    following = RedisLock(direct, "lock:a").take(0)
+
+    proxy.let_go()
+
+    following.check()
+
+
+def test_without_comparing_tokens_a_late_release_would_free_the_next_holders_lock(
+    proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "RELEASE", "if redis.pcall('GET', KEYS[1]) == ARGV[1] and", "if")
+    load(direct)
+    held = RedisLock(direct, "lock:a").take(0)
+    keep_back(proxy, held.releasing())
+    held.release()
+    following = RedisLock(direct, "lock:a").take(0)
+
+    proxy.let_go()
+
+    with pytest.raises(LockLost):
+        following.check()
+
+
+def test_a_renewal_that_arrives_late_gives_the_next_holder_no_time(
+    proxy: Proxy, direct: redis.Redis
+) -> None:
+    load(direct)
+    lock = RedisLock(direct, "lock:a", timeout=10)
+    turn = lock.turn()
+    held = turn.ask(waits=False)
+    assert isinstance(held, Held)
+    keep_back(proxy, protocol.renew(turn.target.keys, None, held.token, 600_000, "replace"))
+    held.release()
+    lock.take(0)
+
+    proxy.let_go()
+
+    assert direct.pttl("lock:a") <= 10_000
+
+
+def test_without_comparing_tokens_a_lost_lock_would_be_renewed(
+    direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "RENEW", "if token_at(KEYS[1]) ~= ARGV[1] then", "if false then")
+    held = RedisLock(direct, "lock:a").take(0)
+    direct.set("lock:a", "somebody", px=30_000)
+
+    held.reacquire()
+
+    assert not held.lost
+
+
+def test_a_give_up_that_arrives_late_takes_nothing_from_the_next_holder(
+    proxy: Proxy, direct: redis.Redis
+) -> None:
+    load(direct)
+    turn = RedisLock(direct, "lock:a").turn()
+    turn.ask(waits=False)
+    keep_back(proxy, turn.leaving())
+    turn.leave()
+    following = RedisLock(direct, "lock:a").take(0)
+
+    proxy.let_go()
+
+    following.check()
