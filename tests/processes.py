@@ -26,6 +26,11 @@ def eventually(condition: Callable[[], T], seconds: float = 10) -> T:
     return answer
 
 
+def figure(text: str) -> None:
+    """Print what a test measured; ``-s`` shows it."""
+    sys.stdout.write(f"\n{text}\n")
+
+
 def is_running(pid: int) -> bool:
     """Say whether the process exists and is no zombie."""
     try:

@@ -19,6 +19,8 @@ from .target import Target
 
 # A waiter asks again after so long, whatever it was told: who was to wake it may be gone.
 SLICE_MS = 25_000
+# A sleep that failed later than that was well begun: proxies cut what is idle for too long.
+_AT_ONCE = 1.0
 _FOREIGN_FIRST, _FOREIGN_LONGEST = 0.005, 0.1
 _LINES = Lines(connect_timeout=5.0)
 
@@ -56,22 +58,24 @@ class Mailbox:
     def sleep(self, token: str, seconds: float) -> None:
         """Return when ``token`` was woken, or when ``seconds`` have passed.
 
-        Raises LockUnavailable when it could not be listened for, twice in a row: the first
-        time it returns, so that the caller asks again.
+        Raises LockUnavailable when it could not be listened for at all, twice in a row: the
+        first time it returns, so that the caller asks again.
         """
         if getattr(self._target.client, "connection_pool", None) is None:
             # A cluster's client, which has no one server to listen at.
             time.sleep(min(seconds, _jittered(_FOREIGN_LONGEST)))
             return
+        began = clock.now()
         try:
             with translated(self._target.key):
-                self._listen(self._target.keys.wake(token), clock.now() + seconds)
+                self._listen(self._target.keys.wake(token), began + seconds)
         except LockUnavailable:
             self._drop()
             _LINES.forget(self._target.client)
-            if self._failed:
+            at_once = clock.now() - began < _AT_ONCE
+            if self._failed and at_once:
                 raise
-            self._failed = True
+            self._failed = at_once
         else:
             self._failed = False
 

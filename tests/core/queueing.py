@@ -78,4 +78,4 @@ def mailbox_of(client: Any) -> Box:
 def listeners(server: RealServer) -> int:
     """Return how many sleep there, waiting to be woken."""
     clients: Any = server.client().client_list()
-    return sum(one["cmd"] == "blpop" for one in clients)
+    return sum("b" in one["flags"] for one in clients)

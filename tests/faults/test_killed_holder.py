@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_setnx_lock.core.lock import RedisLock
-from tests.processes import eventually
+from tests.processes import eventually, figure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,8 +122,6 @@ def forked(server: RealServer, script: str) -> str:
     return done.stdout
 
 
-# A real time, on a machine that may be doing something else.
-@pytest.mark.flaky(reruns=2)
 @REAL
 def test_a_killed_holder_is_followed_soon_after_the_end_of_its_lease(server: RealServer) -> None:
     client = server.client()
@@ -136,12 +134,12 @@ def test_a_killed_holder_is_followed_soon_after_the_end_of_its_lease(server: Rea
         left = client.pttl("lock:a") / 1000
         asked = time.monotonic()
         held = result.result(10)
-        followed = time.monotonic()
+        late = time.monotonic() - asked - left
 
+    figure(f"a holder killed with -9 was followed {late * 1000:.0f} ms after its lease's end")
     assert left > 0
     assert held.owned()
-    assert followed - asked > left - 0.05
-    assert followed - asked < left + 0.15
+    assert -0.05 < late < 1
 
 
 @REAL

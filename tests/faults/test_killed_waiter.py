@@ -1,0 +1,100 @@
+"""Waiters that are killed where they stand in the queue."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_setnx_lock.core.lock import RedisLock
+from tests.core.helpers import queue_of
+from tests.core.queueing import holder, listeners
+from tests.processes import eventually, figure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.servers import RealServer
+
+REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+CLAIM = 1.0
+WAITING = """
+import sys, redis
+from django_setnx_lock.core.lock import RedisLock
+RedisLock(redis.Redis(port=int(sys.argv[1])), "lock:a").take()
+"""
+
+
+@contextlib.contextmanager
+def killed_waiters(server: RealServer, count: int) -> Iterator[None]:
+    """Have ``count`` processes in the queue that were killed with -9."""
+    processes = []
+    client = server.client()
+    try:
+        for number in range(count):
+            command = [sys.executable, "-c", WAITING, str(server.port)]
+            processes.append(subprocess.Popen(command))
+            eventually(lambda: len(queue_of(client)) > number)  # noqa: B023 - asked at once
+        eventually(lambda: listeners(server) == count)
+        for process in processes:
+            process.send_signal(signal.SIGKILL)
+            process.wait(10)
+        assert eventually(lambda: listeners(server) == 0)
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait(10)
+
+
+def time_to_follow(server: RealServer, killed: int) -> float:
+    """Return how long after the release the one behind so many killed waiters has the lock."""
+    client = server.client()
+    held = holder(client, 30)
+    with killed_waiters(server, killed), ThreadPoolExecutor(1) as pool:
+        result = pool.submit(RedisLock(client, "lock:a").take, 5 * CLAIM)
+        eventually(lambda: len(queue_of(client)) == killed + 1 and listeners(server))
+        released = time.monotonic()
+        held.release()
+        following = result.result(20)
+        took = time.monotonic() - released
+    following.check()
+    following.release()
+    return took
+
+
+@REAL
+@pytest.mark.parametrize("killed", [1, 3])
+def test_who_is_behind_killed_waiters_has_the_lock_within_a_claim_each(
+    server: RealServer, killed: int
+) -> None:
+    took = time_to_follow(server, killed)
+
+    figure(f"{killed} killed at the head of the queue: followed after {took * 1000:.0f} ms")
+    assert took < killed * CLAIM + 1
+
+
+@pytest.mark.usefixtures("nobody_looks")
+def test_without_a_look_it_would_sleep_on_beside_a_lock_nobody_takes(
+    real_server: RealServer,
+) -> None:
+    client = real_server.client()
+    held = holder(client, 30)
+    with killed_waiters(real_server, 1), ThreadPoolExecutor(1) as pool:
+        result = pool.submit(RedisLock(client, "lock:a").acquire, blocking_timeout=60)
+        eventually(lambda: len(queue_of(client)) == 2 and listeners(real_server))
+        held.release()
+
+        # The claim of the one who was killed is over.
+        eventually(lambda: not client.exists("lock:a"))
+
+        assert listeners(real_server) == 1
+        # Whoever asks next wakes it.
+        assert RedisLock(client, "lock:a").acquire(blocking=False) is False
+        assert result.result(20) is True

@@ -1,0 +1,166 @@
+"""What befalls the server, or the way to it, while somebody waits for a lock."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+from redis.backoff import ConstantBackoff, NoBackoff
+from redis.retry import Retry
+
+from django_setnx_lock.core.errors import LockLost, LockUnavailable
+from django_setnx_lock.core.held import Held
+from django_setnx_lock.core.lock import RedisLock
+from tests.core.helpers import command, queue_of
+from tests.core.queueing import holder, listeners
+from tests.processes import eventually, figure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.faults.proxy import Proxy
+    from tests.servers import RealServer
+
+REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+# Before redis-py 6, a client tries again only after errors it was told of.
+TOLD: dict[str, Any] = {"retry_on_error": [redis.exceptions.ConnectionError]}
+ONCE: dict[str, Any] = {"retry": Retry(NoBackoff(), 0)}
+
+
+@contextlib.contextmanager
+def waiting(server: RealServer, client: redis.Redis) -> Iterator[Future[Held]]:
+    """Have a thread that is asleep, waiting for ``lock:a``."""
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(RedisLock(client, "lock:a").take, 30)
+        eventually(lambda: listeners(server) == 1)
+        yield result
+
+
+def kill_clients(server: RealServer) -> None:
+    command(server.client(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+
+@REAL
+def test_a_wait_goes_on_when_its_connection_is_killed(server: RealServer) -> None:
+    held = holder(server.client())
+    with waiting(server, server.client(**ONCE)) as result:
+        (waiter,) = queue_of(server.client())
+
+        kill_clients(server)
+        eventually(lambda: listeners(server) == 1)
+        held.release()
+
+        assert result.result(10).token == waiter
+
+
+@REAL
+def test_a_wait_goes_on_however_often_its_connection_is_cut_after_a_while(
+    server: RealServer,
+) -> None:
+    held = holder(server.client())
+    with waiting(server, server.client(**ONCE)) as result:
+        for _ in range(2):
+            # Some proxies cut what says nothing for long.
+            time.sleep(1.1)
+            kill_clients(server)
+            eventually(lambda: listeners(server) == 1 or result.done())
+        held.release()
+
+        assert result.result(10).owned()
+
+
+@REAL
+def test_a_wait_goes_on_when_the_scripts_are_flushed(server: RealServer) -> None:
+    held = holder(server.client())
+    with waiting(server, server.client(**ONCE)) as result:
+        server.client().script_flush()
+        held.release()
+
+        assert result.result(10).owned()
+
+
+@REAL
+def test_when_all_keys_are_gone_a_waiter_has_the_lock_when_it_asks_next(
+    server: RealServer,
+) -> None:
+    lease = 1.0
+    held = holder(server.client(), lease)
+    with waiting(server, server.client()) as result:
+        flushed = time.monotonic()
+        server.client().flushall()
+        following = result.result(10)
+        took = time.monotonic() - flushed
+
+    figure(f"FLUSHALL behind a lease of {lease:g} s: followed after {took * 1000:.0f} ms")
+    assert took < lease + 1
+    following.check()
+    with pytest.raises(LockLost):
+        held.release()
+
+
+def test_a_wait_goes_on_when_the_network_is_back_at_once(
+    proxy: Proxy, real_server: RealServer
+) -> None:
+    held = holder(real_server.client())
+    with waiting(real_server, proxy.client(**ONCE)) as result:
+        proxy.cut_all()
+        eventually(lambda: listeners(real_server) == 1)
+        held.release()
+
+        assert result.result(10).owned()
+
+
+def test_a_wait_ends_in_the_one_error_when_the_network_stays_away(
+    proxy: Proxy, real_server: RealServer
+) -> None:
+    held = holder(real_server.client(), 30)
+    with waiting(real_server, proxy.client(**ONCE)) as result:
+        started = time.monotonic()
+        proxy.refuse()
+
+        with pytest.raises(LockUnavailable) as caught:
+            result.result(10)
+
+    figure(f"the network is away: told after {(time.monotonic() - started) * 1000:.0f} ms")
+    assert caught.value.cause == "unreachable"
+    # Its place in the queue goes with the time it would have been alive.
+    held.release()
+    assert RedisLock(real_server.client(), "lock:a").take(10).owned()
+
+
+def test_a_server_that_is_killed_ends_the_wait_in_the_one_error(real_server: RealServer) -> None:
+    holder(real_server.client(**ONCE))
+    with waiting(real_server, real_server.client(**ONCE)) as result:
+        real_server.kill()
+        try:
+            with pytest.raises(LockUnavailable) as caught:
+                result.result(10)
+        finally:
+            real_server.start()
+
+    assert caught.value.cause == "unreachable"
+
+
+def test_a_wait_outlasts_a_restart_that_its_client_outlasts(real_server: RealServer) -> None:
+    holder(real_server.client(**ONCE))
+    patient = Retry(ConstantBackoff(0.2), 50)
+    with waiting(real_server, real_server.client(retry=patient, **TOLD)) as result:
+        real_server.restart()
+
+        assert result.result(20).owned()
+
+
+@REAL
+def test_a_wait_outlasts_a_server_that_stands_still(server: RealServer) -> None:
+    held = holder(server.client(), 30)
+    with waiting(server, server.client()) as result:
+        server.pause()
+        time.sleep(0.3)
+        server.resume()
+        held.release()
+
+        assert result.result(10).owned()
