@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +16,7 @@ from django_setnx_lock.core.inspection import Inspector, State
 from django_setnx_lock.core.lock import RedisLock
 from django_setnx_lock.core.watchdog import WATCHDOG
 from tests.core.helpers import command, listed
-from tests.processes import eventually
+from tests.processes import eventually, figure
 from tests.servers import RealServer, server_binaries
 
 if TYPE_CHECKING:
@@ -53,6 +55,19 @@ def test_a_lock_is_taken_looked_at_and_released(cluster: redis.RedisCluster, nam
         assert inspector.get(name).state is State.HELD
 
     assert inspector.get(name).state is State.FREE
+
+
+def test_a_waiter_has_the_lock_soon_after_its_release(cluster: redis.RedisCluster) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with RedisLock(cluster, "lock:a"):
+            waiting = pool.submit(RedisLock(cluster, "lock:a").take, 20)
+            eventually(lambda: cluster.zcard("{lock:a}:waiters"))
+        released = time.monotonic()
+        held = waiting.result(10)
+
+    figure(f"on a cluster, from the release to the next: {time.monotonic() - released:.3f} s")
+    held.release()
+    assert not cluster.exists("lock:a")
 
 
 def test_an_index_on_a_cluster_is_a_clear_error(cluster: redis.RedisCluster) -> None:

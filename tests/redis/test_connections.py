@@ -6,6 +6,7 @@ import contextlib
 import socket
 import ssl
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from redis.retry import Retry
 from django_setnx_lock.core.errors import LockUnavailable
 from example_project.server import ServerError
 from tests.core.helpers import INDEX, listed
+from tests.processes import eventually
 from tests.servers import RealServer, free_port
 
 if TYPE_CHECKING:
@@ -30,13 +32,27 @@ ONCE = Retry(NoBackoff(), 0)
 
 
 def use(client: redis.Redis) -> None:
-    """Take, renew and release a lock, alone in one round trip and among others."""
+    """Take, renew and hand on a lock, to one who sleeps meanwhile."""
     lock = listed(client, "a")
-    with lock as held:
-        held.reacquire()
-        assert lock.locked()
-        assert not listed(client, "a").acquire(blocking=False)
+
+    def wait() -> None:
+        with listed(client, "a"):
+            pass
+
+    with ThreadPoolExecutor(1) as pool:
+        with lock as held:
+            held.reacquire()
+            assert lock.locked()
+            assert not listed(client, "a").acquire(blocking=False)
+            waiting = pool.submit(wait)
+            eventually(lambda: listening(client))
+        waiting.result(10)
     assert not client.exists("lock:a", INDEX)
+
+
+def listening(client: redis.Redis) -> bool:
+    clients: Any = client.client_list()
+    return any("b" in str(one["flags"]) for one in clients)
 
 
 def pump(source: socket.socket, target: socket.socket) -> None:
