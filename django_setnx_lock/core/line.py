@@ -47,18 +47,27 @@ class Line:
                 "retry_on_error": [],
             }
         self._connection = pool.connection_class(**options)
+        self._is_connected = False
         # Whether the last command asked was sent more than once.
         self.sent_again = False
+
+    def _connect(self) -> None:
+        # Only so does a connection of a Sentinel's pool ask where the server is.
+        if not self._is_connected:
+            self._connection.connect()
+            self._is_connected = True
 
     def ask(self, *command: str | bytes) -> Any:
         """The reply to ``command``, which is sent again as often as the client would."""
         connection = self._connection
         self.sent_again = False
         packed = _packed(command) or connection.pack_command(*command)
+        self._connect()
         try:
             connection.send_packed_command(packed)
             return connection.read_response()
         except (redis_exceptions.ConnectionError, redis_exceptions.TimeoutError) as error:
+            self._is_connected = False
             failure: Exception | None = error
 
         def again() -> Any:
@@ -68,6 +77,7 @@ class Line:
                 failed, failure = failure, None
                 raise failed
             self.sent_again = True
+            self._connect()
             connection.send_packed_command(packed)
             return connection.read_response()
 
@@ -94,6 +104,7 @@ class Line:
 
     def drop(self) -> None:
         """Close the connection; whatever is sent next makes a new one."""
+        self._is_connected = False
         with suppress(redis_exceptions.RedisError, OSError):
             self._connection.disconnect()
 
