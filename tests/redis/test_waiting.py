@@ -150,13 +150,12 @@ def test_a_wait_ends_when_the_callers_time_is_over(server: RealServer, whose: st
 
 @REAL
 def test_with_a_pool_of_two_connections_fifty_waiters_delay_no_release(server: RealServer) -> None:
-    pool = redis.BlockingConnectionPool(
-        host="127.0.0.1", port=server.port, max_connections=2, timeout=20
-    )
+    # A third connection is refused.
+    client = server.client(max_connections=2)
     watch = server.client()
     took: list[float] = []
 
-    def wait(client: redis.Redis) -> None:
+    def wait() -> None:
         lock = RedisLock(client, "lock:a")
         lock.acquire()
         for step in (lock.reacquire, lock.release):
@@ -164,16 +163,15 @@ def test_with_a_pool_of_two_connections_fifty_waiters_delay_no_release(server: R
             step()
             took.append(time.monotonic() - started)
 
-    with redis.Redis(connection_pool=pool) as client, ThreadPoolExecutor(50) as threads:
+    with ThreadPoolExecutor(50) as threads:
         held = holder(client)
-        results = [threads.submit(wait, client) for _ in range(50)]
+        results = [threads.submit(wait) for _ in range(50)]
         eventually(lambda: len(queue_of(watch)) == 50)
         started = time.monotonic()
         held.release()
         first = time.monotonic() - started
         for result in results:
             result.result(30)
-        client.connection_pool.disconnect()
 
     took.sort()
     figure(
