@@ -34,6 +34,14 @@ def waiters(client: Any, count: int, lease: float = 30) -> list[Turn]:
     return queued
 
 
+def left_to_the_first(client: Any, count: int) -> list[Turn]:
+    """Have a lock left to the first of ``count`` waiters, which does not come."""
+    held = holder(client)
+    queued = waiters(client, count)
+    held.release()
+    return queued
+
+
 def claim(turn: Turn) -> Held:
     """Ask, and be granted."""
     answer = turn.ask(waits=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_setnx_lock.core import protocol
-from tests.core.helpers import value_of
+from tests.core.helpers import send, value_of
 from tests.core.queueing import (
     baton_of,
     caller,
@@ -151,3 +151,62 @@ def test_who_is_woken_too_early_keeps_its_place(redis_client: redis.Redis) -> No
     assert is_busy(later)
 
     assert value_of(redis_client) == baton_of(waiting)
+
+
+def told_until(turn: Turn) -> int:
+    """Return when ``turn`` asks again, by what Redis knows, in ms."""
+    found = turn.target.client.hget("{lock:a}:alive", turn.token)
+    return int((found or b"").split()[2])
+
+
+def test_a_copy_that_comes_late_takes_back_nothing_a_waiter_was_told(
+    redis_client: redis.Redis,
+) -> None:
+    held = holder(redis_client, LONG)
+    (waiting,) = waiters(redis_client, 1)
+    told = told_until(waiting)
+    redis_client.pexpire("lock:a", SHORT * 1000)
+
+    # The caller is asleep, and hears nothing of what this one is answered.
+    send(redis_client, waiting.request(waits=True))
+
+    assert told_until(waiting) == told
+    held.extend(SHORT, replace_ttl=True)
+    assert is_woken(waiting)
+
+
+def test_without_that_it_would_not_be_woken_by_a_lease_that_is_cut(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "ACQUIRE", "asks_again = math.max(asks_again, recorded or 0)", "")
+    held = holder(redis_client, LONG)
+    (waiting,) = waiters(redis_client, 1)
+    redis_client.pexpire("lock:a", SHORT * 1000)
+    send(redis_client, waiting.request(waits=True))
+
+    held.extend(SHORT, replace_ttl=True)
+
+    assert not is_woken(waiting)
+
+
+def test_who_leaves_passes_on_that_a_lease_was_cut(redis_client: redis.Redis) -> None:
+    held = holder(redis_client, LONG)
+    first, second = waiters(redis_client, 2)
+    held.extend(SHORT, replace_ttl=True)
+
+    first.leave()
+
+    assert is_woken(second)
+
+
+def test_without_that_the_next_would_sleep_for_what_was_cut(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "LEAVE", "if left >= 0 then", "if false then")
+    held = holder(redis_client, LONG)
+    first, second = waiters(redis_client, 2)
+    held.extend(SHORT, replace_ttl=True)
+
+    first.leave()
+
+    assert not is_woken(second)

@@ -10,31 +10,21 @@ from tests.core.helpers import let_lapse, queue_of, server_ms, value_of
 from tests.core.queueing import (
     baton_of,
     claim,
-    holder,
     is_busy,
     is_woken,
+    left_to_the_first,
     looked,
     open_mail,
-    waiters,
 )
 from tests.faults.controls import take_out
 
 if TYPE_CHECKING:
     import redis
 
-    from django_setnx_lock.core.turn import Turn
 
 CLAIM = 1_000
 
 pytestmark = pytest.mark.usefixtures("nobody_looks")
-
-
-def left_to_the_first(client: redis.Redis, count: int) -> list[Turn]:
-    """Have a lock left to the first of ``count`` waiters, which does not come."""
-    held = holder(client)
-    queued = waiters(client, count)
-    held.release()
-    return queued
 
 
 def test_a_lock_that_is_not_fetched_goes_to_the_next(redis_client: redis.Redis) -> None:
@@ -144,72 +134,3 @@ def test_a_look_passes_by_those_who_ask_no_more(redis_client: redis.Redis) -> No
     let_lapse(redis_client, second.token)
 
     assert looked(first) == third.token
-
-
-def test_with_nobody_after_it_the_lock_stays_left_to_the_first(redis_client: redis.Redis) -> None:
-    (first,) = left_to_the_first(redis_client, 1)
-
-    assert looked(first) == first.token
-
-    assert claim(first).owned()
-
-
-def test_a_look_finds_a_lock_that_is_free_for_those_who_wait(redis_client: redis.Redis) -> None:
-    first, second = left_to_the_first(redis_client, 2)
-    redis_client.delete("lock:a")
-
-    assert looked(first) == second.token
-
-    assert is_woken(second)
-
-
-def test_a_look_at_a_lock_that_was_taken_up_changes_nothing(redis_client: redis.Redis) -> None:
-    first, second = left_to_the_first(redis_client, 2)
-    following = claim(first)
-
-    assert looked(first) is None
-
-    following.check()
-    assert not is_woken(second)
-    assert queue_of(redis_client) == [second.token]
-
-
-def test_a_look_at_a_lock_that_was_left_to_another_since_tells_of_that_one(
-    redis_client: redis.Redis,
-) -> None:
-    first, second = left_to_the_first(redis_client, 2)
-    claim(first).release()
-
-    assert looked(first) == second.token
-
-    assert value_of(redis_client) == baton_of(second)
-
-
-def test_behind_a_foreign_holder_the_next_is_woken_to_ask_on(redis_client: redis.Redis) -> None:
-    first, second = left_to_the_first(redis_client, 2)
-    redis_client.set("lock:a", "somebody", px=60_000)
-
-    assert looked(first) is None
-
-    assert is_woken(second)
-
-
-def test_without_that_it_would_sleep_until_the_lease_it_was_told_of_ends(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    take_out(monkeypatch, "LOOK", "wake_if_later(-1)", "")
-    first, second = left_to_the_first(redis_client, 2)
-    redis_client.set("lock:a", "somebody", px=60_000)
-
-    looked(first)
-
-    assert not is_woken(second)
-
-
-def test_a_look_leaves_no_key_that_never_expires(redis_client: redis.Redis) -> None:
-    first, _ = left_to_the_first(redis_client, 2)
-
-    looked(first)
-
-    endless = [key for key in redis_client.keys("*") if redis_client.pttl(key) < 0]
-    assert endless == []
