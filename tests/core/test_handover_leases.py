@@ -135,6 +135,7 @@ def test_a_late_copy_of_an_acquire_wakes_nobody(redis_client: redis.Redis) -> No
     held = claim(turn)
     held.extend(LONG)
     (waiting,) = waiters(redis_client, 1)
+    held.extend(LONG)
 
     claim(turn)
 
