@@ -10,7 +10,9 @@ from django_setnx_lock.core.inspection import Inspector
 from django_setnx_lock.core.waiting import Mailbox
 from django_setnx_lock.core.watchdog import Watchdog
 from tests.core.helpers import PREFIX, FakeTime
+from tests.core.queueing import CLAIM
 from tests.core.watching import FakeLine, Wire, held_for
+from tests.faults.controls import take_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +36,13 @@ def fake_time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
     monkeypatch.setattr(time, "sleep", fake.sleep)
     monkeypatch.setattr(Mailbox, "sleep", lambda _mailbox, _token, seconds: fake.sleep(seconds))
     return fake
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have what is left to a waiter wait for it, however long the machine does something else."""
+    for script in ("ACQUIRE", "RELEASE", "LEAVE", "LOOK", "RENEW", "FORCE"):
+        take_out(monkeypatch, script, "local CLAIM = 1000 ", f"local CLAIM = {CLAIM} ")
 
 
 @pytest.fixture

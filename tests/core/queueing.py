@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from django_setnx_lock.core.turn import Turn
     from tests.servers import RealServer
 
+# How long a lock that was left to a waiter waits for it in these tests, in ms.
+CLAIM = 10_000
 # A mailbox, the token it is for, and its key in Redis.
 Box = tuple[Mailbox, str, str]
 

@@ -10,15 +10,14 @@ import pytest
 from django_setnx_lock.core import protocol
 from django_setnx_lock.core.held import Held
 from tests.core.helpers import meta_of, queue_of, value_of
-from tests.core.queueing import baton_of, caller, claim, holder, is_busy, is_woken, waiters
+from tests.core.queueing import CLAIM, baton_of, caller, claim, holder, is_busy, is_woken, waiters
 from tests.faults.controls import take_out
 
 if TYPE_CHECKING:
     import redis
 
-CLAIM = 1_000
 
-pytestmark = pytest.mark.usefixtures("nobody_looks")
+pytestmark = pytest.mark.usefixtures("nobody_looks", "patient")
 
 
 def order_of_grants(client: redis.Redis, count: int) -> list[int]:
@@ -77,6 +76,19 @@ def test_a_mailbox_lives_no_longer_than_the_claim(redis_client: redis.Redis) -> 
     box = waiter.target.keys.wake(waiter.token)
     assert redis_client.llen(box) == 1
     assert 0 < redis_client.pttl(box) <= CLAIM
+
+
+def test_who_does_not_take_it_up_keeps_it_from_others_for_a_second_at_most(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    held = holder(redis_client)
+    (waiter,) = waiters(redis_client, 1)
+
+    held.release()
+
+    keys = waiter.target.keys
+    assert max(redis_client.pttl(key) for key in (keys.name, keys.wake(waiter.token))) <= 1_000
 
 
 def test_only_the_one_it_is_left_to_may_have_it(redis_client: redis.Redis) -> None:

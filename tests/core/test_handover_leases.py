@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LONG, SHORT = 20, 3
 
-pytestmark = pytest.mark.usefixtures("nobody_looks")
+pytestmark = pytest.mark.usefixtures("nobody_looks", "patient")
 
 
 def test_a_waiter_is_told_how_long_the_lease_runs(redis_client: redis.Redis) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.core.helpers import let_lapse, queue_of, server_ms, value_of
 from tests.core.queueing import (
+    CLAIM,
     baton_of,
     claim,
     is_busy,
@@ -22,9 +23,7 @@ if TYPE_CHECKING:
     import redis
 
 
-CLAIM = 1_000
-
-pytestmark = pytest.mark.usefixtures("nobody_looks")
+pytestmark = pytest.mark.usefixtures("nobody_looks", "patient")
 
 
 def test_a_lock_that_is_not_fetched_goes_to_the_next(redis_client: redis.Redis) -> None:

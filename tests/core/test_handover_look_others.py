@@ -9,6 +9,7 @@ import pytest
 from django_setnx_lock.core import protocol
 from tests.core.helpers import queue_of, value_of
 from tests.core.queueing import (
+    CLAIM,
     baton_of,
     claim,
     handed_on,
@@ -23,9 +24,7 @@ if TYPE_CHECKING:
     import redis
 
 
-CLAIM = 1_000
-
-pytestmark = pytest.mark.usefixtures("nobody_looks")
+pytestmark = pytest.mark.usefixtures("nobody_looks", "patient")
 
 
 def test_with_nobody_after_it_the_lock_stays_left_to_the_first(redis_client: redis.Redis) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     Request = Callable[[Turn], protocol.Request]
 
-pytestmark = pytest.mark.usefixtures("nobody_looks")
+pytestmark = pytest.mark.usefixtures("nobody_looks", "patient")
 
 
 def releasing(turn: Turn) -> protocol.Request:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MARGIN = 2_000
 
-pytestmark = pytest.mark.usefixtures("nobody_looks")
+pytestmark = pytest.mark.usefixtures("nobody_looks", "patient")
 
 
 def test_asking_again_keeps_the_place_in_the_queue(redis_client: redis.Redis) -> None:
