@@ -20,12 +20,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from django_setnx_lock.core import clock, protocol
+from django_setnx_lock.core import clock, protocol, watchdog
 from django_setnx_lock.core.errors import LockError
 from django_setnx_lock.core.held import Held
 from django_setnx_lock.core.inspection import Inspector, Outcome
 from django_setnx_lock.core.lock import RedisLock
 from django_setnx_lock.core.turn import Turn
+from django_setnx_lock.core.watchdog import Watchdog
 from tests.core.helpers import FakeTime, listed, queue_of, send, value_of
 from tests.faults.controls import take_out
 from tests.servers import FakeServer
@@ -49,8 +50,11 @@ class OneLock(RuleBasedStateMachine):
         super().__init__()
         self.client = FakeServer().client()
         self.time = FakeTime()
-        self.patched = mock.patch.object(clock, "now", self.now)
-        self.patched.start()
+        self.patched = contextlib.ExitStack()
+        self.patched.enter_context(mock.patch.object(clock, "now", self.now))
+        # Nobody looks but when the machine does.
+        lone = Watchdog(has_thread=False)
+        self.patched.enter_context(mock.patch.object(watchdog, "WATCHDOG", lone))
         self.turns: list[Turn] = []
         self.held: list[Held] = []
         self.forced: set[str] = set()
@@ -62,7 +66,7 @@ class OneLock(RuleBasedStateMachine):
         return self.time.now
 
     def teardown(self) -> None:
-        self.patched.stop()
+        self.patched.close()
 
     @property
     def lock(self) -> RedisLock:
@@ -114,6 +118,8 @@ class OneLock(RuleBasedStateMachine):
     def release(self, which: int, copies: int) -> None:
         held = self.held[which % len(self.held)]
         believed = held in self.believers()
+        # Of a lock that is known to be lost Redis is told nothing more.
+        tells = not held._losses
         self.held.remove(held)
         self.sent.append(held.releasing())
         if copies == 2:
@@ -122,7 +128,8 @@ class OneLock(RuleBasedStateMachine):
             held.release()
         except LockError:
             assert not believed, "a lock that was held all along was reported lost"
-        self.over.add(held.token)
+        if tells or copies == 2:
+            self.over.add(held.token)
 
     @precondition(lambda self: self.held)
     @rule(which=ANY)
@@ -138,6 +145,11 @@ class OneLock(RuleBasedStateMachine):
     @rule(which=ANY)
     def deliver_late(self, which: int) -> None:
         send(self.client, self.sent[which % len(self.sent)])
+
+    @rule()
+    def look(self) -> None:
+        value = self.at_the_name() or ""
+        send(self.client, protocol.look(self.lock._target.keys, value.removeprefix("baton:")))
 
     @rule()
     def end_every_lease(self) -> None:
