@@ -21,7 +21,7 @@ unexport DJANGO_SETTINGS_MODULE PYTEST_ADDOPTS PYTHONPATH
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help demo test storm lint tox bench clean
+.PHONY: help demo test storm marathon lint tox bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -30,6 +30,8 @@ help:
 	@echo "             (DEMO_ARGS=--no-serve ends after the tour)"
 	@echo "make test    the tests, with coverage"
 	@echo "make storm   the long tests"
+	@echo "make marathon"
+	@echo "             the longest searches of the model: some six minutes"
 	@echo "make lint    style, types and missing migrations"
 	@echo "make tox     the tests on every supported Python and Django found here"
 	@echo "make bench   this lock beside those of other libraries, in some six minutes"
@@ -45,6 +47,9 @@ test: .venv/ready-test
 
 storm: .venv/ready-test
 	$(PYTEST) -m storm
+
+marathon: .venv/ready-test
+	$(PYTEST) -m marathon
 
 lint: .venv/ready-lint
 	$(PY) -m ruff check

@@ -253,24 +253,31 @@ def test_two_that_fall_silent_cost_the_others_a_slice() -> None:
     assert found.wrong == TWO_SILENT
 
 
-@pytest.mark.storm
+LONG_SEARCHES = [
+    CUT_AND_LEFT,
+    Model(2, 1, faults=2, cuts=True),
+    Model(2, 2, faults=1),
+    Model(3, 1, faults=1, rules=replace(Rules(), rank_returns="always")),
+    Model(3, 1, faults=1, rules=replace(Rules(), rank_returns="")),
+    Model(3, 1, faults=2, kinds=ALL_FAULTS - {"again", "clock", "force"}),
+    bounds(clients=4),
+]
+LONGEST_SEARCHES = [
+    LOST_AND_KILLED,
+    TWO_KILLED,
+    TWICE,
+    Model(2, 1, faults=3),
+    Model(3, 1, faults=1, cuts=True),
+    Model(3, 1, faults=1, leases=(LONG, SHORT, LONG)),
+]
+
+
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "model",
     [
-        LOST_AND_KILLED,
-        TWO_KILLED,
-        CUT_AND_LEFT,
-        TWICE,
-        Model(2, 1, faults=3),
-        Model(2, 1, faults=2, cuts=True),
-        Model(2, 2, faults=1),
-        Model(3, 1, faults=1, cuts=True),
-        Model(3, 1, faults=1, leases=(LONG, SHORT, LONG)),
-        Model(3, 1, faults=1, rules=replace(Rules(), rank_returns="always")),
-        Model(3, 1, faults=1, rules=replace(Rules(), rank_returns="")),
-        Model(3, 1, faults=2, kinds=ALL_FAULTS - {"again", "clock", "force"}),
-        bounds(clients=4),
+        *(pytest.param(model, marks=pytest.mark.storm) for model in LONG_SEARCHES),
+        *(pytest.param(model, marks=pytest.mark.marathon) for model in LONGEST_SEARCHES),
     ],
     ids=bounded,
 )
