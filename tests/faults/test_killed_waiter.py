@@ -32,8 +32,10 @@ RedisLock(redis.Redis(port=int(sys.argv[1])), "lock:a").take()
 
 
 @contextlib.contextmanager
-def killed_waiters(server: RealServer, count: int) -> Iterator[None]:
-    """Have ``count`` processes in the queue that were killed with -9."""
+def silent_waiters(
+    server: RealServer, count: int, how: signal.Signals = signal.SIGKILL
+) -> Iterator[None]:
+    """Have ``count`` processes in the queue that were killed, or else stopped."""
     processes = []
     client = server.client()
     try:
@@ -43,9 +45,10 @@ def killed_waiters(server: RealServer, count: int) -> Iterator[None]:
             eventually(lambda: len(queue_of(client)) > number)  # noqa: B023 - asked at once
         eventually(lambda: listeners(server) == count)
         for process in processes:
-            process.send_signal(signal.SIGKILL)
-            process.wait(10)
-        assert eventually(lambda: listeners(server) == 0)
+            process.send_signal(how)
+        # The connections of those that are stopped stay as they are.
+        left = 0 if how == signal.SIGKILL else count
+        eventually(lambda: listeners(server) == left)
         yield
     finally:
         for process in processes:
@@ -53,13 +56,14 @@ def killed_waiters(server: RealServer, count: int) -> Iterator[None]:
             process.wait(10)
 
 
-def time_to_follow(server: RealServer, killed: int) -> float:
-    """Return how long after the release the one behind so many killed waiters has the lock."""
+def time_to_follow(server: RealServer, silent: int, how: signal.Signals) -> float:
+    """Return how long after the release the one behind so many silent waiters has the lock."""
     client = server.client()
     held = holder(client, 30)
-    with killed_waiters(server, killed), ThreadPoolExecutor(1) as pool:
-        result = pool.submit(RedisLock(client, "lock:a").take, 5 * CLAIM)
-        eventually(lambda: len(queue_of(client)) == killed + 1 and listeners(server))
+    with silent_waiters(server, silent, how), ThreadPoolExecutor(1) as pool:
+        before = listeners(server)
+        result = pool.submit(RedisLock(client, "lock:a").take, 20)
+        eventually(lambda: listeners(server) == before + 1)
         released = time.monotonic()
         held.release()
         following = result.result(20)
@@ -74,10 +78,20 @@ def time_to_follow(server: RealServer, killed: int) -> float:
 def test_who_is_behind_killed_waiters_has_the_lock_within_a_claim_each(
     server: RealServer, killed: int
 ) -> None:
-    took = time_to_follow(server, killed)
+    took = time_to_follow(server, killed, signal.SIGKILL)
 
     figure(f"{killed} killed at the head of the queue: followed after {took * 1000:.0f} ms")
     assert took < killed * CLAIM + 1
+
+
+@REAL
+def test_who_is_behind_a_waiter_that_stands_still_has_the_lock_after_its_claim(
+    server: RealServer,
+) -> None:
+    took = time_to_follow(server, 1, signal.SIGSTOP)
+
+    figure(f"one stopped at the head of the queue: followed after {took * 1000:.0f} ms")
+    assert took < 2 * CLAIM + 1
 
 
 @pytest.mark.usefixtures("nobody_looks")
@@ -86,7 +100,7 @@ def test_without_a_look_it_would_sleep_on_beside_a_lock_nobody_takes(
 ) -> None:
     client = real_server.client()
     held = holder(client, 30)
-    with killed_waiters(real_server, 1), ThreadPoolExecutor(1) as pool:
+    with silent_waiters(real_server, 1), ThreadPoolExecutor(1) as pool:
         result = pool.submit(RedisLock(client, "lock:a").acquire, blocking_timeout=60)
         eventually(lambda: len(queue_of(client)) == 2 and listeners(real_server))
         held.release()
