@@ -20,6 +20,7 @@ from django_setnx_lock.core.lock import RedisLock
 from django_setnx_lock.core.turn import Turn
 from django_setnx_lock.locks import inspector, lock
 from django_setnx_lock.management.interrupts import ENDING, Interrupted, Interrupts
+from tests.core.queueing import listeners
 from tests.faults.proxy import Proxy
 from tests.management.conftest import Program
 from tests.processes import eventually
@@ -112,14 +113,15 @@ def test_a_signal_that_came_before_a_take_stops_it_from_asking() -> None:
             interrupts.take(RedisLock(None, "lock:k"), None)
 
 
-def signal_once_there_is_a_waiter() -> None:
-    eventually(lambda: inspector().get("lock:k").waiting)
+def signal_once_there_is_a_sleeper(server: RealServer) -> None:
+    # Not sooner: redis-py leaves a socket open where a signal breaks off its connecting.
+    eventually(lambda: listeners(server))
     signal_ourselves()
 
 
 def test_a_signal_during_a_wait_leaves_no_waiter(real_cache: RealServer) -> None:
     with lock("k"), Interrupts() as interrupts:
-        from_another_thread(signal_once_there_is_a_waiter)
+        from_another_thread(lambda: signal_once_there_is_a_sleeper(real_cache))
 
         with pytest.raises(Interrupted):
             interrupts.take(lock("k"), None)

@@ -262,7 +262,8 @@ def test_a_server_that_does_not_answer_keeps_nobody_from_the_command(
     status, _, err = with_lock.end()
 
     assert status == 76
-    assert time.monotonic() - began < 3
+    # The lease and what a release is given, and some time for a machine that does other things.
+    assert time.monotonic() - began < 10
     assert "Redis does not answer; sh is terminated\n" in err
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from tests.servers import RealServer
 
+# Real times, on a machine that may be doing something else.
+TIMED = pytest.mark.flaky(reruns=2)
 REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
 
 
@@ -58,6 +60,7 @@ def test_waiters_have_the_lock_in_the_order_in_which_they_came(server: RealServe
     assert [number for number, _ in had] == list(range(12))
 
 
+@TIMED
 @REAL
 def test_a_waiter_is_woken_by_the_release(server: RealServer) -> None:
     client = server.client()
@@ -96,6 +99,7 @@ def test_waiters_ask_nothing_while_somebody_of_ours_holds_the_lock(server: RealS
     assert sent <= 2
 
 
+@TIMED
 @REAL
 def test_a_waiter_behind_a_foreign_holder_asks_now_and_then(server: RealServer) -> None:
     client = server.client()
@@ -126,6 +130,7 @@ def test_a_lock_of_redis_py_cannot_have_what_was_left_to_a_waiter(server: RealSe
     assert claim(waiter).owned()
 
 
+@TIMED
 @REAL
 @pytest.mark.parametrize("whose", ["ours", "foreign", "without end"])
 def test_a_wait_ends_when_the_callers_time_is_over(server: RealServer, whose: str) -> None:
