@@ -23,6 +23,7 @@ from django_setnx_lock.core.inspection import Inspector
 from django_setnx_lock.core.lease import Lease
 from django_setnx_lock.core.line import Line
 from django_setnx_lock.core.lock import RedisLock
+from tests.faults.pools import full_pool
 from tests.processes import eventually
 from tests.servers import ONCE
 
@@ -113,20 +114,14 @@ def test_a_thousand_locks_take_one_thread_and_few_round_trips(
 
 @REAL
 def test_a_pool_that_others_have_emptied_delays_no_renewal(server: RealServer) -> None:
-    pool = redis.ConnectionPool(port=server.port, max_connections=2)
-    client = redis.Redis(connection_pool=pool)
-    held = renewed(client).take(0)
-    borrowed = [pool.get_connection() for _ in range(2)]
+    with full_pool(server, redis.ConnectionPool) as client:
+        held = renewed(client).take(0)
 
-    with pytest.raises(redis.exceptions.ConnectionError, match="Too many connections"):
-        client.ping()
-    kept = is_renewed(held)
+        with pytest.raises(redis.exceptions.ConnectionError, match="Too many connections"):
+            client.ping()
 
-    assert kept
-    for connection in borrowed:
-        pool.release(connection)
-    held.release()
-    pool.disconnect()
+        assert is_renewed(held)
+        held.release()
 
 
 @pytest.fixture
