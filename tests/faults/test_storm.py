@@ -51,7 +51,7 @@ def test_nobody_is_under_the_lock_together_with_somebody_else(real_server: RealS
     stays = storm(real_server, 30, "locked")
 
     print(f"{len(stays)} stays, {overlaps(stays)} overlaps")  # noqa: T201 - the figure of the run
-    assert len(stays) > 500
+    assert len(stays) > 200
     assert overlaps(stays) == 0
     fences = [stay["fence"] for stay in stays]
     assert fences == sorted(set(fences))
