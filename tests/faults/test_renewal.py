@@ -116,15 +116,18 @@ def test_a_pool_that_others_have_emptied_delays_no_renewal(server: RealServer) -
     pool = redis.ConnectionPool(port=server.port, max_connections=2)
     client = redis.Redis(connection_pool=pool)
     held = renewed(client).take(0)
-    borrowed = [pool.get_connection() for _ in range(2)]
+    # Subscriptions keep their connections.
+    subscriptions = [client.pubsub() for _ in range(2)]
+    for one in subscriptions:
+        one.subscribe("news")
 
     with pytest.raises(redis.exceptions.ConnectionError, match="Too many connections"):
         client.ping()
     kept = is_renewed(held)
 
     assert kept
-    for connection in borrowed:
-        pool.release(connection)
+    for one in subscriptions:
+        one.close()
     held.release()
     pool.disconnect()
 
