@@ -117,7 +117,7 @@ def test_a_pool_that_others_have_emptied_delays_no_renewal(server: RealServer) -
     client = redis.Redis(connection_pool=pool)
     held = renewed(client).take(0)
     # Subscriptions keep their connections.
-    subscriptions = [client.pubsub() for _ in range(2)]
+    subscriptions = [client.pubsub() for _ in range(2)]  # type: ignore[no-untyped-call]  # redis-py's
     for one in subscriptions:
         one.subscribe("news")
 
