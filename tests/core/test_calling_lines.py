@@ -43,7 +43,7 @@ def test_requests_of_a_client_that_is_traced_go_through_it(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     traced: list[str] = []
-    execute = redis_client.execute_command
+    execute: Any = redis_client.execute_command
 
     @functools.wraps(execute)
     def trace(*words: Any, **options: Any) -> Any:

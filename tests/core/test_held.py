@@ -115,7 +115,8 @@ def test_the_lease_here_ends_before_that_in_redis(held: Held, redis_client: redi
 
     there = redis_client.pttl("lock:a") / 1000
 
-    assert held.remaining() <= there + 0.002
+    # The server's clock is set now and then; the local one is not.
+    assert held.remaining() <= there + 0.02
 
 
 @pytest.mark.parametrize("seconds", [0, -1, True, float("nan"), float("inf"), "5", None], ids=repr)
