@@ -63,8 +63,12 @@ def call(
             repeated()
         return _call_through(client, request, key)
     line = _LINES.borrow(client)
+    line.sent_again = False
+    copies = 0
 
     def in_full() -> Any:
+        nonlocal copies
+        copies += 1
         return line.ask("EVAL", request.script.source, *request.arguments)
 
     try:
@@ -74,13 +78,13 @@ def call(
             reply = persistently(client, in_full, key)
         except _TRANSLATED as error:
             # In full, as the server may be another one by now.
+            copies = 1
             reply = _once_more(client, in_full, key, error)
-            line.sent_again = True
     except BaseException:
         # Interrupts too: the reply may be still to come.
         line.drop()
         raise
-    if repeated and line.sent_again:
+    if repeated and (copies > 1 or line.sent_again):
         repeated()
     _LINES.give_back(client, line)
     return reply

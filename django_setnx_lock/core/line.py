@@ -48,7 +48,7 @@ class Line:
             }
         self._connection = pool.connection_class(**options)
         self._is_connected = False
-        # Whether the last command asked was sent more than once.
+        # Whether a command asked was sent more than once; set back by who wants to know.
         self.sent_again = False
 
     def _connect(self) -> None:
@@ -60,7 +60,6 @@ class Line:
     def ask(self, *command: str | bytes) -> Any:
         """The reply to ``command``, which is sent again as often as the client would."""
         connection = self._connection
-        self.sent_again = False
         packed = _packed(command) or connection.pack_command(*command)
         self._connect()
         try:
