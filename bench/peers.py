@@ -6,6 +6,7 @@ The libraries are imported by name when they are asked for: they may be missing,
 from __future__ import annotations
 
 import secrets
+from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -19,7 +20,7 @@ from bench.address import POOL_SECONDS, POOL_SIZE, url
 PATIENCE = 600
 
 
-class Peer:
+class Peer(ABC):
     """A library, as one process uses it. ``lock()`` gives what stands behind ``with``.
 
     ``small``: the process has a pool of two connections, for which its threads wait.
@@ -45,9 +46,9 @@ class Peer:
         else:
             self.client = redis.Redis.from_url(url(), **self.client_options)
 
+    @abstractmethod
     def lock(self, name: str, lease: float) -> AbstractContextManager[Any]:
         """Return a new lock that waits as long as it takes; ``lease`` in seconds."""
-        raise NotImplementedError
 
     def key(self, name: str) -> str:
         """Return what the lock ``name`` is called in Redis."""
