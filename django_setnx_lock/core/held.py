@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
-from . import clock, events, protocol, watchdog
+from . import clock, protocol, watchdog
 from .errors import LockError, LockLost, LockUnavailable
-from .grant import Grant
-
-logger = logging.getLogger("django_setnx_lock")
+from .handle import Handle
 
 
-class Held(Grant):
+class Held(Handle):
     """A lock that is held; what ``with lock(...) as held`` gives.
 
     It may be passed to other threads, but belongs to the process that took it.
@@ -65,10 +61,6 @@ class Held(Grant):
         self._refuse_if_over("extend")
         return self._renew(protocol.milliseconds(self.timeout, "timeout"), "least")
 
-    def use_token(self, token: str) -> None:
-        """Know that ``token`` is what stands at the name now."""
-        self._token = token
-
     def _renew(self, lease_ms: int, how: Literal["add", "least"]) -> Literal[True]:
         sent, cuts = clock.now(), self.lease.cuts
         reply = self._kept(self._target.call(self.renewing(lease_ms, how)))
@@ -95,35 +87,12 @@ class Held(Grant):
         when it was released already or belongs to another process, and LockUnavailable when
         Redis cannot be asked; after that it can be called again.
         """
-        if self._released:
-            raise LockError(f"the lock {self.key!r} was released already", key=self.key)
-        self._refuse_elsewhere()
-        request = self.releasing()
-        if self._losses and not self._may_still_stand:
-            raise self._losses[0]
+        request = self.to_release()
         try:
             reply = self._target.call(request)
-        except LockUnavailable:
-            if not self._losses:
-                raise
-            raise self._losses[0] from None
+        except LockUnavailable as error:
+            raise self.not_released(error) from error.__cause__
         self.read_release(reply)
-
-    def read_release(self, reply: Any) -> None:
-        """Take note of the ``reply`` to :meth:`releasing`. Raises LockLost, LockUnavailable."""
-        if isinstance(reply, LockError):
-            raise reply
-        head = protocol.read_handed_on(reply)
-        if head:
-            watchdog.owe_look(self._target, head)
-        self._kept(reply)
-        if self._losses:
-            # Its time was over here, and the holder knew: Redis alone does not make it held.
-            self._may_still_stand = False
-            raise self._losses[0]
-        self._released = True
-        if events.RELEASED.listeners:
-            events.RELEASED.tell(**self.about())
 
     def finish(
         self, body_error: BaseException | None, *, raise_on_release_error: bool = True
@@ -134,33 +103,4 @@ class Held(Grant):
         try:
             self.release()
         except LockError as error:
-            if body_error is None and raise_on_release_error:
-                raise
-            if error is body_error:
-                return
-            logger.warning("%s", error)
-            if body_error is not None and hasattr(body_error, "add_note"):
-                body_error.add_note(str(error))
-
-    def _refuse_elsewhere(self) -> None:
-        if not self.is_here:
-            raise LockError(
-                f"the lock {self.key!r} belongs to process {self._pid}, this one's parent",
-                key=self.key,
-            )
-
-    def _refuse_if_over(self, what: str) -> None:
-        if self._released:
-            raise LockError(f"cannot {what} the lock {self.key!r}: it was released", key=self.key)
-        self._refuse_elsewhere()
-        if not self._losses and clock.now() >= self.lease.end:
-            self.lose(self.ran_out())
-        if self._losses:
-            raise self._losses[0]
-
-    def _kept(self, reply: Sequence[Any]) -> Sequence[Any]:
-        try:
-            return protocol.read_kept(reply, self.key)
-        except LockLost as error:
-            self._may_still_stand = False
-            raise self.lose(error) from None
+            self.tell_at_end(error, body_error, to_raise=raise_on_release_error)

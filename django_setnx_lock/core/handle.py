@@ -1,0 +1,89 @@
+"""The rules of a lock that is held: what may be asked for it, and what an answer means."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from . import clock, events, protocol, watchdog
+from .errors import LockError, LockLost, LockUnavailable
+from .grant import Grant
+
+logger = logging.getLogger("django_setnx_lock")
+
+
+class Handle(Grant):
+    """A grant and the rules for using it. Asks nobody: see :class:`Held`."""
+
+    def use_token(self, token: str) -> None:
+        """Know that ``token`` is what stands at the name now."""
+        self._token = token
+
+    def to_release(self) -> protocol.Request:
+        """The request that lets the lock go. Raises LockError when that cannot be asked for."""
+        if self._released:
+            raise LockError(f"the lock {self.key!r} was released already", key=self.key)
+        self._refuse_elsewhere()
+        request = self.releasing()
+        if self._losses and not self._may_still_stand:
+            raise self._losses[0]
+        return request
+
+    def not_released(self, error: LockUnavailable) -> LockError:
+        """What a release that ended in ``error`` is to raise."""
+        return self._losses[0] if self._losses else error
+
+    def read_release(self, reply: Any) -> None:
+        """Take note of the ``reply`` to :meth:`releasing`. Raises LockLost, LockUnavailable."""
+        if isinstance(reply, LockError):
+            raise reply
+        head = protocol.read_handed_on(reply)
+        if head:
+            watchdog.owe_look(self._target, head)
+        self._kept(reply)
+        if self._losses:
+            # Its time was over here, and the holder knew: Redis alone does not make it held.
+            self._may_still_stand = False
+            raise self._losses[0]
+        self._released = True
+        if events.RELEASED.listeners:
+            events.RELEASED.tell(**self.about())
+
+    def tell_at_end(
+        self, error: LockError, body_error: BaseException | None, *, to_raise: bool
+    ) -> None:
+        """Tell of ``error``, in which the release at the end of a block ended.
+
+        Raises it if that is wanted and the block raised nothing itself; nothing is hidden.
+        """
+        if body_error is None and to_raise:
+            raise error
+        if error is body_error:
+            return
+        logger.warning("%s", error)
+        if body_error is not None and hasattr(body_error, "add_note"):
+            body_error.add_note(str(error))
+
+    def _refuse_elsewhere(self) -> None:
+        if not self.is_here:
+            raise LockError(
+                f"the lock {self.key!r} belongs to process {self._pid}, this one's parent",
+                key=self.key,
+            )
+
+    def _refuse_if_over(self, what: str) -> None:
+        if self._released:
+            raise LockError(f"cannot {what} the lock {self.key!r}: it was released", key=self.key)
+        self._refuse_elsewhere()
+        if not self._losses and clock.now() >= self.lease.end:
+            self.lose(self.ran_out())
+        if self._losses:
+            raise self._losses[0]
+
+    def _kept(self, reply: Sequence[Any]) -> Sequence[Any]:
+        try:
+            return protocol.read_kept(reply, self.key)
+        except LockLost as error:
+            self._may_still_stand = False
+            raise self.lose(error) from None

@@ -1,0 +1,128 @@
+"""What a lock is, apart from asking Redis for it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from . import protocol
+from .errors import LockError
+from .held import Held
+from .holder import Holder
+from .keys import lock_keys
+from .lease import Upkeep
+from .shelf import Shelf
+from .target import Target
+from .turn import Turn
+
+
+@functools.lru_cache(maxsize=32)
+def _is_of_asyncio(client: type) -> bool:
+    return any(kind.__module__.startswith("redis.asyncio") for kind in client.__mro__)
+
+
+class LockBase:
+    """The parameters of a lock and what is held through it. See :class:`RedisLock`."""
+
+    def __init__(
+        self,
+        client: Any,
+        name: str,
+        timeout: float | None = None,
+        sleep: float = 0.1,
+        blocking: bool = True,
+        blocking_timeout: float | None = None,
+        thread_local: bool = True,
+        raise_on_release_error: bool = True,
+        *,
+        renew: bool = False,
+        max_hold: float | None = None,
+        on_lost: Callable[[Held], object] | None = None,
+        key: str | None = None,
+        index: str | None = None,
+        label: str = "",
+        user: str = "",
+        note: str = "",
+        template: str = "",
+    ) -> None:
+        if timeout is None:
+            timeout = protocol.DEFAULT_TIMEOUT
+        if _is_of_asyncio(client.__class__):
+            raise TypeError("RedisLock needs a synchronous client, redis.Redis, not one of asyncio")
+        self._upkeep = Upkeep(renew, max_hold, on_lost)
+        self._lease_ms = self._upkeep.first_lease(protocol.milliseconds(timeout, "timeout"))
+        self._timeout = float(timeout)
+        protocol.waiting_time(sleep, "sleep")
+        self.sleep = sleep
+        self.blocking = blocking
+        self.blocking_timeout = protocol.waiting_time(blocking_timeout)
+        self.thread_local = bool(thread_local)
+        self.raise_on_release_error = raise_on_release_error
+        self._target = Target(
+            client, lock_keys(name), name if key is None else key, index, template
+        )
+        self._about = {"label": label, "user": user, "note": note}
+        self._shelf = Shelf(thread_local=self.thread_local)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.key!r} timeout={self.timeout:g}>"
+
+    @property
+    def key(self) -> str:
+        """What the caller calls it."""
+        return self._target.key
+
+    @property
+    def name(self) -> str:
+        """The name in Redis."""
+        return self._target.keys.name
+
+    @property
+    def timeout(self) -> float:
+        """The lease in seconds."""
+        return self._timeout
+
+    @property
+    def client(self) -> Any:
+        """The redis-py client it asks."""
+        return self._target.client
+
+    def turn(self) -> Turn:
+        """A fresh attempt at this lock by the calling thread."""
+        return Turn(self._target, self._lease_ms, Holder.here(**self._about), self._upkeep)
+
+    def _limit(self, blocking: bool | None, blocking_timeout: float | None) -> float | None:
+        if not (self.blocking if blocking is None else blocking):
+            return 0
+        return self.blocking_timeout if blocking_timeout is None else blocking_timeout
+
+    @property
+    def held(self) -> Held | None:
+        """The handle of what this thread holds through this object, or None."""
+        return self._shelf.last
+
+    def _holding(self, what: str) -> Held:
+        if self.held is None:
+            message = f"cannot {what} the lock {self.key!r}: it is not held here"
+            raise LockError(message, key=self.key)
+        return self.held
+
+    @property
+    def fence(self) -> int | None:
+        """The fencing number while held, else None."""
+        return self.held.fence if self.held else None
+
+    @property
+    def token(self) -> str | None:
+        """The secret token while held, else None."""
+        return self.held.token if self.held else None
+
+    @property
+    def lost(self) -> bool:
+        """Whether it was taken and is known to be ours no longer. Asks nobody."""
+        return self.held is not None and self.held.lost
+
+    def remaining(self) -> float:
+        """Seconds left of the lease; 0.0 when not held."""
+        return self.held.remaining() if self.held else 0.0
