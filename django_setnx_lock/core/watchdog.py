@@ -28,6 +28,10 @@ logger = logging.getLogger("django_setnx_lock")
 
 # The thread looks this often although nothing is due: it may not hear that the machine slept.
 _LONGEST_SLEEP = 1.0
+# While locks are being handed on it looks this often, so that nobody need wake it for it: that
+# would be at the very moment when somebody waits for the other cores.
+_BUSY_SLEEP = 0.02
+_BUSY_FOR = 1.0
 _EXIT_WITHIN = 0.5
 _FORK_WITHIN = 0.2
 
@@ -66,6 +70,7 @@ class Watchdog:
         self._thread: threading.Thread | None = None
         self._patrol = self._new_patrol()
         self._wakes_at = math.inf
+        self._busy_until = -math.inf
         # Locked while there is no reason to wake up. Anybody may unlock it.
         self._alarm = threading.Lock()
         self._alarm.acquire()
@@ -97,9 +102,11 @@ class Watchdog:
 
         It takes the place of an earlier look at the same lock.
         """
-        look = Look(target, head, self._now(), self._has_looked)
+        now = self._now()
+        look = Look(target, head, now, self._has_looked)
         self._looks[server_of(target.client), target.keys.name] = look
-        self._attend(look.due)
+        self._busy_until = now + _BUSY_FOR
+        self._attend(look.due + _BUSY_SLEEP)
 
     def tick(self) -> float:
         """Do what is due. Gives when there is more to do: a time, ``inf`` for never."""
@@ -145,7 +152,8 @@ class Watchdog:
                     needed_at = now
                 elif now - needed_at >= LINGER and self._retire(me):
                     return
-                self._wakes_at = min(next_at, now + _LONGEST_SLEEP)
+                longest = _BUSY_SLEEP if now < self._busy_until else _LONGEST_SLEEP
+                self._wakes_at = min(next_at, now + longest)
                 self._alarm.acquire(timeout=max(self._wakes_at - now, 0))
         finally:
             patrol.close()
