@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
+
+from redis.exceptions import RedisError
 
 from . import clock
 from .calling import translated
@@ -53,6 +57,7 @@ class Mailbox:
         self._target = target
         self._line: Any = None
         self._listening_at = ""
+        self._has_answer = False
         self._failed = False
 
     def sleep(self, token: str, seconds: float) -> None:
@@ -65,10 +70,16 @@ class Mailbox:
             # A cluster's client, which has no one server to listen at.
             time.sleep(min(seconds, _jittered(_FOREIGN_LONGEST)))
             return
+        if self._has_answer:
+            self._try(self._read)
+        end = clock.now() + seconds
+        self._try(lambda: self._listen(self._target.keys.wake(token), end))
+
+    def _try(self, step: Callable[[], object]) -> None:
         began = clock.now()
         try:
             with translated(self._target.key):
-                self._listen(self._target.keys.wake(token), began + seconds)
+                step()
         except LockUnavailable:
             self._drop()
             _LINES.forget(self._target.client)
@@ -76,11 +87,12 @@ class Mailbox:
             if self._failed and at_once:
                 raise
             self._failed = at_once
-        else:
-            self._failed = False
 
     def close(self) -> None:
         """Listen no longer."""
+        if self._has_answer:
+            with suppress(RedisError):
+                self._read()
         if self._line is not None and not self._listening_at:
             _LINES.give_back(self._target.client, self._line)
             self._line = None
@@ -92,19 +104,26 @@ class Mailbox:
         if self._line is None:
             self._line = _LINES.borrow(self._target.client)
         while (left := end - clock.now()) > 0:
-            if not self._listening_at:
+            is_new = not self._listening_at
+            if is_new:
                 self._listening_at = box
                 self._line.send(("BLPOP", box, f"{max(left, 0.001):.3f}"))
             # Redis ends a BLPOP up to 0.1 s late: the waiter wakes in time, and hears of it later.
-            if not self._line.wait(left):
-                return
-            woken = self._line.read()
-            self._listening_at = ""
-            if woken is not None:
-                return
+            self._has_answer = self._line.wait(left)
+            # Whoever is woken asks at once, and reads afterwards what woke him.
+            if not self._has_answer or is_new or self._read() is not None:
+                break
+        if not self._has_answer:
+            self._failed = False
+
+    def _read(self) -> Any:
+        woken = self._line.read()
+        self._listening_at, self._has_answer = "", False
+        self._failed = False
+        return woken
 
     def _drop(self) -> None:
-        self._listening_at = ""
+        self._listening_at, self._has_answer = "", False
         if self._line is not None:
             self._line.drop()
             self._line = None

@@ -7,6 +7,7 @@ import logging
 import math
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -149,7 +150,8 @@ def test_a_lock_that_comes_while_the_thread_looks_around_is_not_missed(
 def test_a_lease_that_was_cut_wakes_the_thread_up(
     fake_server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchdog, "_LONGEST_SLEEP", 600)
+    for longest in ("_LONGEST_SLEEP", "_BUSY_SLEEP"):
+        monkeypatch.setattr(watchdog, longest, 600)
     held = RedisLock(fake_server.client(), "lock:a", 3600, renew=True).take(0)
     eventually(lambda: clock.now() + 60 < watchdog.WATCHDOG._wakes_at < math.inf)
 
@@ -266,6 +268,32 @@ def test_on_lost_is_called_in_the_background(dog: Watchdog, wire: Wire) -> None:
 
     eventually(lambda: found)
     assert found == threads()
+
+
+@pytest.mark.parametrize(("sleeps_for", "wakings"), [(0.02, 0), (1.0, 1)])
+def test_a_look_wakes_the_thread_only_from_a_long_sleep(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, sleeps_for: float, wakings: int
+) -> None:
+    dog = Watchdog(has_thread=False)
+    woken: list[None] = []
+    monkeypatch.setattr(dog, "_wake", lambda: woken.append(None))
+    dog._thread = threading.current_thread()
+    dog._wakes_at = clock.now() + sleeps_for
+
+    dog.owe_look(target(wire.client), "waiter 1")
+
+    assert len(woken) == wakings
+
+
+def test_while_locks_are_handed_on_the_thread_sleeps_for_a_moment_only(
+    dog: Watchdog, wire: Wire
+) -> None:
+    dog.owe_look(target(wire.client), "waiter 1")
+    eventually(lambda: looks(wire.sent) and not dog._looks)
+
+    naps = [dog._wakes_at - clock.now() for _ in range(20) if not time.sleep(0.005)]
+
+    assert max(nap for nap in naps if nap < math.inf) < 0.1
 
 
 def test_a_look_starts_the_thread_too(dog: Watchdog, wire: Wire) -> None:
