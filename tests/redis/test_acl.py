@@ -50,10 +50,10 @@ def as_user(server: RealServer, rule: list[str], **options: Any) -> redis.Redis:
     return server.client(username="app", password="secret", retry=once, **options)
 
 
-def sleep_twice(client: redis.Redis) -> None:
-    """Sleep as a waiter does, whom the second failure in a row stops."""
+def keep_sleeping(client: redis.Redis) -> None:
+    """Sleep as a waiter does, whom the second failure in a row stops when he reads of it."""
     box, token, _ = mailbox_of(client)
-    for _ in range(2):
+    for _ in range(3):
         box.sleep(token, 0.001)
     box.close()
 
@@ -71,7 +71,7 @@ def use_everything(client: redis.Redis, admin: redis.Redis) -> None:
     assert looked(first) == second.token
     claim(second).release()
     first.leave()
-    sleep_twice(client)
+    keep_sleeping(client)
     admin.set("lock:foreign", "somebody")
     meet(client, "foreign")
     taken = take_each([listed(client, key) for key in "xy"])

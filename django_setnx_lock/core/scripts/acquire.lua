@@ -9,9 +9,24 @@
 --       {'GONE'}  this token was released, given up or forced out before
 -- Error WRONGTYPE when the name holds no string
 
--- A free lock that nobody waits for, by a token not seen before: most are.
-local value = redis.call('GET', KEYS[1])
-if not value and redis.call('EXISTS', KEYS[2], KEYS[3], KEYS[4]) == 0 then
+-- A free lock that nobody waits for, or one handed to this token, not given up before: most are.
+local token, value = ARGV[1], redis.call('GET', KEYS[1])
+local claims = value == BATON .. token
+local is_mine, next_waiter
+if claims then
+  is_mine = redis.call('EXISTS', KEYS[4]) == 0
+  next_waiter = redis.call('ZRANGE', KEYS[2], 0, 0)[1]
+elseif not value then
+  is_mine = redis.call('EXISTS', KEYS[2], KEYS[3], KEYS[4]) == 0
+end
+if is_mine and next_waiter then
+  -- To be woken if it would sleep beyond the lease, or dropped if dead: see below.
+  local alive, again = string.match(redis.call('HGET', KEYS[3], next_waiter) or '', '^(%d+) %d+ (%d+)$')
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + time[2] / 1000
+  is_mine = alive and alive - now >= 0 and again - now <= ARGV[2] + 0
+end
+if is_mine then
   local meta, time = redis.call('GET', KEYS[5]), redis.call('TIME')
   local fence = time[1] .. string.sub('00000' .. time[2], -6)
   local last = meta and string.match(meta, '^%d+')
@@ -19,6 +34,14 @@ if not value and redis.call('EXISTS', KEYS[2], KEYS[3], KEYS[4]) == 0 then
     fence = whole(last + 1)
   end
   redis.call('SET', KEYS[5], fence .. ARGV[3], 'PX', whole(ARGV[2] + META_MARGIN))
+  if claims then
+    redis.call('DEL', string.sub(KEYS[2], 1, -8) .. 'wake:' .. token)
+    if next_waiter then
+      redis.call('HDEL', KEYS[3], token)
+    else
+      redis.call('DEL', KEYS[3])
+    end
+  end
   if KEYS[6] then
     redis.call('ZADD', KEYS[6], whole(math.floor(fence / 1000) + ARGV[2]), KEYS[1])
     -- What nobody released is forgotten, by one in a hundred; who lacks the right for it goes on.
@@ -26,14 +49,15 @@ if not value and redis.call('EXISTS', KEYS[2], KEYS[3], KEYS[4]) == 0 then
       redis.pcall('ZREMRANGEBYSCORE', KEYS[6], '-inf', whole(time[1] * 1000 - META_MARGIN))
     end
   end
-  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+  redis.call('SET', KEYS[1], token, 'PX', ARGV[2])
   return {'OK', fence}
 end
 
 --- prelude
 local ENDLESS = 86400000 -- how long the index remembers a lock that never expires, since it was last met: a day
 local ALIVE_MARGIN = 2000 -- how late a waiter may ask again and still have its place
-local token, lease, slice = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[4])
+local AHEAD = 10000 -- by how much longer the queue is kept than need be, so as not to be told so by each
+local lease, slice = tonumber(ARGV[2]), tonumber(ARGV[4])
 local found = redis.call('MGET', KEYS[4], KEYS[5])
 if found[1] then
   -- Who does not wait is told of the holder all the same, should the first answer have been lost.
@@ -41,9 +65,7 @@ if found[1] then
     return {'GONE'}
   end
 end
-local queued = redis.call('EXISTS', KEYS[2], KEYS[3]) > 0
-local claims = value == BATON .. token
-if not value and queued then
+if not value then
   local head = first_waiter()
   if head and head ~= token then
     give_baton(head)
@@ -67,12 +89,13 @@ if value and value ~= token and not claims then
     redis.call('ZADD', KEYS[2], rank, token)
     redis.call('HSET', KEYS[3], token,
       string.format('%d %d %d', math.max(asks_again + ALIVE_MARGIN, alive or 0), rank, asks_again))
-    grow(KEYS[2], slice + ALIVE_MARGIN)
-    grow(KEYS[3], slice + ALIVE_MARGIN)
-  elseif not found[1] then
-    if queued then
-      leave_queue(token)
+    for number = 2, 3 do
+      if redis.call('PTTL', KEYS[number]) < slice + ALIVE_MARGIN then
+        redis.call('PEXPIRE', KEYS[number], slice + ALIVE_MARGIN + AHEAD)
+      end
     end
+  elseif not found[1] then
+    leave_queue(token)
     -- Given up here and now: a copy of this request that is still on the wire must not take the lock.
     redis.call('SET', KEYS[4], 'left', 'PX', MEMORY)
   end
@@ -93,20 +116,14 @@ if owner ~= token then
 else
   grow(KEYS[5], lease + META_MARGIN)
 end
-if queued then
-  leave_queue(token)
-  redis.call('DEL', mailbox(token))
-  if redis.call('EXISTS', KEYS[2]) == 0 then
-    redis.call('DEL', KEYS[3])
-  end
-  wake_if_later(lease)
+leave_queue(token)
+redis.call('DEL', mailbox(token))
+if redis.call('EXISTS', KEYS[2]) == 0 then
+  redis.call('DEL', KEYS[3])
 end
+wake_if_later(lease)
 if KEYS[6] then
   redis.call('ZADD', KEYS[6], now_ms() + lease, KEYS[1])
-  -- What nobody released is forgotten, by one in thirty.
-  if now_us() % 32 == 0 then
-    redis.pcall('ZREMRANGEBYSCORE', KEYS[6], '-inf', now_ms() - META_MARGIN)
-  end
 end
 -- The lock itself comes last: an error above (a key of another type, a command denied) leaves none behind.
 if value == token then

@@ -73,14 +73,21 @@ local function first_waiter()
   end
 end
 
+-- Wake the waiter of that token. One that has mail already is not to be woken twice.
+local function wake(token)
+  local box = mailbox(token)
+  if redis.call('LPUSH', box, 1) > 1 then
+    redis.call('DEL', box)
+    redis.call('LPUSH', box, 1)
+  end
+  redis.call('PEXPIRE', box, CLAIM)
+end
+
 -- Leave the lock to the waiter of that token, and to nobody else.
 local function give_baton(token)
   redis.call('ZREM', KEYS[2], token)
   redis.call('SET', KEYS[1], BATON .. token, 'PX', CLAIM)
-  local box = mailbox(token)
-  redis.call('DEL', box)
-  redis.call('LPUSH', box, 1)
-  redis.call('PEXPIRE', box, CLAIM)
+  wake(token)
 end
 
 -- Pass on a lock that nobody holds now; tells to whom, false when nobody waits.
@@ -99,9 +106,7 @@ local function wake_if_later(left)
   if token then
     local _, _, again = read_waiter(token)
     if again > now_ms() + left then
-      local box = mailbox(token)
-      redis.call('LPUSH', box, 1)
-      redis.call('PEXPIRE', box, CLAIM)
+      wake(token)
     end
   end
 end

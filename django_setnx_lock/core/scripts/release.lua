@@ -5,7 +5,8 @@
 --       {'LOST', how it was lost (JSON) or false, waiter that it is handed to, or false}
 
 -- Held, and nobody waits: most are.
-if redis.pcall('GET', KEYS[1]) == ARGV[1] and redis.call('EXISTS', KEYS[2]) == 0 then
+local is_mine = redis.pcall('GET', KEYS[1]) == ARGV[1]
+if is_mine and redis.call('EXISTS', KEYS[2]) == 0 then
   redis.call('DEL', KEYS[1])
   redis.call('SET', KEYS[4], 'released', 'PX', MEMORY)
   if KEYS[5] then
@@ -15,18 +16,19 @@ if redis.pcall('GET', KEYS[1]) == ARGV[1] and redis.call('EXISTS', KEYS[2]) == 0
 end
 
 --- prelude
-local token = ARGV[1]
-local value = token_at(KEYS[1])
-if value == token then
+if is_mine then
   -- Deletes first: they are allowed, and make the rest allowed, on a server that is out of memory.
-  redis.call('DEL', KEYS[1])
-  redis.call('SET', KEYS[4], 'released', 'PX', MEMORY)
   local head = hand_on()
-  if KEYS[5] and not head then
-    redis.call('ZREM', KEYS[5], KEYS[1])
+  if not head then
+    redis.call('DEL', KEYS[1])
+    if KEYS[5] then
+      redis.call('ZREM', KEYS[5], KEYS[1])
+    end
   end
+  redis.call('SET', KEYS[4], 'released', 'PX', MEMORY)
   return {'OK', head}
 end
+local token, value = ARGV[1], token_at(KEYS[1])
 leave_queue(token)
 redis.call('DEL', mailbox(token))
 local mark = redis.call('GET', KEYS[4])
