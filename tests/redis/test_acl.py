@@ -54,7 +54,7 @@ def keep_sleeping(client: redis.Redis) -> None:
     """Sleep as a waiter does, whom the second failure in a row stops when he reads of it."""
     box, token, _ = mailbox_of(client)
     for _ in range(3):
-        box.sleep(token, 0.001)
+        box.sleep(token, 0.5)
     box.close()
 
 
