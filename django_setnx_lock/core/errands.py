@@ -56,6 +56,8 @@ class Renewal:
     def request(self, now: float) -> protocol.Request:
         lease = self.held.lease
         lease.asked = True
+        if lease.tried_since is None:
+            lease.tried_since = now
         self._cuts = lease.cuts
         return self.held.renewing(lease.to_ask(now), "least")
 
@@ -69,12 +71,13 @@ class Renewal:
             return
         # What comes after the end is too late: the lock may have been seen to be lost.
         if now < lease.end:
-            lease.trouble = None
             lease.confirm(sent, int(reply[1]) / 1000, self._cuts)
+            lease.trouble = lease.tried_since = None
             lease.plan(sent)
 
     def failed(self, error: Exception, now: float) -> None:
         self.held.lease.failed(now, error)
+        self.held.tell_trouble()
 
 
 class Look:

@@ -161,5 +161,6 @@ class Patrol:
     def _tell(self) -> None:
         losses, self._losses = self._losses, []
         for held, error in losses:
-            logger.warning("%s", error)
+            if held.on_trouble is None:
+                logger.warning("%s", error)
             held.lose(error)
