@@ -14,7 +14,7 @@ from .errors import LockLost
 from .lease import Lease, Upkeep
 from .target import Target
 
-logger = logging.getLogger("django_setnx_lock")
+logger = logging.getLogger("django_setnx_lock.events")
 _PLAIN = Upkeep()
 _numbers = itertools.count()
 

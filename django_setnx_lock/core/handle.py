@@ -10,7 +10,7 @@ from . import clock, events, protocol, watchdog
 from .errors import LockError, LockLost, LockUnavailable
 from .grant import Grant
 
-logger = logging.getLogger("django_setnx_lock")
+logger = logging.getLogger("django_setnx_lock.lock")
 
 
 class Handle(Grant):
@@ -47,6 +47,9 @@ class Handle(Grant):
             self._may_still_stand = False
             raise self._losses[0]
         self._released = True
+        if logger.isEnabledFor(logging.DEBUG):
+            held_for = clock.now() - self._taken_at
+            logger.debug("released the lock %r: held for %.3f s", self.key, held_for)
         if events.RELEASED.listeners:
             events.RELEASED.tell(**self.about())
 

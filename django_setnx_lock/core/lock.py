@@ -85,6 +85,8 @@ class RedisLock(LockBase):
                 if last:
                     raise turn.busy(answer)
                 tries += 1
+                if tries == 1:
+                    turn.tell_wait(answer)
                 mailbox.sleep(turn.token, waiting.time_to_sleep(answer, tries, left))
         finally:
             mailbox.close()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     # A handle, its key, and when it was first due.
     Watched: TypeAlias = tuple[ref[Grant], str, float]
 
-logger = logging.getLogger("django_setnx_lock")
+logger = logging.getLogger("django_setnx_lock.renewal")
 
 # How long a connection, or the watchdog's thread, is kept that nothing needs any more.
 LINGER = 5.0

@@ -312,6 +312,29 @@ def test_who_asks_for_it_is_told_of_each_failure_and_of_the_loss_and_nothing_is_
     assert caplog.records == []
 
 
+def test_trouble_is_logged_when_it_begins_and_when_it_is_over(
+    dog: Watchdog,
+    wire: Wire,
+    watch: Watch,
+    fake_time: FakeTime,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    held = watch(timeout=30)
+    caplog.set_level(logging.INFO)
+    wire.down = True
+    pass_time(dog, fake_time, 12)
+
+    wire.down = False
+    pass_time(dog, fake_time, 12)
+
+    assert not held.lost
+    assert [record.getMessage() for record in caplog.records] == [
+        "cannot renew the lock 'a', trying on for 20.0 s: "
+        "the lock 'a' is unavailable: Redis cannot be reached (refused)",
+        "the lock 'a' is renewed again",
+    ]
+
+
 def test_what_on_trouble_raises_is_logged_and_stops_nothing(
     dog: Watchdog, watch: Watch, fake_time: FakeTime, caplog: pytest.LogCaptureFixture
 ) -> None:
