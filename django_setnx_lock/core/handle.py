@@ -14,7 +14,12 @@ logger = logging.getLogger("django_setnx_lock.lock")
 
 
 class Handle(Grant):
-    """A grant and the rules for using it. Asks nobody: see :class:`Held`."""
+    """A grant and the rules for using it. Asks nobody: see :class:`Held`.
+
+    ``began_release``: whether it was ever asked for the release.
+    """
+
+    began_release = False
 
     def use_token(self, token: str) -> None:
         """Know that ``token`` is what stands at the name now."""
@@ -22,6 +27,7 @@ class Handle(Grant):
 
     def to_release(self) -> protocol.Request:
         """The request that lets the lock go. Raises LockError when that cannot be asked for."""
+        self.began_release = True
         if self._released:
             raise LockError(f"the lock {self.key!r} was released already", key=self.key)
         self._refuse_elsewhere()
