@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     )
     OnLost = Callable[[Any, LockLost], HttpResponseBase] | Literal["raise"] | None
 
-logger = logging.getLogger("django_setnx_lock")
+logger = logging.getLogger("django_setnx_lock.views")
 
 
 def guard(

@@ -11,7 +11,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import fakeredis
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
@@ -60,6 +59,9 @@ class FakeServer:
     """The fake with Lua; set ``connected`` to False and every command fails to connect."""
 
     def __init__(self) -> None:
+        # Takes a while: whoever is content with a real server shall not wait for it.
+        import fakeredis
+
         self.core = fakeredis.FakeServer(version=(7,))
 
     @property
@@ -71,6 +73,8 @@ class FakeServer:
         self.core.connected = value
 
     def client(self, **options: Any) -> redis.Redis:
+        import fakeredis
+
         return fakeredis.FakeRedis(server=self.core, **options)
 
     def flush(self) -> None:

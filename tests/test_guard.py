@@ -90,7 +90,7 @@ def test_an_unreachable_redis_is_logged_at_error(
 
     pay(rf.post("/"), 42)
 
-    assert caplog.record_tuples[0][:2] == ("django_setnx_lock", logging.ERROR)
+    assert caplog.record_tuples[0][:2] == ("django_setnx_lock.views", logging.ERROR)
     assert "the lock 'order:42' is unavailable" in caplog.text
 
 
@@ -142,7 +142,7 @@ def test_a_lost_lock_is_logged_at_error(
 ) -> None:
     pay_and_lose(rf.post("/"), 42)
 
-    assert caplog.record_tuples[0][:2] == ("django_setnx_lock", logging.ERROR)
+    assert caplog.record_tuples[0][:2] == ("django_setnx_lock.views", logging.ERROR)
     assert "the lock 'order:42' is no longer ours" in caplog.text
 
 
@@ -226,7 +226,7 @@ def test_a_response_stands_when_redis_goes_away_after_the_view(
     response = pay_and_disconnect(rf.post("/"), 42)
 
     assert (response.status_code, response.content) == (200, b"paid")
-    assert caplog.record_tuples[0][:2] == ("django_setnx_lock", logging.ERROR)
+    assert caplog.record_tuples[0][:2] == ("django_setnx_lock.views", logging.ERROR)
 
 
 def test_a_view_that_raises_lets_the_lock_go(rf: RequestFactory) -> None:

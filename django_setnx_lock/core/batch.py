@@ -49,10 +49,20 @@ def take_each(locks: Sequence[RedisLock]) -> list[Taken]:
     except BaseException as error:
         if worth_undoing(error):
             with suppress(LockError):
-                leaving = [turns[id(lock)].leaving() for lock in ordered]
-                call_many(client, leaving, [lock.key for lock in ordered])
+                _leave_each([turns[id(lock)] for lock in ordered])
         raise
     return [taken[id(lock)] for lock in locks]
+
+
+def _leave_each(turns: Sequence[Turn]) -> None:
+    replies = call_many(
+        turns[0].target.client,
+        [turn.leaving() for turn in turns],
+        [turn.target.key for turn in turns],
+    )
+    for turn, reply in zip(turns, replies, strict=True):
+        if not isinstance(reply, LockUnavailable):
+            turn.read_left(reply)
 
 
 def _read(lock: RedisLock, turn: Turn, reply: Any, sent: float) -> Taken:
@@ -67,8 +77,18 @@ def _read(lock: RedisLock, turn: Turn, reply: Any, sent: float) -> Taken:
 def release_each(held: Sequence[Held]) -> list[LockError]:
     """Release each of ``held`` in one round trip; the errors of those that could not be.
 
-    All must share one client. Raises nothing: what Redis did not hear of ends with its lease.
+    All must share one client. Raises nothing, unless it is interrupted: what Redis did
+    not hear of ends with its lease.
     """
+    try:
+        return _release_each(held)
+    except BaseException:
+        # As by Ctrl-C. Releasing twice is as good as once.
+        _release_each(held)
+        raise
+
+
+def _release_each(held: Sequence[Held]) -> list[LockError]:
     todo = [one for one in held if one.is_here and not one.released]
     if not todo:
         return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,6 +13,8 @@ from .errors import LockLost
 if TYPE_CHECKING:
     from .grant import Grant
     from .target import Target
+
+logger = logging.getLogger("django_setnx_lock.renewal")
 
 _FIRST_LOOK = 0.02
 # Longer than a baton waits for the one it is made out to.
@@ -56,6 +59,8 @@ class Renewal:
     def request(self, now: float) -> protocol.Request:
         lease = self.held.lease
         lease.asked = True
+        if lease.tried_since is None:
+            lease.tried_since = now
         self._cuts = lease.cuts
         return self.held.renewing(lease.to_ask(now), "least")
 
@@ -69,12 +74,27 @@ class Renewal:
             return
         # What comes after the end is too late: the lock may have been seen to be lost.
         if now < lease.end:
-            lease.trouble = None
             lease.confirm(sent, int(reply[1]) / 1000, self._cuts)
+            self._log_success()
+            lease.trouble = lease.tried_since = None
             lease.plan(sent)
 
     def failed(self, error: Exception, now: float) -> None:
-        self.held.lease.failed(now, error)
+        lease = self.held.lease
+        if lease.trouble is None and self.held.on_trouble is None:
+            left = max(lease.end - now, 0)
+            logger.info("cannot renew the lock %r, trying on for %.1f s: %s", self.key, left, error)
+        else:
+            logger.debug("cannot renew the lock %r: %s", self.key, error)
+        lease.failed(now, error)
+        self.held.tell_trouble()
+
+    def _log_success(self) -> None:
+        held = self.held
+        if held.lease.trouble is not None and held.on_trouble is None:
+            logger.info("the lock %r is renewed again", self.key)
+        elif logger.isEnabledFor(logging.DEBUG):
+            logger.debug("renewed the lock %r: %.1f s left", self.key, held.remaining())
 
 
 class Look:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-logger = logging.getLogger("django_setnx_lock")
+logger = logging.getLogger("django_setnx_lock.events")
 
 
 class Event:

@@ -6,6 +6,7 @@ import itertools
 import logging
 import os
 import threading
+from collections.abc import Callable
 from typing import Any, Literal
 
 from . import clock, events, protocol, watchdog
@@ -13,7 +14,7 @@ from .errors import LockLost
 from .lease import Lease, Upkeep
 from .target import Target
 
-logger = logging.getLogger("django_setnx_lock")
+logger = logging.getLogger("django_setnx_lock.events")
 _PLAIN = Upkeep()
 _numbers = itertools.count()
 
@@ -23,7 +24,9 @@ class Grant:
 
     The lease is counted on a local clock from before the request for it was sent, so it ends
     here before it ends in Redis. ``lease`` is that time; ``number`` is this handle's own in
-    this process.
+    this process. ``on_trouble``, if set, is called when a renewal has failed and when the lock
+    was found to be lost, by the thread that found it, which it must not keep. Who sets it tells
+    of both: a loss that the renewal finds is not logged then.
     """
 
     _released = False
@@ -41,6 +44,7 @@ class Grant:
         upkeep: Upkeep = _PLAIN,
     ) -> None:
         self.lease = Lease(timeout, deadline, upkeep.max_hold)
+        self.on_trouble: Callable[[], object] | None = None
         self.number = next(_numbers)
         self._target = target
         self._token = token
@@ -102,6 +106,11 @@ class Grant:
         """Whether it is known to be ours no longer, or its lease is over. Asks nobody."""
         return not self._released and (bool(self._losses) or clock.now() >= self.lease.end)
 
+    @property
+    def loss(self) -> LockLost | None:
+        """Why it is lost, once that was found. Asks nobody."""
+        return self._losses[0] if self._losses else None
+
     def remaining(self) -> float:
         """Seconds left of the lease by the local clock; 0.0 when lost or released."""
         if self._released or self.lost or not self.is_here:
@@ -135,7 +144,7 @@ class Grant:
     def lose(self, error: LockLost) -> LockLost:
         """Take note that the lock is lost, because of ``error``. Gives the first reason known.
 
-        Calls ``on_lost`` the first time.
+        Calls ``on_lost`` and ``on_trouble`` the first time.
         """
         watchdog.WATCHDOG.forget(self)
         self._losses.append(error)
@@ -148,7 +157,17 @@ class Grant:
                 self._upkeep.on_lost(self)
             except (Exception, SystemExit):
                 logger.exception("on_lost of the lock %r failed", self.key)
+        self.tell_trouble()
         return self._losses[0]
+
+    def tell_trouble(self) -> None:
+        """Call ``on_trouble``."""
+        if self.on_trouble is None:
+            return
+        try:
+            self.on_trouble()
+        except (Exception, SystemExit):
+            logger.exception("on_trouble of the lock %r failed", self.key)
 
     def about(self) -> dict[str, Any]:
         """What listeners are told when it is over."""

@@ -10,11 +10,16 @@ from . import clock, events, protocol, watchdog
 from .errors import LockError, LockLost, LockUnavailable
 from .grant import Grant
 
-logger = logging.getLogger("django_setnx_lock")
+logger = logging.getLogger("django_setnx_lock.lock")
 
 
 class Handle(Grant):
-    """A grant and the rules for using it. Asks nobody: see :class:`Held`."""
+    """A grant and the rules for using it. Asks nobody: see :class:`Held`.
+
+    ``began_release``: whether it was ever asked for the release.
+    """
+
+    began_release = False
 
     def use_token(self, token: str) -> None:
         """Know that ``token`` is what stands at the name now."""
@@ -22,6 +27,7 @@ class Handle(Grant):
 
     def to_release(self) -> protocol.Request:
         """The request that lets the lock go. Raises LockError when that cannot be asked for."""
+        self.began_release = True
         if self._released:
             raise LockError(f"the lock {self.key!r} was released already", key=self.key)
         self._refuse_elsewhere()
@@ -47,6 +53,9 @@ class Handle(Grant):
             self._may_still_stand = False
             raise self._losses[0]
         self._released = True
+        if logger.isEnabledFor(logging.DEBUG):
+            held_for = clock.now() - self._taken_at
+            logger.debug("released the lock %r: held for %.3f s", self.key, held_for)
         if events.RELEASED.listeners:
             events.RELEASED.tell(**self.about())
 

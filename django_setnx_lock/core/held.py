@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Literal
 
 from . import clock, protocol, watchdog
@@ -97,10 +98,18 @@ class Held(Handle):
     def finish(
         self, body_error: BaseException | None, *, raise_on_release_error: bool = True
     ) -> None:
-        """Release at the end of a block that raised ``body_error``, which is never hidden."""
-        if self._released or not self.is_here:
-            return
+        """Release at the end of a block that raised ``body_error``, which is never hidden.
+
+        When it is interrupted, as by Ctrl-C, it releases all the same before it raises that.
+        """
         try:
-            self.release()
+            if not self._released and self.is_here:
+                self.release()
         except LockError as error:
             self.tell_at_end(error, body_error, to_raise=raise_on_release_error)
+        except BaseException:
+            # Whatever Redis has heard of: releasing twice is as good as once.
+            with suppress(LockError):
+                if not self._released:
+                    self.release()
+            raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,8 @@ from .errors import LockError
 from .holder import Holder
 from .keys import index_for, lock_keys
 from .target import Target
+
+logger = logging.getLogger("django_setnx_lock.force_release")
 
 
 class State(str, enum.Enum):
@@ -143,7 +146,16 @@ class Inspector:
                 Target(self._client, lock_keys(name), self._key(name), self._index), head
             )
         outcomes = {"OK": Outcome.RELEASED, "FREE": Outcome.FREE}
-        return outcomes.get(protocol.text(reply[0]) or "", Outcome.CHANGED_HANDS)
+        outcome = outcomes.get(protocol.text(reply[0]) or "", Outcome.CHANGED_HANDS)
+        if outcome is Outcome.RELEASED:
+            logger.info(
+                "%r force-released the lock %r from %r: %r",
+                by or "an operator",
+                seen.key,
+                str(seen.holder or "another program"),
+                reason,
+            )
+        return outcome
 
     def _names(self, *, everything: bool) -> list[str]:
         found: dict[str, None] = {}

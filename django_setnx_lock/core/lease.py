@@ -48,10 +48,12 @@ class Lease:
 
     All times are in seconds, on the local clock. ``end``: until when it is ours. ``due``:
     when to renew it. ``asked``: whether a renewal is under way. ``trouble``: why the last
-    one failed. ``cuts``: how often the lease was cut.
+    one failed. ``tried_since``: since when renewals have been tried without success, the one
+    under way among them; None when the last succeeded. ``cuts``: how often the lease was cut.
     """
 
     asked = False
+    tried_since: float | None = None
     trouble: Exception | None = None
     cuts = 0
     _hold_until = math.inf

@@ -85,6 +85,8 @@ class RedisLock(LockBase):
                 if last:
                     raise turn.busy(answer)
                 tries += 1
+                if tries == 1:
+                    turn.tell_wait(answer)
                 mailbox.sleep(turn.token, waiting.time_to_sleep(answer, tries, left))
         finally:
             mailbox.close()
@@ -123,11 +125,24 @@ class RedisLock(LockBase):
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        held = self._shelf.leave()
-        if held is None:
-            message = f"the block of the lock {self.key!r} was entered by another thread"
-            raise LockError(message, key=self.key)
-        held.finish(exc_value, raise_on_release_error=self.raise_on_release_error)
+        held = None
+        try:
+            held = self._shelf.innermost
+            if held is None:
+                message = f"the block of the lock {self.key!r} was entered by another thread"
+                raise LockError(message, key=self.key)
+            held.finish(exc_value, raise_on_release_error=self.raise_on_release_error)
+        except LockError:
+            raise
+        except BaseException as interrupt:
+            # Before it was begun to let go, perhaps.
+            held = held or self._shelf.innermost
+            if held is not None and not held.began_release:
+                held.finish(interrupt)
+            raise
+        finally:
+            if held is not None:
+                self._shelf.leave(held)
 
     def check(self) -> None:
         """Raise LockLost unless it is still ours. See :meth:`Held.check`."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     # A handle, its key, and when it was first due.
     Watched: TypeAlias = tuple[ref[Grant], str, float]
 
-logger = logging.getLogger("django_setnx_lock")
+logger = logging.getLogger("django_setnx_lock.renewal")
 
 # How long a connection, or the watchdog's thread, is kept that nothing needs any more.
 LINGER = 5.0
@@ -161,5 +161,6 @@ class Patrol:
     def _tell(self) -> None:
         losses, self._losses = self._losses, []
         for held, error in losses:
-            logger.warning("%s", error)
+            if held.on_trouble is None:
+                logger.warning("%s", error)
             held.lose(error)

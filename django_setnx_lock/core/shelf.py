@@ -46,13 +46,16 @@ class Shelf:
         self.put(held)
         self._mine.entered.append((threading.get_ident(), held))
 
-    def leave(self) -> Held | None:
-        """Give back the handle of the block this thread entered last, else of any; or None."""
-        entered: list[tuple[int, Held]] = self._mine.entered
-        if not entered:
-            return None
+    @property
+    def innermost(self) -> Held | None:
+        """The handle of the block this thread entered last, else of any; or None."""
+        entered: list[tuple[int, Held]] = list(self._mine.entered)
         own = [entry for entry in entered if entry[0] == threading.get_ident()]
-        entry = (own or entered)[-1]
-        entered.remove(entry)
-        self.drop(entry[1])
-        return entry[1]
+        return (own or entered)[-1][1] if entered else None
+
+    def leave(self, held: Held) -> None:
+        """Keep ``held`` no longer for a block."""
+        for entry in list(self._mine.entered):
+            if entry[1] is held:
+                self._mine.entered.remove(entry)
+        self.drop(held)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from typing import Any
 
@@ -11,6 +12,8 @@ from .held import Held
 from .holder import Holder
 from .lease import Upkeep
 from .target import Target
+
+logger = logging.getLogger("django_setnx_lock.lock")
 
 
 class Turn:
@@ -55,6 +58,14 @@ class Turn:
             )
             if self.upkeep.renew:
                 watchdog.WATCHDOG.watch(self.held)
+            if logger.isEnabledFor(logging.DEBUG):
+                waited = clock.now() - self._began
+                logger.debug(
+                    "took the lock %r: fence %d, waited %.3f s",
+                    self.target.key,
+                    answer.fence,
+                    waited,
+                )
             if events.ACQUIRED.listeners:
                 events.ACQUIRED.tell(
                     key=self.target.key,
@@ -71,9 +82,19 @@ class Turn:
 
     def leave(self) -> None:
         """Give up: whatever was or will be granted to this token is undone."""
-        head = protocol.read_handed_on(self.target.call(self.leaving()))
+        self.read_left(self.target.call(self.leaving()))
+
+    def read_left(self, reply: Any) -> None:
+        """Take note of the ``reply`` to :meth:`leaving`."""
+        head = protocol.read_handed_on(reply)
         if head:
             watchdog.owe_look(self.target, head)
+        logger.debug("gave up the lock %r", self.target.key)
+
+    def tell_wait(self, answer: protocol.Busy) -> None:
+        """Say in the log for whom the caller waits."""
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug("waits for the lock %r, %s", self.target.key, _who_has(answer))
 
     def leaving(self) -> protocol.Request:
         """The request that gives up. What was granted is renewed no longer."""
@@ -84,15 +105,13 @@ class Turn:
     def busy(self, answer: protocol.Busy) -> LockBusy:
         """The error for an ``answer`` that ends the attempt."""
         key = self.target.key
-        whom = str(answer.holder) if answer.holder else "somebody else"
-        left = answer.remaining
-        until = "never expires" if left is None else f"has {left:.1f} s left"
         error = LockBusy(
-            f"the lock {key!r} is held by {whom}; the lease {until}",
+            f"the lock {key!r} is {_who_has(answer)}",
             key=key,
             holder=answer.holder,
-            remaining=left,
+            remaining=answer.remaining,
         )
+        logger.debug("%s", error)
         if events.BUSY.listeners:
             events.BUSY.tell(
                 key=key,
@@ -101,3 +120,10 @@ class Turn:
                 error=error,
             )
         return error
+
+
+def _who_has(answer: protocol.Busy) -> str:
+    whom = str(answer.holder) if answer.holder else "somebody else"
+    left = answer.remaining
+    until = "never expires" if left is None else f"has {left:.1f} s left"
+    return f"held by {whom}; the lease {until}"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .patrol import Watched
     from .target import Target
 
-logger = logging.getLogger("django_setnx_lock")
+logger = logging.getLogger("django_setnx_lock.renewal")
 
 # The thread looks this often although nothing is due: it may not hear that the machine slept.
 _LONGEST_SLEEP = 1.0

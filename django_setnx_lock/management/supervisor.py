@@ -12,8 +12,8 @@ from django_setnx_lock.core.held import Held
 
 from . import statuses
 from .child import Child
+from .giving_up import Release, gives_up_at
 from .interrupts import ENDING, Interrupts, stop_as_by
-from .renewal import Renewal
 from .terminal import Terminal
 
 _KILL_AFTER = 10.0
@@ -25,17 +25,20 @@ _JOB_CONTROL = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
 class Supervisor:
     """Runs one command under the lock ``held``, which is released when the command has ended.
 
-    ``say`` takes messages for the operator, a line each.
+    ``held`` is renewed by the watchdog, which wakes us by ``interrupts`` when it cannot. ``say``
+    takes messages for the operator, a line each.
     """
 
     def __init__(self, held: Held, interrupts: Interrupts, say: Callable[[str], None]) -> None:
         self._held = held
         self._interrupts = interrupts
         self._say = say
-        self._renewal = Renewal(held, interrupts.wake)
         self._terminal = Terminal()
-        self._is_lost = self._is_killed = self._told_of_error = False
+        self._is_lost = self._is_killed = False
         self._kill_at = 0.0
+        # Since when what we have told of has been tried in vain.
+        self._told_of: float | None = None
+        held.on_trouble = interrupts.wake
 
     def run(self, command: Sequence[str]) -> int:
         """Run ``command``. Gives its exit status, or 76 when the lock was lost.
@@ -43,7 +46,6 @@ class Supervisor:
         Before it is started: raises CannotRun, Interrupted when a signal came, LockLost when
         the lease was over by then.
         """
-        self._renewal.start()
         try:
             self._interrupts.check()
             # From here on, Ctrl-Z has to stop the command first.
@@ -97,26 +99,25 @@ class Supervisor:
             return 0.05
         if self._is_killed:
             return 1.0
-        until = self._kill_at if self._is_lost else self._renewal.gives_up_at
-        return max(until - clock.now(), 0)
+        now = clock.now()
+        until = self._kill_at if self._is_lost else gives_up_at(self._held.lease, now)
+        return max(until - now, 0)
 
     def _look_after_lock(self, child: Child) -> None:
-        now, renewal = clock.now(), self._renewal
+        now, lease = clock.now(), self._held.lease
         if self._is_lost:
             if now >= self._kill_at and not self._is_killed:
                 self._is_killed = True
                 self._kill(child)
-        elif renewal.loss is not None or now >= renewal.gives_up_at:
+        elif self._held.loss is not None or now >= gives_up_at(lease, now):
             self._is_lost = True
-            self._kill_at = min(now + _KILL_AFTER, renewal.lease_end)
+            self._kill_at = min(now + _KILL_AFTER, lease.end)
             self._say(f"{self._why_lost()}; {child.program} is terminated")
             child.send(signal.SIGTERM, signal.SIGCONT)
-        elif renewal.error is None:
-            self._told_of_error = False
-        elif not self._told_of_error:
-            self._told_of_error = True
-            left = renewal.gives_up_at - now
-            self._say(f"cannot renew the lock, trying on for {left:.1f} s: {renewal.error}")
+        elif lease.trouble is not None and self._told_of != lease.tried_since:
+            self._told_of = lease.tried_since
+            left = gives_up_at(lease, now) - now
+            self._say(f"cannot renew the lock, trying on for {left:.1f} s: {lease.trouble}")
 
     def _kill(self, child: Child) -> None:
         allowed = child.send(signal.SIGKILL)
@@ -125,34 +126,35 @@ class Supervisor:
             self._say(f"{child.program} did not end in time and {end}")
 
     def _why_lost(self) -> str:
-        if self._renewal.loss is not None:
-            return str(self._renewal.loss)
-        why = self._renewal.error or "Redis does not answer"
-        return f"the lock {self._held.key!r} could not be renewed before its lease ends: {why}"
+        held = self._held
+        if held.lost:
+            return str(held.loss or held.ran_out())
+        why = held.lease.trouble or "Redis does not answer"
+        return f"the lock {held.key!r} could not be renewed before its lease ends: {why}"
 
     def _on_stop(self, child: Child, signum: int) -> None:
         if signum == signal.SIGTSTP or not self._terminal.lend(child.pid):
             self._terminal.take_back()
             stop_as_by(signum, -os.getpgrp())
-            if self._renewal.loss is not None or clock.now() >= self._renewal.lease_end:
+            if self._held.lost:
                 return
             self._terminal.lend(child.pid)
         child.send(signal.SIGCONT)
 
     def _let_go(self) -> None:
-        renewal = self._renewal
-        renewal.stop()
-        now = clock.now()
-        limit = max(min(now + _RELEASE_WITHIN, renewal.lease_end), now + _RELEASE_AT_LEAST)
-        while not renewal.over.is_set() and clock.now() < limit:
+        release = Release(self._held, self._interrupts.wake)
+        release.start()
+        now, end = clock.now(), self._held.lease.end
+        limit = max(min(now + _RELEASE_WITHIN, end), now + _RELEASE_AT_LEAST)
+        while not release.is_over.is_set() and clock.now() < limit:
             if ENDING.intersection(self._interrupts.wait(limit - clock.now())):
                 limit = min(limit, clock.now() + _RELEASE_AT_LEAST)
         if self._is_lost:
             return
-        if renewal.loss is not None:
+        if isinstance(release.error, LockLost):
             self._is_lost = True
-            self._say(str(renewal.loss))
-        elif renewal.error is not None or not renewal.over.is_set():
-            left = max(renewal.lease_end - clock.now(), 0)
-            why = renewal.error or "Redis does not answer"
+            self._say(str(release.error))
+        elif release.error is not None or not release.is_over.is_set():
+            left = max(end - clock.now(), 0)
+            why = release.error or "Redis does not answer"
             self._say(f"cannot release the lock, which ends with its lease in {left:.1f} s: {why}")

@@ -189,6 +189,23 @@ def test_a_batch_that_ends_in_an_error_leaves_no_lock(
     assert redis_client.keys("lock:*") == [b"lock:x"]
 
 
+def test_an_interrupt_while_many_are_released_leaves_no_lock(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = held_ones(take_each(locks(redis_client, "ab")))
+
+    def interrupted(**options: Any) -> Any:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(redis_client, "pipeline", interrupted)
+
+    with pytest.raises(KeyboardInterrupt):
+        release_each(held)
+
+    assert not redis_client.keys("lock:*")
+
+
 def test_releasing_many_tells_which_were_lost(redis_client: redis.Redis) -> None:
     held = held_ones(take_each(locks(redis_client, "abc")))
     redis_client.delete("lock:b")

@@ -232,7 +232,7 @@ def test_finishing_can_log_instead_of_raising(
     with caplog.at_level(logging.WARNING, logger="django_setnx_lock"):
         held.finish(None, raise_on_release_error=False)
 
-    assert [record.name for record in caplog.records] == ["django_setnx_lock"]
+    assert [record.name for record in caplog.records] == ["django_setnx_lock.lock"]
 
 
 def test_finishing_a_lock_the_body_released_does_nothing(held: Held) -> None:

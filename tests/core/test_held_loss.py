@@ -104,21 +104,39 @@ def test_a_loss_that_was_found_is_asked_about_no_more(
     assert caplog.records == []
 
 
-@pytest.mark.parametrize("how", ["release", "leave"])
+def interrupted_after(work: Callable[..., object]) -> Callable[..., object]:
+    def interrupted(*arguments: Any) -> object:
+        work(*arguments)
+        raise KeyboardInterrupt
+
+    return interrupted
+
+
+@pytest.mark.parametrize("how", ["release", "leave", "batch"])
 def test_who_hands_the_lock_on_looks_after_the_waiter_it_was_handed_to(
-    redis_client: redis.Redis, dog: Watchdog, fake_time: FakeTime, how: str
+    redis_client: redis.Redis,
+    dog: Watchdog,
+    fake_time: FakeTime,
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
 ) -> None:
     lock = RedisLock(redis_client, "lock:a")
     turn, dead, living = (lock.turn() for _ in range(3))
-    held = turn.ask(waits=False)
-    assert isinstance(held, Held)
-    for waiter in (dead, living):
-        waiter.ask(waits=True)
 
-    if how == "release":
-        held.release()
+    def queue_up(*_: Any) -> None:
+        for waiter in (dead, living):
+            waiter.ask(waits=True)
+
+    if how == "batch":
+        # Granted, but it is interrupted before it hears of that.
+        monkeypatch.setattr("django_setnx_lock.core.batch._read", interrupted_after(queue_up))
+        with pytest.raises(KeyboardInterrupt):
+            take_each([lock])
     else:
-        turn.leave()
+        held = turn.ask(waits=False)
+        assert isinstance(held, Held)
+        queue_up()
+        held.release() if how == "release" else turn.leave()
     handed_to = redis_client.get("lock:a")
     pass_time(dog, fake_time, 0.03)
 

@@ -107,7 +107,7 @@ def test_what_is_logged_where(caplog: pytest.LogCaptureFixture) -> None:
         leave(OURS(server.client(), NAME, raise_on_release_error=False), unreachable=True)
 
     names = [record.name for record in caplog.records]
-    assert names == ["redis.lock", "django_setnx_lock", "django_setnx_lock"]
+    assert names == ["redis.lock", "django_setnx_lock.lock", "django_setnx_lock.lock"]
 
 
 @differs("a thread that holds nothing, with `thread_local=True`")

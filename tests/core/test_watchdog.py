@@ -290,6 +290,82 @@ def test_a_loss_is_logged_without_the_token(
     assert held.token not in caplog.text
 
 
+def test_who_asks_for_it_is_told_of_each_failure_and_of_the_loss_and_nothing_is_logged(
+    dog: Watchdog,
+    wire: Wire,
+    watch: Watch,
+    fake_time: FakeTime,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    told: list[tuple[float, bool]] = []
+    held = watch(timeout=30)
+    held.on_trouble = lambda: told.append((fake_time.now - START, held.loss is not None))
+    wire.down = True
+    pass_time(dog, fake_time, 10.3)
+
+    wire.down = False
+    pass_time(dog, fake_time, 10)
+    wire.answer = lost
+    pass_time(dog, fake_time, 10)
+
+    assert told == [(10, False), (10.25, False), (20.5, True)]
+    assert caplog.records == []
+
+
+def test_trouble_is_logged_when_it_begins_and_when_it_is_over(
+    dog: Watchdog,
+    wire: Wire,
+    watch: Watch,
+    fake_time: FakeTime,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    held = watch(timeout=30)
+    caplog.set_level(logging.INFO)
+    wire.down = True
+    pass_time(dog, fake_time, 12)
+
+    wire.down = False
+    pass_time(dog, fake_time, 12)
+
+    assert not held.lost
+    assert [record.getMessage() for record in caplog.records] == [
+        "cannot renew the lock 'a', trying on for 20.0 s: "
+        "the lock 'a' is unavailable: Redis cannot be reached (refused)",
+        "the lock 'a' is renewed again",
+    ]
+
+
+def test_what_on_trouble_raises_is_logged_and_stops_nothing(
+    dog: Watchdog, watch: Watch, fake_time: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    found: list[Held] = []
+    held = watch(on_lost=found.append)
+    held.on_trouble = lambda: 1 / 0
+    fake_time.now += 31
+
+    dog.tick()
+
+    assert found == [held]
+    assert [record.getMessage() for record in caplog.records] == [
+        "on_trouble of the lock 'a' failed"
+    ]
+
+
+def test_a_lease_knows_since_when_it_is_tried_to_renew_it(
+    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    held = watch(timeout=30)
+    before = held.lease.tried_since
+    wire.down = True
+
+    pass_time(dog, fake_time, 12)
+    failing = held.lease.tried_since
+    wire.down = False
+    pass_time(dog, fake_time, 1)
+
+    assert (before, failing, held.lease.tried_since) == (None, START + 10, None)
+
+
 @pytest.mark.parametrize("answer", [granted, lost], ids=["OK", "LOST"])
 def test_the_answer_to_a_renewal_means_nothing_once_the_lock_was_let_go(
     dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime, answer: Callable[..., Any]

@@ -66,7 +66,7 @@ def test_without_the_look_at_the_lock_file_that_user_is_not_counted(checkout: Ch
 def test_users_that_come_and_go_always_find_a_server(checkout: Checkout) -> None:
     ended = []
 
-    for _ in range(8):
+    for _ in range(5):
         user = checkout.user().ready()
         ended.append(redis.Redis.from_url(user.url).ping())
         user.process.stdin.close()  # type: ignore[union-attr] # it is a pipe

@@ -1,23 +1,28 @@
-"""A caller that is interrupted while it takes a lock leaves none behind."""
+"""A caller that is interrupted while it takes a lock, or lets it go, leaves none behind."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import inspect
+import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from django_setnx_lock.core import scripts
+from django_setnx_lock.core.held import Held
 from django_setnx_lock.core.lock import RedisLock
 from django_setnx_lock.core.turn import Turn
 from tests.faults.points import Points
 from tests.processes import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from types import FrameType
 
     import redis
 
@@ -108,6 +113,107 @@ def test_a_release_interrupted_anywhere_can_be_called_again(
 
         assert held.released
         assert not watch.exists("lock:a")
+    assert at > 4
+
+
+class Lines:
+    """Interrupts a block at the end, at the line number ``at`` of this package that is run then.
+
+    Not at the first of ``__exit__``: what comes before its ``try`` nobody can catch.
+    """
+
+    def __init__(self, at: int) -> None:
+        self._left = at
+
+    def __call__(self, frame: FrameType, event: str, arg: object) -> Any:
+        code = frame.f_code
+        if PACKAGE not in code.co_filename:
+            return None
+        is_outermost = code is RedisLock.__exit__.__code__
+        is_too_early = is_outermost and frame.f_lineno <= FIRST_LINE
+        if event in ("call", "line") and not is_too_early:
+            self._left -= 1
+            if self._left == 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return self
+
+    @contextlib.contextmanager
+    def traced(self) -> Iterator[None]:
+        before = sys.gettrace()
+        sys.settrace(self)
+        try:
+            yield
+        finally:
+            sys.settrace(before)
+
+
+PACKAGE = os.sep.join(("django_setnx_lock", "core"))
+_LINES, _START = inspect.getsourcelines(RedisLock.__exit__)
+FIRST_LINE = _START + next(at for at, line in enumerate(_LINES) if line.strip() == "try:")
+
+
+def ended_at(client: redis.Redis, at: int, options: dict[str, Any]) -> bool:
+    """Take the lock in a block, interrupted at that line of its end; say whether it came so far."""
+    block = RedisLock(client, "lock:a", **options)
+    block.__enter__()
+    try:
+        with Lines(at).traced():
+            block.__exit__(None, None, None)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+@pytest.mark.parametrize("options", [{}, {"renew": True}], ids=["plain", "renewed"])
+def test_a_block_whose_end_is_interrupted_at_any_line_lets_the_lock_go(
+    real_server: RealServer, options: dict[str, Any]
+) -> None:
+    client, watch = real_server.client(), real_server.client()
+    at = 1
+    while ended_at(client, at, options):
+        assert not watch.exists("lock:a"), at
+        at += 1
+    assert at > 60
+
+
+def test_without_another_try_the_lock_would_stand_for_its_lease(
+    real_server: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Held, "finish", lambda self, *_, **options: self.release())
+    client, watch = real_server.client(), real_server.client()
+    left_behind = []
+    at = 1
+
+    while ended_at(client, at, {}):
+        left_behind += [at] if watch.exists("lock:a") else []
+        watch.delete("lock:a")
+        at += 1
+
+    assert len(left_behind) > 10
+
+
+@pytest.mark.parametrize("error", INTERRUPTS)
+def test_a_block_whose_end_is_interrupted_at_any_step_lets_the_lock_go(
+    server: Server, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    watch = server.client()
+    at = 0
+    is_interrupted = True
+    while is_interrupted:
+        at += 1
+        points = Points(at, error)
+        block = RedisLock(client := server.client(), "lock:a")
+        with monkeypatch.context() as patched:
+            block.__enter__()
+            points.watch(client, patched)
+            try:
+                block.__exit__(None, None, None)
+            except error:
+                assert not watch.exists("lock:a"), points.passed
+            else:
+                is_interrupted = False
     assert at > 4
 
 

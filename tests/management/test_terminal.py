@@ -287,7 +287,8 @@ def test_a_command_whose_lock_ended_while_it_was_stopped_does_not_go_on(shell: C
         shell.type("fg; echo status $?\n")
 
         assert shell.shows(
-            r"the lease of the lock 'k' ran out; sh is terminated|could not be renewed"
+            r"the lease of the lock 'k' ran out: this process stood still .*; sh is terminated"
+            r"|could not be renewed"
         )
         assert shell.shows("status 76\n")
 

@@ -54,6 +54,19 @@ class Bounds:
     # The one kind of violation to look for; "": every kind.
     only: str = ""
 
+    def is_within(self, wider: Bounds) -> bool:
+        """Whether every state within these bounds is one within ``wider``, too."""
+        alike = ("rules", "overtaken", "wasted", "trips_end", "only")
+        return (
+            self.clients <= wider.clients
+            and self.turns <= wider.turns
+            and self.faults <= wider.faults
+            and self.kinds <= wider.kinds
+            and self.cuts <= wider.cuts
+            and self.leases[: self.clients] == wider.leases[: self.clients]
+            and all(getattr(self, name) == getattr(wider, name) for name in alike)
+        )
+
     def fault(self, state: State, kind: str) -> World | None:
         if kind not in self.kinds or state[_FAULTS_LEFT] == 0:
             return None

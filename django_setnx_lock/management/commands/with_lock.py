@@ -132,8 +132,8 @@ class Command(BaseCommand):
                 label=label_for(command),
                 user=user_name(),
                 note=options["note"],
-                # The supervisor renews, and ends the command before the lease ends.
-                renew=False,
+                # Whatever RENEW says: the command may take longer than the lease.
+                renew=True,
             )
         except (ImproperlyConfigured, TypeError, ValueError) as error:
             # What was given here is checked, so that the fault is in the settings.

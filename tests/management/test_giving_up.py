@@ -1,0 +1,99 @@
+"""When a lock that cannot be renewed is given up."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from django_setnx_lock.core.errors import LockUnavailable
+from django_setnx_lock.core.lease import Lease
+from django_setnx_lock.management.giving_up import Release, gives_up_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_setnx_lock.core.held import Held
+
+
+def lease_of(seconds: float) -> Lease:
+    """Give a lease that began at 1000."""
+    return Lease(seconds, 1000 + seconds)
+
+
+@pytest.mark.parametrize(("seconds", "notice"), [(0.6, 0.1), (30, 5), (3600, 10)])
+def test_the_first_look_is_a_sixth_of_the_lease_before_its_end_or_ten_seconds(
+    seconds: float, notice: float
+) -> None:
+    at = gives_up_at(lease_of(seconds), 1000)
+
+    assert at == pytest.approx(1000 + seconds - notice)
+
+
+def test_without_a_failure_it_is_given_up_at_the_end_of_its_lease() -> None:
+    assert gives_up_at(lease_of(30), 1026) == 1030
+
+
+def test_renewals_that_fail_for_long_give_it_up_before_its_end() -> None:
+    lease = lease_of(30)
+    lease.tried_since = 1010
+
+    assert gives_up_at(lease, 1024) == gives_up_at(lease, 1027) == 1025
+
+
+@pytest.mark.parametrize(("since", "at"), [(1022, 1027), (1028, 1030)])
+def test_an_attempt_that_begins_late_has_as_long_or_until_the_end(since: float, at: float) -> None:
+    lease = lease_of(30)
+    lease.tried_since = since
+
+    assert gives_up_at(lease, since) == at
+
+
+def test_a_renewal_that_works_again_gives_a_whole_lease() -> None:
+    lease = lease_of(30)
+    lease.tried_since = 1010
+    lease.confirm(1011, 30, 0)
+    lease.tried_since = None
+
+    assert gives_up_at(lease, 1011) == 1036
+
+
+class FakeHeld:
+    """A lock whose release does what ``answer`` does."""
+
+    def __init__(self, answer: Callable[[], object]) -> None:
+        self.release = answer
+
+
+def unavailable() -> None:
+    raise LockUnavailable("down")
+
+
+def released(answer: Callable[[], object], changed: threading.Event) -> Release:
+    release = Release(cast("Held", FakeHeld(answer)), changed.set)
+    release.start()
+    return release
+
+
+def test_a_release_that_does_not_end_keeps_nobody_waiting() -> None:
+    answered, changed = threading.Event(), threading.Event()
+
+    release = released(lambda: answered.wait(10), changed)
+
+    assert not release.is_over.is_set()
+    assert not changed.is_set()
+    answered.set()
+    assert changed.wait(10)
+    assert release.is_over.is_set()
+    assert release.error is None
+
+
+def test_a_release_that_fails_tells_why() -> None:
+    changed = threading.Event()
+
+    release = released(unavailable, changed)
+
+    assert changed.wait(10)
+    assert release.is_over.is_set()
+    assert str(release.error) == "down"

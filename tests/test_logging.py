@@ -1,0 +1,246 @@
+"""The loggers of the package: as documented, and without tokens."""
+
+from __future__ import annotations
+
+import ast
+import logging
+import logging.config
+import os
+import re
+import secrets
+import threading
+from collections import defaultdict
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+from django.core.management import call_command
+from django.http import HttpResponse
+
+import django_setnx_lock
+from django_setnx_lock import LockBusy, LockError, LockUnavailable, RedisLock, lock, redis_lock
+from django_setnx_lock.locks import inspector
+from django_setnx_lock.signals import lock_acquired
+from tests.processes import eventually
+from tests.servers import ONCE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from django.test import RequestFactory
+
+    from tests.faults.proxy import Proxy
+    from tests.servers import RealServer
+
+NAME = "django_setnx_lock"
+PACKAGE = Path(django_setnx_lock.__file__).parent
+PAGE = (PACKAGE.parent / "docs" / "logging.md").read_text()
+LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
+OWN_TOKEN = "chosen by the caller"
+
+
+def logged_by(tree: ast.AST) -> set[tuple[str, str]]:
+    """Return logger and level of all that a module logs."""
+    calls = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    ]
+    named = {method: [call for call in calls if methods(call) == method] for method in LEVELS}
+    makers = [call for call in calls if methods(call) == "getLogger"]
+    names = [ast.literal_eval(call.args[0]) for call in makers]
+    return {
+        (name, "ERROR" if method == "exception" else method.upper())
+        for name in names
+        for method, found in named.items()
+        if found
+    }
+
+
+def methods(call: ast.Call) -> str:
+    """Return the method of a logger that is called, or of ``logging``; else nothing."""
+    assert isinstance(call.func, ast.Attribute)
+    owner = call.func.value
+    is_logger = isinstance(owner, ast.Name) and owner.id in {"logger", "logging"}
+    return call.func.attr if is_logger else ""
+
+
+def documented() -> list[tuple[str, str]]:
+    return re.findall(r"^\| `([\w.]+)` \| `(\w+)` \|", PAGE, re.MULTILINE)
+
+
+def test_the_docs_list_each_logger_with_its_levels() -> None:
+    logged: set[tuple[str, str]] = set()
+    for module in PACKAGE.rglob("*.py"):
+        logged |= logged_by(ast.parse(module.read_text()))
+
+    assert sorted(documented()) == sorted(logged)
+
+
+def test_every_logger_is_below_the_one_of_the_package() -> None:
+    assert {name.rpartition(".")[0] for name, _ in documented()} == {NAME}
+
+
+def test_a_module_that_logs_does_so_by_the_name_of_its_logger() -> None:
+    tree = ast.parse('logger = logging.getLogger("a.b")\nlogger.exception("x")\nlogger.info("y")')
+
+    assert logged_by(tree) == {("a.b", "ERROR"), ("a.b", "INFO")}
+
+
+@pytest.fixture
+def loggers_as_before() -> Iterator[None]:
+    """Put back what a test configures."""
+    names = [NAME, *{name for name, _ in documented()}]
+    loggers = [logging.getLogger(name) for name in names]
+    before = [(one, one.level, one.handlers.copy()) for one in loggers]
+    yield
+    for one, level, handlers in before:
+        for handler in set(one.handlers).difference(handlers):
+            handler.close()
+        one.setLevel(level)
+        one.handlers[:] = handlers
+
+
+def test_the_configuration_in_the_docs_keeps_force_releases_in_a_file(
+    loggers_as_before: None,
+    real_cache: RealServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    namespace: dict[str, Any] = {"os": os}
+    exec(block, namespace)  # noqa: S102 - what the page tells to write
+    monkeypatch.chdir(tmp_path)
+    logging.config.dictConfig(namespace["LOGGING"])
+
+    force_release(lock("k").take(0).name)
+
+    (line,) = (tmp_path / "force-releases.log").read_text().splitlines()
+    assert "'ann' force-released the lock 'k' from " in line
+    assert line.endswith(": 'stale'")
+
+
+def force_release(name: str) -> None:
+    inspector().force_release(name, inspector().get(name).fingerprint, by="ann", reason="stale")
+
+
+def drive(proxy: Proxy, rf: RequestFactory) -> None:
+    """Have befall locks what there is."""
+    with lock("k"):
+        pass
+    with lock("k"), suppress(LockBusy):
+        lock("k").take(0)
+    wait_for_it()
+    own = lock("k")
+    own.acquire(token=OWN_TOKEN)
+    own.release()
+    for name in ("k", "v"):
+        forced = lock(name).take(0)
+        force_release(forced.name)
+        with suppress(LockError):
+            forced.check()
+        forced.finish(None, raise_on_release_error=False)
+    call_command("with_lock", "k", "true")
+    lose_by_an_outage(proxy)
+    redis_lock("view", using="default")(view_that_loses)(rf.get("/"))
+
+
+def view_that_loses(request: object) -> HttpResponse:
+    force_release("lock:view")
+    return HttpResponse("done")
+
+
+def wait_for_it() -> None:
+    held = lock("k").take(0)
+    waiter = threading.Thread(target=lambda: lock("k").take(10).release())
+    waiter.start()
+    eventually(lambda: inspector().get("lock:k").waiting)
+    held.release()
+    waiter.join(timeout=10)
+
+
+def lose_by_an_outage(proxy: Proxy) -> None:
+    lost = threading.Event()
+
+    def on_lost(held: object) -> None:
+        lost.set()
+        raise ZeroDivisionError
+
+    with redis.Redis(port=proxy.port, retry=ONCE) as client:
+        held = RedisLock(client, "r", timeout=1, renew=True, on_lost=on_lost).take(0)
+        held.extend(0.2, replace_ttl=True)
+        eventually(lambda: held.remaining() > 0.5)
+        proxy.refuse()
+        assert lost.wait(timeout=10)
+        with suppress(LockUnavailable, LockError):
+            held.release()
+
+
+def said_in(record: logging.LogRecord) -> str:
+    """Return all that a record could show."""
+    formatted = logging.Formatter("%(message)s").format(record)
+    return f"{formatted}\n{record.exc_text}\n{record.__dict__!r}"
+
+
+def with_token(records: list[logging.LogRecord], tokens: list[str]) -> list[str]:
+    texts = map(said_in, records)
+    return [text for text in texts if any(token in text for token in tokens)]
+
+
+@pytest.fixture
+def tokens(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Give the list of all tokens that were ever made."""
+    made = [OWN_TOKEN]
+    make = secrets.token_hex
+
+    def noted(size: int | None = None) -> str:
+        made.append(make(size))
+        return made[-1]
+
+    monkeypatch.setattr(secrets, "token_hex", noted)
+    return made
+
+
+def test_no_log_tells_a_token(
+    real_cache: RealServer,
+    proxy: Proxy,
+    rf: RequestFactory,
+    tokens: list[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    receiver: Callable[..., float] = lambda **about: 1 / 0  # noqa: E731 - fails when called
+    lock_acquired.connect(receiver)
+    try:
+        with caplog.at_level(logging.DEBUG):
+            drive(proxy, rf)
+    finally:
+        lock_acquired.disconnect(receiver)
+
+    by_logger = defaultdict(set)
+    for record in caplog.records:
+        by_logger[record.name].add(record.levelname)
+    # What nobody foresees comes from no drive.
+    expected = {pair for pair in documented() if pair != (f"{NAME}.renewal", "ERROR")}
+    assert expected <= {(name, level) for name, found in by_logger.items() for level in found}
+    assert len(tokens) > 8
+    assert with_token(caplog.records, tokens) == []
+
+
+@pytest.mark.parametrize(
+    "tell",
+    [
+        lambda logger, token: logger.warning(token),
+        lambda logger, token: logger.warning("it is %s", token),
+        lambda logger, token: logger.warning("it is there", extra={"about": {"token": token}}),
+        lambda logger, token: logger.warning("", exc_info=ValueError(token)),
+    ],
+    ids=["message", "args", "extra", "exception"],
+)
+def test_a_token_in_a_log_would_be_found(
+    caplog: pytest.LogCaptureFixture, tell: Callable[[logging.Logger, str], None]
+) -> None:
+    tell(logging.getLogger(f"{NAME}.lock"), "s3cret")
+
+    assert with_token(caplog.records, ["s3cret"])
