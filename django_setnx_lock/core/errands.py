@@ -110,6 +110,7 @@ class Look:
         self.target = target
         self.client = target.client
         self.key = target.key
+        self.owed_since = now
         self.due = now + _FIRST_LOOK
         self.is_last = False
         self._head = head

@@ -43,6 +43,8 @@ class Busy:
     holder: Holder | None
     # Whether somebody has it who will not tell the waiters when he lets go.
     foreign: bool = False
+    # Whether it is on its way to the next waiter.
+    handed_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +94,12 @@ def read_acquire(reply: Sequence[Any]) -> Granted | Busy | Gone:
             return Granted(int(reply[1]))
         case "BUSY":
             record = text(reply[3]) if len(reply) > 3 else None
+            how = text(reply[2])
             return Busy(
-                seconds_left(reply[1]), Holder.from_json(record), text(reply[2]) == "foreign"
+                seconds_left(reply[1]),
+                Holder.from_json(record),
+                foreign=how == "foreign",
+                handed_on=how == "baton",
             )
         case "GONE":
             return Gone()

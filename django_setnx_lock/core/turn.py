@@ -45,6 +45,8 @@ class Turn:
         """What ``reply`` to a request sent at ``sent`` means."""
         answer = protocol.read_acquire(reply)
         if isinstance(answer, protocol.Busy):
+            if not (answer.foreign or answer.handed_on):
+                watchdog.WATCHDOG.has_seen(self.target, sent)
             return answer
         deadline = sent + self.lease_ms / 1000
         if isinstance(answer, protocol.Granted) and clock.now() < deadline:
@@ -56,6 +58,7 @@ class Turn:
                 deadline=deadline,
                 upkeep=self.upkeep,
             )
+            watchdog.WATCHDOG.has_seen(self.target, sent)
             if self.upkeep.renew:
                 watchdog.WATCHDOG.watch(self.held)
             if logger.isEnabledFor(logging.DEBUG):

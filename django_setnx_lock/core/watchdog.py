@@ -30,7 +30,7 @@ logger = logging.getLogger("django_setnx_lock.renewal")
 _LONGEST_SLEEP = 1.0
 # While locks are being handed on it looks this often, so that nobody need wake it for it: that
 # would be at the very moment when somebody waits for the other cores.
-_BUSY_SLEEP = 0.02
+_BUSY_SLEEP = 0.05
 _BUSY_FOR = 1.0
 _EXIT_WITHIN = 0.5
 _FORK_WITHIN = 0.2
@@ -70,6 +70,8 @@ class Watchdog:
         self._thread: threading.Thread | None = None
         self._patrol = self._new_patrol()
         self._wakes_at = math.inf
+        # When there is something to do, looks apart, as far as the thread knows.
+        self._due_at = -math.inf
         self._busy_until = -math.inf
         # Locked while there is no reason to wake up. Anybody may unlock it.
         self._alarm = threading.Lock()
@@ -108,6 +110,18 @@ class Watchdog:
         self._busy_until = now + _BUSY_FOR
         self._attend(look.due + _BUSY_SLEEP)
 
+    def has_seen(self, target: Target, asked: float) -> None:
+        """Take note that ``target`` is held by one of ours, by the answer to what was sent then.
+
+        What a look would find: so none that was owed before is needed.
+        """
+        if not self._looks:
+            return
+        place = (server_of(target.client), target.keys.name)
+        look = self._looks.get(place)
+        if look is not None and look.owed_since <= asked:
+            self._looks.pop(place, None)
+
     def tick(self) -> float:
         """Do what is due. Gives when there is more to do: a time, ``inf`` for never."""
         return self._patrol.go()
@@ -122,6 +136,8 @@ class Watchdog:
             self._start()
         elif due < self._wakes_at:
             self._wake()
+        elif due < self._due_at:
+            self._due_at = due
 
     def _start(self) -> None:
         if not self._has_thread:
@@ -142,23 +158,30 @@ class Watchdog:
         # Its own, as for a moment there may be two threads, of which this one is to stay.
         self._patrol = patrol = self._new_patrol()
         needed_at = self._now()
+        is_woken = True
         try:
             while self._thread is me:
                 # Whoever adds something from here on wakes the thread, or is seen by it.
                 self._wakes_at = math.inf
-                next_at = self._go(patrol)
                 now = self._now()
+                if is_woken or now >= self._due_at or self._is_look_due(now):
+                    next_at = self._go(patrol)
+                    now = self._now()
+                    self._due_at = min(next_at, now + _LONGEST_SLEEP)
                 if self._held or self._looks:
                     needed_at = now
                 elif now - needed_at >= LINGER and self._retire(me):
                     return
                 longest = _BUSY_SLEEP if now < self._busy_until else _LONGEST_SLEEP
-                self._wakes_at = min(next_at, now + longest)
-                self._alarm.acquire(timeout=max(self._wakes_at - now, 0))
+                self._wakes_at = min(self._due_at, now + longest)
+                is_woken = self._alarm.acquire(timeout=max(self._wakes_at - now, 0))
         finally:
             patrol.close()
             if self._thread is me:
                 self._thread = None
+
+    def _is_look_due(self, now: float) -> bool:
+        return any(look.due <= now for look in tuple(self._looks.values()))
 
     def _go(self, patrol: Patrol) -> float:
         try:

@@ -117,7 +117,9 @@ def test_a_busy_answer_carries_holder_and_what_is_left() -> None:
 
 @pytest.mark.parametrize("word", ["baton", b"baton"], ids=repr)
 def test_a_busy_answer_about_a_lock_that_changes_hands_knows_how_long_at_most(word: Any) -> None:
-    assert protocol.read_acquire(["BUSY", 1000, word]) == protocol.Busy(1.0, None)
+    answer = protocol.read_acquire(["BUSY", 1000, word])
+
+    assert answer == protocol.Busy(1.0, None, handed_on=True)
 
 
 @pytest.mark.parametrize("word", ["foreign", b"foreign"], ids=repr)

@@ -148,8 +148,11 @@ def owe(w: World, number: int, head: str, instead_of: str = "") -> None:
 
 
 def receive_acquire(bounds: Bounds, w: World, number: int, client: Client) -> None:
-    answer = client.reply[0]
+    answer, whose = client.reply
     clean = {"reply": ("", ""), "sent": ""}
+    is_held = answer == "OK" or (answer == "BUSY" and not whose)
+    if bounds.rules.seen == "anyone" or (bounds.rules.seen and is_held):
+        w.set(number, owed=frozenset())
     if answer == "OK" and client.sent == "late" and bounds.rules.belief_from_send:
         w.send(number, "leave")
     elif answer == "OK":

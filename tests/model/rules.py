@@ -76,6 +76,9 @@ class Rules:
     """Whose LOOK passed the baton on, or found it passed on, looks after its new head."""
     look_again: bool = True
     """LOOK that finds the baton fetched, but not claimed, is sent again later."""
+    seen: str = "held"
+    """Who was to LOOK need not when it sees the lock "held" by one of ours; or by "anyone": on its
+    way, too. "": it has to all the same."""
     last_look_pokes: bool = True
     """The LOOK of a process that ends makes the next waiter ask, who looks on in its stead."""
     foreign_pokes: bool = True

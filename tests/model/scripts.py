@@ -44,7 +44,8 @@ def acquire(w: World, rules: Rules, token: str, *, waits: bool) -> tuple[Reply, 
         quit_queue(w, rules, token)
         if rules.busy_is_gone:
             w.gone |= {token}
-    return ("BUSY", FOREIGN if w.n == FOREIGN else ""), asks_again
+    whose = FOREIGN if w.n == FOREIGN else "baton" if w.n.startswith("baton:") else ""
+    return ("BUSY", whose), asks_again
 
 
 def release(w: World, rules: Rules, token: str) -> Reply:

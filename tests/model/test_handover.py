@@ -64,6 +64,7 @@ class Control:
 
 
 SHORT_AND_KILLED = bounds(clients=3, kinds="crash", short=1)
+SEEN_TWICE = bounds(clients=3, turns=2, kinds="crash fail-fast", faults=2)
 CUT_LOST_AND_KILLED = bounds(kinds="again crash", faults=2, cuts=True)
 CONTROLS = [
     Control("belief_from_send", "two believers", bounds(), 5),
@@ -100,6 +101,7 @@ CONTROLS = [
     Control("look_onward", "endless", bounds(clients=3), 9),
     Control("look_leaves_mail", "asleep", bounds(clients=3), 15),
     Control("look_again", "asleep", bounds(clients=3, kinds="crash"), 11),
+    Control("seen=anyone", "asleep beside", SEEN_TWICE, 10),
     Control("last_look_pokes", "asleep", bounds(clients=3, kinds="crash exit", faults=2), 11),
     Control("foreign_pokes", "asleep", bounds(clients=3, kinds="crash foreign", faults=2), 12),
     Control("shorter_pokes", "asleep", SHORT_AND_KILLED, 12),
