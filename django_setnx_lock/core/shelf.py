@@ -46,13 +46,19 @@ class Shelf:
         self.put(held)
         self._mine.entered.append((threading.get_ident(), held))
 
-    def leave(self) -> Held | None:
-        """Give back the handle of the block this thread entered last, else of any; or None."""
+    @property
+    def entered(self) -> Held | None:
+        """The handle of the block this thread entered last, else of any; or None."""
         entered: list[tuple[int, Held]] = self._mine.entered
         if not entered:
             return None
         own = [entry for entry in entered if entry[0] == threading.get_ident()]
-        entry = (own or entered)[-1]
-        entered.remove(entry)
-        self.drop(entry[1])
-        return entry[1]
+        return (own or entered)[-1][1]
+
+    def leave(self, held: Held) -> None:
+        """Keep ``held`` no longer, nor for the block that it was entered with."""
+        entered: list[tuple[int, Held]] = self._mine.entered
+        for entry in [entry for entry in entered if entry[1] is held]:
+            with suppress(ValueError):
+                entered.remove(entry)
+        self.drop(held)

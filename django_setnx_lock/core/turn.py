@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from . import clock, events, protocol, waiting, watchdog
+from . import clock, events, protocol, reentrancy, waiting, watchdog
 from .errors import LockBusy
 from .held import Held
 from .holder import Holder
@@ -55,6 +55,8 @@ class Turn:
             )
             if self.upkeep.renew:
                 watchdog.WATCHDOG.watch(self.held)
+            if self.upkeep.is_noted:
+                reentrancy.note(self.held, is_reentrant=self.upkeep.reentrant)
             if events.ACQUIRED.listeners:
                 events.ACQUIRED.tell(
                     key=self.target.key,
@@ -79,6 +81,7 @@ class Turn:
         """The request that gives up. What was granted is renewed no longer."""
         if self.held is not None:
             watchdog.WATCHDOG.forget(self.held)
+            reentrancy.forget(self.held)
         return protocol.leave(self.target.keys, self.target.index, self.token)
 
     def busy(self, answer: protocol.Busy) -> LockBusy:
