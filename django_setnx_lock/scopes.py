@@ -26,7 +26,8 @@ _begun: WeakKeyDictionary[object, list[int]] = WeakKeyDictionary()
 
 def install() -> None:
     """Listen to Django, and to Celery if this process has it. A second call changes nothing."""
-    reentrancy.scope_of = _request_context
+    # Django's ASGI handler makes one for each request; child tasks and other threads have it too.
+    reentrancy.scope = SyncToAsync.thread_sensitive_context
     uid = __name__
     request_started.connect(_request_begins, dispatch_uid=uid)
     request_finished.connect(_request_ends, dispatch_uid=uid)
@@ -63,16 +64,8 @@ def end(what: str) -> None:
             held.give_up(f"it was left held at the end of {what}")
 
 
-def _request_context() -> object:
-    """What Django's ASGI handler has made for the request that the caller works for, or None.
-
-    Child tasks and other threads of one request have it in common.
-    """
-    return SyncToAsync.thread_sensitive_context.get(None)
-
-
 def _place() -> object:
-    return _request_context() or flow.current()
+    return SyncToAsync.thread_sensitive_context.get(None) or flow.current()
 
 
 def _request_begins(**kwargs: Any) -> None:

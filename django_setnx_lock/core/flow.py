@@ -11,20 +11,18 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 if TYPE_CHECKING:
-    from .sharing import Sharing
+    from .grant import Grant
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-# Where a lock is (server and database), and its name there.
-Spot = tuple[str, str]
-FEW = 64
+_FEW = 64
 
 
 class Flow:
     """One asyncio task, or one thread where no event loop runs: a live object, never an id.
 
-    ``holds``: what it holds, by the lock's spot; what was thrown away without being released is
-    still in there, and is swept out when there are more than ``sweep_at``.
+    ``holds``: what it holds, by name in Redis, of all servers; what was thrown away without being
+    released is still in there, and is swept out when there are more names than ``sweep_at``.
     """
 
     __slots__ = ("__weakref__", "_task", "_thread", "holds", "sweep_at")
@@ -32,8 +30,8 @@ class Flow:
     def __init__(
         self, thread: threading.Thread | None = None, task: asyncio.Task[Any] | None = None
     ) -> None:
-        self.holds: dict[Spot, Sharing] = {}
-        self.sweep_at = FEW
+        self.holds: dict[str, list[ref[Grant]]] = {}
+        self.sweep_at = _FEW
         self._thread = thread
         self._task = None if task is None else ref(task)
 
@@ -44,6 +42,13 @@ class Flow:
             return not self._thread.is_alive()
         task = self._task() if self._task is not None else None
         return task is None or task.done()
+
+    def sweep(self) -> None:
+        """Forget what was thrown away."""
+        for name, noted in list(self.holds.items()):
+            if all(one() is None for one in noted):
+                self.holds.pop(name, None)
+        self.sweep_at = 2 * len(self.holds) + _FEW
 
 
 class _Here(threading.local):

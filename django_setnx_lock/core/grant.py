@@ -6,13 +6,17 @@ import itertools
 import logging
 import os
 import threading
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from . import clock, events, protocol, reentrancy, watchdog
+from . import clock, events, protocol, sharing, watchdog
 from .errors import LockLost
 from .lease import Lease, Upkeep
-from .sharing import Sharing
 from .target import Target
+
+if TYPE_CHECKING:
+    from weakref import ref
+
+    from .flow import Flow
 
 logger = logging.getLogger("django_setnx_lock")
 _Handle = TypeVar("_Handle", bound="Grant")
@@ -40,8 +44,10 @@ class Grant:
     _root: Grant | None = None
     # Why it was given up while it was held.
     _given_up = ""
-    # Who shares it, if anybody may.
-    sharing: Sharing | None = None
+    # Whose it is, while it may be had again or is looked for at the end of a request.
+    flow: Flow | None = None
+    # All handles that were not released, by number, once there is a second one.
+    handles: dict[int, ref[Grant]] | None = None
     # Whether somebody else renews and releases it, and this process only looks after it.
     is_followed = False
 
@@ -84,7 +90,6 @@ class Grant:
             upkeep=upkeep,
         )
         share._root = root
-        share.sharing = root.sharing
         share.is_followed = root.is_followed
         share.lease = root.lease
         root.lease.seconds = max(root.lease.seconds, timeout)
@@ -142,6 +147,11 @@ class Grant:
         return self._upkeep.renew
 
     @property
+    def is_reentrant(self) -> bool:
+        """Whether who holds it may have it again."""
+        return self._upkeep.reentrant
+
+    @property
     def is_known_lost(self) -> bool:
         """Whether the loss was found."""
         return bool(self._losses)
@@ -175,7 +185,7 @@ class Grant:
         """
         root = self.root
         root._thread = None
-        reentrancy.forget(self)
+        sharing.close(root)
         if self._is_renewed and self.remaining():
             watchdog.WATCHDOG.watch(root)
 
@@ -191,13 +201,13 @@ class Grant:
 
     def give_up(self, why: str) -> None:
         """Neither renew it any more nor let anybody have it again."""
-        reentrancy.forget(self)
+        sharing.close(self)
         self.root.end_renewal()
         self.root._given_up = why
 
     @property
     def _is_renewed(self) -> bool:
-        return any(one.wants_renewal for one in reentrancy.handles_of(self))
+        return any(one.wants_renewal for one in sharing.handles_of(self))
 
     @property
     def is_orphaned(self) -> bool:
@@ -206,7 +216,7 @@ class Grant:
 
     def releasing(self) -> protocol.Request:
         """The request that lets the lock go, which is renewed no longer."""
-        if watchdog.WATCHDOG.forget(self.root) and clock.now() >= self.lease.end:
+        if watchdog.WATCHDOG.forget(self._root or self) and clock.now() >= self.lease.end:
             self.lose(self.ran_out())
         return protocol.release(self._target.keys, self._target.index, self._token)
 
@@ -223,10 +233,10 @@ class Grant:
         """
         watchdog.WATCHDOG.forget(self.root)
         self._losses.append(error)
-        handles = reentrancy.handles_of(self)
+        handles = sharing.handles_of(self)
         if self._losses[0] is not error or not handles:
             return self._losses[0]
-        reentrancy.forget(self)
+        sharing.close(self)
         if events.LOST.listeners:
             events.LOST.tell(**self.about(), error=error)
         for held in handles:

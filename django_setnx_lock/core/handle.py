@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from . import clock, events, protocol, reentrancy, watchdog
+from . import clock, events, protocol, sharing, watchdog
 from .errors import LockError, LockLost, LockUnavailable
 from .grant import Grant
 
@@ -28,7 +28,7 @@ class Handle(Grant):
         if self._released:
             raise LockError(f"the lock {self.key!r} was released already", key=self.key)
         self._refuse_elsewhere()
-        if not reentrancy.leave(self):
+        if not sharing.leave(self):
             if self._losses:
                 raise self._losses[0]
             self._released = True

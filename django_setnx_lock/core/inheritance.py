@@ -17,16 +17,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from . import protocol, reentrancy
 from .errors import LockLost
 from .lease import Lease, Upkeep
-from .place import is_shown
-from .sharing import is_over
+from .place import is_shown, place_of
+from .sharing import handles_of, is_over
 
 if TYPE_CHECKING:
-    from .flow import Spot
     from .grant import Grant
     from .target import Target
 
 _Handle = TypeVar("_Handle", bound="Grant")
 logger = logging.getLogger("django_setnx_lock")
+
+# Where a lock is (server and database), and its name there.
+_Spot = tuple[str, str]
 
 #: A JSON list of the locks that are held around a process.
 VARIABLE = "SETNX_LOCK_HELD"
@@ -60,9 +62,9 @@ class _FollowedLease(Lease):
 
 
 # None until the environment was read.
-_entries: dict[Spot, _Entry] | None = None
+_entries: dict[_Spot, _Entry] | None = None
 # Nothing else refers to a followed lock for as long as it is shared.
-_followed: dict[Spot, Grant] = {}
+_followed: dict[_Spot, Grant] = {}
 _claiming = threading.RLock()
 
 
@@ -71,22 +73,25 @@ def described(grant: Grant, environment: Mapping[str, str]) -> str:
 
     It holds what ``environment`` tells already, too.
     """
-    place, name = spot = reentrancy.spot_of(grant.target)
+    place, name = spot = _spot_of(grant.target)
     found = _read(environment.get(VARIABLE, ""))
     if is_shown(place):
         found[spot] = _Entry(place, name, grant.token, grant.fence, grant.timeout)
     return json.dumps([asdict(entry) for entry in found.values()], separators=(",", ":"))
 
 
-def request(target: Target) -> protocol.Request | None:
-    """What to ask Redis before ``target`` may be had through the environment; None if it cannot."""
+def is_possible() -> bool:
+    """Whether anything is held around this process."""
     global _entries
     if _entries is None:
         _entries = _read(os.environ.get(VARIABLE, ""))
-    if not _entries:
-        return None
-    spot = reentrancy.spot_of(target)
-    entry = _entries.get(spot)
+    return bool(_entries)
+
+
+def request(target: Target) -> protocol.Request | None:
+    """What to ask Redis before ``target`` may be had through the environment; None if it cannot."""
+    spot = _spot_of(target)
+    entry = (_entries or {}).get(spot)
     if entry is None or _is_taken(spot):
         return None
     return protocol.check(target.keys, entry.token)
@@ -99,7 +104,7 @@ def enter(
 
     One thread or task has it at a time.
     """
-    spot = reentrancy.spot_of(target)
+    spot = _spot_of(target)
     entry = (_entries or {}).get(spot)
     try:
         left = protocol.seconds_left(protocol.read_kept(reply, target.key)[1])
@@ -126,8 +131,8 @@ def enter(
         if before is not None:
             before.end_renewal()
         _followed[spot] = root
-        sharing = reentrancy.note(root, is_reentrant=True)
-        return reentrancy.share_of(kind, root, sharing, target, lease_ms, upkeep)
+        reentrancy.note(root)
+        return reentrancy.share_of(kind, root, target, lease_ms, upkeep)
 
 
 def forget() -> None:
@@ -137,12 +142,16 @@ def forget() -> None:
     _followed.clear()
 
 
-def _is_taken(spot: Spot) -> bool:
+def _spot_of(target: Target) -> _Spot:
+    return place_of(target.client), target.keys.name
+
+
+def _is_taken(spot: _Spot) -> bool:
     root = _followed.get(spot)
-    return root is not None and len(reentrancy.handles_of(root)) > 1 and not is_over(root)
+    return root is not None and len(handles_of(root)) > 1 and not is_over(root)
 
 
-def _read(text: str) -> dict[Spot, _Entry]:
+def _read(text: str) -> dict[_Spot, _Entry]:
     try:
         entries = [_Entry(**one) for one in json.loads(text or "[]")]
     except (TypeError, ValueError, RecursionError):

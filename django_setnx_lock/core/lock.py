@@ -6,7 +6,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Literal
 
-from . import clock, inheritance, own_token, protocol, reentrancy, waiting
+from . import clock, inheritance, own_token, protocol, reentrancy, sharing, waiting
 from .calling import worth_undoing
 from .errors import LockBusy, LockError, LockLost
 from .held import Held
@@ -59,7 +59,9 @@ class RedisLock(LockBase):
     def _take(self, blocking_timeout: float | None, token: str | None = None) -> Held:
         limit = protocol.waiting_time(blocking_timeout)
         # Without a name: in the frames of a traceback, a share would count as held.
-        return (None if token is not None else self.again()) or self._take_anew(limit, token)
+        return (self.again() if token is None and self.reentrant else None) or self._take_anew(
+            limit, token
+        )
 
     def again(self) -> Held | None:
         """A share of the lock if the caller holds it already and it is reentrant, else None.
@@ -73,13 +75,13 @@ class RedisLock(LockBase):
         try:
             share = reentrancy.again(Held, self._target, self._lease_ms, self._upkeep)
             if share is None:
-                share = self._inherited()
+                share = self._inherited() if inheritance.is_possible() else None
             elif not reentrancy.is_enough(share):
                 share.reacquire()
             return share
         except BaseException as error:
             if share is not None:
-                reentrancy.withdraw(share)
+                sharing.withdraw(share)
             if isinstance(error, LockLost):
                 return None
             raise
@@ -188,7 +190,7 @@ class RedisLock(LockBase):
                 self._shelf.leave(held)
                 if not held.released:
                     # An interrupted share is not to be counted any more.
-                    reentrancy.leave(held)
+                    sharing.leave(held)
 
     def check(self) -> None:
         """Raise LockLost unless it is still ours. See :meth:`Held.check`."""

@@ -1,4 +1,7 @@
-"""Who shares one lock that this process holds."""
+"""Who shares one lock that this process holds: the handle that took it, and those its flow got.
+
+Nothing here keeps a handle alive: one that nobody can release counts no longer.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from weakref import ref
 from . import clock
 
 if TYPE_CHECKING:
-    from .flow import Flow, Spot
     from .grant import Grant
 
 # Whether a share is the last, or another can still be had, is decided by one thread at a time.
@@ -18,75 +20,76 @@ if TYPE_CHECKING:
 _deciding = threading.RLock()
 
 
-class Sharing:
-    """The handles of one lock: ``root``, which took it, and the shares that its flow got since.
+def handles_of(grant: Grant) -> list[Grant]:
+    """All handles of the lock of ``grant`` that were not released."""
+    root = grant.root
+    handles = [root] if root.handles is None else [one() for one in list(root.handles.values())]
+    found = [one for one in handles if one is not None and not one.released]
+    return found if grant.released or grant in found else [*found, grant]
 
-    Nothing here keeps a handle alive: one that nobody can release counts no longer.
+
+def join(share: Grant) -> bool:
+    """Count ``share`` in, unless its lock is being let go."""
+    root = share.root
+    with _deciding:
+        if root.flow is None:
+            return False
+        if root.handles is None:
+            root.handles = {root.number: ref(root)}
+        root.handles[share.number] = ref(share)
+        if share.wants_renewal or root.is_followed:
+            root.begin_renewal()
+        return True
+
+
+def withdraw(handle: Grant) -> None:
+    """Count ``handle`` out, as if it had never been there."""
+    if handle.root.handles is not None:
+        handle.root.handles.pop(handle.number, None)
+
+
+def leave(handle: Grant) -> bool:
+    """Count ``handle`` out. Gives whether the lock is to be let go in Redis.
+
+    It is when no other is left, and when its time is over: then nobody may rely on it.
+    If not, it is renewed as long as one of the others wants it to be.
     """
-
-    __slots__ = ("__weakref__", "_handles", "flow", "is_closed", "is_reentrant", "root", "spot")
-
-    def __init__(self, root: Grant, flow: Flow, spot: Spot, *, is_reentrant: bool) -> None:
-        self.root = ref(root)
-        self.flow = flow
-        self.spot = spot
-        self.is_reentrant = is_reentrant
-        self.is_closed = False
-        # None until it is shared.
-        self._handles: dict[int, ref[Grant]] | None = None
-
-    def open_handles(self) -> list[Grant]:
-        """Those that were not released."""
-        handles = [self.root] if self._handles is None else list(self._handles.values())
-        found = (handle() for handle in handles)
-        return [one for one in found if one is not None and not one.released]
-
-    def join(self, share: Grant, root: Grant) -> bool:
-        """Count ``share`` in, unless the lock is being let go."""
-        with _deciding:
-            if self.is_closed:
-                return False
-            if self._handles is None:
-                self._handles = {root.number: self.root}
-            self._handles[share.number] = ref(share)
-            if share.wants_renewal or root.is_followed:
-                root.begin_renewal()
+    root = handle.root
+    if root.handles is None and root.flow is None:
+        return True
+    with _deciding:
+        if root.handles is None:
+            _drop(root)
             return True
-
-    def withdraw(self, handle: Grant) -> None:
-        """Count ``handle`` out, as if it had never been there."""
-        if self._handles is not None:
-            self._handles.pop(handle.number, None)
-
-    def leave(self, handle: Grant) -> bool:
-        """Count ``handle`` out. Gives whether the lock is to be let go.
-
-        It is when no other is left, and when its time is over: then nobody may rely on it.
-        If not, it is renewed as long as one of the others wants it to be.
-        """
-        with _deciding:
-            self.withdraw(handle)
-            root = handle.root
-            others = [one for one in self.open_handles() if one is not handle]
-            # What is followed is let go by whose it is.
-            if root.is_followed and others == [root]:
-                self.close()
+        withdraw(handle)
+        others = [one for one in handles_of(root) if one is not handle]
+        if root.is_followed:
+            # Whose lock it is lets it go.
+            if others == [root]:
+                _drop(root)
                 root.end_renewal()
-            if root.is_followed:
-                return False
-            if others and not is_over(handle):
-                if not any(one.wants_renewal for one in others):
-                    root.end_renewal()
-                return False
-            self.close()
-            return True
+            return False
+        if others and not is_over(handle):
+            if not any(one.wants_renewal for one in others):
+                root.end_renewal()
+            return False
+        _drop(root)
+        return True
 
-    def close(self) -> None:
-        """Let nobody have it again."""
-        with _deciding:
-            self.is_closed = True
-            if self.flow.holds.get(self.spot) is self:
-                del self.flow.holds[self.spot]
+
+def close(grant: Grant) -> None:
+    """Let nobody have the lock again, however long it is held."""
+    with _deciding:
+        _drop(grant.root)
+
+
+def _drop(root: Grant) -> None:
+    here = root.flow
+    if here is not None:
+        root.flow = None
+        noted = here.holds.pop(root.name, ())
+        if len(noted) > 1:
+            here.holds[root.name] = [one for one in noted if one() not in (None, root)]
 
 
 def is_over(grant: Grant) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from . import clock, events, protocol, reentrancy, waiting, watchdog
+from . import clock, events, protocol, reentrancy, sharing, waiting, watchdog
 from .errors import LockBusy
 from .held import Held
 from .holder import Holder
@@ -56,7 +56,7 @@ class Turn:
             if self.upkeep.renew:
                 watchdog.WATCHDOG.watch(self.held)
             if self.upkeep.is_noted:
-                reentrancy.note(self.held, is_reentrant=self.upkeep.reentrant)
+                reentrancy.note(self.held)
             if events.ACQUIRED.listeners:
                 events.ACQUIRED.tell(
                     key=self.target.key,
@@ -81,7 +81,7 @@ class Turn:
         """The request that gives up. What was granted is renewed no longer."""
         if self.held is not None:
             watchdog.WATCHDOG.forget(self.held)
-            reentrancy.forget(self.held)
+            sharing.close(self.held)
         return protocol.leave(self.target.keys, self.target.index, self.token)
 
     def busy(self, answer: protocol.Busy) -> LockBusy:
