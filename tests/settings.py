@@ -32,6 +32,9 @@ def caches(url: str | None = None) -> dict[str, dict[str, Any]]:
 
 CACHES = caches(os.environ.get("TEST_SERVER_URL"))
 
+# A test takes locks for several callers in one thread.
+SETNX_LOCK = {"REENTRANT": False}
+
 SECRET_KEY = "only for the tests"
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "testserver"]
 ROOT_URLCONF = "tests.urls"
