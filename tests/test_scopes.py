@@ -323,12 +323,12 @@ def test_what_a_task_leaves_held_is_given_up(
 ) -> None:
     threads: list[int] = []
 
-    @app.task(name="shop.left")
+    @app.task(name="shop.left")  # type: ignore[untyped-decorator]  # Celery ships no types
     def left() -> None:
         threads.append(threading.get_ident())
         take()
 
-    @app.task(name="shop.again")
+    @app.task(name="shop.again")  # type: ignore[untyped-decorator]  # the same
     def again() -> bool:
         threads.append(threading.get_ident())
         return lock("a").acquire(blocking=False)
@@ -347,7 +347,7 @@ def test_a_task_that_is_run_at_once_leaves_its_callers_locks(
 ) -> None:
     held = take("caller")
 
-    @app.task(name="shop.inner")
+    @app.task(name="shop.inner")  # type: ignore[untyped-decorator]  # the same
     def inner() -> None:
         take("inner")
 

@@ -186,10 +186,12 @@ class RedisLock(LockBase):
                 raise LockError(message, key=self.key)
             held.finish(exc_value, raise_on_release_error=self.raise_on_release_error)
         finally:
+            # An interrupt may come anywhere above; a share is not to be counted any more then.
+            if held is None:
+                held = self._shelf.entered
             if held is not None:
                 self._shelf.leave(held)
                 if not held.released:
-                    # An interrupted share is not to be counted any more.
                     sharing.leave(held)
 
     def check(self) -> None:

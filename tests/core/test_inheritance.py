@@ -184,7 +184,12 @@ def test_it_goes_on_as_long_as_the_one_above_renews(
     first = held.lease.end
 
     above.reacquire()
-    eventually(lambda: above.reacquire() and held.lease.end > first + 0.3)
+
+    def has_followed() -> bool:
+        above.reacquire()
+        return held.lease.end > first + 0.3
+
+    eventually(has_followed)
 
     assert not held.lost
     held.release()
