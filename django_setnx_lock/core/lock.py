@@ -81,7 +81,7 @@ class RedisLock(LockBase):
             return share
         except BaseException as error:
             if share is not None:
-                sharing.withdraw(share)
+                sharing.leave(share)
             if isinstance(error, LockLost):
                 return None
             raise

@@ -76,7 +76,7 @@ def share_of(
         return share if sharing.join(share) else None
     except BaseException:
         # Interrupts too: what is on its way up in a traceback would count as held.
-        sharing.withdraw(share)
+        sharing.leave(share)
         raise
 
 

@@ -42,12 +42,6 @@ def join(share: Grant) -> bool:
         return True
 
 
-def withdraw(handle: Grant) -> None:
-    """Count ``handle`` out, as if it had never been there."""
-    if handle.root.handles is not None:
-        handle.root.handles.pop(handle.number, None)
-
-
 def leave(handle: Grant) -> bool:
     """Count ``handle`` out. Gives whether the lock is to be let go in Redis.
 
@@ -61,7 +55,7 @@ def leave(handle: Grant) -> bool:
         if root.handles is None:
             _drop(root)
             return True
-        withdraw(handle)
+        root.handles.pop(handle.number, None)
         others = [one for one in handles_of(root) if one is not handle]
         if root.is_followed:
             # Whose lock it is lets it go.
