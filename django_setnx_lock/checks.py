@@ -138,9 +138,9 @@ def check_prefix(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Check
 
 @register(Tags.caches)
 def check_switches(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E007: INDEX and RENEW are True or False."""
+    """E007: INDEX, RENEW and REENTRANT are True or False."""
     found: list[CheckMessage] = []
-    for option in ("INDEX", "RENEW"):
+    for option in ("INDEX", "RENEW", "REENTRANT"):
         value = _config()[option]
         if not isinstance(value, bool):
             message = f"{SETTING}[{option!r}] is {value!r}."

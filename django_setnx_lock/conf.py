@@ -17,6 +17,7 @@ DEFAULTS: dict[str, Any] = {
     "TIMEOUT": 30,
     "BLOCKING_TIMEOUT": 10,
     "RENEW": True,
+    "REENTRANT": True,
     "INDEX": True,
 }
 

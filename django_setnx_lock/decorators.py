@@ -49,6 +49,7 @@ def redis_lock(
     on_lost: OnLost = None,
     label: str | None = None,
     note: str = "",
+    reentrant: bool | None = None,
 ) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Run a view or function under the lock that its arguments name.
 
@@ -59,7 +60,8 @@ def redis_lock(
     (None: the setting ``CACHE``). ``renew``: whether the lease is renewed while the call runs
     (None: the setting ``RENEW``); without, ``timeout`` must outlast it. ``max_hold``: for how
     many seconds at most (None: without limit). ``label`` (default: what is decorated) and
-    ``note`` are shown to operators.
+    ``note`` are shown to operators. ``reentrant``: whether a caller that holds the lock already
+    goes on with it (None: the setting ``REENTRANT``).
 
     A call with a request among its first two arguments, or called ``request``, is a view's.
     When its lock is busy it answers 409, when Redis cannot say or the lock was lost on the way
@@ -82,6 +84,7 @@ def redis_lock(
         on_lost=on_lost,
         label=label,
         note=note,
+        reentrant=reentrant,
     )
 
     def decorate(func: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -134,13 +137,18 @@ class LockOptions:
     on_lost: OnLost
     label: str | None
     note: str
+    reentrant: bool | None
 
     def __post_init__(self) -> None:
         if self.timeout is not None:
             protocol.milliseconds(self.timeout, "timeout")
         if self.blocking_timeout is not UNSET:
             protocol.waiting_time(self.blocking_timeout)
-        Upkeep(True if self.renew is None else self.renew, self.max_hold)
+        Upkeep(
+            True if self.renew is None else self.renew,
+            self.max_hold,
+            reentrant=True if self.reentrant is None else self.reentrant,
+        )
         for name in _ANSWERS:
             answer = getattr(self, name)
             if answer not in (None, "raise") and not callable(answer):
@@ -171,6 +179,7 @@ class LockOptions:
             user=known_user(request),
             note=self.note,
             template=self.template.text,
+            reentrant=self.reentrant,
         )
 
 

@@ -31,6 +31,7 @@ def lock(
     user: str = "",
     note: str = "",
     template: str = "",
+    reentrant: bool | None = None,
 ) -> RedisLock:
     """The lock called ``key``: ``with lock("order:42") as held: ...``.
 
@@ -41,7 +42,8 @@ def lock(
     is renewed while the lock is held (None: the setting ``RENEW``, True). ``max_hold``: for
     how many seconds at most (None: without limit). ``label``, ``user`` and ``note`` are shown
     to operators beside host and process; ``template`` (as ``order:<pk>``) is sent to the receivers
-    of signals. The rest is as in :class:`RedisLock`.
+    of signals. ``reentrant``: whether the thread or asyncio task that holds it gets it again (None:
+    the setting ``REENTRANT``, True). The rest is as in :class:`RedisLock`.
 
     Opens no connection until the lock is taken. Raises ValueError or TypeError for a bad key
     or time, ImproperlyConfigured when the cache cannot hold locks. Taking it raises
@@ -68,6 +70,7 @@ def lock(
         user=user,
         note=note,
         template=template,
+        reentrant=config["REENTRANT"] if reentrant is None else reentrant,
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 from django.core.cache import caches as django_caches
 from django.test import override_settings
 
-from django_setnx_lock.core import watchdog
+from django_setnx_lock.core import flow, watchdog
 from tests.faults.proxy import Proxy
 from tests.servers import FakeServer, RealServer, Server, server_binaries
 from tests.settings import FAKE, caches
@@ -87,10 +87,11 @@ def redis_client(server: Server) -> redis.Redis:
 
 
 @pytest.fixture(autouse=True)
-def forgetful_watchdog() -> Iterator[None]:
-    """Have no lock of one test renewed, or told as lost, during the next."""
+def forgetful() -> Iterator[None]:
+    """Have no lock of one test renewed, told as lost, or had again, during the next."""
     yield
     watchdog.WATCHDOG.forget_all()
+    flow.current().holds.clear()
 
 
 @pytest.fixture

@@ -35,6 +35,9 @@ def caches(url: str | None = None) -> dict[str, dict[str, Any]]:
 
 CACHES = caches(URL)
 
+# A test takes locks for several callers in one thread; programs that it starts may differ.
+SETNX_LOCK = {"REENTRANT": "TEST_REENTRANT" in os.environ}
+
 SECRET_KEY = "only for the tests"
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "testserver"]
 ROOT_URLCONF = "tests.urls"

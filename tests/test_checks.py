@@ -124,7 +124,7 @@ def test_e006_refuses_a_prefix_that_cannot_begin_a_name(prefix: Any) -> None:
     assert list(found(**with_options(KEY_PREFIX=prefix))) == ["django_setnx_lock.E006"]
 
 
-@pytest.mark.parametrize("option", ["INDEX", "RENEW"])
+@pytest.mark.parametrize("option", ["INDEX", "RENEW", "REENTRANT"])
 def test_e007_refuses_a_switch_that_is_no_bool(option: str) -> None:
     messages = found(**with_options(**{option: "no"}))
 

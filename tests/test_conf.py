@@ -8,7 +8,8 @@ from django_setnx_lock.conf import DEFAULTS, get_config
 
 
 def test_without_a_setting_every_option_has_its_default() -> None:
-    assert get_config() == DEFAULTS
+    with override_settings(SETNX_LOCK={}):
+        assert get_config() == DEFAULTS
 
 
 def test_an_option_that_is_given_replaces_its_default_alone() -> None:

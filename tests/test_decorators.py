@@ -170,7 +170,7 @@ def test_a_function_waits_as_long_as_the_setting_says() -> None:
 
 @override_settings(SETNX_LOCK={"BLOCKING_TIMEOUT": 0})
 def test_a_function_does_not_wait_where_the_setting_says_so() -> None:
-    lock("order:42", timeout=30).take(0)
+    lock("order:42", timeout=30, reentrant=False).take(0)
 
     with pytest.raises(LockBusy):
         charge(42)

@@ -19,6 +19,8 @@ LAYERS = {
     "core": CORE,
     "conf": DJANGO,
     "connection": DJANGO,
+    "bridges": DJANGO,
+    "scopes": DJANGO,
     "locks": DJANGO,
     "checks": DJANGO,
     "models": DJANGO,

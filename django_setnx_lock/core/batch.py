@@ -12,6 +12,7 @@ from .calling import call_many, worth_undoing
 from .errors import LockBusy, LockError, LockUnavailable
 from .held import Held
 from .lock import RedisLock
+from .protocol import Request
 from .turn import Turn
 
 
@@ -27,6 +28,8 @@ class Taken:
 def take_each(locks: Sequence[RedisLock]) -> list[Taken]:
     """Take each of ``locks`` that is free, without waiting, in one round trip.
 
+    Those that are reentrant and held by the caller already are had again.
+
     All must share one client. They are asked for in the order of their names; the results
     are in the order given. Raises LockUnavailable, holding nothing, when the round trip as
     a whole failed.
@@ -34,8 +37,13 @@ def take_each(locks: Sequence[RedisLock]) -> list[Taken]:
     ordered = sorted(locks, key=lambda lock: lock.name)
     turns = {id(lock): lock.turn() for lock in ordered}
     taken: dict[int, Taken] = {}
+    for lock in ordered:
+        share = lock.again()
+        if share is not None:
+            taken[id(lock)] = Taken(lock, held=share)
+    ordered = [lock for lock in ordered if id(lock) not in taken]
     if not ordered:
-        return []
+        return [taken[id(lock)] for lock in locks]
     client = ordered[0].client
     sent = clock.now()
     try:
@@ -89,16 +97,26 @@ def release_each(held: Sequence[Held]) -> list[LockError]:
 
 
 def _release_each(held: Sequence[Held]) -> list[LockError]:
-    todo = [one for one in held if one.is_here and not one.released]
-    if not todo:
-        return []
-    try:
-        replies = call_many(
-            todo[0].client, [one.releasing() for one in todo], [one.key for one in todo]
-        )
-    except LockUnavailable as error:
-        return [error]
+    todo: list[Held] = []
+    requests: list[Request] = []
     errors: list[LockError] = []
+    for one in held:
+        if not one.is_here or one.released:
+            continue
+        try:
+            request = one.to_release()
+        except LockError as error:
+            errors.append(error)
+        else:
+            if request is not None:
+                todo.append(one)
+                requests.append(request)
+    if not todo:
+        return errors
+    try:
+        replies = call_many(todo[0].client, requests, [one.key for one in todo])
+    except LockUnavailable as error:
+        return [*errors, error]
     for one, reply in zip(todo, replies, strict=True):
         try:
             one.read_release(reply)

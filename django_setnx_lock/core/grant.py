@@ -7,16 +7,27 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from . import clock, events, protocol, watchdog
+from . import clock, events, protocol, sharing, watchdog
 from .errors import LockLost
 from .lease import Lease, Upkeep
 from .target import Target
 
+if TYPE_CHECKING:
+    from weakref import ref
+
+    from .flow import Flow
+
 logger = logging.getLogger("django_setnx_lock.events")
+_Handle = TypeVar("_Handle", bound="Grant")
 _PLAIN = Upkeep()
 _numbers = itertools.count()
+
+
+def next_number() -> int:
+    """A number that is smaller than those of all handles to come."""
+    return next(_numbers)
 
 
 class Grant:
@@ -32,6 +43,16 @@ class Grant:
     _released = False
     _may_still_stand = False
     _thread: threading.Thread | None = None
+    # That of which this is a share.
+    _root: Grant | None = None
+    # Why it was given up while it was held.
+    _given_up = ""
+    # Whose it is, while it may be had again or is looked for at the end of a request.
+    flow: Flow | None = None
+    # All handles that were not released, by number, once there is a second one.
+    handles: dict[int, ref[Grant]] | None = None
+    # Whether somebody else renews and releases it, and this process only looks after it.
+    is_followed = False
 
     def __init__(
         self,
@@ -51,11 +72,34 @@ class Grant:
         self._fence = fence
         self._upkeep = upkeep
         self._pid = os.getpid()
+        self._timeout = timeout
         self._taken_at = deadline - timeout
         # The first tells why it is lost. Several threads may find it lost at once.
         self._losses: list[LockLost] = []
         if upkeep.renew:
             self._thread = threading.current_thread()
+
+    @classmethod
+    def share(
+        cls: type[_Handle], root: Grant, target: Target, timeout: float, upkeep: Upkeep
+    ) -> _Handle:
+        """Another handle of what ``root`` holds, by ``target``, for who would have ``timeout``."""
+        timeout = root.lease.bounded(timeout, clock.now())
+        share = cls(
+            target,
+            token=root._token,
+            fence=root._fence,
+            timeout=timeout,
+            deadline=root.lease.end,
+            upkeep=upkeep,
+        )
+        share._root = root
+        share.is_followed = root.is_followed
+        share.lease = root.lease
+        root.lease.seconds = max(root.lease.seconds, timeout)
+        share._losses = root._losses
+        share._taken_at = root._taken_at
+        return share
 
     def __repr__(self) -> str:
         state = "released" if self._released else "lost" if self.lost else "held"
@@ -89,7 +133,32 @@ class Grant:
     @property
     def timeout(self) -> float:
         """The lease in seconds, as asked for."""
-        return self.lease.seconds
+        return self._timeout
+
+    @property
+    def target(self) -> Target:
+        """Which lock it is, and whom to ask."""
+        return self._target
+
+    @property
+    def root(self) -> Grant:
+        """The handle that took the lock, which alone is renewed; mostly this one."""
+        return self._root or self
+
+    @property
+    def wants_renewal(self) -> bool:
+        """Whether the lock is to be renewed for as long as this handle is held."""
+        return self._upkeep.renew
+
+    @property
+    def is_reentrant(self) -> bool:
+        """Whether who holds it may have it again."""
+        return self._upkeep.reentrant
+
+    @property
+    def is_known_lost(self) -> bool:
+        """Whether the loss was found."""
+        return bool(self._losses)
 
     @property
     def released(self) -> bool:
@@ -120,11 +189,34 @@ class Grant:
     def handover(self) -> None:
         """Let the lock outlive the thread that took it: whoever has the handle holds it.
 
-        Without this a lock is renewed no longer when that thread has ended.
+        Without this a lock is renewed no longer when that thread has ended. Nobody has the lock
+        again from then on without waiting for it.
         """
-        self._thread = None
-        if self._upkeep.renew and self.remaining():
-            watchdog.WATCHDOG.watch(self)
+        root = self.root
+        root._thread = None
+        sharing.close(root)
+        if self._is_renewed and self.remaining():
+            watchdog.WATCHDOG.watch(root)
+
+    def begin_renewal(self) -> None:
+        """Renew it from now on, for a share; nothing if that is done already."""
+        if self._thread is None:
+            self._thread = threading.current_thread()
+        watchdog.WATCHDOG.watch(self)
+
+    def end_renewal(self) -> None:
+        """Renew it no longer."""
+        watchdog.WATCHDOG.forget(self)
+
+    def give_up(self, why: str) -> None:
+        """Neither renew it any more nor let anybody have it again."""
+        sharing.close(self)
+        self.root.end_renewal()
+        self.root._given_up = why
+
+    @property
+    def _is_renewed(self) -> bool:
+        return any(one.wants_renewal for one in sharing.handles_of(self))
 
     @property
     def is_orphaned(self) -> bool:
@@ -133,32 +225,40 @@ class Grant:
 
     def releasing(self) -> protocol.Request:
         """The request that lets the lock go, which is renewed no longer."""
-        if watchdog.WATCHDOG.forget(self) and clock.now() >= self.lease.end:
+        if watchdog.WATCHDOG.forget(self._root or self) and clock.now() >= self.lease.end:
             self.lose(self.ran_out())
         return protocol.release(self._target.keys, self._target.index, self._token)
 
     def renewing(self, lease_ms: int, how: Literal["replace", "add", "least"]) -> protocol.Request:
         """The request that gives the lease more time."""
+        if self.is_followed:
+            return protocol.check(self._target.keys, self._token)
         return protocol.renew(self._target.keys, self._target.index, self._token, lease_ms, how)
 
     def lose(self, error: LockLost) -> LockLost:
         """Take note that the lock is lost, because of ``error``. Gives the first reason known.
 
-        Calls ``on_lost`` and ``on_trouble`` the first time.
+        Calls ``on_lost`` and ``on_trouble`` of all who share it the first time.
         """
-        watchdog.WATCHDOG.forget(self)
+        watchdog.WATCHDOG.forget(self.root)
         self._losses.append(error)
-        if self._losses[0] is not error or self._released:
+        handles = sharing.handles_of(self)
+        if self._losses[0] is not error or not handles:
             return self._losses[0]
+        sharing.close(self)
         if events.LOST.listeners:
             events.LOST.tell(**self.about(), error=error)
+        for held in handles:
+            held._tell_loss()
+        return self._losses[0]
+
+    def _tell_loss(self) -> None:
         if self._upkeep.on_lost:
             try:
                 self._upkeep.on_lost(self)
             except (Exception, SystemExit):
                 logger.exception("on_lost of the lock %r failed", self.key)
         self.tell_trouble()
-        return self._losses[0]
 
     def tell_trouble(self) -> None:
         """Call ``on_trouble``."""
@@ -181,7 +281,7 @@ class Grant:
     def ran_out(self) -> LockLost:
         """The error for a lease that is over by the local clock; Redis may think otherwise."""
         # A renewal may have been carried out whose answer never came.
-        self._may_still_stand = self._upkeep.renew
+        self._may_still_stand = self._is_renewed
         return LockLost(self._why_over(), key=self.key)
 
     def _why_over(self) -> str:
@@ -189,11 +289,13 @@ class Grant:
         if max_hold is not None and lease.reached_max_hold:
             return f"the lock {self.key!r} was held for its max_hold of {max_hold:g} s"
         over = f"the lease of the lock {self.key!r} ran out"
-        if not self._upkeep.renew:
+        if self.root._given_up:
+            return f"{over}: {self.root._given_up}"
+        if not self._is_renewed:
             return over
         if lease.trouble or lease.asked:
             why = lease.trouble or "Redis does not answer"
             return f"the lock {self.key!r} could not be renewed before its lease ended: {why}"
-        if self.is_orphaned:
+        if self.root.is_orphaned:
             return f"{over}: the thread that took it has ended"
         return f"{over}: this process stood still and did not renew it"

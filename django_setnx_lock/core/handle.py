@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from . import clock, events, protocol, watchdog
+from . import clock, events, protocol, sharing, watchdog
 from .errors import LockError, LockLost, LockUnavailable
 from .grant import Grant
 
@@ -25,12 +25,20 @@ class Handle(Grant):
         """Know that ``token`` is what stands at the name now."""
         self._token = token
 
-    def to_release(self) -> protocol.Request:
-        """The request that lets the lock go. Raises LockError when that cannot be asked for."""
+    def to_release(self) -> protocol.Request | None:
+        """The request that lets the lock go; None where others share it, and nothing is to be sent.
+
+        Raises LockError when that cannot be asked for.
+        """
         self.began_release = True
         if self._released:
             raise LockError(f"the lock {self.key!r} was released already", key=self.key)
         self._refuse_elsewhere()
+        if not sharing.leave(self):
+            if self._losses:
+                raise self._losses[0]
+            self._released = True
+            return None
         request = self.releasing()
         if self._losses and not self._may_still_stand:
             raise self._losses[0]
@@ -73,6 +81,15 @@ class Handle(Grant):
         logger.warning("%s", error)
         if body_error is not None and hasattr(body_error, "add_note"):
             body_error.add_note(str(error))
+
+    def refuse_if_followed(self) -> None:
+        """Raise LockError if the lease is not ours to change."""
+        if self.is_followed:
+            raise LockError(
+                f"cannot extend the lock {self.key!r}: with_lock, under which this process runs, "
+                "holds it and keeps its lease",
+                key=self.key,
+            )
 
     def _refuse_elsewhere(self) -> None:
         if not self.is_here:

@@ -51,6 +51,7 @@ class Held(Handle):
         """
         extra_ms = protocol.milliseconds(additional_time, "additional_time")
         self._refuse_if_over("extend")
+        self.refuse_if_followed()
         return self._replace(extra_ms) if replace_ttl else self._renew(extra_ms, "add")
 
     def reacquire(self) -> Literal[True]:
@@ -75,13 +76,13 @@ class Held(Handle):
         request = self.renewing(lease_ms, "replace")
         self._kept(self._target.call(request, repeated=lambda: copies.append(True)))
         self.lease.end_cut(sent, seconds, before, may_come_again=bool(copies))
-        if self._upkeep.renew:
+        if self._is_renewed:
             self.lease.plan(sent)
-            watchdog.WATCHDOG.hurry(self)
+            watchdog.WATCHDOG.hurry(self.root)
         return True
 
     def release(self) -> None:
-        """Let the lock go.
+        """Let the lock go, or if this is a share of it or shared, count it out.
 
         A lease that is over by the local clock is released all the same when Redis confirms
         that nobody else has had the lock. Raises LockLost when it is no longer ours, LockError
@@ -89,6 +90,8 @@ class Held(Handle):
         Redis cannot be asked; after that it can be called again.
         """
         request = self.to_release()
+        if request is None:
+            return
         try:
             reply = self._target.call(request)
         except LockUnavailable as error:

@@ -18,16 +18,19 @@ class Upkeep:
     Raises ValueError for a ``max_hold`` that is no time, TypeError for the rest.
     """
 
-    __slots__ = ("max_hold", "on_lost", "renew")
+    __slots__ = ("is_noted", "max_hold", "on_lost", "reentrant", "renew")
 
     def __init__(
         self,
         renew: bool = False,
         max_hold: float | None = None,
         on_lost: Any = None,
+        reentrant: bool = False,
     ) -> None:
         if not isinstance(renew, bool):
             raise TypeError(f"renew is True or False, not {renew!r}")
+        if not isinstance(reentrant, bool):
+            raise TypeError(f"reentrant is True or False, not {reentrant!r}")
         if max_hold is not None:
             protocol.milliseconds(max_hold, "max_hold")
         if on_lost is not None and (not callable(on_lost) or iscoroutinefunction(on_lost)):
@@ -35,6 +38,9 @@ class Upkeep:
         self.renew = renew
         self.max_hold = max_hold
         self.on_lost = on_lost
+        self.reentrant = reentrant
+        # Whether it matters that it is left held.
+        self.is_noted = reentrant or renew
 
     def first_lease(self, lease_ms: int) -> int:
         """What of a lease of ``lease_ms`` may be asked for when the lock is taken."""
@@ -83,7 +89,11 @@ class Lease:
 
         Beyond ``max_hold`` one: it never cuts, and tells whether the lock is still ours.
         """
-        return max(round(min(self.seconds, self._hold_until - now) * 1000), 1)
+        return max(round(self.bounded(self.seconds, now) * 1000), 1)
+
+    def bounded(self, seconds: float, now: float) -> float:
+        """What of a lease of ``seconds`` from ``now`` on ``max_hold`` allows."""
+        return max(min(seconds, self._hold_until - now), 0.001)
 
     def confirm(self, sent: float, seconds: float, cuts: int) -> None:
         """Redis has said that from ``sent`` on the lock is ours for ``seconds`` at least.

@@ -6,9 +6,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Literal
 
-from . import clock, own_token, protocol, waiting
+from . import clock, inheritance, own_token, protocol, reentrancy, sharing, waiting
 from .calling import worth_undoing
-from .errors import LockBusy, LockError
+from .errors import LockBusy, LockError, LockLost
 from .held import Held
 from .lock_base import LockBase
 from .turn import Turn
@@ -35,11 +35,13 @@ class RedisLock(LockBase):
     that renews, which it must not keep (None). ``key``: what the caller calls it in messages
     (name). ``index``: the sorted set to list the lock in (None: in none). ``label``, ``user``,
     ``note``: what the holder record says besides host, process and thread. ``template``: what
-    kind of lock it is, for listeners ("").
+    kind of lock it is, for listeners (""). ``reentrant``: whether the thread or asyncio task that
+    holds it by a lock with ``reentrant`` gets it again (False); docs/reentrancy.md has the rules.
 
     Raises ValueError for a timeout or ``max_hold`` that is not a finite number above zero, a
     ``blocking_timeout`` or ``sleep`` below zero, or an impossible name; TypeError when the
-    name is no str, the client one of asyncio, ``renew`` no bool, or ``on_lost`` not to be called.
+    name is no str, the client one of asyncio, ``renew`` or ``reentrant`` no bool, or ``on_lost``
+    not to be called.
     """
 
     def take(self, blocking_timeout: float | Unset | None = UNSET) -> Held:
@@ -56,6 +58,43 @@ class RedisLock(LockBase):
 
     def _take(self, blocking_timeout: float | None, token: str | None = None) -> Held:
         limit = protocol.waiting_time(blocking_timeout)
+        # Without a name: in the frames of a traceback, a share would count as held.
+        return (self.again() if token is None and self.reentrant else None) or self._take_anew(
+            limit, token
+        )
+
+    def again(self) -> Held | None:
+        """A share of the lock if the caller holds it already and it is reentrant, else None.
+
+        Sends something only where the share has less than two thirds of the lease it should, or
+        where the lock is held around this process. Raises LockUnavailable then, if need be.
+        """
+        if not self.reentrant:
+            return None
+        share = None
+        try:
+            share = reentrancy.again(Held, self._target, self._lease_ms, self._upkeep)
+            if share is None:
+                share = self._inherited() if inheritance.is_possible() else None
+            elif not reentrancy.is_enough(share):
+                share.reacquire()
+            return share
+        except BaseException as error:
+            if share is not None:
+                sharing.leave(share)
+            if isinstance(error, LockLost):
+                return None
+            raise
+
+    def _inherited(self) -> Held | None:
+        request = inheritance.request(self._target)
+        if request is None:
+            return None
+        sent = clock.now()
+        reply = self._target.call(request)
+        return inheritance.enter(Held, self._target, self._lease_ms, self._upkeep, reply, sent)
+
+    def _take_anew(self, limit: float | None, token: str | None) -> Held:
         turn = self.turn()
         try:
             held = self._wait_for(turn, limit)
@@ -107,17 +146,33 @@ class RedisLock(LockBase):
         """
         protocol.waiting_time(sleep, "sleep, the first argument of acquire(),")
         chosen = None if token is None else own_token.checked(token)
+        held = None
         try:
             held = self._take(self._limit(blocking, blocking_timeout), chosen)
+            self._shelf.put(held)
+            return True
         except LockBusy:
             return False
-        self._shelf.put(held)
-        return True
+        except BaseException:
+            self._undo(held)
+            raise
 
     def __enter__(self) -> Held:
-        held = self.take()
-        self._shelf.enter(held)
-        return held
+        held = None
+        try:
+            held = self.take()
+            self._shelf.enter(held)
+            return held
+        except BaseException:
+            self._undo(held)
+            raise
+
+    def _undo(self, held: Held | None) -> None:
+        """Let go of what was taken when nobody will be told of it."""
+        if held is not None:
+            self._shelf.leave(held)
+            with suppress(LockError):
+                held.release()
 
     def __exit__(
         self,
@@ -141,8 +196,13 @@ class RedisLock(LockBase):
                 held.finish(interrupt)
             raise
         finally:
+            # An interrupt may come anywhere above; a share is not to be counted any more then.
+            if held is None:
+                held = self._shelf.innermost
             if held is not None:
                 self._shelf.leave(held)
+                if not held.released:
+                    sharing.leave(held)
 
     def check(self) -> None:
         """Raise LockLost unless it is still ours. See :meth:`Held.check`."""

@@ -45,12 +45,13 @@ class LockBase:
         user: str = "",
         note: str = "",
         template: str = "",
+        reentrant: bool = False,
     ) -> None:
         if timeout is None:
             timeout = protocol.DEFAULT_TIMEOUT
         if _is_of_asyncio(client.__class__):
             raise TypeError("RedisLock needs a synchronous client, redis.Redis, not one of asyncio")
-        self._upkeep = Upkeep(renew, max_hold, on_lost)
+        self._upkeep = Upkeep(renew, max_hold, on_lost, reentrant)
         self._lease_ms = self._upkeep.first_lease(protocol.milliseconds(timeout, "timeout"))
         self._timeout = float(timeout)
         protocol.waiting_time(sleep, "sleep")
@@ -59,6 +60,7 @@ class LockBase:
         self.blocking_timeout = protocol.waiting_time(blocking_timeout)
         self.thread_local = bool(thread_local)
         self.raise_on_release_error = raise_on_release_error
+        self.reentrant = reentrant
         self._target = Target(
             client, lock_keys(name), name if key is None else key, index, template
         )

@@ -54,8 +54,9 @@ class Shelf:
         return (own or entered)[-1][1] if entered else None
 
     def leave(self, held: Held) -> None:
-        """Keep ``held`` no longer for a block."""
-        for entry in list(self._mine.entered):
-            if entry[1] is held:
-                self._mine.entered.remove(entry)
+        """Keep ``held`` no longer, nor for the block that it was entered with."""
+        entered: list[tuple[int, Held]] = self._mine.entered
+        for entry in [entry for entry in entered if entry[1] is held]:
+            with suppress(ValueError):
+                entered.remove(entry)
         self.drop(held)

@@ -6,7 +6,7 @@ import logging
 import secrets
 from typing import Any
 
-from . import clock, events, protocol, waiting, watchdog
+from . import clock, events, protocol, reentrancy, sharing, waiting, watchdog
 from .errors import LockBusy
 from .held import Held
 from .holder import Holder
@@ -69,6 +69,8 @@ class Turn:
                     answer.fence,
                     waited,
                 )
+            if self.upkeep.is_noted:
+                reentrancy.note(self.held)
             if events.ACQUIRED.listeners:
                 events.ACQUIRED.tell(
                     key=self.target.key,
@@ -103,6 +105,7 @@ class Turn:
         """The request that gives up. What was granted is renewed no longer."""
         if self.held is not None:
             watchdog.WATCHDOG.forget(self.held)
+            sharing.close(self.held)
         return protocol.leave(self.target.keys, self.target.index, self.token)
 
     def busy(self, answer: protocol.Busy) -> LockBusy:

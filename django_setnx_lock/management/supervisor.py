@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 
-from django_setnx_lock.core import clock
+from django_setnx_lock.core import clock, inheritance
 from django_setnx_lock.core.errors import LockLost
 from django_setnx_lock.core.held import Held
 
@@ -70,6 +70,7 @@ class Supervisor:
             "SETNX_LOCK_KEY": self._held.key,
             "SETNX_LOCK_TOKEN": self._held.token,
             "SETNX_LOCK_FENCE": str(self._held.fence),
+            inheritance.VARIABLE: inheritance.described(self._held, os.environ),
         }
 
     def _watch(self, child: Child) -> None:

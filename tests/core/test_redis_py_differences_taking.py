@@ -168,3 +168,20 @@ def test_a_grant_that_came_too_late_is_none(
     assert THEIRS(redis_client, NAME, timeout=0.05).acquire(blocking=False) is True
     assert redis_client.exists(NAME) == 0
     assert OURS(redis_client, NAME, timeout=0.05).acquire(blocking=False) is False
+
+
+@differs("the thread that holds it takes it again")
+def test_the_thread_that_holds_it_takes_it_again_if_it_is_reentrant(
+    redis_client: redis.Redis,
+) -> None:
+    for library, options, again in (
+        (THEIRS, {}, False),
+        (OURS, {}, False),
+        (OURS, {"reentrant": True}, True),
+    ):
+        lock = library(redis_client, NAME, timeout=20, **options)
+        lock.acquire(blocking=False)
+
+        assert lock.acquire(blocking=False) is again
+
+        redis_client.flushall()

@@ -78,6 +78,8 @@ def test_the_command_sees_key_token_and_fence_of_the_lock(
     seen = json.loads(with_lock.line())
 
     client = real_server.client(decode_responses=True)
+    (held,) = json.loads(seen.pop("SETNX_LOCK_HELD"))
+    assert (held["name"], held["token"]) == ("lock:order:42", seen["SETNX_LOCK_TOKEN"])
     assert seen == {
         "SETNX_LOCK_KEY": "order:42",
         "SETNX_LOCK_TOKEN": client.get("lock:order:42"),

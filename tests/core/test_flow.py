@@ -1,0 +1,151 @@
+"""Which flow of execution a caller belongs to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import os
+import threading
+
+from django_setnx_lock.core import flow
+from tests.core.helpers import in_thread
+
+
+def test_a_thread_is_one_flow() -> None:
+    assert flow.current() is flow.current()
+
+
+def test_another_thread_is_another() -> None:
+    assert in_thread(flow.current) is not flow.current()
+
+
+def test_a_thread_with_the_id_of_one_that_has_ended_is_another() -> None:
+    flows: list[flow.Flow] = []
+    ids: list[int] = []
+
+    def note() -> None:
+        flows.append(flow.current())
+        ids.append(threading.get_ident())
+
+    for _ in range(50):
+        thread = threading.Thread(target=note)
+        thread.start()
+        thread.join()
+
+    # The control: the id alone would have taken one for the other.
+    assert len(set(ids)) < len(ids)
+    assert len(set(map(id, flows))) == len(flows)
+
+
+def test_a_flow_is_over_when_its_thread_has_ended() -> None:
+    going, seen = threading.Event(), threading.Event()
+    flows: list[flow.Flow] = []
+
+    def work() -> None:
+        flows.append(flow.current())
+        seen.set()
+        going.wait(10)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert seen.wait(10)
+    while_it_ran = flows[0].is_over
+    going.set()
+    thread.join(10)
+
+    assert (while_it_ran, flows[0].is_over) == (False, True)
+
+
+def test_a_task_is_a_flow_of_its_own() -> None:
+    async def main() -> tuple[flow.Flow, flow.Flow, flow.Flow]:
+        async def child() -> flow.Flow:
+            return flow.current()
+
+        mine = flow.current()
+        return mine, await child(), await asyncio.create_task(child())
+
+    mine, awaited, childs = asyncio.run(main())
+
+    assert awaited is mine
+    assert childs is not mine
+    assert mine is not flow.current()
+    assert mine.is_over
+
+
+def test_siblings_are_apart_where_a_context_variable_is_not() -> None:
+    variable: contextvars.ContextVar[object] = contextvars.ContextVar("variable")
+
+    async def main() -> tuple[set[int], set[int]]:
+        variable.set(object())
+
+        async def child() -> tuple[flow.Flow, object]:
+            return flow.current(), variable.get()
+
+        seen = await asyncio.gather(child(), child())
+        return {id(one[0]) for one in seen}, {id(one[1]) for one in seen}
+
+    flows, values = asyncio.run(main())
+
+    assert (len(flows), len(values)) == (2, 1)
+
+
+def test_a_callback_of_a_loop_belongs_to_nobody() -> None:
+    async def main() -> tuple[flow.Flow, list[flow.Flow]]:
+        seen: list[flow.Flow] = []
+        done = asyncio.Event()
+
+        def note() -> None:
+            seen.extend((flow.current(), flow.current()))
+            done.set()
+
+        asyncio.get_running_loop().call_soon(note)
+        await asyncio.wait_for(done.wait(), 10)
+        return flow.current(), seen
+
+    mine, (first, second) = asyncio.run(main())
+
+    assert len({mine, first, second, flow.current()}) == 4
+
+
+def test_a_task_that_is_gone_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        flow.current()
+
+    asyncio.run(main())
+    gc.collect()
+
+    assert not any(task.done() for task in flow._tasks)
+
+
+def test_a_call_can_belong_to_another_flow_in_any_thread() -> None:
+    mine = flow.current()
+
+    inside, after = in_thread(lambda: (flow.carried(mine, flow.current)(), flow.current()))
+
+    assert inside is mine
+    assert after is not mine
+
+
+def test_a_fork_is_a_flow_of_its_own() -> None:
+    mine = flow.current()
+    reader, writer = os.pipe()
+
+    child = os.fork()
+    if not child:
+        os.write(writer, b"other" if flow.current() is not mine else b"same")
+        os._exit(0)
+    os.waitpid(child, 0)
+
+    assert os.read(reader, 10) == b"other"
+    os.close(reader)
+    os.close(writer)
+
+
+def test_what_was_thrown_away_is_swept_out() -> None:
+    here = flow.Flow(thread=threading.current_thread())
+    here.holds = {str(number): [] for number in range(100)}
+
+    here.sweep()
+
+    assert not here.holds
