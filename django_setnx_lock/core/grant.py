@@ -51,6 +51,8 @@ class Grant:
     flow: Flow | None = None
     # All handles that were not released, by number, once there is a second one.
     handles: dict[int, ref[Grant]] | None = None
+    # Whether the caller has it, so that he is to be told of a loss.
+    is_given = True
     # Whether somebody else renews and releases it, and this process only looks after it.
     is_followed = False
 
@@ -253,7 +255,7 @@ class Grant:
         return self._losses[0]
 
     def _tell_loss(self) -> None:
-        if self._upkeep.on_lost:
+        if self._upkeep.on_lost and self.is_given:
             try:
                 self._upkeep.on_lost(self)
             except (Exception, SystemExit):

@@ -66,7 +66,7 @@ class RedisLock(LockBase):
     def again(self) -> Held | None:
         """A share of the lock if the caller holds it already and it is reentrant, else None.
 
-        Sends something only where the share has less than two thirds of the lease it should, or
+        Sends something only where the share has less than half of the lease it should, or
         where the lock is held around this process. Raises LockUnavailable then, if need be.
         """
         if not self.reentrant:
@@ -77,7 +77,9 @@ class RedisLock(LockBase):
             if share is None:
                 share = self._inherited() if inheritance.is_possible() else None
             elif not reentrancy.is_enough(share):
+                share.is_given = False
                 share.reacquire()
+                share.is_given = True
             return share
         except BaseException as error:
             if share is not None:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from .target import Target
 
 _Handle = TypeVar("_Handle", bound="Grant")
-# What is left of a renewed lease at any time; who has a lock again is to find as much.
-_ENOUGH = 2 / 3
+# Of the lease it asks for, who has a lock again is to find as much left; a renewed one always has.
+_ENOUGH = 1 / 2
 
 # Has what the caller works for besides its flow, such as one request: a lock is had again in
 # there only. Without it, or where it has no value, the flow alone counts.

@@ -319,7 +319,7 @@ def test_a_short_rest_of_a_lease_is_made_whole(
     redis_client: redis.Redis, mine: Callable[..., RedisLock], fake_time: Any
 ) -> None:
     outer = mine(timeout=30).take()
-    fake_time.now += 11
+    fake_time.now += 16
 
     mine(timeout=30).take()
 
@@ -340,12 +340,14 @@ def test_max_hold_of_the_outer_binds_the_inner(
 def test_a_lock_that_is_lost_at_that_moment_is_waited_for(
     redis_client: redis.Redis, mine: Callable[..., RedisLock]
 ) -> None:
-    outer = mine(timeout=5).take()
+    told: list[Held] = []
+    outer = mine(timeout=5, on_lost=told.append).take()
     redis_client.delete("lock:a")
 
-    anew = mine(timeout=60).take()
+    anew = mine(timeout=60, on_lost=told.append).take()
 
     assert outer.lost
+    assert told == [outer]
     assert anew.fence > outer.fence
 
 
