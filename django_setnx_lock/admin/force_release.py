@@ -56,7 +56,7 @@ def release_page(pages: LockAdmin, request: HttpRequest, name: str, links: Links
         except LockUnavailable as error:
             unsure = _("It is not known whether the lock was released. Look at it again.")
             return pages.release_response(request, links, name, **problem(error, unsure))
-    elif not info.fingerprint:
+    elif not row.is_held:
         outcome = Outcome.FREE
     elif info.fingerprint != seen:
         outcome = Outcome.CHANGED_HANDS

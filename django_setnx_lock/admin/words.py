@@ -90,7 +90,7 @@ class Row:
     @property
     def is_held(self) -> bool:
         """Whether there is a holder to release it from."""
-        return bool(self.info.fingerprint)
+        return bool(self.info.fingerprint) and self.info.state is not State.CHANGING_HANDS
 
     @property
     def place(self) -> str:

@@ -82,7 +82,7 @@ def test_each_state_is_said_in_words(admin_client: Client, fake_server: FakeServ
     assert "endless never expires " in row(page, "endless")
     assert "without end" in row(page, "endless")
     assert "over lease over " in row(page, "over")
-    assert "passed changing hands " in row(page, "passed")
+    assert "passed changing hands - " in row(page, "passed")
     assert "theirs foreign another program - 2 min " in row(page, "theirs")
 
 

@@ -9,7 +9,7 @@ from django.test import Client
 
 from django_setnx_lock import lock
 from django_setnx_lock.models import Lock
-from tests.admin.pages import LIST, address, hold_since, info, staff, text
+from tests.admin.pages import LIST, address, hold_since, info, messages, staff, text
 
 if TYPE_CHECKING:
     from tests.servers import FakeServer
@@ -102,6 +102,20 @@ def test_without_permission_to_release_there_is_no_button() -> None:
 
     assert "State held" in text(page)
     assert RELEASE not in page.content.decode()
+
+
+def test_a_lock_that_changes_hands_has_no_holder_to_release_it_from(
+    admin_client: Client, fake_server: FakeServer
+) -> None:
+    fake_server.client().set("lock:order:42", "baton:their-token", px=60_000)
+
+    page = admin_client.get(address("change", "lock:order:42"))
+    answer = admin_client.post(address("release", "lock:order:42"), follow=True)
+
+    assert "changing hands: It was left to the next who waits" in text(page)
+    assert "Nobody holds it." in text(page)
+    assert "Force-release" not in text(page)
+    assert "nothing was released" in messages(answer)[0]
 
 
 def test_a_free_lock_has_a_page_without_a_button(admin_client: Client) -> None:
