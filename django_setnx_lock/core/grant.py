@@ -6,12 +6,16 @@ import itertools
 import logging
 import os
 import threading
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import clock, events, protocol, watchdog
 from .errors import LockLost
 from .lease import Lease, Upkeep
 from .target import Target
+
+if TYPE_CHECKING:
+    from .aio.owner import Owner
+    from .watchlist import WatchList
 
 logger = logging.getLogger("django_setnx_lock")
 _PLAIN = Upkeep()
@@ -39,6 +43,7 @@ class Grant:
         timeout: float,
         deadline: float,
         upkeep: Upkeep = _PLAIN,
+        owner: Owner | None = None,
     ) -> None:
         self.lease = Lease(timeout, deadline, upkeep.max_hold)
         self.number = next(_numbers)
@@ -46,11 +51,13 @@ class Grant:
         self._token = token
         self._fence = fence
         self._upkeep = upkeep
+        # The task that took it, if one did.
+        self._owner = owner
         self._pid = os.getpid()
         self._taken_at = deadline - timeout
         # The first tells why it is lost. Several threads may find it lost at once.
         self._losses: list[LockLost] = []
-        if upkeep.renew:
+        if upkeep.renew and owner is None:
             self._thread = threading.current_thread()
 
     def __repr__(self) -> str:
@@ -109,22 +116,42 @@ class Grant:
         return max(self.lease.end - clock.now(), 0.0)
 
     def handover(self) -> None:
-        """Let the lock outlive the thread that took it: whoever has the handle holds it.
+        """Let the lock outlive the thread or task that took it: whoever has the handle holds it.
 
-        Without this a lock is renewed no longer when that thread has ended.
+        Without this a lock is renewed no longer when that has ended. The event loop that a task
+        took it in has to go on all the same.
         """
         self._thread = None
-        if self._upkeep.renew and self.remaining():
-            watchdog.WATCHDOG.watch(self)
+        if self._owner is not None:
+            self._owner.let_go()
+        if self.remaining():
+            self.begin_upkeep()
 
     @property
     def is_orphaned(self) -> bool:
-        """Whether the thread that took it has ended, and did not hand it over."""
+        """Whether the thread or task that took it has ended, and did not hand it over."""
+        if self._owner is not None:
+            return self._owner.has_ended
         return self._thread is not None and not self._thread.is_alive()
+
+    @property
+    def owner(self) -> str:
+        """What took it: ``thread`` or ``task``."""
+        return "thread" if self._owner is None else "task"
+
+    @property
+    def watchdog(self) -> WatchList:
+        """What renews it."""
+        return watchdog.WATCHDOG if self._owner is None else self._owner.watchdog
+
+    def begin_upkeep(self) -> None:
+        """Have it renewed from now on, if it is to be."""
+        if self._upkeep.renew:
+            self.watchdog.watch(self)
 
     def releasing(self) -> protocol.Request:
         """The request that lets the lock go, which is renewed no longer."""
-        if watchdog.WATCHDOG.forget(self) and clock.now() >= self.lease.end:
+        if self.watchdog.forget(self) and clock.now() >= self.lease.end:
             self.lose(self.ran_out())
         return protocol.release(self._target.keys, self._target.index, self._token)
 
@@ -137,10 +164,12 @@ class Grant:
 
         Calls ``on_lost`` the first time.
         """
-        watchdog.WATCHDOG.forget(self)
+        self.watchdog.forget(self)
         self._losses.append(error)
         if self._losses[0] is not error or self._released:
             return self._losses[0]
+        if self._owner is not None:
+            self._owner.lost()
         if events.LOST.listeners:
             events.LOST.tell(**self.about(), error=error)
         if self._upkeep.on_lost:
@@ -176,5 +205,5 @@ class Grant:
             why = lease.trouble or "Redis does not answer"
             return f"the lock {self.key!r} could not be renewed before its lease ended: {why}"
         if self.is_orphaned:
-            return f"{over}: the thread that took it has ended"
+            return f"{over}: the {self.owner} that took it has ended"
         return f"{over}: this process stood still and did not renew it"

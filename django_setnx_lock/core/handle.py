@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from . import clock, events, protocol, watchdog
+from . import clock, events, protocol
 from .errors import LockError, LockLost, LockUnavailable
 from .grant import Grant
 
@@ -40,7 +40,7 @@ class Handle(Grant):
             raise reply
         head = protocol.read_handed_on(reply)
         if head:
-            watchdog.owe_look(self._target, head)
+            self.watchdog.owe_look(self._target, head)
         self._kept(reply)
         if self._losses:
             # Its time was over here, and the holder knew: Redis alone does not make it held.

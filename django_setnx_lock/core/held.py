@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from . import clock, protocol, watchdog
+from . import clock, protocol
 from .errors import LockError, LockLost, LockUnavailable
 from .handle import Handle
 
@@ -76,7 +76,7 @@ class Held(Handle):
         self.lease.end_cut(sent, seconds, before, may_come_again=bool(copies))
         if self._upkeep.renew:
             self.lease.plan(sent)
-            watchdog.WATCHDOG.hurry(self)
+            self.watchdog.hurry(self)
         return True
 
     def release(self) -> None:

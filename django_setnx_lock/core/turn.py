@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import clock, events, protocol, waiting, watchdog
 from .errors import LockBusy
@@ -11,6 +11,9 @@ from .held import Held
 from .holder import Holder
 from .lease import Upkeep
 from .target import Target
+
+if TYPE_CHECKING:
+    from .aio.owner import Owner
 
 
 class Turn:
@@ -22,6 +25,7 @@ class Turn:
         self.target = target
         self.upkeep = upkeep or Upkeep()
         self.held: Held | None = None
+        self.owner: Owner | None = None
         self.lease_ms = lease_ms
         self.record = holder.to_json()
         self.token = secrets.token_hex(16)
@@ -40,21 +44,30 @@ class Turn:
 
     def read(self, reply: Any, sent: float) -> Held | protocol.Busy:
         """What ``reply`` to a request sent at ``sent`` means."""
-        answer = protocol.read_acquire(reply)
+        answer, now = protocol.read_acquire(reply), clock.now()
+        if self.is_late(answer, sent, now):
+            self.leave()
+        return self.settle(answer, sent, now)
+
+    def is_late(self, answer: protocol.Answer, sent: float, now: float) -> bool:
+        """Whether ``answer`` is a grant that is to be given back."""
+        return isinstance(answer, protocol.Granted) and now >= sent + self.lease_ms / 1000
+
+    def settle(self, answer: protocol.Answer, sent: float, now: float) -> Held | protocol.Busy:
+        """What ``answer`` means that came ``now``; if it was late, it has been given back."""
         if isinstance(answer, protocol.Busy):
             return answer
-        deadline = sent + self.lease_ms / 1000
-        if isinstance(answer, protocol.Granted) and clock.now() < deadline:
+        if isinstance(answer, protocol.Granted) and not self.is_late(answer, sent, now):
             self.held = Held(
                 self.target,
                 token=self.token,
                 fence=answer.fence,
                 timeout=self.lease_ms / 1000,
-                deadline=deadline,
+                deadline=sent + self.lease_ms / 1000,
                 upkeep=self.upkeep,
+                owner=self.owner,
             )
-            if self.upkeep.renew:
-                watchdog.WATCHDOG.watch(self.held)
+            self.held.begin_upkeep()
             if events.ACQUIRED.listeners:
                 events.ACQUIRED.tell(
                     key=self.target.key,
@@ -63,8 +76,6 @@ class Turn:
                     waited=clock.now() - self._began,
                 )
             return self.held
-        if isinstance(answer, protocol.Granted):
-            self.leave()
         # A token that was given up or forced out is never used again.
         self.token = secrets.token_hex(16)
         return protocol.Busy(remaining=0.0, holder=None)
@@ -78,7 +89,7 @@ class Turn:
     def leaving(self) -> protocol.Request:
         """The request that gives up. What was granted is renewed no longer."""
         if self.held is not None:
-            watchdog.WATCHDOG.forget(self.held)
+            self.held.watchdog.forget(self.held)
         return protocol.leave(self.target.keys, self.target.index, self.token)
 
     def busy(self, answer: protocol.Busy) -> LockBusy:
