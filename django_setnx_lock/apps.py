@@ -10,7 +10,7 @@ class SetnxLockConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from . import checks, url_checks  # noqa: F401 - they register the system checks
+        from . import async_safety, checks, url_checks  # noqa: F401 - to have effect as such
 
         if apps.is_installed("django.contrib.admin"):
             from .admin import checks as admin_checks  # noqa: F401 - the same

@@ -171,7 +171,7 @@ def _once_more(client: Any, run: Callable[[], _Result], key: str, error: Excepti
         raise second from again
 
 
-def _retries(client: Any) -> int:
+def retries(client: Any) -> int:
     """How often the client itself sends a command again; django-redis' do not by default."""
     options = client.get_connection_kwargs()
     retry = options.get("retry")

@@ -14,6 +14,7 @@ from .lease import Lease, Upkeep
 from .target import Target
 
 if TYPE_CHECKING:
+    from .aio.block import Block
     from .aio.owner import Owner
     from .watchlist import WatchList
 
@@ -133,6 +134,16 @@ class Grant:
         if self._owner is not None:
             return self._owner.has_ended
         return self._thread is not None and not self._thread.is_alive()
+
+    @property
+    def renews(self) -> bool:
+        """Whether it is renewed while it is held."""
+        return self._upkeep.renew
+
+    def enter(self, block: Block | None) -> None:
+        """The task that took it runs ``block`` under it, or no longer does."""
+        if self._owner is not None:
+            self._owner.runs(block)
 
     @property
     def owner(self) -> str:

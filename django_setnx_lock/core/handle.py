@@ -65,6 +65,15 @@ class Handle(Grant):
         if body_error is not None and hasattr(body_error, "add_note"):
             body_error.add_note(str(error))
 
+    def has_replaced(
+        self, sent: float, seconds: float, before: float, *, may_come_again: bool
+    ) -> None:
+        """The lease was made ``seconds``. See :meth:`Lease.end_cut`."""
+        self.lease.end_cut(sent, seconds, before, may_come_again=may_come_again)
+        if self._upkeep.renew:
+            self.lease.plan(sent)
+            self.watchdog.hurry(self)
+
     def _refuse_elsewhere(self) -> None:
         if not self.is_here:
             raise LockError(

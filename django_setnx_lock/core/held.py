@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Literal
 
 from . import clock, protocol
+from .aio.held import AsyncHeld
 from .errors import LockError, LockLost, LockUnavailable
-from .handle import Handle
 
 
-class Held(Handle):
+class Held(AsyncHeld):
     """A lock that is held; what ``with lock(...) as held`` gives.
 
-    It may be passed to other threads, but belongs to the process that took it.
+    It may be passed to other threads and tasks, but belongs to the process that took it.
     """
 
     def check(self) -> None:
@@ -49,6 +49,7 @@ class Held(Handle):
         lock was released.
         """
         extra_ms = protocol.milliseconds(additional_time, "additional_time")
+        self._target.may_block()
         self._refuse_if_over("extend")
         return self._replace(extra_ms) if replace_ttl else self._renew(extra_ms, "add")
 
@@ -73,10 +74,7 @@ class Held(Handle):
         copies: list[bool] = []
         request = self.renewing(lease_ms, "replace")
         self._kept(self._target.call(request, repeated=lambda: copies.append(True)))
-        self.lease.end_cut(sent, seconds, before, may_come_again=bool(copies))
-        if self._upkeep.renew:
-            self.lease.plan(sent)
-            self.watchdog.hurry(self)
+        self.has_replaced(sent, seconds, before, may_come_again=bool(copies))
         return True
 
     def release(self) -> None:
@@ -87,6 +85,7 @@ class Held(Handle):
         when it was released already or belongs to another process, and LockUnavailable when
         Redis cannot be asked; after that it can be called again.
         """
+        self._target.may_block()
         request = self.to_release()
         try:
             reply = self._target.call(request)

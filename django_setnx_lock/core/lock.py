@@ -7,21 +7,22 @@ from types import TracebackType
 from typing import Literal
 
 from . import clock, own_token, protocol, waiting
+from .aio.lock import AsyncLock
 from .calling import worth_undoing
 from .errors import LockBusy, LockError
 from .held import Held
-from .lock_base import LockBase
 from .turn import Turn
 from .unset import UNSET, Unset
 
 
-class RedisLock(LockBase):
+class RedisLock(AsyncLock):
     """One distributed lock, taken with ``SET name token NX PX ms``.
 
     Methods, parameters (and their order) and exceptions are those of redis-py's ``Lock``, with
     which it excludes one another. docs/moving-from-cache-lock.md lists what differs.
 
-    ``client``: a redis-py client. ``name``: the key in Redis. ``timeout``: the lease in
+    ``client``: a redis-py client; with one of ``redis.asyncio`` it has only the methods that are
+    awaited. ``name``: the key in Redis. ``timeout``: the lease in
     seconds (30; None means that too). ``sleep``: how often redis-py's waiting callers ask;
     without effect here. ``blocking``: whether :meth:`acquire` waits (True).
     ``blocking_timeout``: how long, in seconds (None: without limit). ``thread_local``:
@@ -39,7 +40,7 @@ class RedisLock(LockBase):
 
     Raises ValueError for a timeout or ``max_hold`` that is not a finite number above zero, a
     ``blocking_timeout`` or ``sleep`` below zero, or an impossible name; TypeError when the
-    name is no str, the client one of asyncio, ``renew`` no bool, or ``on_lost`` not to be called.
+    name is no str, ``renew`` no bool, or ``on_lost`` not to be called.
     """
 
     def take(self, blocking_timeout: float | Unset | None = UNSET) -> Held:
@@ -56,6 +57,7 @@ class RedisLock(LockBase):
 
     def _take(self, blocking_timeout: float | None, token: str | None = None) -> Held:
         limit = protocol.waiting_time(blocking_timeout)
+        self._target.may_block()
         turn = self.turn()
         try:
             held = self._wait_for(turn, limit)
@@ -123,11 +125,12 @@ class RedisLock(LockBase):
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        held = self._shelf.leave()
-        if held is None:
+        self._target.may_block()
+        entered = self._shelf.leave()
+        if entered is None:
             message = f"the block of the lock {self.key!r} was entered by another thread"
             raise LockError(message, key=self.key)
-        held.finish(exc_value, raise_on_release_error=self.raise_on_release_error)
+        entered.held.finish(exc_value, raise_on_release_error=self.raise_on_release_error)
 
     def check(self) -> None:
         """Raise LockLost unless it is still ours. See :meth:`Held.check`."""

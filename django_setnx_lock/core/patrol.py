@@ -83,7 +83,7 @@ class Plan(Generic[_AnyCourier]):
         while self._couriers:
             self._couriers.popitem()[1].close()
 
-    def _living(self) -> Iterator[Grant]:
+    def living(self) -> Iterator[Grant]:
         for number, (handle, key, due) in self._held.copy().items():
             held = handle()
             if held is not None:
@@ -98,7 +98,7 @@ class Plan(Generic[_AnyCourier]):
     def _declare_losses(self, now: float) -> float:
         """Find what was not renewed in time. Gives when the first of the others ends."""
         first = math.inf
-        for held in self._living():
+        for held in self.living():
             if now >= held.lease.end:
                 self._lose(held, held.ran_out())
             else:
@@ -108,7 +108,7 @@ class Plan(Generic[_AnyCourier]):
     def _agendas(self, now: float) -> dict[int, _Agenda]:
         """What there is to do, by server."""
         found: dict[int, _Agenda] = {}
-        for held in self._living():
+        for held in self.living():
             lease = held.lease
             if lease.due <= now and not self._still_renews(held):
                 continue

@@ -1,0 +1,95 @@
+"""What a task runs under a lock: cancelled when the lock is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from .. import clock
+from .owner import COUNTS_CANCELLATIONS, cancelling, uncancel
+
+if TYPE_CHECKING:
+    from ..held import Held
+
+# Tells our cancellation from others where they are not counted.
+_MESSAGE = "the lock was lost"
+
+
+class Block:
+    """The rest of the running task, up to :meth:`leave`, under ``held``.
+
+    When the lock is lost the task is cancelled, once; leaving the block then raises LockLost in
+    the place of the CancelledError, unless somebody else has cancelled the task as well.
+    """
+
+    def __init__(self, held: Held) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("only a task can run under a lock")
+        self._held = held
+        self._task: asyncio.Task[Any] = task
+        self._before = cancelling(task)
+        self._has_cancelled = False
+        self._is_over = False
+        self._timer: asyncio.TimerHandle | None = None
+        held.enter(self)
+        if not held.renews:
+            # Nobody else looks when the lease is over.
+            self._look_at_its_end()
+
+    def cancel(self) -> None:
+        """The lock is lost. Called in the loop of the task."""
+        # Who finds it out himself is told by an exception.
+        if self._has_cancelled or self._is_over or asyncio.current_task() is self._task:
+            return
+        self._has_cancelled = True
+        self._task.cancel(_MESSAGE)
+
+    async def leave(
+        self, body_error: BaseException | None, *, raise_on_release_error: bool = True
+    ) -> None:
+        """Let the lock go, after ``body_error``, which is never hidden.
+
+        Raises LockLost when it was lost, unless the block raised something of its own.
+        """
+        self._is_over = True
+        self._held.enter(None)
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._has_cancelled:
+            await self._held.afinish(body_error, raise_on_release_error=raise_on_release_error)
+            return
+        met = await self._cancellation(body_error)
+        others = uncancel(self._task) > self._before
+        is_ours = met is not None and not others
+        if is_ours and not COUNTS_CANCELLATIONS:
+            is_ours = _MESSAGE in getattr(met, "args", ())
+        own_error = None if is_ours and met is body_error else body_error
+        if own_error is None and not is_ours:
+            own_error = met
+        await self._held.afinish(own_error, raise_on_release_error=True)
+        if met is not None and not is_ours and met is not body_error:
+            raise met
+
+    async def _cancellation(self, error: BaseException | None) -> asyncio.CancelledError | None:
+        """The one that has come of what :meth:`cancel` asked for, if one has."""
+        if isinstance(error, asyncio.CancelledError):
+            return error
+        try:
+            # It may be still to come.
+            await asyncio.sleep(0)
+        except asyncio.CancelledError as late:
+            return late
+        return None
+
+    def _look_at_its_end(self) -> None:
+        left = max(self._held.lease.end - clock.now(), 0) + 0.001
+        self._timer = asyncio.get_running_loop().call_later(left, self._look)
+
+    def _look(self) -> None:
+        if self._is_over or self._held.released:
+            return
+        if self._held.lost:
+            self._held.lose(self._held.ran_out())
+        else:
+            self._look_at_its_end()

@@ -1,0 +1,93 @@
+"""A connection of one's own to the server that a client speaks to, in one event loop."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from redis import exceptions as redis_exceptions
+
+from ..line import Command, packed
+from .kinds import connection_for
+
+_FOREVER = 1e6
+
+
+class Line:
+    """The twin of :class:`~django_setnx_lock.core.line.Line`; for one task at a time.
+
+    After an error, a cancellation or an interruption with replies outstanding, :meth:`drop` it.
+    """
+
+    def __init__(self, client: Any, *, connect_timeout: float | None = None) -> None:
+        self._client = client
+        self._connect_timeout = connect_timeout
+        self._connection: Any = connection_for(client, connect_timeout)
+        self._is_connected = False
+        # Whether a command asked was sent more than once; set back by who wants to know.
+        self.sent_again = False
+
+    async def _exchange(self, in_bytes: list[bytes]) -> Any:
+        connection = await self._connected()
+        await connection.send_packed_command(in_bytes)
+        return await connection.read_response()
+
+    async def _connected(self) -> Any:
+        if self._connection is None:
+            self._connection = connection_for(self._client, self._connect_timeout)
+        if not self._is_connected:
+            # Only so does a connection of a Sentinel's pool ask where the server is.
+            await self._connection.connect()
+            self._is_connected = True
+        return self._connection
+
+    async def ask(self, *command: str | bytes) -> Any:
+        """The reply to ``command``, which is sent again as often as the client would."""
+        connection = self._connection or connection_for(self._client, self._connect_timeout)
+        self._connection = connection
+        in_bytes = packed(command) or connection.pack_command(*command)
+        try:
+            return await self._exchange(in_bytes)
+        except (redis_exceptions.ConnectionError, redis_exceptions.TimeoutError) as error:
+            self._is_connected = False
+            failure: Exception | None = error
+
+        async def again() -> Any:
+            nonlocal failure
+            if failure is not None:
+                # The first try, above, counts.
+                failed, failure = failure, None
+                raise failed
+            self.sent_again = True
+            return await self._exchange(in_bytes)
+
+        async def drop(_: Exception) -> None:
+            self.drop()
+
+        return await connection.retry.call_with_retry(again, drop)
+
+    async def send(self, *commands: Command) -> None:
+        """Send ``commands`` in one write, connecting first if need be."""
+        connection = await self._connected()
+        await connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+
+    async def read(self, seconds: float | None = None) -> Any:
+        """One reply; None when none has come within ``seconds`` (None: without limit).
+
+        An error reply leaves the line usable.
+        """
+        limit = _FOREVER if seconds is None else max(seconds, 0)
+        return await self._connection.read_response(timeout=limit, disconnect_on_error=False)
+
+    def drop(self) -> None:
+        """Close the connection at once; whatever is sent next makes a new one."""
+        connection, self._connection = self._connection, None
+        self._is_connected = False
+        if connection is None:
+            return
+        transport = getattr(getattr(connection, "_writer", None), "transport", None)
+        # The loop may be closed already.
+        with suppress(redis_exceptions.RedisError, OSError, RuntimeError):
+            if transport is not None:
+                transport.abort()
+            connection._close()
