@@ -54,15 +54,6 @@ def test_an_answer_that_is_no_callable_is_refused_at_once(option: str) -> None:
         redis_lock("order:<pk>", **{option: "ignore"})  # type: ignore[arg-type]  # the mistake under test
 
 
-@pytest.mark.parametrize("option", ["on_busy", "on_unavailable", "on_lost"])
-def test_an_async_answer_is_refused_at_once(option: str) -> None:
-    async def answer(request: HttpRequest, error: Exception) -> HttpResponse:
-        return HttpResponse()
-
-    with pytest.raises(TypeError, match=f"{option} must not be async"):
-        redis_lock("order:<pk>", **{option: answer})  # type: ignore[arg-type]  # the mistake under test
-
-
 def test_a_name_that_is_no_parameter_is_refused_with_those_that_are() -> None:
     def pay(request: HttpRequest, order_id: int) -> HttpResponse:
         return HttpResponse()

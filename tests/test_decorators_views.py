@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from django.contrib.auth.models import AnonymousUser, User
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
-from django.utils.decorators import method_decorator
-from django.views import View
 
 from django_setnx_lock import lock, redis_lock
 from django_setnx_lock.core.keytemplate import MissingValue

@@ -1,12 +1,6 @@
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
-from django.http import HttpRequest, HttpResponse
 from django.urls import path
-from django.utils.decorators import method_decorator
-from django.views import View
 
 from django_setnx_lock import redis_lock
 from django_setnx_lock.url_checks import (
@@ -14,7 +8,7 @@ from django_setnx_lock.url_checks import (
     check_attributes,
     check_templates,
 )
-from tests.checked_views import every_view, found, order_lock, plain
+from tests.checked_views import found, plain
 
 
 def test_a_cache_that_does_not_exist_is_an_error() -> None:

@@ -29,6 +29,8 @@ class Target:
         return call(self.client, request, self.key, repeated=repeated)
 
     def locked(self) -> bool:
+        """Whether anybody holds it. Raises LockUnavailable."""
+        self.may_block()
         return bool(persistently(self.client, lambda: self.client.exists(self.keys.name), self.key))
 
 

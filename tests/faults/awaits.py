@@ -20,7 +20,7 @@ class Awaits:
     def __init__(self, at: int = 0, *, late: bool = False, again: int = 0) -> None:
         self.passed = 0
         self.has_cancelled = False
-        self._cancels_at = range(at, at + again + 1) if at else range(0, 0)
+        self._cancels_at = range(at, at + again + 1) if at else range(0)
         self._late = late
 
     @property

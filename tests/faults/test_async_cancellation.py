@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_setnx_lock.core.aio import lock as aio_lock
-from django_setnx_lock.core.aio import shielded
 from django_setnx_lock.core.errors import LockBusy
-from django_setnx_lock.core.held import Held
 from django_setnx_lock.core.lock import RedisLock
+from tests.core.aio.helpers import until
 from tests.core.helpers import queue_of
 from tests.faults.awaits import Awaits
 
@@ -99,11 +98,9 @@ async def left_the_lock(client: redis.Redis, awaits: Awaits) -> None:
             pass
 
     mine = asyncio.create_task(run(awaits, work()))
-    while not mine.done() and not queue_of(client):
-        await asyncio.sleep(0.001)
+    await until(lambda: mine.done() or queue_of(client))
     behind = asyncio.create_task(RedisLock(client, "lock:a").atake(DEADLINE))
-    while len(queue_of(client)) < 2 and not mine.done():
-        await asyncio.sleep(0.001)
+    await until(lambda: mine.done() or len(queue_of(client)) == 2)
     await held.arelease()
     await mine
     await (await behind).arelease()

@@ -56,31 +56,18 @@ class Block:
         self._held.enter(None)
         if self._timer is not None:
             self._timer.cancel()
-        if not self._has_cancelled:
-            await self._held.afinish(body_error, raise_on_release_error=raise_on_release_error)
-            return
-        met = await self._cancellation(body_error)
-        others = uncancel(self._task) > self._before
-        is_ours = met is not None and not others
-        if is_ours and not COUNTS_CANCELLATIONS:
-            is_ours = _MESSAGE in getattr(met, "args", ())
-        own_error = None if is_ours and met is body_error else body_error
-        if own_error is None and not is_ours:
-            own_error = met
-        await self._held.afinish(own_error, raise_on_release_error=True)
-        if met is not None and not is_ours and met is not body_error:
-            raise met
+        is_ours = self._has_cancelled and self._takes_back(body_error)
+        await self._held.afinish(
+            None if is_ours else body_error,
+            raise_on_release_error=raise_on_release_error or is_ours,
+        )
 
-    async def _cancellation(self, error: BaseException | None) -> asyncio.CancelledError | None:
-        """The one that has come of what :meth:`cancel` asked for, if one has."""
-        if isinstance(error, asyncio.CancelledError):
-            return error
-        try:
-            # It may be still to come.
-            await asyncio.sleep(0)
-        except asyncio.CancelledError as late:
-            return late
-        return None
+    def _takes_back(self, error: BaseException | None) -> bool:
+        """Take our cancellation back; whether ``error`` is that, and of nobody else besides."""
+        others = uncancel(self._task) > self._before
+        if others or not isinstance(error, asyncio.CancelledError):
+            return False
+        return COUNTS_CANCELLATIONS or _MESSAGE in error.args
 
     def _look_at_its_end(self) -> None:
         left = max(self._held.lease.end - clock.now(), 0) + 0.001

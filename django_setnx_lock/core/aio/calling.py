@@ -8,7 +8,9 @@ from typing import Any, TypeVar
 from redis import exceptions as redis_exceptions
 
 from ..calling import TRANSLATED, retries, unavailable
+from ..lines import Lines
 from ..protocol import Request
+from .kinds import refuse_many_servers
 from .line import Line
 from .loops import here
 
@@ -23,8 +25,7 @@ async def call(
     ``repeated`` is called before the reply is given if a copy may be still under way.
     Raises LockUnavailable; NotImplementedError and TypeError as :func:`connection_for`.
     """
-    lines = here().calling
-    line = lines.borrow(client)
+    lines, line = _borrowed(client)
     line.sent_again = False
     copies = 0
 
@@ -54,8 +55,7 @@ async def call(
 
 async def exists(client: Any, name: str, key: str) -> bool:
     """Whether anything stands at ``name``. Raises as :func:`call`."""
-    lines = here().calling
-    line: Line = lines.borrow(client)
+    lines, line = _borrowed(client)
     try:
         found = await _persistently(client, lambda: line.ask("EXISTS", name), key)
     except BaseException:
@@ -63,6 +63,12 @@ async def exists(client: Any, name: str, key: str) -> bool:
         raise
     lines.give_back(client, line)
     return bool(found)
+
+
+def _borrowed(client: Any) -> tuple[Lines[Line], Line]:
+    refuse_many_servers(client)
+    lines = here().calling
+    return lines, lines.borrow(client)
 
 
 async def _persistently(client: Any, run: Callable[[], Awaitable[_Result]], key: str) -> _Result:

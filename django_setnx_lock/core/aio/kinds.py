@@ -58,12 +58,17 @@ def connection_for(client: Any, connect_timeout: float | None = None) -> Any:
     :class:`~django_setnx_lock.core.line.Line`. Raises NotImplementedError for other clients, and
     TypeError for settings and classes that nothing in asyncio corresponds to.
     """
+    refuse_many_servers(client)
+    return _make(client.connection_pool.connection_class, options_for(client, connect_timeout))
+
+
+def refuse_many_servers(client: Any) -> None:
+    """Raise NotImplementedError unless ``client`` is one of a single server."""
     if getattr(client, "connection_pool", None) is None:
         raise NotImplementedError(
             f"locks of asyncio need a client of one server, which {type(client).__name__} is not: "
             "on a cluster use the synchronous lock, in a thread"
         )
-    return _make(client.connection_pool.connection_class, options_for(client, connect_timeout))
 
 
 def _make(kind: type, options: Mapping[str, Any]) -> Any:

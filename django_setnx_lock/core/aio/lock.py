@@ -16,6 +16,7 @@ from ..waiting import time_to_sleep
 from . import own_token as aio_own_token
 from .block import Block
 from .calling import exists
+from .kinds import refuse_many_servers
 from .owner import Owner
 from .shielded import patience, undisturbed, undisturbed_later
 from .turn import ask, leave
@@ -43,11 +44,12 @@ class AsyncLock(LockBase):
 
     async def _atake(self, blocking_timeout: float | None, token: str | None = None) -> Held:
         limit = protocol.waiting_time(blocking_timeout)
+        refuse_many_servers(self.client)
         turn = self.turn()
         turn.owner = Owner()
         try:
             held = await self._await_turn(turn, limit)
-        except (LockBusy, NotImplementedError, TypeError):
+        except LockBusy:
             raise
         except GeneratorExit:
             undisturbed_later(lambda: leave(turn), patience(self.client))

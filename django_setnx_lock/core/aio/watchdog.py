@@ -67,7 +67,14 @@ class LoopWatchdog(WatchList):
         # Not with the context of whoever happens to take the first lock.
         task = Context().run(self._loop.create_task, self._run())
         task.set_name("setnx-lock-watchdog")
+        task.add_done_callback(self._has_ended)
         self._task = task
+
+    def _has_ended(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if self._held or self._looks:
+            # Something came just now, or somebody has cancelled whatever tasks there are.
+            self._start()
 
     async def _run(self) -> None:
         patrol = Patrol(self._held, self._looks, self._now)
@@ -87,10 +94,6 @@ class LoopWatchdog(WatchList):
                 await self._sleep(self._wakes_at - now)
         finally:
             patrol.close()
-            self._task = None
-            if not self._has_finished and (self._held or self._looks):
-                # Somebody has cancelled whatever tasks there are, and may go on.
-                self._loop.call_soon(self._attend_here, 0.0)
 
     async def _go(self, patrol: Patrol) -> float:
         try:
