@@ -10,7 +10,7 @@ from ..calling import translated
 from ..errors import LockUnavailable
 from ..target import Target
 from ..waiting import AT_ONCE
-from .line import Line
+from .line import Line, take_note
 from .loops import here
 
 
@@ -62,7 +62,7 @@ class Mailbox:
                 self._listening_at = box
                 await self._line.send(("BLPOP", box, f"{max(left, 0.001):.3f}"))
                 self._reading = asyncio.get_running_loop().create_task(self._line.read())
-                self._reading.add_done_callback(_take_note)
+                self._reading.add_done_callback(take_note)
             # Redis ends a BLPOP up to 0.1 s late: the waiter wakes in time, and hears of it later.
             done, _ = await asyncio.wait({self._reading}, timeout=left)
             if not done:
@@ -85,9 +85,3 @@ class Mailbox:
         if self._line is not None:
             self._line.drop()
             self._line = None
-
-
-def _take_note(reading: asyncio.Task[Any]) -> None:
-    """Have nobody complain about an error that nobody is left to hear of."""
-    if not reading.cancelled():
-        reading.exception()
