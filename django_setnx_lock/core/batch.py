@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from . import clock
+from . import blocking, clock
 from .calling import call_many, worth_undoing
 from .errors import LockBusy, LockError, LockUnavailable
 from .held import Held
@@ -31,6 +31,7 @@ def take_each(locks: Sequence[RedisLock]) -> list[Taken]:
     are in the order given. Raises LockUnavailable, holding nothing, when the round trip as
     a whole failed.
     """
+    blocking.check()
     ordered = sorted(locks, key=lambda lock: lock.name)
     turns = {id(lock): lock.turn() for lock in ordered}
     taken: dict[int, Taken] = {}
@@ -69,6 +70,7 @@ def release_each(held: Sequence[Held]) -> list[LockError]:
 
     All must share one client. Raises nothing: what Redis did not hear of ends with its lease.
     """
+    blocking.check()
     todo = [one for one in held if one.is_here and not one.released]
     if not todo:
         return []

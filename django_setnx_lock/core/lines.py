@@ -30,6 +30,7 @@ class Lines(Generic[_AnyLine]):
         self._line = line
         self._connect_timeout = connect_timeout
         self._spare: WeakKeyDictionary[Any, list[tuple[int, _AnyLine]]] = WeakKeyDictionary()
+        self._is_closed = False
 
     def borrow(self, client: Any) -> _AnyLine:
         """A line to the server of ``client``: a spare one, or one that is not connected yet."""
@@ -59,13 +60,14 @@ class Lines(Generic[_AnyLine]):
         spare = self._spare.get(client.connection_pool)
         if spare is None:
             spare = self._spare.setdefault(client.connection_pool, [])
-        if len(spare) < _SPARE_AT_MOST:
+        if len(spare) < _SPARE_AT_MOST and not self._is_closed:
             spare.append((os.getpid(), line))
         else:
             line.drop()
 
     def close(self) -> None:
-        """Close those that are spare."""
+        """Close those that are spare, and keep none from now on."""
+        self._is_closed = True
         spare, self._spare = list(self._spare.values()), WeakKeyDictionary()
         for lines in spare:
             for _, line in lines:

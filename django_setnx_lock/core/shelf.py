@@ -7,7 +7,7 @@ import threading
 from asyncio import _get_running_loop
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from .held import Held
 
@@ -24,9 +24,9 @@ class Entered(NamedTuple):
 
 
 class _Mine:
-    def __init__(self) -> None:
+    def __init__(self, entered: list[Entered] | None = None) -> None:
         self.held: list[Held] = []
-        self.entered: list[Entered] = []
+        self.entered: list[Entered] = [] if entered is None else entered
 
 
 class _PerThread(threading.local):
@@ -41,6 +41,8 @@ class Shelf:
         self._all = None if thread_local else _Mine()
         self._threads = _PerThread()
         self._tasks: WeakKeyDictionary[asyncio.Task[Any], _Mine] | None = None
+        # Of all tasks: an async generator may be entered by one and closed by another.
+        self._entered: list[Entered] = []
 
     @property
     def _mine(self) -> _Mine:
@@ -53,7 +55,7 @@ class Shelf:
             self._tasks = WeakKeyDictionary()
         mine = self._tasks.get(task)
         if mine is None:
-            mine = self._tasks[task] = _Mine()
+            mine = self._tasks[task] = _Mine(self._entered)
         return mine
 
     def put(self, held: Held) -> None:
@@ -98,4 +100,5 @@ def _running_task() -> asyncio.Task[Any] | None:
 
 
 def _who() -> Any:
-    return _running_task() or threading.get_ident()
+    task = _running_task()
+    return threading.get_ident() if task is None else ref(task)

@@ -14,7 +14,10 @@ from .watchdog import LoopWatchdog
 
 
 class Room:
-    """The lines and the watchdog of ``loop``."""
+    """The lines and the watchdog of ``loop``.
+
+    At the end of the loop there may be others who let a lock go even then: on lines for this time.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.calling = Lines(Line)
@@ -29,7 +32,6 @@ class Room:
         try:
             yield
         finally:
-            _ROOMS.pop(asyncio.get_running_loop(), None)
             try:
                 await self.watchdog.finish()
             finally:

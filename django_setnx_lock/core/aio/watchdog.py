@@ -8,15 +8,12 @@ import math
 from asyncio import _get_running_loop
 from contextlib import suppress
 from contextvars import Context
-from typing import TYPE_CHECKING
 
 from .. import clock, watchdog
 from ..patrol import LINGER
+from ..target import AsyncOnly, Target
 from ..watchlist import EXIT_WITHIN, LONGEST_SLEEP, WatchList
 from .patrol import Patrol
-
-if TYPE_CHECKING:
-    from ..target import Target
 
 logger = logging.getLogger("django_setnx_lock")
 
@@ -42,10 +39,10 @@ class LoopWatchdog(WatchList):
 
     def owe_look(self, target: Target, head: str) -> None:
         """As in :class:`WatchList`; the watchdog's thread looks where the loop has ended."""
-        if self._has_finished or self._loop.is_closed():
-            watchdog.owe_look(target, head)
-        else:
+        if not self._has_finished and not self._loop.is_closed():
             super().owe_look(target, head)
+        elif not isinstance(target, AsyncOnly):
+            watchdog.owe_look(target, head)
 
     def _attend(self, due: float) -> None:
         if _get_running_loop() is self._loop:

@@ -22,6 +22,8 @@ from tests.core.helpers import queue_of, value_of
 from tests.faults.controls import take_out
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     import redis
 
     from django_setnx_lock.core.held import Held
@@ -169,10 +171,31 @@ def test_a_loop_that_has_ended_leaves_no_connection(real_server: RealServer) -> 
     run(work())
     gc.collect()
 
-    assert not loops._ROOMS
     others = [one for one in client.client_list() if one["name"] == "looper"]
     assert len(others) == 1
     assert queue_of(client, "lock:0") == []
+
+
+def test_a_generator_that_a_loop_closes_at_its_end_lets_its_lock_go(
+    real_server: RealServer,
+) -> None:
+    client = real_server.client(client_name="looper")
+
+    async def rows() -> AsyncIterator[int]:
+        async with RedisLock(client, "lock:a", renew=True):
+            yield 1
+
+    async def work() -> None:
+        async with RedisLock(client, "lock:b"):
+            generators.append(rows())
+            await generators[0].__anext__()
+
+    generators: list[AsyncIterator[int]] = []
+    run(work())
+    gc.collect()
+
+    assert not client.exists("lock:a", "lock:b")
+    assert len([one for one in client.client_list() if one["name"] == "looper"]) == 1
 
 
 def test_what_is_owed_at_the_end_of_a_loop_is_looked_after(
