@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import types
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +18,7 @@ from tests.core.helpers import queue_of
 from tests.faults.awaits import Awaits
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine, Generator
 
     import redis
 
@@ -137,6 +138,27 @@ def test_a_task_that_is_cancelled_as_it_cleans_up_leaves_nothing(
     real_server: RealServer, story: Story
 ) -> None:
     assert tell(real_server, story, again=2) >= 3
+
+
+def test_a_coroutine_that_is_closed_as_it_waits_leaves_nothing(real_server: RealServer) -> None:
+    client = real_server.client()
+
+    @types.coroutine
+    def close_when_it_waits(work: Coroutine[Any, Any, Any]) -> Generator[Any, Any, None]:
+        value = None
+        while not queue_of(client):
+            value = yield work.send(value)
+        work.close()
+
+    async def story() -> None:
+        held = await RedisLock(client, "lock:a").atake(0)
+        await close_when_it_waits(RedisLock(client, "lock:a").atake())
+        await asyncio.wait_for(until(lambda: not queue_of(client)), 2)
+        await held.arelease()
+
+    asyncio.run(story())
+
+    assert not client.exists(*KEYS)
 
 
 @pytest.mark.parametrize("waits", [True, False])
