@@ -10,7 +10,7 @@ class SetnxLockConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from . import bridges, checks, scopes, url_checks  # noqa: F401 - they register the system checks
+        from . import async_safety, bridges, checks, scopes, url_checks  # noqa: F401 - some to have effect as such
 
         bridges.install()
         scopes.install()

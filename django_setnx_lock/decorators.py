@@ -8,18 +8,20 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
-from asgiref.sync import iscoroutinefunction
+from asgiref.sync import iscoroutinefunction, sync_to_async
+from django.core.exceptions import SynchronousOnlyOperation
 
 from .core import protocol
 from .core.keytemplate import KeyTemplate
 from .core.lease import Upkeep
 from .core.lock import RedisLock
 from .core.unset import UNSET, Unset
-from .guard import guard
+from .guard import aguard, guard
 from .locks import lock
 from .signatures import (
     arguments_in,
     dotted_name,
+    is_async,
     names_in,
     own_signature,
     refuse_undecoratable,
@@ -69,8 +71,11 @@ def redis_lock(
     exception) -> response``, or ``"raise"``; a loss without ``on_lost`` is for
     ``on_unavailable``. Any other call raises LockBusy, LockUnavailable and LockLost.
 
+    An async view or function waits in its event loop, and is cancelled when its lock is lost on
+    the way; its ``on_busy``, ``on_unavailable`` and ``on_lost`` may be async, too.
+
     Raises ValueError or TypeError at decoration for a malformed template, for one that names
-    what the callable does not take, for a bad time, and for classes and async functions.
+    what the callable does not take, for a bad time, and for classes and generators.
     """
     options = LockOptions(
         template=KeyTemplate(template),
@@ -93,31 +98,40 @@ def redis_lock(
         _refuse_misfit(options, func, signature)
         name = dotted_name(func)
 
-        @wraps(func)
-        def locked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-            request = request_in(args, kwargs)
+        def lock_of(request: Any, args: Any, kwargs: Any) -> RedisLock:
             try:
                 arguments = arguments_in(signature, args, kwargs)
             except TypeError:
                 # A decorator in between takes other arguments than what it wraps.
                 arguments = arguments_in(own_signature(func), args, kwargs)
-            one = options.lock_for(name, arguments, request)
+            return options.lock_for(name, arguments, request)
+
+        @wraps(func)
+        def locked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            request = request_in(args, kwargs)
+            one = lock_of(request, args, kwargs)
             if request is None:
                 with one:
                     return _call(func, *args, **kwargs)
-            answer = guard(
-                one,
-                request,
-                lambda: _call(func, *args, **kwargs),
-                on_busy=options.on_busy,
-                on_unavailable=options.on_unavailable,
-                on_lost=options.on_lost,
-            )
-            return cast("_R", answer)
+            return cast("_R", guard(one, request, lambda: _call(func, *args, **kwargs), options))
 
+        @wraps(func)
+        async def alocked(*args: _P.args, **kwargs: _P.kwargs) -> Any:
+            request = request_in(args, kwargs)
+            try:
+                one = lock_of(request, args, kwargs)
+            except SynchronousOnlyOperation:
+                # As <user.pk> of a user who is still to be looked up.
+                one = await sync_to_async(lock_of)(request, args, kwargs)
+            if request is None:
+                async with one:
+                    return await _awaited(func, *args, **kwargs)
+            return await aguard(one, request, lambda: _awaited(func, *args, **kwargs), options)
+
+        wrapper = cast("Callable[_P, _R]", alocked) if is_async(func) else locked
         # A name of its own: decorators of decorators merge the __dict__ of what they wrap.
-        setattr(locked, f"_redis_lock_{id(options):x}", options)
-        return locked
+        setattr(wrapper, f"_redis_lock_{id(options):x}", options)
+        return wrapper
 
     return decorate
 
@@ -156,8 +170,6 @@ class LockOptions:
                     f'{name} is "raise" or a callable (request, exception) -> response, '
                     f"not {answer!r}"
                 )
-            if iscoroutinefunction(answer):
-                raise TypeError(f"{name} must not be async")
 
     def lock_for(self, name: str, arguments: dict[str, Any], request: Any) -> RedisLock:
         """The lock for one call of the callable ``name``.
@@ -191,6 +203,11 @@ def options_of(func: Any) -> list[LockOptions]:
 def _refuse_misfit(
     options: LockOptions, func: Callable[..., Any], signature: inspect.Signature
 ) -> None:
+    for name in _ANSWERS:
+        # Any method may be behind a **kwargs, as the one that method_decorator tries it on.
+        can_be_async = is_async(func) or takes_any_name(signature)
+        if iscoroutinefunction(getattr(options, name)) and not can_be_async:
+            raise TypeError(f"{name} must not be async, as {dotted_name(func)} is not")
     text, names = options.template.text, names_in(signature)
     has_request = takes_request(signature)
     if not takes_any_name(signature):
@@ -223,5 +240,14 @@ def _call(func: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
     result = func(*args, **kwargs)
     if inspect.iscoroutine(result):
         result.close()
-        raise TypeError(f"{dotted_name(func)} is async, which redis_lock does not support yet")
+        raise TypeError(
+            f"{dotted_name(func)} gives a coroutine but is no coroutine function: mark it with "
+            "inspect.markcoroutinefunction(), or asgiref's before Python 3.12"
+        )
     return result
+
+
+async def _awaited(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    result = func(*args, **kwargs)
+    # A view of REST framework may be marked async and answer at once.
+    return await result if inspect.isawaitable(result) else result

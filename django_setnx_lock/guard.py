@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from functools import partial
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.db import connections
 
 from . import responses
-from .core.errors import LockBusy, LockLost, LockUnavailable
+from .core.aio.block import Block
+from .core.errors import LockBusy, LockError, LockLost, LockUnavailable
 from .core.lock import RedisLock
 
 if TYPE_CHECKING:
@@ -17,35 +21,33 @@ if TYPE_CHECKING:
 
     from django.http import HttpResponseBase
 
-    OnBusy = Callable[[Any, LockBusy], HttpResponseBase] | Literal["raise"] | None
-    OnUnavailable = (
-        Callable[[Any, LockUnavailable | LockLost], HttpResponseBase] | Literal["raise"] | None
-    )
-    OnLost = Callable[[Any, LockLost], HttpResponseBase] | Literal["raise"] | None
+    # Awaitable for async views only.
+    _Response = HttpResponseBase | Awaitable[HttpResponseBase]
+    OnBusy = Callable[[Any, LockBusy], _Response] | Literal["raise"] | None
+    OnUnavailable = Callable[[Any, LockUnavailable | LockLost], _Response] | Literal["raise"] | None
+    OnLost = Callable[[Any, LockLost], _Response] | Literal["raise"] | None
+
+
+class Answers(Protocol):
+    """What is answered in the place of a view. See :func:`redis_lock`."""
+
+    @property
+    def on_busy(self) -> OnBusy: ...
+    @property
+    def on_unavailable(self) -> OnUnavailable: ...
+    @property
+    def on_lost(self) -> OnLost: ...
+
 
 logger = logging.getLogger("django_setnx_lock.views")
 
 
-def guard(
-    one: RedisLock,
-    request: Any,
-    view: Callable[[], Any],
-    *,
-    on_busy: OnBusy,
-    on_unavailable: OnUnavailable,
-    on_lost: OnLost,
-) -> Any:
+def guard(one: RedisLock, request: Any, view: Callable[[], Any], answers: Answers) -> Any:
     """What ``view()`` gives under the lock, or else what ``redis_lock`` says is answered."""
     try:
         held = one.take(one.blocking_timeout)
-    except LockBusy as error:
-        if on_busy == "raise":
-            raise
-        if on_busy is None:
-            return responses.busy(request, error, timeout=one.timeout)
-        return on_busy(request, error)
-    except LockUnavailable as error:
-        return _unavailable(request, error, on_unavailable)
+    except (LockBusy, LockUnavailable) as error:
+        return _answer(one, answers, error)(request, error)
     try:
         response = view()
     except BaseException as error:
@@ -54,22 +56,64 @@ def guard(
     try:
         held.finish(None)
     except LockLost as error:
-        return _unavailable(request, error, on_unavailable if on_lost is None else on_lost)
+        answer = _answer(one, answers, error)
+        _roll_back_atomic_requests()
+        return answer(request, error)
     except LockUnavailable as error:
         # The view has done its work in time; the lease ends by itself.
         logger.error("%s", error)
     return response
 
 
-def _unavailable(request: Any, error: LockUnavailable | LockLost, answer: Any) -> Any:
-    if answer == "raise":
+async def aguard(
+    one: RedisLock, request: Any, view: Callable[[], Awaitable[Any]], answers: Answers
+) -> Any:
+    """As :func:`guard` for an async view, which is cancelled when its lock is lost."""
+    try:
+        held = await one.atake(one.blocking_timeout)
+    except (LockBusy, LockUnavailable) as error:
+        return await _aanswered(_answer(one, answers, error), request, error)
+    block = Block(held)
+    try:
+        response = await view()
+    except BaseException as error:
+        try:
+            await block.leave(error)
+        except LockLost as lost:
+            return await _aanswered(_answer(one, answers, lost), request, lost)
+        raise
+    try:
+        await block.leave(None)
+    except LockLost as error:
+        return await _aanswered(_answer(one, answers, error), request, error)
+    except LockUnavailable as error:
+        logger.error("%s", error)
+    return response
+
+
+async def _aanswered(answer: Callable[..., Any], request: Any, error: LockError) -> Any:
+    if iscoroutinefunction(answer):
+        return await answer(request, error)
+    # It may ask the database, as the context processors of a page do.
+    result = await sync_to_async(answer)(request, error)
+    return await result if isawaitable(result) else result
+
+
+def _answer(one: RedisLock, answers: Answers, error: LockError) -> Callable[..., Any]:
+    """What answers the request. Raises ``error`` where that is asked for, and else logs it."""
+    chosen: Any
+    if isinstance(error, LockBusy):
+        chosen = answers.on_busy
+        ours: Callable[..., Any] = partial(responses.busy, timeout=one.timeout)
+    else:
+        is_lost = isinstance(error, LockLost) and answers.on_lost is not None
+        chosen = answers.on_lost if is_lost else answers.on_unavailable
+        ours = responses.unavailable
+    if chosen == "raise":
         raise error
-    logger.error("%s", error)
-    if isinstance(error, LockLost):
-        _roll_back_atomic_requests()
-    if answer is None:
-        return responses.unavailable(request, error)
-    return answer(request, error)
+    if not isinstance(error, LockBusy):
+        logger.error("%s", error)
+    return ours if chosen is None else cast("Callable[..., Any]", chosen)
 
 
 def _roll_back_atomic_requests() -> None:

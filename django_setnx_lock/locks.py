@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from . import async_safety  # noqa: F401 - it has calls that block refused in event loops
 from .conf import get_config
 from .connection import get_client
 from .core.held import Held

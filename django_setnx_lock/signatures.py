@@ -34,16 +34,24 @@ def refuse_undecoratable(func: Any, decorator: str) -> None:
         raise TypeError(f"put {decorator} below @{type(func).__name__}")
     if not callable(func):
         raise TypeError(f"{decorator} decorates functions, not {func!r}")
-    if iscoroutinefunction(func) or inspect.isasyncgenfunction(func):
-        raise TypeError(
-            f"{dotted_name(func)} is async, which {decorator} does not support yet; "
-            "take the lock in a synchronous function"
-        )
-    if inspect.isgeneratorfunction(func):
+    is_async = inspect.isasyncgenfunction(func)
+    if is_async or inspect.isgeneratorfunction(func):
         raise TypeError(
             f"{dotted_name(func)} is a generator: its lock would be let go before its body "
-            'runs; write "with lock(...):" inside it'
+            f'runs; write "{"async " if is_async else ""}with lock(...):" inside it'
         )
+
+
+def is_async(func: Any) -> bool:
+    """Whether what a call of ``func`` gives is to be awaited."""
+    if iscoroutinefunction(func):
+        return True
+    # The dispatch() of a class-based view is no coroutine function, but gives a coroutine.
+    bound = func.func if isinstance(func, partial) else func
+    view = getattr(bound, "__self__", None)
+    return getattr(bound, "__name__", "") == "dispatch" and bool(
+        getattr(type(view), "view_is_async", False)
+    )
 
 
 def signature_of(func: Callable[..., Any]) -> inspect.Signature:

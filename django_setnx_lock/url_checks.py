@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from asgiref.sync import iscoroutinefunction
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.checks import Warning as CheckWarning
 from django.http import HttpRequest
@@ -49,10 +48,6 @@ class _Place:
     signature: inspect.Signature
     leading: Sequence[Any]
     options: LockOptions
-
-    @property
-    def is_async(self) -> bool:
-        return iscoroutinefunction(self.func) or iscoroutinefunction(self.route.callback)
 
     @property
     def where(self) -> str:
@@ -100,20 +95,6 @@ def check_aliases(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Chec
         for place in _places()
         if place.options.using is not None
         and (problem := alias_problem(place.options.using)) is not None
-    ]
-
-
-@register(Tags.urls)
-def check_sync(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E012: no locked view is async."""
-    return [
-        Error(
-            f"The view {place.where} is async, which redis_lock does not support yet.",
-            hint="Take the lock in a synchronous view. See docs/checks.md#e012.",
-            id="django_setnx_lock.E012",
-        )
-        for place in _places()
-        if place.is_async
     ]
 
 

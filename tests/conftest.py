@@ -7,12 +7,15 @@ import os
 import signal
 from typing import TYPE_CHECKING, Any
 
+import fakeredis
+import fakeredis.aioredis
 import hypothesis
 import pytest
 from django.core.cache import caches as django_caches
 from django.test import override_settings
 
 from django_setnx_lock.core import flow, watchdog
+from django_setnx_lock.core.aio import kinds
 from tests.faults.proxy import Proxy
 from tests.servers import FakeServer, RealServer, Server, server_binaries
 from tests.settings import FAKE, caches
@@ -105,6 +108,14 @@ def fake_server() -> FakeServer:
     """Give the fake behind CACHES, empty; ``connected = False`` makes it unreachable."""
     FAKE.flush()
     return FAKE
+
+
+@pytest.fixture
+def fake_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the fake's clients used in asyncio as they are elsewhere."""
+    monkeypatch.setitem(
+        kinds._TWINS, fakeredis.FakeRedisConnection, fakeredis.aioredis.FakeAsyncRedisConnection
+    )
 
 
 @pytest.fixture

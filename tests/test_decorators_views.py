@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from django.contrib.auth.models import AnonymousUser, User
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
-from django.utils.decorators import method_decorator
-from django.views import View
 
 from django_setnx_lock import lock, redis_lock
 from django_setnx_lock.core.keytemplate import MissingValue
@@ -163,29 +161,6 @@ def test_a_page_under_csrf_protection_answers_403_before_the_lock_is_asked(
     response = Client(enforce_csrf_checks=True).post("/function/42/")
 
     assert response.status_code == 403
-
-
-def test_an_async_class_based_view_is_told_apart_at_the_first_call(rf: RequestFactory) -> None:
-    @method_decorator(redis_lock("order:<pk>"), name="dispatch")
-    class Pay(View):
-        async def post(self, request: HttpRequest, pk: int) -> HttpResponse:
-            return HttpResponse()
-
-    with pytest.raises(TypeError, match=r"Pay\.dispatch is async"):
-        Pay.as_view()(rf.post("/"), pk=42)
-
-    assert not lock("order:42").locked()
-
-
-def test_an_async_method_is_told_apart_at_the_first_call(rf: RequestFactory) -> None:
-    @method_decorator(redis_lock("order:<pk>"), name="post")
-    class Pay(View):
-        async def post(self, request: HttpRequest, pk: int) -> HttpResponse:
-            return HttpResponse()
-
-    view: Any = Pay.as_view()
-    with pytest.raises(TypeError, match=r"post is async"):
-        view(rf.post("/"), pk=42)
 
 
 def test_a_decorated_class_keeps_its_methods_introspectable() -> None:

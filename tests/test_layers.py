@@ -18,6 +18,7 @@ CORE, DJANGO, DOORS = 0, 1, 2
 LAYERS = {
     "core": CORE,
     "conf": DJANGO,
+    "async_safety": DJANGO,
     "connection": DJANGO,
     "bridges": DJANGO,
     "scopes": DJANGO,

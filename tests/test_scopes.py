@@ -108,7 +108,9 @@ def reentrant() -> Iterator[None]:
 def warnings_of(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     """Give what tells what was warned of."""
     caplog.set_level(logging.WARNING, "django_setnx_lock")
-    return lambda: [one.getMessage() for one in caplog.records if one.name == "django_setnx_lock.lock"]
+    return lambda: [
+        one.getMessage() for one in caplog.records if one.name == "django_setnx_lock.lock"
+    ]
 
 
 def is_renewed(held: Held) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Literal
 
+import pytest
 import redis
 from redis.exceptions import LockError, LockNotOwnedError
 
-from django_setnx_lock import LockBusy, LockLost, RedisLock, lock
+from django_setnx_lock import LockBusy, LockLost, RedisLock, lock, redis_lock
 from django_setnx_lock.connection import get_client
 from django_setnx_lock.core.held import Held
 from tests.servers import FakeServer
@@ -41,6 +43,33 @@ def test_what_a_block_gives() -> None:
         assert_type(held.token, str)
         assert assert_type(held.remaining(), float) > 0
         assert assert_type(held.lost, bool) is False
+
+
+@pytest.mark.usefixtures("fake_connections")
+def test_what_is_awaited() -> None:
+    async def work() -> str:
+        mine = lock("order:42")
+        assert assert_type(await mine.aacquire(blocking=False, token="worker-7"), bool)
+        assert assert_type(await mine.aextend(5, replace_ttl=True), Literal[True])
+        assert assert_type(await mine.areacquire(), Literal[True])
+        assert assert_type(await mine.aowned(), bool)
+        assert assert_type(await mine.alocked(), bool)
+        await mine.arelease()
+        async with mine as held:
+            assert_type(held, Held)
+            return held.token
+
+    assert assert_type(asyncio.run(work()), str)
+
+
+@redis_lock("order:<pk>")
+async def pay(pk: int) -> str:
+    return "paid"
+
+
+@pytest.mark.usefixtures("fake_connections")
+def test_a_coroutine_function_stays_one() -> None:
+    assert assert_type(asyncio.run(pay(42)), str) == "paid"
 
 
 def test_any_client_of_redis_py_will_do() -> None:

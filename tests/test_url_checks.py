@@ -16,7 +16,6 @@ from django_setnx_lock import redis_lock
 from django_setnx_lock.url_checks import (
     check_aliases,
     check_attributes,
-    check_sync,
     check_templates,
 )
 from tests.checked_views import (
@@ -155,7 +154,7 @@ def test_a_view_without_a_lock_is_left_alone() -> None:
     assert found(check_templates, path("orders/", Unlocked.as_view())) == []
 
 
-@pytest.mark.parametrize("check", [check_templates, check_aliases, check_sync, check_attributes])
+@pytest.mark.parametrize("check", [check_templates, check_aliases, check_attributes])
 @override_settings(ROOT_URLCONF="tests.no_such_urls")
 def test_a_broken_urlconf_is_left_to_djangos_own_checks(
     check: Callable[..., list[CheckMessage]],
@@ -171,6 +170,6 @@ def test_an_argument_whose_default_has_no_attributes_is_an_error() -> None:
     assert len(found(check_templates, path("orders/", pay))) == 1
 
 
-@pytest.mark.parametrize("check", [check_templates, check_aliases, check_sync, check_attributes])
+@pytest.mark.parametrize("check", [check_templates, check_aliases, check_attributes])
 def test_the_checks_are_registered(check: Any) -> None:
     assert check in registry.get_checks()

@@ -1,21 +1,14 @@
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
-from django.http import HttpRequest, HttpResponse
 from django.urls import path
-from django.utils.decorators import method_decorator
-from django.views import View
 
 from django_setnx_lock import redis_lock
 from django_setnx_lock.url_checks import (
     check_aliases,
     check_attributes,
-    check_sync,
     check_templates,
 )
-from tests.checked_views import every_view, found, order_lock, plain
+from tests.checked_views import found, plain
 
 
 def test_a_cache_that_does_not_exist_is_an_error() -> None:
@@ -31,31 +24,6 @@ def test_a_cache_that_can_hold_locks_is_none() -> None:
     view = redis_lock("all", using="default")(plain)
 
     assert found(check_aliases, path("orders/", view)) == []
-
-
-@method_decorator(order_lock, name="dispatch")
-class AsyncByDispatch(View):
-    async def post(self, request: HttpRequest, pk: int) -> HttpResponse:
-        return HttpResponse()
-
-
-@method_decorator(order_lock, name="post")
-class AsyncByMethod(View):
-    async def post(self, request: HttpRequest, pk: int) -> HttpResponse:
-        return HttpResponse()
-
-
-@pytest.mark.parametrize("view", [AsyncByDispatch, AsyncByMethod])
-def test_a_locked_async_view_is_an_error(view: type[View]) -> None:
-    (error,) = found(check_sync, path("orders/<int:pk>/", view.as_view()))
-
-    assert error.id == "django_setnx_lock.E012"
-    assert "is async" in error.msg
-
-
-@every_view
-def test_a_locked_synchronous_view_is_none(view: Any) -> None:
-    assert found(check_sync, path("orders/<int:pk>/", view)) == []
 
 
 def test_an_attribute_that_no_request_is_known_to_have_is_a_warning() -> None:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from . import clock
+from . import blocking, clock
 from .calling import call_many, worth_undoing
 from .errors import LockBusy, LockError, LockUnavailable
 from .held import Held
@@ -34,6 +34,7 @@ def take_each(locks: Sequence[RedisLock]) -> list[Taken]:
     are in the order given. Raises LockUnavailable, holding nothing, when the round trip as
     a whole failed.
     """
+    blocking.check()
     ordered = sorted(locks, key=lambda lock: lock.name)
     turns = {id(lock): lock.turn() for lock in ordered}
     taken: dict[int, Taken] = {}
@@ -88,6 +89,7 @@ def release_each(held: Sequence[Held]) -> list[LockError]:
     All must share one client. Raises nothing, unless it is interrupted: what Redis did
     not hear of ends with its lease.
     """
+    blocking.check()
     try:
         return _release_each(held)
     except BaseException:

@@ -8,13 +8,15 @@ from typing import Any, TypeVar
 
 from redis import exceptions as redis_exceptions
 
+from . import blocking
 from .errors import LockUnavailable
+from .line import Line
 from .lines import Lines
 from .protocol import Request
 
 _Result = TypeVar("_Result")
-_LINES = Lines()
-_TRANSLATED = (
+_LINES = Lines(Line)
+TRANSLATED = (
     redis_exceptions.RedisError,
     redis_exceptions.RedisClusterException,
     UnicodeDecodeError,
@@ -58,6 +60,7 @@ def call(
     lost connection, as every script recognises a copy of a request it has seen.
     Raises LockUnavailable.
     """
+    blocking.check()
     if not _is_plain(client):
         if repeated:
             repeated()
@@ -76,7 +79,7 @@ def call(
             reply = line.ask("EVALSHA", request.script.sha, *request.arguments)
         except redis_exceptions.NoScriptError:
             reply = persistently(client, in_full, key)
-        except _TRANSLATED as error:
+        except TRANSLATED as error:
             # In full, as the server may be another one by now.
             copies = 1
             reply = _once_more(client, in_full, key, error)
@@ -113,6 +116,7 @@ def call_many(client: Any, requests: Sequence[Request], keys: Sequence[str]) -> 
     request alone.
     Raises LockUnavailable when the round trip as a whole failed.
     """
+    blocking.check()
 
     def run() -> list[Any]:
         pipeline = client.pipeline(transaction=False)
@@ -139,6 +143,7 @@ def call_many(client: Any, requests: Sequence[Request], keys: Sequence[str]) -> 
 
 def scan(client: Any, pattern: str) -> Iterable[Any]:
     """The names of all strings that match ``pattern``. Raises LockUnavailable."""
+    blocking.check()
     with translated(""):
         yield from client.scan_iter(match=pattern, count=1000, _type="string")
 
@@ -150,23 +155,23 @@ def persistently(client: Any, run: Callable[[], _Result], key: str) -> _Result:
     """
     try:
         return run()
-    except _TRANSLATED as error:
+    except TRANSLATED as error:
         return _once_more(client, run, key, error)
 
 
 def _once_more(client: Any, run: Callable[[], _Result], key: str, error: Exception) -> _Result:
     first = unavailable(error, key)
-    if first.cause != "unreachable" or _retries(client):
+    if first.cause != "unreachable" or retries(client):
         raise first from error
     try:
         return run()
-    except _TRANSLATED as again:
+    except TRANSLATED as again:
         second = unavailable(again, key)
         second.repeated = True
         raise second from again
 
 
-def _retries(client: Any) -> int:
+def retries(client: Any) -> int:
     """How often the client itself sends a command again; django-redis' do not by default."""
     options = client.get_connection_kwargs()
     retry = options.get("retry")
@@ -184,7 +189,7 @@ def translated(key: str) -> Iterator[None]:
     """Raise redis-py's errors as LockUnavailable."""
     try:
         yield
-    except _TRANSLATED as error:
+    except TRANSLATED as error:
         raise unavailable(error, key) from error
 
 

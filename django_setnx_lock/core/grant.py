@@ -17,7 +17,10 @@ from .target import Target
 if TYPE_CHECKING:
     from weakref import ref
 
+    from .aio.block import Block
+    from .aio.owner import Owner
     from .flow import Flow
+    from .watchlist import WatchList
 
 logger = logging.getLogger("django_setnx_lock.events")
 _Handle = TypeVar("_Handle", bound="Grant")
@@ -65,6 +68,7 @@ class Grant:
         timeout: float,
         deadline: float,
         upkeep: Upkeep = _PLAIN,
+        owner: Owner | None = None,
     ) -> None:
         self.lease = Lease(timeout, deadline, upkeep.max_hold)
         self.on_trouble: Callable[[], object] | None = None
@@ -73,12 +77,14 @@ class Grant:
         self._token = token
         self._fence = fence
         self._upkeep = upkeep
+        # The task that took it, if one did.
+        self._owner = owner
         self._pid = os.getpid()
         self._timeout = timeout
         self._taken_at = deadline - timeout
         # The first tells why it is lost. Several threads may find it lost at once.
         self._losses: list[LockLost] = []
-        if upkeep.renew:
+        if upkeep.renew and owner is None:
             self._thread = threading.current_thread()
 
     @classmethod
@@ -189,26 +195,29 @@ class Grant:
         return max(self.lease.end - clock.now(), 0.0)
 
     def handover(self) -> None:
-        """Let the lock outlive the thread that took it: whoever has the handle holds it.
+        """Let the lock outlive the thread or task that took it: whoever has the handle holds it.
 
-        Without this a lock is renewed no longer when that thread has ended. Nobody has the lock
-        again from then on without waiting for it.
+        Without this a lock is renewed no longer when that has ended. Nobody has the lock again
+        from then on without waiting for it. The event loop that a task took it in has to go on
+        all the same.
         """
         root = self.root
         root._thread = None
+        if root._owner is not None:
+            root._owner.let_go()
         sharing.close(root)
         if self._is_renewed and self.remaining():
-            watchdog.WATCHDOG.watch(root)
+            root.watchdog.watch(root)
 
     def begin_renewal(self) -> None:
         """Renew it from now on, for a share; nothing if that is done already."""
-        if self._thread is None:
+        if self._thread is None and self._owner is None:
             self._thread = threading.current_thread()
-        watchdog.WATCHDOG.watch(self)
+        self.watchdog.watch(self)
 
     def end_renewal(self) -> None:
         """Renew it no longer."""
-        watchdog.WATCHDOG.forget(self)
+        self.watchdog.forget(self)
 
     def give_up(self, why: str) -> None:
         """Neither renew it any more nor let anybody have it again."""
@@ -222,12 +231,45 @@ class Grant:
 
     @property
     def is_orphaned(self) -> bool:
-        """Whether the thread that took it has ended, and did not hand it over."""
+        """Whether the thread or task that took it has ended, and did not hand it over."""
+        if self._owner is not None:
+            return self._owner.has_ended
         return self._thread is not None and not self._thread.is_alive()
+
+    def belong_to(self, owner: Owner) -> None:
+        """Be cancelled with the task of ``owner``, for a share that it has got."""
+        root = self.root._owner
+        self._owner = root if root is not None and root.is_of_same_task(owner) else owner
+
+    def enter(self, block: Block) -> None:
+        """The task that took it runs ``block`` under it."""
+        if self._owner is not None:
+            self._owner.enter(block)
+
+    def leave(self, block: Block) -> None:
+        """It no longer does."""
+        if self._owner is not None:
+            self._owner.leave(block)
+
+    @property
+    def owner(self) -> str:
+        """What took it: ``thread`` or ``task``."""
+        return "thread" if self._owner is None else "task"
+
+    @property
+    def watchdog(self) -> WatchList:
+        """What renews it."""
+        owner = self.root._owner
+        return watchdog.WATCHDOG if owner is None else owner.watchdog
+
+    def begin_upkeep(self) -> None:
+        """Have it renewed from now on, if it is to be."""
+        if self._upkeep.renew:
+            self.watchdog.watch(self)
 
     def releasing(self) -> protocol.Request:
         """The request that lets the lock go, which is renewed no longer."""
-        if watchdog.WATCHDOG.forget(self._root or self) and clock.now() >= self.lease.end:
+        if self.watchdog.forget(self.root) and clock.now() >= self.lease.end:
             self.lose(self.ran_out())
         return protocol.release(self._target.keys, self._target.index, self._token)
 
@@ -242,12 +284,15 @@ class Grant:
 
         Calls ``on_lost`` and ``on_trouble`` of all who share it the first time.
         """
-        watchdog.WATCHDOG.forget(self.root)
+        self.watchdog.forget(self.root)
         self._losses.append(error)
         handles = sharing.handles_of(self)
         if self._losses[0] is not error or not handles:
             return self._losses[0]
         sharing.close(self)
+        for owner in {id(held._owner): held._owner for held in handles}.values():
+            if owner is not None:
+                owner.lost()
         if events.LOST.listeners:
             events.LOST.tell(**self.about(), error=error)
         for held in handles:
@@ -299,5 +344,5 @@ class Grant:
             why = lease.trouble or "Redis does not answer"
             return f"the lock {self.key!r} could not be renewed before its lease ended: {why}"
         if self.root.is_orphaned:
-            return f"{over}: the thread that took it has ended"
+            return f"{over}: the {self.root.owner} that took it has ended"
         return f"{over}: this process stood still and did not renew it"

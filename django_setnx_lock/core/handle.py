@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from . import clock, events, protocol, sharing, watchdog
+from . import clock, events, protocol, sharing
 from .errors import LockError, LockLost, LockUnavailable
 from .grant import Grant
 
@@ -54,7 +54,7 @@ class Handle(Grant):
             raise reply
         head = protocol.read_handed_on(reply)
         if head:
-            watchdog.owe_look(self._target, head)
+            self.watchdog.owe_look(self._target, head)
         self._kept(reply)
         if self._losses:
             # Its time was over here, and the holder knew: Redis alone does not make it held.
@@ -90,6 +90,15 @@ class Handle(Grant):
                 "holds it and keeps its lease",
                 key=self.key,
             )
+
+    def has_replaced(
+        self, sent: float, seconds: float, before: float, *, may_come_again: bool
+    ) -> None:
+        """The lease was made ``seconds``. See :meth:`Lease.end_cut`."""
+        self.lease.end_cut(sent, seconds, before, may_come_again=may_come_again)
+        if self._is_renewed:
+            self.lease.plan(sent)
+            self.watchdog.hurry(self.root)
 
     def _refuse_elsewhere(self) -> None:
         if not self.is_here:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Literal
 
-from . import clock, protocol, watchdog
+from . import clock, protocol
+from .aio.held import AsyncHeld
 from .errors import LockError, LockLost, LockUnavailable
-from .handle import Handle
 
 
-class Held(Handle):
+class Held(AsyncHeld):
     """A lock that is held; what ``with lock(...) as held`` gives.
 
-    It may be passed to other threads, but belongs to the process that took it.
+    It may be passed to other threads and tasks, but belongs to the process that took it.
     """
 
     def check(self) -> None:
@@ -50,6 +50,7 @@ class Held(Handle):
         lock was released.
         """
         extra_ms = protocol.milliseconds(additional_time, "additional_time")
+        self._target.may_block()
         self._refuse_if_over("extend")
         self.refuse_if_followed()
         return self._replace(extra_ms) if replace_ttl else self._renew(extra_ms, "add")
@@ -75,10 +76,7 @@ class Held(Handle):
         copies: list[bool] = []
         request = self.renewing(lease_ms, "replace")
         self._kept(self._target.call(request, repeated=lambda: copies.append(True)))
-        self.lease.end_cut(sent, seconds, before, may_come_again=bool(copies))
-        if self._is_renewed:
-            self.lease.plan(sent)
-            watchdog.WATCHDOG.hurry(self.root)
+        self.has_replaced(sent, seconds, before, may_come_again=bool(copies))
         return True
 
     def release(self) -> None:
@@ -89,6 +87,7 @@ class Held(Handle):
         when it was released already or belongs to another process, and LockUnavailable when
         Redis cannot be asked; after that it can be called again.
         """
+        self._target.may_block()
         request = self.to_release()
         if request is None:
             return

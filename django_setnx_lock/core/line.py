@@ -30,23 +30,8 @@ class Line:
     """
 
     def __init__(self, client: Any, *, connect_timeout: float | None = None) -> None:
-        pool = client.connection_pool
-        options = {
-            name: value
-            for name, value in pool.connection_kwargs.items()
-            if name not in _OF_THE_POOL
-        }
-        if connect_timeout is not None:
-            options |= {
-                "socket_timeout": connect_timeout,
-                "socket_connect_timeout": connect_timeout,
-                "health_check_interval": 0,
-                # Who waits on a line tries again in his own time.
-                "retry": Retry(NoBackoff(), 0),
-                "retry_on_timeout": False,
-                "retry_on_error": [],
-            }
-        self._connection = pool.connection_class(**options)
+        options = options_for(client, connect_timeout)
+        self._connection = client.connection_pool.connection_class(**options)
         self._is_connected = False
         # Whether a command asked was sent more than once; set back by who wants to know.
         self.sent_again = False
@@ -60,10 +45,10 @@ class Line:
     def ask(self, *command: str | bytes) -> Any:
         """The reply to ``command``, which is sent again as often as the client would."""
         connection = self._connection
-        packed = _packed(command) or connection.pack_command(*command)
+        in_bytes = packed(command) or connection.pack_command(*command)
         self._connect()
         try:
-            connection.send_packed_command(packed)
+            connection.send_packed_command(in_bytes)
             return connection.read_response()
         except (redis_exceptions.ConnectionError, redis_exceptions.TimeoutError) as error:
             self._is_connected = False
@@ -77,7 +62,7 @@ class Line:
                 raise failed
             self.sent_again = True
             self._connect()
-            connection.send_packed_command(packed)
+            connection.send_packed_command(in_bytes)
             return connection.read_response()
 
         return connection.retry.call_with_retry(again, lambda _: self.drop())
@@ -108,7 +93,27 @@ class Line:
             self._connection.disconnect()
 
 
-def _packed(command: Command) -> list[bytes] | None:
+def options_for(client: Any, connect_timeout: float | None) -> dict[str, Any]:
+    """What a connection of a line is made with. See :class:`Line`."""
+    options = {
+        name: value
+        for name, value in client.connection_pool.connection_kwargs.items()
+        if name not in _OF_THE_POOL
+    }
+    if connect_timeout is not None:
+        options |= {
+            "socket_timeout": connect_timeout,
+            "socket_connect_timeout": connect_timeout,
+            "health_check_interval": 0,
+            # Who waits on a line tries again in his own time.
+            "retry": Retry(NoBackoff(), 0),
+            "retry_on_timeout": False,
+            "retry_on_error": [],
+        }
+    return options
+
+
+def packed(command: Command) -> list[bytes] | None:
     """``command`` in the protocol of Redis, if it is plain text: quicker than in general."""
     try:
         if not "".join(command).isascii():  # type: ignore[arg-type]  # bytes among them raise

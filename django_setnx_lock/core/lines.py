@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
-
-from .line import Line
 
 _SPARE_AT_MOST = 16
 
 
-class Lines:
+class _Line(Protocol):
+    def drop(self) -> None: ...
+
+
+_AnyLine = TypeVar("_AnyLine", bound=_Line)
+
+
+class Lines(Generic[_AnyLine]):
     """Lines that are alike, by the connection pool whose settings they have.
 
-    ``connect_timeout``: as in :class:`Line`, for those whose client sets none itself.
+    ``line``: what makes one. ``connect_timeout``: as in :class:`Line`, for those whose client
+    sets none itself.
     """
 
-    def __init__(self, *, connect_timeout: float | None = None) -> None:
+    def __init__(
+        self, line: Callable[..., _AnyLine], *, connect_timeout: float | None = None
+    ) -> None:
+        self._line = line
         self._connect_timeout = connect_timeout
-        self._spare: WeakKeyDictionary[Any, list[tuple[int, Line]]] = WeakKeyDictionary()
+        self._spare: WeakKeyDictionary[Any, list[tuple[int, _AnyLine]]] = WeakKeyDictionary()
+        self._is_closed = False
 
-    def borrow(self, client: Any) -> Line:
+    def borrow(self, client: Any) -> _AnyLine:
         """A line to the server of ``client``: a spare one, or one that is not connected yet."""
         pool = client.connection_pool
         spare = self._spare.get(pool)
@@ -34,21 +45,30 @@ class Lines:
             if pid == os.getpid():
                 return line
         if self._connect_timeout is None:
-            return Line(client)
+            return self._line(client)
         options = pool.connection_kwargs
         limits = (options.get("socket_connect_timeout"), options.get("socket_timeout"))
-        return Line(client, connect_timeout=next(filter(None, limits), self._connect_timeout))
+        limit = next(filter(None, limits), self._connect_timeout)
+        return self._line(client, connect_timeout=limit)
 
     def forget(self, client: Any) -> None:
         """Keep no spare line to the server of ``client``: one has failed, so all may be dead."""
         self._spare.pop(client.connection_pool, None)
 
-    def give_back(self, client: Any, line: Line) -> None:
+    def give_back(self, client: Any, line: _AnyLine) -> None:
         """Keep ``line``, which has no reply outstanding, for the next who asks for one."""
         spare = self._spare.get(client.connection_pool)
         if spare is None:
             spare = self._spare.setdefault(client.connection_pool, [])
-        if len(spare) < _SPARE_AT_MOST:
+        if len(spare) < _SPARE_AT_MOST and not self._is_closed:
             spare.append((os.getpid(), line))
         else:
             line.drop()
+
+    def close(self) -> None:
+        """Close those that are spare, and keep none from now on."""
+        self._is_closed = True
+        spare, self._spare = list(self._spare.values()), WeakKeyDictionary()
+        for lines in spare:
+            for _, line in lines:
+                line.drop()

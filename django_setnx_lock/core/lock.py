@@ -7,21 +7,22 @@ from types import TracebackType
 from typing import Literal
 
 from . import clock, inheritance, own_token, protocol, reentrancy, sharing, waiting
+from .aio.lock import AsyncLock
 from .calling import worth_undoing
 from .errors import LockBusy, LockError, LockLost
 from .held import Held
-from .lock_base import LockBase
 from .turn import Turn
 from .unset import UNSET, Unset
 
 
-class RedisLock(LockBase):
+class RedisLock(AsyncLock):
     """One distributed lock, taken with ``SET name token NX PX ms``.
 
     Methods, parameters (and their order) and exceptions are those of redis-py's ``Lock``, with
     which it excludes one another. docs/moving-from-cache-lock.md lists what differs.
 
-    ``client``: a redis-py client. ``name``: the key in Redis. ``timeout``: the lease in
+    ``client``: a redis-py client; with one of ``redis.asyncio`` it has only the methods that are
+    awaited. ``name``: the key in Redis. ``timeout``: the lease in
     seconds (30; None means that too). ``sleep``: how often redis-py's waiting callers ask;
     without effect here. ``blocking``: whether :meth:`acquire` waits (True).
     ``blocking_timeout``: how long, in seconds (None: without limit). ``thread_local``:
@@ -40,8 +41,7 @@ class RedisLock(LockBase):
 
     Raises ValueError for a timeout or ``max_hold`` that is not a finite number above zero, a
     ``blocking_timeout`` or ``sleep`` below zero, or an impossible name; TypeError when the
-    name is no str, the client one of asyncio, ``renew`` or ``reentrant`` no bool, or ``on_lost``
-    not to be called.
+    name is no str, ``renew`` or ``reentrant`` no bool, or ``on_lost`` not to be called.
     """
 
     def take(self, blocking_timeout: float | Unset | None = UNSET) -> Held:
@@ -58,6 +58,7 @@ class RedisLock(LockBase):
 
     def _take(self, blocking_timeout: float | None, token: str | None = None) -> Held:
         limit = protocol.waiting_time(blocking_timeout)
+        self._target.may_block()
         # Without a name: in the frames of a traceback, a share would count as held.
         return (self.again() if token is None and self.reentrant else None) or self._take_anew(
             limit, token
@@ -182,9 +183,10 @@ class RedisLock(LockBase):
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._target.may_block()
         held = None
         try:
-            held = self._shelf.innermost
+            held = self._innermost()
             if held is None:
                 message = f"the block of the lock {self.key!r} was entered by another thread"
                 raise LockError(message, key=self.key)
@@ -193,18 +195,22 @@ class RedisLock(LockBase):
             raise
         except BaseException as interrupt:
             # Before it was begun to let go, perhaps.
-            held = held or self._shelf.innermost
+            held = held or self._innermost()
             if held is not None and not held.began_release:
                 held.finish(interrupt)
             raise
         finally:
             # An interrupt may come anywhere above; a share is not to be counted any more then.
             if held is None:
-                held = self._shelf.innermost
+                held = self._innermost()
             if held is not None:
                 self._shelf.leave(held)
                 if not held.released:
                     sharing.leave(held)
+
+    def _innermost(self) -> Held | None:
+        entered = self._shelf.innermost
+        return None if entered is None else entered.held
 
     def check(self) -> None:
         """Raise LockLost unless it is still ours. See :meth:`Held.check`."""

@@ -13,7 +13,7 @@ from .holder import Holder
 from .keys import lock_keys
 from .lease import Upkeep
 from .shelf import Shelf
-from .target import Target
+from .target import AsyncOnly, Target
 from .turn import Turn
 
 
@@ -49,8 +49,6 @@ class LockBase:
     ) -> None:
         if timeout is None:
             timeout = protocol.DEFAULT_TIMEOUT
-        if _is_of_asyncio(client.__class__):
-            raise TypeError("RedisLock needs a synchronous client, redis.Redis, not one of asyncio")
         self._upkeep = Upkeep(renew, max_hold, on_lost, reentrant)
         self._lease_ms = self._upkeep.first_lease(protocol.milliseconds(timeout, "timeout"))
         self._timeout = float(timeout)
@@ -61,9 +59,8 @@ class LockBase:
         self.thread_local = bool(thread_local)
         self.raise_on_release_error = raise_on_release_error
         self.reentrant = reentrant
-        self._target = Target(
-            client, lock_keys(name), name if key is None else key, index, template
-        )
+        kind = AsyncOnly if _is_of_asyncio(client.__class__) else Target
+        self._target = kind(client, lock_keys(name), name if key is None else key, index, template)
         self._about = {"label": label, "user": user, "note": note}
         self._shelf = Shelf(thread_local=self.thread_local)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from . import protocol, scripts, watchdog
+from . import protocol, scripts
 from .errors import LockError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def put(turn: Turn, held: Held, chosen: str) -> None:
     target = turn.target
     swap = request(target.keys, turn.token, chosen, held.fence)
     # By the random token, a renewal meanwhile would find the lock lost.
-    renews = watchdog.WATCHDOG.forget(held)
+    renews = held.watchdog.forget(held)
     try:
         protocol.read_kept(target.call(swap), target.key)
     except BaseException:
@@ -62,7 +62,7 @@ def put(turn: Turn, held: Held, chosen: str) -> None:
         raise
     held.use_token(chosen)
     if renews:
-        watchdog.WATCHDOG.watch(held)
+        held.begin_upkeep()
 
 
 def request(keys: LockKeys, random: str, chosen: str, fence: int) -> protocol.Request:

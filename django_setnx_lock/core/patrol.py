@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 from weakref import ref
 
 from .courier import Courier, server_of
@@ -27,7 +27,7 @@ LINGER = 5.0
 # How many requests go in one write.
 _BATCH = 250
 # How long one server's answers are waited for before it is another's turn.
-_SLICE = 0.1
+SLICE = 0.1
 _LOOK_SLACK = 0.005
 
 
@@ -52,11 +52,18 @@ def _agenda_for(client: Any, found: dict[int, _Agenda]) -> _Agenda:
     return agenda
 
 
-class Patrol:
-    """Renews what is due among ``held`` and sends what is due of ``looks``; for one thread.
+class _Courier(Protocol):
+    def close(self) -> None: ...
 
-    Other threads add to both and remove from ``held``: who removes a handle there decides
-    what becomes of it.
+
+_AnyCourier = TypeVar("_AnyCourier", bound=_Courier)
+
+
+class Plan(Generic[_AnyCourier]):
+    """What is due among ``held`` and ``looks``, and what was lost meanwhile.
+
+    Others add to both and remove from ``held``: who removes a handle there decides what becomes
+    of it.
     """
 
     def __init__(
@@ -64,45 +71,19 @@ class Patrol:
         held: dict[int, Watched],
         looks: dict[tuple[int, str], Look],
         now: Callable[[], float],
-        line: Callable[..., Line],
     ) -> None:
         self._held = held
         self._looks = looks
         self._now = now
-        self._line = line
-        self._couriers: dict[int, Courier] = {}
+        self._couriers: dict[int, _AnyCourier] = {}
         self._losses: list[tuple[Grant, LockLost]] = []
-
-    def go(self) -> float:
-        """Do what is due. Gives when there is more to do: a time, ``inf`` for never."""
-        now = self._now()
-        first_end = self._declare_losses(now)
-        self._tell()
-        agendas = self._agendas(now)
-        is_busy = False
-        for server, agenda in agendas.items():
-            courier = self._couriers.get(server)
-            if agenda.first <= now and not (courier and courier.is_under_way):
-                if courier is None:
-                    courier = Courier(agenda.client, self._now, self._line)
-                    self._couriers[server] = courier
-                courier.send(agenda.batch())
-                is_busy = True
-        for server, courier in list(self._couriers.items()):
-            if courier.is_under_way:
-                courier.collect(min(now + _SLICE, first_end))
-                is_busy = True
-            elif server not in agendas and now - courier.used_at > LINGER:
-                self._couriers.pop(server).close()
-        self._tell()
-        return now if is_busy else min([first_end, *(one.first for one in agendas.values())])
 
     def close(self) -> None:
         """Close all connections."""
         while self._couriers:
             self._couriers.popitem()[1].close()
 
-    def _living(self) -> Iterator[Grant]:
+    def living(self) -> Iterator[Grant]:
         for number, (handle, key, due) in self._held.copy().items():
             held = handle()
             if held is not None:
@@ -117,7 +98,7 @@ class Patrol:
     def _declare_losses(self, now: float) -> float:
         """Find what was not renewed in time. Gives when the first of the others ends."""
         first = math.inf
-        for held in self._living():
+        for held in self.living():
             if now >= held.lease.end:
                 self._lose(held, held.ran_out())
             else:
@@ -127,7 +108,7 @@ class Patrol:
     def _agendas(self, now: float) -> dict[int, _Agenda]:
         """What there is to do, by server."""
         found: dict[int, _Agenda] = {}
-        for held in self._living():
+        for held in self.living():
             lease = held.lease
             if lease.due <= now and not self._still_renews(held):
                 continue
@@ -147,10 +128,12 @@ class Patrol:
             return True
         if self._held.pop(held.number, None) is not None:
             logger.warning(
-                "the thread that took the lock %r has ended without letting it go: it is no "
+                "the %s that took the lock %r has ended without letting it go: it is no "
                 "longer renewed and ends with its lease; handover() is for locks that outlive "
-                "their thread",
+                "their %s",
+                held.owner,
                 held.key,
+                held.owner,
             )
         return False
 
@@ -164,3 +147,41 @@ class Patrol:
             if held.on_trouble is None:
                 logger.warning("%s", error)
             held.lose(error)
+
+
+class Patrol(Plan[Courier]):
+    """Renews what is due and sends the looks that are; for one thread."""
+
+    def __init__(
+        self,
+        held: dict[int, Watched],
+        looks: dict[tuple[int, str], Look],
+        now: Callable[[], float],
+        line: Callable[..., Line],
+    ) -> None:
+        super().__init__(held, looks, now)
+        self._line = line
+
+    def go(self) -> float:
+        """Do what is due. Gives when there is more to do: a time, ``inf`` for never."""
+        now = self._now()
+        first_end = self._declare_losses(now)
+        self._tell()
+        agendas = self._agendas(now)
+        is_busy = False
+        for server, agenda in agendas.items():
+            courier = self._couriers.get(server)
+            if agenda.first <= now and not (courier and courier.is_under_way):
+                if courier is None:
+                    courier = Courier(agenda.client, self._now, self._line)
+                    self._couriers[server] = courier
+                courier.send(agenda.batch())
+                is_busy = True
+        for server, courier in list(self._couriers.items()):
+            if courier.is_under_way:
+                courier.collect(min(now + SLICE, first_end))
+                is_busy = True
+            elif server not in agendas and now - courier.used_at > LINGER:
+                self._couriers.pop(server).close()
+        self._tell()
+        return now if is_busy else min([first_end, *(one.first for one in agendas.values())])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 from . import scripts
 from .errors import LockLost
@@ -52,6 +52,9 @@ class Gone:
     pass
 
 
+Answer: TypeAlias = Granted | Busy | Gone
+
+
 def milliseconds(seconds: object, what: str) -> int:
     """``seconds`` in whole milliseconds.
 
@@ -88,7 +91,7 @@ def acquire(
     )
 
 
-def read_acquire(reply: Sequence[Any]) -> Granted | Busy | Gone:
+def read_acquire(reply: Sequence[Any]) -> Answer:
     match text(reply[0]):
         case "OK":
             return Granted(int(reply[1]))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from . import protocol
+from . import blocking, protocol
 from .calling import call, persistently
 from .keys import LockKeys
 
@@ -21,8 +21,32 @@ class Target:
     index: str | None
     template: str = ""
 
+    def may_block(self) -> None:
+        """Return where a call may wait for Redis. Raises as :func:`blocking.check`."""
+        blocking.check()
+
     def call(self, request: protocol.Request, *, repeated: Callable[[], None] | None = None) -> Any:
         return call(self.client, request, self.key, repeated=repeated)
 
     def locked(self) -> bool:
+        """Whether anybody holds it. Raises LockUnavailable."""
+        self.may_block()
         return bool(persistently(self.client, lambda: self.client.exists(self.keys.name), self.key))
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncOnly(Target):
+    """One that is asked through a client of ``redis.asyncio``."""
+
+    def may_block(self) -> None:
+        raise TypeError(
+            f"the lock {self.key!r} was made with a client of redis.asyncio: use async with and "
+            "the methods with the prefix a, or make it with a synchronous client, redis.Redis"
+        )
+
+    def call(self, request: protocol.Request, *, repeated: Callable[[], None] | None = None) -> Any:
+        self.may_block()
+
+    def locked(self) -> bool:
+        self.may_block()
+        return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import clock, events, protocol, reentrancy, sharing, waiting, watchdog
 from .errors import LockBusy
@@ -12,6 +12,10 @@ from .held import Held
 from .holder import Holder
 from .lease import Upkeep
 from .target import Target
+
+if TYPE_CHECKING:
+    from .aio.owner import Owner
+    from .watchlist import WatchList
 
 logger = logging.getLogger("django_setnx_lock.lock")
 
@@ -25,6 +29,7 @@ class Turn:
         self.target = target
         self.upkeep = upkeep or Upkeep()
         self.held: Held | None = None
+        self.owner: Owner | None = None
         self.lease_ms = lease_ms
         self.record = holder.to_json()
         self.token = secrets.token_hex(16)
@@ -43,24 +48,33 @@ class Turn:
 
     def read(self, reply: Any, sent: float) -> Held | protocol.Busy:
         """What ``reply`` to a request sent at ``sent`` means."""
-        answer = protocol.read_acquire(reply)
+        answer, now = protocol.read_acquire(reply), clock.now()
+        if self.is_late(answer, sent, now):
+            self.leave()
+        return self.settle(answer, sent, now)
+
+    def is_late(self, answer: protocol.Answer, sent: float, now: float) -> bool:
+        """Whether ``answer`` is a grant that is to be given back."""
+        return isinstance(answer, protocol.Granted) and now >= sent + self.lease_ms / 1000
+
+    def settle(self, answer: protocol.Answer, sent: float, now: float) -> Held | protocol.Busy:
+        """What ``answer`` means that came ``now``; if it was late, it has been given back."""
         if isinstance(answer, protocol.Busy):
             if not (answer.foreign or answer.handed_on):
-                watchdog.WATCHDOG.has_seen(self.target, sent)
+                self.watchlist.has_seen(self.target, sent)
             return answer
-        deadline = sent + self.lease_ms / 1000
-        if isinstance(answer, protocol.Granted) and clock.now() < deadline:
+        if isinstance(answer, protocol.Granted) and not self.is_late(answer, sent, now):
             self.held = Held(
                 self.target,
                 token=self.token,
                 fence=answer.fence,
                 timeout=self.lease_ms / 1000,
-                deadline=deadline,
+                deadline=sent + self.lease_ms / 1000,
                 upkeep=self.upkeep,
+                owner=self.owner,
             )
-            watchdog.WATCHDOG.has_seen(self.target, sent)
-            if self.upkeep.renew:
-                watchdog.WATCHDOG.watch(self.held)
+            self.watchlist.has_seen(self.target, sent)
+            self.held.begin_upkeep()
             if logger.isEnabledFor(logging.DEBUG):
                 waited = clock.now() - self._began
                 logger.debug(
@@ -79,11 +93,14 @@ class Turn:
                     waited=clock.now() - self._began,
                 )
             return self.held
-        if isinstance(answer, protocol.Granted):
-            self.leave()
         # A token that was given up or forced out is never used again.
         self.token = secrets.token_hex(16)
         return protocol.Busy(remaining=0.0, holder=None)
+
+    @property
+    def watchlist(self) -> WatchList:
+        """What renews the lock, and looks after whoever it is handed to."""
+        return watchdog.WATCHDOG if self.owner is None else self.owner.watchdog
 
     def leave(self) -> None:
         """Give up: whatever was or will be granted to this token is undone."""
@@ -93,7 +110,7 @@ class Turn:
         """Take note of the ``reply`` to :meth:`leaving`."""
         head = protocol.read_handed_on(reply)
         if head:
-            watchdog.owe_look(self.target, head)
+            self.watchlist.owe_look(self.target, head)
         logger.debug("gave up the lock %r", self.target.key)
 
     def tell_wait(self, answer: protocol.Busy) -> None:
@@ -104,7 +121,7 @@ class Turn:
     def leaving(self) -> protocol.Request:
         """The request that gives up. What was granted is renewed no longer."""
         if self.held is not None:
-            watchdog.WATCHDOG.forget(self.held)
+            self.held.watchdog.forget(self.held)
             sharing.close(self.held)
         return protocol.leave(self.target.keys, self.target.index, self.token)
 

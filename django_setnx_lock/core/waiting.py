@@ -17,6 +17,7 @@ from redis.exceptions import RedisError
 from . import clock
 from .calling import translated
 from .errors import LockUnavailable
+from .line import Line
 from .lines import Lines
 from .protocol import Busy
 from .target import Target
@@ -24,9 +25,10 @@ from .target import Target
 # A waiter asks again after so long, whatever it was told: who was to wake it may be gone.
 SLICE_MS = 25_000
 # A sleep that failed later than that was well begun: proxies cut what is idle for too long.
-_AT_ONCE = 1.0
+AT_ONCE = 1.0
+CONNECT_WITHIN = 5.0
 _FOREIGN_FIRST, _FOREIGN_LONGEST = 0.005, 0.1
-_LINES = Lines(connect_timeout=5.0)
+_LINES = Lines(Line, connect_timeout=CONNECT_WITHIN)
 
 
 def time_to_sleep(answer: Busy, tries: int, left: float | None) -> float:
@@ -83,7 +85,7 @@ class Mailbox:
         except LockUnavailable:
             self._drop()
             _LINES.forget(self._target.client)
-            at_once = clock.now() - began < _AT_ONCE
+            at_once = clock.now() - began < AT_ONCE
             if self._failed and at_once:
                 raise
             self._failed = at_once

@@ -11,28 +11,21 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
-from weakref import ref
 
 from . import clock
-from .courier import server_of
-from .errands import Look
 from .line import Line
 from .patrol import LINGER, Patrol
+from .watchlist import EXIT_WITHIN, LONGEST_SLEEP, WatchList
 
 if TYPE_CHECKING:
-    from .grant import Grant
-    from .patrol import Watched
     from .target import Target
 
 logger = logging.getLogger("django_setnx_lock.renewal")
 
-# The thread looks this often although nothing is due: it may not hear that the machine slept.
-_LONGEST_SLEEP = 1.0
 # While locks are being handed on it looks this often, so that nobody need wake it for it: that
 # would be at the very moment when somebody waits for the other cores.
 _BUSY_SLEEP = 0.05
 _BUSY_FOR = 1.0
-_EXIT_WITHIN = 0.5
 _FORK_WITHIN = 0.2
 
 
@@ -40,7 +33,7 @@ def _clock() -> float:
     return clock.now()
 
 
-class Watchdog:
+class Watchdog(WatchList):
     """Keeps locks alive until they are forgotten, lost, or nobody is left to hold them.
 
     Its thread starts with the first lock and ends some seconds after the last. Who adds or
@@ -51,6 +44,8 @@ class Watchdog:
     work to calls of :meth:`tick`.
     """
 
+    _look_slack = _BUSY_SLEEP
+
     def __init__(
         self,
         *,
@@ -58,15 +53,13 @@ class Watchdog:
         line: Callable[..., Line] = Line,
         has_thread: bool = True,
     ) -> None:
-        self._now = now
+        super().__init__(now)
         self._line = line
         self._has_thread = has_thread
         self._begin()
 
     def _begin(self) -> None:
-        # Handles are only referred to: one that nobody can release is renewed no longer.
-        self._held: dict[int, Watched] = {}
-        self._looks: dict[tuple[int, str], Look] = {}
+        self._clear()
         self._thread: threading.Thread | None = None
         self._patrol = self._new_patrol()
         self._wakes_at = math.inf
@@ -80,56 +73,14 @@ class Watchdog:
     def _new_patrol(self) -> Patrol:
         return Patrol(self._held, self._looks, self._now, self._line)
 
-    def watch(self, held: Grant) -> None:
-        """Renew ``held`` from now on."""
-        self._held[held.number] = (ref(held), held.key, held.lease.due)
-        self._attend(held.lease.due)
-
-    def forget(self, held: Grant) -> bool:
-        """Renew ``held`` no longer. Gives whether it was being renewed."""
-        return self._held.pop(held.number, None) is not None
-
-    def forget_all(self) -> None:
-        """Renew nothing of what is held now, and look after nobody."""
-        self._held.clear()
-        self._looks.clear()
-
-    def hurry(self, held: Grant) -> None:
-        """Take note that ``held``, if it is being renewed, may be due sooner than it was."""
-        if held.number in self._held:
-            self._attend(held.lease.due)
-
     def owe_look(self, target: Target, head: str) -> None:
-        """Look soon whether the waiter ``head`` has claimed ``target``, which it was handed.
-
-        It takes the place of an earlier look at the same lock.
-        """
-        now = self._now()
-        look = Look(target, head, now, self._has_looked)
-        self._looks[server_of(target.client), target.keys.name] = look
-        self._busy_until = now + _BUSY_FOR
-        self._attend(look.due + _BUSY_SLEEP)
-
-    def has_seen(self, target: Target, asked: float) -> None:
-        """Take note that ``target`` is held by one of ours, by the answer to what was sent then.
-
-        What a look would find: so none that was owed before is needed.
-        """
-        if not self._looks:
-            return
-        place = (server_of(target.client), target.keys.name)
-        look = self._looks.get(place)
-        if look is not None and look.owed_since <= asked:
-            self._looks.pop(place, None)
+        """As in :class:`WatchList`."""
+        self._busy_until = self._now() + _BUSY_FOR
+        super().owe_look(target, head)
 
     def tick(self) -> float:
         """Do what is due. Gives when there is more to do: a time, ``inf`` for never."""
         return self._patrol.go()
-
-    def _has_looked(self, look: Look) -> None:
-        place = (server_of(look.client), look.target.keys.name)
-        if self._looks.get(place) is look:
-            del self._looks[place]
 
     def _attend(self, due: float) -> None:
         if self._thread is None:
@@ -167,12 +118,12 @@ class Watchdog:
                 if is_woken or now >= self._due_at or self._is_look_due(now):
                     next_at = self._go(patrol)
                     now = self._now()
-                    self._due_at = min(next_at, now + _LONGEST_SLEEP)
+                    self._due_at = min(next_at, now + LONGEST_SLEEP)
                 if self._held or self._looks:
                     needed_at = now
                 elif now - needed_at >= LINGER and self._retire(me):
                     return
-                longest = _BUSY_SLEEP if now < self._busy_until else _LONGEST_SLEEP
+                longest = _BUSY_SLEEP if now < self._busy_until else LONGEST_SLEEP
                 self._wakes_at = min(self._due_at, now + longest)
                 is_woken = self._alarm.acquire(timeout=max(self._wakes_at - now, 0))
         finally:
@@ -188,7 +139,7 @@ class Watchdog:
             return patrol.go()
         except Exception:
             logger.exception("the renewal of locks stumbled, and goes on")
-            return self._now() + _LONGEST_SLEEP
+            return self._now() + LONGEST_SLEEP
 
     def _retire(self, me: threading.Thread) -> bool:
         """Whether ``me`` may end: nobody has added anything before seeing that it is no more."""
@@ -200,11 +151,9 @@ class Watchdog:
 
     def finish(self) -> None:
         """Send at the exit of the process what looks are owed. Takes half a second at most."""
-        for look in list(self._looks.values()):
-            look.is_last = True
-            look.due = self._now()
+        self._hasten_looks()
         self._wake()
-        give_up_at = time.monotonic() + _EXIT_WITHIN
+        give_up_at = time.monotonic() + EXIT_WITHIN
         while self._looks and self._thread is not None and time.monotonic() < give_up_at:
             time.sleep(0.002)
 

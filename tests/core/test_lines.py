@@ -8,6 +8,7 @@ from weakref import ref
 import pytest
 import redis
 
+from django_setnx_lock.core.line import Line
 from django_setnx_lock.core.lines import Lines
 from tests.processes import eventually
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
 
 
-def connected(lines: Lines, client: Any, count: int = 1) -> list[Any]:
+def connected(lines: Lines[Line], client: Any, count: int = 1) -> list[Any]:
     """Return borrowed lines, which are connected."""
     borrowed = [lines.borrow(client) for _ in range(count)]
     for line in borrowed:
@@ -32,7 +33,7 @@ def connections(server: RealServer) -> int:
 
 
 def test_a_line_that_was_given_back_is_lent_again(redis_client: redis.Redis) -> None:
-    lines = Lines()
+    lines = Lines(Line)
     (line,) = connected(lines, redis_client)
 
     lines.give_back(redis_client, line)
@@ -41,7 +42,7 @@ def test_a_line_that_was_given_back_is_lent_again(redis_client: redis.Redis) -> 
 
 
 def test_nobody_is_lent_what_another_has(redis_client: redis.Redis) -> None:
-    lines = Lines()
+    lines = Lines(Line)
     (line,) = connected(lines, redis_client)
     lines.give_back(redis_client, line)
 
@@ -49,7 +50,7 @@ def test_nobody_is_lent_what_another_has(redis_client: redis.Redis) -> None:
 
 
 def test_lines_of_another_client_are_not_lent(server: Server) -> None:
-    one, other, lines = server.client(), server.client(db=1), Lines()
+    one, other, lines = server.client(), server.client(db=1), Lines(Line)
     (line,) = connected(lines, one)
     lines.give_back(one, line)
 
@@ -57,7 +58,7 @@ def test_lines_of_another_client_are_not_lent(server: Server) -> None:
 
 
 def test_clients_of_one_pool_share_their_lines(server: Server) -> None:
-    one, lines = server.client(), Lines()
+    one, lines = server.client(), Lines(Line)
     other = type(one)(connection_pool=one.connection_pool)
     (line,) = connected(lines, one)
     lines.give_back(one, line)
@@ -67,7 +68,7 @@ def test_clients_of_one_pool_share_their_lines(server: Server) -> None:
 
 @REAL
 def test_no_more_than_sixteen_are_kept(server: RealServer) -> None:
-    client, lines = server.client(client_name="liner"), Lines()
+    client, lines = server.client(client_name="liner"), Lines(Line)
     borrowed = connected(lines, client, 20)
     before = connections(server)
 
@@ -81,7 +82,7 @@ def test_no_more_than_sixteen_are_kept(server: RealServer) -> None:
 def test_a_forked_child_is_lent_none_of_its_parents_lines(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines = Lines()
+    lines = Lines(Line)
     (line,) = connected(lines, redis_client)
     lines.give_back(redis_client, line)
 
@@ -91,7 +92,7 @@ def test_a_forked_child_is_lent_none_of_its_parents_lines(
 
 
 def test_lines_that_are_forgotten_are_not_lent(redis_client: redis.Redis) -> None:
-    lines = Lines()
+    lines = Lines(Line)
     (line,) = connected(lines, redis_client)
     lines.give_back(redis_client, line)
 
@@ -103,7 +104,7 @@ def test_lines_that_are_forgotten_are_not_lent(redis_client: redis.Redis) -> Non
 
 @REAL
 def test_lines_go_with_the_last_client_of_their_pool(server: RealServer) -> None:
-    client, lines = redis.Redis(port=server.port, client_name="liner"), Lines()
+    client, lines = redis.Redis(port=server.port, client_name="liner"), Lines(Line)
     (line,) = connected(lines, client)
     lines.give_back(client, line)
     pool, before = ref(client.connection_pool), connections(server)
@@ -134,6 +135,6 @@ def test_who_waits_connects_within_the_clients_limit_or_else_its_own(
     if not options and client.connection_pool.connection_kwargs.get("socket_timeout"):
         pytest.skip("this redis-py has a limit of its own")
 
-    line: Any = Lines(connect_timeout=7).borrow(client)
+    line: Any = Lines(Line, connect_timeout=7).borrow(client)
 
     assert line._connection.socket_connect_timeout == seconds

@@ -143,6 +143,6 @@ def test_take_waits_as_the_lock_was_told_to(
         RedisLock(redis_client, "lock:a", **options).take()
 
 
-def test_a_client_of_asyncio_is_refused_at_once() -> None:
-    with pytest.raises(TypeError, match="needs a synchronous client"):
-        RedisLock(redis.asyncio.Redis(), "lock:a")
+def test_a_client_of_asyncio_is_none_for_calls_that_block() -> None:
+    with pytest.raises(TypeError, match="use async with"):
+        RedisLock(redis.asyncio.Redis(), "lock:a").take()

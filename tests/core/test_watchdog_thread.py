@@ -94,7 +94,7 @@ def test_a_lock_is_renewed_in_the_background(dog: Watchdog, wire: Wire) -> None:
 def test_a_shorter_lease_wakes_the_thread_up(
     dog: Watchdog, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchdog, "_LONGEST_SLEEP", 600)
+    monkeypatch.setattr(watchdog, "LONGEST_SLEEP", 600)
     long, short = taken(wire, "lock:long", timeout=3600), taken(wire, "lock:short", timeout=3)
     short.lease.due = clock.now() + 0.1
     dog.watch(long)
@@ -109,7 +109,7 @@ def test_a_shorter_lease_wakes_the_thread_up(
 def test_without_being_woken_the_thread_would_sleep_through_a_shorter_lease(
     dog: Watchdog, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchdog, "_LONGEST_SLEEP", 600)
+    monkeypatch.setattr(watchdog, "LONGEST_SLEEP", 600)
     monkeypatch.setattr(dog, "_wake", lambda: None)
     long, short = taken(wire, "lock:long", timeout=3600), taken(wire, "lock:short", timeout=0.3)
     dog.watch(long)
@@ -126,7 +126,7 @@ def test_without_being_woken_the_thread_would_sleep_through_a_shorter_lease(
 def test_a_lock_that_comes_while_the_thread_looks_around_is_not_missed(
     dog: Watchdog, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchdog, "_LONGEST_SLEEP", 0.1)
+    monkeypatch.setattr(watchdog, "LONGEST_SLEEP", 0.1)
     long, short = taken(wire, "lock:long", timeout=3600), taken(wire, "lock:short", timeout=6)
     go = Patrol.go
     turns: list[float] = []
@@ -136,7 +136,7 @@ def test_a_lock_that_comes_while_the_thread_looks_around_is_not_missed(
         turns.append(next_at)
         if len(turns) == 2:
             # It sees the lock in its next turn, which is far away unless it is woken.
-            monkeypatch.setattr(watchdog, "_LONGEST_SLEEP", 600)
+            monkeypatch.setattr(watchdog, "LONGEST_SLEEP", 600)
             short.lease.due = clock.now() + 0.1
             dog.watch(short)
         return next_at
@@ -150,7 +150,7 @@ def test_a_lock_that_comes_while_the_thread_looks_around_is_not_missed(
 def test_a_lease_that_was_cut_wakes_the_thread_up(
     fake_server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for longest in ("_LONGEST_SLEEP", "_BUSY_SLEEP"):
+    for longest in ("LONGEST_SLEEP", "_BUSY_SLEEP"):
         monkeypatch.setattr(watchdog, longest, 600)
     held = RedisLock(fake_server.client(), "lock:a", 3600, renew=True).take(0)
     eventually(lambda: clock.now() + 60 < watchdog.WATCHDOG._wakes_at < math.inf)
@@ -308,7 +308,7 @@ def test_a_look_starts_the_thread_too(dog: Watchdog, wire: Wire) -> None:
 def test_finishing_sends_the_looks_that_are_owed_at_once(
     dog: Watchdog, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchdog, "_EXIT_WITHIN", 10)
+    monkeypatch.setattr(watchdog, "EXIT_WITHIN", 10)
     dog.owe_look(target(wire.client), "waiter 1")
     for look in dog._looks.values():
         look.due += 600

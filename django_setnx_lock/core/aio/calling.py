@@ -1,0 +1,93 @@
+"""Runs requests for asyncio. The twin of :mod:`django_setnx_lock.core.calling`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from redis import exceptions as redis_exceptions
+
+from ..calling import TRANSLATED, retries, unavailable
+from ..lines import Lines
+from ..protocol import Request
+from .kinds import refuse_many_servers
+from .line import Line
+from .loops import here
+
+_Result = TypeVar("_Result")
+
+
+async def call(
+    client: Any, request: Request, key: str, *, repeated: Callable[[], None] | None = None
+) -> Any:
+    """Run ``request`` and give its reply: EVALSHA, and EVAL where the server lacks the script.
+
+    ``repeated`` is called before the reply is given if a copy may be still under way.
+    Raises LockUnavailable; NotImplementedError and TypeError as :func:`connection_for`.
+    """
+    lines, line = _borrowed(client)
+    line.sent_again = False
+    copies = 0
+
+    async def in_full() -> Any:
+        nonlocal copies
+        copies += 1
+        return await line.ask("EVAL", request.script.source, *request.arguments)
+
+    try:
+        try:
+            reply = await line.ask("EVALSHA", request.script.sha, *request.arguments)
+        except redis_exceptions.NoScriptError:
+            reply = await _persistently(client, in_full, key)
+        except TRANSLATED as error:
+            # In full, as the server may be another one by now.
+            copies = 1
+            reply = await _once_more(client, in_full, key, error)
+    except BaseException:
+        # Cancellations too: the reply may be still to come.
+        line.drop()
+        raise
+    if repeated and (copies > 1 or line.sent_again):
+        repeated()
+    lines.give_back(client, line)
+    return reply
+
+
+async def exists(client: Any, name: str, key: str) -> bool:
+    """Whether anything stands at ``name``. Raises as :func:`call`."""
+    lines, line = _borrowed(client)
+    try:
+        found = await _persistently(client, lambda: line.ask("EXISTS", name), key)
+    except BaseException:
+        line.drop()
+        raise
+    lines.give_back(client, line)
+    return bool(found)
+
+
+def _borrowed(client: Any) -> tuple[Lines[Line], Line]:
+    refuse_many_servers(client)
+    lines = here().calling
+    return lines, lines.borrow(client)
+
+
+async def _persistently(client: Any, run: Callable[[], Awaitable[_Result]], key: str) -> _Result:
+    """``run()``, and once more when its connection broke and the client itself does not retry."""
+    try:
+        return await run()
+    except TRANSLATED as error:
+        return await _once_more(client, run, key, error)
+
+
+async def _once_more(
+    client: Any, run: Callable[[], Awaitable[_Result]], key: str, error: Exception
+) -> _Result:
+    first = unavailable(error, key)
+    if first.cause != "unreachable" or retries(client):
+        raise first from error
+    try:
+        return await run()
+    except TRANSLATED as again:
+        second = unavailable(again, key)
+        second.repeated = True
+        raise second from again

@@ -1,0 +1,27 @@
+"""One attempt of one task to take one lock. The twin of the asking in a ``Turn``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import clock, protocol
+from .calling import call
+
+if TYPE_CHECKING:
+    from ..held import Held
+    from ..turn import Turn
+
+
+async def ask(turn: Turn, *, waits: bool) -> Held | protocol.Busy:
+    """Ask once. A grant that took longer to arrive than it lasts is given back."""
+    sent = clock.now()
+    reply = await call(turn.target.client, turn.request(waits=waits), turn.target.key)
+    answer, now = protocol.read_acquire(reply), clock.now()
+    if turn.is_late(answer, sent, now):
+        await leave(turn)
+    return turn.settle(answer, sent, now)
+
+
+async def leave(turn: Turn) -> None:
+    """Give up: whatever was or will be granted to this token is undone."""
+    turn.read_left(await call(turn.target.client, turn.leaving(), turn.target.key))

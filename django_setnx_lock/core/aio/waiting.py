@@ -1,0 +1,87 @@
+"""How a task sleeps until it is its turn. The twin of :mod:`django_setnx_lock.core.waiting`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from .. import clock
+from ..calling import translated
+from ..errors import LockUnavailable
+from ..target import Target
+from ..waiting import AT_ONCE
+from .line import Line, take_note
+from .loops import here
+
+
+class Mailbox:
+    """Where the waiter of one lock is told that it is its turn. To be closed."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._line: Line | None = None
+        self._listening_at = ""
+        # A task of its own, as one that is cancelled when time is up may take the reply with it.
+        self._reading: asyncio.Task[Any] | None = None
+        self._failed = False
+
+    async def sleep(self, token: str, seconds: float) -> None:
+        """Return when ``token`` was woken, or when ``seconds`` have passed.
+
+        Raises LockUnavailable when it could not be listened for at all, twice in a row: the
+        first time it returns, so that the caller asks again.
+        """
+        began = clock.now()
+        try:
+            with translated(self._target.key):
+                await self._listen(self._target.keys.wake(token), began + seconds)
+        except LockUnavailable:
+            self._drop()
+            here().waiting.forget(self._target.client)
+            at_once = clock.now() - began < AT_ONCE
+            if self._failed and at_once:
+                raise
+            self._failed = at_once
+        else:
+            self._failed = False
+
+    def close(self) -> None:
+        """Listen no longer."""
+        if self._line is not None and not self._listening_at:
+            here().waiting.give_back(self._target.client, self._line)
+            self._line = None
+        self._drop()
+
+    async def _listen(self, box: str, end: float) -> None:
+        if self._listening_at not in ("", box):
+            self._drop()
+        if self._line is None:
+            self._line = here().waiting.borrow(self._target.client)
+        while (left := end - clock.now()) > 0:
+            if self._reading is None:
+                self._listening_at = box
+                await self._line.send(("BLPOP", box, f"{max(left, 0.001):.3f}"))
+                self._reading = asyncio.get_running_loop().create_task(self._line.read())
+                self._reading.add_done_callback(take_note)
+            # Redis ends a BLPOP up to 0.1 s late: the waiter wakes in time, and hears of it later.
+            done, _ = await asyncio.wait({self._reading}, timeout=left)
+            if not done:
+                return
+            if self._reading.cancelled():
+                # By somebody who cancels whatever tasks there are.
+                self._drop()
+                return
+            woken = self._reading.result()
+            self._reading = None
+            self._listening_at = ""
+            if woken is not None:
+                return
+
+    def _drop(self) -> None:
+        self._listening_at = ""
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+        if self._line is not None:
+            self._line.drop()
+            self._line = None

@@ -1,0 +1,119 @@
+"""Connections of asyncio have the settings of the client that the lock was made with."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+import redis.asyncio
+from redis.sentinel import Sentinel
+
+from django_setnx_lock.core.aio import kinds
+from django_setnx_lock.core.errors import LockUnavailable
+from django_setnx_lock.core.lock import RedisLock
+from tests.core.aio.helpers import run, until
+from tests.core.helpers import queue_of
+from tests.redis.test_sentinel import watched_over
+from tests.servers import ONCE, RealServer, server_binaries
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+async def taken_and_waited_for(client: redis.Redis) -> bool:
+    held = await RedisLock(client, "lock:a", renew=True).atake(0)
+    waiting = asyncio.create_task(RedisLock(client, "lock:a").atake())
+    await until(lambda: queue_of(client))
+    await held.arelease()
+    await (await waiting).arelease()
+    return True
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"decode_responses": True},
+        {"protocol": 3},
+        {"db": 3, "client_name": "mine"},
+        {"socket_timeout": 2, "socket_connect_timeout": 1, "health_check_interval": 1},
+        {"socket_keepalive": True, "single_connection_client": True},
+        {"retry": ONCE, "retry_on_error": [redis.exceptions.ConnectionError]},
+    ],
+    ids=str,
+)
+def test_a_lock_is_taken_with_the_options_of_the_client(
+    real_server: RealServer, options: dict[str, Any]
+) -> None:
+    assert run(taken_and_waited_for(real_server.client(**options)))
+
+
+def test_a_lock_is_taken_over_a_unix_socket(real_server: RealServer) -> None:
+    with redis.Redis.from_url(real_server.unix_url) as client:
+        assert run(taken_and_waited_for(client))
+
+
+def test_a_lock_is_taken_with_a_password() -> None:
+    with (
+        RealServer(next(iter(server_binaries().values()))) as server,
+        server.client() as admin,
+    ):
+        admin.config_set("requirepass", "s3cret")
+        assert run(taken_and_waited_for(server.client(password="s3cret")))
+        with pytest.raises(LockUnavailable) as caught:
+            run(taken_and_waited_for(server.client(password="wrong", retry=ONCE)))
+
+    assert caught.value.cause == "denied"
+
+
+def test_a_lock_is_taken_on_the_primary_that_a_sentinel_names(
+    real_server: RealServer, tmp_path: Path
+) -> None:
+    with watched_over(real_server, tmp_path) as sentinel:
+        address = ("127.0.0.1", sentinel.connection_pool.connection_kwargs["port"])
+        client = Sentinel([address]).master_for("shop")  # type: ignore[no-untyped-call]  # redis-py's own
+        with client:
+            assert run(taken_and_waited_for(client))
+
+
+def test_a_server_that_does_not_answer_is_given_up_in_time(real_server: RealServer) -> None:
+    client = real_server.client(socket_timeout=0.2, retry=ONCE)
+
+    async def work() -> None:
+        await taken_and_waited_for(client)
+        real_server.pause()
+        try:
+            await RedisLock(client, "lock:a").atake(0)
+        finally:
+            real_server.resume()
+
+    began = time.monotonic()
+    with pytest.raises(LockUnavailable) as caught:
+        run(work())
+
+    assert caught.value.cause == "timeout"
+    assert time.monotonic() - began < 2
+
+
+def test_a_connection_of_ones_own_is_refused_until_its_twin_is_known(
+    real_server: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kinds, "_TWINS", dict(kinds._TWINS))
+
+    class Mine(redis.Connection):
+        pass
+
+    class Twin(redis.asyncio.Connection):
+        pass
+
+    pool = redis.ConnectionPool(connection_class=Mine, port=real_server.port)
+    client = redis.Redis(connection_pool=pool)
+
+    with pytest.raises(TypeError, match=r"corresponds to .*Mine is not known"):
+        run(RedisLock(client, "lock:a").aacquire())
+    kinds.register(Mine, Twin)
+
+    assert run(RedisLock(client, "lock:a").aacquire())
+    pool.disconnect()
