@@ -124,7 +124,7 @@ def test_without_the_bridges_a_task_waits_for_itself(without_bridges: None) -> N
         held = await sync_to_async(lock("a", reentrant=True).take)()
         with pytest.raises(LockBusy):
             await sync_to_async(take, thread_sensitive=False)()
-        held.release()
+        await sync_to_async(held.release)()
 
     asyncio.run(main())
 

@@ -7,6 +7,8 @@ import contextvars
 import gc
 import os
 import threading
+from typing import Any
+from weakref import ref
 
 from django_setnx_lock.core import flow
 from tests.core.helpers import in_thread
@@ -109,13 +111,14 @@ def test_a_callback_of_a_loop_belongs_to_nobody() -> None:
 
 
 def test_a_task_that_is_gone_leaves_nothing_behind() -> None:
-    async def main() -> None:
-        flow.current()
+    async def main() -> tuple[ref[Any], ref[flow.Flow]]:
+        return ref(asyncio.current_task()), ref(flow.current())
 
-    asyncio.run(main())
+    task, found = asyncio.run(main())
     gc.collect()
 
-    assert not any(task.done() for task in flow._tasks)
+    assert task() is None
+    assert found() is None
 
 
 def test_a_call_can_belong_to_another_flow_in_any_thread() -> None:

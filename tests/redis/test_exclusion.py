@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.servers import RealServer
 
 REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
-PROCESSES, TIMES = 4, 300
+PROCESSES, TIMES = 8, 200
 
 
 def count(server: RealServer, how: str) -> int:
