@@ -44,65 +44,67 @@ class Shelf:
         # Of all tasks: an async generator may be entered by one and closed by another.
         self._entered: list[Entered] = []
 
-    @property
-    def _mine(self) -> _Mine:
-        if self._all is not None:
-            return self._all
-        task = _running_task()
+    def _here(self) -> tuple[_Mine, Any]:
+        """What the caller took, and who that is."""
+        loop = _get_running_loop()
+        task = None if loop is None else asyncio.current_task(loop)
         if task is None:
-            return self._threads.mine
+            return self._all or self._threads.mine, threading.get_ident()
+        if self._all is not None:
+            return self._all, ref(task)
         if self._tasks is None:
             self._tasks = WeakKeyDictionary()
         mine = self._tasks.get(task)
         if mine is None:
             mine = self._tasks[task] = _Mine(self._entered)
-        return mine
+        return mine, ref(task)
 
     def put(self, held: Held) -> None:
         """Keep ``held``; those that are over are thrown away."""
-        for earlier in list(self._mine.held):
-            if earlier.released or earlier.lost:
-                self.drop(earlier)
-        self._mine.held.append(held)
+        _put(self._here()[0].held, held)
 
     def drop(self, held: Held) -> None:
         """Keep ``held`` no longer."""
-        # Another thread may have dropped it meanwhile.
-        with suppress(ValueError):
-            self._mine.held.remove(held)
+        _remove(self._here()[0].held, held)
 
     @property
     def last(self) -> Held | None:
         """What was put here last and is still held by this process, or None."""
-        mine = [held for held in self._mine.held if held.is_here and not held.released]
+        kept = self._here()[0].held
+        mine = [held for held in kept if held.is_here and not held.released]
         return mine[-1] if mine else None
 
     def enter(self, held: Held, block: Block | None = None) -> None:
         """Keep ``held`` for the block that this thread or task enters."""
-        self.put(held)
-        self._mine.entered.append(Entered(_who(), held, block))
+        mine, who = self._here()
+        _put(mine.held, held)
+        mine.entered.append(Entered(who, held, block))
 
     @property
     def innermost(self) -> Entered | None:
         """The block that was entered last here, else anywhere; or None."""
-        entered = list(self._mine.entered)
-        who = _who()
+        mine, who = self._here()
+        entered = mine.entered[:]
         own = [entry for entry in entered if entry.by == who]
         return (own or entered)[-1] if entered else None
 
     def leave(self, held: Held) -> None:
         """Keep ``held`` no longer, nor for the block that it was entered with."""
-        entered = self._mine.entered
-        for entry in [entry for entry in entered if entry.held is held]:
-            with suppress(ValueError):
-                entered.remove(entry)
-        self.drop(held)
+        mine = self._here()[0]
+        for entry in mine.entered[:]:
+            if entry.held is held:
+                _remove(mine.entered, entry)
+        _remove(mine.held, held)
 
 
-def _running_task() -> asyncio.Task[Any] | None:
-    return None if _get_running_loop() is None else asyncio.current_task()
+def _put(kept: list[Held], held: Held) -> None:
+    for earlier in kept[:]:
+        if earlier.released or earlier.lost:
+            _remove(kept, earlier)
+    kept.append(held)
 
 
-def _who() -> Any:
-    task = _running_task()
-    return threading.get_ident() if task is None else ref(task)
+def _remove(kept: list[Any], one: object) -> None:
+    # Another thread may have removed it meanwhile.
+    with suppress(ValueError):
+        kept.remove(one)
