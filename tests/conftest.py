@@ -5,6 +5,7 @@ import functools
 import importlib.util
 import os
 import signal
+import threading
 from typing import TYPE_CHECKING, Any
 
 import fakeredis
@@ -14,7 +15,7 @@ import pytest
 from django.core.cache import caches as django_caches
 from django.test import override_settings
 
-from django_setnx_lock.core import flow, watchdog
+from django_setnx_lock.core import flow, sharing, watchdog
 from django_setnx_lock.core.aio import kinds
 from tests.faults.proxy import Proxy
 from tests.servers import FakeServer, RealServer, Server, server_binaries
@@ -95,6 +96,8 @@ def forgetful() -> Iterator[None]:
     yield
     watchdog.WATCHDOG.forget_all()
     flow.current().holds.clear()
+    # Tests interrupt at any line; Python itself does not where a lock is just let go.
+    sharing._deciding = threading.RLock()
 
 
 @pytest.fixture

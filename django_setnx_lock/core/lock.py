@@ -183,7 +183,6 @@ class RedisLock(AsyncLock):
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._target.may_block()
         held = None
         try:
             held = self._innermost()

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 from weakref import ref
 
 from . import clock
@@ -18,6 +19,18 @@ if TYPE_CHECKING:
 # Whether a share is the last, or another can still be had, is decided by one thread at a time.
 # Reentrant, for handlers of signals.
 _deciding = threading.RLock()
+# Deciding takes no time. Where it lasts, an interrupt came between having decided and saying so.
+_PATIENCE = 1.0
+_T = TypeVar("_T")
+
+
+def _alone(decide: Callable[[], _T]) -> _T:
+    is_alone = _deciding.acquire(timeout=_PATIENCE)
+    try:
+        return decide()
+    finally:
+        if is_alone:
+            _deciding.release()
 
 
 def handles_of(grant: Grant) -> list[Grant]:
@@ -30,16 +43,18 @@ def handles_of(grant: Grant) -> list[Grant]:
 
 def join(share: Grant) -> bool:
     """Count ``share`` in, unless its lock is being let go."""
-    root = share.root
-    with _deciding:
-        if root.flow is None:
-            return False
-        if root.handles is None:
-            root.handles = {root.number: ref(root)}
-        root.handles[share.number] = ref(share)
-        if share.wants_renewal or root.is_followed:
-            root.begin_renewal()
-        return True
+    return _alone(lambda: _join(share, share.root))
+
+
+def _join(share: Grant, root: Grant) -> bool:
+    if root.flow is None:
+        return False
+    if root.handles is None:
+        root.handles = {root.number: ref(root)}
+    root.handles[share.number] = ref(share)
+    if share.wants_renewal or root.is_followed:
+        root.begin_renewal()
+    return True
 
 
 def leave(handle: Grant) -> bool:
@@ -51,30 +66,32 @@ def leave(handle: Grant) -> bool:
     root = handle.root
     if root.handles is None and root.flow is None:
         return True
-    with _deciding:
-        if root.handles is None:
-            _drop(root)
-            return True
-        root.handles.pop(handle.number, None)
-        others = [one for one in handles_of(root) if one is not handle]
-        if root.is_followed:
-            # Whose lock it is lets it go.
-            if others == [root]:
-                _drop(root)
-                root.end_renewal()
-            return False
-        if others and not is_over(handle):
-            if not any(one.wants_renewal for one in others):
-                root.end_renewal()
-            return False
+    return _alone(lambda: _leave(handle, root))
+
+
+def _leave(handle: Grant, root: Grant) -> bool:
+    if root.handles is None:
         _drop(root)
         return True
+    root.handles.pop(handle.number, None)
+    others = [one for one in handles_of(root) if one is not handle]
+    if root.is_followed:
+        # Whose lock it is lets it go.
+        if others == [root]:
+            _drop(root)
+            root.end_renewal()
+        return False
+    if others and not is_over(handle):
+        if not any(one.wants_renewal for one in others):
+            root.end_renewal()
+        return False
+    _drop(root)
+    return True
 
 
 def close(grant: Grant) -> None:
     """Let nobody have the lock again, however long it is held."""
-    with _deciding:
-        _drop(grant.root)
+    _alone(lambda: _drop(grant.root))
 
 
 def _drop(root: Grant) -> None:

@@ -36,7 +36,10 @@ ALL_FAULTS = frozenset(
 
 @dataclass(frozen=True)
 class Bounds:
-    """``clients``: how many. ``turns``: acquires a client. ``faults``: how many in all."""
+    """``clients``: how many. ``turns``: acquires a client. ``faults``: how many in all.
+
+    ``more``: how many turns more the first client has.
+    """
 
     clients: int = 2
     turns: int = 1
@@ -53,10 +56,11 @@ class Bounds:
     cuts: bool = False
     # The one kind of violation to look for; "": every kind.
     only: str = ""
+    more: int = 0
 
     def is_within(self, wider: Bounds) -> bool:
         """Whether every state within these bounds is one within ``wider``, too."""
-        alike = ("rules", "overtaken", "wasted", "trips_end", "only")
+        alike = ("rules", "more", "overtaken", "wasted", "trips_end", "only")
         return (
             self.clients <= wider.clients
             and self.turns <= wider.turns

@@ -58,7 +58,7 @@ def caller(bounds: Bounds, state: State, number: int, client: Client) -> Steps:
 def begin(bounds: Bounds, state: State, number: int, client: Client) -> Steps:
     clients = World(*state).clients
     # Clients are alike, so the first turns may be taken to begin in their order.
-    alike = number and clients[number - 1].lease == client.lease
+    alike = number > bool(bounds.more) and clients[number - 1].lease == client.lease
     if not client.turns or (alike and not clients[number - 1].token):
         return
     for waits, w in ((True, World(*state)), (False, bounds.fault(state, "fail-fast"))):

@@ -17,7 +17,8 @@ class Model(Bounds):
 
     def start(self) -> State:
         names = "abcd"[: self.clients]
-        clients = (Client(name, self.turns, self.leases[i]) for i, name in enumerate(names))
+        turns = (self.turns + self.more, *(self.turns,) * self.clients)
+        clients = (Client(name, turns[i], self.leases[i]) for i, name in enumerate(names))
         return World(tuple(clients), self.faults).frozen()
 
     def moves(self, state: State) -> Iterator[tuple[str, State]]:

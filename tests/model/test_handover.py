@@ -64,7 +64,7 @@ class Control:
 
 
 SHORT_AND_KILLED = bounds(clients=3, kinds="crash", short=1)
-SEEN_TWICE = bounds(clients=3, turns=2, kinds="crash fail-fast", faults=2)
+SEEN = replace(bounds(clients=3, kinds="crash fail-fast", faults=2), more=1)
 CUT_LOST_AND_KILLED = bounds(kinds="again crash", faults=2, cuts=True)
 CONTROLS = [
     Control("belief_from_send", "two believers", bounds(), 5),
@@ -101,7 +101,7 @@ CONTROLS = [
     Control("look_onward", "endless", bounds(clients=3), 9),
     Control("look_leaves_mail", "asleep", bounds(clients=3), 15),
     Control("look_again", "asleep", bounds(clients=3, kinds="crash"), 11),
-    Control("seen=anyone", "asleep beside", SEEN_TWICE, 10),
+    Control("seen=anyone", "asleep beside", SEEN, 10),
     Control("last_look_pokes", "asleep", bounds(clients=3, kinds="crash exit", faults=2), 11),
     Control("foreign_pokes", "asleep", bounds(clients=3, kinds="crash foreign", faults=2), 12),
     Control("shorter_pokes", "asleep", SHORT_AND_KILLED, 12),
@@ -131,7 +131,7 @@ def named(control: Control) -> str:
 
 def bounded(model: Model) -> str:
     kinds = "any" if model.kinds == ALL_FAULTS else " ".join(sorted(model.kinds))
-    more = " short" * (SHORT in model.leases) + " cuts" * model.cuts
+    more = " once more" * model.more + " short" * (SHORT in model.leases) + " cuts" * model.cuts
     more += f" rank_returns={model.rules.rank_returns}" * (model.rules != Rules())
     return f"{model.clients} clients {model.turns} turns {model.faults} faults {kinds}{more}"
 
@@ -142,6 +142,7 @@ SHORT_SEARCHES = [
     Model(3, 1, faults=1),
 ]
 LONG_SEARCHES = [
+    SEEN,
     CUT_AND_LEFT,
     Model(2, 1, faults=2, cuts=True),
     Model(2, 2, faults=1),
