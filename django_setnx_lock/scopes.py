@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from asgiref.sync import SyncToAsync
 from django.core.signals import request_finished, request_started
 
-from .core import flow, grant, reentrancy
+from .core import flow, possession, reentrancy
 
 logger = logging.getLogger("django_setnx_lock.lock")
 
@@ -42,7 +42,7 @@ def install() -> None:
 def begin() -> None:
     """Take note that something begins here that ends with :func:`end`."""
     begun = _begun.setdefault(_place(), [])
-    begun.append(grant.next_number())
+    begun.append(possession.next_number())
     del begun[:-_REMEMBERED]
 
 

@@ -1,198 +1,24 @@
-"""What this process knows of a lock that it was given."""
+"""Keeping a lock that was granted, handing it over, and losing it."""
 
 from __future__ import annotations
 
-import itertools
 import logging
-import os
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
-from . import clock, events, protocol, sharing, watchdog
+from . import clock, events, protocol, sharing
 from .errors import LockLost
-from .lease import Lease, Upkeep
-from .target import Target
+from .possession import Possession
 
 if TYPE_CHECKING:
-    from weakref import ref
-
     from .aio.block import Block
     from .aio.owner import Owner
-    from .flow import Flow
-    from .watchlist import WatchList
 
 logger = logging.getLogger("django_setnx_lock.events")
-_Handle = TypeVar("_Handle", bound="Grant")
-_PLAIN = Upkeep()
-_numbers = itertools.count()
 
 
-def next_number() -> int:
-    """A number that is smaller than those of all handles to come."""
-    return next(_numbers)
-
-
-class Grant:
-    """A lock that was granted. Asks nobody itself: the handles build on it, and the watchdog.
-
-    The lease is counted on a local clock from before the request for it was sent, so it ends
-    here before it ends in Redis. ``lease`` is that time; ``number`` is this handle's own in
-    this process. ``on_trouble``, if set, is called when a renewal has failed and when the lock
-    was found to be lost, by the thread that found it, which it must not keep. Who sets it tells
-    of both: a loss that the renewal finds is not logged then.
-    """
-
-    _released = False
-    _may_still_stand = False
-    _thread: threading.Thread | None = None
-    # That of which this is a share.
-    _root: Grant | None = None
-    # Why it was given up while it was held.
-    _given_up = ""
-    # Whose it is, while it may be had again or is looked for at the end of a request.
-    flow: Flow | None = None
-    # All handles that were not released, by number, once there is a second one.
-    handles: dict[int, ref[Grant]] | None = None
-    # Whether the caller has it, so that he is to be told of a loss.
-    is_given = True
-    # Whether somebody else renews and releases it, and this process only looks after it.
-    is_followed = False
-
-    def __init__(
-        self,
-        target: Target,
-        *,
-        token: str,
-        fence: int,
-        timeout: float,
-        deadline: float,
-        upkeep: Upkeep = _PLAIN,
-        owner: Owner | None = None,
-    ) -> None:
-        self.lease = Lease(timeout, deadline, upkeep.max_hold)
-        self.on_trouble: Callable[[], object] | None = None
-        self.number = next(_numbers)
-        self._target = target
-        self._token = token
-        self._fence = fence
-        self._upkeep = upkeep
-        # The task that took it, if one did.
-        self._owner = owner
-        self._pid = os.getpid()
-        self._timeout = timeout
-        self._taken_at = deadline - timeout
-        # The first tells why it is lost. Several threads may find it lost at once.
-        self._losses: list[LockLost] = []
-        if upkeep.renew and owner is None:
-            self._thread = threading.current_thread()
-
-    @classmethod
-    def share(
-        cls: type[_Handle], root: Grant, target: Target, timeout: float, upkeep: Upkeep
-    ) -> _Handle:
-        """Another handle of what ``root`` holds, by ``target``, for who would have ``timeout``."""
-        timeout = root.lease.bounded(timeout, clock.now())
-        share = cls(
-            target,
-            token=root._token,
-            fence=root._fence,
-            timeout=timeout,
-            deadline=root.lease.end,
-            upkeep=upkeep,
-        )
-        share._root = root
-        share.is_followed = root.is_followed
-        share.lease = root.lease
-        root.lease.seconds = max(root.lease.seconds, timeout)
-        share._losses = root._losses
-        share._taken_at = root._taken_at
-        return share
-
-    def __repr__(self) -> str:
-        state = "released" if self._released else "lost" if self.lost else "held"
-        return f"<{type(self).__name__} {self.key!r} fence={self._fence} {state}>"
-
-    @property
-    def key(self) -> str:
-        """The key as the caller wrote it."""
-        return self._target.key
-
-    @property
-    def name(self) -> str:
-        """The name in Redis."""
-        return self._target.keys.name
-
-    @property
-    def client(self) -> Any:
-        """The redis-py client it was taken with."""
-        return self._target.client
-
-    @property
-    def token(self) -> str:
-        """The secret value at the name in Redis. Whoever knows it can release the lock."""
-        return self._token
-
-    @property
-    def fence(self) -> int:
-        """The fencing number: larger than that of every earlier holder of this name."""
-        return self._fence
-
-    @property
-    def timeout(self) -> float:
-        """The lease in seconds, as asked for."""
-        return self._timeout
-
-    @property
-    def target(self) -> Target:
-        """Which lock it is, and whom to ask."""
-        return self._target
-
-    @property
-    def root(self) -> Grant:
-        """The handle that took the lock, which alone is renewed; mostly this one."""
-        return self._root or self
-
-    @property
-    def wants_renewal(self) -> bool:
-        """Whether the lock is to be renewed for as long as this handle is held."""
-        return self._upkeep.renew
-
-    @property
-    def is_reentrant(self) -> bool:
-        """Whether who holds it may have it again."""
-        return self._upkeep.reentrant
-
-    @property
-    def is_known_lost(self) -> bool:
-        """Whether the loss was found."""
-        return bool(self._losses)
-
-    @property
-    def released(self) -> bool:
-        """Whether it was let go."""
-        return self._released
-
-    @property
-    def is_here(self) -> bool:
-        """Whether this process took it: after a fork, the child owns nothing."""
-        return self._pid == os.getpid()
-
-    @property
-    def lost(self) -> bool:
-        """Whether it is known to be ours no longer, or its lease is over. Asks nobody."""
-        return not self._released and (bool(self._losses) or clock.now() >= self.lease.end)
-
-    @property
-    def loss(self) -> LockLost | None:
-        """Why it is lost, once that was found. Asks nobody."""
-        return self._losses[0] if self._losses else None
-
-    def remaining(self) -> float:
-        """Seconds left of the lease by the local clock; 0.0 when lost or released."""
-        if self._released or self.lost or not self.is_here:
-            return 0.0
-        return max(self.lease.end - clock.now(), 0.0)
+class Grant(Possession):
+    """A lock that was granted. Asks nobody itself: the handles build on it, and the watchdog."""
 
     def handover(self) -> None:
         """Let the lock outlive the thread or task that took it: whoever has the handle holds it.
@@ -229,13 +55,6 @@ class Grant:
     def _is_renewed(self) -> bool:
         return any(one.wants_renewal for one in sharing.handles_of(self))
 
-    @property
-    def is_orphaned(self) -> bool:
-        """Whether the thread or task that took it has ended, and did not hand it over."""
-        if self._owner is not None:
-            return self._owner.has_ended
-        return self._thread is not None and not self._thread.is_alive()
-
     def belong_to(self, owner: Owner) -> None:
         """Be cancelled with the task of ``owner``, for a share that it has got."""
         root = self.root._owner
@@ -250,17 +69,6 @@ class Grant:
         """It no longer does."""
         if self._owner is not None:
             self._owner.leave(block)
-
-    @property
-    def owner(self) -> str:
-        """What took it: ``thread`` or ``task``."""
-        return "thread" if self._owner is None else "task"
-
-    @property
-    def watchdog(self) -> WatchList:
-        """What renews it."""
-        owner = self.root._owner
-        return watchdog.WATCHDOG if owner is None else owner.watchdog
 
     def begin_upkeep(self) -> None:
         """Have it renewed from now on, if it is to be."""
