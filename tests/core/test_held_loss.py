@@ -357,7 +357,7 @@ async def asynchronous(held: Held) -> None:
     """Be awaited by nobody."""
 
 
-@pytest.mark.parametrize("on_lost", ["raise", 5, asynchronous], ids=str)
+@pytest.mark.parametrize("on_lost", ["raise", 5, asynchronous])
 def test_an_on_lost_that_cannot_be_called_is_refused_at_once(on_lost: Any) -> None:
     with pytest.raises(TypeError, match="on_lost is a callable"):
         RedisLock(None, "lock:a", on_lost=on_lost)

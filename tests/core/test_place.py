@@ -42,7 +42,7 @@ def test_clients_of_one_database_agree() -> None:
         sentinel("redis"),
         FakeServer().client(host="redis"),
     ],
-    ids=repr,
+    ids=["host", "port", "database", "socket", "sentinel", "fake"],
 )
 def test_another_server_or_database_is_another(other: redis.Redis) -> None:
     assert place_of(other) != place_of(redis.Redis(host="redis"))

@@ -42,7 +42,7 @@ async def taken_and_waited_for(client: redis.Redis) -> bool:
         {"socket_keepalive": True, "single_connection_client": True},
         {"retry": ONCE, "retry_on_error": [redis.exceptions.ConnectionError]},
     ],
-    ids=str,
+    ids=lambda options: " ".join(options),
 )
 def test_a_lock_is_taken_with_the_options_of_the_client(
     real_server: RealServer, options: dict[str, Any]
