@@ -73,11 +73,13 @@ def tls_before(port: int) -> Iterator[int]:
     def serve() -> None:
         while True:
             plain, _ = listener.accept()
+            plain.settimeout(5)
             try:
                 client = context.wrap_socket(plain, server_side=True)
             except OSError:
                 plain.close()
                 continue
+            client.settimeout(None)
             server = socket.create_connection(("127.0.0.1", port))
             pairs.extend([client, server])
             for ends in ((client, server), (server, client)):
@@ -87,10 +89,13 @@ def tls_before(port: int) -> Iterator[int]:
         with contextlib.suppress(OSError):
             serve()
 
-    threading.Thread(target=serve_until_closed, daemon=True).start()
+    serving = threading.Thread(target=serve_until_closed, daemon=True)
+    serving.start()
     yield listener.getsockname()[1]
     listener.shutdown(socket.SHUT_RDWR)
     listener.close()
+    # Whoever has just come is let in first.
+    serving.join(10)
     for end in pairs:
         end.close()
 
