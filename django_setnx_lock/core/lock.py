@@ -129,7 +129,10 @@ class RedisLock(AsyncLock):
                 tries += 1
                 if tries == 1:
                     turn.tell_wait(answer)
-                mailbox.sleep(turn.token, waiting.time_to_sleep(answer, tries, left))
+                seconds = waiting.time_to_sleep(answer, tries, left)
+                fence = mailbox.sleep(turn.token, seconds, turn.ahead(answer))
+                if fence is not None and (taken := turn.take_up(fence, mailbox)) is not None:
+                    return taken
         finally:
             mailbox.close()
 
