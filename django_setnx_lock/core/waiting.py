@@ -138,15 +138,14 @@ class Mailbox:
                 self._begin(box, left, ahead)
             # Redis ends a BLPOP up to 0.1 s late: the waiter wakes in time, and hears of it later.
             self._has_answer = self._line.wait(left)
-            if not self._has_answer:
-                self._failed = False
-                break
-            if is_new and not self._is_ahead:
-                # Whoever is woken asks at once, and reads afterwards what woke him.
+            # Who has to ask does so at once, and reads afterwards what woke him.
+            if not self._has_answer or (is_new and not self._is_ahead):
                 break
             woken, fence = self._read()
             if woken is not None or fence is not None:
                 return fence
+        if not self._has_answer:
+            self._failed = False
         return None
 
     def _begin(self, box: str, seconds: float, ahead: Request | None) -> None:
@@ -160,12 +159,14 @@ class Mailbox:
 
     def _read(self) -> tuple[Any, int | None]:
         """What woke the waiter, and the fence if what was sent along took the lock."""
+        # Interrupted in the midst of it, the line is not to be read again.
+        self._has_answer = False
         woken, fence = self._line.read(), None
         if self._is_ahead:
             # Who asks in the ordinary way hears of what is wrong.
             with suppress(ResponseError):
                 fence = read_ahead(self._line.read())
-        self._listening_at, self._has_answer = "", False
+        self._listening_at = ""
         self._failed = False
         return woken, fence
 

@@ -247,7 +247,8 @@ def faults(bounds: Bounds, state: State, number: int, client: Client) -> Steps:
 
 def was_to_look(client: Client) -> bool:
     """Whether it was to look after a head, or was about to be told to."""
-    return bool(client.owed) or client.pc in ("release", "leave")
+    asks_in_its_stead = client.ahead and client.waiting() and client.noted <= CLAIM
+    return bool(client.owed) or client.pc in ("release", "leave") or asks_in_its_stead
 
 
 def request(client: Client) -> tuple[str, ...]:
