@@ -156,7 +156,6 @@ SHORT_SEARCHES = [
 ]
 LONG_SEARCHES = [
     SEEN,
-    SEEN_AHEAD,
     Model(2, 1, faults=2, ahead=ALL),
     Model(3, 1, faults=1, ahead=ALL),
     Model(3, 1, faults=1, ahead="b"),
@@ -170,6 +169,7 @@ LONG_SEARCHES = [
     bounds(clients=4),
 ]
 LONGEST_SEARCHES = [
+    SEEN_AHEAD,
     LOST_AND_KILLED,
     TWO_KILLED,
     TWICE,
