@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from asyncio import _get_running_loop
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary, ref
 
@@ -24,14 +23,15 @@ class Entered(NamedTuple):
 
 
 class _Mine:
+    __slots__ = ("entered", "held")
+
     def __init__(self, entered: list[Entered] | None = None) -> None:
         self.held: list[Held] = []
         self.entered: list[Entered] = [] if entered is None else entered
 
 
 class _PerThread(threading.local):
-    def __init__(self) -> None:
-        self.mine = _Mine()
+    mine: _Mine | None = None
 
 
 class Shelf:
@@ -49,7 +49,10 @@ class Shelf:
         loop = _get_running_loop()
         task = None if loop is None else asyncio.current_task(loop)
         if task is None:
-            return self._all or self._threads.mine, threading.get_ident()
+            mine = self._all or self._threads.mine
+            if mine is None:
+                mine = self._threads.mine = _Mine()
+            return mine, threading.get_ident()
         if self._all is not None:
             return self._all, ref(task)
         if self._tasks is None:
@@ -105,6 +108,8 @@ def _put(kept: list[Held], held: Held) -> None:
 
 
 def _remove(kept: list[Any], one: object) -> None:
-    # Another thread may have removed it meanwhile.
-    with suppress(ValueError):
+    try:
         kept.remove(one)
+    except ValueError:
+        # By another thread, meanwhile.
+        return
