@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
 
 MAX_NAME_BYTES = 256
 _KEPT_BYTES = 190
@@ -16,27 +15,22 @@ _SHORTENED = re.compile(r"~[0-9a-f]{64}\Z")
 _COMPANION = re.compile(r"\{.*:(meta|waiters|alive|index|(gone|wake):.*)\Z", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
 class LockKeys:
-    """The keys of one lock. All of them hash to the cluster slot of ``name``."""
+    """The keys of one lock. All of them hash to the cluster slot of ``name``.
 
-    name: str
-    stem: str
+    ``meta``: a string, with fence, since when, token it belongs to, holder record. ``waiters``:
+    a sorted set, of the tokens of the waiting callers in order of arrival. ``alive``: a hash,
+    with until when each waiting token is alive, its rank, and when it asks again.
+    """
 
-    @property
-    def meta(self) -> str:
-        """String: fence, since when, token it belongs to, holder record."""
-        return f"{self.stem}:meta"
+    __slots__ = ("alive", "meta", "name", "stem", "waiters")
 
-    @property
-    def waiters(self) -> str:
-        """Sorted set: tokens of the waiting callers, in order of arrival."""
-        return f"{self.stem}:waiters"
-
-    @property
-    def alive(self) -> str:
-        """Hash: until when each waiting token is alive, its rank, and when it asks again."""
-        return f"{self.stem}:alive"
+    def __init__(self, name: str, stem: str) -> None:
+        self.name = name
+        self.stem = stem
+        self.meta = f"{stem}:meta"
+        self.waiters = f"{stem}:waiters"
+        self.alive = f"{stem}:alive"
 
     def wake(self, token: str) -> str:
         """List: the mailbox of the waiting ``token``; short-lived."""
