@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from types import MethodType
 from typing import Any, TypeVar
 
 from redis import exceptions as redis_exceptions
@@ -96,6 +97,9 @@ def call(
 def _is_plain(client: Any) -> bool:
     # Tracing wraps this method, of the class or of an instance.
     execute = getattr(client, "execute_command", None)
+    if type(execute) is MethodType:
+        # What a method lacks itself it takes long to say.
+        execute = execute.__func__
     return hasattr(client, "connection_pool") and not hasattr(execute, "__wrapped__")
 
 
