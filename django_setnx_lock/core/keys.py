@@ -85,14 +85,14 @@ def name_for(prefix: str, key: str) -> str:
         )
     if not key:
         raise ValueError("a lock's key must not be empty")
-    if _PLACEHOLDER.search(key):
+    if "<" in key and _PLACEHOLDER.search(key):
         raise ValueError(
             f"{key!r} is a template, not a key: fill it in with KeyTemplate({key!r}).format(...)"
         )
     name = prefix + key
     raw = name.encode("utf-8", "surrogatepass")
     # What looks shortened is shortened too, or it could be made to meet what really was.
-    if len(raw) <= MAX_NAME_BYTES and not _SHORTENED.search(name):
+    if len(raw) <= MAX_NAME_BYTES and not ("~" in name and _SHORTENED.search(name)):
         return name
     short = raw[:_KEPT_BYTES].decode("utf-8", "ignore") + "~" + hashlib.sha256(raw).hexdigest()
     if hash_tag(short) != hash_tag(name):
