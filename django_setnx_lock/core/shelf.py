@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Entered(NamedTuple):
     """A block that was entered, by which thread or task, and what cancels it if a task did."""
 
-    by: Any
+    by: object
     held: Held
     block: Block | None
 
@@ -44,7 +44,7 @@ class Shelf:
         # Of all tasks: an async generator may be entered by one and closed by another.
         self._entered: list[Entered] = []
 
-    def _here(self) -> tuple[_Mine, Any]:
+    def _here(self) -> tuple[_Mine, object]:
         """What the caller took, and who that is."""
         loop = _get_running_loop()
         task = None if loop is None else asyncio.current_task(loop)
@@ -88,8 +88,10 @@ class Shelf:
         """The block that was entered last here, else anywhere; or None."""
         mine, who = self._here()
         entered = mine.entered[:]
-        own = [entry for entry in entered if entry.by == who]
-        return (own or entered)[-1] if entered else None
+        for entry in reversed(entered):
+            if entry.by == who:
+                return entry
+        return entered[-1] if entered else None
 
     def leave(self, held: Held) -> None:
         """Keep ``held`` no longer, nor for the block that it was entered with."""
