@@ -47,12 +47,12 @@ class Holder:
 
     def to_json(self) -> str:
         """The record as compact JSON, without its empty fields."""
-        return self._json
-
-    @functools.cached_property
-    def _json(self) -> str:
-        values = {key: value for key, value in asdict(self).items() if value}
-        return json.dumps(values, separators=(",", ":"))
+        # Not a cached_property: before Python 3.12 that has a lock, which a fork may leave locked.
+        kept: str | None = self.__dict__.get("_json")
+        if kept is None:
+            values = {key: value for key, value in asdict(self).items() if value}
+            kept = self.__dict__["_json"] = json.dumps(values, separators=(",", ":"))
+        return kept
 
     def __str__(self) -> str:
         place = f"{self.host or '?'}:{self.pid or '?'}"
