@@ -115,7 +115,7 @@ class RedisLock(AsyncLock):
 
     def _wait_for(self, turn: Turn, limit: float | None) -> Held:
         give_up_at = None if limit is None else clock.now() + limit
-        mailbox = waiting.Mailbox(self._target)
+        mailbox: waiting.Mailbox | None = None
         tries = 0
         try:
             while True:
@@ -129,9 +129,11 @@ class RedisLock(AsyncLock):
                 tries += 1
                 if tries == 1:
                     turn.tell_wait(answer)
+                mailbox = mailbox or waiting.Mailbox(self._target)
                 mailbox.sleep(turn.token, waiting.time_to_sleep(answer, tries, left))
         finally:
-            mailbox.close()
+            if mailbox is not None:
+                mailbox.close()
 
     def acquire(
         self,
