@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import functools
 import re
+import threading
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from django.conf import settings
+from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
-from django_redis import get_redis_connection
 from django_redis.cache import RedisCache
 from django_redis.client import DefaultClient, ShardClient
 
 from .conf import get_config
+
+
+class _Caches(threading.local):
+    """The caches of one thread, by alias: Django takes long to find them."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Any] = {}
+
+
+_caches = _Caches()
 
 
 def get_client(using: str | None = None) -> Any:
@@ -25,11 +36,11 @@ def get_client(using: str | None = None) -> Any:
     django-redis cache, is sharded, or has settings that cannot be used.
     """
     alias = get_config()["CACHE"] if using is None else using
-    problem = alias_problem(alias)
-    if problem:
-        raise ImproperlyConfigured(problem)
+    cache = _caches.found.get(alias)
     try:
-        return get_redis_connection(alias, write=True)
+        if cache is None:
+            cache = _caches.found[alias] = _cache_of(alias)
+        return cache.client.get_client(write=True)
     except ImportError as error:
         message = f"the OPTIONS of the cache {alias!r} name what cannot be imported: {error}"
         raise ImproperlyConfigured(message) from error
@@ -37,6 +48,13 @@ def get_client(using: str | None = None) -> Any:
         # Without the error's own text, which can quote a password from the URL.
         message = f"the LOCATION or OPTIONS of the cache {alias!r} cannot be understood"
         raise ImproperlyConfigured(message) from None
+
+
+def _cache_of(alias: str) -> Any:
+    problem = alias_problem(alias)
+    if problem:
+        raise ImproperlyConfigured(problem)
+    return caches[alias]
 
 
 @functools.cache
@@ -106,8 +124,11 @@ def _imported(path: str) -> type:
 
 
 def _forget(*, setting: str, **kwargs: Any) -> None:
+    global _caches
     if setting == "CACHES":
         alias_problem.cache_clear()
+        # Those of all threads.
+        _caches = _Caches()
 
 
 setting_changed.connect(_forget, dispatch_uid="django_setnx_lock.connection")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from types import MethodType
 from typing import Any, TypeVar
 
 from redis import exceptions as redis_exceptions
@@ -67,35 +68,41 @@ def call(
         return _call_through(client, request, key)
     line = _LINES.borrow(client)
     line.sent_again = False
-    copies = 0
-
-    def in_full() -> Any:
-        nonlocal copies
-        copies += 1
-        return line.ask("EVAL", request.script.source, *request.arguments)
-
     try:
         try:
             reply = line.ask("EVALSHA", request.script.sha, *request.arguments)
-        except redis_exceptions.NoScriptError:
-            reply = persistently(client, in_full, key)
         except TRANSLATED as error:
-            # In full, as the server may be another one by now.
-            copies = 1
-            reply = _once_more(client, in_full, key, error)
+            reply = _in_full(client, line, request, key, error)
     except BaseException:
         # Interrupts too: the reply may be still to come.
         line.drop()
         raise
-    if repeated and (copies > 1 or line.sent_again):
+    if repeated and line.sent_again:
         repeated()
     _LINES.give_back(client, line)
     return reply
 
 
+def _in_full(client: Any, line: Line, request: Request, key: str, error: Exception) -> Any:
+    """The reply to ``request`` with its script, after ``error`` came of it without."""
+    was_sent = not isinstance(error, redis_exceptions.NoScriptError)
+
+    def run() -> Any:
+        nonlocal was_sent
+        line.sent_again |= was_sent
+        was_sent = True
+        return line.ask("EVAL", request.script.source, *request.arguments)
+
+    # Also where the script is known, as the server may be another one by now.
+    return _once_more(client, run, key, error) if was_sent else persistently(client, run, key)
+
+
 def _is_plain(client: Any) -> bool:
     # Tracing wraps this method, of the class or of an instance.
     execute = getattr(client, "execute_command", None)
+    if type(execute) is MethodType:
+        # What a method lacks itself it takes long to say.
+        execute = execute.__func__
     return hasattr(client, "connection_pool") and not hasattr(execute, "__wrapped__")
 
 

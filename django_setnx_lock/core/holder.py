@@ -15,7 +15,7 @@ def _hostname() -> str:
     return socket.gethostname()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Holder:
     """Who holds a lock, as written beside it in Redis. For operators, not for the public."""
 
@@ -26,17 +26,10 @@ class Holder:
     user: str = ""
     note: str = ""
 
-    @classmethod
-    def here(cls, *, label: str = "", user: str = "", note: str = "") -> Holder:
+    @staticmethod
+    def here(label: str = "", user: str = "", note: str = "") -> Holder:
         """The record of the calling thread."""
-        return cls(
-            host=_hostname(),
-            pid=os.getpid(),
-            thread=threading.current_thread().name,
-            label=label,
-            user=user,
-            note=note,
-        )
+        return _here(os.getpid(), threading.current_thread().name, label, user, note)
 
     @classmethod
     def from_json(cls, text: str | None) -> Holder | None:
@@ -54,7 +47,12 @@ class Holder:
 
     def to_json(self) -> str:
         """The record as compact JSON, without its empty fields."""
-        return _to_json(self)
+        # Not a cached_property: before Python 3.12 that has a lock, which a fork may leave locked.
+        kept: str | None = self.__dict__.get("_json")
+        if kept is None:
+            values = {key: value for key, value in asdict(self).items() if value}
+            kept = self.__dict__["_json"] = json.dumps(values, separators=(",", ":"))
+        return kept
 
     def __str__(self) -> str:
         place = f"{self.host or '?'}:{self.pid or '?'}"
@@ -66,6 +64,5 @@ class Holder:
 
 # The same thread takes locks of the same label again and again.
 @functools.lru_cache(maxsize=256)
-def _to_json(holder: Holder) -> str:
-    values = {key: value for key, value in asdict(holder).items() if value}
-    return json.dumps(values, separators=(",", ":"))
+def _here(pid: int, thread: str, label: str, user: str, note: str) -> Holder:
+    return Holder(host=_hostname(), pid=pid, thread=thread, label=label, user=user, note=note)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import protocol, watchdog
+from . import blocking, protocol, watchdog
 from .calling import call, call_many, persistently, scan
 from .errors import LockError
 from .holder import Holder
@@ -158,6 +158,7 @@ class Inspector:
         return outcome
 
     def _names(self, *, everything: bool) -> list[str]:
+        blocking.check()
         found: dict[str, None] = {}
         index = self._index
         if index:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
 
 MAX_NAME_BYTES = 256
 _KEPT_BYTES = 190
@@ -16,27 +15,22 @@ _SHORTENED = re.compile(r"~[0-9a-f]{64}\Z")
 _COMPANION = re.compile(r"\{.*:(meta|waiters|alive|index|(gone|wake):.*)\Z", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
 class LockKeys:
-    """The keys of one lock. All of them hash to the cluster slot of ``name``."""
+    """The keys of one lock. All of them hash to the cluster slot of ``name``.
 
-    name: str
-    stem: str
+    ``meta``: a string, with fence, since when, token it belongs to, holder record. ``waiters``:
+    a sorted set, of the tokens of the waiting callers in order of arrival. ``alive``: a hash,
+    with until when each waiting token is alive, its rank, and when it asks again.
+    """
 
-    @property
-    def meta(self) -> str:
-        """String: fence, since when, token it belongs to, holder record."""
-        return f"{self.stem}:meta"
+    __slots__ = ("alive", "meta", "name", "stem", "waiters")
 
-    @property
-    def waiters(self) -> str:
-        """Sorted set: tokens of the waiting callers, in order of arrival."""
-        return f"{self.stem}:waiters"
-
-    @property
-    def alive(self) -> str:
-        """Hash: until when each waiting token is alive, its rank, and when it asks again."""
-        return f"{self.stem}:alive"
+    def __init__(self, name: str, stem: str) -> None:
+        self.name = name
+        self.stem = stem
+        self.meta = f"{stem}:meta"
+        self.waiters = f"{stem}:waiters"
+        self.alive = f"{stem}:alive"
 
     def wake(self, token: str) -> str:
         """List: the mailbox of the waiting ``token``; short-lived."""
@@ -91,14 +85,14 @@ def name_for(prefix: str, key: str) -> str:
         )
     if not key:
         raise ValueError("a lock's key must not be empty")
-    if _PLACEHOLDER.search(key):
+    if "<" in key and _PLACEHOLDER.search(key):
         raise ValueError(
             f"{key!r} is a template, not a key: fill it in with KeyTemplate({key!r}).format(...)"
         )
     name = prefix + key
     raw = name.encode("utf-8", "surrogatepass")
     # What looks shortened is shortened too, or it could be made to meet what really was.
-    if len(raw) <= MAX_NAME_BYTES and not _SHORTENED.search(name):
+    if len(raw) <= MAX_NAME_BYTES and not ("~" in name and _SHORTENED.search(name)):
         return name
     short = raw[:_KEPT_BYTES].decode("utf-8", "ignore") + "~" + hashlib.sha256(raw).hexdigest()
     if hash_tag(short) != hash_tag(name):

@@ -13,6 +13,8 @@ from redis.retry import Retry
 Command = Sequence[str | bytes]
 
 _FOREVER = 1e6
+# What precedes a part of a command that is so long.
+_HEADS = [f"${length}\r\n" for length in range(1024)]
 # What redis-py 7 and later tell of a server's maintenance: it refers to the pool, which would
 # live for as long as its lines then, and costs each connection a request of its own.
 _OF_THE_POOL = frozenset({"maint_notifications_config", "maint_notifications_pool_handler"})
@@ -117,11 +119,11 @@ def options_for(client: Any, connect_timeout: float | None) -> dict[str, Any]:
 
 
 def packed(command: Command) -> list[bytes] | None:
-    """``command`` in the protocol of Redis, if it is plain text: quicker than in general."""
+    """``command`` in the protocol of Redis, if it is short plain text: quicker than in general."""
     try:
         if not "".join(command).isascii():  # type: ignore[arg-type]  # bytes among them raise
             return None
-    except TypeError:
+        parts = [f"{_HEADS[len(part)]}{part}\r\n" for part in command]  # type: ignore[str-bytes-safe]  # as above
+    except (TypeError, IndexError):
         return None
-    parts = [f"${len(part)}\r\n{part}\r\n" for part in command]  # type: ignore[str-bytes-safe]  # as above
     return [f"*{len(parts)}\r\n{''.join(parts)}".encode("ascii")]

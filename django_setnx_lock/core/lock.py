@@ -115,7 +115,7 @@ class RedisLock(AsyncLock):
 
     def _wait_for(self, turn: Turn, limit: float | None) -> Held:
         give_up_at = None if limit is None else clock.now() + limit
-        mailbox = waiting.Mailbox(self._target)
+        mailbox: waiting.Mailbox | None = None
         tries = 0
         try:
             while True:
@@ -129,12 +129,14 @@ class RedisLock(AsyncLock):
                 tries += 1
                 if tries == 1:
                     turn.tell_wait(answer)
+                mailbox = mailbox or waiting.Mailbox(self._target)
                 seconds = waiting.time_to_sleep(answer, tries, left)
                 fence = mailbox.sleep(turn.token, seconds, turn.ahead(answer))
                 if fence is not None and (taken := turn.take_up(fence, mailbox)) is not None:
                     return taken
         finally:
-            mailbox.close()
+            if mailbox is not None:
+                mailbox.close()
 
     def acquire(
         self,

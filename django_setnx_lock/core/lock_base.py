@@ -61,7 +61,7 @@ class LockBase:
         self.reentrant = reentrant
         kind = AsyncOnly if _is_of_asyncio(client.__class__) else Target
         self._target = kind(client, lock_keys(name), name if key is None else key, index, template)
-        self._about = {"label": label, "user": user, "note": note}
+        self._about = (label, user, note)
         self._shelf = Shelf(thread_local=self.thread_local)
 
     def __repr__(self) -> str:
@@ -89,7 +89,7 @@ class LockBase:
 
     def turn(self) -> Turn:
         """A fresh attempt at this lock by the calling thread."""
-        return Turn(self._target, self._lease_ms, Holder.here(**self._about), self._upkeep)
+        return Turn(self._target, self._lease_ms, Holder.here(*self._about), self._upkeep)
 
     def _limit(self, blocking: bool | None, blocking_timeout: float | None) -> float | None:
         if not (self.blocking if blocking is None else blocking):

@@ -208,5 +208,5 @@ class Possession:
     @property
     def watchdog(self) -> WatchList:
         """What renews it."""
-        owner = self.root._owner
+        owner = (self._root or self)._owner
         return watchdog.WATCHDOG if owner is None else owner.watchdog

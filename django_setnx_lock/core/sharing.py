@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from weakref import ref
 
 from . import clock
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 _deciding = threading.RLock()
 # Deciding takes no time. Where it lasts, an interrupt came between having decided and saying so.
 _PATIENCE = 1.0
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-def _alone(decide: Callable[[], _T]) -> _T:
+def _alone(decide: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
     is_alone = _deciding.acquire(timeout=_PATIENCE)
     try:
-        return decide()
+        return decide(*args, **kwargs)
     finally:
         if is_alone:
             _deciding.release()
@@ -43,7 +44,7 @@ def handles_of(grant: Grant) -> list[Grant]:
 
 def join(share: Grant) -> bool:
     """Count ``share`` in, unless its lock is being let go."""
-    return _alone(lambda: _join(share, share.root))
+    return _alone(_join, share, share.root)
 
 
 def _join(share: Grant, root: Grant) -> bool:
@@ -66,7 +67,7 @@ def leave(handle: Grant) -> bool:
     root = handle.root
     if root.handles is None and root.flow is None:
         return True
-    return _alone(lambda: _leave(handle, root))
+    return _alone(_leave, handle, root)
 
 
 def _leave(handle: Grant, root: Grant) -> bool:
@@ -91,7 +92,7 @@ def _leave(handle: Grant, root: Grant) -> bool:
 
 def close(grant: Grant) -> None:
     """Let nobody have the lock again, however long it is held."""
-    _alone(lambda: _drop(grant.root))
+    _alone(_drop, grant.root)
 
 
 def _drop(root: Grant) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from asyncio import _get_running_loop
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary, ref
 
@@ -18,20 +17,21 @@ if TYPE_CHECKING:
 class Entered(NamedTuple):
     """A block that was entered, by which thread or task, and what cancels it if a task did."""
 
-    by: Any
+    by: object
     held: Held
     block: Block | None
 
 
 class _Mine:
+    __slots__ = ("entered", "held")
+
     def __init__(self, entered: list[Entered] | None = None) -> None:
         self.held: list[Held] = []
         self.entered: list[Entered] = [] if entered is None else entered
 
 
 class _PerThread(threading.local):
-    def __init__(self) -> None:
-        self.mine = _Mine()
+    mine: _Mine | None = None
 
 
 class Shelf:
@@ -44,12 +44,15 @@ class Shelf:
         # Of all tasks: an async generator may be entered by one and closed by another.
         self._entered: list[Entered] = []
 
-    def _here(self) -> tuple[_Mine, Any]:
+    def _here(self) -> tuple[_Mine, object]:
         """What the caller took, and who that is."""
         loop = _get_running_loop()
         task = None if loop is None else asyncio.current_task(loop)
         if task is None:
-            return self._all or self._threads.mine, threading.get_ident()
+            mine = self._all or self._threads.mine
+            if mine is None:
+                mine = self._threads.mine = _Mine()
+            return mine, threading.get_ident()
         if self._all is not None:
             return self._all, ref(task)
         if self._tasks is None:
@@ -85,8 +88,10 @@ class Shelf:
         """The block that was entered last here, else anywhere; or None."""
         mine, who = self._here()
         entered = mine.entered[:]
-        own = [entry for entry in entered if entry.by == who]
-        return (own or entered)[-1] if entered else None
+        for entry in reversed(entered):
+            if entry.by == who:
+                return entry
+        return entered[-1] if entered else None
 
     def leave(self, held: Held) -> None:
         """Keep ``held`` no longer, nor for the block that it was entered with."""
@@ -105,6 +110,8 @@ def _put(kept: list[Held], held: Held) -> None:
 
 
 def _remove(kept: list[Any], one: object) -> None:
-    # Another thread may have removed it meanwhile.
-    with suppress(ValueError):
+    try:
         kept.remove(one)
+    except ValueError:
+        # By another thread, meanwhile.
+        return

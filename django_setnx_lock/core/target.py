@@ -11,7 +11,8 @@ from .calling import call, persistently
 from .keys import LockKeys
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: one is made for each lock, and that would take thrice as long.
+@dataclass(slots=True)
 class Target:
     """Which lock: the client to ask, the keys in Redis, what the caller calls it and its kind."""
 
@@ -34,7 +35,7 @@ class Target:
         return bool(persistently(self.client, lambda: self.client.exists(self.keys.name), self.key))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AsyncOnly(Target):
     """One that is asked through a client of ``redis.asyncio``."""
 

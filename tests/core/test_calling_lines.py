@@ -39,18 +39,20 @@ def test_requests_take_no_connection_of_the_pool(
     assert not redis_client.exists("lock:a")
 
 
+@pytest.mark.parametrize("owner", ["client", "class"])
 def test_requests_of_a_client_that_is_traced_go_through_it(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, owner: str
 ) -> None:
     traced: list[str] = []
-    execute: Any = redis_client.execute_command
+    of: Any = redis_client if owner == "client" else type(redis_client)
+    execute: Any = of.execute_command
 
     @functools.wraps(execute)
     def trace(*words: Any, **options: Any) -> Any:
-        traced.append(words[0])
+        traced.append(words[owner == "class"])
         return execute(*words, **options)
 
-    monkeypatch.setattr(redis_client, "execute_command", trace)
+    monkeypatch.setattr(of, "execute_command", trace)
     use(redis_client)
 
     assert traced.count("EVALSHA") == 5

@@ -40,6 +40,18 @@ def test_a_record_says_host_process_and_thread_of_its_maker() -> None:
     ]
 
 
+def test_a_record_is_made_anew_for_another_process_and_a_renamed_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = Holder.here(label="x").to_json()
+
+    monkeypatch.setattr(os, "getpid", lambda: 7)
+    monkeypatch.setattr(threading.current_thread(), "name", "renamed")
+    after = Holder.here(label="x").to_json()
+
+    assert json.loads(after) == {**json.loads(before), "pid": 7, "thread": "renamed"}
+
+
 def test_empty_fields_are_not_written() -> None:
     assert json.loads(Holder(host="web1", pid=7).to_json()) == {"host": "web1", "pid": 7}
 

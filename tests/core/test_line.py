@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
+from hypothesis import example, given
+from hypothesis import strategies as st
 from redis.backoff import NoBackoff
+from redis.connection import Connection
 from redis.retry import Retry
 
-from django_setnx_lock.core.line import Line
+from django_setnx_lock.core.line import Line, packed
 from tests.core.helpers import command
 from tests.faults.pools import full_pool
 
@@ -47,6 +50,22 @@ def test_a_question_has_its_answer(redis_client: redis.Redis) -> None:
 
     assert line.ask("SET", "a", b"\xff") in (b"OK", True)
     assert line.ask("GET", "a") == b"\xff"
+
+
+@given(st.lists(st.text() | st.binary() | st.builds("x".__mul__, st.integers(1000, 1050))))
+@example(["x" * 1023, "x" * 1024])
+@example(["x" * 10_000])
+def test_what_is_packed_here_is_packed_as_redis_py_does_it(values: list[str | bytes]) -> None:
+    connection: Any = Connection
+
+    in_bytes = packed(["MSET", *values])
+
+    theirs = connection().pack_command("MSET", *values)
+    assert in_bytes is None or b"".join(in_bytes) == b"".join(theirs)
+
+
+def test_short_plain_text_is_packed_here() -> None:
+    assert packed(["SET", "a", "x" * 1023]) is not None
 
 
 def test_what_is_sent_together_is_answered_in_turn(line: Line) -> None:

@@ -27,30 +27,35 @@ async def call(
     """
     lines, line = _borrowed(client)
     line.sent_again = False
-    copies = 0
-
-    async def in_full() -> Any:
-        nonlocal copies
-        copies += 1
-        return await line.ask("EVAL", request.script.source, *request.arguments)
-
     try:
         try:
             reply = await line.ask("EVALSHA", request.script.sha, *request.arguments)
-        except redis_exceptions.NoScriptError:
-            reply = await _persistently(client, in_full, key)
         except TRANSLATED as error:
-            # In full, as the server may be another one by now.
-            copies = 1
-            reply = await _once_more(client, in_full, key, error)
+            reply = await _in_full(client, line, request, key, error)
     except BaseException:
         # Cancellations too: the reply may be still to come.
         line.drop()
         raise
-    if repeated and (copies > 1 or line.sent_again):
+    if repeated and line.sent_again:
         repeated()
     lines.give_back(client, line)
     return reply
+
+
+async def _in_full(client: Any, line: Line, request: Request, key: str, error: Exception) -> Any:
+    """The reply to ``request`` with its script, after ``error`` came of it without."""
+    was_sent = not isinstance(error, redis_exceptions.NoScriptError)
+
+    async def run() -> Any:
+        nonlocal was_sent
+        line.sent_again |= was_sent
+        was_sent = True
+        return await line.ask("EVAL", request.script.source, *request.arguments)
+
+    # Also where the script is known, as the server may be another one by now.
+    if was_sent:
+        return await _once_more(client, run, key, error)
+    return await _persistently(client, run, key)
 
 
 async def exists(client: Any, name: str, key: str) -> bool:

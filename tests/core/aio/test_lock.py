@@ -9,11 +9,14 @@ import redis
 import redis.asyncio
 
 from django_setnx_lock.core.errors import LockBusy, LockError, LockLost, LockUnavailable
+from django_setnx_lock.core.inspection import Inspector
 from django_setnx_lock.core.lock import RedisLock
 from tests.core.aio.helpers import line_up, run, until
 from tests.core.helpers import queue_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.servers import FakeServer, RealServer
 
 
@@ -326,7 +329,7 @@ def test_calls_that_block_are_refused_in_an_event_loop(
     assert not redis_client.exists("lock:a")
 
 
-@pytest.mark.parametrize("call", ["release", "check", "reacquire", "owned"])
+@pytest.mark.parametrize("call", ["release", "check", "reacquire", "owned", "locked"])
 def test_what_is_refused_in_an_event_loop_leaves_the_handle_as_it_was(
     redis_client: redis.Redis, call: str
 ) -> None:
@@ -337,6 +340,39 @@ def test_what_is_refused_in_an_event_loop_leaves_the_handle_as_it_was(
             return held.watchdog.forget(held)
 
     assert run(work()) is True
+
+
+@pytest.mark.parametrize("call", ["check", "reacquire", "release"])
+def test_what_is_held_through_a_lock_object_is_not_asked_for_in_an_event_loop(
+    redis_client: redis.Redis, call: str
+) -> None:
+    async def work() -> None:
+        lock = RedisLock(redis_client, "lock:a")
+        async with lock:
+            with pytest.raises(Exception, match="use the method with the prefix a"):
+                getattr(lock, call)()
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda inspector: inspector.get("lock:a"),
+        lambda inspector: inspector.get_each(["lock:a"]),
+        lambda inspector: inspector.page(),
+        lambda inspector: inspector.force_release("lock:a", ""),
+    ],
+    ids=["get", "get_each", "page", "force_release"],
+)
+def test_nobody_looks_at_locks_in_an_event_loop(
+    redis_client: redis.Redis, look: Callable[[Inspector], object]
+) -> None:
+    async def work() -> None:
+        with pytest.raises(Exception, match="waits for Redis"):
+            look(Inspector(redis_client, "lock:"))
+
+    run(work())
 
 
 def test_a_client_without_a_pool_is_refused() -> None:
