@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
+import secrets
 from typing import TYPE_CHECKING, Any
 
 from . import clock, events, protocol, reentrancy, sharing, waiting, watchdog
@@ -33,7 +33,7 @@ class Turn:
         self.owner: Owner | None = None
         self.lease_ms = lease_ms
         self.record = holder.to_json()
-        self.token = os.urandom(16).hex()
+        self.token = secrets.token_hex(16)
         self._waits = False
         self._began = clock.now()
 
@@ -108,7 +108,7 @@ class Turn:
             )
             return self._has(held, sent)
         # A token that was given up or forced out is never used again.
-        self.token = os.urandom(16).hex()
+        self.token = secrets.token_hex(16)
         return protocol.Busy(remaining=0.0, holder=None)
 
     def _sees_to_it(self, answer: protocol.Busy) -> bool:
