@@ -39,7 +39,9 @@ def test_every_kind_of_view_answers_409_while_its_lock_is_held(route: str) -> No
 @pytest.mark.parametrize("route", ROUTES)
 def test_no_kind_of_view_waits_by_itself(route: str, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(Mailbox, "sleep", lambda _mailbox, _token, seconds: waits.append(seconds))
+    monkeypatch.setattr(
+        Mailbox, "sleep", lambda _mailbox, _token, seconds, _ahead: waits.append(seconds)
+    )
 
     with lock("order:42"):
         Client().post(f"/{route}")

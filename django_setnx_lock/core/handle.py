@@ -61,6 +61,7 @@ class Handle(Grant):
             self._may_still_stand = False
             raise self._losses[0]
         self._released = True
+        self.lease.close()
         if logger.isEnabledFor(logging.DEBUG):
             held_for = clock.now() - self._taken_at
             logger.debug("released the lock %r: held for %.3f s", self.key, held_for)
@@ -111,6 +112,7 @@ class Handle(Grant):
         if self._released:
             raise LockError(f"cannot {what} the lock {self.key!r}: it was released", key=self.key)
         self._refuse_elsewhere()
+        self.lease.settle()
         if not self._losses and clock.now() >= self.lease.end:
             self.lose(self.ran_out())
         if self._losses:

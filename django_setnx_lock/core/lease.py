@@ -74,6 +74,12 @@ class Lease:
         # Renewals come from another thread. Reentrant, for handlers of signals.
         self._changing = threading.RLock()
 
+    def settle(self) -> None:
+        """Read what answer is outstanding, waiting until ``end`` at the longest."""
+
+    def close(self) -> None:
+        """The lock is held no longer."""
+
     @property
     def rhythm(self) -> float:
         """What one renewal gives."""

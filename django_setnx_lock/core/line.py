@@ -71,10 +71,13 @@ class Line:
 
     def send(self, *commands: Command) -> None:
         """Send ``commands`` in one write, connecting first if need be."""
-        self._connection.connect()
-        self._connection.send_packed_command(
-            self._connection.pack_commands(commands), check_health=False
-        )
+        connection = self._connection
+        connection.connect()
+        in_bytes: list[bytes] = []
+        for command in commands:
+            in_bytes += packed(command) or connection.pack_command(*command)
+        # In one write, or the server may begin with the first before it has heard of the rest.
+        connection.send_packed_command([b"".join(in_bytes)], check_health=False)
 
     def wait(self, seconds: float | None) -> bool:
         """Whether a reply has come within ``seconds`` (None: without limit)."""

@@ -130,7 +130,10 @@ class RedisLock(AsyncLock):
                 if tries == 1:
                     turn.tell_wait(answer)
                 mailbox = mailbox or waiting.Mailbox(self._target)
-                mailbox.sleep(turn.token, waiting.time_to_sleep(answer, tries, left))
+                seconds = waiting.time_to_sleep(answer, tries, left)
+                fence = mailbox.sleep(turn.token, seconds, turn.ahead(answer))
+                if fence is not None and (taken := turn.take_up(fence, mailbox)) is not None:
+                    return taken
         finally:
             if mailbox is not None:
                 mailbox.close()

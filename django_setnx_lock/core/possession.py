@@ -190,6 +190,7 @@ class Possession:
         """Seconds left of the lease by the local clock; 0.0 when lost or released."""
         if self._released or self.lost or not self.is_here:
             return 0.0
+        self.lease.settle()
         return max(self.lease.end - clock.now(), 0.0)
 
     @property

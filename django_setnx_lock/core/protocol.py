@@ -14,6 +14,8 @@ from .keys import LockKeys
 
 DEFAULT_TIMEOUT = 30.0
 LONGEST = 1e9
+# For how long a lock is left to a waiter; the scripts know it as CLAIM.
+CLAIM_MS = 1000
 
 
 class Request(NamedTuple):
@@ -108,6 +110,19 @@ def read_acquire(reply: Sequence[Any]) -> Answer:
             return Gone()
         case _:
             _unknown(reply)
+
+
+def acquire_ahead(
+    keys: LockKeys, index: str | None, token: str, lease_ms: int, record: str
+) -> Request:
+    """What takes the lock, for the claim time, only if it was left to ``token``."""
+    request = acquire(keys, index, token, CLAIM_MS, record, 0)
+    return request._replace(args=(*request.args, str(lease_ms)))
+
+
+def read_ahead(reply: Sequence[Any]) -> int | None:
+    """The fence, or None when there was nothing to take up."""
+    return int(reply[1]) if text(reply[0]) == "OK" else None
 
 
 def release(keys: LockKeys, index: str | None, token: str) -> Request:

@@ -7,6 +7,7 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from . import clock, events, protocol, reentrancy, sharing, waiting, watchdog
+from .ahead import FRESH, ClaimedLease
 from .errors import LockBusy
 from .held import Held
 from .holder import Holder
@@ -33,10 +34,12 @@ class Turn:
         self.lease_ms = lease_ms
         self.record = holder.to_json()
         self.token = secrets.token_hex(16)
+        self._waits = False
         self._began = clock.now()
 
     def request(self, *, waits: bool) -> protocol.Request:
         wait_ms = waiting.SLICE_MS if waits else 0
+        self._waits = waits
         return protocol.acquire(
             self.target.keys, self.target.index, self.token, self.lease_ms, self.record, wait_ms
         )
@@ -53,6 +56,36 @@ class Turn:
             self.leave()
         return self.settle(answer, sent, now)
 
+    def ahead(self, answer: protocol.Busy) -> protocol.Request | None:
+        """What to send ahead before sleeping upon ``answer``; None if that is of no use.
+
+        The lock has to be renewed, so that it is seen to if its whole lease is not had at once.
+        """
+        upkeep = self.upkeep
+        is_seen_to = upkeep.renew and upkeep.max_hold is None
+        if answer.foreign or not is_seen_to or self.lease_ms <= protocol.CLAIM_MS:
+            return None
+        return protocol.acquire_ahead(
+            self.target.keys, self.target.index, self.token, self.lease_ms, self.record
+        )
+
+    def take_up(self, fence: int, mailbox: waiting.Mailbox) -> Held | None:
+        """The lock that what was sent ahead has taken; None when it is to be asked for again."""
+        sent, now, seconds = mailbox.sent_at, clock.now(), self.lease_ms / 1000
+        if now >= sent + FRESH:
+            return None
+        held = Held(
+            self.target,
+            token=self.token,
+            fence=fence,
+            timeout=seconds,
+            deadline=now + seconds,
+            upkeep=self.upkeep,
+        )
+        whole = held.renewing(self.lease_ms, "least")
+        held.lease = ClaimedLease(seconds, sent, mailbox.hand_over(), whole)
+        return self._has(held, sent)
+
     def is_late(self, answer: protocol.Answer, sent: float, now: float) -> bool:
         """Whether ``answer`` is a grant that is to be given back."""
         return isinstance(answer, protocol.Granted) and now >= sent + self.lease_ms / 1000
@@ -60,11 +93,11 @@ class Turn:
     def settle(self, answer: protocol.Answer, sent: float, now: float) -> Held | protocol.Busy:
         """What ``answer`` means that came ``now``; if it was late, it has been given back."""
         if isinstance(answer, protocol.Busy):
-            if not (answer.foreign or answer.handed_on):
+            if self._sees_to_it(answer):
                 self.watchlist.has_seen(self.target, sent)
             return answer
         if isinstance(answer, protocol.Granted) and not self.is_late(answer, sent, now):
-            self.held = Held(
+            held = Held(
                 self.target,
                 token=self.token,
                 fence=answer.fence,
@@ -73,29 +106,41 @@ class Turn:
                 upkeep=self.upkeep,
                 owner=self.owner,
             )
-            self.watchlist.has_seen(self.target, sent)
-            self.held.begin_upkeep()
-            if logger.isEnabledFor(logging.DEBUG):
-                waited = clock.now() - self._began
-                logger.debug(
-                    "took the lock %r: fence %d, waited %.3f s",
-                    self.target.key,
-                    answer.fence,
-                    waited,
-                )
-            if self.upkeep.is_noted:
-                reentrancy.note(self.held)
-            if events.ACQUIRED.listeners:
-                events.ACQUIRED.tell(
-                    key=self.target.key,
-                    template=self.target.template,
-                    fence=answer.fence,
-                    waited=clock.now() - self._began,
-                )
-            return self.held
+            return self._has(held, sent)
         # A token that was given up or forced out is never used again.
         self.token = secrets.token_hex(16)
         return protocol.Busy(remaining=0.0, holder=None)
+
+    def _sees_to_it(self, answer: protocol.Busy) -> bool:
+        """Whether nobody else need look who has the lock.
+
+        It is held by one of ours, and if perhaps for the claim time only, this caller asks then.
+        """
+        if answer.foreign or answer.handed_on:
+            return False
+        left = answer.remaining
+        return self._waits or left is None or left > protocol.CLAIM_MS / 1000
+
+    def _has(self, held: Held, sent: float) -> Held:
+        """The lock was taken by what was sent then: see to it."""
+        self.held = held
+        self.watchlist.has_seen(self.target, sent)
+        held.begin_upkeep()
+        if logger.isEnabledFor(logging.DEBUG):
+            waited = clock.now() - self._began
+            logger.debug(
+                "took the lock %r: fence %d, waited %.3f s", self.target.key, held.fence, waited
+            )
+        if self.upkeep.is_noted:
+            reentrancy.note(held)
+        if events.ACQUIRED.listeners:
+            events.ACQUIRED.tell(
+                key=self.target.key,
+                template=self.target.template,
+                fence=held.fence,
+                waited=clock.now() - self._began,
+            )
+        return held
 
     @property
     def watchlist(self) -> WatchList:

@@ -10,16 +10,16 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from . import clock
 from .calling import translated
 from .errors import LockUnavailable
-from .line import Line
+from .line import Command, Line
 from .lines import Lines
-from .protocol import Busy
+from .protocol import Busy, Request, read_ahead
 from .target import Target
 
 # A waiter asks again after so long, whatever it was told: who was to wake it may be gone.
@@ -28,6 +28,7 @@ SLICE_MS = 25_000
 AT_ONCE = 1.0
 CONNECT_WITHIN = 5.0
 _FOREIGN_FIRST, _FOREIGN_LONGEST = 0.005, 0.1
+_Result = TypeVar("_Result")
 _LINES = Lines(Line, connect_timeout=CONNECT_WITHIN)
 
 
@@ -52,36 +53,55 @@ def _jittered(longest: float) -> float:
     return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, secures nothing
 
 
+class Loan:
+    """The line of a waiter that waits no longer, to be given back or dropped."""
+
+    def __init__(self, client: Any, line: Line) -> None:
+        self.line = line
+        self._client = client
+
+    def give_back(self) -> None:
+        """Nothing is outstanding on it."""
+        _LINES.give_back(self._client, self.line)
+
+
 class Mailbox:
-    """Where the waiter of one lock is told that it is its turn. To be closed."""
+    """Where the waiter of one lock is told that it is its turn. To be closed.
+
+    ``sent_at``: when it began to listen last.
+    """
 
     def __init__(self, target: Target) -> None:
         self._target = target
         self._line: Any = None
         self._listening_at = ""
         self._has_answer = False
+        self._is_ahead = False
         self._failed = False
+        self.sent_at = 0.0
 
-    def sleep(self, token: str, seconds: float) -> None:
+    def sleep(self, token: str, seconds: float, ahead: Request | None = None) -> int | None:
         """Return when ``token`` was woken, or when ``seconds`` have passed.
 
-        Raises LockUnavailable when it could not be listened for at all, twice in a row: the
-        first time it returns, so that the caller asks again.
+        ``ahead``, of :func:`acquire_ahead`, is sent along, for the server to carry out as soon
+        as it has woken the waiter. Gives the fence if that took the lock, else None: then the
+        caller has to ask. Raises LockUnavailable when it could not be listened for at all,
+        twice in a row: the first time it returns, so that the caller asks again.
         """
         if getattr(self._target.client, "connection_pool", None) is None:
             # A cluster's client, which has no one server to listen at.
             time.sleep(min(seconds, _jittered(_FOREIGN_LONGEST)))
-            return
+            return None
         if self._has_answer:
             self._try(self._read)
         end = clock.now() + seconds
-        self._try(lambda: self._listen(self._target.keys.wake(token), end))
+        return self._try(lambda: self._listen(self._target.keys.wake(token), end, ahead))
 
-    def _try(self, step: Callable[[], object]) -> None:
+    def _try(self, step: Callable[[], _Result]) -> _Result | None:
         began = clock.now()
         try:
             with translated(self._target.key):
-                step()
+                return step()
         except LockUnavailable:
             self._drop()
             _LINES.forget(self._target.client)
@@ -89,6 +109,7 @@ class Mailbox:
             if self._failed and at_once:
                 raise
             self._failed = at_once
+        return None
 
     def close(self) -> None:
         """Listen no longer."""
@@ -100,7 +121,13 @@ class Mailbox:
             self._line = None
         self._drop()
 
-    def _listen(self, box: str, end: float) -> None:
+    def hand_over(self) -> Loan:
+        """The line, which nothing is outstanding on."""
+        loan = Loan(self._target.client, self._line)
+        self._line = None
+        return loan
+
+    def _listen(self, box: str, end: float, ahead: Request | None) -> int | None:
         if self._listening_at not in ("", box):
             self._drop()
         if self._line is None:
@@ -108,21 +135,40 @@ class Mailbox:
         while (left := end - clock.now()) > 0:
             is_new = not self._listening_at
             if is_new:
-                self._listening_at = box
-                self._line.send(("BLPOP", box, f"{max(left, 0.001):.3f}"))
+                self._begin(box, left, ahead)
             # Redis ends a BLPOP up to 0.1 s late: the waiter wakes in time, and hears of it later.
             self._has_answer = self._line.wait(left)
-            # Whoever is woken asks at once, and reads afterwards what woke him.
-            if not self._has_answer or is_new or self._read() is not None:
+            # Who has to ask does so at once, and reads afterwards what woke him.
+            if not self._has_answer or (is_new and not self._is_ahead):
                 break
+            woken, fence = self._read()
+            if woken is not None or fence is not None:
+                return fence
         if not self._has_answer:
             self._failed = False
+        return None
 
-    def _read(self) -> Any:
-        woken = self._line.read()
-        self._listening_at, self._has_answer = "", False
+    def _begin(self, box: str, seconds: float, ahead: Request | None) -> None:
+        self._listening_at = box
+        self._is_ahead = ahead is not None
+        commands: list[Command] = [("BLPOP", box, f"{max(seconds, 0.001):.3f}")]
+        if ahead is not None:
+            commands.append(("EVALSHA", ahead.script.sha, *ahead.arguments))
+        self.sent_at = clock.now()
+        self._line.send(*commands)
+
+    def _read(self) -> tuple[Any, int | None]:
+        """What woke the waiter, and the fence if what was sent along took the lock."""
+        # Interrupted in the midst of it, the line is not to be read again.
+        self._has_answer = False
+        woken, fence = self._line.read(), None
+        if self._is_ahead:
+            # Who asks in the ordinary way hears of what is wrong.
+            with suppress(ResponseError):
+                fence = read_ahead(self._line.read())
+        self._listening_at = ""
         self._failed = False
-        return woken
+        return woken, fence
 
     def _drop(self) -> None:
         self._listening_at, self._has_answer = "", False

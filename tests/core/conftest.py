@@ -34,7 +34,9 @@ def fake_time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
     fake = FakeTime()
     monkeypatch.setattr(clock, "now", lambda: fake.now)
     monkeypatch.setattr(time, "sleep", fake.sleep)
-    monkeypatch.setattr(Mailbox, "sleep", lambda _mailbox, _token, seconds: fake.sleep(seconds))
+    monkeypatch.setattr(
+        Mailbox, "sleep", lambda _mailbox, _token, seconds, _ahead: fake.sleep(seconds)
+    )
     return fake
 
 

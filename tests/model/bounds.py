@@ -57,10 +57,12 @@ class Bounds:
     # The one kind of violation to look for; "": every kind.
     only: str = ""
     more: int = 0
+    # The clients that send ahead what takes up the lock.
+    ahead: str = ""
 
     def is_within(self, wider: Bounds) -> bool:
         """Whether every state within these bounds is one within ``wider``, too."""
-        alike = ("rules", "more", "overtaken", "wasted", "trips_end", "only")
+        alike = ("rules", "more", "overtaken", "wasted", "trips_end", "only", "ahead")
         return (
             self.clients <= wider.clients
             and self.turns <= wider.turns

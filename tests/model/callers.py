@@ -6,7 +6,7 @@ from typing import Any
 
 from . import scripts
 from .bounds import Bounds, State, Steps
-from .server import DUE, FOREIGN, LONG, SHORT, Client, World, fields
+from .server import AHEAD, CLAIM, DUE, FOREIGN, LONG, SHORT, Client, World, fields
 
 REQUESTS = ("ask", "release", "leave", "renew", "cut")
 NOTHING: dict[str, Any] = {
@@ -27,15 +27,13 @@ def caller(bounds: Bounds, state: State, number: int, client: Client) -> Steps:
         yield from begin(bounds, state, number, client)
         return
     if pc == "block":
-        if client.token in w.mail:
-            w.mail -= {client.token}
-            w.send(number, "ask")
-        else:
-            w.set(number, pc="blocked")
+        listen(bounds, w, number, client)
         yield "BLPOP", w
     elif pc in ("blocked", "pause"):
         w.send(number, "ask")
         yield "slice ends", w
+    elif pc == AHEAD:
+        yield from take_up(bounds, state, number, client)
     elif pc == "hold":
         w.send(number, "release", belief="")
         yield "leaves the body", w
@@ -53,6 +51,34 @@ def caller(bounds: Bounds, state: State, number: int, client: Client) -> Steps:
     else:
         yield from delivered(bounds, state, number, client)
     yield from faults(bounds, state, number, client)
+
+
+def listen(bounds: Bounds, w: World, number: int, client: Client) -> None:
+    """BLPOP, which is answered at once if there is mail."""
+    if client.token not in w.mail:
+        w.set(number, pc="blocked", sent="sent" if client.ahead else "")
+        return
+    w.mail -= {client.token}
+    if client.ahead:
+        w.set(number, pc=AHEAD, sent="sent")
+        scripts.acquire_ahead(w, bounds.rules, number)
+    else:
+        w.send(number, "ask")
+
+
+def take_up(bounds: Bounds, state: State, number: int, client: Client) -> Steps:
+    """It reads that what it sent ahead took the lock: for the claim time, from when it was sent."""
+    w = World(*state)
+    w.send(number, "ask")
+    yield "took it by what was sent too long ago, asks", w
+    if client.sent == "late" and bounds.rules.claim_fresh:
+        return
+    w = World(*state)
+    belief = client.sent if bounds.rules.claim_believed_short else "sent"
+    see(bounds, w, number, client, is_held=True)
+    w.set(number, pc="hold", belief=belief, stalled=False, reply=("", ""), sent="")
+    w.strays = tuple(sorted((*w.strays, ("renew", client.token))))
+    yield "took it by what was sent ahead", w
 
 
 def begin(bounds: Bounds, state: State, number: int, client: Client) -> Steps:
@@ -103,6 +129,13 @@ def deliver(bounds: Bounds, w: World, number: int, client: Client) -> None:
 
 
 def apply(bounds: Bounds, w: World, request: tuple[str, ...]) -> tuple[scripts.Reply, int]:
+    answer = run(bounds, w, request)
+    while w.woken:
+        scripts.acquire_ahead(w, bounds.rules, w.woken.pop(0))
+    return answer
+
+
+def run(bounds: Bounds, w: World, request: tuple[str, ...]) -> tuple[scripts.Reply, int]:
     name, token, *more = request
     if name == "ask":
         return scripts.acquire(w, bounds.rules, token, waits=more == ["waits"])
@@ -151,8 +184,7 @@ def receive_acquire(bounds: Bounds, w: World, number: int, client: Client) -> No
     answer, whose = client.reply
     clean = {"reply": ("", ""), "sent": ""}
     is_held = answer == "OK" or (answer == "BUSY" and not whose)
-    if bounds.rules.seen == "anyone" or (bounds.rules.seen and is_held):
-        w.set(number, owed=frozenset())
+    see(bounds, w, number, client, is_held=is_held)
     if answer == "OK" and client.sent == "late" and bounds.rules.belief_from_send:
         w.send(number, "leave")
     elif answer == "OK":
@@ -167,13 +199,23 @@ def receive_acquire(bounds: Bounds, w: World, number: int, client: Client) -> No
         w.set(number, pc="pause" if deaf else "block", **clean)
 
 
+def see(bounds: Bounds, w: World, number: int, client: Client, *, is_held: bool) -> None:
+    """Whether the lock is held by one of ours, for good: then nobody need look who has it."""
+    for_the_claim = client.reply[0] == "BUSY" and client.told == CLAIM
+    if for_the_claim and bounds.rules.claim_seen:
+        # Who waits asks again when that is over.
+        is_held = is_held and client.waits
+    if bounds.rules.seen == "anyone" or (bounds.rules.seen and is_held):
+        w.set(number, owed=frozenset())
+
+
 def faults(bounds: Bounds, state: State, number: int, client: Client) -> Steps:
     asking = client.pc in REQUESTS
     if asking and not client.reply[0] and (w := bounds.fault(state, "again")):
         leave_copy(w, client)
         w.send(number, client.pc)
         yield f"{client.pc.upper()} late, sends again", w
-    waiting = client.pc in ("ask", "block", "blocked", "pause")
+    waiting = client.pc in ("ask", "block", "blocked", "pause", AHEAD)
     if waiting and (w := bounds.fault(state, "cancel")):
         leave_copy(w, client)
         if bounds.rules.stopped_leaves:
@@ -195,7 +237,8 @@ def faults(bounds: Bounds, state: State, number: int, client: Client) -> Steps:
         yield "is killed", w
     if client.pc == "blocked" and (w := bounds.fault(state, "vanish")):
         w.relied = w.relied or was_to_look(client)
-        w.set(number, pc="vanished", **DEAD)
+        # Its BLPOP stays, and what was sent ahead behind it.
+        w.set(number, pc="vanished", **{**DEAD, "sent": client.sent})
         yield "loses power", w
     if client.belief and (w := bounds.fault(state, "expire")):
         w.set(number, belief="")
@@ -204,7 +247,8 @@ def faults(bounds: Bounds, state: State, number: int, client: Client) -> Steps:
 
 def was_to_look(client: Client) -> bool:
     """Whether it was to look after a head, or was about to be told to."""
-    return bool(client.owed) or client.pc in ("release", "leave")
+    asks_in_its_stead = client.ahead and client.waiting() and client.noted <= CLAIM
+    return bool(client.owed) or client.pc in ("release", "leave") or asks_in_its_stead
 
 
 def request(client: Client) -> tuple[str, ...]:

@@ -18,7 +18,10 @@ class Model(Bounds):
     def start(self) -> State:
         names = "abcd"[: self.clients]
         turns = (self.turns + self.more, *(self.turns,) * self.clients)
-        clients = (Client(name, turns[i], self.leases[i]) for i, name in enumerate(names))
+        clients = (
+            Client(name, turns[i], self.leases[i], ahead=name in self.ahead)
+            for i, name in enumerate(names)
+        )
         return World(tuple(clients), self.faults).frozen()
 
     def moves(self, state: State) -> Iterator[tuple[str, State]]:

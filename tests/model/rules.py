@@ -79,6 +79,16 @@ class Rules:
     seen: str = "held"
     """Who was to LOOK need not when it sees the lock "held" by one of ours; or by "anyone": on its
     way, too. "": it has to all the same."""
+    claim_short: bool = True
+    """What is sent ahead takes the lock for the claim time only."""
+    claim_believed_short: bool = True
+    """Who took it so does not count on more until Redis has confirmed the whole lease."""
+    claim_fresh: bool = True
+    """What was sent ahead too long ago is not believed, but asked for again."""
+    claim_looked_at: bool = True
+    """LOOK that finds the lock taken for the claim time is sent again later."""
+    claim_seen: bool = True
+    """Who does not wait has not seen the lock held when it may be for the claim time only."""
     last_look_pokes: bool = True
     """The LOOK of a process that ends makes the next waiter ask, who looks on in its stead."""
     foreign_pokes: bool = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .rules import Rules
-from .server import DUE, FOREIGN, LONG, NEVER, World
+from .server import AHEAD, CLAIM, DUE, FOREIGN, LONG, NEVER, World
 from .waiters import (
     delete,
     first_waiter,
@@ -46,6 +46,26 @@ def acquire(w: World, rules: Rules, token: str, *, waits: bool) -> tuple[Reply, 
             w.gone |= {token}
     whose = FOREIGN if w.n == FOREIGN else "baton" if w.n.startswith("baton:") else ""
     return ("BUSY", whose), asks_again
+
+
+def acquire_ahead(w: World, rules: Rules, number: int) -> None:
+    """What the client sent ahead is carried out, as soon as its BLPOP has ended."""
+    client = w.clients[number]
+    token = client.token
+    is_left = w.n == "baton:" + token
+    following = w.queue[0] if w.queue else ""
+    if following:
+        later = w.clients[w.owner(following)].noted > client.lease and rules.shorter_pokes
+        is_left = is_left and following not in w.lapsed and not later
+    if is_left and token not in w.gone:
+        take(w, token, rules)
+        w.life = CLAIM if rules.claim_short else client.lease
+        if client.pc == "vanished" and w.life > CLAIM:
+            w.wrong = "late: a dead waiter has the lock for a whole lease"
+        if client.pc == AHEAD:
+            w.set(number, reply=("OK", ""))
+    elif client.pc == AHEAD:
+        w.send(number, "ask")
 
 
 def release(w: World, rules: Rules, token: str) -> Reply:
@@ -124,7 +144,8 @@ def look(w: World, rules: Rules, head: str) -> Reply:
     if w.n == FOREIGN and rules.foreign_pokes:
         poke_first(w, rules, -1)
     if not w.n.startswith("baton:"):
-        return "OK", ""
+        is_claimed = rules.claim_looked_at and w.n != FOREIGN and w.life == CLAIM
+        return "OK", w.n if is_claimed else ""
     if w.n != "baton:" + head:
         return "OK", w.n[6:] if rules.look_follows else ""
     if head not in w.mail:

@@ -8,7 +8,7 @@ Fences are kept relative to the highest one granted, which is 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ FOREIGN = "foreign"
 NOBODY = "-"  # any head but the one that the baton is made out to
 AT_REST = ("idle", "dead", "vanished")
 WAITING = ("block", "blocked", "pause")
+AHEAD = "ahead"  # woken: what was sent ahead has been carried out, or is about to be
 
 
 class Client(NamedTuple):
@@ -39,6 +40,8 @@ class Client(NamedTuple):
     noted: int = DUE
     # The heads that its watchdog has yet to look after.
     owed: frozenset[str] = frozenset()
+    # It sends ahead, with its BLPOP, what takes up the lock.
+    ahead: bool = False
     # It was slower once than the rules allow for, so that others may come before it.
     stalled: bool = False
 
@@ -47,7 +50,7 @@ class Client(NamedTuple):
         return self.token == token and self.pc not in AT_REST
 
     def waiting(self) -> bool:
-        return self.pc in WAITING or (self.pc == "ask" and self.waits)
+        return self.pc in (*WAITING, AHEAD) or (self.pc == "ask" and self.waits)
 
     def queues(self) -> bool:
         """Whether it waits, as it should, for its turn."""
@@ -84,6 +87,8 @@ class World:
     silent: int = 0  # faults after which a client does not do what others rely on
     relied: bool = False  # on one: who owed a LOOK fell silent, or one was poked for all
     wrong: str = ""
+    # Clients woken by the script that is being run: what they sent ahead follows.
+    woken: list[int] = field(default_factory=list)
 
     def frozen(self, *, follows: bool = True) -> tuple[Any, ...]:
         """The state, without what nothing can ask for any more, so that equal ones are equal.
@@ -143,5 +148,5 @@ class World:
         self.set(number, pc=pc, sent="sent", reply=("", ""), told=DUE, **changes)
 
 
-names = tuple(World.__dataclass_fields__)
+names = tuple(name for name in World.__dataclass_fields__ if name != "woken")
 fields = attrgetter(*names)

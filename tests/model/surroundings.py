@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .bounds import Bounds, State, Steps
 from .callers import apply
-from .server import CLAIM, DUE, FOREIGN, LONG, World
+from .server import AHEAD, CLAIM, DUE, FOREIGN, LONG, World
 
 
 def network(bounds: Bounds, state: State, now: World) -> Steps:
@@ -68,11 +68,11 @@ def lease_ends(bounds: Bounds, state: State, now: World, token: str) -> Steps:
     mine = client.owns(token)
     if mine and client.belief == "covered":
         return  # its belief ends first
-    slow = mine and client.pc == "ask"
-    w = bounds.fault(state, "expire") if slow else World(*state)
+    kind = {"ask": "expire", AHEAD: "stall"}.get(client.pc) if mine else None
+    w = bounds.fault(state, kind) if kind else World(*state)
     if w is not None:
         if mine and client.sent == "covered":
-            w.set(number, sent="late")
+            w.set(number, sent="late", stalled=client.stalled or client.pc == AHEAD)
         expire(w, w.life)
         yield f"the lease of {token} ends", w
 

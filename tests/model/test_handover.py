@@ -21,6 +21,8 @@ from .properties import TWO_SILENT
 from .rules import Rules
 from .server import LONG, SHORT, World
 
+ALL = "abcd"
+
 
 @functools.cache
 def search(model: Model) -> Found[State]:
@@ -39,10 +41,13 @@ def bounds(
     faults: int = 1,
     short: int | None = None,
     cuts: bool = False,
+    ahead: bool = False,
 ) -> Model:
     leases = tuple(SHORT if number == short else LONG for number in range(clients))
     chosen = frozenset(kinds.split())
-    return Model(clients, turns, faults if kinds else 0, chosen, leases=leases, cuts=cuts)
+    faults = faults if kinds else 0
+    who = ALL if ahead else ""
+    return Model(clients, turns, faults, chosen, leases=leases, cuts=cuts, ahead=who)
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,7 @@ class Control:
 
 SHORT_AND_KILLED = bounds(clients=3, kinds="crash", short=1)
 SEEN = replace(bounds(clients=3, kinds="crash fail-fast", faults=2), more=1)
+SEEN_AHEAD = replace(SEEN, ahead=ALL)
 CUT_LOST_AND_KILLED = bounds(kinds="again crash", faults=2, cuts=True)
 CONTROLS = [
     Control("belief_from_send", "two believers", bounds(), 5),
@@ -109,6 +115,11 @@ CONTROLS = [
     Control("cut_from_send", "two believers", bounds(kinds="again", cuts=True), 7),
     Control("busy_leaves_mail", "asleep", CUT_LOST_AND_KILLED, 10),
     Control("cut_stays", "two believers", bounds(kinds="again", cuts=True), 11),
+    Control("claim_short", "late", bounds(kinds="vanish", ahead=True), 7),
+    Control("claim_believed_short", "two believers", bounds(clients=3, ahead=True), 10),
+    Control("claim_fresh", "two believers", bounds(clients=3, kinds="stall", ahead=True), 10),
+    Control("claim_looked_at", "asleep", bounds(clients=3, kinds="crash", ahead=True), 11),
+    Control("claim_seen", "asleep", SEEN_AHEAD, 11),
 ]
 # The rules as shipped take long to search within these.
 TWICE = bounds(clients=3, turns=2)
@@ -132,6 +143,7 @@ def named(control: Control) -> str:
 def bounded(model: Model) -> str:
     kinds = "any" if model.kinds == ALL_FAULTS else " ".join(sorted(model.kinds))
     more = " once more" * model.more + " short" * (SHORT in model.leases) + " cuts" * model.cuts
+    more += f" {model.ahead[: model.clients]} ahead" * bool(model.ahead)
     more += f" rank_returns={model.rules.rank_returns}" * (model.rules != Rules())
     return f"{model.clients} clients {model.turns} turns {model.faults} faults {kinds}{more}"
 
@@ -140,9 +152,14 @@ SHORT_SEARCHES = [
     Model(2, 1, faults=2),
     Model(2, 1, faults=1, cuts=True),
     Model(3, 1, faults=1),
+    Model(2, 1, faults=1, cuts=True, ahead=ALL),
 ]
 LONG_SEARCHES = [
     SEEN,
+    Model(2, 1, faults=2, ahead=ALL),
+    Model(3, 1, faults=1, ahead=ALL),
+    Model(3, 1, faults=1, ahead="b"),
+    Model(2, 2, faults=1, ahead=ALL),
     CUT_AND_LEFT,
     Model(2, 1, faults=2, cuts=True),
     Model(2, 2, faults=1),
@@ -152,9 +169,13 @@ LONG_SEARCHES = [
     bounds(clients=4),
 ]
 LONGEST_SEARCHES = [
+    SEEN_AHEAD,
     LOST_AND_KILLED,
     TWO_KILLED,
     TWICE,
+    replace(LOST_AND_KILLED, ahead=ALL),
+    replace(TWO_KILLED, ahead=ALL),
+    replace(TWICE, ahead=ALL),
     Model(2, 1, faults=3),
     Model(3, 1, faults=1, cuts=True),
     Model(3, 1, faults=1, leases=(LONG, SHORT, LONG)),
@@ -209,6 +230,8 @@ def test_the_search_meets_every_kind_of_step() -> None:
         "late copy: cut",
         "last LOOK",
         "slice ends",
+        "took it by what was sent ahead",
+        "took it by what was sent too long ago",
     ):
         assert step in seen, step
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .rules import Rules
-from .server import CLAIM, World
+from .server import AHEAD, CLAIM, World
 
 
 def hand_on(w: World, rules: Rules) -> str:
@@ -52,9 +52,17 @@ def push(w: World, token: str) -> None:
     """Put an element into the mailbox; a BLPOP on it is answered at once."""
     number = w.owner(token)
     client = w.clients[number]
-    if client.token == token and client.pc == "blocked":
+    if (
+        client.token == token
+        and client.ahead
+        and client.pc in ("blocked", "vanished")
+        and client.sent
+    ):
+        w.woken.append(number)
+        w.set(number, **({"pc": AHEAD} if client.pc == "blocked" else {"sent": ""}))
+    elif client.token == token and client.pc == "blocked":
         w.send(number, "ask")
-    elif not (client.token == token and client.pc == "vanished"):
+    elif not (client.token == token and client.pc == "vanished" and not client.ahead):
         w.mail |= {token}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .bounds import Bounds, State, Steps
 from .callers import REQUESTS, apply, owe
-from .server import Client, World, fields
+from .server import AHEAD, Client, World, fields
 
 
 def watchdog(bounds: Bounds, state: State, number: int, client: Client) -> Steps:
@@ -34,4 +34,4 @@ def busy_on_the_wire(state: State, token: str) -> bool:
 
 
 def under_way(client: Client) -> bool:
-    return client.pc == "block" or (client.pc in REQUESTS and not client.reply[0])
+    return client.pc in ("block", AHEAD) or (client.pc in REQUESTS and not client.reply[0])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
 
 from django_setnx_lock.core.batch import release_each, take_each
-from tests.core.helpers import INDEX, listed, meta_of
+from tests.core.helpers import INDEX, listed, meta_of, queue_of
+from tests.core.queueing import listeners
+from tests.processes import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,3 +132,45 @@ def test_the_server_counts_one_script_an_acquire_and_one_a_release(server: RealS
             pass
 
     assert calls(client) == {"evalsha": 20, "eval": 0}
+
+
+def test_taking_up_a_lock_that_was_waited_for_is_no_round_trip_of_its_own(
+    proxy: Proxy, warm: redis.Redis, real_server: RealServer
+) -> None:
+    held = listed(real_server.client(), "a").take()
+    waiting = listed(warm, "a", renew=True)
+
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(waiting.take, 20)
+        assert eventually(lambda: listeners(real_server) == 1)
+        held.release()
+        following = result.result(20)
+
+    # In one write each: it asks, it sleeps and sends ahead, it asks for the whole lease.
+    written = [commands([request]) for request in proxy.requests]
+    assert [words for words in written if b"EVALSHA" in words] == [
+        [b"EVALSHA"],
+        [b"BLPOP", b"EVALSHA"],
+        [b"EVALSHA"],
+    ]
+    assert following.remaining() > 29
+    following.release()
+
+
+@REAL
+def test_the_connection_of_a_waiter_serves_the_next_one(server: RealServer) -> None:
+    client, observer = server.client(), server.client()
+    lock, waiting = listed(client, "a"), listed(client, "a", renew=True)
+    connections = []
+
+    for _ in range(3):
+        held = lock.take()
+        with ThreadPoolExecutor(1) as pool:
+            result = pool.submit(waiting.take, 20)
+            assert eventually(lambda: queue_of(observer))
+            held.release()
+            result.result(20).release()
+        connections.append(observer.info("stats")["total_connections_received"])
+
+    # The first time there was none yet.
+    assert connections[2] == connections[1]

@@ -2,11 +2,13 @@
 -- KEYS  1 name  2 waiters  3 alive  4 gone (this token's)  5 meta  [6 index]
 -- ARGV  1 token  2 lease ms  3 what is written after the fence: ' LENGTH-OF-TOKEN TOKEN RECORD'
 --       4 ms until the caller asks again at the latest (0: this caller does not wait, or no longer)
+--       [5 lease ms that it will have: sent ahead, this takes only what was left to the token]
 -- Reply {'OK', fence}
 --       {'BUSY', ms left (-1: never expires), 'ours', holder record}
 --       {'BUSY', ms left, 'baton'}    it is being handed on
 --       {'BUSY', ms left, 'foreign'}
 --       {'GONE'}  this token was released, given up or forced out before
+--       {'AHEAD'}  sent ahead, and there is nothing to take up yet: nothing was done
 -- Error WRONGTYPE when the name holds no string
 
 -- A free lock that nobody waits for, or one handed to this token, not given up before: most are.
@@ -16,7 +18,7 @@ local is_mine, next_waiter
 if claims then
   is_mine = redis.call('EXISTS', KEYS[4]) == 0
   next_waiter = redis.call('ZRANGE', KEYS[2], 0, 0)[1]
-elseif not value then
+elseif not value and not ARGV[5] then
   is_mine = redis.call('EXISTS', KEYS[2], KEYS[3], KEYS[4]) == 0
 end
 if is_mine and next_waiter then
@@ -24,7 +26,7 @@ if is_mine and next_waiter then
   local alive, again = string.match(redis.call('HGET', KEYS[3], next_waiter) or '', '^(%d+) %d+ (%d+)$')
   local time = redis.call('TIME')
   local now = time[1] * 1000 + time[2] / 1000
-  is_mine = alive and alive - now >= 0 and again - now <= ARGV[2] + 0
+  is_mine = alive and alive - now >= 0 and again - now <= (ARGV[5] or ARGV[2]) + 0
 end
 if is_mine then
   local meta, time = redis.call('GET', KEYS[5]), redis.call('TIME')
@@ -51,6 +53,9 @@ if is_mine then
   end
   redis.call('SET', KEYS[1], token, 'PX', ARGV[2])
   return {'OK', fence}
+end
+if ARGV[5] then
+  return {'AHEAD'}
 end
 
 --- prelude

@@ -2,6 +2,7 @@
 -- KEYS  1 name  2 waiters  3 alive  4 meta
 -- ARGV  1 token of that waiter  2 '1' if nobody will look again: the process is about to end
 -- Reply {'OK', waiter to look after next, or false, 1 if that one was handed the lock just now}
+-- A waiter that took the lock for the claim time only, by what it had sent ahead, is looked after further.
 --- prelude
 -- Pass the baton on from one that did not fetch it: it is dead, or asking just now. The next one
 -- after it has its turn; it keeps its place, for as long as the baton would have waited.
@@ -35,8 +36,13 @@ elseif not owner then
   if known ~= value then
     -- A foreign client got in between: the next waiter was told of another's lease.
     wake_if_later(-1)
+    return {'OK', false}
   end
-  return {'OK', false}
+  local left = redis.call('PTTL', KEYS[1])
+  if left < 0 or left > CLAIM then
+    return {'OK', false}
+  end
+  owner, was = value, value
 elseif owner == head and redis.call('EXISTS', mailbox(head)) == 1 then
   owner = pass_on(head)
 end

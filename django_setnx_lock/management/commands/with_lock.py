@@ -115,6 +115,8 @@ class Command(BaseCommand):
             locate(command[0])
             with Interrupts() as interrupts:
                 held = self._take(lock, interrupts, options)
+                # When the command must end is reckoned from the whole lease.
+                held.lease.settle()
                 status = Supervisor(held, interrupts, self.say).run(command)
         except (CannotRun, Interrupted, LockLost, LockUnavailable) as error:
             raise CommandError(str(error), returncode=_status_of(error)) from error

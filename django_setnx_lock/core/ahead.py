@@ -1,0 +1,125 @@
+"""Taking a lock up by what was sent ahead: the server grants it in the moment that it is left.
+
+A waiter sends, in one write with the BLPOP it sleeps in, the request that takes the lock. The
+server carries that out as soon as it has woken the waiter, which saves a round trip. As nobody
+knows then whether the waiter is still there, it gets the lock for the claim time only; the first
+thing it does is to ask for the whole lease, and it need not wait for the answer.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from redis.exceptions import NoScriptError, RedisError, ResponseError
+
+from . import clock, protocol
+from .errors import LockLost
+from .lease import Lease
+
+if TYPE_CHECKING:
+    from .waiting import Loan
+
+_CLAIM = protocol.CLAIM_MS / 1000
+# What was sent ahead longer ago than that is asked for anew: too little of the claim is left.
+FRESH = _CLAIM / 2
+# When the watchdog asks again if the answer has not come.
+_RENEW_AFTER = _CLAIM / 4
+
+
+class ClaimedLease(Lease):
+    """The lease of a lock that was taken up for the claim time, by what was sent at ``sent``.
+
+    It is whole once the answer to ``whole``, which is sent on the line of ``loan``, was read: by
+    whoever asks for the end, if it has come by then.
+    """
+
+    _loan: Loan | None = None
+    _is_reading = False
+
+    def __init__(self, seconds: float, sent: float, loan: Loan, whole: protocol.Request) -> None:
+        super().__init__(seconds, sent + _CLAIM)
+        self._pid = os.getpid()
+        self._whole = whole
+        self._loan = loan
+        self._send("EVALSHA", whole.script.sha)
+
+    @property
+    def end(self) -> float:
+        """Until when it is ours."""
+        if self._loan is not None:
+            self._read(0.0)
+        return self._end
+
+    @end.setter
+    def end(self, end: float) -> None:
+        self._end = end
+
+    def settle(self) -> None:
+        """As in :class:`Lease`."""
+        if self._loan is not None:
+            self._read(self._end - clock.now())
+
+    def close(self) -> None:
+        """As in :class:`Lease`."""
+        if self._loan is not None:
+            self._read(0.0)
+            self._drop()
+
+    def _read(self, seconds: float) -> None:
+        """Take note of the answer if it comes within ``seconds``."""
+        if self._pid != os.getpid():
+            # After a fork the line is the parent's.
+            return
+        with self._changing:
+            # A handler of a signal may come here in the midst of it.
+            if self._loan is None or self._is_reading:
+                return
+            self._is_reading = True
+            try:
+                self._read_from(self._loan, seconds)
+            finally:
+                self._is_reading = False
+
+    def _read_from(self, loan: Loan, seconds: float) -> None:
+        try:
+            has_come = loan.line.wait(max(seconds, 0.0))
+            if has_come:
+                self._take_note(loan, loan.line.read())
+            elif clock.now() >= self._end:
+                # Somebody is about to be told that it is over: no answer may change that.
+                self._drop()
+        except NoScriptError:
+            self._send("EVAL", self._whole.script.source)
+        except ResponseError:
+            self._take_note(loan, None)
+        except RedisError:
+            self._drop()
+
+    def _take_note(self, loan: Loan, reply: Any) -> None:
+        # Of a loss, or of what is wrong, the renewal hears that is due soon.
+        self._loan = None
+        loan.give_back()
+        with suppress(LockLost):
+            if reply is not None:
+                left = protocol.read_kept(reply, "")[1]
+                self.confirm(self._asked_at, int(left) / 1000, 0)
+                self.plan(self._asked_at)
+
+    def _send(self, *command: str) -> None:
+        self._asked_at = self.due = clock.now()
+        if self._loan is None:
+            return
+        try:
+            self._loan.line.send((*command, *self._whole.arguments))
+        except RedisError:
+            # A renewal is due.
+            self._drop()
+        else:
+            self.due += _RENEW_AFTER
+
+    def _drop(self) -> None:
+        loan, self._loan = self._loan, None
+        if loan is not None and self._pid == os.getpid():
+            loan.line.drop()

@@ -1,0 +1,272 @@
+"""The lease of a lock that was taken up by what its waiter had sent ahead."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from redis import exceptions as redis_exceptions
+
+from django_setnx_lock.core import protocol
+from django_setnx_lock.core.ahead import FRESH, ClaimedLease
+from django_setnx_lock.core.keys import lock_keys
+from django_setnx_lock.core.lease import Upkeep
+from django_setnx_lock.core.turn import Turn
+from tests.core.watching import START, FakeLine, Wire, held_for, lost, pass_time, renewals
+
+if TYPE_CHECKING:
+    from django_setnx_lock.core.held import Held
+    from django_setnx_lock.core.watchdog import Watchdog
+    from tests.core.helpers import FakeTime
+
+LEASE_MS = 30_000
+WHOLE = protocol.renew(lock_keys("lock:a"), None, "token", LEASE_MS, "least")
+
+pytestmark = pytest.mark.usefixtures("fake_time")
+
+
+class Loan:
+    """The line of a waiter; ``given_back`` tells whether somebody else may have it."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.line: Any = FakeLine(wire.client, connect_timeout=1)
+        self.given_back = False
+
+    def give_back(self) -> None:
+        self.given_back = True
+
+
+@pytest.fixture
+def loan(wire: Wire) -> Loan:
+    return Loan(wire)
+
+
+def claimed(loan: Any, sent: float = START) -> ClaimedLease:
+    return ClaimedLease(LEASE_MS / 1000, sent, loan, WHOLE)
+
+
+def test_the_whole_lease_is_asked_for_at_once(wire: Wire, loan: Loan) -> None:
+    claimed(loan)
+
+    assert renewals(wire.sent) == [("lock:a", LEASE_MS)]
+
+
+def test_once_redis_has_answered_it_is_whole(loan: Loan) -> None:
+    lease = claimed(loan)
+
+    assert lease.end == START + 30
+    assert lease.due == START + 10
+    assert loan.given_back
+
+
+def test_until_redis_has_answered_it_is_the_claim(wire: Wire, loan: Loan) -> None:
+    wire.silent = True
+
+    lease = claimed(loan, START - 0.2)
+
+    assert lease.end == pytest.approx(START + 0.8)
+    assert START < lease.due < lease.end
+    assert not loan.given_back
+
+
+def test_it_counts_from_when_the_whole_of_it_was_asked_for(fake_time: FakeTime, loan: Loan) -> None:
+    lease = claimed(loan, START - 0.4)
+
+    fake_time.now += 0.3
+
+    assert lease.end == START + 30
+
+
+def test_a_process_that_stood_still_beyond_the_claim_has_it_if_redis_had_answered(
+    fake_time: FakeTime, loan: Loan
+) -> None:
+    lease = claimed(loan)
+
+    fake_time.now += 5
+
+    assert lease.end == START + 30
+
+
+def test_an_answer_that_comes_after_it_was_found_to_be_over_changes_nothing(
+    fake_time: FakeTime, wire: Wire, loan: Loan
+) -> None:
+    wire.silent = True
+    lease = claimed(loan)
+    fake_time.now += 1.5
+    assert lease.end < fake_time.now
+
+    wire.silent = False
+
+    assert lease.end < fake_time.now
+    assert not loan.given_back
+    assert wire.open == 0
+
+
+def test_who_asks_how_much_is_left_waits_for_the_answer(wire: Wire, loan: Loan) -> None:
+    lease = claimed(loan)
+    wire.takes = 0.3
+
+    lease.settle()
+
+    assert lease._end == START + 30
+
+
+def test_it_is_not_waited_for_longer_than_the_claim_runs(
+    fake_time: FakeTime, wire: Wire, loan: Loan
+) -> None:
+    wire.silent = True
+    lease = claimed(loan)
+
+    lease.settle()
+
+    assert fake_time.now == pytest.approx(START + 1)
+    assert lease.end <= fake_time.now
+
+
+def test_a_loss_is_left_to_the_renewal_that_is_due(wire: Wire, loan: Loan) -> None:
+    wire.answer = lost
+
+    lease = claimed(loan)
+
+    assert lease.end == START + 1
+    assert lease.due < lease.end
+    assert loan.given_back
+
+
+def test_the_script_is_sent_along_where_the_server_lacks_it(wire: Wire, loan: Loan) -> None:
+    known = wire.answer
+
+    def lacks_it(command: Any) -> Any:
+        if command[0] == "EVALSHA":
+            return redis_exceptions.NoScriptError("NOSCRIPT")
+        return known(command)
+
+    wire.answer = lacks_it
+    lease = claimed(loan)
+
+    assert (lease.end, lease.end) == (START + 1, START + 30)
+    assert [command[0] for command in wire.sent] == ["EVALSHA", "EVAL"]
+
+
+def test_a_line_that_breaks_is_not_used_again(wire: Wire, loan: Loan) -> None:
+    wire.answer = lambda command: redis_exceptions.ConnectionError("reset")
+
+    lease = claimed(loan)
+
+    assert lease.end == START + 1
+    assert not loan.given_back
+    assert wire.open == 0
+
+
+def test_a_line_that_cannot_be_written_to_leaves_a_renewal_due(wire: Wire, loan: Loan) -> None:
+    wire.down = True
+
+    lease = claimed(loan)
+
+    assert lease.due == START
+    assert lease.end == START + 1
+
+
+def test_a_line_whose_answer_never_came_is_dropped_at_the_end(wire: Wire, loan: Loan) -> None:
+    wire.silent = True
+    lease = claimed(loan)
+
+    lease.close()
+
+    assert not loan.given_back
+    assert wire.open == 0
+
+
+def test_a_child_process_leaves_the_line_alone(
+    wire: Wire, loan: Loan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = claimed(loan)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+
+    lease.close()
+
+    assert lease.end == START + 1
+    assert wire.open == 1
+
+
+def claim_watched(wire: Wire, loan: Loan, dog: Watchdog) -> Held:
+    held = held_for(wire.client, START)
+    held.lease = claimed(loan)
+    dog.watch(held)
+    return held
+
+
+def test_the_watchdog_asks_again_before_the_claim_is_over(
+    wire: Wire, loan: Loan, dog: Watchdog, fake_time: FakeTime
+) -> None:
+    # Its own line is answered, the waiter's is not.
+    loan.line.wait = lambda seconds: False
+    held = claim_watched(wire, loan, dog)
+
+    pass_time(dog, fake_time, 0.5)
+
+    assert renewals(wire.sent) == [("lock:a", LEASE_MS)] * 2
+    assert held.lease.end > START + 30
+    assert not held.lost
+
+
+def test_the_watchdog_does_not_ask_again_when_the_answer_has_come(
+    wire: Wire, loan: Loan, dog: Watchdog, fake_time: FakeTime
+) -> None:
+    held = claim_watched(wire, loan, dog)
+
+    pass_time(dog, fake_time, 5)
+
+    assert len(renewals(wire.sent)) == 1
+    assert held.remaining() == pytest.approx(25)
+
+
+def attempt(wire: Wire, lease_ms: int = LEASE_MS, **upkeep: Any) -> Turn:
+    holder = SimpleNamespace(to_json=lambda: "{}")
+    chosen = Upkeep(**{"renew": True, **upkeep})
+    return Turn(held_for(wire.client, START).target, lease_ms, holder, chosen)  # type: ignore[arg-type]
+
+
+OURS = protocol.Busy(remaining=20, holder=None)
+
+
+def test_who_renews_sends_ahead(wire: Wire) -> None:
+    turn = attempt(wire)
+
+    request = turn.ahead(OURS)
+
+    assert request is not None
+    assert request.args[:2] == (turn.token, str(protocol.CLAIM_MS))
+    assert request.args[-1] == str(LEASE_MS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "answer"),
+    [
+        ({"renew": False}, OURS),
+        ({"max_hold": 60}, OURS),
+        ({"lease_ms": protocol.CLAIM_MS}, OURS),
+        ({}, protocol.Busy(remaining=20, holder=None, foreign=True)),
+    ],
+    ids=["not renewed", "bounded", "as short as a claim", "behind a foreign holder"],
+)
+def test_others_do_not(wire: Wire, changes: Any, answer: protocol.Busy) -> None:
+    assert attempt(wire, **changes).ahead(answer) is None
+
+
+def test_what_was_sent_ahead_long_ago_is_asked_for_again(
+    wire: Wire, loan: Loan, fake_time: FakeTime, dog: Watchdog
+) -> None:
+    box: Any = SimpleNamespace(sent_at=START, hand_over=lambda: loan)
+    turn = attempt(wire)
+
+    fake_time.now += FRESH
+    late = turn.take_up(7, box)
+    fake_time.now -= 0.01
+    fresh = turn.take_up(7, box)
+
+    assert late is None
+    assert fresh is not None
+    assert (fresh.fence, fresh.token) == (7, turn.token)
