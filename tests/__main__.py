@@ -31,6 +31,8 @@ def main(arguments: list[str]) -> int:
         os.environ["COVERAGE_PROCESS_START"] = str(CHECKOUT / "setup.cfg")
         os.environ["COVERAGE_FILE"] = str(CHECKOUT / ".coverage")
     side_by_side = pytest.main([*SIDE_BY_SIDE, "-m", f"{USUAL} and not alone", *chosen])
+    if side_by_side == pytest.ExitCode.INTERRUPTED:
+        return int(side_by_side)
     alone = python("-m", "pytest", "-m", f"{USUAL} and alone", *chosen)
     statuses = {int(side_by_side), alone}
     # Who names tests may name none of one kind.
