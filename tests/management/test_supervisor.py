@@ -100,6 +100,7 @@ def test_the_lock_is_kept_for_as_long_as_the_command_runs(start: Start) -> None:
     assert with_lock.end() == (0, "", "")
 
 
+@pytest.mark.alone
 def test_without_renewal_somebody_else_would_get_in_beside_the_command(
     real_cache: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
