@@ -319,7 +319,10 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Celery:
     monkeypatch.setattr(Logging, "setup", lambda *args, **options: None)
     scopes.install()
     app = Celery("shop", broker="memory://", backend="cache+memory://", set_as_current=False)
-    app.conf.update(worker_hijack_root_logger=False, broker_connection_retry_on_startup=False)
+    app.conf.update(
+        broker_connection_retry_on_startup=False,
+        broker_transport_options={"polling_interval": 0.01},
+    )
     return app
 
 
