@@ -43,7 +43,7 @@ demo: .venv/ready-demo
 	$(PY) -m example_project.demo $(DEMO_ARGS)
 
 test: .venv/ready-test
-	$(PYTEST) --cov
+	$(PY) -m tests --coverage
 
 storm: .venv/ready-test
 	$(PYTEST) -m storm

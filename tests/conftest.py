@@ -5,6 +5,7 @@ import functools
 import importlib.util
 import os
 import signal
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +18,18 @@ from django.test import override_settings
 
 from django_setnx_lock.core import flow, sharing, watchdog
 from django_setnx_lock.core.aio import kinds
+from tests import measuring
 from tests.faults.proxy import Proxy
 from tests.servers import FakeServer, RealServer, Server, server_binaries
 from tests.settings import FAKE, caches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     import redis
 
+
+measuring.postpone()
 
 # Programs that the tests start inherit what is ignored, as by nohup or a job in the background.
 for _signal in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
@@ -44,6 +48,30 @@ hypothesis.settings.register_profile(
     ],
 )
 hypothesis.settings.load_profile("tests")
+
+# What Django, redis-py and the tests do is traced as well as the package, which doubles the time.
+UNMEASURED = ("tests/bench/", "tests/browser/", "tests/example_project/", "tests/model/")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.nodeid.startswith(UNMEASURED):
+        item.add_marker("unmeasured")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Have coverage look away from what is not to be measured, here and in child processes."""
+    module = sys.modules.get("coverage")
+    at_work = module and module.Coverage.current()
+    if not at_work or not item.get_closest_marker("unmeasured"):
+        return (yield)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.delenv(measuring.VARIABLE, raising=False)
+        at_work.stop()
+        try:
+            return (yield)
+        finally:
+            at_work.start()
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def eventually(condition: Callable[[], T], seconds: float = 10) -> T:
+def eventually(condition: Callable[[], T], seconds: float = 20) -> T:
     """Return the first true answer of ``condition``; fail the test if there is none in time."""
     deadline = time.monotonic() + seconds
     while not (answer := condition()):

@@ -63,6 +63,8 @@ class FakeServer:
         import fakeredis
 
         self.core = fakeredis.FakeServer(version=(7,))
+        # To make one takes longer than most tests do.
+        self._own_client = self.client()
 
     @property
     def connected(self) -> bool:
@@ -79,9 +81,8 @@ class FakeServer:
 
     def flush(self) -> None:
         self.connected = True
-        client = self.client()
-        client.flushall()
-        client.script_flush()
+        self._own_client.flushall()
+        self._own_client.script_flush()
 
 
 class RealServer:
@@ -98,6 +99,7 @@ class RealServer:
         self.directory = Path(tempfile.mkdtemp(prefix="server-"))
         self._process: subprocess.Popen[bytes] | None = None
         self._clients: list[redis.Redis] = []
+        self._own_client: redis.Redis | None = None
 
     @property
     def url(self) -> str:
@@ -126,10 +128,11 @@ class RealServer:
             self.start()
         self.resume()
         self.close_clients()
-        client = self.client(socket_timeout=10)
-        client.flushall()
-        client.script_flush()
-        self.close_clients()
+        with self._own_client or redis.Redis("127.0.0.1", self.port, socket_timeout=10) as client:
+            client.flushall()
+            client.script_flush()
+            # To make one takes longer than most tests do; what is closed connects again.
+            self._own_client = client
 
     def close_clients(self) -> None:
         while self._clients:
@@ -146,6 +149,7 @@ class RealServer:
                 if "in use" not in str(error):
                     raise
                 self.port = free_port()
+                self._own_client = None
             else:
                 return
         raise ServerError("Three free TCP ports in a row were taken by somebody else.")

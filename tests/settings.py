@@ -67,6 +67,8 @@ INSTALLED_APPS = [
     "django_setnx_lock",
     "example_project.shop",
 ]
+if URL is not None and "TEST_COVERAGE" in os.environ:
+    INSTALLED_APPS.append("tests.measuring.Measuring")
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",

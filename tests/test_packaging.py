@@ -48,7 +48,12 @@ with django_setnx_lock.lock("packaged:1") as held:
 print(json.dumps({**seen, "left": client.exists(held.name), "from": django_setnx_lock.__file__}))
 """
 
-pytestmark = pytest.mark.timeout(SECONDS)
+# One process builds the wheel for all of them.
+pytestmark = [
+    pytest.mark.timeout(SECONDS),
+    pytest.mark.unmeasured,
+    pytest.mark.xdist_group("packaging"),
+]
 
 
 def run(*command: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:

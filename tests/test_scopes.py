@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from celery import Celery
+from celery.app.log import Logging
 from celery.contrib.testing.worker import start_worker
 from django.core.handlers.asgi import ASGIHandler
 from django.core.signals import request_finished, request_started
@@ -215,8 +216,8 @@ def test_a_stream_holds_its_lock_until_it_is_closed(
     first = next(parts)
     while_it_streams = is_renewed(KEPT[0])
 
+    # At the end the test client closes the response, as servers do.
     rest = list(parts)
-    response.close()
 
     assert (first, rest, while_it_streams) == (b"one", [b"two"], True)
     assert not is_renewed(KEPT[0])
@@ -312,11 +313,16 @@ def test_a_pools_thread_does_not_have_again_what_another_request_left() -> None:
 
 
 @pytest.fixture
-def app() -> Celery:
+def app(monkeypatch: pytest.MonkeyPatch) -> Celery:
     """Give an app of Celery with a broker in memory, the signals listened to."""
+    # Its workers choose the level of all loggers, and leave it at that.
+    monkeypatch.setattr(Logging, "setup", lambda *args, **options: None)
     scopes.install()
     app = Celery("shop", broker="memory://", backend="cache+memory://", set_as_current=False)
-    app.conf.update(worker_hijack_root_logger=False, broker_connection_retry_on_startup=False)
+    app.conf.update(
+        broker_connection_retry_on_startup=False,
+        broker_transport_options={"polling_interval": 0.01},
+    )
     return app
 
 

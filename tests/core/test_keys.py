@@ -165,6 +165,7 @@ def test_two_short_keys_never_share_a_name(one: str, other: str) -> None:
         assert name_for(PREFIX, one) != name_for(PREFIX, other)
 
 
+@pytest.mark.unmeasured
 @given(
     start=st.text(alphabet=string.ascii_letters + "é~", min_size=300, max_size=320),
     ends=st.tuples(st.text(max_size=3), st.text(max_size=3)),

@@ -45,6 +45,7 @@ def filled(template: KeyTemplate, values: tuple[str, ...]) -> str:
     return template.resolve({f"v{number}": value for number, value in enumerate(values)})
 
 
+@pytest.mark.unmeasured
 @given(
     template=templates(),
     one=st.tuples(VALUES, VALUES, VALUES),
@@ -83,6 +84,7 @@ def test_a_separator_that_a_value_can_contain_would_let_two_tuples_share_a_key(
         KeyTemplate(text)
 
 
+@pytest.mark.unmeasured
 @given(template=templates(braces=False), values=st.tuples(VALUES, VALUES, VALUES))
 @example(KeyTemplate("a:<v0>"), ("{t}", "", ""))
 def test_no_value_can_add_a_hash_tag(template: KeyTemplate, values: tuple[str, ...]) -> None:

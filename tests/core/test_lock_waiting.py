@@ -44,6 +44,7 @@ def test_waiting_ends_when_the_holder_releases(redis_client: redis.Redis) -> Non
 
 
 # A real time, on a machine that may be doing something else.
+@pytest.mark.alone
 @pytest.mark.flaky(reruns=2)
 def test_waiting_ends_when_the_lease_does(redis_client: redis.Redis) -> None:
     RedisLock(redis_client, "lock:a", timeout=0.2).acquire()

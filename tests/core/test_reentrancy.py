@@ -162,12 +162,19 @@ def test_a_thread_with_the_id_of_the_holder_that_has_ended_does_not_share(
             got.append(mine().acquire())
 
     def ended(*works: Callable[[], None]) -> None:
-        for work in works:
-            thread = threading.Thread(target=work)
+        # All are there at once: whatever else goes on, one of them has the id that is free.
+        everybody = threading.Barrier(len(works))
+        threads = [
+            threading.Thread(target=lambda work=work: (everybody.wait(10), work()))
+            for work in works
+        ]
+        for thread in threads:
             thread.start()
-            thread.join()
+        for thread in threads:
+            thread.join(20)
 
-    ended(take, *[again] * 20)
+    ended(take)
+    ended(*[again] * 20)
     assert got
     assert not any(got)
 
@@ -179,7 +186,8 @@ def test_a_thread_with_the_id_of_the_holder_that_has_ended_does_not_share(
     monkeypatch.setattr(
         flow, "current", lambda: flows.setdefault(threading.get_ident(), flow.Flow())
     )
-    ended(take, *[again] * 20)
+    ended(take)
+    ended(*[again] * 20)
     assert True in got
 
 

@@ -32,6 +32,8 @@ from tests.core.helpers import FakeTime, listed, queue_of, send, value_of
 from tests.faults.controls import take_out
 from tests.servers import RealServer
 
+pytestmark = pytest.mark.unmeasured
+
 ANY = st.integers(0, 10**6)
 MANY = settings(
     max_examples=60,
@@ -42,6 +44,8 @@ MANY = settings(
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
+# What is looked for here takes many steps, now and then.
+LONGER = settings(MANY, max_examples=800, stateful_step_count=60)
 
 
 class OneLock(RuleBasedStateMachine):
@@ -246,4 +250,4 @@ def test_each_rule_left_out_breaks_the_lock(
         take_out(monkeypatch, script, rule_, instead)
 
     with pytest.raises(AssertionError):
-        run_state_machine_as_test(OneLock, settings=settings(MANY, max_examples=800))
+        run_state_machine_as_test(OneLock, settings=LONGER)

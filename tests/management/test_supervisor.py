@@ -100,6 +100,7 @@ def test_the_lock_is_kept_for_as_long_as_the_command_runs(start: Start) -> None:
     assert with_lock.end() == (0, "", "")
 
 
+@pytest.mark.alone
 def test_without_renewal_somebody_else_would_get_in_beside_the_command(
     real_cache: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +154,7 @@ def test_released_any_sooner_it_would_be_free_while_the_command_runs(
     assert seen == [(True, False)]
 
 
+@pytest.mark.alone
 def test_after_a_kill_9_the_lock_is_free_when_its_lease_is_over(start: Start) -> None:
     with_lock = start("--timeout", "1", "k", "sh", "-c", "echo $$; exec sleep 60")
     child = int(with_lock.line())
@@ -185,6 +187,7 @@ def test_when_the_lock_is_lost_the_command_is_asked_to_end_and_the_status_is_76(
     )
 
 
+@pytest.mark.alone
 def test_a_command_that_will_not_end_is_killed_with_all_its_group(start: Start) -> None:
     with_lock = start("--timeout", "1.5", "k", "sh", "-c", IGNORES_TERM)
     grandchild = int(with_lock.line())
@@ -239,6 +242,7 @@ def test_the_lock_outlives_a_short_outage(start_through: Start, proxy: Proxy) ->
     assert (with_lock.returncode, out, err) == (5, "", "")
 
 
+@pytest.mark.alone
 def test_in_a_long_outage_the_command_is_ended_before_its_lease(
     start_through: Start, proxy: Proxy
 ) -> None:

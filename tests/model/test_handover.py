@@ -182,6 +182,11 @@ LONGEST_SEARCHES = [
 ]
 
 
+# One process searches for both.
+SEARCHES = pytest.mark.xdist_group("short searches of the model")
+
+
+@SEARCHES
 @pytest.mark.parametrize("model", SHORT_SEARCHES, ids=bounded)
 def test_the_rules_as_shipped_allow_no_violation(model: Model) -> None:
     found = search(model)
@@ -190,6 +195,7 @@ def test_the_rules_as_shipped_allow_no_violation(model: Model) -> None:
     assert not found.wrong
 
 
+@SEARCHES
 def test_the_search_meets_every_kind_of_step() -> None:
     searches = map(search, SHORT_SEARCHES)
     seen = " ".join(step for found in searches for step in found.steps_seen)

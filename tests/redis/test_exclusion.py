@@ -14,6 +14,7 @@ from tests.processes import eventually
 if TYPE_CHECKING:
     from tests.servers import RealServer
 
+pytestmark = pytest.mark.unmeasured
 REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
 PROCESSES, TIMES = 8, 200
 

@@ -60,6 +60,7 @@ def test_waiters_have_the_lock_in_the_order_in_which_they_came(server: RealServe
     assert [number for number, _ in had] == list(range(12))
 
 
+@pytest.mark.alone
 @TIMED
 @REAL
 def test_a_waiter_is_woken_by_the_release(server: RealServer) -> None:
@@ -99,6 +100,7 @@ def test_waiters_ask_nothing_while_somebody_of_ours_holds_the_lock(server: RealS
     assert sent <= 2
 
 
+@pytest.mark.alone
 @TIMED
 @REAL
 def test_a_waiter_behind_a_foreign_holder_asks_now_and_then(server: RealServer) -> None:
@@ -130,6 +132,7 @@ def test_a_lock_of_redis_py_cannot_have_what_was_left_to_a_waiter(server: RealSe
     assert claim(waiter).owned()
 
 
+@pytest.mark.alone
 @TIMED
 @REAL
 @pytest.mark.parametrize("whose", ["ours", "foreign", "without end"])

@@ -241,13 +241,14 @@ def test_a_loss_is_noticed_at_the_next_renewal(redis_client: redis.Redis) -> Non
 
 def test_a_forked_child_owns_nothing(redis_client: redis.Redis) -> None:
     async def work() -> int:
-        async with RedisLock(redis_client, "lock:a", 0.5, renew=True) as held:
+        async with RedisLock(redis_client, "lock:a", 3, renew=True) as held:
+            end = held.lease.end
             pid = os.fork()
             if pid == 0:
                 os._exit(0 if not held.is_here and not loops._ROOMS else 1)
             _, status = os.waitpid(pid, 0)  # noqa: ASYNC222 - it ends at once
             # The parent's connections are its own still.
-            await asyncio.sleep(0.8)
+            await until(lambda: held.lease.end > end)
             await held.acheck()
         return status
 

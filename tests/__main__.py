@@ -1,0 +1,57 @@
+"""Runs the tests on all processors, then one by one those that would not be left in peace there.
+
+``python -m tests [--coverage] [what pytest takes]``, in the checkout. ``--coverage`` reports it at
+the end and fails below what setup.cfg asks for.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+SIDE_BY_SIDE = ("-n", "auto", "--maxprocesses", "8", "--dist", "loadgroup")
+USUAL = "not storm and not marathon"
+
+
+def main(arguments: list[str]) -> int:
+    """Run them all, also after a failure; return 0 if nothing has failed."""
+    with_coverage = "--coverage" in arguments
+    chosen = [one for one in arguments if one != "--coverage"]
+    # The tests start hundreds of programs, each of which would compile the package anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    if with_coverage:
+        coverage("erase")
+        # Where it is set when Python starts, coverage does: in the workers, not here, where tests
+        # are only handed out.
+        os.environ["COVERAGE_PROCESS_START"] = str(CHECKOUT / "setup.cfg")
+        os.environ["COVERAGE_FILE"] = str(CHECKOUT / ".coverage")
+    side_by_side = pytest.main([*SIDE_BY_SIDE, "-m", f"{USUAL} and not alone", *chosen])
+    if side_by_side == pytest.ExitCode.INTERRUPTED:
+        return int(side_by_side)
+    alone = python("-m", "pytest", "-m", f"{USUAL} and alone", *chosen)
+    statuses = {int(side_by_side), alone}
+    # Who names tests may name none of one kind.
+    if 0 in statuses:
+        statuses.discard(int(pytest.ExitCode.NO_TESTS_COLLECTED))
+    if with_coverage:
+        os.environ.pop("COVERAGE_PROCESS_START")
+        statuses |= {coverage("combine", "--quiet"), coverage("report")}
+    return max(statuses)
+
+
+def coverage(*arguments: str) -> int:
+    return python("-m", "coverage", *arguments)
+
+
+def python(*arguments: str) -> int:
+    """Run this Python in the checkout; return its status."""
+    return subprocess.run([sys.executable, *arguments], cwd=CHECKOUT, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
