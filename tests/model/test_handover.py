@@ -253,9 +253,10 @@ def test_without_a_rule_there_is_a_violation(control: Control) -> None:
 
 
 def of_controls() -> Iterator[Any]:
-    """Give the bounds of the controls, unless wider ones are searched: here, or in a storm."""
+    """Give the bounds of the controls, unless wider ones are searched: here or later."""
     for model in dict.fromkeys(control.model for control in CONTROLS):
-        if not any(model.is_within(wider) for wider in SHORT_SEARCHES + LONG_SEARCHES):
+        searched = SHORT_SEARCHES + LONG_SEARCHES + LONGEST_SEARCHES
+        if not any(model.is_within(wider) for wider in searched):
             takes_long = model == SHORT_AND_KILLED
             yield pytest.param(model, marks=[pytest.mark.storm] if takes_long else [])
 
