@@ -19,7 +19,7 @@ from .errors import LockLost
 from .lease import Lease
 
 if TYPE_CHECKING:
-    from .waiting import Loan
+    from .waiting import Claim
 
 _CLAIM = protocol.CLAIM_MS / 1000
 # What was sent ahead longer ago than that is asked for anew: too little of the claim is left.
@@ -29,26 +29,25 @@ _RENEW_AFTER = _CLAIM / 4
 
 
 class ClaimedLease(Lease):
-    """The lease of a lock that was taken up for the claim time, by what was sent at ``sent``.
+    """The lease of a lock that was taken up for the claim time, by ``claim``.
 
-    It is whole once the answer to ``whole``, which is sent on the line of ``loan``, was read: by
-    whoever asks for the end, if it has come by then.
+    It asks for the whole one at once, on the line of the claim, and has it when the answer was
+    read: by whoever asks for the end, if it has come by then.
     """
 
-    _loan: Loan | None = None
+    _claim: Claim | None = None
     _is_reading = False
 
-    def __init__(self, seconds: float, sent: float, loan: Loan, whole: protocol.Request) -> None:
-        super().__init__(seconds, sent + _CLAIM)
+    def __init__(self, seconds: float, claim: Claim) -> None:
+        super().__init__(seconds, claim.sent + _CLAIM)
         self._pid = os.getpid()
-        self._whole = whole
-        self._loan = loan
-        self._send("EVALSHA", whole.script.sha)
+        self._claim = claim
+        self._send(claim, claim.packed)
 
     @property
     def end(self) -> float:
         """Until when it is ours."""
-        if self._loan is not None:
+        if self._claim is not None:
             self._read(0.0)
         return self._end
 
@@ -56,14 +55,18 @@ class ClaimedLease(Lease):
     def end(self, end: float) -> None:
         self._end = end
 
+    def is_over(self, now: float) -> bool:
+        """As in :class:`Lease`. Reads nothing as long as the claim runs."""
+        return now >= self._end and now >= self.end
+
     def settle(self) -> None:
         """As in :class:`Lease`."""
-        if self._loan is not None:
+        if self._claim is not None:
             self._read(self._end - clock.now())
 
     def close(self) -> None:
         """As in :class:`Lease`."""
-        if self._loan is not None:
+        if self._claim is not None:
             self._read(0.0)
             self._drop()
 
@@ -74,45 +77,44 @@ class ClaimedLease(Lease):
             return
         with self._changing:
             # A handler of a signal may come here in the midst of it.
-            if self._loan is None or self._is_reading:
+            if self._claim is None or self._is_reading:
                 return
             self._is_reading = True
             try:
-                self._read_from(self._loan, seconds)
+                self._read_from(self._claim, seconds)
             finally:
                 self._is_reading = False
 
-    def _read_from(self, loan: Loan, seconds: float) -> None:
+    def _read_from(self, claim: Claim, seconds: float) -> None:
         try:
-            has_come = loan.line.wait(max(seconds, 0.0))
+            has_come = claim.line.wait(max(seconds, 0.0))
             if has_come:
-                self._take_note(loan, loan.line.read())
+                self._take_note(claim, claim.line.read())
             elif clock.now() >= self._end:
                 # Somebody is about to be told that it is over: no answer may change that.
                 self._drop()
         except NoScriptError:
-            self._send("EVAL", self._whole.script.source)
+            whole = claim.whole
+            self._send(claim, claim.line.pack(("EVAL", whole.script.source, *whole.arguments)))
         except ResponseError:
-            self._take_note(loan, None)
+            self._take_note(claim, None)
         except RedisError:
             self._drop()
 
-    def _take_note(self, loan: Loan, reply: Any) -> None:
+    def _take_note(self, claim: Claim, reply: Any) -> None:
         # Of a loss, or of what is wrong, the renewal hears that is due soon.
-        self._loan = None
-        loan.give_back()
+        self._claim = None
+        claim.give_back()
         with suppress(LockLost):
             if reply is not None:
                 left = protocol.read_kept(reply, "")[1]
                 self.confirm(self._asked_at, int(left) / 1000, 0)
                 self.plan(self._asked_at)
 
-    def _send(self, *command: str) -> None:
+    def _send(self, claim: Claim, packed: bytes) -> None:
         self._asked_at = self.due = clock.now()
-        if self._loan is None:
-            return
         try:
-            self._loan.line.send((*command, *self._whole.arguments))
+            claim.line.send_packed(packed)
         except RedisError:
             # A renewal is due.
             self._drop()
@@ -120,6 +122,6 @@ class ClaimedLease(Lease):
             self.due += _RENEW_AFTER
 
     def _drop(self) -> None:
-        loan, self._loan = self._loan, None
-        if loan is not None and self._pid == os.getpid():
-            loan.line.drop()
+        claim, self._claim = self._claim, None
+        if claim is not None and self._pid == os.getpid():
+            claim.line.drop()

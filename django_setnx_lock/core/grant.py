@@ -77,7 +77,7 @@ class Grant(Possession):
 
     def releasing(self) -> protocol.Request:
         """The request that lets the lock go, which is renewed no longer."""
-        if self.watchdog.forget(self.root) and clock.now() >= self.lease.end:
+        if self.watchdog.forget(self.root) and self.lease.is_over(clock.now()):
             self.lose(self.ran_out())
         return protocol.release(self._target.keys, self._target.index, self._token)
 

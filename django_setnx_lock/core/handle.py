@@ -113,7 +113,7 @@ class Handle(Grant):
             raise LockError(f"cannot {what} the lock {self.key!r}: it was released", key=self.key)
         self._refuse_elsewhere()
         self.lease.settle()
-        if not self._losses and clock.now() >= self.lease.end:
+        if not self._losses and self.lease.is_over(clock.now()):
             self.lose(self.ran_out())
         if self._losses:
             raise self._losses[0]

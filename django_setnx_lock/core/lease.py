@@ -74,6 +74,10 @@ class Lease:
         # Renewals come from another thread. Reentrant, for handlers of signals.
         self._changing = threading.RLock()
 
+    def is_over(self, now: float) -> bool:
+        """Whether it has ended."""
+        return now >= self.end
+
     def settle(self) -> None:
         """Read what answer is outstanding, waiting until ``end`` at the longest."""
 

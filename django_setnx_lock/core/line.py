@@ -73,11 +73,19 @@ class Line:
         """Send ``commands`` in one write, connecting first if need be."""
         connection = self._connection
         connection.connect()
+        # In one write, or the server may begin with the first before it has heard of the rest.
+        connection.send_packed_command([self.pack(*commands)], check_health=False)
+
+    def pack(self, *commands: Command) -> bytes:
+        """``commands`` as they are sent, for :meth:`send_packed`."""
         in_bytes: list[bytes] = []
         for command in commands:
-            in_bytes += packed(command) or connection.pack_command(*command)
-        # In one write, or the server may begin with the first before it has heard of the rest.
-        connection.send_packed_command([b"".join(in_bytes)], check_health=False)
+            in_bytes += packed(command) or self._connection.pack_command(*command)
+        return b"".join(in_bytes)
+
+    def send_packed(self, in_bytes: bytes) -> None:
+        """Send what :meth:`pack` gave, on a line that was used before."""
+        self._connection.send_packed_command([in_bytes], check_health=False)
 
     def wait(self, seconds: float | None) -> bool:
         """Whether a reply has come within ``seconds`` (None: without limit)."""

@@ -131,8 +131,8 @@ class RedisLock(AsyncLock):
                     turn.tell_wait(answer)
                 mailbox = mailbox or waiting.Mailbox(self._target)
                 seconds = waiting.time_to_sleep(answer, tries, left)
-                fence = mailbox.sleep(turn.token, seconds, turn.ahead(answer))
-                if fence is not None and (taken := turn.take_up(fence, mailbox)) is not None:
+                claim = mailbox.sleep(turn.token, seconds, turn.ahead(answer))
+                if claim is not None and (taken := turn.take_up(claim)) is not None:
                     return taken
         finally:
             if mailbox is not None:

@@ -179,7 +179,7 @@ class Possession:
     @property
     def lost(self) -> bool:
         """Whether it is known to be ours no longer, or its lease is over. Asks nobody."""
-        return not self._released and (bool(self._losses) or clock.now() >= self.lease.end)
+        return not self._released and (bool(self._losses) or self.lease.is_over(clock.now()))
 
     @property
     def loss(self) -> LockLost | None:

@@ -33,6 +33,11 @@ class Request(NamedTuple):
         """What EVAL and EVALSHA take after the script."""
         return (str(len(self.keys)), *self.keys, *self.args)
 
+    @property
+    def by_sha(self) -> tuple[str | bytes, ...]:
+        """The command for a server that knows the script."""
+        return ("EVALSHA", self.script.sha, *self.arguments)
+
 
 @dataclass(frozen=True, slots=True)
 class Granted:
@@ -112,12 +117,21 @@ def read_acquire(reply: Sequence[Any]) -> Answer:
             _unknown(reply)
 
 
-def acquire_ahead(
-    keys: LockKeys, index: str | None, token: str, lease_ms: int, record: str
-) -> Request:
-    """What takes the lock, for the claim time, only if it was left to ``token``."""
+class Ahead(NamedTuple):
+    """What a waiter sends before it is woken, and at once after what that took.
+
+    ``take`` takes the lock, for the claim time, only if it was left to its token; ``whole`` asks
+    for the whole lease.
+    """
+
+    take: Request
+    whole: Request
+
+
+def ahead(keys: LockKeys, index: str | None, token: str, lease_ms: int, record: str) -> Ahead:
     request = acquire(keys, index, token, CLAIM_MS, record, 0)
-    return request._replace(args=(*request.args, str(lease_ms)))
+    take = request._replace(args=(*request.args, str(lease_ms)))
+    return Ahead(take, renew(keys, index, token, lease_ms, "least"))
 
 
 def read_ahead(reply: Sequence[Any]) -> int | None:

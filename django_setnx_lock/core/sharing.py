@@ -106,7 +106,7 @@ def _drop(root: Grant) -> None:
 
 def is_over(grant: Grant) -> bool:
     """Whether the lock is lost or its lease over, whoever has been told."""
-    return grant.is_known_lost or clock.now() >= grant.lease.end
+    return grant.is_known_lost or grant.lease.is_over(clock.now())
 
 
 def _after_fork_in_child() -> None:

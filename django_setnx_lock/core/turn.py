@@ -56,7 +56,7 @@ class Turn:
             self.leave()
         return self.settle(answer, sent, now)
 
-    def ahead(self, answer: protocol.Busy) -> protocol.Request | None:
+    def ahead(self, answer: protocol.Busy) -> protocol.Ahead | None:
         """What to send ahead before sleeping upon ``answer``; None if that is of no use.
 
         The lock has to be renewed, so that it is seen to if its whole lease is not had at once.
@@ -65,26 +65,26 @@ class Turn:
         is_seen_to = upkeep.renew and upkeep.max_hold is None
         if answer.foreign or not is_seen_to or self.lease_ms <= protocol.CLAIM_MS:
             return None
-        return protocol.acquire_ahead(
+        return protocol.ahead(
             self.target.keys, self.target.index, self.token, self.lease_ms, self.record
         )
 
-    def take_up(self, fence: int, mailbox: waiting.Mailbox) -> Held | None:
+    def take_up(self, claim: waiting.Claim) -> Held | None:
         """The lock that what was sent ahead has taken; None when it is to be asked for again."""
-        sent, now, seconds = mailbox.sent_at, clock.now(), self.lease_ms / 1000
-        if now >= sent + FRESH:
+        now, seconds = clock.now(), self.lease_ms / 1000
+        if now >= claim.sent + FRESH:
+            claim.give_back()
             return None
         held = Held(
             self.target,
             token=self.token,
-            fence=fence,
+            fence=claim.fence,
             timeout=seconds,
             deadline=now + seconds,
             upkeep=self.upkeep,
         )
-        whole = held.renewing(self.lease_ms, "least")
-        held.lease = ClaimedLease(seconds, sent, mailbox.hand_over(), whole)
-        return self._has(held, sent)
+        held.lease = ClaimedLease(seconds, claim)
+        return self._has(held, claim.sent)
 
     def is_late(self, answer: protocol.Answer, sent: float, now: float) -> bool:
         """Whether ``answer`` is a grant that is to be given back."""

@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from redis.exceptions import RedisError, ResponseError
@@ -19,7 +20,7 @@ from .calling import translated
 from .errors import LockUnavailable
 from .line import Command, Line
 from .lines import Lines
-from .protocol import Busy, Request, read_ahead
+from .protocol import Ahead, Busy, Request, read_ahead
 from .target import Target
 
 # A waiter asks again after so long, whatever it was told: who was to wake it may be gone.
@@ -53,38 +54,44 @@ def _jittered(longest: float) -> float:
     return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, secures nothing
 
 
-class Loan:
-    """The line of a waiter that waits no longer, to be given back or dropped."""
+@dataclass(slots=True)
+class Claim:
+    """The lock was taken for the claim time, by what was sent ahead at ``sent``.
 
-    def __init__(self, client: Any, line: Line) -> None:
-        self.line = line
-        self._client = client
+    ``line``: what that was sent on, to be given back or dropped. ``whole`` asks for the whole
+    lease; ``packed`` is the same as it goes over the wire.
+    """
+
+    client: Any
+    fence: int
+    sent: float
+    line: Line
+    whole: Request
+    packed: bytes
 
     def give_back(self) -> None:
-        """Nothing is outstanding on it."""
-        _LINES.give_back(self._client, self.line)
+        """Keep the line, which nothing is outstanding on, for the next who waits."""
+        _LINES.give_back(self.client, self.line)
 
 
 class Mailbox:
-    """Where the waiter of one lock is told that it is its turn. To be closed.
-
-    ``sent_at``: when it began to listen last.
-    """
+    """Where the waiter of one lock is told that it is its turn. To be closed."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
         self._line: Any = None
         self._listening_at = ""
         self._has_answer = False
-        self._is_ahead = False
+        self._ahead: Ahead | None = None
+        self._packed = b""
+        self._sent = 0.0
         self._failed = False
-        self.sent_at = 0.0
 
-    def sleep(self, token: str, seconds: float, ahead: Request | None = None) -> int | None:
+    def sleep(self, token: str, seconds: float, ahead: Ahead | None = None) -> Claim | None:
         """Return when ``token`` was woken, or when ``seconds`` have passed.
 
-        ``ahead``, of :func:`acquire_ahead`, is sent along, for the server to carry out as soon
-        as it has woken the waiter. Gives the fence if that took the lock, else None: then the
+        What ``ahead`` takes the lock with is sent along, for the server to carry out as soon
+        as it has woken the waiter. Gives the claim if that took the lock, else None: then the
         caller has to ask. Raises LockUnavailable when it could not be listened for at all,
         twice in a row: the first time it returns, so that the caller asks again.
         """
@@ -121,13 +128,7 @@ class Mailbox:
             self._line = None
         self._drop()
 
-    def hand_over(self) -> Loan:
-        """The line, which nothing is outstanding on."""
-        loan = Loan(self._target.client, self._line)
-        self._line = None
-        return loan
-
-    def _listen(self, box: str, end: float, ahead: Request | None) -> int | None:
+    def _listen(self, box: str, end: float, ahead: Ahead | None) -> Claim | None:
         if self._listening_at not in ("", box):
             self._drop()
         if self._line is None:
@@ -139,36 +140,45 @@ class Mailbox:
             # Redis ends a BLPOP up to 0.1 s late: the waiter wakes in time, and hears of it later.
             self._has_answer = self._line.wait(left)
             # Who has to ask does so at once, and reads afterwards what woke him.
-            if not self._has_answer or (is_new and not self._is_ahead):
+            if not self._has_answer or (is_new and self._ahead is None):
                 break
-            woken, fence = self._read()
-            if woken is not None or fence is not None:
-                return fence
+            woken, claim = self._read()
+            if woken is not None or claim is not None:
+                return claim
         if not self._has_answer:
             self._failed = False
         return None
 
-    def _begin(self, box: str, seconds: float, ahead: Request | None) -> None:
+    def _begin(self, box: str, seconds: float, ahead: Ahead | None) -> None:
         self._listening_at = box
-        self._is_ahead = ahead is not None
+        self._ahead = ahead
         commands: list[Command] = [("BLPOP", box, f"{max(seconds, 0.001):.3f}")]
         if ahead is not None:
-            commands.append(("EVALSHA", ahead.script.sha, *ahead.arguments))
-        self.sent_at = clock.now()
+            commands.append(ahead.take.by_sha)
+        self._sent = clock.now()
         self._line.send(*commands)
+        if ahead is not None:
+            # While there is time.
+            self._packed = self._line.pack(ahead.whole.by_sha)
 
-    def _read(self) -> tuple[Any, int | None]:
-        """What woke the waiter, and the fence if what was sent along took the lock."""
+    def _read(self) -> tuple[Any, Claim | None]:
+        """What woke the waiter, and the claim if what was sent along took the lock."""
         # Interrupted in the midst of it, the line is not to be read again.
         self._has_answer = False
-        woken, fence = self._line.read(), None
-        if self._is_ahead:
+        woken, claim = self._line.read(), None
+        if self._ahead is not None:
             # Who asks in the ordinary way hears of what is wrong.
             with suppress(ResponseError):
-                fence = read_ahead(self._line.read())
+                claim = self._claim(read_ahead(self._line.read()), self._ahead.whole)
         self._listening_at = ""
         self._failed = False
-        return woken, fence
+        return woken, claim
+
+    def _claim(self, fence: int | None, whole: Request) -> Claim | None:
+        if fence is None:
+            return None
+        line, self._line = self._line, None
+        return Claim(self._target.client, fence, self._sent, line, whole, self._packed)
 
     def _drop(self) -> None:
         self._listening_at, self._has_answer = "", False

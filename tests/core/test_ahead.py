@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from redis import exceptions as redis_exceptions
 
-from django_setnx_lock.core import protocol
+from django_setnx_lock.core import protocol, waiting
 from django_setnx_lock.core.ahead import FRESH, ClaimedLease
 from django_setnx_lock.core.keys import lock_keys
 from django_setnx_lock.core.lease import Upkeep
 from django_setnx_lock.core.turn import Turn
+from django_setnx_lock.core.waiting import Claim
 from tests.core.watching import START, FakeLine, Wire, held_for, lost, pass_time, renewals
 
 if TYPE_CHECKING:
@@ -27,52 +28,62 @@ WHOLE = protocol.renew(lock_keys("lock:a"), None, "token", LEASE_MS, "least")
 pytestmark = pytest.mark.usefixtures("fake_time")
 
 
-class Loan:
-    """The line of a waiter; ``given_back`` tells whether somebody else may have it."""
+class Given:
+    """Where the lines of waiters that nobody needs are kept."""
 
-    def __init__(self, wire: Wire) -> None:
-        self.line: Any = FakeLine(wire.client, connect_timeout=1)
-        self.given_back = False
+    def __init__(self) -> None:
+        self.back: list[Any] = []
 
-    def give_back(self) -> None:
-        self.given_back = True
+    def give_back(self, client: Any, line: Any) -> None:
+        self.back.append(line)
+
+
+@pytest.fixture(autouse=True)
+def given(monkeypatch: pytest.MonkeyPatch) -> Given:
+    given = Given()
+    monkeypatch.setattr(waiting, "_LINES", given)
+    return given
 
 
 @pytest.fixture
-def loan(wire: Wire) -> Loan:
-    return Loan(wire)
+def claim(wire: Wire) -> Claim:
+    line: Any = FakeLine(wire.client, connect_timeout=1)
+    return Claim(wire.client, 7, START, line, WHOLE, line.pack(WHOLE.by_sha))
 
 
-def claimed(loan: Any, sent: float = START) -> ClaimedLease:
-    return ClaimedLease(LEASE_MS / 1000, sent, loan, WHOLE)
+def claimed(claim: Claim, sent: float = START) -> ClaimedLease:
+    claim.sent = sent
+    return ClaimedLease(LEASE_MS / 1000, claim)
 
 
-def test_the_whole_lease_is_asked_for_at_once(wire: Wire, loan: Loan) -> None:
-    claimed(loan)
+def test_the_whole_lease_is_asked_for_at_once(wire: Wire, claim: Claim) -> None:
+    claimed(claim)
 
     assert renewals(wire.sent) == [("lock:a", LEASE_MS)]
 
 
-def test_once_redis_has_answered_it_is_whole(loan: Loan) -> None:
-    lease = claimed(loan)
+def test_once_redis_has_answered_it_is_whole(claim: Claim, given: Given) -> None:
+    lease = claimed(claim)
 
     assert lease.end == START + 30
     assert lease.due == START + 10
-    assert loan.given_back
+    assert given.back == [claim.line]
 
 
-def test_until_redis_has_answered_it_is_the_claim(wire: Wire, loan: Loan) -> None:
+def test_until_redis_has_answered_it_is_the_claim(wire: Wire, claim: Claim, given: Given) -> None:
     wire.silent = True
 
-    lease = claimed(loan, START - 0.2)
+    lease = claimed(claim, START - 0.2)
 
     assert lease.end == pytest.approx(START + 0.8)
     assert START < lease.due < lease.end
-    assert not loan.given_back
+    assert not given.back
 
 
-def test_it_counts_from_when_the_whole_of_it_was_asked_for(fake_time: FakeTime, loan: Loan) -> None:
-    lease = claimed(loan, START - 0.4)
+def test_it_counts_from_when_the_whole_of_it_was_asked_for(
+    fake_time: FakeTime, claim: Claim
+) -> None:
+    lease = claimed(claim, START - 0.4)
 
     fake_time.now += 0.3
 
@@ -80,9 +91,9 @@ def test_it_counts_from_when_the_whole_of_it_was_asked_for(fake_time: FakeTime, 
 
 
 def test_a_process_that_stood_still_beyond_the_claim_has_it_if_redis_had_answered(
-    fake_time: FakeTime, loan: Loan
+    fake_time: FakeTime, claim: Claim
 ) -> None:
-    lease = claimed(loan)
+    lease = claimed(claim)
 
     fake_time.now += 5
 
@@ -90,22 +101,22 @@ def test_a_process_that_stood_still_beyond_the_claim_has_it_if_redis_had_answere
 
 
 def test_an_answer_that_comes_after_it_was_found_to_be_over_changes_nothing(
-    fake_time: FakeTime, wire: Wire, loan: Loan
+    fake_time: FakeTime, wire: Wire, claim: Claim, given: Given
 ) -> None:
     wire.silent = True
-    lease = claimed(loan)
+    lease = claimed(claim)
     fake_time.now += 1.5
     assert lease.end < fake_time.now
 
     wire.silent = False
 
     assert lease.end < fake_time.now
-    assert not loan.given_back
+    assert not given.back
     assert wire.open == 0
 
 
-def test_who_asks_how_much_is_left_waits_for_the_answer(wire: Wire, loan: Loan) -> None:
-    lease = claimed(loan)
+def test_who_asks_how_much_is_left_waits_for_the_answer(wire: Wire, claim: Claim) -> None:
+    lease = claimed(claim)
     wire.takes = 0.3
 
     lease.settle()
@@ -114,10 +125,10 @@ def test_who_asks_how_much_is_left_waits_for_the_answer(wire: Wire, loan: Loan) 
 
 
 def test_it_is_not_waited_for_longer_than_the_claim_runs(
-    fake_time: FakeTime, wire: Wire, loan: Loan
+    fake_time: FakeTime, wire: Wire, claim: Claim
 ) -> None:
     wire.silent = True
-    lease = claimed(loan)
+    lease = claimed(claim)
 
     lease.settle()
 
@@ -125,17 +136,17 @@ def test_it_is_not_waited_for_longer_than_the_claim_runs(
     assert lease.end <= fake_time.now
 
 
-def test_a_loss_is_left_to_the_renewal_that_is_due(wire: Wire, loan: Loan) -> None:
+def test_a_loss_is_left_to_the_renewal_that_is_due(wire: Wire, claim: Claim, given: Given) -> None:
     wire.answer = lost
 
-    lease = claimed(loan)
+    lease = claimed(claim)
 
     assert lease.end == START + 1
     assert lease.due < lease.end
-    assert loan.given_back
+    assert given.back == [claim.line]
 
 
-def test_the_script_is_sent_along_where_the_server_lacks_it(wire: Wire, loan: Loan) -> None:
+def test_the_script_is_sent_along_where_the_server_lacks_it(wire: Wire, claim: Claim) -> None:
     known = wire.answer
 
     def lacks_it(command: Any) -> Any:
@@ -144,45 +155,47 @@ def test_the_script_is_sent_along_where_the_server_lacks_it(wire: Wire, loan: Lo
         return known(command)
 
     wire.answer = lacks_it
-    lease = claimed(loan)
+    lease = claimed(claim)
 
     assert (lease.end, lease.end) == (START + 1, START + 30)
     assert [command[0] for command in wire.sent] == ["EVALSHA", "EVAL"]
 
 
-def test_a_line_that_breaks_is_not_used_again(wire: Wire, loan: Loan) -> None:
+def test_a_line_that_breaks_is_not_used_again(wire: Wire, claim: Claim, given: Given) -> None:
     wire.answer = lambda command: redis_exceptions.ConnectionError("reset")
 
-    lease = claimed(loan)
+    lease = claimed(claim)
 
     assert lease.end == START + 1
-    assert not loan.given_back
+    assert not given.back
     assert wire.open == 0
 
 
-def test_a_line_that_cannot_be_written_to_leaves_a_renewal_due(wire: Wire, loan: Loan) -> None:
+def test_a_line_that_cannot_be_written_to_leaves_a_renewal_due(wire: Wire, claim: Claim) -> None:
     wire.down = True
 
-    lease = claimed(loan)
+    lease = claimed(claim)
 
     assert lease.due == START
     assert lease.end == START + 1
 
 
-def test_a_line_whose_answer_never_came_is_dropped_at_the_end(wire: Wire, loan: Loan) -> None:
+def test_a_line_whose_answer_never_came_is_dropped_at_the_end(
+    wire: Wire, claim: Claim, given: Given
+) -> None:
     wire.silent = True
-    lease = claimed(loan)
+    lease = claimed(claim)
 
     lease.close()
 
-    assert not loan.given_back
+    assert not given.back
     assert wire.open == 0
 
 
 def test_a_child_process_leaves_the_line_alone(
-    wire: Wire, loan: Loan, monkeypatch: pytest.MonkeyPatch
+    wire: Wire, claim: Claim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lease = claimed(loan)
+    lease = claimed(claim)
     monkeypatch.setattr(os, "getpid", lambda: -1)
 
     lease.close()
@@ -191,19 +204,19 @@ def test_a_child_process_leaves_the_line_alone(
     assert wire.open == 1
 
 
-def claim_watched(wire: Wire, loan: Loan, dog: Watchdog) -> Held:
+def claim_watched(wire: Wire, claim: Claim, dog: Watchdog) -> Held:
     held = held_for(wire.client, START)
-    held.lease = claimed(loan)
+    held.lease = claimed(claim)
     dog.watch(held)
     return held
 
 
 def test_the_watchdog_asks_again_before_the_claim_is_over(
-    wire: Wire, loan: Loan, dog: Watchdog, fake_time: FakeTime
+    wire: Wire, claim: Claim, dog: Watchdog, fake_time: FakeTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Its own line is answered, the waiter's is not.
-    loan.line.wait = lambda seconds: False
-    held = claim_watched(wire, loan, dog)
+    monkeypatch.setattr(claim.line, "wait", lambda seconds: False)
+    held = claim_watched(wire, claim, dog)
 
     pass_time(dog, fake_time, 0.5)
 
@@ -213,9 +226,9 @@ def test_the_watchdog_asks_again_before_the_claim_is_over(
 
 
 def test_the_watchdog_does_not_ask_again_when_the_answer_has_come(
-    wire: Wire, loan: Loan, dog: Watchdog, fake_time: FakeTime
+    wire: Wire, claim: Claim, dog: Watchdog, fake_time: FakeTime
 ) -> None:
-    held = claim_watched(wire, loan, dog)
+    held = claim_watched(wire, claim, dog)
 
     pass_time(dog, fake_time, 5)
 
@@ -235,9 +248,10 @@ OURS = protocol.Busy(remaining=20, holder=None)
 def test_who_renews_sends_ahead(wire: Wire) -> None:
     turn = attempt(wire)
 
-    request = turn.ahead(OURS)
+    ahead = turn.ahead(OURS)
 
-    assert request is not None
+    assert ahead is not None
+    request = ahead.take
     assert request.args[:2] == (turn.token, str(protocol.CLAIM_MS))
     assert request.args[-1] == str(LEASE_MS)
 
@@ -257,16 +271,16 @@ def test_others_do_not(wire: Wire, changes: Any, answer: protocol.Busy) -> None:
 
 
 def test_what_was_sent_ahead_long_ago_is_asked_for_again(
-    wire: Wire, loan: Loan, fake_time: FakeTime, dog: Watchdog
+    wire: Wire, claim: Claim, given: Given, fake_time: FakeTime, dog: Watchdog
 ) -> None:
-    box: Any = SimpleNamespace(sent_at=START, hand_over=lambda: loan)
     turn = attempt(wire)
 
     fake_time.now += FRESH
-    late = turn.take_up(7, box)
+    late = turn.take_up(claim)
     fake_time.now -= 0.01
-    fresh = turn.take_up(7, box)
+    fresh = turn.take_up(claim)
 
     assert late is None
+    assert given.back == [claim.line]
     assert fresh is not None
     assert (fresh.fence, fresh.token) == (7, turn.token)

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("nobody_looks")
 def ahead(client: redis.Redis, turn: Turn) -> Any:
     """Send what ``turn`` would send ahead; return the raw reply."""
     keys, token = turn.target.keys, turn.token
-    return send(client, protocol.acquire_ahead(keys, None, token, turn.lease_ms, turn.record))
+    return send(client, protocol.ahead(keys, None, token, turn.lease_ms, turn.record).take)
 
 
 def taken_ahead(client: redis.Redis, behind: int = 0) -> list[Turn]:

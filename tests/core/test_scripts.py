@@ -24,7 +24,7 @@ ALL = [
 KEYS = lock_keys("lock:a")
 INDEX = index_for("lock:")
 REQUESTS = [
-    protocol.acquire_ahead(KEYS, INDEX, "t", 1000, "{}"),
+    protocol.ahead(KEYS, INDEX, "t", 1000, "{}").take,
     protocol.release(KEYS, INDEX, "t"),
     protocol.leave(KEYS, INDEX, "t"),
     protocol.look(KEYS, "t"),

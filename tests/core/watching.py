@@ -56,6 +56,13 @@ class FakeLine:
         self._replies: deque[Any] = deque()
         self._is_open = False
 
+    def pack(self, *commands: Sequence[Any]) -> Any:
+        """Give the commands as they are: the wire takes them so, too."""
+        return commands
+
+    def send_packed(self, packed: Any) -> None:
+        self.send(*packed)
+
     def send(self, *commands: Sequence[Any]) -> None:
         if self._wire.down:
             raise redis_exceptions.ConnectionError("refused")
