@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core.errors import LockBusy
+from django_setnx_lock.core.errors import LockBusy, LockLost
 from django_setnx_lock.core.lock import RedisLock
 from tests.core.helpers import server_ms
 from tests.legacy.clients import KINDS, SUFFIX, LegacyClient, MillisecondsClient, SecondsClient
+from tests.processes import eventually
 
 if TYPE_CHECKING:
     from tests.servers import RealServer
@@ -127,3 +128,22 @@ def test_the_articles_numbers_are_the_defaults(real_server: RealServer) -> None:
     assert (one.key, one.lease_ms, one.deadline, one.pause) == ("job_lock", 60_000, 10, 0.1)
     assert other.acquire()
     assert other.client.ttl(other.key) == other.ttl + 1
+
+
+def test_one_of_theirs_that_comes_too_late_moves_the_time_of_ours_which_hears_of_it(
+    real_server: RealServer,
+) -> None:
+    client = real_server.client()
+    over = str(server_ms(client) - 5)
+    client.set("job_lock", over)
+    # What it has read is over; before it goes on, somebody else is quicker.
+    mine = str(server_ms(client) + 60_000)
+    lost: list[object] = []
+    held = ours(real_server, "ms", 0.6, renew=True, on_lost=lost.append).take()
+    taken = client.getset("job_lock", mine) == over.encode()
+
+    assert not taken
+    eventually(lambda: bool(lost))
+    with pytest.raises(LockLost):
+        held.release()
+    assert client.get("job_lock") == mine.encode()
