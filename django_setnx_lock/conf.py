@@ -19,6 +19,8 @@ DEFAULTS: dict[str, Any] = {
     "RENEW": True,
     "REENTRANT": True,
     "INDEX": True,
+    "PROTOCOL": "setnx",
+    "UNIT": "ms",
 }
 
 

@@ -33,6 +33,9 @@ def lock(
     note: str = "",
     template: str = "",
     reentrant: bool | None = None,
+    protocol: str | None = None,
+    unit: str | None = None,
+    expire: bool = True,
 ) -> RedisLock:
     """The lock called ``key``: ``with lock("order:42") as held: ...``.
 
@@ -44,10 +47,12 @@ def lock(
     how many seconds at most (None: without limit). ``label``, ``user`` and ``note`` are shown
     to operators beside host and process; ``template`` (as ``order:<pk>``) is sent to the receivers
     of signals. ``reentrant``: whether the thread or asyncio task that holds it gets it again (None:
-    the setting ``REENTRANT``, True). The rest is as in :class:`RedisLock`.
+    the setting ``REENTRANT``, True). ``protocol``: ``setnx`` or ``timestamp`` (None: the setting
+    ``PROTOCOL``, ``setnx``). ``unit``: of the time that stands there with ``timestamp``, ``s`` or
+    ``ms`` (None: the setting ``UNIT``, ``ms``). The rest is as in :class:`RedisLock`.
 
-    Opens no connection until the lock is taken. Raises ValueError or TypeError for a bad key
-    or time, ImproperlyConfigured when the cache cannot hold locks. Taking it raises
+    Opens no connection until the lock is taken. Raises ValueError or TypeError for a bad key,
+    time or protocol, ImproperlyConfigured when the cache cannot hold locks. Taking it raises
     :class:`LockBusy` and :class:`LockUnavailable`.
     """
     config = get_config()
@@ -72,6 +77,9 @@ def lock(
         note=note,
         template=template,
         reentrant=config["REENTRANT"] if reentrant is None else reentrant,
+        protocol=config["PROTOCOL"] if protocol is None else protocol,
+        unit=config["UNIT"] if unit is None else unit,
+        expire=expire,
     )
 
 
@@ -80,7 +88,13 @@ def inspector(using: str | None = None) -> Inspector:
 
     Raises ImproperlyConfigured when the cache cannot hold locks.
     """
-    return Inspector(get_client(using), key_prefix(), use_index=get_config()["INDEX"])
+    config = get_config()
+    return Inspector(
+        get_client(using),
+        key_prefix(),
+        use_index=config["INDEX"],
+        unit=config["UNIT"] if config["PROTOCOL"] == "timestamp" else "",
+    )
 
 
 def key_prefix() -> str:

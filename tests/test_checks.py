@@ -132,6 +132,19 @@ def test_e007_refuses_a_switch_that_is_no_bool(option: str) -> None:
     assert option in messages["django_setnx_lock.E007"]
 
 
+@pytest.mark.parametrize("options", [{"PROTOCOL": "redlock"}, {"PROTOCOL": []}, {"UNIT": "us"}])
+def test_e008_refuses_a_protocol_or_unit_that_does_not_exist(options: dict[str, Any]) -> None:
+    messages = found(**with_options(**options))
+
+    assert list(messages) == ["django_setnx_lock.E008"]
+    assert next(iter(options)) in messages["django_setnx_lock.E008"]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms"])
+def test_a_project_may_speak_the_timestamp_protocol(unit: str) -> None:
+    assert found(**with_options(PROTOCOL="timestamp", UNIT=unit)) == {}
+
+
 @pytest.mark.parametrize(
     "options", [{"SOCKET_TIMEOUT": 5}, {"CONNECTION_POOL_KWARGS": {"socket_timeout": 5}}]
 )

@@ -135,6 +135,29 @@ def test_a_key_that_is_no_string_is_refused_with_what_to_write() -> None:
         lock(42)  # type: ignore[arg-type]  # the mistake under test
 
 
+@pytest.mark.parametrize(("unit", "digits"), [("s", 10), ("ms", 13)])
+def test_the_settings_give_the_protocol_and_the_unit(unit: str, digits: int) -> None:
+    with (
+        override_settings(SETNX_LOCK={"PROTOCOL": "timestamp", "UNIT": unit}),
+        lock("order:42") as held,
+    ):
+        value = get_client().get(held.name)
+
+    assert value.isdigit()
+    assert len(value) == digits
+
+
+def test_a_lock_can_speak_another_protocol_whatever_the_settings_say() -> None:
+    with lock("order:42", protocol="timestamp", unit="s", expire=False) as held:
+        assert len(get_client().get(held.name)) == 10
+        assert get_client().ttl(held.name) == -1
+    with (
+        override_settings(SETNX_LOCK={"PROTOCOL": "timestamp"}),
+        lock("order:42", protocol="setnx") as held,
+    ):
+        assert get_client().get(held.name).decode() == held.token
+
+
 def test_a_lock_is_the_core_lock() -> None:
     assert isinstance(lock("order:42"), RedisLock)
 

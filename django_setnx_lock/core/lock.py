@@ -38,10 +38,15 @@ class RedisLock(AsyncLock):
     ``note``: what the holder record says besides host, process and thread. ``template``: what
     kind of lock it is, for listeners (""). ``reentrant``: whether the thread or asyncio task that
     holds it by a lock with ``reentrant`` gets it again (False); docs/reentrancy.md has the rules.
+    ``protocol``: ``timestamp`` for a lock whose value is the time at which it stops being valid,
+    which excludes programs of that older kind (``setnx``); docs/protocols.md has the rules.
+    ``unit``: that time's, ``s`` or ``ms`` (``ms``). ``expire``: whether Redis removes it a second
+    after it is over (True). Both are without effect for ``setnx``.
 
     Raises ValueError for a timeout or ``max_hold`` that is not a finite number above zero, a
-    ``blocking_timeout`` or ``sleep`` below zero, or an impossible name; TypeError when the
-    name is no str, ``renew`` or ``reentrant`` no bool, or ``on_lost`` not to be called.
+    ``blocking_timeout`` or ``sleep`` below zero, an impossible name, or a ``protocol`` or ``unit``
+    that does not exist; TypeError when the name is no str, ``renew``, ``reentrant`` or ``expire``
+    no bool, or ``on_lost`` not to be called.
     """
 
     def take(self, blocking_timeout: float | Unset | None = UNSET) -> Held:
@@ -150,10 +155,11 @@ class RedisLock(AsyncLock):
         ``blocking`` and ``blocking_timeout`` (seconds) default to those of the lock; ``sleep``
         (seconds) has no effect. ``token``: what stands at the name in Redis while it is held
         (default: a random value, which is safer); UTF-8, not empty. Raises LockUnavailable
-        and ValueError as :meth:`take`, and TypeError and ValueError for what is no token.
+        and ValueError as :meth:`take`, TypeError and ValueError for what is no token, and
+        ValueError for any with the protocol ``timestamp``.
         """
         protocol.waiting_time(sleep, "sleep, the first argument of acquire(),")
-        chosen = None if token is None else own_token.checked(token)
+        chosen = None if token is None else self._checked(token)
         held = None
         try:
             held = self._take(self._limit(blocking, blocking_timeout), chosen)

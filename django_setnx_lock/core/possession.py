@@ -128,7 +128,10 @@ class Possession:
 
     @property
     def token(self) -> str:
-        """The secret value at the name in Redis. Whoever knows it can release the lock."""
+        """The secret value in Redis, at the name or, with ``timestamp``, beside it.
+
+        Whoever knows it can release the lock.
+        """
         return self._token
 
     @property

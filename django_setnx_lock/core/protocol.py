@@ -197,8 +197,18 @@ def force(keys: LockKeys, index: str | None, seen: bytes, by: str, reason: str) 
     )
 
 
-def inspect(keys: LockKeys, index: str | None) -> Request:
-    return Request(scripts.INSPECT, _keys(keys, keys.meta, index), ())
+def locked(keys: LockKeys) -> None:
+    """Nothing is to be asked: it is held as long as its name exists."""
+
+
+def takes_tokens() -> bool:
+    """Whether the caller may choose the token."""
+    return True
+
+
+def inspect(keys: LockKeys, index: str | None, unit: str = "") -> Request:
+    """``unit``: that of values which are times, where nothing beside them tells; "" if none are."""
+    return Request(scripts.INSPECT, _keys(keys, keys.meta, index), (unit,))
 
 
 def lost(key: str, mark: str | None = None) -> LockLost:

@@ -40,8 +40,9 @@ class Turn:
     def request(self, *, waits: bool) -> protocol.Request:
         wait_ms = waiting.SLICE_MS if waits else 0
         self._waits = waits
-        return protocol.acquire(
-            self.target.keys, self.target.index, self.token, self.lease_ms, self.record, wait_ms
+        target = self.target
+        return target.dialect.acquire(
+            target.keys, target.index, self.token, self.lease_ms, self.record, wait_ms
         )
 
     def ask(self, *, waits: bool) -> Held | protocol.Busy:
@@ -168,7 +169,7 @@ class Turn:
         if self.held is not None:
             self.held.watchdog.forget(self.held)
             sharing.close(self.held)
-        return protocol.leave(self.target.keys, self.target.index, self.token)
+        return self.target.dialect.leave(self.target.keys, self.target.index, self.token)
 
     def busy(self, answer: protocol.Busy) -> LockBusy:
         """The error for an ``answer`` that ends the attempt."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis import exceptions as redis_exceptions
 
@@ -13,6 +13,9 @@ from ..protocol import Request
 from .kinds import refuse_many_servers
 from .line import Line
 from .loops import here
+
+if TYPE_CHECKING:
+    from ..target import Target
 
 _Result = TypeVar("_Result")
 
@@ -58,11 +61,15 @@ async def _in_full(client: Any, line: Line, request: Request, key: str, error: E
     return await _persistently(client, run, key)
 
 
-async def exists(client: Any, name: str, key: str) -> bool:
-    """Whether anything stands at ``name``. Raises as :func:`call`."""
+async def locked(target: Target) -> bool:
+    """Whether anybody holds ``target``. Raises as :func:`call`."""
+    client, name = target.client, target.keys.name
+    request = target.dialect.locked(target.keys)
+    if request is not None:
+        return bool(await call(client, request, target.key))
     lines, line = _borrowed(client)
     try:
-        found = await _persistently(client, lambda: line.ask("EXISTS", name), key)
+        found = await _persistently(client, lambda: line.ask("EXISTS", name), target.key)
     except BaseException:
         line.drop()
         raise
