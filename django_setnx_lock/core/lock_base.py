@@ -38,6 +38,7 @@ class LockBase:
         *,
         renew: bool = False,
         max_hold: float | None = None,
+        min_hold: float | None = None,
         on_lost: Callable[[Held], object] | None = None,
         key: str | None = None,
         index: str | None = None,
@@ -50,6 +51,7 @@ class LockBase:
         if timeout is None:
             timeout = protocol.DEFAULT_TIMEOUT
         self._upkeep = Upkeep(renew, max_hold, on_lost, reentrant)
+        self._least_ms = protocol.least_hold(min_hold, max_hold)
         self._lease_ms = self._upkeep.first_lease(protocol.milliseconds(timeout, "timeout"))
         self._timeout = float(timeout)
         protocol.waiting_time(sleep, "sleep")
@@ -89,7 +91,10 @@ class LockBase:
 
     def turn(self) -> Turn:
         """A fresh attempt at this lock by the calling thread."""
-        return Turn(self._target, self._lease_ms, Holder.here(*self._about), self._upkeep)
+        turn = Turn(self._target, self._lease_ms, Holder.here(*self._about), self._upkeep)
+        if self._least_ms:
+            turn.least_ms = self._least_ms
+        return turn
 
     def _limit(self, blocking: bool | None, blocking_timeout: float | None) -> float | None:
         if not (self.blocking if blocking is None else blocking):

@@ -25,7 +25,7 @@ KEYS = lock_keys("lock:a")
 INDEX = index_for("lock:")
 REQUESTS = [
     protocol.acquire_ahead(KEYS, INDEX, "t", 1000, "{}"),
-    protocol.release(KEYS, INDEX, "t"),
+    protocol.release_kept(KEYS, INDEX, "t", 1000, 1),
     protocol.leave(KEYS, INDEX, "t"),
     protocol.look(KEYS, "t"),
     protocol.renew(KEYS, INDEX, "t", 1000, "replace"),
