@@ -27,6 +27,7 @@ def lock(
     raise_on_release_error: bool = True,
     renew: bool | None = None,
     max_hold: float | None = None,
+    min_hold: float | None = None,
     on_lost: Callable[[Held], object] | None = None,
     label: str = "",
     user: str = "",
@@ -44,12 +45,14 @@ def lock(
     seconds at most (default: the setting ``BLOCKING_TIMEOUT``, 10; None: without limit).
     ``using``: the cache alias (default: the setting ``CACHE``). ``renew``: whether the lease
     is renewed while the lock is held (None: the setting ``RENEW``, True). ``max_hold``: for
-    how many seconds at most (None: without limit). ``label``, ``user`` and ``note`` are shown
-    to operators beside host and process; ``template`` (as ``order:<pk>``) is sent to the receivers
-    of signals. ``reentrant``: whether the thread or asyncio task that holds it gets it again (None:
-    the setting ``REENTRANT``, True). ``protocol``: ``setnx`` or ``timestamp`` (None: the setting
-    ``PROTOCOL``, ``setnx``). ``unit``: of the time that stands there with ``timestamp``, ``s`` or
-    ``ms`` (None: the setting ``UNIT``, ``ms``). The rest is as in :class:`RedisLock`.
+    how many seconds at most (None: without limit). ``min_hold``: for how many seconds from the
+    grant on nobody else gets it, however soon it is let go (None: none). ``label``, ``user`` and
+    ``note`` are shown to operators beside host and process; ``template`` (as ``order:<pk>``) is
+    sent to the receivers of signals. ``reentrant``: whether the thread or asyncio task that holds
+    it gets it again (None: the setting ``REENTRANT``, True). ``protocol``: ``setnx`` or
+    ``timestamp`` (None: the setting ``PROTOCOL``, ``setnx``). ``unit``: of the time that stands
+    there with ``timestamp``, ``s`` or ``ms`` (None: the setting ``UNIT``, ``ms``). The rest is as
+    in :class:`RedisLock`.
 
     Opens no connection until the lock is taken. Raises ValueError or TypeError for a bad key,
     time or protocol, ImproperlyConfigured when the cache cannot hold locks. Taking it raises
@@ -69,6 +72,7 @@ def lock(
         raise_on_release_error=raise_on_release_error,
         renew=config["RENEW"] if renew is None else renew,
         max_hold=max_hold,
+        min_hold=min_hold,
         on_lost=on_lost,
         key=key,
         index=index_for(prefix) if config["INDEX"] else None,

@@ -78,6 +78,13 @@ def test_a_lock_knows_how_long_it_may_be_held_and_whom_to_tell_of_its_loss() -> 
     assert found == [held]
 
 
+def test_a_lock_is_kept_for_its_min_hold() -> None:
+    with lock("order:42", min_hold=20):
+        pass
+
+    assert lock("order:42").locked()
+
+
 def test_arguments_go_before_the_settings() -> None:
     one = lock("order:42", timeout=2, blocking_timeout=None)
 

@@ -50,6 +50,9 @@ class Dialect(Protocol):
     def takes_tokens(self) -> bool:
         """Whether the caller may choose the token."""
 
+    def keeps(self) -> bool:
+        """Whether a lock that is let go can be kept from others for a time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Timestamp:
@@ -113,6 +116,9 @@ class Timestamp:
         return Request(scripts.TIMESTAMP_LOCKED, (keys.name, keys.meta), (self.unit,))
 
     def takes_tokens(self) -> bool:
+        return False
+
+    def keeps(self) -> bool:
         return False
 
     @property

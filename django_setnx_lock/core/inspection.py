@@ -19,11 +19,15 @@ from .target import Target
 
 logger = logging.getLogger("django_setnx_lock.force_release")
 
+# What stands at the name of a lock that was let go before its min_hold was over begins with this.
+_KEPT = b"kept:"
+
 
 class State(str, enum.Enum):
     """What is to be said of a lock, in a word."""
 
     HELD = "held"
+    KEPT = "kept"
     NEVER_EXPIRES = "never expires"
     FOREIGN = "foreign"
     CHANGING_HANDS = "changing hands"
@@ -197,7 +201,8 @@ class Inspector:
         elif int(left) < 0:
             state = State.NEVER_EXPIRES
         else:
-            state = State.HELD if ours else State.FOREIGN
+            kept = ours and token.startswith(_KEPT)
+            state = State.KEPT if kept else State.HELD if ours else State.FOREIGN
         known = ours or state is State.OVER
         return LockInfo(
             key=self._key(name),

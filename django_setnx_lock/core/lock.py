@@ -31,7 +31,9 @@ class RedisLock(AsyncLock):
     failed; else it is logged (True). ``renew``: whether the lease is renewed in the background
     while the lock is held (False): until it is let go, its thread has ended, or nobody refers
     to the handle any more. ``max_hold``: the seconds that it is held at most, which bounds
-    lease and renewal, not :meth:`extend` (None: without limit). ``on_lost``: called once with
+    lease and renewal, not :meth:`extend` (None: without limit). ``min_hold``: the seconds from the
+    grant on during which nobody else gets it, however soon it is let go (None: none); the lock of
+    a holder that was killed ends with its lease all the same. ``on_lost``: called once with
     the handle when the lock was found to be lost, by the thread that found it: mostly the one
     that renews, which it must not keep (None). ``key``: what the caller calls it in messages
     (name). ``index``: the sorted set to list the lock in (None: in none). ``label``, ``user``,
@@ -43,10 +45,11 @@ class RedisLock(AsyncLock):
     ``unit``: that time's, ``s`` or ``ms`` (``ms``). ``expire``: whether Redis removes it a second
     after it is over (True). Both are without effect for ``setnx``.
 
-    Raises ValueError for a timeout or ``max_hold`` that is not a finite number above zero, a
-    ``blocking_timeout`` or ``sleep`` below zero, an impossible name, or a ``protocol`` or ``unit``
-    that does not exist; TypeError when the name is no str, ``renew``, ``reentrant`` or ``expire``
-    no bool, or ``on_lost`` not to be called.
+    Raises ValueError for a timeout, ``max_hold`` or ``min_hold`` that is not a finite number above
+    zero, a ``min_hold`` of more than ``max_hold`` or with ``timestamp``, a ``blocking_timeout`` or
+    ``sleep`` below zero, an impossible name, or a ``protocol`` or ``unit`` that does not exist;
+    TypeError when the name is no str, ``renew``, ``reentrant`` or ``expire`` no bool, or
+    ``on_lost`` not to be called.
     """
 
     def take(self, blocking_timeout: float | Unset | None = UNSET) -> Held:
@@ -185,6 +188,7 @@ class RedisLock(AsyncLock):
         """Let go of what was taken when nobody will be told of it."""
         if held is not None:
             self._shelf.leave(held)
+            held.forgo_min_hold()
             with suppress(LockError):
                 held.release()
 

@@ -13,7 +13,7 @@ from .held import Held
 from .holder import Holder
 from .keys import lock_keys
 from .lease import Upkeep
-from .protocol import DEFAULT_TIMEOUT, milliseconds, waiting_time
+from .protocol import DEFAULT_TIMEOUT, least_hold, milliseconds, waiting_time
 from .shelf import Shelf
 from .target import AsyncOnly, Target
 from .turn import Turn
@@ -40,6 +40,7 @@ class LockBase:
         *,
         renew: bool = False,
         max_hold: float | None = None,
+        min_hold: float | None = None,
         on_lost: Callable[[Held], object] | None = None,
         key: str | None = None,
         index: str | None = None,
@@ -55,6 +56,7 @@ class LockBase:
         if timeout is None:
             timeout = DEFAULT_TIMEOUT
         self._upkeep = Upkeep(renew, max_hold, on_lost, reentrant)
+        self._least_ms = least_hold(min_hold, max_hold)
         self._lease_ms = self._upkeep.first_lease(milliseconds(timeout, "timeout"))
         self._timeout = float(timeout)
         waiting_time(sleep, "sleep")
@@ -73,6 +75,10 @@ class LockBase:
             template,
             chosen(protocol, unit, expire),
         )
+        if self._least_ms and not self._target.dialect.keeps():
+            raise ValueError(
+                "min_hold is not to be had with protocol='timestamp': hold the lock for that time"
+            )
         self._about = (label, user, note)
         self._shelf = Shelf(thread_local=self.thread_local)
 
@@ -101,7 +107,10 @@ class LockBase:
 
     def turn(self) -> Turn:
         """A fresh attempt at this lock by the calling thread."""
-        return Turn(self._target, self._lease_ms, Holder.here(*self._about), self._upkeep)
+        turn = Turn(self._target, self._lease_ms, Holder.here(*self._about), self._upkeep)
+        if self._least_ms:
+            turn.least_ms = self._least_ms
+        return turn
 
     def _checked(self, token: object) -> str:
         """As :func:`own_token.checked`; ValueError too where the value is no token."""

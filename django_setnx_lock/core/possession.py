@@ -56,6 +56,8 @@ class Possession:
     is_given = True
     # Whether somebody else renews and releases it, and this process only looks after it.
     is_followed = False
+    # For how many ms from the grant on its name stays taken, however soon it is let go.
+    least_ms = 0
 
     def __init__(
         self,

@@ -24,6 +24,9 @@ logger = logging.getLogger("django_setnx_lock.lock")
 class Turn:
     """An attempt, known to Redis by its token."""
 
+    # See Possession.
+    least_ms = 0
+
     def __init__(
         self, target: Target, lease_ms: int, holder: Holder, upkeep: Upkeep | None = None
     ) -> None:
@@ -125,6 +128,8 @@ class Turn:
     def _has(self, held: Held, sent: float) -> Held:
         """The lock was taken by what was sent then: see to it."""
         self.held = held
+        if self.least_ms:
+            held.least_ms = self.least_ms
         self.watchlist.has_seen(self.target, sent)
         held.begin_upkeep()
         if logger.isEnabledFor(logging.DEBUG):

@@ -35,7 +35,7 @@ INDEX = index_for("lock:")
 TIMES = Timestamp("s")
 REQUESTS = [
     protocol.ahead(KEYS, INDEX, "t", 1000, "{}").take,
-    protocol.release(KEYS, INDEX, "t"),
+    protocol.release_kept(KEYS, INDEX, "t", 1000, 1),
     protocol.leave(KEYS, INDEX, "t"),
     protocol.look(KEYS, "t"),
     protocol.renew(KEYS, INDEX, "t", 1000, "replace"),

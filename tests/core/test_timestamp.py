@@ -338,3 +338,8 @@ def test_a_token_cannot_be_chosen(redis_client: redis.Redis) -> None:
     with pytest.raises(ValueError, match="without token="):
         timed(redis_client).acquire(token="worker-7")
     assert redis_client.keys("*") == []
+
+
+def test_it_is_not_kept_after_its_release(redis_client: redis.Redis) -> None:
+    with pytest.raises(ValueError, match="min_hold is not to be had with protocol='timestamp'"):
+        RedisLock(redis_client, "lock:a", protocol="timestamp", min_hold=1)

@@ -63,6 +63,19 @@ def test_release_is_one_round_trip(proxy: Proxy, warm: redis.Redis) -> None:
     assert commands(proxy.requests) == [b"EVALSHA"]
 
 
+def test_a_release_that_keeps_the_name_taken_is_one_round_trip(
+    proxy: Proxy, warm: redis.Redis
+) -> None:
+    lock = listed(warm, "a", min_hold=20)
+    lock.acquire()
+    proxy.requests.clear()
+
+    lock.release()
+
+    assert commands(proxy.requests) == [b"EVALSHA"]
+    assert not listed(warm, "a").acquire(blocking=False)
+
+
 def test_a_busy_answer_is_one_round_trip(proxy: Proxy, warm: redis.Redis) -> None:
     listed(warm, "a").acquire()
     proxy.requests.clear()

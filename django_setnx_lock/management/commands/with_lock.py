@@ -82,6 +82,15 @@ class Command(BaseCommand):
             ),
         )
         parser.add_argument(
+            "--min-hold",
+            type=float,
+            metavar="SEC",
+            help=(
+                "How long nobody else gets the lock, from when it was taken, even if CMD ends "
+                "sooner. Default: not at all."
+            ),
+        )
+        parser.add_argument(
             "--using", metavar="ALIAS", help="The cache to lock in. Default: CACHE of SETNX_LOCK."
         )
         parser.add_argument(
@@ -130,6 +139,7 @@ class Command(BaseCommand):
             return lock(
                 key,
                 timeout=options["timeout"],
+                min_hold=options["min_hold"],
                 using=options["using"],
                 label=label_for(command),
                 user=user_name(),
@@ -185,6 +195,8 @@ def _check(key: str, command: Sequence[str], options: dict[str, Any]) -> None:
         protocol.waiting_time(options["wait"], "--wait")
         if options["timeout"] is not None:
             protocol.milliseconds(options["timeout"], "--timeout")
+        if options["min_hold"] is not None:
+            protocol.milliseconds(options["min_hold"], "--min-hold")
         lock_keys(name_for(prefix, key))
     except (TypeError, ValueError) as error:
         refuse(str(error))
