@@ -140,6 +140,7 @@ def test_a_lock_is_held_for_as_long_as_its_value_is_not_over(
     assert value_of(redis_client) is not None
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("blocking_timeout", [0, 0.2])
 def test_a_wait_ends_when_it_is_over(redis_client: redis.Redis, blocking_timeout: float) -> None:
     began = server_ms(redis_client)
