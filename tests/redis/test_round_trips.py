@@ -182,7 +182,10 @@ def test_the_connection_of_a_waiter_serves_the_next_one(server: RealServer) -> N
             result = pool.submit(waiting.take, 20)
             assert eventually(lambda: queue_of(observer))
             held.release()
-            result.result(20).release()
+            following = result.result(20)
+            # The answer to its last request has come.
+            assert following.remaining()
+            following.release()
         connections.append(observer.info("stats")["total_connections_received"])
 
     # The first time there was none yet.
