@@ -140,17 +140,6 @@ def test_a_lock_is_held_for_as_long_as_its_value_is_not_over(
     assert value_of(redis_client) is not None
 
 
-@pytest.mark.alone
-@pytest.mark.parametrize("blocking_timeout", [0, 0.2])
-def test_a_wait_ends_when_it_is_over(redis_client: redis.Redis, blocking_timeout: float) -> None:
-    began = server_ms(redis_client)
-    with timed(redis_client), pytest.raises(LockBusy):
-        timed(redis_client).take(blocking_timeout)
-
-    assert blocking_timeout * 1000 <= server_ms(redis_client) - began + 1
-    assert server_ms(redis_client) - began <= blocking_timeout * 1000 + 100
-
-
 def test_who_waits_sends_nothing_ahead(redis_client: redis.Redis) -> None:
     with timed(redis_client):
         turn = asking(redis_client, renew=True)

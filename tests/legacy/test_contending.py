@@ -65,7 +65,7 @@ def in_processes(
     ("server", "unit"), [("valkey", "s"), ("redis", "ms")], indirect=["server"]
 )
 def test_they_exclude_one_another(server: RealServer, unit: str) -> None:
-    stays, lost = in_threads(server, 2, unit, ["legacy", "ours"])
+    stays, lost = in_threads(server, 1.5, unit, ["legacy", "ours"])
 
     assert {stay["who"] for stay in stays} == {"legacy", "ours"}
     assert (overlaps(stays), lost) == (0, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,7 @@ from django.test import Client, override_settings
 from django_setnx_lock import lock
 from django_setnx_lock.core.errors import LockBusy
 from django_setnx_lock.locks import inspector
+from django_setnx_lock.management.commands.with_lock import Command
 from tests.admin.pages import LIST, address, text
 from tests.core.helpers import in_thread, server_ms, value_of
 from tests.core.timestamps import timed
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
     from tests.servers import RealServer
 
 REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
-BOTH_UNITS = pytest.mark.parametrize("unit", ["s", "ms"])
+# Each unit, and each server, once.
+EACH = pytest.mark.parametrize(
+    ("server", "unit"), [("valkey", "s"), ("redis", "ms")], indirect=["server"]
+)
 IN_SETTINGS = override_settings(SETNX_LOCK={"PROTOCOL": "timestamp", "REENTRANT": False})
 INSIDE = """
 import django; django.setup()
@@ -35,8 +40,7 @@ with lock("k", blocking=False, reentrant=True) as held:
 """
 
 
-@REAL
-@BOTH_UNITS
+@EACH
 def test_a_lock_is_renewed_for_as_long_as_it_is_held(server: RealServer, unit: str) -> None:
     client = server.client()
     with timed(client, unit, 0.6, renew=True, expire=False) as held:
@@ -48,8 +52,7 @@ def test_a_lock_is_renewed_for_as_long_as_it_is_held(server: RealServer, unit: s
         assert not in_thread(lambda: timed(client, unit).acquire(blocking=False))
 
 
-@REAL
-@BOTH_UNITS
+@EACH
 def test_who_waits_has_it_soon_after_it_was_let_go(server: RealServer, unit: str) -> None:
     first = timed(server.client(), unit).take()
     fences = []
@@ -69,6 +72,23 @@ def test_who_waits_has_it_soon_after_it_was_let_go(server: RealServer, unit: str
     asyncio.run(all_wait())
 
     assert fences[0][0] > first.fence
+
+
+@pytest.mark.alone
+@pytest.mark.flaky(reruns=2)
+@EACH
+@pytest.mark.parametrize("blocking_timeout", [0, 0.25])
+def test_a_wait_in_vain_ends_within_a_tenth_of_a_second(
+    server: RealServer, unit: str, blocking_timeout: float
+) -> None:
+    with timed(server.client(), unit):
+        other = timed(server.client(), unit)
+        began = time.monotonic()
+        taken = other.acquire(blocking_timeout=blocking_timeout)
+        took = time.monotonic() - began
+
+    assert not taken
+    assert blocking_timeout <= took < blocking_timeout + 0.1
 
 
 @REAL
@@ -100,16 +120,15 @@ def test_with_lock_holds_one_and_its_command_has_it_again(
     assert real_cache.client().get("lock:k") is None
 
 
+@IN_SETTINGS
 def test_with_lock_tells_who_has_it(
-    real_cache: RealServer, start: Callable[..., Program], monkeypatch: pytest.MonkeyPatch
+    real_cache: RealServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("TEST_PROTOCOL", "timestamp")
+    with lock("k", label="nightly"), pytest.raises(SystemExit) as ended:
+        Command().run_from_argv(["manage.py", "with_lock", "--nonblock", "k", "true"])
 
-    with lock("k", label="nightly", protocol="timestamp"):
-        status, _, said = start("--nonblock", "k", "true").end()
-
-    assert status == 75
-    assert "nightly" in said
+    assert ended.value.code == 75
+    assert "nightly" in capsys.readouterr().err
 
 
 @pytest.mark.django_db
