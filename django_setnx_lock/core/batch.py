@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import blocking, clock
-from .calling import call_many, worth_undoing
+from .calling import call_many, refuse_too_few, worth_undoing
 from .errors import LockBusy, LockError, LockUnavailable
 from .held import Held
 from .lock import RedisLock
 from .protocol import Request
+from .replicas import strictest
 from .turn import Turn
 
 
@@ -46,13 +47,20 @@ def take_each(locks: Sequence[RedisLock]) -> list[Taken]:
     if not ordered:
         return [taken[id(lock)] for lock in locks]
     client = ordered[0].client
+    replicated = [turn for lock in ordered if (turn := turns[id(lock)]).replicas is not None]
     sent = clock.now()
     try:
         replies = call_many(
             client,
             [turns[id(lock)].request(waits=False) for lock in ordered],
             [lock.key for lock in ordered],
+            strictest([turn.replicas for turn in replicated if turn.replicas]),
         )
+        if replicated:
+            acknowledged = replies.pop()
+            for turn in replicated:
+                if turn.replicas is not None:
+                    refuse_too_few(turn.replicas, acknowledged, turn.target.key)
         for lock, reply in zip(ordered, replies, strict=True):
             taken[id(lock)] = _read(lock, turns[id(lock)], reply, sent)
     except BaseException as error:
