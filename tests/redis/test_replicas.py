@@ -290,6 +290,16 @@ def test_of_many_locks_none_is_taken_when_too_few_know_of_them(cut_off: Pair) ->
     assert not client.exists("lock:a", "lock:b", "lock:c")
 
 
+def test_of_many_locks_that_are_busy_it_is_said_that_they_are(cut_off: Pair) -> None:
+    client = cut_off.primary.client()
+    for one in many(client, SOON):
+        RedisLock(client, one.name).take()
+
+    taken = take_each(many(client, SOON))
+
+    assert [type(one.error) for one in taken] == [LockBusy] * 3
+
+
 def test_in_asyncio_too(pair: Pair) -> None:
     client = pair.primary.client()
 
