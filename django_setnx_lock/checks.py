@@ -137,6 +137,15 @@ def check_prefix(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Check
 
 
 @register(Tags.caches)
+def check_replicas(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """E009: REPLICAS is a number of replicas."""
+    value = _config()["REPLICAS"]
+    if type(value) is int and value >= 0:
+        return []
+    return _error("E009", f"{SETTING}['REPLICAS'] is {value!r}.", "Write 0, or how many.")
+
+
+@register(Tags.caches)
 def check_switches(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
     """E007: INDEX, RENEW and REENTRANT are True or False."""
     found: list[CheckMessage] = []

@@ -15,6 +15,7 @@ from .core import protocol
 from .core.keytemplate import KeyTemplate
 from .core.lease import Upkeep
 from .core.lock import RedisLock
+from .core.replicas import checked
 from .core.unset import UNSET, Unset
 from .guard import aguard, guard
 from .locks import lock
@@ -47,6 +48,7 @@ def redis_lock(
     renew: bool | None = None,
     max_hold: float | None = None,
     min_hold: float | None = None,
+    replicas: int | None = None,
     on_busy: OnBusy = None,
     on_unavailable: OnUnavailable = None,
     on_lost: OnLost = None,
@@ -63,7 +65,8 @@ def redis_lock(
     (None: the setting ``CACHE``). ``renew``: whether the lease is renewed while the call runs
     (None: the setting ``RENEW``); without, ``timeout`` must outlast it. ``max_hold``: for how
     many seconds at most (None: without limit). ``min_hold``: for how many seconds from the grant
-    on nobody else gets it, however soon the call ends (None: none). ``label`` (default: what is
+    on nobody else gets it, however soon the call ends (None: none). ``replicas``: how many
+    replicas have to acknowledge it (None: the setting ``REPLICAS``). ``label`` (default: what is
     decorated) and ``note`` are shown to operators. ``reentrant``: whether a caller that holds the
     lock already goes on with it (None: the setting ``REENTRANT``).
 
@@ -87,6 +90,7 @@ def redis_lock(
         renew=renew,
         max_hold=max_hold,
         min_hold=min_hold,
+        replicas=replicas,
         on_busy=on_busy,
         on_unavailable=on_unavailable,
         on_lost=on_lost,
@@ -150,6 +154,7 @@ class LockOptions:
     renew: bool | None
     max_hold: float | None
     min_hold: float | None
+    replicas: int | None
     on_busy: OnBusy
     on_unavailable: OnUnavailable
     on_lost: OnLost
@@ -168,6 +173,7 @@ class LockOptions:
             reentrant=True if self.reentrant is None else self.reentrant,
         )
         protocol.least_hold(self.min_hold, self.max_hold)
+        checked(self.replicas)
         for name in _ANSWERS:
             answer = getattr(self, name)
             if answer not in (None, "raise") and not callable(answer):
@@ -193,6 +199,7 @@ class LockOptions:
             renew=self.renew,
             max_hold=self.max_hold,
             min_hold=self.min_hold,
+            replicas=self.replicas,
             label=f"{kind} {name}" if self.label is None else self.label,
             user=known_user(request),
             note=self.note,

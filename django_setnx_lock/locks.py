@@ -12,6 +12,7 @@ from .core.held import Held
 from .core.inspection import Inspector
 from .core.keys import index_for, name_for
 from .core.lock import RedisLock
+from .core.replicas import DEFAULT_TIMEOUT
 from .core.unset import UNSET, Unset
 
 
@@ -28,6 +29,8 @@ def lock(
     renew: bool | None = None,
     max_hold: float | None = None,
     min_hold: float | None = None,
+    replicas: int | None = None,
+    replica_timeout: float = DEFAULT_TIMEOUT,
     on_lost: Callable[[Held], object] | None = None,
     label: str = "",
     user: str = "",
@@ -46,7 +49,9 @@ def lock(
     ``using``: the cache alias (default: the setting ``CACHE``). ``renew``: whether the lease
     is renewed while the lock is held (None: the setting ``RENEW``, True). ``max_hold``: for
     how many seconds at most (None: without limit). ``min_hold``: for how many seconds from the
-    grant on nobody else gets it, however soon it is let go (None: none). ``label``, ``user`` and
+    grant on nobody else gets it, however soon it is let go (None: none). ``replicas``: how
+    many replicas have to acknowledge it before it counts as taken (None: the setting ``REPLICAS``,
+    0), within ``replica_timeout`` seconds (1). ``label``, ``user`` and
     ``note`` are shown to operators beside host and process; ``template`` (as ``order:<pk>``) is
     sent to the receivers of signals. ``reentrant``: whether the thread or asyncio task that holds
     it gets it again (None: the setting ``REENTRANT``, True). ``protocol``: ``setnx`` or
@@ -73,6 +78,8 @@ def lock(
         renew=config["RENEW"] if renew is None else renew,
         max_hold=max_hold,
         min_hold=min_hold,
+        replicas=config["REPLICAS"] if replicas is None else replicas,
+        replica_timeout=replica_timeout,
         on_lost=on_lost,
         key=key,
         index=index_for(prefix) if config["INDEX"] else None,

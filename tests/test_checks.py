@@ -104,6 +104,11 @@ def test_e004_refuses_a_sharded_cache() -> None:
     assert list(messages) == ["django_setnx_lock.E004"]
 
 
+@pytest.mark.parametrize("replicas", [-1, True, "1", None, 1.0])
+def test_e009_refuses_replicas_that_are_no_number(replicas: Any) -> None:
+    assert "django_setnx_lock.E009" in found(**with_options(REPLICAS=replicas))
+
+
 @pytest.mark.parametrize("timeout", [0, -1, True, "30", None, float("nan"), float("inf")])
 def test_e005_refuses_a_lease_that_is_no_time(timeout: Any) -> None:
     assert "django_setnx_lock.E005" in found(**with_options(TIMEOUT=timeout))

@@ -85,6 +85,13 @@ def test_a_lock_is_kept_for_its_min_hold() -> None:
     assert lock("order:42").locked()
 
 
+def test_the_replicas_asked_for_are_those_of_the_setting_or_of_the_lock() -> None:
+    with override_settings(SETNX_LOCK={"REPLICAS": 2}):
+        asked = [lock("order:42", replicas=replicas).turn().replicas for replicas in (None, 1, 0)]
+
+    assert [one and one.count for one in asked] == [2, 1, None]
+
+
 def test_arguments_go_before_the_settings() -> None:
     one = lock("order:42", timeout=2, blocking_timeout=None)
 

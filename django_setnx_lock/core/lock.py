@@ -33,8 +33,10 @@ class RedisLock(AsyncLock):
     to the handle any more. ``max_hold``: the seconds that it is held at most, which bounds
     lease and renewal, not :meth:`extend` (None: without limit). ``min_hold``: the seconds from the
     grant on during which nobody else gets it, however soon it is let go (None: none); the lock of
-    a holder that was killed ends with its lease all the same. ``on_lost``: called once with
-    the handle when the lock was found to be lost, by the thread that found it: mostly the one
+    a holder that was killed ends with its lease all the same. ``replicas``: how many replicas have
+    to acknowledge the lock before it counts as taken (None: none), within ``replica_timeout``
+    seconds (1) or a third of the lease, if that is less; docs/replicas.md. ``on_lost``: called once
+    with the handle when the lock was found to be lost, by the thread that found it: mostly the one
     that renews, which it must not keep (None). ``key``: what the caller calls it in messages
     (name). ``index``: the sorted set to list the lock in (None: in none). ``label``, ``user``,
     ``note``: what the holder record says besides host, process and thread. ``template``: what
@@ -46,10 +48,10 @@ class RedisLock(AsyncLock):
     after it is over (True). Both are without effect for ``setnx``.
 
     Raises ValueError for a timeout, ``max_hold`` or ``min_hold`` that is not a finite number above
-    zero, a ``min_hold`` of more than ``max_hold`` or with ``timestamp``, a ``blocking_timeout`` or
-    ``sleep`` below zero, an impossible name, or a ``protocol`` or ``unit`` that does not exist;
-    TypeError when the name is no str, ``renew``, ``reentrant`` or ``expire`` no bool, or
-    ``on_lost`` not to be called.
+    zero, a ``min_hold`` of more than ``max_hold`` or with ``timestamp``, ``replicas`` that are no
+    number, a ``blocking_timeout`` or ``sleep`` below zero, an impossible name, or a ``protocol`` or
+    ``unit`` that does not exist; TypeError when the name is no str, ``renew``, ``reentrant`` or
+    ``expire`` no bool, or ``on_lost`` not to be called.
     """
 
     def take(self, blocking_timeout: float | Unset | None = UNSET) -> Held:

@@ -14,6 +14,8 @@ from .holder import Holder
 from .keys import lock_keys
 from .lease import Upkeep
 from .protocol import DEFAULT_TIMEOUT, least_hold, milliseconds, waiting_time
+from .replicas import DEFAULT_TIMEOUT as DEFAULT_REPLICA_TIMEOUT
+from .replicas import wanted
 from .shelf import Shelf
 from .target import AsyncOnly, Target
 from .turn import Turn
@@ -41,6 +43,8 @@ class LockBase:
         renew: bool = False,
         max_hold: float | None = None,
         min_hold: float | None = None,
+        replicas: int | None = None,
+        replica_timeout: float = DEFAULT_REPLICA_TIMEOUT,
         on_lost: Callable[[Held], object] | None = None,
         key: str | None = None,
         index: str | None = None,
@@ -58,6 +62,7 @@ class LockBase:
         self._upkeep = Upkeep(renew, max_hold, on_lost, reentrant)
         self._least_ms = least_hold(min_hold, max_hold)
         self._lease_ms = self._upkeep.first_lease(milliseconds(timeout, "timeout"))
+        self._replicas = wanted(client, replicas, replica_timeout, self._lease_ms)
         self._timeout = float(timeout)
         waiting_time(sleep, "sleep")
         self.sleep = sleep
@@ -110,6 +115,8 @@ class LockBase:
         turn = Turn(self._target, self._lease_ms, Holder.here(*self._about), self._upkeep)
         if self._least_ms:
             turn.least_ms = self._least_ms
+        if self._replicas is not None:
+            turn.replicas = self._replicas
         return turn
 
     def _checked(self, token: object) -> str:

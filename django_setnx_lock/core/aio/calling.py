@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis import exceptions as redis_exceptions
 
-from ..calling import TRANSLATED, retries, unavailable
+from ..calling import SOON, TRANSLATED, refuse_too_few, retries, unavailable
 from ..lines import Lines
 from ..protocol import Request
+from ..replicas import Replicas, is_grant
 from .kinds import refuse_many_servers
 from .line import Line
 from .loops import here
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from ..target import Target
 
 _Result = TypeVar("_Result")
+# How much later than it ends the answer to WAIT may come, in seconds.
+_READ_WITHIN = 5.0
 
 
 async def call(
@@ -43,6 +46,45 @@ async def call(
         repeated()
     lines.give_back(client, line)
     return reply
+
+
+async def call_replicated(client: Any, request: Request, key: str, replicas: Replicas) -> Any:
+    """The twin of :func:`~django_setnx_lock.core.calling.call_replicated`."""
+    lines, line = _borrowed(client)
+
+    async def run() -> Any:
+        try:
+            return await line.ask(
+                "EVALSHA", request.script.sha, *request.arguments, then=replicas.command
+            )
+        except redis_exceptions.NoScriptError:
+            await line.read(replicas.wait_ms / 1000 + _READ_WITHIN)
+            return await line.ask(
+                "EVAL", request.script.source, *request.arguments, then=replicas.command
+            )
+
+    try:
+        reply = await _persistently(client, run, key)
+        if is_grant(reply):
+            seconds = replicas.wait_ms / 1000 + _READ_WITHIN
+            refuse_too_few(replicas, await _read(line, seconds), key)
+        elif isinstance(await _read(line, SOON), Exception):
+            # A busy answer need not wait for replicas that are not there.
+            line.drop()
+    except BaseException:
+        line.drop()
+        raise
+    lines.give_back(client, line)
+    return reply
+
+
+async def _read(line: Line, seconds: float) -> Any:
+    """The reply to WAIT, or the error in its place."""
+    try:
+        reply = await line.read(seconds)
+    except TRANSLATED as error:
+        return error
+    return redis_exceptions.TimeoutError("no answer to WAIT") if reply is None else reply
 
 
 async def _in_full(client: Any, line: Line, request: Request, key: str, error: Exception) -> Any:
