@@ -12,7 +12,7 @@ from django.core.checks import Warning as CheckWarning
 
 from . import connection
 from .conf import DEFAULTS, SETTING
-from .core import protocol
+from .core import dialects, protocol
 from .core.keys import lock_keys
 
 
@@ -137,6 +137,15 @@ def check_prefix(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Check
 
 
 @register(Tags.caches)
+def check_replicas(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """E009: REPLICAS is a number of replicas."""
+    value = _config()["REPLICAS"]
+    if type(value) is int and value >= 0:
+        return []
+    return _error("E009", f"{SETTING}['REPLICAS'] is {value!r}.", "Write 0, or how many.")
+
+
+@register(Tags.caches)
 def check_switches(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
     """E007: INDEX, RENEW and REENTRANT are True or False."""
     found: list[CheckMessage] = []
@@ -145,6 +154,18 @@ def check_switches(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Che
         if not isinstance(value, bool):
             message = f"{SETTING}[{option!r}] is {value!r}."
             found += _error("E007", message, "Write True or False.")
+    return found
+
+
+@register(Tags.caches)
+def check_protocol(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """E008: PROTOCOL and UNIT are among those that there are."""
+    found: list[CheckMessage] = []
+    for option, known in (("PROTOCOL", dialects.PROTOCOLS), ("UNIT", dialects.UNITS)):
+        value = _config()[option]
+        if value not in known:
+            message = f"{SETTING}[{option!r}] is {value!r}."
+            found += _error("E008", message, f"Write one of: {', '.join(map(repr, known))}.")
     return found
 
 

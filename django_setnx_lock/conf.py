@@ -19,6 +19,9 @@ DEFAULTS: dict[str, Any] = {
     "RENEW": True,
     "REENTRANT": True,
     "INDEX": True,
+    "REPLICAS": 0,
+    "PROTOCOL": "setnx",
+    "UNIT": "ms",
 }
 
 

@@ -15,6 +15,7 @@ from .core import protocol
 from .core.keytemplate import KeyTemplate
 from .core.lease import Upkeep
 from .core.lock import RedisLock
+from .core.replicas import checked
 from .core.unset import UNSET, Unset
 from .guard import aguard, guard
 from .locks import lock
@@ -46,6 +47,8 @@ def redis_lock(
     using: str | None = None,
     renew: bool | None = None,
     max_hold: float | None = None,
+    min_hold: float | None = None,
+    replicas: int | None = None,
     on_busy: OnBusy = None,
     on_unavailable: OnUnavailable = None,
     on_lost: OnLost = None,
@@ -61,9 +64,11 @@ def redis_lock(
     setting ``BLOCKING_TIMEOUT`` for functions; None: without limit). ``using``: the cache alias
     (None: the setting ``CACHE``). ``renew``: whether the lease is renewed while the call runs
     (None: the setting ``RENEW``); without, ``timeout`` must outlast it. ``max_hold``: for how
-    many seconds at most (None: without limit). ``label`` (default: what is decorated) and
-    ``note`` are shown to operators. ``reentrant``: whether a caller that holds the lock already
-    goes on with it (None: the setting ``REENTRANT``).
+    many seconds at most (None: without limit). ``min_hold``: for how many seconds from the grant
+    on nobody else gets it, however soon the call ends (None: none). ``replicas``: how many
+    replicas have to acknowledge it (None: the setting ``REPLICAS``). ``label`` (default: what is
+    decorated) and ``note`` are shown to operators. ``reentrant``: whether a caller that holds the
+    lock already goes on with it (None: the setting ``REENTRANT``).
 
     A call with a request among its first two arguments, or called ``request``, is a view's.
     When its lock is busy it answers 409, when Redis cannot say or the lock was lost on the way
@@ -84,6 +89,8 @@ def redis_lock(
         using=using,
         renew=renew,
         max_hold=max_hold,
+        min_hold=min_hold,
+        replicas=replicas,
         on_busy=on_busy,
         on_unavailable=on_unavailable,
         on_lost=on_lost,
@@ -146,6 +153,8 @@ class LockOptions:
     using: str | None
     renew: bool | None
     max_hold: float | None
+    min_hold: float | None
+    replicas: int | None
     on_busy: OnBusy
     on_unavailable: OnUnavailable
     on_lost: OnLost
@@ -163,6 +172,8 @@ class LockOptions:
             self.max_hold,
             reentrant=True if self.reentrant is None else self.reentrant,
         )
+        protocol.least_hold(self.min_hold, self.max_hold)
+        checked(self.replicas)
         for name in _ANSWERS:
             answer = getattr(self, name)
             if answer not in (None, "raise") and not callable(answer):
@@ -187,6 +198,8 @@ class LockOptions:
             using=self.using,
             renew=self.renew,
             max_hold=self.max_hold,
+            min_hold=self.min_hold,
+            replicas=self.replicas,
             label=f"{kind} {name}" if self.label is None else self.label,
             user=known_user(request),
             note=self.note,

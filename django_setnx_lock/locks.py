@@ -12,6 +12,7 @@ from .core.held import Held
 from .core.inspection import Inspector
 from .core.keys import index_for, name_for
 from .core.lock import RedisLock
+from .core.replicas import DEFAULT_TIMEOUT
 from .core.unset import UNSET, Unset
 
 
@@ -27,12 +28,18 @@ def lock(
     raise_on_release_error: bool = True,
     renew: bool | None = None,
     max_hold: float | None = None,
+    min_hold: float | None = None,
+    replicas: int | None = None,
+    replica_timeout: float = DEFAULT_TIMEOUT,
     on_lost: Callable[[Held], object] | None = None,
     label: str = "",
     user: str = "",
     note: str = "",
     template: str = "",
     reentrant: bool | None = None,
+    protocol: str | None = None,
+    unit: str | None = None,
+    expire: bool = True,
 ) -> RedisLock:
     """The lock called ``key``: ``with lock("order:42") as held: ...``.
 
@@ -41,13 +48,19 @@ def lock(
     seconds at most (default: the setting ``BLOCKING_TIMEOUT``, 10; None: without limit).
     ``using``: the cache alias (default: the setting ``CACHE``). ``renew``: whether the lease
     is renewed while the lock is held (None: the setting ``RENEW``, True). ``max_hold``: for
-    how many seconds at most (None: without limit). ``label``, ``user`` and ``note`` are shown
-    to operators beside host and process; ``template`` (as ``order:<pk>``) is sent to the receivers
-    of signals. ``reentrant``: whether the thread or asyncio task that holds it gets it again (None:
-    the setting ``REENTRANT``, True). The rest is as in :class:`RedisLock`.
+    how many seconds at most (None: without limit). ``min_hold``: for how many seconds from the
+    grant on nobody else gets it, however soon it is let go (None: none). ``replicas``: how
+    many replicas have to acknowledge it before it counts as taken (None: the setting ``REPLICAS``,
+    0), within ``replica_timeout`` seconds (1). ``label``, ``user`` and
+    ``note`` are shown to operators beside host and process; ``template`` (as ``order:<pk>``) is
+    sent to the receivers of signals. ``reentrant``: whether the thread or asyncio task that holds
+    it gets it again (None: the setting ``REENTRANT``, True). ``protocol``: ``setnx`` or
+    ``timestamp`` (None: the setting ``PROTOCOL``, ``setnx``). ``unit``: of the time that stands
+    there with ``timestamp``, ``s`` or ``ms`` (None: the setting ``UNIT``, ``ms``). The rest is as
+    in :class:`RedisLock`.
 
-    Opens no connection until the lock is taken. Raises ValueError or TypeError for a bad key
-    or time, ImproperlyConfigured when the cache cannot hold locks. Taking it raises
+    Opens no connection until the lock is taken. Raises ValueError or TypeError for a bad key,
+    time or protocol, ImproperlyConfigured when the cache cannot hold locks. Taking it raises
     :class:`LockBusy` and :class:`LockUnavailable`.
     """
     config = get_config()
@@ -64,6 +77,9 @@ def lock(
         raise_on_release_error=raise_on_release_error,
         renew=config["RENEW"] if renew is None else renew,
         max_hold=max_hold,
+        min_hold=min_hold,
+        replicas=config["REPLICAS"] if replicas is None else replicas,
+        replica_timeout=replica_timeout,
         on_lost=on_lost,
         key=key,
         index=index_for(prefix) if config["INDEX"] else None,
@@ -72,6 +88,9 @@ def lock(
         note=note,
         template=template,
         reentrant=config["REENTRANT"] if reentrant is None else reentrant,
+        protocol=config["PROTOCOL"] if protocol is None else protocol,
+        unit=config["UNIT"] if unit is None else unit,
+        expire=expire,
     )
 
 
@@ -80,7 +99,13 @@ def inspector(using: str | None = None) -> Inspector:
 
     Raises ImproperlyConfigured when the cache cannot hold locks.
     """
-    return Inspector(get_client(using), key_prefix(), use_index=get_config()["INDEX"])
+    config = get_config()
+    return Inspector(
+        get_client(using),
+        key_prefix(),
+        use_index=config["INDEX"],
+        unit=config["UNIT"] if config["PROTOCOL"] == "timestamp" else "",
+    )
 
 
 def key_prefix() -> str:

@@ -36,7 +36,10 @@ def caches(url: str | None = None) -> dict[str, dict[str, Any]]:
 CACHES = caches(URL)
 
 # A test takes locks for several callers in one thread; programs that it starts may differ.
-SETNX_LOCK = {"REENTRANT": "TEST_REENTRANT" in os.environ}
+SETNX_LOCK = {
+    "REENTRANT": "TEST_REENTRANT" in os.environ,
+    "PROTOCOL": os.environ.get("TEST_PROTOCOL", "setnx"),
+}
 
 SECRET_KEY = "only for the tests"
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "testserver"]

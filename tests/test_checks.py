@@ -104,6 +104,11 @@ def test_e004_refuses_a_sharded_cache() -> None:
     assert list(messages) == ["django_setnx_lock.E004"]
 
 
+@pytest.mark.parametrize("replicas", [-1, True, "1", None, 1.0])
+def test_e009_refuses_replicas_that_are_no_number(replicas: Any) -> None:
+    assert "django_setnx_lock.E009" in found(**with_options(REPLICAS=replicas))
+
+
 @pytest.mark.parametrize("timeout", [0, -1, True, "30", None, float("nan"), float("inf")])
 def test_e005_refuses_a_lease_that_is_no_time(timeout: Any) -> None:
     assert "django_setnx_lock.E005" in found(**with_options(TIMEOUT=timeout))
@@ -130,6 +135,19 @@ def test_e007_refuses_a_switch_that_is_no_bool(option: str) -> None:
 
     assert list(messages) == ["django_setnx_lock.E007"]
     assert option in messages["django_setnx_lock.E007"]
+
+
+@pytest.mark.parametrize("options", [{"PROTOCOL": "redlock"}, {"PROTOCOL": []}, {"UNIT": "us"}])
+def test_e008_refuses_a_protocol_or_unit_that_does_not_exist(options: dict[str, Any]) -> None:
+    messages = found(**with_options(**options))
+
+    assert list(messages) == ["django_setnx_lock.E008"]
+    assert next(iter(options)) in messages["django_setnx_lock.E008"]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms"])
+def test_a_project_may_speak_the_timestamp_protocol(unit: str) -> None:
+    assert found(**with_options(PROTOCOL="timestamp", UNIT=unit)) == {}
 
 
 @pytest.mark.parametrize(

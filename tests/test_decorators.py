@@ -37,6 +37,16 @@ def test_the_lock_is_let_go_after_a_function() -> None:
     assert not lock("order:42").locked()
 
 
+def test_a_function_with_min_hold_runs_once_in_that_time() -> None:
+    @redis_lock("tick", min_hold=20, blocking_timeout=0)
+    def tick() -> str:
+        return "ran"
+
+    assert tick() == "ran"
+    with pytest.raises(LockBusy):
+        tick()
+
+
 def test_the_lock_is_let_go_when_a_function_raises() -> None:
     @redis_lock("order:<pk>")
     def fail(pk: int) -> None:

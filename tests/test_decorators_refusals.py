@@ -43,6 +43,17 @@ def test_a_bad_max_hold_is_refused_at_once(max_hold: float) -> None:
         redis_lock("order:<pk>", max_hold=max_hold)
 
 
+@pytest.mark.parametrize("min_hold", [0, -1, True, float("nan"), 6])
+def test_a_bad_min_hold_is_refused_at_once(min_hold: float) -> None:
+    with pytest.raises(ValueError, match="min_hold"):
+        redis_lock("order:<pk>", min_hold=min_hold, max_hold=5)
+
+
+def test_replicas_that_are_no_number_are_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="replicas"):
+        redis_lock("order:<pk>", replicas=-1)
+
+
 def test_a_renew_that_is_no_bool_is_refused_at_once() -> None:
     with pytest.raises(TypeError, match="renew is True or False"):
         redis_lock("order:<pk>", renew="yes")  # type: ignore[arg-type]  # the mistake under test

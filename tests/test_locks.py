@@ -78,6 +78,20 @@ def test_a_lock_knows_how_long_it_may_be_held_and_whom_to_tell_of_its_loss() -> 
     assert found == [held]
 
 
+def test_a_lock_is_kept_for_its_min_hold() -> None:
+    with lock("order:42", min_hold=20):
+        pass
+
+    assert lock("order:42").locked()
+
+
+def test_the_replicas_asked_for_are_those_of_the_setting_or_of_the_lock() -> None:
+    with override_settings(SETNX_LOCK={"REPLICAS": 2}):
+        asked = [lock("order:42", replicas=replicas).turn().replicas for replicas in (None, 1, 0)]
+
+    assert [one and one.count for one in asked] == [2, 1, None]
+
+
 def test_arguments_go_before_the_settings() -> None:
     one = lock("order:42", timeout=2, blocking_timeout=None)
 
@@ -133,6 +147,29 @@ def test_a_wait_that_is_no_time_is_refused_at_once() -> None:
 def test_a_key_that_is_no_string_is_refused_with_what_to_write() -> None:
     with pytest.raises(TypeError, match="f'order:"):
         lock(42)  # type: ignore[arg-type]  # the mistake under test
+
+
+@pytest.mark.parametrize(("unit", "digits"), [("s", 10), ("ms", 13)])
+def test_the_settings_give_the_protocol_and_the_unit(unit: str, digits: int) -> None:
+    with (
+        override_settings(SETNX_LOCK={"PROTOCOL": "timestamp", "UNIT": unit}),
+        lock("order:42") as held,
+    ):
+        value = get_client().get(held.name)
+
+    assert value.isdigit()
+    assert len(value) == digits
+
+
+def test_a_lock_can_speak_another_protocol_whatever_the_settings_say() -> None:
+    with lock("order:42", protocol="timestamp", unit="s", expire=False) as held:
+        assert len(get_client().get(held.name)) == 10
+        assert get_client().ttl(held.name) == -1
+    with (
+        override_settings(SETNX_LOCK={"PROTOCOL": "timestamp"}),
+        lock("order:42", protocol="setnx") as held,
+    ):
+        assert get_client().get(held.name).decode() == held.token
 
 
 def test_a_lock_is_the_core_lock() -> None:

@@ -51,14 +51,21 @@ class _Attributes(Mapping[str, Any]):
 
 
 def locked_action(
-    template: str, *, timeout: float | None = None, using: str | None = None, note: str = ""
+    template: str,
+    *,
+    timeout: float | None = None,
+    min_hold: float | None = None,
+    using: str | None = None,
+    note: str = "",
 ) -> Callable[[_Action], _Action]:
     """Run a ModelAdmin action under the lock of each selected object.
 
     ``template``: the key, its ``<names>`` taken from the object: ``"order:<pk>"``.
     ``timeout``: the lease in seconds (None: the setting ``TIMEOUT``), which is renewed while
-    the action runs if the setting ``RENEW`` says so. ``using``: the cache alias (None: the
-    setting ``CACHE``). ``note``: shown to operators beside the action's name.
+    the action runs if the setting ``RENEW`` says so. ``min_hold``: for how many seconds from the
+    grant on nobody else gets them, however soon the action is done (None: none). ``using``: the
+    cache alias (None: the setting ``CACHE``). ``note``: shown to operators beside the action's
+    name.
 
     All locks are taken in one round trip, without waiting. The action gets a queryset of the
     rows whose lock was free; a message names the others and who holds them. When Redis
@@ -68,6 +75,7 @@ def locked_action(
     parsed = KeyTemplate(template)
     if timeout is not None:
         protocol.milliseconds(timeout, "timeout")
+    protocol.least_hold(min_hold)
 
     def decorate(action: _Action) -> _Action:
         @wraps(action)
@@ -80,6 +88,7 @@ def locked_action(
                 lock(
                     key,
                     timeout=timeout,
+                    min_hold=min_hold,
                     using=using,
                     label=f"action {modeladmin.opts.label_lower}.{action.__name__}",
                     user=request.user.get_username(),
@@ -99,6 +108,9 @@ def locked_action(
                         skipped += [f"{row} ({one.error})" for row in rows_of[one.lock.key]]
                 keys = {row.pk: one.key for one in held for row in rows_of[one.key]}
                 rows = _unchanged(queryset, parsed, keys, skipped)
+                if rows is None:
+                    for unused in held:
+                        unused.forgo_min_hold()
                 response = action(modeladmin, request, rows) if rows is not None else None
             finally:
                 _tell_failures(modeladmin, request, release_each(held))

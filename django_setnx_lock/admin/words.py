@@ -21,6 +21,10 @@ _STATES: dict[State, tuple[str | Promise, str | Promise]] = {
         gettext_lazy("held"),
         gettext_lazy("Somebody holds it, for as long as the lease runs or is renewed."),
     ),
+    State.KEPT: (
+        gettext_lazy("kept"),
+        gettext_lazy("Its holder is done with it. Nobody gets it before its least time is over."),
+    ),
     State.NEVER_EXPIRES: (
         gettext_lazy("never expires"),
         gettext_lazy("Somebody holds it without a lease: it stays held until it is released."),

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import blocking, clock
-from .calling import call_many, worth_undoing
+from .calling import call_many, refuse_too_few, worth_undoing
 from .errors import LockBusy, LockError, LockUnavailable
 from .held import Held
 from .lock import RedisLock
 from .protocol import Request
+from .replicas import is_grant, strictest
 from .turn import Turn
 
 
@@ -46,13 +47,20 @@ def take_each(locks: Sequence[RedisLock]) -> list[Taken]:
     if not ordered:
         return [taken[id(lock)] for lock in locks]
     client = ordered[0].client
+    replicas = [turns[id(lock)].replicas for lock in ordered]
+    then = strictest([asked for asked in replicas if asked is not None])
     sent = clock.now()
     try:
         replies = call_many(
             client,
             [turns[id(lock)].request(waits=False) for lock in ordered],
             [lock.key for lock in ordered],
+            then,
         )
+        acknowledged = replies.pop() if then is not None else None
+        for lock, reply, asked in zip(ordered, replies, replicas, strict=True):
+            if asked is not None and not isinstance(reply, LockUnavailable) and is_grant(reply):
+                refuse_too_few(asked, acknowledged, lock.key)
         for lock, reply in zip(ordered, replies, strict=True):
             taken[id(lock)] = _read(lock, turns[id(lock)], reply, sent)
     except BaseException as error:

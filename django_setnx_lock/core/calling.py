@@ -11,12 +11,15 @@ from redis import exceptions as redis_exceptions
 
 from . import blocking
 from .errors import LockUnavailable
-from .line import Line
+from .line import Command, Line
 from .lines import Lines
 from .protocol import Request
+from .replicas import Replicas, is_grant
 
 _Result = TypeVar("_Result")
 _LINES = Lines(Line)
+# How long the reply to WAIT may take that nobody is interested in, in seconds.
+SOON = 0.005
 TRANSLATED = (
     redis_exceptions.RedisError,
     redis_exceptions.RedisClusterException,
@@ -83,6 +86,70 @@ def call(
     return reply
 
 
+def call_replicated(client: Any, request: Request, key: str, replicas: Replicas) -> Any:
+    """Run ``request`` as :func:`call` does and give its reply; if that is a grant, when enough
+    of ``replicas`` have acknowledged it. One round trip.
+
+    Raises LockUnavailable, also when they are too few: then the grant is to be given back.
+    """
+    blocking.check()
+    if not _is_plain(client):
+        reply, acknowledged = call_many(client, [request], [key], replicas.command)
+        if isinstance(reply, LockUnavailable):
+            raise reply
+        if is_grant(reply):
+            refuse_too_few(replicas, acknowledged, key)
+        return reply
+    line = _LINES.borrow(client)
+
+    def run() -> Any:
+        try:
+            return line.ask(
+                "EVALSHA", request.script.sha, *request.arguments, then=replicas.command
+            )
+        except redis_exceptions.NoScriptError:
+            line.read()
+            return line.ask(
+                "EVAL", request.script.source, *request.arguments, then=replicas.command
+            )
+
+    try:
+        reply = persistently(client, run, key)
+        if is_grant(reply):
+            refuse_too_few(replicas, _read(line), key)
+        elif line.wait(SOON):
+            _read(line)
+        else:
+            # A busy answer need not wait for replicas that are not there.
+            line.drop()
+    except BaseException:
+        line.drop()
+        raise
+    _LINES.give_back(client, line)
+    return reply
+
+
+def _read(line: Line) -> Any:
+    try:
+        return line.read()
+    except TRANSLATED as error:
+        return error
+
+
+def refuse_too_few(replicas: Replicas, acknowledged: Any, key: str) -> None:
+    """Raise LockUnavailable unless ``acknowledged``, the reply to WAIT or an error, is enough."""
+    if isinstance(acknowledged, Exception):
+        error = (
+            acknowledged
+            if isinstance(acknowledged, LockUnavailable)
+            else unavailable(acknowledged, key)
+        )
+        # Whatever is wrong, the lock was granted before.
+        error.repeated = True
+        raise error from (error.__cause__ or acknowledged)
+    replicas.refuse_too_few(int(acknowledged), key)
+
+
 def _in_full(client: Any, line: Line, request: Request, key: str, error: Exception) -> Any:
     """The reply to ``request`` with its script, after ``error`` came of it without."""
     was_sent = not isinstance(error, redis_exceptions.NoScriptError)
@@ -116,11 +183,16 @@ def _call_through(client: Any, request: Request, key: str) -> Any:
     return persistently(client, run, key)
 
 
-def call_many(client: Any, requests: Sequence[Request], keys: Sequence[str]) -> list[Any]:
+def call_many(
+    client: Any,
+    requests: Sequence[Request],
+    keys: Sequence[str],
+    then: Command | None = None,
+) -> list[Any]:
     """Run ``requests`` in one round trip, and those whose script is missing in a second one.
 
     ``keys`` names the lock of each. Each result is a reply, or a LockUnavailable for that
-    request alone.
+    request alone. ``then``: a command that is sent behind them; its reply is the last result.
     Raises LockUnavailable when the round trip as a whole failed.
     """
     blocking.check()
@@ -129,6 +201,8 @@ def call_many(client: Any, requests: Sequence[Request], keys: Sequence[str]) -> 
         pipeline = client.pipeline(transaction=False)
         for request in requests:
             pipeline.evalsha(request.script.sha, *request.arguments)
+        if then is not None:
+            pipeline.execute_command(*then)
         replies = pipeline.execute(raise_on_error=False)
         missing = [
             number
@@ -138,14 +212,22 @@ def call_many(client: Any, requests: Sequence[Request], keys: Sequence[str]) -> 
         if missing:
             for number in missing:
                 pipeline.eval(requests[number].script.source, *requests[number].arguments)
+            if then is not None:
+                # What came before has reached whoever this has reached.
+                pipeline.execute_command(*then)
+                missing.append(len(requests))
             for number, reply in zip(missing, pipeline.execute(raise_on_error=False), strict=True):
                 replies[number] = reply
         return list(replies)
 
     return [
         unavailable(reply, key) if isinstance(reply, redis_exceptions.RedisError) else reply
-        for key, reply in zip(keys, persistently(client, run, ""), strict=True)
+        for key, reply in zip(_and_last(keys, then), persistently(client, run, ""), strict=True)
     ]
+
+
+def _and_last(keys: Sequence[str], then: Command | None) -> Sequence[str]:
+    return keys if then is None else [*keys, ""]
 
 
 def scan(client: Any, pattern: str) -> Iterable[Any]:

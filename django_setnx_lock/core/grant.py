@@ -79,13 +79,27 @@ class Grant(Possession):
         """The request that lets the lock go, which is renewed no longer."""
         if self.watchdog.forget(self.root) and self.lease.is_over(clock.now()):
             self.lose(self.ran_out())
-        return protocol.release(self._target.keys, self._target.index, self._token)
+        target, least_ms = self._target, self.root.least_ms
+        if least_ms:
+            return protocol.release_kept(
+                target.keys, target.index, self._token, least_ms, self._fence
+            )
+        return target.dialect.release(target.keys, target.index, self._token)
+
+    def checking(self) -> protocol.Request:
+        """The request that asks whether the lock is still ours."""
+        return self._target.dialect.check(self._target.keys, self._token)
+
+    def forgo_min_hold(self) -> None:
+        """Be free at once when it is let go: nothing was done under it."""
+        self.least_ms = 0
 
     def renewing(self, lease_ms: int, how: Literal["replace", "add", "least"]) -> protocol.Request:
         """The request that gives the lease more time."""
         if self.is_followed:
-            return protocol.check(self._target.keys, self._token)
-        return protocol.renew(self._target.keys, self._target.index, self._token, lease_ms, how)
+            return self.checking()
+        target = self._target
+        return target.dialect.renew(target.keys, target.index, self._token, lease_ms, how)
 
     def lose(self, error: LockLost) -> LockLost:
         """Take note that the lock is lost, because of ``error``. Gives the first reason known.

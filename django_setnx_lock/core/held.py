@@ -23,7 +23,7 @@ class Held(AsyncHeld):
         LockUnavailable when Redis cannot say, LockError when it was released.
         """
         self._refuse_if_over("check")
-        self._kept(self._target.call(protocol.check(self._target.keys, self._token)))
+        self._kept(self._target.call(self.checking()))
 
     def owned(self) -> bool:
         """Whether the lock is ours, as :meth:`check` without the exception.

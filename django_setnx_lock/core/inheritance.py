@@ -94,7 +94,7 @@ def request(target: Target) -> protocol.Request | None:
     entry = (_entries or {}).get(spot)
     if entry is None or _is_taken(spot):
         return None
-    return protocol.check(target.keys, entry.token)
+    return target.dialect.check(target.keys, entry.token)
 
 
 def enter(

@@ -11,6 +11,7 @@ from typing import Any
 
 from . import blocking, protocol, watchdog
 from .calling import call, call_many, persistently, scan
+from .dialects import chosen
 from .errors import LockError
 from .holder import Holder
 from .keys import index_for, lock_keys
@@ -18,11 +19,15 @@ from .target import Target
 
 logger = logging.getLogger("django_setnx_lock.force_release")
 
+# What stands at the name of a lock that was let go before its min_hold was over begins with this.
+_KEPT = b"kept:"
+
 
 class State(str, enum.Enum):
     """What is to be said of a lock, in a word."""
 
     HELD = "held"
+    KEPT = "kept"
     NEVER_EXPIRES = "never expires"
     FOREIGN = "foreign"
     CHANGING_HANDS = "changing hands"
@@ -46,6 +51,7 @@ class LockInfo:
     ``remaining`` and ``held_for`` are seconds; ``remaining`` is None when the lock never
     expires or is not held, ``held_for`` is None when not known. ``fingerprint`` stands for
     the holder's token, which it does not give away; it is empty when nobody holds the lock.
+    ``unit`` is that of the time at the name, ``s`` or ``ms``, and empty where no time stands there.
     """
 
     key: str
@@ -58,6 +64,7 @@ class LockInfo:
     waiting: int = 0
     fingerprint: str = ""
     kind: str = "string"
+    unit: str = ""
     token: bytes = field(default=b"", repr=False)
 
 
@@ -73,12 +80,14 @@ class Inspector:
     """Looks at all locks whose names begin with ``prefix``.
 
     ``client`` is a redis-py client; ``use_index`` tells whether locks there are listed in
-    the index (True), else every name is looked for with SCAN. Each method raises
-    LockUnavailable when Redis cannot say.
+    the index (True), else every name is looked for with SCAN. ``unit``: in which a number that
+    another program wrote is the time until which it has the lock, ``s`` or ``ms`` (""): none is.
+    Each method raises LockUnavailable when Redis cannot say.
     """
 
-    def __init__(self, client: Any, prefix: str, *, use_index: bool = True) -> None:
+    def __init__(self, client: Any, prefix: str, *, use_index: bool = True, unit: str = "") -> None:
         self._client = client
+        self._unit = unit
         self._prefix = prefix
         self._index = index_for(prefix) if use_index else None
 
@@ -86,12 +95,13 @@ class Inspector:
         """The lock with the Redis name ``name``, held or not. One round trip."""
         keys = lock_keys(name)
         return self._read(
-            name, call(self._client, protocol.inspect(keys, self._index), self._key(name))
+            name,
+            call(self._client, protocol.inspect(keys, self._index, self._unit), self._key(name)),
         )
 
     def get_each(self, names: Sequence[str]) -> list[LockInfo]:
         """The locks with the Redis names ``names``, held or not. One round trip."""
-        requests = [protocol.inspect(lock_keys(name), self._index) for name in names]
+        requests = [protocol.inspect(lock_keys(name), self._index, self._unit) for name in names]
         replies = call_many(self._client, requests, list(map(self._key, names))) if requests else []
         found = []
         for name, reply in zip(names, replies, strict=True):
@@ -138,7 +148,8 @@ class Inspector:
             return Outcome.FREE
         if seen.fingerprint != fingerprint:
             return Outcome.CHANGED_HANDS
-        request = protocol.force(lock_keys(name), self._index, seen.token, by, reason)
+        dialect = chosen("timestamp", seen.unit) if seen.unit else chosen("setnx")
+        request = dialect.force(lock_keys(name), self._index, seen.token, by, reason)
         reply = call(self._client, request, self._key(name))
         head = protocol.read_handed_on(reply)
         if head:
@@ -174,7 +185,7 @@ class Inspector:
 
     def _read(self, name: str, reply: Sequence[Any]) -> LockInfo:
         kind = protocol.text(reply[0]) or "none"
-        value, how, left, fence, record, waiting, listed, now_ms = reply[1:]
+        value, how, left, fence, record, waiting, listed, now_ms, unit = reply[1:]
         token = value.encode() if isinstance(value, str) else value or b""
         ours = protocol.text(how) == "ours"
         if kind == "none":
@@ -183,12 +194,15 @@ class Inspector:
             state = State.OVER if over else State.FREE
         elif kind != "string":
             state = State.NO_LOCK
+        elif protocol.text(how) == "over":
+            state = State.OVER
         elif protocol.text(how) == "baton":
             state = State.CHANGING_HANDS
         elif int(left) < 0:
             state = State.NEVER_EXPIRES
         else:
-            state = State.HELD if ours else State.FOREIGN
+            kept = ours and token.startswith(_KEPT)
+            state = State.KEPT if kept else State.HELD if ours else State.FOREIGN
         known = ours or state is State.OVER
         return LockInfo(
             key=self._key(name),
@@ -201,6 +215,7 @@ class Inspector:
             waiting=int(waiting),
             fingerprint=_fingerprint(name, token) if value is not None else "",
             kind=kind,
+            unit=protocol.text(unit) or "",
             token=token,
         )
 

@@ -44,10 +44,15 @@ class Line:
             self._connection.connect()
             self._is_connected = True
 
-    def ask(self, *command: str | bytes) -> Any:
-        """The reply to ``command``, which is sent again as often as the client would."""
+    def ask(self, *command: str | bytes, then: Command | None = None) -> Any:
+        """The reply to ``command``, which is sent again as often as the client would.
+
+        ``then`` is sent behind it in the same write; its reply is still to be read.
+        """
         connection = self._connection
         in_bytes = packed(command) or connection.pack_command(*command)
+        if then is not None:
+            in_bytes = [b"".join([*in_bytes, *(packed(then) or connection.pack_command(*then))])]
         self._connect()
         try:
             connection.send_packed_command(in_bytes)

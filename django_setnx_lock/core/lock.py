@@ -31,17 +31,27 @@ class RedisLock(AsyncLock):
     failed; else it is logged (True). ``renew``: whether the lease is renewed in the background
     while the lock is held (False): until it is let go, its thread has ended, or nobody refers
     to the handle any more. ``max_hold``: the seconds that it is held at most, which bounds
-    lease and renewal, not :meth:`extend` (None: without limit). ``on_lost``: called once with
-    the handle when the lock was found to be lost, by the thread that found it: mostly the one
+    lease and renewal, not :meth:`extend` (None: without limit). ``min_hold``: the seconds from the
+    grant on during which nobody else gets it, however soon it is let go (None: none); the lock of
+    a holder that was killed ends with its lease all the same. ``replicas``: how many replicas have
+    to acknowledge the lock before it counts as taken (None: none), within ``replica_timeout``
+    seconds (1) or a third of the lease, if that is less; docs/replicas.md. ``on_lost``: called once
+    with the handle when the lock was found to be lost, by the thread that found it: mostly the one
     that renews, which it must not keep (None). ``key``: what the caller calls it in messages
     (name). ``index``: the sorted set to list the lock in (None: in none). ``label``, ``user``,
     ``note``: what the holder record says besides host, process and thread. ``template``: what
     kind of lock it is, for listeners (""). ``reentrant``: whether the thread or asyncio task that
     holds it by a lock with ``reentrant`` gets it again (False); docs/reentrancy.md has the rules.
+    ``protocol``: ``timestamp`` for a lock whose value is the time at which it stops being valid,
+    which excludes programs of that older kind (``setnx``); docs/protocols.md has the rules.
+    ``unit``: that time's, ``s`` or ``ms`` (``ms``). ``expire``: whether Redis removes it a second
+    after it is over (True). Both are without effect for ``setnx``.
 
-    Raises ValueError for a timeout or ``max_hold`` that is not a finite number above zero, a
-    ``blocking_timeout`` or ``sleep`` below zero, or an impossible name; TypeError when the
-    name is no str, ``renew`` or ``reentrant`` no bool, or ``on_lost`` not to be called.
+    Raises ValueError for a timeout, ``max_hold`` or ``min_hold`` that is not a finite number above
+    zero, a ``min_hold`` of more than ``max_hold`` or with ``timestamp``, ``replicas`` that are no
+    number, a ``blocking_timeout`` or ``sleep`` below zero, an impossible name, or a ``protocol`` or
+    ``unit`` that does not exist; TypeError when the name is no str, ``renew``, ``reentrant`` or
+    ``expire`` no bool, or ``on_lost`` not to be called.
     """
 
     def take(self, blocking_timeout: float | Unset | None = UNSET) -> Held:
@@ -150,10 +160,11 @@ class RedisLock(AsyncLock):
         ``blocking`` and ``blocking_timeout`` (seconds) default to those of the lock; ``sleep``
         (seconds) has no effect. ``token``: what stands at the name in Redis while it is held
         (default: a random value, which is safer); UTF-8, not empty. Raises LockUnavailable
-        and ValueError as :meth:`take`, and TypeError and ValueError for what is no token.
+        and ValueError as :meth:`take`, TypeError and ValueError for what is no token, and
+        ValueError for any with the protocol ``timestamp``.
         """
         protocol.waiting_time(sleep, "sleep, the first argument of acquire(),")
-        chosen = None if token is None else own_token.checked(token)
+        chosen = None if token is None else self._checked(token)
         held = None
         try:
             held = self._take(self._limit(blocking, blocking_timeout), chosen)
@@ -179,6 +190,7 @@ class RedisLock(AsyncLock):
         """Let go of what was taken when nobody will be told of it."""
         if held is not None:
             self._shelf.leave(held)
+            held.forgo_min_hold()
             with suppress(LockError):
                 held.release()
 

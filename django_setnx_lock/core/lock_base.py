@@ -6,12 +6,16 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from . import protocol
+from . import own_token
+from .dialects import chosen
 from .errors import LockError
 from .held import Held
 from .holder import Holder
 from .keys import lock_keys
 from .lease import Upkeep
+from .protocol import DEFAULT_TIMEOUT, least_hold, milliseconds, waiting_time
+from .replicas import DEFAULT_TIMEOUT as DEFAULT_REPLICA_TIMEOUT
+from .replicas import wanted
 from .shelf import Shelf
 from .target import AsyncOnly, Target
 from .turn import Turn
@@ -38,6 +42,9 @@ class LockBase:
         *,
         renew: bool = False,
         max_hold: float | None = None,
+        min_hold: float | None = None,
+        replicas: int | None = None,
+        replica_timeout: float = DEFAULT_REPLICA_TIMEOUT,
         on_lost: Callable[[Held], object] | None = None,
         key: str | None = None,
         index: str | None = None,
@@ -46,21 +53,37 @@ class LockBase:
         note: str = "",
         template: str = "",
         reentrant: bool = False,
+        protocol: str = "setnx",
+        unit: str = "ms",
+        expire: bool = True,
     ) -> None:
         if timeout is None:
-            timeout = protocol.DEFAULT_TIMEOUT
+            timeout = DEFAULT_TIMEOUT
         self._upkeep = Upkeep(renew, max_hold, on_lost, reentrant)
-        self._lease_ms = self._upkeep.first_lease(protocol.milliseconds(timeout, "timeout"))
+        self._least_ms = least_hold(min_hold, max_hold)
+        self._lease_ms = self._upkeep.first_lease(milliseconds(timeout, "timeout"))
+        self._replicas = wanted(client, replicas, replica_timeout, self._lease_ms)
         self._timeout = float(timeout)
-        protocol.waiting_time(sleep, "sleep")
+        waiting_time(sleep, "sleep")
         self.sleep = sleep
         self.blocking = blocking
-        self.blocking_timeout = protocol.waiting_time(blocking_timeout)
+        self.blocking_timeout = waiting_time(blocking_timeout)
         self.thread_local = bool(thread_local)
         self.raise_on_release_error = raise_on_release_error
         self.reentrant = reentrant
         kind = AsyncOnly if _is_of_asyncio(client.__class__) else Target
-        self._target = kind(client, lock_keys(name), name if key is None else key, index, template)
+        self._target = kind(
+            client,
+            lock_keys(name),
+            name if key is None else key,
+            index,
+            template,
+            chosen(protocol, unit, expire),
+        )
+        if self._least_ms and not self._target.dialect.keeps():
+            raise ValueError(
+                "min_hold is not to be had with protocol='timestamp': hold the lock for that time"
+            )
         self._about = (label, user, note)
         self._shelf = Shelf(thread_local=self.thread_local)
 
@@ -89,7 +112,21 @@ class LockBase:
 
     def turn(self) -> Turn:
         """A fresh attempt at this lock by the calling thread."""
-        return Turn(self._target, self._lease_ms, Holder.here(*self._about), self._upkeep)
+        turn = Turn(self._target, self._lease_ms, Holder.here(*self._about), self._upkeep)
+        if self._least_ms:
+            turn.least_ms = self._least_ms
+        if self._replicas is not None:
+            turn.replicas = self._replicas
+        return turn
+
+    def _checked(self, token: object) -> str:
+        """As :func:`own_token.checked`; ValueError too where the value is no token."""
+        if not self._target.dialect.takes_tokens():
+            raise ValueError(
+                "with protocol='timestamp' what stands at the name is a time: call acquire() "
+                "without token="
+            )
+        return own_token.checked(token)
 
     def _limit(self, blocking: bool | None, blocking_timeout: float | None) -> float | None:
         if not (self.blocking if blocking is None else blocking):

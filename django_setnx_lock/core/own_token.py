@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     from .keys import LockKeys
     from .turn import Turn
 
-# What stands at a name while the lock is being handed to a waiter begins with this.
-_RESERVED = "baton:"
+# What stands at a name while the lock is being handed to a waiter, or kept after its release,
+# begins with one of these.
+_RESERVED = ("baton:", "kept:")
 
 
 def checked(token: object) -> str:
     """``token``, a str or bytes, as text.
 
     Raises TypeError when it is neither; ValueError when it is empty, is no UTF-8, or begins with
-    ``baton:``.
+    ``baton:`` or ``kept:``.
     """
     if not isinstance(token, (str, bytes)):
         raise TypeError(f"a token is a str or bytes, not {type(token).__name__}")
@@ -37,7 +38,7 @@ def checked(token: object) -> str:
     except UnicodeError:
         raise ValueError("a token must be UTF-8: for raw bytes give token.hex()") from None
     if not text or text.startswith(_RESERVED):
-        raise ValueError(f"a token must not be empty, nor begin with {_RESERVED!r}")
+        raise ValueError(f"a token must not be empty, nor begin with {' or '.join(_RESERVED)}")
     return text
 
 

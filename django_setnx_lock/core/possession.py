@@ -56,6 +56,8 @@ class Possession:
     is_given = True
     # Whether somebody else renews and releases it, and this process only looks after it.
     is_followed = False
+    # For how many ms from the grant on its name stays taken, however soon it is let go.
+    least_ms = 0
 
     def __init__(
         self,
@@ -128,7 +130,10 @@ class Possession:
 
     @property
     def token(self) -> str:
-        """The secret value at the name in Redis. Whoever knows it can release the lock."""
+        """The secret value in Redis, at the name or, with ``timestamp``, beside it.
+
+        Whoever knows it can release the lock.
+        """
         return self._token
 
     @property

@@ -77,6 +77,19 @@ def milliseconds(seconds: object, what: str) -> int:
     return int(seconds * 1000)
 
 
+def least_hold(min_hold: object, max_hold: float | None = None) -> int:
+    """``min_hold``, seconds or None, in whole milliseconds; 0 for None.
+
+    Raises ValueError as :func:`milliseconds`, and when it is more than ``max_hold``.
+    """
+    if min_hold is None:
+        return 0
+    least_ms = milliseconds(min_hold, "min_hold")
+    if max_hold is not None and least_ms > milliseconds(max_hold, "max_hold"):
+        raise ValueError(f"min_hold, {min_hold!r}, must not be more than max_hold, {max_hold!r}")
+    return least_ms
+
+
 def waiting_time(seconds: object, what: str = "blocking_timeout") -> float | None:
     """``seconds`` as given. Raises ValueError unless it is None or a number from 0 to 1e9."""
     if seconds is None:
@@ -143,6 +156,17 @@ def release(keys: LockKeys, index: str | None, token: str) -> Request:
     return Request(scripts.RELEASE, _keys(keys, keys.gone(token), index), (token,))
 
 
+def release_kept(
+    keys: LockKeys, index: str | None, token: str, least_ms: int, fence: int
+) -> Request:
+    """What lets the lock go, and keeps its name taken until ``least_ms`` after the grant."""
+    return Request(
+        scripts.RELEASE,
+        _keys(keys, keys.gone(token), keys.meta, index),
+        (token, str(least_ms), str(fence)),
+    )
+
+
 def leave(keys: LockKeys, index: str | None, token: str) -> Request:
     return Request(scripts.LEAVE, _keys(keys, keys.gone(token), index), (token,))
 
@@ -197,8 +221,23 @@ def force(keys: LockKeys, index: str | None, seen: bytes, by: str, reason: str) 
     )
 
 
-def inspect(keys: LockKeys, index: str | None) -> Request:
-    return Request(scripts.INSPECT, _keys(keys, keys.meta, index), ())
+def locked(keys: LockKeys) -> None:
+    """Nothing is to be asked: it is held as long as its name exists."""
+
+
+def takes_tokens() -> bool:
+    """Whether the caller may choose the token."""
+    return True
+
+
+def keeps() -> bool:
+    """Whether a lock that is let go can be kept from others for a time."""
+    return True
+
+
+def inspect(keys: LockKeys, index: str | None, unit: str = "") -> Request:
+    """``unit``: that of values which are times, where nothing beside them tells; "" if none are."""
+    return Request(scripts.INSPECT, _keys(keys, keys.meta, index), (unit,))
 
 
 def lost(key: str, mark: str | None = None) -> LockLost:

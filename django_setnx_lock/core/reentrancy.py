@@ -70,7 +70,8 @@ def share_of(
     kind: type[_Handle], root: Grant, target: Target, lease_ms: int, upkeep: Upkeep
 ) -> _Handle | None:
     """A share of ``root``; None when that is being let go."""
-    own = replace(target, index=root.target.index, template=root.target.template)
+    had = root.target
+    own = replace(target, index=had.index, template=had.template, dialect=had.dialect)
     share = kind.share(root, own, lease_ms / 1000, upkeep)
     try:
         return share if sharing.join(share) else None

@@ -8,19 +8,24 @@ from typing import Any
 
 from . import blocking, protocol
 from .calling import call, persistently
+from .dialects import Dialect
 from .keys import LockKeys
 
 
 # Not frozen: one is made for each lock, and that would take thrice as long.
 @dataclass(slots=True)
 class Target:
-    """Which lock: the client to ask, the keys in Redis, what the caller calls it and its kind."""
+    """Which lock: the client to ask, the keys in Redis, what the caller calls it and its kind.
+
+    ``dialect``: what to send for it.
+    """
 
     client: Any
     keys: LockKeys
     key: str
     index: str | None
     template: str = ""
+    dialect: Dialect = protocol
 
     def may_block(self) -> None:
         """Return where a call may wait for Redis. Raises as :func:`blocking.check`."""
@@ -32,6 +37,9 @@ class Target:
     def locked(self) -> bool:
         """Whether anybody holds it. Raises LockUnavailable."""
         self.may_block()
+        request = self.dialect.locked(self.keys)
+        if request is not None:
+            return bool(self.call(request))
         return bool(persistently(self.client, lambda: self.client.exists(self.keys.name), self.key))
 
 

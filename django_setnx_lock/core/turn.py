@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from . import clock, events, protocol, reentrancy, sharing, waiting, watchdog
 from .ahead import FRESH, ClaimedLease
+from .calling import call_replicated
 from .errors import LockBusy
 from .held import Held
 from .holder import Holder
 from .lease import Upkeep
+from .replicas import Replicas
 from .target import Target
 
 if TYPE_CHECKING:
@@ -23,6 +25,11 @@ logger = logging.getLogger("django_setnx_lock.lock")
 
 class Turn:
     """An attempt, known to Redis by its token."""
+
+    # See Possession.
+    least_ms = 0
+    # Those that have to know of a grant.
+    replicas: Replicas | None = None
 
     def __init__(
         self, target: Target, lease_ms: int, holder: Holder, upkeep: Upkeep | None = None
@@ -40,14 +47,19 @@ class Turn:
     def request(self, *, waits: bool) -> protocol.Request:
         wait_ms = waiting.SLICE_MS if waits else 0
         self._waits = waits
-        return protocol.acquire(
-            self.target.keys, self.target.index, self.token, self.lease_ms, self.record, wait_ms
+        target = self.target
+        return target.dialect.acquire(
+            target.keys, target.index, self.token, self.lease_ms, self.record, wait_ms
         )
 
     def ask(self, *, waits: bool) -> Held | protocol.Busy:
         """Ask once. A grant that took longer to arrive than it lasts is given back."""
         sent = clock.now()
-        return self.read(self.target.call(self.request(waits=waits)), sent)
+        request = self.request(waits=waits)
+        if self.replicas is None:
+            return self.read(self.target.call(request), sent)
+        target = self.target
+        return self.read(call_replicated(target.client, request, target.key, self.replicas), sent)
 
     def read(self, reply: Any, sent: float) -> Held | protocol.Busy:
         """What ``reply`` to a request sent at ``sent`` means."""
@@ -64,6 +76,9 @@ class Turn:
         upkeep = self.upkeep
         is_seen_to = upkeep.renew and upkeep.max_hold is None
         if answer.foreign or not is_seen_to or self.lease_ms <= protocol.CLAIM_MS:
+            return None
+        if self.replicas is not None:
+            # Nothing sent ahead tells what has reached them.
             return None
         return protocol.ahead(
             self.target.keys, self.target.index, self.token, self.lease_ms, self.record
@@ -124,6 +139,8 @@ class Turn:
     def _has(self, held: Held, sent: float) -> Held:
         """The lock was taken by what was sent then: see to it."""
         self.held = held
+        if self.least_ms:
+            held.least_ms = self.least_ms
         self.watchlist.has_seen(self.target, sent)
         held.begin_upkeep()
         if logger.isEnabledFor(logging.DEBUG):
@@ -168,7 +185,7 @@ class Turn:
         if self.held is not None:
             self.held.watchdog.forget(self.held)
             sharing.close(self.held)
-        return protocol.leave(self.target.keys, self.target.index, self.token)
+        return self.target.dialect.leave(self.target.keys, self.target.index, self.token)
 
     def busy(self, answer: protocol.Busy) -> LockBusy:
         """The error for an ``answer`` that ends the attempt."""

@@ -46,6 +46,7 @@ class Supervisor:
         Before it is started: raises CannotRun, Interrupted when a signal came, LockLost when
         the lease was over by then.
         """
+        child: Child | None = None
         try:
             self._interrupts.check()
             # From here on, Ctrl-Z has to stop the command first.
@@ -62,6 +63,8 @@ class Supervisor:
                     child.kill()
         finally:
             self._terminal.close()
+            if child is None:
+                self._held.forgo_min_hold()
             self._let_go()
         return statuses.LOST if self._is_lost else child.status or 0
 

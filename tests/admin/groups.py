@@ -26,7 +26,7 @@ site = admin.AdminSite("groups")
 
 @admin.register(Group, site=site)
 class GroupAdmin(ReleaseLocksMixin, _GroupAdmin):
-    actions = ("shout", "whisper", "share", "fail")
+    actions = ("shout", "whisper", "share", "once", "fail")
     lock_template = "group:<pk>"
     # What the last action saw: the locks held while it ran.
     held: tuple[str, ...] = ()
@@ -50,6 +50,11 @@ class GroupAdmin(ReleaseLocksMixin, _GroupAdmin):
     @admin.action(description="Under one lock for all")
     @locked_action("groups:<_meta.label>")
     def share(self, request: HttpRequest, queryset: QuerySet[Group]) -> None:
+        self._note()
+
+    @admin.action(description="Once in a while")
+    @locked_action("group:<pk>", min_hold=20)
+    def once(self, request: HttpRequest, queryset: QuerySet[Group]) -> None:
         self._note()
 
     @admin.action(description="Fail")

@@ -6,6 +6,7 @@ import pytest
 from django.contrib.auth.models import Group
 
 from django_setnx_lock import LockBusy, lock
+from django_setnx_lock.admin import actions
 from django_setnx_lock.admin.actions import locked_action
 from django_setnx_lock.core.batch import take_each
 from django_setnx_lock.core.calling import call_many
@@ -44,6 +45,26 @@ def test_each_row_is_locked_while_the_action_runs(
 
 def test_nothing_is_locked_afterwards(admin_client: Client, groups: list[Group]) -> None:
     act(admin_client, "shout", groups)
+
+    assert inspector().page().total == 0
+
+
+def test_with_min_hold_the_rows_stay_locked_for_so_long(
+    admin_client: Client, groups: list[Group]
+) -> None:
+    first = act(admin_client, "once", groups)
+    second = act(admin_client, "once", groups)
+
+    assert messages_of(first) == []
+    assert messages_of(second)[0].startswith("warning: 3 groups were skipped: ")
+
+
+def test_rows_that_nothing_was_done_to_do_not_stay_locked(
+    admin_client: Client, groups: list[Group], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actions, "_unchanged", lambda *_: None)
+
+    act(admin_client, "once", groups)
 
     assert inspector().page().total == 0
 
@@ -191,9 +212,9 @@ def test_all_locks_are_taken_in_one_round_trip_in_the_order_of_their_names(
 ) -> None:
     trips: list[list[str]] = []
 
-    def count(client: Any, requests: Any, keys: Any) -> Any:
+    def count(client: Any, requests: Any, keys: Any, *then: Any) -> Any:
         trips.append([request.keys[0] for request in requests])
-        return call_many(client, requests, keys)
+        return call_many(client, requests, keys, *then)
 
     monkeypatch.setattr("django_setnx_lock.core.batch.call_many", count)
 

@@ -74,11 +74,14 @@ def test_each_state_is_said_in_words(admin_client: Client, fake_server: FakeServ
     redis.delete("lock:over")
     redis.zadd("{lock:}:index", {"lock:over": 1})
     redis.set("lock:theirs", "their-token", px=125_000)
+    with lock("done", min_hold=125):
+        pass
     redis.set("lock:passed", "baton:their-token", px=1_000_000)
 
     page = admin_client.get(LIST, {"everything": "1"})
 
     assert "plain held " in row(page, "plain")
+    assert "done kept " in row(page, "done")
     assert "endless never expires " in row(page, "endless")
     assert "without end" in row(page, "endless")
     assert "over lease over " in row(page, "over")

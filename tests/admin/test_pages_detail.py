@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from django_setnx_lock import lock
+from django_setnx_lock.core.inspection import State
 from django_setnx_lock.models import Lock
 from tests.admin.pages import LIST, address, hold_since, info, messages, staff, text
 
@@ -102,6 +103,24 @@ def test_without_permission_to_release_there_is_no_button() -> None:
 
     assert "State held" in text(page)
     assert RELEASE not in page.content.decode()
+
+
+def test_a_lock_that_is_kept_after_its_release_says_so_and_can_be_released(
+    admin_client: Client,
+) -> None:
+    with lock("order:42", min_hold=60, label="nightly"):
+        pass
+
+    page = admin_client.get(address("change", "lock:order:42"))
+    admin_client.post(
+        address("release", "lock:order:42"),
+        {"fingerprint": info("order:42").fingerprint, "post": "yes"},
+    )
+
+    assert "kept: Its holder is done with it." in text(page)
+    assert "Label nightly" in text(page)
+    assert RELEASE in page.content.decode()
+    assert info("order:42").state is State.FREE
 
 
 def test_a_lock_that_changes_hands_has_no_holder_to_release_it_from(

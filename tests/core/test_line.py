@@ -52,6 +52,14 @@ def test_a_question_has_its_answer(redis_client: redis.Redis) -> None:
     assert line.ask("GET", "a") == b"\xff"
 
 
+def test_what_is_sent_behind_a_question_has_its_answer_too(redis_client: redis.Redis) -> None:
+    line = Line(redis_client)
+
+    assert line.ask("SET", "a", "1", then=("GET", "a")) in (b"OK", True)
+    assert answer(line) == b"1"
+    assert line.ask("GET", "a") == b"1"
+
+
 @given(st.lists(st.text() | st.binary() | st.builds("x".__mul__, st.integers(1000, 1050))))
 @example(["x" * 1023, "x" * 1024])
 @example(["x" * 10_000])

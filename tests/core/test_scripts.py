@@ -7,6 +7,7 @@ import pytest
 import redis
 
 from django_setnx_lock.core import own_token, protocol, scripts
+from django_setnx_lock.core.dialects import Timestamp
 from django_setnx_lock.core.keys import index_for, lock_keys
 from tests.core.helpers import send
 
@@ -20,12 +21,21 @@ ALL = [
     scripts.SWAP,
     scripts.FORCE,
     scripts.INSPECT,
+    scripts.TIMESTAMP_ACQUIRE,
+    scripts.TIMESTAMP_RELEASE,
+    scripts.TIMESTAMP_LEAVE,
+    scripts.TIMESTAMP_RENEW,
+    scripts.TIMESTAMP_CHECK,
+    scripts.TIMESTAMP_LOCKED,
+    scripts.TIMESTAMP_FORCE,
 ]
+SHARED = {"constants.lua", "prelude.lua", "timestamp.lua"}
 KEYS = lock_keys("lock:a")
 INDEX = index_for("lock:")
+TIMES = Timestamp("s")
 REQUESTS = [
     protocol.ahead(KEYS, INDEX, "t", 1000, "{}").take,
-    protocol.release(KEYS, INDEX, "t"),
+    protocol.release_kept(KEYS, INDEX, "t", 1000, 1),
     protocol.leave(KEYS, INDEX, "t"),
     protocol.look(KEYS, "t"),
     protocol.renew(KEYS, INDEX, "t", 1000, "replace"),
@@ -33,6 +43,15 @@ REQUESTS = [
     own_token.request(KEYS, "t", "chosen", 1),
     protocol.force(KEYS, INDEX, b"t", "joe", "stuck"),
     protocol.inspect(KEYS, INDEX),
+]
+TIMESTAMP_REQUESTS = [
+    TIMES.acquire(KEYS, INDEX, "t", 1000, "{}", 0),
+    TIMES.release(KEYS, INDEX, "t"),
+    TIMES.leave(KEYS, INDEX, "t"),
+    TIMES.renew(KEYS, INDEX, "t", 1000, "replace"),
+    TIMES.check(KEYS, "t"),
+    TIMES.locked(KEYS),
+    TIMES.force(KEYS, INDEX, b"t", "joe", "stuck"),
 ]
 
 
@@ -71,10 +90,22 @@ def test_a_request_fills_every_key_and_argument_its_script_reads(
     assert args == set(range(1, len(request_.args) + 1))
 
 
+@pytest.mark.parametrize("request_", TIMESTAMP_REQUESTS, ids=lambda request: request.script.name)
+def test_a_request_of_timestamps_fills_every_key_and_argument_its_script_reads(
+    request_: protocol.Request,
+) -> None:
+    source = own_part(request_.script)
+    keys = {int(number) for number in re.findall(r"KEYS\[(\d+)\]", source)}
+    args = {int(number) for number in re.findall(r"ARGV\[(\d+)\]", source)}
+
+    assert keys == set(range(1, len(request_.keys) + 1))
+    assert args == set(range(1, len(request_.args) + 1))
+
+
 def test_every_lua_file_is_used() -> None:
     files = {file.name for file in resources.files(scripts).iterdir() if file.name.endswith(".lua")}
 
-    assert files == {f"{script.name}.lua" for script in ALL} | {"constants.lua", "prelude.lua"}
+    assert files == {f"{script.name}.lua" for script in ALL} | SHARED
 
 
 @pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
@@ -82,12 +113,16 @@ def test_a_script_has_in_it_what_it_shares_with_others_at_most_once(script: scri
     assert script.source.count("local CLAIM = ") == 1
     assert script.source.count("local function hand_on()") <= 1
     assert "--- prelude" not in script.source
+    assert script.source.count("local function time_left(") <= 1
+    assert "--- timestamp" not in script.source
 
 
-@pytest.mark.parametrize("name", ["check", "inspect"])
+@pytest.mark.parametrize("name", ["check", "inspect", "timestamp_check", "timestamp_locked"])
 def test_a_script_that_only_looks_writes_nothing(name: str, redis_client: redis.Redis) -> None:
-    request = next(request for request in REQUESTS if request.script.name == name)
-    redis_client.set("lock:a", "t", px=60_000)
+    request = next(
+        request for request in REQUESTS + TIMESTAMP_REQUESTS if request.script.name == name
+    )
+    redis_client.set("lock:a", "2000000000", px=60_000)
     before = {key: redis_client.dump(key) for key in redis_client.keys("*")}
 
     send(redis_client, request)

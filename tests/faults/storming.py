@@ -15,6 +15,7 @@ import random
 import signal
 import sys
 import time
+from itertools import pairwise
 from typing import Any
 
 import redis
@@ -29,6 +30,11 @@ NAME = "storm"
 def server_now(client: Any) -> int:
     seconds, microseconds = client.time()
     return int(seconds) * 1_000_000 + int(microseconds)
+
+
+def overlaps(stays: list[dict[str, Any]]) -> int:
+    """How many stays began before the one before them had ended."""
+    return sum(later["began"] < earlier["ended"] for earlier, later in pairwise(stays))
 
 
 class Stormer:

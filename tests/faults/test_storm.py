@@ -6,11 +6,12 @@ import json
 import subprocess
 import sys
 import time
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.faults.storming import overlaps
 
 if TYPE_CHECKING:
     from tests.servers import RealServer
@@ -40,11 +41,6 @@ def storm(server: RealServer, seconds: float, mode: str) -> list[dict[str, int]]
     notes = [json.loads(note) for note in server.client().lrange("stays", 0, -1)]
     longest = {(note["began"], note["fence"]): note for note in notes}
     return sorted(longest.values(), key=lambda stay: stay["began"])
-
-
-def overlaps(stays: list[dict[str, int]]) -> int:
-    """How many stays began before the one before them had ended."""
-    return sum(later["began"] < earlier["ended"] for earlier, later in pairwise(stays))
 
 
 def test_nobody_is_under_the_lock_together_with_somebody_else(real_server: RealServer) -> None:

@@ -59,10 +59,12 @@ class Bounds:
     more: int = 0
     # The clients that send ahead what takes up the lock.
     ahead: str = ""
+    # Those that keep the name taken for a while when they let the lock go.
+    keeps: str = ""
 
     def is_within(self, wider: Bounds) -> bool:
         """Whether every state within these bounds is one within ``wider``, too."""
-        alike = ("rules", "more", "overtaken", "wasted", "trips_end", "only", "ahead")
+        alike = ("rules", "more", "overtaken", "wasted", "trips_end", "only", "ahead", "keeps")
         return (
             self.clients <= wider.clients
             and self.turns <= wider.turns

@@ -19,7 +19,9 @@ class Model(Bounds):
         names = "abcd"[: self.clients]
         turns = (self.turns + self.more, *(self.turns,) * self.clients)
         clients = (
-            Client(name, turns[i], self.leases[i], ahead=name in self.ahead)
+            Client(
+                name, turns[i], self.leases[i], ahead=name in self.ahead, keeps=name in self.keeps
+            )
             for i, name in enumerate(names)
         )
         return World(tuple(clients), self.faults).frozen()

@@ -15,6 +15,7 @@ def violation(state: tuple[Any, ...]) -> str:
     w = World(*state)
     return (
         w.wrong
+        or not_kept(w)
         or two_believers(w)
         or ghost_holder(w)
         or nameless_holder(w)
@@ -31,9 +32,19 @@ def two_believers(w: World) -> str:
     return f"two believers: {' and '.join(believers)}" if len(believers) > 1 else ""
 
 
+def not_kept(w: World) -> str:
+    """A lock that was let go, but is to be kept, is nobody's until its time is over."""
+    if not w.kept[0]:
+        return ""
+    if (w.n, w.life) != w.kept:
+        return "not kept: it was freed early, or is kept for longer"
+    believers = [c.name for c in w.clients if c.belief and c.token not in w.forced]
+    return f"not kept: {believers[0]} believes to hold it" if believers else ""
+
+
 def ghost_holder(w: World) -> str:
     """N is left to a caller that is alive and will not see to it."""
-    if w.n in ("", FOREIGN):
+    if w.n in ("", FOREIGN) or w.kept[0]:
         return ""
     token = w.n.removeprefix("baton:")
     client = w.clients[w.owner(token)]

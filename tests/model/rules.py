@@ -99,6 +99,11 @@ class Rules:
     """Who takes the lock makes the first waiter ask that would sleep longer than the lease."""
     cut_pokes: bool = True
     """So does a holder that makes its lease shorter."""
+    kept_pokes: str = "all"
+    """So does a holder that lets the lock go, but keeps its name taken: "all" who would sleep
+    beyond that; or the "first" of them only; "": nobody."""
+    kept_renamed: bool = True
+    """What stands at N then is not the token: no copy of a request finds that there."""
     leaver_pokes: bool = True
     """So does a waiter that leaves the queue, of the lease that is left."""
     noted_grows: bool = True

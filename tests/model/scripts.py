@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .rules import Rules
-from .server import AHEAD, CLAIM, DUE, FOREIGN, LONG, NEVER, World
+from .server import AHEAD, CLAIM, DUE, FOREIGN, KEPT, LONG, NEVER, SHORT, World
 from .waiters import (
     delete,
     first_waiter,
@@ -13,6 +13,7 @@ from .waiters import (
     is_live,
     join,
     leave_queue,
+    poke_all,
     poke_first,
     queue_by_rank,
 )
@@ -69,6 +70,8 @@ def acquire_ahead(w: World, rules: Rules, number: int) -> None:
 
 
 def release(w: World, rules: Rules, token: str) -> Reply:
+    if w.n == token and w.clients[w.owner(token)].keeps:
+        return keep(w, rules, token)
     if w.n == token or (w.n and not rules.release_compares):
         w.gone |= {token}
         w.let_go |= {token}
@@ -78,6 +81,21 @@ def release(w: World, rules: Rules, token: str) -> Reply:
         return "OK", hand_on(w, rules) if rules.release_hands_on else delete(w)
     answer = "OK" if token in w.released else "LOST"
     return answer, leave(w, rules, token)[1] if rules.lost_leaves else head_at(w, rules)
+
+
+def keep(w: World, rules: Rules, token: str) -> Reply:
+    """Let the lock go, and have its name taken: for longer than the lease, or less long."""
+    w.gone |= {token}
+    w.let_go |= {token}
+    w.released = (*w.released, token)
+    life = LONG if w.clients[w.owner(token)].lease == SHORT else SHORT
+    if rules.kept_pokes == "all":
+        poke_all(w, rules, life)
+    elif rules.kept_pokes:
+        poke_first(w, rules, life)
+    w.n = KEPT + token if rules.kept_renamed else token
+    w.meta, w.life, w.kept = w.n, life, (w.n, life)
+    return "OK", ""
 
 
 def leave(w: World, rules: Rules, token: str) -> Reply:

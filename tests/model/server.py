@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 DUE, CLAIM, SHORT, LONG, NEVER = range(5)
 ENDS = ("now", "claim", "short lease", "lease", "slice")
 FOREIGN = "foreign"
+KEPT = "kept:"  # precedes the token of who has let the lock go
 NOBODY = "-"  # any head but the one that the baton is made out to
 AT_REST = ("idle", "dead", "vanished")
 WAITING = ("block", "blocked", "pause")
@@ -42,6 +43,8 @@ class Client(NamedTuple):
     owed: frozenset[str] = frozenset()
     # It sends ahead, with its BLPOP, what takes up the lock.
     ahead: bool = False
+    # It lets the lock go so that nobody has it before a time is over.
+    keeps: bool = False
     # It was slower once than the rules allow for, so that others may come before it.
     stalled: bool = False
 
@@ -80,6 +83,7 @@ class World:
     # Nothing below is known to any script or client.
     order: tuple[str, ...] = ()  # of arrival
     forced: frozenset[str] = frozenset()
+    kept: tuple[str, int] = ("", DUE)  # what stands at N, and its life, when it was let go but kept
     let_go: frozenset[str] = frozenset()
     over: tuple[str, ...] = ()  # deliberately passed over for the baton at N
     overtaken: tuple[str, ...] = ()

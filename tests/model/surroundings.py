@@ -20,6 +20,11 @@ def network(bounds: Bounds, state: State, now: World) -> Steps:
 def time(bounds: Bounds, state: State, now: World) -> Steps:
     if now.n.startswith("baton:"):
         yield from claim_ends(bounds, state, now.n.removeprefix("baton:"))
+    elif now.kept[0]:
+        w = World(*state)
+        w.kept = ("", DUE)
+        expire(w, w.life)
+        yield f"the time of {now.n} is over", w
     elif now.n and now.n != FOREIGN:
         yield from lease_ends(bounds, state, now, now.n)
     for token in now.queue:
@@ -101,6 +106,8 @@ def others(bounds: Bounds, state: State, now: World) -> Steps:
         yield f"operator sees {now.n}", w
     if step:
         w = World(*state)
+        if token == w.n:
+            w.kept = ("", DUE)
         (_, head), _ = apply(bounds, w, now.operator)
         w.operator = ("look", head) if head and bounds.rules.look else ("", "")
         yield f"operator: {step.upper()} {token}", w

@@ -74,6 +74,13 @@ def poke_first(w: World, rules: Rules, life: int) -> None:
         push(w, token)
 
 
+def poke_all(w: World, rules: Rules, life: int) -> None:
+    """Have all waiters ask again that would sleep beyond what is left of ``N``."""
+    for token in w.queue:
+        if is_live(w, rules, token) and w.clients[w.owner(token)].noted > life:
+            push(w, token)
+
+
 def join(w: World, rules: Rules, token: str) -> None:
     """Queue once, and be alive for longer than a slice."""
     if not rules.place_kept:

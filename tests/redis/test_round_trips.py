@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from django_setnx_lock.core.batch import release_each, take_each
-from tests.core.helpers import INDEX, listed, meta_of, queue_of
+from tests.core.helpers import INDEX, listed, meta_of
 from tests.core.queueing import listeners
 from tests.processes import eventually
 
@@ -61,6 +61,19 @@ def test_release_is_one_round_trip(proxy: Proxy, warm: redis.Redis) -> None:
     lock.release()
 
     assert commands(proxy.requests) == [b"EVALSHA"]
+
+
+def test_a_release_that_keeps_the_name_taken_is_one_round_trip(
+    proxy: Proxy, warm: redis.Redis
+) -> None:
+    lock = listed(warm, "a", min_hold=20)
+    lock.acquire()
+    proxy.requests.clear()
+
+    lock.release()
+
+    assert commands(proxy.requests) == [b"EVALSHA"]
+    assert not listed(warm, "a").acquire(blocking=False)
 
 
 def test_a_busy_answer_is_one_round_trip(proxy: Proxy, warm: redis.Redis) -> None:
@@ -158,18 +171,24 @@ def test_taking_up_a_lock_that_was_waited_for_is_no_round_trip_of_its_own(
 
 
 @REAL
+@pytest.mark.usefixtures("nobody_looks")
 def test_the_connection_of_a_waiter_serves_the_next_one(server: RealServer) -> None:
     client, observer = server.client(), server.client()
     lock, waiting = listed(client, "a"), listed(client, "a", renew=True)
+    clients: Any = observer.client_list
     connections = []
 
     for _ in range(3):
         held = lock.take()
         with ThreadPoolExecutor(1) as pool:
             result = pool.submit(waiting.take, 20)
-            assert eventually(lambda: queue_of(observer))
+            # As it sleeps it needs no other connection.
+            assert eventually(lambda: any("b" in one["flags"] for one in clients()))
             held.release()
-            result.result(20).release()
+            following = result.result(20)
+            # The answer to its last request has come.
+            assert following.remaining()
+            following.release()
         connections.append(observer.info("stats")["total_connections_received"])
 
     # The first time there was none yet.

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis import exceptions as redis_exceptions
 
-from ..calling import TRANSLATED, retries, unavailable
+from ..calling import SOON, TRANSLATED, refuse_too_few, retries, unavailable
 from ..lines import Lines
 from ..protocol import Request
+from ..replicas import Replicas, is_grant
 from .kinds import refuse_many_servers
 from .line import Line
 from .loops import here
 
+if TYPE_CHECKING:
+    from ..target import Target
+
 _Result = TypeVar("_Result")
+# How much later than it ends the answer to WAIT may come, in seconds.
+_READ_WITHIN = 5.0
 
 
 async def call(
@@ -42,6 +48,45 @@ async def call(
     return reply
 
 
+async def call_replicated(client: Any, request: Request, key: str, replicas: Replicas) -> Any:
+    """The twin of :func:`~django_setnx_lock.core.calling.call_replicated`."""
+    lines, line = _borrowed(client)
+
+    async def run() -> Any:
+        try:
+            return await line.ask(
+                "EVALSHA", request.script.sha, *request.arguments, then=replicas.command
+            )
+        except redis_exceptions.NoScriptError:
+            await line.read(replicas.wait_ms / 1000 + _READ_WITHIN)
+            return await line.ask(
+                "EVAL", request.script.source, *request.arguments, then=replicas.command
+            )
+
+    try:
+        reply = await _persistently(client, run, key)
+        if is_grant(reply):
+            seconds = replicas.wait_ms / 1000 + _READ_WITHIN
+            refuse_too_few(replicas, await _read(line, seconds), key)
+        elif isinstance(await _read(line, SOON), Exception):
+            # A busy answer need not wait for replicas that are not there.
+            line.drop()
+    except BaseException:
+        line.drop()
+        raise
+    lines.give_back(client, line)
+    return reply
+
+
+async def _read(line: Line, seconds: float) -> Any:
+    """The reply to WAIT, or the error in its place."""
+    try:
+        reply = await line.read(seconds)
+    except TRANSLATED as error:
+        return error
+    return redis_exceptions.TimeoutError("no answer to WAIT") if reply is None else reply
+
+
 async def _in_full(client: Any, line: Line, request: Request, key: str, error: Exception) -> Any:
     """The reply to ``request`` with its script, after ``error`` came of it without."""
     was_sent = not isinstance(error, redis_exceptions.NoScriptError)
@@ -58,11 +103,15 @@ async def _in_full(client: Any, line: Line, request: Request, key: str, error: E
     return await _persistently(client, run, key)
 
 
-async def exists(client: Any, name: str, key: str) -> bool:
-    """Whether anything stands at ``name``. Raises as :func:`call`."""
+async def locked(target: Target) -> bool:
+    """Whether anybody holds ``target``. Raises as :func:`call`."""
+    client, name = target.client, target.keys.name
+    request = target.dialect.locked(target.keys)
+    if request is not None:
+        return bool(await call(client, request, target.key))
     lines, line = _borrowed(client)
     try:
-        found = await _persistently(client, lambda: line.ask("EXISTS", name), key)
+        found = await _persistently(client, lambda: line.ask("EXISTS", name), target.key)
     except BaseException:
         line.drop()
         raise

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from .. import clock, protocol
 from ..errors import LockError, LockLost, LockUnavailable
 from ..handle import Handle
-from .calling import call, exists
+from .calling import call, locked
 from .shielded import patience, undisturbed
 
 logger = logging.getLogger("django_setnx_lock.lock")
@@ -24,7 +24,7 @@ class AsyncHeld(Handle):
         LockUnavailable when Redis cannot say, LockError when it was released.
         """
         self._refuse_if_over("check")
-        self._kept(await self._acall(protocol.check(self._target.keys, self._token)))
+        self._kept(await self._acall(self.checking()))
 
     async def aowned(self) -> bool:
         """Whether the lock is ours, as :meth:`acheck` without the exception.
@@ -41,7 +41,7 @@ class AsyncHeld(Handle):
 
     async def alocked(self) -> bool:
         """Whether anybody holds the name now. Raises LockUnavailable."""
-        return await exists(self._target.client, self.name, self.key)
+        return await locked(self._target)
 
     async def aextend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
         """Add ``additional_time`` seconds to what is left of the lease, or make it the lease.

@@ -29,10 +29,15 @@ class Line:
         # Whether a command asked was sent more than once; set back by who wants to know.
         self.sent_again = False
 
-    async def ask(self, *command: str | bytes) -> Any:
-        """The reply to ``command``, which is sent again as often as the client would."""
+    async def ask(self, *command: str | bytes, then: Command | None = None) -> Any:
+        """The reply to ``command``, which is sent again as often as the client would.
+
+        ``then`` is sent behind it in the same write; its reply is still to be read.
+        """
         connection = self._made()
         in_bytes = packed(command) or connection.pack_command(*command)
+        if then is not None:
+            in_bytes = [*in_bytes, *(packed(then) or connection.pack_command(*then))]
         try:
             return await self._exchange(in_bytes)
         except (redis_exceptions.ConnectionError, redis_exceptions.TimeoutError) as error:

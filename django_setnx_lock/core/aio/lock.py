@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Literal
 
-from .. import clock, inheritance, own_token, protocol, reentrancy, sharing
+from .. import clock, inheritance, protocol, reentrancy, sharing
 from ..calling import worth_undoing
 from ..errors import LockBusy, LockError, LockLost
 from ..held import Held
@@ -15,7 +15,7 @@ from ..unset import UNSET, Unset
 from ..waiting import time_to_sleep
 from . import own_token as aio_own_token
 from .block import Block
-from .calling import call, exists
+from .calling import call, locked
 from .kinds import refuse_many_servers
 from .owner import Owner
 from .shielded import patience, undisturbed, undisturbed_later
@@ -132,10 +132,11 @@ class AsyncLock(LockBase):
         ``blocking`` and ``blocking_timeout`` (seconds) default to those of the lock; ``sleep``
         (seconds) has no effect. ``token``: what stands at the name in Redis while it is held
         (default: a random value, which is safer); UTF-8, not empty. Raises LockUnavailable
-        and ValueError as :meth:`atake`, and TypeError and ValueError for what is no token.
+        and ValueError as :meth:`atake`, TypeError and ValueError for what is no token, and
+        ValueError for any with the protocol ``timestamp``.
         """
         protocol.waiting_time(sleep, "sleep, the first argument of aacquire(),")
-        chosen = None if token is None else own_token.checked(token)
+        chosen = None if token is None else self._checked(token)
         try:
             held = await self._atake(self._limit(blocking, blocking_timeout), chosen)
         except LockBusy:
@@ -177,7 +178,7 @@ class AsyncLock(LockBase):
 
     async def alocked(self) -> bool:
         """Whether anybody holds it. Raises LockUnavailable."""
-        return await exists(self.client, self.name, self.key)
+        return await locked(self._target)
 
     async def aextend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
         """Add to the lease or replace it. See :meth:`Held.aextend`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .. import clock, protocol
-from .calling import call
+from .calling import call, call_replicated
 
 if TYPE_CHECKING:
     from ..held import Held
@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 async def ask(turn: Turn, *, waits: bool) -> Held | protocol.Busy:
     """Ask once. A grant that took longer to arrive than it lasts is given back."""
     sent = clock.now()
-    reply = await call(turn.target.client, turn.request(waits=waits), turn.target.key)
+    client, key, request = turn.target.client, turn.target.key, turn.request(waits=waits)
+    if turn.replicas is None:
+        reply = await call(client, request, key)
+    else:
+        reply = await call_replicated(client, request, key, turn.replicas)
     answer, now = protocol.read_acquire(reply), clock.now()
     if turn.is_late(answer, sent, now):
         await leave(turn)

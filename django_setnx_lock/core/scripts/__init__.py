@@ -18,11 +18,12 @@ class Script:
     @classmethod
     def load(cls, name: str) -> Script:
         folder = resources.files(__name__)
-        constants, prelude, own = (
+        constants, prelude, timestamp, own = (
             folder.joinpath(f"{part}.lua").read_text(encoding="utf-8")
-            for part in ("constants", "prelude", name)
+            for part in ("constants", "prelude", "timestamp", name)
         )
-        source = constants + own.replace("--- prelude\n", prelude)
+        own = own.replace("--- prelude\n", prelude).replace("--- timestamp\n", timestamp)
+        source = constants + own
         # Redis names scripts by SHA-1; nothing is secured by it.
         sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
         return cls(name, source, sha)
@@ -37,3 +38,11 @@ CHECK = Script.load("check")
 SWAP = Script.load("swap")
 FORCE = Script.load("force")
 INSPECT = Script.load("inspect")
+
+TIMESTAMP_ACQUIRE = Script.load("timestamp_acquire")
+TIMESTAMP_RELEASE = Script.load("timestamp_release")
+TIMESTAMP_LEAVE = Script.load("timestamp_leave")
+TIMESTAMP_RENEW = Script.load("timestamp_renew")
+TIMESTAMP_CHECK = Script.load("timestamp_check")
+TIMESTAMP_LOCKED = Script.load("timestamp_locked")
+TIMESTAMP_FORCE = Script.load("timestamp_force")

@@ -19,6 +19,7 @@ from django_setnx_lock.core.errors import LockBusy, LockLost, LockUnavailable
 from django_setnx_lock.core.held import Held
 from django_setnx_lock.core.keys import lock_keys, name_for
 from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.replicas import checked
 from django_setnx_lock.locks import inspector, key_prefix, lock
 from django_setnx_lock.management import statuses
 from django_setnx_lock.management.arguments import WithLockParser
@@ -82,6 +83,24 @@ class Command(BaseCommand):
             ),
         )
         parser.add_argument(
+            "--min-hold",
+            type=float,
+            metavar="SEC",
+            help=(
+                "How long nobody else gets the lock, from when it was taken, even if CMD ends "
+                "sooner. Default: not at all."
+            ),
+        )
+        parser.add_argument(
+            "--replicas",
+            type=int,
+            metavar="N",
+            help=(
+                "How many replicas have to acknowledge the lock before CMD is started. Default: "
+                "REPLICAS of SETNX_LOCK, 0."
+            ),
+        )
+        parser.add_argument(
             "--using", metavar="ALIAS", help="The cache to lock in. Default: CACHE of SETNX_LOCK."
         )
         parser.add_argument(
@@ -130,6 +149,8 @@ class Command(BaseCommand):
             return lock(
                 key,
                 timeout=options["timeout"],
+                min_hold=options["min_hold"],
+                replicas=options["replicas"],
                 using=options["using"],
                 label=label_for(command),
                 user=user_name(),
@@ -185,6 +206,9 @@ def _check(key: str, command: Sequence[str], options: dict[str, Any]) -> None:
         protocol.waiting_time(options["wait"], "--wait")
         if options["timeout"] is not None:
             protocol.milliseconds(options["timeout"], "--timeout")
+        if options["min_hold"] is not None:
+            protocol.milliseconds(options["min_hold"], "--min-hold")
+        checked(options["replicas"])
         lock_keys(name_for(prefix, key))
     except (TypeError, ValueError) as error:
         refuse(str(error))

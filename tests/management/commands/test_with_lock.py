@@ -174,6 +174,17 @@ def test_an_unreachable_redis_is_status_69_and_the_command_is_not_started(
     assert re.fullmatch(r"with_lock: the lock 'k' is unavailable: Redis cannot be reached.*\n", err)
 
 
+def test_too_few_replicas_are_status_69_and_the_command_is_not_started(
+    real_cache: RealServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    status = program("--replicas", "1", "--timeout", "0.3", "k", "echo", "started")
+
+    out, err = capfd.readouterr()
+    assert (status, out) == (69, "")
+    assert "0 of the 1 replicas asked for acknowledged it" in err
+    assert state_of("k") is State.FREE
+
+
 def executable(path: Path, content: str) -> str:
     path.write_text(content)
     path.chmod(0o755)
@@ -215,6 +226,7 @@ def test_a_command_that_is_not_found_is_status_127_even_if_the_lock_is_busy(
         (["--timeout", "0", "k", "true"], "--timeout must be at least 0.001"),
         (["--timeout=-1", "k", "true"], "--timeout must be at least 0.001"),
         (["--timeout", "nan", "k", "true"], "--timeout must be"),
+        (["--replicas", "-1", "k", "true"], "replicas is a number of replicas"),
         (["--timeout", "inf", "k", "true"], "--timeout must be"),
         (["--wait", "-1", "k", "true"], "--wait must be"),
         (["--wait", "nan", "k", "true"], "--wait must be"),

@@ -1,0 +1,106 @@
+-- Put where a script of the timestamp protocol says so. The value at the name is the time, in whole
+-- units, at which the lock stops being valid. Whose it is stands beside it, in meta:
+-- 'FENCE LENGTH-OF-TOKEN TOKEN @END UNIT RECORD', END in ms. Times are the server's.
+-- KEYS[1] is the name of the lock, KEYS[2] its meta.
+local MS = {s = 1000, ms = 1}
+local STAYS = 1000 -- how much longer than its lock is valid a value is kept, in ms
+local EARLIEST, LATEST = 1e11, 1e14 -- what can be a time at all, in ms: so that no unit is taken for the other
+
+local clock
+local function now_us()
+  if not clock then
+    local time = redis.call('TIME')
+    clock = time[1] * 1000000 + time[2]
+  end
+  return clock
+end
+
+-- Rounded up: a lease that is counted from here is not shorter than asked for.
+local function now_ms()
+  return math.ceil(now_us() / 1000)
+end
+
+-- Rounded up: others who read it wait until our own end at least.
+local function value_for(ends, unit)
+  return whole(math.ceil(ends / MS[unit]))
+end
+
+local function read_known(meta)
+  local head, fence, length = string.match(meta or '', '^((%d+) (%d+) )')
+  if not head then
+    return {}
+  end
+  local token = string.sub(meta, #head + 1, #head + length)
+  local ends, unit, record = string.match(string.sub(meta, #head + length + 2), '^@(%d+) (m?s) (.*)$')
+  return {fence = tonumber(fence), token = token, ends = tonumber(ends), unit = unit, record = record}
+end
+
+-- Whether the value is the one that was written with what is known.
+local function stands(value, known)
+  return known.ends ~= nil and value == value_for(known.ends, known.unit)
+end
+
+-- What the value is as a time, in ms; nil when it is none.
+local function as_time(value, unit)
+  local number = string.match(value, '^%d+%.?%d*$') and tonumber(value)
+  local time = number and number * MS[unit]
+  return time and time >= EARLIEST and time < LATEST and time or nil
+end
+
+-- How long what stands at the name is valid yet, in ms: nothing or less when it is over, nil when it is no time.
+-- That of another program is over when a whole unit has begun that is later: some hold on for as long
+-- as the time is equal to theirs, by a clock that knows whole units only.
+local function time_left(value, known, unit)
+  if not value then
+    return 0
+  end
+  if stands(value, known) then
+    return known.ends - now_us() / 1000
+  end
+  local time = as_time(value, unit)
+  return time and math.floor(time / MS[unit] + 1) * MS[unit] - now_us() / 1000
+end
+
+local function is_mine(value, known, token)
+  return known.token == token and stands(value, known) and time_left(value, known) > 0
+end
+
+local function no_time(value, unit)
+  local what = #value .. ' bytes that are no time in ' .. unit
+  for other in pairs(MS) do
+    if as_time(value, other) then
+      what = 'a time in ' .. other .. ', and the unit of this lock is ' .. unit
+    end
+  end
+  -- Not the value itself: it may be the token of a lock of another kind.
+  return redis.error_reply('WRONGTYPE its value is no timestamp of such a lock: ' .. what)
+end
+
+-- Have the lock be that token's until then. The value comes last: an error before it leaves no lock behind.
+local function write(token, fence, ends, unit, record, vanishes, index)
+  local keep = math.max(ends - now_ms() + META_MARGIN, redis.call('PTTL', KEYS[2]))
+  local known = table.concat({whole(fence), #token, token, '@' .. whole(ends), unit, record}, ' ')
+  redis.call('SET', KEYS[2], known, 'PX', whole(keep))
+  if index then
+    redis.call('ZADD', index, whole(ends), KEYS[1])
+  end
+  local value = value_for(ends, unit)
+  if vanishes == '1' then
+    redis.call('SET', KEYS[1], value, 'PX', whole(value * MS[unit] + STAYS - now_ms()))
+  else
+    redis.call('SET', KEYS[1], value)
+  end
+end
+
+local function remove(index)
+  redis.call('DEL', KEYS[1])
+  if index then
+    redis.call('ZREM', index, KEYS[1])
+  end
+end
+
+-- What stands at the name, nil when nothing does, or something that is no string.
+local function value_at(name)
+  local value = redis.pcall('GET', name)
+  return type(value) == 'string' and value or nil
+end

@@ -1,0 +1,335 @@
+"""The timestamp protocol: the value at the name is the time at which the lock stops being valid."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_setnx_lock.core import protocol
+from django_setnx_lock.core.errors import LockBusy, LockLost, LockUnavailable
+from django_setnx_lock.core.held import Held
+from django_setnx_lock.core.lock import RedisLock
+from tests.core.helpers import INDEX, in_thread, meta_of, server_ms, value_of
+from tests.core.timestamps import ServerClock, T, asking, timed
+from tests.faults.controls import take_out
+
+if TYPE_CHECKING:
+    import redis
+
+BOTH_UNITS = pytest.mark.parametrize("unit", ["s", "ms"])
+DIGITS = {"s": 10, "ms": 13}
+
+
+@pytest.fixture
+def server_clock(monkeypatch: pytest.MonkeyPatch, redis_client: redis.Redis) -> ServerClock:
+    return ServerClock(monkeypatch, redis_client)
+
+
+@BOTH_UNITS
+def test_a_time_stands_at_the_name_and_the_rest_beside_it(
+    redis_client: redis.Redis, unit: str
+) -> None:
+    with timed(redis_client, unit, label="test") as held:
+        value, meta = value_of(redis_client), meta_of(redis_client)
+
+    assert value is not None
+    assert value.isdecimal()
+    assert len(value) == DIGITS[unit]
+    assert (meta.fence, meta.token) == (held.fence, held.token)
+    assert '"label":"test"' in meta.record
+
+
+@BOTH_UNITS
+def test_others_are_kept_out_until_it_is_let_go(redis_client: redis.Redis, unit: str) -> None:
+    held = timed(redis_client, unit).take()
+
+    assert not timed(redis_client, unit).acquire(blocking=False)
+    held.release()
+    assert timed(redis_client, unit).acquire(blocking=False)
+
+
+def test_who_is_kept_out_hears_who_has_it_and_for_how_long(redis_client: redis.Redis) -> None:
+    with timed(redis_client, label="first"), pytest.raises(LockBusy) as caught:
+        timed(redis_client).take(0)
+
+    assert caught.value.holder is not None
+    assert caught.value.holder.label == "first"
+    assert caught.value.remaining == pytest.approx(10, abs=1)
+
+
+@BOTH_UNITS
+def test_redis_removes_a_value_a_second_after_it_is_over(
+    redis_client: redis.Redis, unit: str
+) -> None:
+    with timed(redis_client, unit):
+        over_ms = int(value_of(redis_client) or 0) * (1000 if unit == "s" else 1)
+        left = redis_client.pttl("lock:a")
+
+    assert left == pytest.approx(over_ms + 1000 - server_ms(redis_client), abs=300)
+
+
+def test_a_value_stays_where_that_is_asked_for(redis_client: redis.Redis) -> None:
+    with timed(redis_client, expire=False) as held:
+        taken = redis_client.pttl("lock:a")
+        held.extend(5)
+        renewed = redis_client.pttl("lock:a")
+
+    assert (taken, renewed) == (-1, -1)
+
+
+def test_each_later_holder_has_a_larger_fence(redis_client: redis.Redis) -> None:
+    fences = []
+    for _ in range(3):
+        with timed(redis_client) as held:
+            fences.append(held.fence)
+
+    assert fences == sorted(set(fences))
+
+
+def test_a_fence_grows_although_the_clock_steps_back(
+    redis_client: redis.Redis, server_clock: ServerClock
+) -> None:
+    with timed(redis_client) as first:
+        pass
+    server_clock.set(T - 30_000_000)
+
+    with timed(redis_client) as second:
+        assert second.fence == first.fence + 1
+
+
+@BOTH_UNITS
+def test_extending_writes_a_later_time(
+    redis_client: redis.Redis, server_clock: ServerClock, unit: str
+) -> None:
+    with timed(redis_client, unit) as held:
+        held.extend(5)
+        value = value_of(redis_client)
+
+    assert value == str((T + 15_000_000) // (1_000_000 if unit == "s" else 1_000))
+
+
+def test_what_is_left_can_be_replaced(redis_client: redis.Redis, server_clock: ServerClock) -> None:
+    with timed(redis_client) as held:
+        held.extend(3, replace_ttl=True)
+
+        assert value_of(redis_client) == str((T + 3_000_000) // 1000)
+        assert held.remaining() <= 3
+
+
+def test_having_the_whole_lease_again_never_cuts_it(
+    redis_client: redis.Redis, server_clock: ServerClock
+) -> None:
+    with timed(redis_client) as held:
+        held.extend(100)
+        held.reacquire()
+
+        assert value_of(redis_client) == str((T + 110_000_000) // 1000)
+
+
+def test_a_lock_is_held_for_as_long_as_its_value_is_not_over(
+    redis_client: redis.Redis, server_clock: ServerClock
+) -> None:
+    one = timed(redis_client, expire=False)
+    free = one.locked()
+    one.acquire()
+    taken = one.locked()
+    server_clock.set(T + 10_000_000)
+
+    assert (free, taken, one.locked()) == (False, True, False)
+    assert value_of(redis_client) is not None
+
+
+def test_who_waits_sends_nothing_ahead(redis_client: redis.Redis) -> None:
+    with timed(redis_client):
+        turn = asking(redis_client, renew=True)
+        answer = turn.ask(waits=True)
+
+    assert isinstance(answer, protocol.Busy)
+    assert answer.foreign
+    assert turn.ahead(answer) is None
+
+
+def test_a_copy_of_what_took_the_lock_finds_it_mine(
+    redis_client: redis.Redis, server_clock: ServerClock
+) -> None:
+    turn = asking(redis_client)
+    first = turn.ask(waits=False)
+    server_clock.set(T + 1_000_000)
+    again = turn.ask(waits=False)
+
+    assert isinstance(first, Held)
+    assert isinstance(again, Held)
+    assert first.fence == again.fence
+    assert value_of(redis_client) == str((T + 11_000_000) // 1000)
+
+
+@pytest.mark.parametrize("how", ["release", "leave", "busy"])
+def test_a_late_copy_of_what_would_take_the_lock_is_refused(
+    redis_client: redis.Redis, how: str
+) -> None:
+    turn = asking(redis_client)
+    request = turn.request(waits=False)
+    if how == "busy":
+        with timed(redis_client):
+            turn.ask(waits=False)
+    else:
+        turn.ask(waits=False)
+        turn.target.call(
+            turn.target.dialect.release(turn.target.keys, None, turn.token)
+            if how == "release"
+            else turn.leaving()
+        )
+
+    assert turn.target.call(request)[0] == b"GONE"
+    assert value_of(redis_client) is None
+
+
+def test_releasing_twice_is_as_good_as_once(redis_client: redis.Redis) -> None:
+    turn = asking(redis_client)
+    turn.ask(waits=False)
+    request = turn.target.dialect.release(turn.target.keys, None, turn.token)
+
+    assert [turn.target.call(request)[0] for _ in range(2)] == [b"OK", b"OK"]
+
+
+def test_a_value_that_another_program_wrote_since_is_not_removed(
+    redis_client: redis.Redis,
+) -> None:
+    held = timed(redis_client).take()
+    other = str(server_ms(redis_client) + 60_000)
+    redis_client.set("lock:a", other)
+
+    assert not held.owned()
+    with pytest.raises(LockLost):
+        held.release()
+    assert value_of(redis_client) == other
+
+
+def test_a_release_that_asks_for_the_token_alone_removes_it(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = "known.token == token and stands(value, known)"
+    take_out(monkeypatch, "TIMESTAMP_RELEASE", rule, "known.token == token")
+    take_out(monkeypatch, "TIMESTAMP_RELEASE", "and time_left(value, known) > 0", "")
+    held = timed(redis_client).take()
+    redis_client.set("lock:a", server_ms(redis_client) + 60_000)
+
+    held.release()
+
+    assert value_of(redis_client) is None
+
+
+@pytest.mark.parametrize("what", ["release", "check", "extend"])
+def test_what_is_over_on_the_servers_clock_is_lost(
+    redis_client: redis.Redis, server_clock: ServerClock, what: str
+) -> None:
+    held = timed(redis_client).take()
+    value = value_of(redis_client)
+    server_clock.set(T + 10_000_000)
+
+    with pytest.raises(LockLost):
+        held.extend(5) if what == "extend" else getattr(held, what)()
+    assert value_of(redis_client) == value
+
+
+REFUSED: list[tuple[str, Any]] = [
+    ("ms", "hello"),
+    ("ms", ""),
+    ("ms", "1"),
+    ("ms", "-1900000000000"),
+    ("ms", "0x1bf08eb000"),
+    ("ms", "1900000000"),
+    ("s", "1900000000000"),
+    ("s", "c0ffee00c0ffee00c0ffee00c0ffee00"),
+    ("s", '"1900000000"'),
+]
+
+
+@pytest.mark.parametrize(("unit", "value"), REFUSED)
+def test_what_is_no_time_is_refused_and_left_alone(
+    redis_client: redis.Redis, unit: str, value: str
+) -> None:
+    redis_client.set("lock:a", value)
+
+    for ask in (timed(redis_client, unit).take, timed(redis_client, unit).locked):
+        with pytest.raises(LockUnavailable, match="no timestamp") as caught:
+            ask()
+        assert caught.value.cause == "wrongtype"
+        assert len(value) < 5 or value not in str(caught.value)
+    assert value_of(redis_client) == value
+    assert redis_client.keys("*meta*") == []
+
+
+def test_a_time_in_another_unit_is_called_that(redis_client: redis.Redis) -> None:
+    redis_client.set("lock:a", "1900000000")
+
+    with pytest.raises(LockUnavailable, match="a time in s, and the unit of this lock is ms"):
+        timed(redis_client, "ms").take()
+
+
+def test_the_token_of_a_lock_of_the_default_kind_is_no_time(redis_client: redis.Redis) -> None:
+    with RedisLock(redis_client, "lock:a") as held:
+        with pytest.raises(LockUnavailable) as caught:
+            timed(redis_client).take(0)
+        assert held.token not in str(caught.value)
+        assert held.owned()
+
+
+def test_what_is_no_string_is_refused(redis_client: redis.Redis) -> None:
+    redis_client.rpush("lock:a", "1900000000000")
+
+    with pytest.raises(LockUnavailable) as caught:
+        timed(redis_client).take()
+    assert caught.value.cause == "wrongtype"
+
+
+def test_a_held_lock_is_in_the_index_until_it_is_let_go(redis_client: redis.Redis) -> None:
+    with timed(redis_client):
+        listed = redis_client.zscore(INDEX, "lock:a")
+
+    assert listed == pytest.approx(server_ms(redis_client) + 10_000, abs=500)
+    assert redis_client.zscore(INDEX, "lock:a") is None
+
+
+def test_the_holder_has_it_again_if_it_is_reentrant(redis_client: redis.Redis) -> None:
+    def mine() -> Any:
+        return timed(redis_client, reentrant=True, blocking=False)
+
+    with mine() as outer:
+        with mine() as inner:
+            assert inner.fence == outer.fence
+        assert outer.owned()
+        assert not in_thread(mine().acquire)
+    assert value_of(redis_client) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"protocol": "redlock"}, "protocol is one of 'setnx', 'timestamp'"),
+        ({"protocol": "timestamp", "unit": "us"}, "unit is one of 'ms', 's'"),
+        ({"unit": 1}, "unit"),
+    ],
+)
+def test_a_protocol_or_unit_that_does_not_exist_is_refused(
+    redis_client: redis.Redis, options: dict[str, Any], what: str
+) -> None:
+    with pytest.raises(ValueError, match=what):
+        RedisLock(redis_client, "lock:a", **options)
+
+
+def test_an_expire_that_is_no_bool_is_refused(redis_client: redis.Redis) -> None:
+    with pytest.raises(TypeError, match="expire"):
+        timed(redis_client, expire=2)
+
+
+def test_a_token_cannot_be_chosen(redis_client: redis.Redis) -> None:
+    with pytest.raises(ValueError, match="without token="):
+        timed(redis_client).acquire(token="worker-7")
+    assert redis_client.keys("*") == []
+
+
+def test_it_is_not_kept_after_its_release(redis_client: redis.Redis) -> None:
+    with pytest.raises(ValueError, match="min_hold is not to be had with protocol='timestamp'"):
+        RedisLock(redis_client, "lock:a", protocol="timestamp", min_hold=1)

@@ -1,0 +1,102 @@
+"""Copies of requests that come when a lock was let go, but is kept for its ``min_hold``."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_setnx_lock.core import protocol
+from tests.core.helpers import listed, send, value_of
+from tests.faults.controls import take_out
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import redis
+
+    from django_setnx_lock.core.held import Held
+    from django_setnx_lock.core.turn import Turn
+
+KEEP = 5
+
+REQUESTS: dict[str, Callable[[Turn, Held], protocol.Request]] = {
+    "release": lambda _turn, held: held.releasing(),
+    "ask": lambda turn, _held: turn.request(waits=False),
+    "ask and wait": lambda turn, _held: turn.request(waits=True),
+    "leave": lambda turn, _held: protocol.leave(turn.target.keys, None, turn.token),
+    "renew": lambda _turn, held: held.renewing(60_000, "least"),
+    "extend": lambda _turn, held: held.renewing(60_000, "add"),
+    "cut": lambda _turn, held: held.renewing(1, "replace"),
+    "look": lambda turn, held: protocol.look(turn.target.keys, held.token),
+}
+
+
+def kept(client: Any) -> tuple[Turn, Held]:
+    turn = listed(client, "a", min_hold=KEEP, timeout=30).turn()
+    held = turn.ask(waits=False)
+    assert not isinstance(held, protocol.Busy)
+    held.release()
+    return turn, held
+
+
+@pytest.mark.parametrize("request_", REQUESTS)
+def test_no_late_copy_frees_it_or_keeps_it_for_longer(
+    redis_client: redis.Redis, request_: str
+) -> None:
+    turn, held = kept(redis_client)
+    value, left = value_of(redis_client), redis_client.pttl("lock:a")
+
+    send(redis_client, REQUESTS[request_](turn, held))
+
+    assert value_of(redis_client) == value
+    assert left - 1000 < redis_client.pttl("lock:a") <= left
+
+
+@pytest.mark.parametrize("request_", ["leave", "renew", "extend", "cut"])
+def test_with_the_token_still_at_the_name_some_would(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, request_: str
+) -> None:
+    take_out(monkeypatch, "RELEASE", "KEPT .. ARGV[1]", "ARGV[1]")
+    turn, held = kept(redis_client)
+    left = redis_client.pttl("lock:a")
+
+    send(redis_client, REQUESTS[request_](turn, held))
+
+    assert not left - 1000 < redis_client.pttl("lock:a") <= left
+
+
+def test_a_release_sent_again_is_answered_as_the_first_was(redis_client: redis.Redis) -> None:
+    _, held = kept(redis_client)
+
+    reply = send(redis_client, held.releasing())
+
+    assert protocol.text(reply[0]) == "OK"
+
+
+def test_a_release_that_comes_when_the_time_from_the_grant_on_is_over_keeps_nothing(
+    redis_client: redis.Redis,
+) -> None:
+    turn = listed(redis_client, "a", min_hold=0.001, timeout=30).turn()
+    held = turn.ask(waits=False)
+    assert not isinstance(held, protocol.Busy)
+    request = held.releasing()
+    time.sleep(0.01)
+
+    send(redis_client, request)
+
+    assert not redis_client.exists("lock:a")
+
+
+def test_what_comes_when_somebody_else_has_the_lock_changes_nothing(
+    redis_client: redis.Redis,
+) -> None:
+    turn, held = kept(redis_client)
+    redis_client.delete("lock:a")
+    following = listed(redis_client, "a").take(0)
+
+    for request in REQUESTS.values():
+        send(redis_client, request(turn, held))
+
+    following.check()

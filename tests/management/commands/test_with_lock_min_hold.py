@@ -1,0 +1,93 @@
+"""A job that several machines start at about the same time runs once: ``--min-hold``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+
+from django_setnx_lock.core import clock
+from django_setnx_lock.core.inspection import State
+from django_setnx_lock.locks import inspector
+from tests.management.conftest import Program
+from tests.servers import RealServer
+
+Start = Callable[..., Program]
+
+
+def test_starts_that_are_apart_by_the_skew_of_clocks_run_a_short_job_once(
+    start: Start, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    job = ("-n", "--min-hold", "20", "tick", "sh", "-c", f"sleep 0.01; echo ran >> {log}")
+
+    first = start(*job)
+    time.sleep(0.3)
+    second = start(*job)
+
+    statuses = sorted([first.end()[0], second.end()[0]])
+    assert (log.read_text(), statuses) == ("ran\n", [0, 75])
+
+
+def runs_of_a_tick(log: Path, **options: float) -> tuple[int, int]:
+    """Start a job, and once more when it has ended; return how often it ran and was busy."""
+    busy, append = 0, f"echo >> {log}"
+    for _ in range(2):
+        try:
+            call_command("with_lock", "tick", "sh", "-c", append, nonblock=True, **options)
+        except CommandError as error:
+            busy += error.returncode == 75
+    return log.read_text().count("\n"), busy
+
+
+@pytest.mark.usefixtures("real_cache")
+def test_a_start_when_the_job_has_ended_finds_the_tick_used(tmp_path: Path) -> None:
+    assert runs_of_a_tick(tmp_path / "log", min_hold=20) == (1, 1)
+
+
+@pytest.mark.usefixtures("real_cache")
+def test_without_min_hold_the_job_runs_twice(tmp_path: Path) -> None:
+    assert runs_of_a_tick(tmp_path / "log") == (2, 0)
+
+
+def test_the_command_ends_at_once_and_the_lock_stays(real_cache: RealServer) -> None:
+    began = clock.now()
+
+    call_command("with_lock", "tick", "true", min_hold=3600)
+
+    info = inspector().get("lock:tick")
+    assert clock.now() - began < 20
+    assert info.state is State.KEPT
+    assert info.remaining == pytest.approx(3600, abs=30)
+
+
+@pytest.mark.usefixtures("real_cache")
+def test_a_job_that_failed_has_used_the_tick_too() -> None:
+    with pytest.raises(CommandError, match="ended with status 1"):
+        call_command("with_lock", "tick", "false", min_hold=20)
+
+    assert inspector().get("lock:tick").state is State.KEPT
+
+
+@pytest.mark.usefixtures("real_cache")
+def test_a_command_that_could_not_be_started_has_not(tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.write_text("#!/no/such/interpreter\n")
+    broken.chmod(0o755)
+
+    with pytest.raises(CommandError, match="cannot be executed"):
+        call_command("with_lock", "tick", str(broken), min_hold=20)
+
+    assert inspector().get("lock:tick").state is State.FREE
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf"])
+def test_a_bad_time_is_wrong_usage(seconds: str) -> None:
+    with pytest.raises(CommandError, match="--min-hold must be") as refused:
+        call_command("with_lock", f"--min-hold={seconds}", "tick", "true")
+
+    assert refused.value.returncode == 64
