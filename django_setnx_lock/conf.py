@@ -19,6 +19,7 @@ DEFAULTS: dict[str, Any] = {
     "RENEW": True,
     "REENTRANT": True,
     "INDEX": True,
+    "MASTER_TIMEOUT": 0.1,
 }
 
 
