@@ -5,9 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .core.errors import LockBusy, LockError, LockLost, LockUnavailable
+from .core.errors import LockBusy, LockError, LockLost, LockUnavailable, LockUnsupported
 from .core.keytemplate import KeyTemplate
 from .core.lock import RedisLock
+from .core.redlock import Redlock
 
 if TYPE_CHECKING:
     from .decorators import redis_lock
@@ -19,7 +20,9 @@ __all__ = [
     "LockError",
     "LockLost",
     "LockUnavailable",
+    "LockUnsupported",
     "RedisLock",
+    "Redlock",
     "lock",
     "redis_lock",
 ]

@@ -14,12 +14,21 @@ from . import connection
 from .conf import DEFAULTS, SETTING
 from .core import dialects, protocol
 from .core.keys import lock_keys
+from .core.masters.masters import FEWEST
 
 
 def _config() -> dict[str, Any]:
     """The options, as far as they can be read: E001 speaks of the rest."""
     given = getattr(settings, SETTING, {})
     return {**DEFAULTS, **given} if isinstance(given, dict) else DEFAULTS
+
+
+def _aliases() -> list[Any]:
+    """What CACHE names: one alias, or several for a Redlock. E002 speaks of too few."""
+    named = _config()["CACHE"]
+    if not isinstance(named, (list, tuple)):
+        return [named]
+    return list(named) if len(named) >= FEWEST else []
 
 
 def _exists(alias: Any) -> bool:
@@ -60,30 +69,40 @@ def check_options(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Chec
 
 @register(Tags.caches)
 def check_alias_exists(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E002: the cache that locks are kept in is in CACHES."""
-    alias = _config()["CACHE"]
-    if _exists(alias):
-        return []
-    return _error(
-        "E002",
-        f"{SETTING}['CACHE'] names the cache {alias!r}, which is not in CACHES.",
-        f"Name one of: {', '.join(map(repr, settings.CACHES))}.",
-    )
+    """E002: the cache that locks are kept in is in CACHES; each of several, three at least."""
+    if not _aliases():
+        return _error(
+            "E002",
+            f"{SETTING}['CACHE'] is {_config()['CACHE']!r}.",
+            f"Name one cache alias, or {FEWEST} at least for a Redlock.",
+        )
+    return [
+        message
+        for alias in _aliases()
+        if not _exists(alias)
+        for message in _error(
+            "E002",
+            f"{SETTING}['CACHE'] names the cache {alias!r}, which is not in CACHES.",
+            f"Name one of: {', '.join(map(repr, settings.CACHES))}.",
+        )
+    ]
 
 
 @register(Tags.caches)
 def check_alias_is_redis(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
     """E003: that cache is one of django-redis."""
-    alias = _config()["CACHE"]
-    if not _exists(alias) or connection.is_django_redis(alias):
-        return []
-    backend = settings.CACHES[alias].get("BACKEND")
-    return _error(
-        "E003",
-        f"Locks are kept in the cache {alias!r}, whose backend {backend!r} is not django-redis.",
-        "Set its BACKEND to 'django_redis.cache.RedisCache', or name another cache "
-        f"in {SETTING}['CACHE'].",
-    )
+    return [
+        message
+        for alias in _aliases()
+        if _exists(alias) and not connection.is_django_redis(alias)
+        for message in _error(
+            "E003",
+            f"Locks are kept in the cache {alias!r}, whose backend "
+            f"{settings.CACHES[alias].get('BACKEND')!r} is not django-redis.",
+            "Set its BACKEND to 'django_redis.cache.RedisCache', or name another cache "
+            f"in {SETTING}['CACHE'].",
+        )
+    ]
 
 
 @register(Tags.caches)
@@ -91,25 +110,28 @@ def check_alias_is_one_server(
     app_configs: Sequence[Any] | None, **kwargs: Any
 ) -> list[CheckMessage]:
     """E004: that cache is not sharded by the client."""
-    alias = _config()["CACHE"]
-    if _not_redis(alias) or not connection.is_sharded(alias):
-        return []
-    return _error(
-        "E004",
-        f"Locks are kept in the cache {alias!r}, which is sharded over several servers.",
-        "A lock and what belongs to it must live on one server: use an alias with the "
-        "default client.",
-    )
+    return [
+        message
+        for alias in _aliases()
+        if not _not_redis(alias) and connection.is_sharded(alias)
+        for message in _error(
+            "E004",
+            f"Locks are kept in the cache {alias!r}, which is sharded over several servers.",
+            "A lock and what belongs to it must live on one server: use an alias with the "
+            "default client.",
+        )
+    ]
 
 
 @register(Tags.caches)
 def check_times(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E005: TIMEOUT and BLOCKING_TIMEOUT are usable numbers of seconds."""
+    """E005: TIMEOUT, BLOCKING_TIMEOUT and MASTER_TIMEOUT are usable numbers of seconds."""
     config = _config()
     found: list[CheckMessage] = []
     for option, validate in (
         ("TIMEOUT", protocol.milliseconds),
         ("BLOCKING_TIMEOUT", protocol.waiting_time),
+        ("MASTER_TIMEOUT", protocol.milliseconds),
     ):
         try:
             validate(config[option], f"{SETTING}[{option!r}]")
@@ -174,6 +196,7 @@ def check_socket_timeout(app_configs: Sequence[Any] | None, **kwargs: Any) -> li
     """W001: socket_timeout is not shorter than a wait."""
     config = _config()
     alias, wait = config["CACHE"], config["BLOCKING_TIMEOUT"]
+    # A Redlock has times of its own for its masters.
     if _not_redis(alias) or isinstance(wait, bool):
         return []
     options = connection.cache_options(alias)
@@ -196,7 +219,10 @@ def check_socket_timeout(app_configs: Sequence[Any] | None, **kwargs: Any) -> li
 @register(Tags.caches)
 def check_clear(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
     """W002: cache.clear() does not flush the locks."""
-    alias = _config()["CACHE"]
+    return [message for alias in _aliases() for message in _clearing(alias)]
+
+
+def _clearing(alias: Any) -> list[CheckMessage]:
     if _not_redis(alias):
         return []
     place = connection.database_of(alias)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import threading
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -17,6 +18,7 @@ from django_redis.cache import RedisCache
 from django_redis.client import DefaultClient, ShardClient
 
 from .conf import get_config
+from .core.masters.masters import Masters, masters_of
 
 
 class _Caches(threading.local):
@@ -35,7 +37,7 @@ def get_client(using: str | None = None) -> Any:
     Opens no connection yet. Raises ImproperlyConfigured when the alias is missing, is no
     django-redis cache, is sharded, or has settings that cannot be used.
     """
-    alias = get_config()["CACHE"] if using is None else using
+    alias = default_alias() if using is None else using
     cache = _caches.found.get(alias)
     try:
         if cache is None:
@@ -48,6 +50,35 @@ def get_client(using: str | None = None) -> Any:
         # Without the error's own text, which can quote a password from the URL.
         message = f"the LOCATION or OPTIONS of the cache {alias!r} cannot be understood"
         raise ImproperlyConfigured(message) from None
+
+
+def masters(using: str | Sequence[str] | None) -> Masters | None:
+    """What a Redlock of the cache aliases ``using`` is taken on; None for a single alias.
+
+    Raises ValueError for aliases that cannot be masters, ImproperlyConfigured where they come from
+    the settings, and as :func:`get_client`.
+    """
+    config = get_config()
+    aliases = config["CACHE"] if using is None else using
+    if isinstance(aliases, str):
+        return None
+    try:
+        return masters_of(list(map(get_client, aliases)), aliases, config["MASTER_TIMEOUT"])
+    except (TypeError, ValueError) as error:
+        if using is not None:
+            raise
+        raise ImproperlyConfigured(f"SETNX_LOCK['CACHE'] is {aliases!r}: {error}") from error
+
+
+def aliases_in(using: str | Sequence[str] | None) -> Sequence[str]:
+    """The cache aliases that ``using`` names."""
+    return () if using is None else (using,) if isinstance(using, str) else using
+
+
+def default_alias() -> str:
+    """The cache alias that the settings name, or the first of several."""
+    alias = get_config()["CACHE"]
+    return alias if isinstance(alias, str) or not alias else alias[0]
 
 
 def _cache_of(alias: str) -> Any:
@@ -95,7 +126,7 @@ def database_of(alias: str) -> tuple[str, ...]:
 def redis_aliases() -> list[str]:
     """The cache aliases that locks can be kept in, the configured one first."""
     usable = [alias for alias in settings.CACHES if alias_problem(alias) is None]
-    return sorted(usable, key=lambda alias: alias != get_config()["CACHE"])
+    return sorted(usable, key=lambda alias: alias != default_alias())
 
 
 def cache_options(alias: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
@@ -44,7 +44,7 @@ def redis_lock(
     *,
     timeout: float | None = None,
     blocking_timeout: float | Unset | None = UNSET,
-    using: str | None = None,
+    using: str | Sequence[str] | None = None,
     renew: bool | None = None,
     max_hold: float | None = None,
     min_hold: float | None = None,
@@ -61,14 +61,15 @@ def redis_lock(
     ``template``: the key; ``<name>`` is an argument of the call, ``<user.pk>`` an attribute of
     one or, in views, of the request. ``timeout``: the lease in seconds (None: the setting
     ``TIMEOUT``). ``blocking_timeout``: how many seconds to wait (default: 0 for views, the
-    setting ``BLOCKING_TIMEOUT`` for functions; None: without limit). ``using``: the cache alias
-    (None: the setting ``CACHE``). ``renew``: whether the lease is renewed while the call runs
-    (None: the setting ``RENEW``); without, ``timeout`` must outlast it. ``max_hold``: for how
-    many seconds at most (None: without limit). ``min_hold``: for how many seconds from the grant
-    on nobody else gets it, however soon the call ends (None: none). ``replicas``: how many
-    replicas have to acknowledge it (None: the setting ``REPLICAS``). ``label`` (default: what is
-    decorated) and ``note`` are shown to operators. ``reentrant``: whether a caller that holds the
-    lock already goes on with it (None: the setting ``REENTRANT``).
+    setting ``BLOCKING_TIMEOUT`` for functions; None: without limit). ``using``: the cache alias,
+    or several for a Redlock, which an async function cannot have (None: the setting ``CACHE``).
+    ``renew``: whether the lease is renewed while the call runs (None: the setting ``RENEW``);
+    without, ``timeout`` must outlast it. ``max_hold``: for how many seconds at most (None: without
+    limit). ``min_hold``: for how many seconds from the grant on nobody else gets it, however soon
+    the call ends (None: none). ``replicas``: how many replicas have to acknowledge it (None: the
+    setting ``REPLICAS``). ``label`` (default: what is decorated) and ``note`` are shown to
+    operators. ``reentrant``: whether a caller that holds the lock already goes on with it (None:
+    the setting ``REENTRANT``).
 
     A call with a request among its first two arguments, or called ``request``, is a view's.
     When its lock is busy it answers 409, when Redis cannot say or the lock was lost on the way
@@ -150,7 +151,7 @@ class LockOptions:
     template: KeyTemplate
     timeout: float | None
     blocking_timeout: float | Unset | None
-    using: str | None
+    using: str | Sequence[str] | None
     renew: bool | None
     max_hold: float | None
     min_hold: float | None
@@ -216,6 +217,11 @@ def options_of(func: Any) -> list[LockOptions]:
 def _refuse_misfit(
     options: LockOptions, func: Callable[..., Any], signature: inspect.Signature
 ) -> None:
+    if is_async(func) and not isinstance(options.using, (str, type(None))):
+        raise TypeError(
+            f"{dotted_name(func)} is async, and a lock on several masters has no asyncio: name one "
+            "cache alias with using, or make it a plain function"
+        )
     for name in _ANSWERS:
         # Any method may be behind a **kwargs, as the one that method_decorator tries it on.
         can_be_async = is_async(func) or takes_any_name(signature)

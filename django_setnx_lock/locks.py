@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 from . import async_safety  # noqa: F401 - it has calls that block refused in event loops
 from .conf import get_config
-from .connection import get_client
+from .connection import get_client, masters
 from .core.held import Held
 from .core.inspection import Inspector
 from .core.keys import index_for, name_for
 from .core.lock import RedisLock
+from .core.redlock import Redlock
 from .core.replicas import DEFAULT_TIMEOUT
 from .core.unset import UNSET, Unset
 
@@ -23,7 +24,7 @@ def lock(
     sleep: float = 0.1,
     blocking: bool = True,
     blocking_timeout: float | Unset | None = UNSET,
-    using: str | None = None,
+    using: str | Sequence[str] | None = None,
     thread_local: bool = True,
     raise_on_release_error: bool = True,
     renew: bool | None = None,
@@ -46,7 +47,8 @@ def lock(
     ``timeout``: the lease in seconds (None: the setting ``TIMEOUT``, 30).
     ``blocking``: whether taking it waits at all (True). ``blocking_timeout``: how many
     seconds at most (default: the setting ``BLOCKING_TIMEOUT``, 10; None: without limit).
-    ``using``: the cache alias (default: the setting ``CACHE``). ``renew``: whether the lease
+    ``using``: the cache alias (default: the setting ``CACHE``); a tuple of them makes a
+    :class:`Redlock` on several masters (docs/redlock.md). ``renew``: whether the lease
     is renewed while the lock is held (None: the setting ``RENEW``, True). ``max_hold``: for
     how many seconds at most (None: without limit). ``min_hold``: for how many seconds from the
     grant on nobody else gets it, however soon it is let go (None: none). ``replicas``: how
@@ -66,8 +68,10 @@ def lock(
     config = get_config()
     prefix = key_prefix()
     wait: Any = config["BLOCKING_TIMEOUT"] if blocking_timeout is UNSET else blocking_timeout
-    return RedisLock(
-        get_client(using),
+    several = masters(using)
+    make: Callable[..., RedisLock] = RedisLock if several is None else Redlock
+    return make(
+        several or get_client(cast("str | None", using)),
         name_for(prefix, key),
         config["TIMEOUT"] if timeout is None else timeout,
         sleep,
@@ -97,7 +101,8 @@ def lock(
 def inspector(using: str | None = None) -> Inspector:
     """Looks at the project's locks in the cache ``using`` (None: the setting ``CACHE``).
 
-    Raises ImproperlyConfigured when the cache cannot hold locks.
+    Of several caches in the setting it is the first. Raises ImproperlyConfigured when the cache
+    cannot hold locks.
     """
     config = get_config()
     return Inspector(

@@ -13,7 +13,7 @@ from django.core.checks import Warning as CheckWarning
 from django.http import HttpRequest
 from django.urls import get_resolver
 
-from .connection import alias_problem
+from .connection import alias_problem, aliases_in
 from .decorators import LockOptions, options_of
 from .signatures import (
     arguments_in,
@@ -93,8 +93,8 @@ def check_aliases(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Chec
             id="django_setnx_lock.E011",
         )
         for place in _places()
-        if place.options.using is not None
-        and (problem := alias_problem(place.options.using)) is not None
+        for alias in aliases_in(place.options.using)
+        if (problem := alias_problem(alias)) is not None
     ]
 
 

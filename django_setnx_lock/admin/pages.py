@@ -15,7 +15,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
 from ..conf import get_config
-from ..connection import redis_aliases
+from ..connection import default_alias, redis_aliases
 from ..core.errors import LockUnavailable
 from ..core.inspection import LockInfo
 from ..core.keys import lock_keys
@@ -173,7 +173,7 @@ class LockAdmin(_LockModelAdmin):
             "detail_url": links.to("change", name) if name else "",
             "history_url": links.to("history", name) if name else "",
             "aliases": aliases if len(aliases) > 1 else [],
-            "alias": links.using or get_config()["CACHE"],
+            "alias": links.using or default_alias(),
             "may_release": self.has_release_permission(request),
             "breadcrumbs_are_a_list": django.VERSION >= (6, 1),
             **context,

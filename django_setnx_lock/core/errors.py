@@ -6,7 +6,8 @@
     └── LockError
         ├── LockBusy           somebody else has it
         ├── LockLost           we had it and no longer do  (also redis' LockNotOwnedError)
-        └── LockUnavailable    Redis could not say
+        ├── LockUnavailable    Redis could not say
+        └── LockUnsupported    this kind of lock cannot do that
 """
 
 from __future__ import annotations
@@ -93,3 +94,7 @@ class LockUnavailable(LockError):
         self.cause = cause
         # Whether this is the second failure in a row, after which nothing is certain.
         self.repeated = False
+
+
+class LockUnsupported(LockError):
+    """This kind of lock cannot do what was asked for, whatever Redis says; nothing was done."""

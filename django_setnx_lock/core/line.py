@@ -74,6 +74,15 @@ class Line:
 
         return connection.retry.call_with_retry(again, lambda _: self.drop())
 
+    def connect(self) -> None:
+        """Connect now, unless it is connected."""
+        self._connection.connect()
+
+    def fileno(self) -> int | None:
+        """The number of its socket while it is connected by one; not so to a server in memory."""
+        number = getattr(getattr(self._connection, "_sock", None), "fileno", None)
+        return None if number is None else int(number())
+
     def send(self, *commands: Command) -> None:
         """Send ``commands`` in one write, connecting first if need be."""
         connection = self._connection

@@ -84,7 +84,7 @@ class RedisLock(AsyncLock):
             return None
         share = None
         try:
-            share = reentrancy.again(Held, self._target, self._lease_ms, self._upkeep)
+            share = reentrancy.again(self._kind, self._target, self._lease_ms, self._upkeep)
             if share is None:
                 share = self._inherited() if inheritance.is_possible() else None
             elif not reentrancy.is_enough(share):

@@ -29,6 +29,9 @@ def _is_of_asyncio(client: type) -> bool:
 class LockBase:
     """The parameters of a lock and what is held through it. See :class:`RedisLock`."""
 
+    # What its handles are.
+    _kind: type[Held] = Held
+
     def __init__(
         self,
         client: Any,
@@ -72,7 +75,7 @@ class LockBase:
         self.raise_on_release_error = raise_on_release_error
         self.reentrant = reentrant
         kind = AsyncOnly if _is_of_asyncio(client.__class__) else Target
-        self._target = kind(
+        self._target: Target = kind(
             client,
             lock_keys(name),
             name if key is None else key,

@@ -28,7 +28,7 @@ def place_of(client: Any) -> str:
 
 def is_shown(place: str) -> bool:
     """Whether ``place`` means the same to another process."""
-    return not place.startswith(("client ", "server "))
+    return not place.startswith(("client ", "server ", "masters "))
 
 
 def _forget(number: int, gone: ref[Any]) -> None:
@@ -38,6 +38,9 @@ def _forget(number: int, gone: ref[Any]) -> None:
 
 
 def _described(pool: Any) -> str:
+    places = getattr(pool, "places", None)
+    if places is not None:
+        return f"masters {', '.join(places)}"
     options = pool.connection_kwargs
     db = options.get("db") or 0
     if options.get("server") is not None:

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Sequence
 
 from django_setnx_lock.core import clock, inheritance
-from django_setnx_lock.core.errors import LockLost
+from django_setnx_lock.core.errors import LockLost, LockUnsupported
 from django_setnx_lock.core.held import Held
 
 from . import statuses
@@ -68,11 +68,18 @@ class Supervisor:
             self._let_go()
         return statuses.LOST if self._is_lost else child.status or 0
 
+    def _fence(self) -> dict[str, str]:
+        try:
+            return {"SETNX_LOCK_FENCE": str(self._held.fence)}
+        except LockUnsupported:
+            # A lock on several masters has none.
+            return {}
+
     def _environment(self) -> dict[str, str]:
         return os.environ | {
             "SETNX_LOCK_KEY": self._held.key,
             "SETNX_LOCK_TOKEN": self._held.token,
-            "SETNX_LOCK_FENCE": str(self._held.fence),
+            **self._fence(),
             inheritance.VARIABLE: inheritance.described(self._held, os.environ),
         }
 

@@ -6,7 +6,13 @@ import pickle
 import pytest
 from redis import exceptions as redis_exceptions
 
-from django_setnx_lock.core.errors import LockBusy, LockError, LockLost, LockUnavailable
+from django_setnx_lock.core.errors import (
+    LockBusy,
+    LockError,
+    LockLost,
+    LockUnavailable,
+    LockUnsupported,
+)
 from django_setnx_lock.core.holder import Holder
 
 HOLDER = Holder(host="web1", pid=7, label="view pay")
@@ -16,6 +22,7 @@ ERRORS = [
     LockBusy("m", key="order:1"),
     LockLost("m", key="order:1", forced_by="joe", reason="stuck"),
     LockUnavailable("m", key="order:1", cause="pool"),
+    LockUnsupported("m", key="order:1"),
 ]
 
 

@@ -19,6 +19,7 @@ from django_setnx_lock.core.errors import LockBusy, LockLost, LockUnavailable
 from django_setnx_lock.core.held import Held
 from django_setnx_lock.core.keys import lock_keys, name_for
 from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.redlock import Redlock
 from django_setnx_lock.core.replicas import checked
 from django_setnx_lock.locks import inspector, key_prefix, lock
 from django_setnx_lock.management import statuses
@@ -101,7 +102,12 @@ class Command(BaseCommand):
             ),
         )
         parser.add_argument(
-            "--using", metavar="ALIAS", help="The cache to lock in. Default: CACHE of SETNX_LOCK."
+            "--using",
+            metavar="ALIAS",
+            help=(
+                "The cache to lock in, or several for a Redlock, as r1,r2,r3. "
+                "Default: CACHE of SETNX_LOCK."
+            ),
         )
         parser.add_argument(
             "--note", default="", metavar="TEXT", help="Shown to operators beside the holder."
@@ -151,7 +157,7 @@ class Command(BaseCommand):
                 timeout=options["timeout"],
                 min_hold=options["min_hold"],
                 replicas=options["replicas"],
-                using=options["using"],
+                using=_aliases(options["using"]),
                 label=label_for(command),
                 user=user_name(),
                 note=options["note"],
@@ -169,7 +175,8 @@ class Command(BaseCommand):
         except LockBusy as busy:
             seen = None
             with interrupts.raising(), contextlib.suppress(LockUnavailable):
-                seen = inspector(options["using"]).get(lock.name)
+                if not isinstance(lock, Redlock):
+                    seen = inspector(options["using"]).get(lock.name)
             whom = holding(busy, seen)
             if limit is not None:
                 message = f"{lock.key!r} is {whom}"
@@ -212,6 +219,10 @@ def _check(key: str, command: Sequence[str], options: dict[str, Any]) -> None:
         lock_keys(name_for(prefix, key))
     except (TypeError, ValueError) as error:
         refuse(str(error))
+
+
+def _aliases(using: str | None) -> str | list[str] | None:
+    return using.split(",") if using and "," in using else using
 
 
 def refuse(message: str) -> NoReturn:

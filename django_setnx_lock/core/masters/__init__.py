@@ -1,0 +1,1 @@
+"""Several independent servers that are asked at once, for :class:`~..redlock.Redlock`."""

@@ -1,0 +1,510 @@
+"""A lock on five servers of which some are dead, hang, or answer late."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_setnx_lock.core.errors import LockBusy, LockLost, LockUnavailable
+from django_setnx_lock.core.inspection import Inspector
+from django_setnx_lock.core.masters import quorum
+from django_setnx_lock.core.masters.held import WATCHDOG, MastersLease
+from django_setnx_lock.core.redlock import Redlock
+from tests.core.helpers import command, in_thread
+from tests.faults.proxy import Proxy
+from tests.processes import eventually, figure
+from tests.servers import RealServer, server_binaries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import redis
+
+ROOT = Path(__file__).parents[2]
+NAMES = ["r1", "r2", "r3", "r4", "r5"]
+NAME = "lock:a"
+# Seconds that a master has, and what may be added to it, where times are measured.
+MASTER, SLACK = 0.1, 0.05
+# Seconds that it has elsewhere, as machines may be busy.
+PATIENT = 0.3
+
+
+class Five:
+    """The five masters and their clients."""
+
+    def __init__(self, servers: list[RealServer]) -> None:
+        self.servers = servers
+        self.clients: list[redis.Redis] = []
+
+    def begin(self) -> None:
+        """Have all of them there, and empty."""
+        for server in self.servers:
+            server.flush()
+        self.clients = [server.client(socket_timeout=5) for server in self.servers]
+
+    def lock(self, clients: list[redis.Redis] | None = None, **options: Any) -> Redlock:
+        options = {"master_timeout": PATIENT, **options}
+        return Redlock(clients or self.clients, NAME, names=NAMES, key="a", **options)
+
+    def quick(self, clients: list[redis.Redis] | None = None) -> Redlock:
+        """A lock as by default."""
+        return self.lock(clients, master_timeout=MASTER)
+
+    def left(self) -> list[int]:
+        """Whether the lock stands at those that are there."""
+        there = [
+            client
+            for server, client in zip(self.servers, self.clients, strict=True)
+            if server._process is not None
+        ]
+        return [int(client.exists(NAME)) for client in there]
+
+    def used(self) -> None:
+        """Have connections to all, and the scripts known."""
+        with self.lock():
+            pass
+        with contextlib.suppress(LockUnavailable), self.quick():
+            pass
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[list[RealServer]]:
+    binary = next(iter(server_binaries().values()), None)
+    if binary is None:
+        pytest.skip("no server on this machine")
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(RealServer(binary)) for _ in NAMES]
+
+
+@pytest.fixture
+def five(servers: list[RealServer]) -> Iterator[Five]:
+    five = Five(servers)
+    five.begin()
+    yield five
+    WATCHDOG.forget_all()
+    for server in servers:
+        if server._process is not None:
+            server.resume()
+        server.close_clients()
+
+
+@contextlib.contextmanager
+def proxied(server: RealServer) -> Iterator[Proxy]:
+    """Give a proxy; nobody connects to it any more when it ends."""
+    with Proxy(server.port) as proxy:
+        try:
+            yield proxy
+        finally:
+            WATCHDOG.forget_all()
+            eventually(lambda: not any(map(is_connecting, threading.enumerate())))
+
+
+def is_connecting(thread: threading.Thread) -> bool:
+    return thread.name == "setnx-lock-connect"
+
+
+@contextlib.contextmanager
+def taking_time() -> Iterator[Callable[[], float]]:
+    began = time.monotonic()
+    yield lambda: time.monotonic() - began
+
+
+# What may be the matter with a server, and the servers that it is the matter with.
+def dead(server: RealServer) -> None:
+    server.kill()
+
+
+def hanging(server: RealServer) -> None:
+    server.pause()
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("is_used", [False, True], ids=["first", "later"])
+@pytest.mark.parametrize("fault", [dead, hanging])
+def test_two_of_five_that_are_no_more_cost_the_master_timeout(
+    five: Five, fault: Callable[[RealServer], None], is_used: bool
+) -> None:
+    if is_used:
+        five.used()
+    for server in five.servers[:2]:
+        fault(server)
+
+    with taking_time() as passed:
+        held = five.quick().take(0)
+        taken = passed()
+    with taking_time() as passed:
+        held.release()
+        released = passed()
+
+    figure(f"two of five {fault.__name__}: taken in {taken:.4f} s, released in {released:.4f} s")
+    assert taken < MASTER + SLACK
+    assert released < MASTER + SLACK
+    for server in five.servers[:2]:
+        if server._process is not None:
+            server.resume()
+    eventually(lambda: not any(five.left()))
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("fault", [dead, hanging])
+def test_with_three_of_five_gone_it_is_refused_and_nothing_is_left_on_the_living(
+    five: Five, fault: Callable[[RealServer], None]
+) -> None:
+    five.used()
+    for server in five.servers[1:4]:
+        fault(server)
+
+    with taking_time() as passed, pytest.raises(LockUnavailable) as caught:
+        five.quick().take(0)
+    refused = passed()
+
+    figure(f"three of five {fault.__name__}: refused in {refused:.4f} s: {caught.value}")
+    cause = "unreachable" if fault is dead else "timeout"
+    assert caught.value.cause == cause
+    assert "2 of 5 masters answered" in str(caught.value)
+    assert f"(r2: {cause}, r3: {cause}, r4: {cause})" in str(caught.value)
+    assert refused < MASTER + SLACK
+    assert [int(five.clients[at].exists(NAME)) for at in (0, 4)] == [0, 0]
+
+
+def test_what_hung_when_it_was_asked_in_vain_keeps_nothing_when_it_goes_on(five: Five) -> None:
+    five.used()
+    for server in five.servers[1:4]:
+        server.pause()
+    with pytest.raises(LockUnavailable):
+        five.lock(timeout=60).take(0)
+
+    for server in five.servers[1:4]:
+        server.resume()
+
+    # Long before the lease ends. That the question had arrived is seen by what gave it up.
+    eventually(lambda: all(gone(client) >= 2 for client in five.clients[1:4]), 5)
+    assert five.left() == [0] * 5
+
+
+def gone(client: redis.Redis) -> int:
+    """How many tokens were released or given up."""
+    return len(client.keys("*:gone:*"))
+
+
+def test_a_release_reaches_a_master_that_hung_meanwhile(five: Five) -> None:
+    held = five.lock(timeout=60).take(0)
+    five.servers[0].pause()
+
+    held.release()
+    five.servers[0].resume()
+
+    eventually(lambda: five.left() == [0] * 5, 5)
+
+
+def test_what_a_release_cannot_reach_ends_with_the_lease(five: Five) -> None:
+    with proxied(five.servers[0]) as proxy:
+        held = five.lock([proxy.client(), *five.clients[1:]], timeout=1).take(0)
+        proxy.refuse()
+
+        held.release()
+
+        assert five.left() == [1, 0, 0, 0, 0]
+        eventually(lambda: five.left() == [0] * 5, 3)
+
+
+@pytest.mark.alone
+def test_a_slow_master_costs_the_master_timeout_at_most(five: Five) -> None:
+    with proxied(five.servers[0]) as proxy:
+        clients = [proxy.client(), *five.clients[1:]]
+        with five.quick(clients):
+            pass
+        proxy.delay_replies(0.4)
+
+        took = []
+        for _ in range(3):
+            with taking_time() as passed:
+                held = five.quick(clients).take(0)
+                took.append(passed())
+            held.release()
+
+    figure(f"one of five slow: taken in {max(took):.4f} s at most")
+    assert max(took) < MASTER + SLACK
+
+
+@pytest.mark.alone
+def test_a_dead_a_hanging_and_a_slow_master_cost_it_together(five: Five) -> None:
+    five.used()
+    with proxied(five.servers[2]) as proxy:
+        clients = [*five.clients[:2], proxy.client(), *five.clients[3:]]
+        proxy.delay_replies(0.4)
+        five.servers[0].kill()
+        five.servers[1].pause()
+
+        with taking_time() as passed, pytest.raises(LockUnavailable) as caught:
+            five.quick(clients).take(0)
+        refused = passed()
+
+    figure(f"one dead, one hanging, one slow: refused in {refused:.4f} s")
+    assert "(r1: unreachable, r2: timeout, r3: timeout)" in str(caught.value)
+    assert refused < MASTER + SLACK
+    assert [int(five.clients[at].exists(NAME)) for at in (3, 4)] == [0, 0]
+
+
+@pytest.mark.alone
+def test_a_wait_ends_in_time_although_a_master_hangs(five: Five) -> None:
+    five.used()
+    five.quick().take(0)
+    five.servers[4].pause()
+
+    with taking_time() as passed, pytest.raises(LockBusy):
+        five.quick().take(0.5)
+    waited = passed()
+
+    figure(f"a wait of 0.5 s with one of five hanging took {waited:.4f} s")
+    assert 0.5 <= waited < 0.5 + 0.1 + MASTER
+
+
+def test_who_waits_has_it_soon_after_its_release(five: Five) -> None:
+    held = five.lock().take(0)
+    with ThreadPoolExecutor(1) as pool:
+        waiter = pool.submit(five.lock().take, 10)
+        eventually(lambda: gone(five.clients[0]) >= 2)
+        held.release()
+        with taking_time() as passed:
+            waiter.result(10).check()
+            waited = passed()
+
+    figure(f"had {waited:.4f} s after its release")
+    assert waited < 1
+
+
+def test_servers_that_were_restarted_or_cut_their_clients_are_connected_to_anew(
+    five: Five,
+) -> None:
+    five.used()
+    for server in five.servers[:2]:
+        server.restart()
+    for client in five.clients[2:]:
+        command(client, "CLIENT", "KILL", "TYPE", "normal")
+
+    held = five.lock().take(0)
+
+    assert five.left() == [1] * 5
+    held.release()
+
+
+def test_servers_that_forgot_the_scripts_are_told_them_again(five: Five) -> None:
+    held = five.lock().take(0)
+    for client in five.clients:
+        client.script_flush()
+
+    held.check()
+    held.reacquire()
+    held.release()
+
+    assert five.left() == [0] * 5
+
+
+# Exclusion.
+
+
+def rounds_with_two_holders(five: Five, rounds: int) -> int:
+    """How often more than one of three has it, who ask the masters in different orders."""
+    orders = [five.clients, five.clients[::-1], five.clients[2:] + five.clients[:2]]
+    gate = threading.Barrier(len(orders))
+    seen = 0
+
+    def one(order: list[redis.Redis], name: str) -> bool:
+        lock = Redlock(order, name, timeout=60, master_timeout=1)
+        gate.wait(10)
+        return lock.acquire(blocking=False)
+
+    with ThreadPoolExecutor(len(orders)) as pool:
+        for number in range(rounds):
+            found = [pool.submit(one, order, f"lock:{number}") for order in orders]
+            seen += sum(result.result(10) for result in found) > 1
+    return seen
+
+
+def test_two_never_have_it_at_once(five: Five) -> None:
+    assert rounds_with_two_holders(five, 60) == 0
+
+
+def test_were_any_one_master_enough_two_would(five: Five, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quorum, "majority", lambda count: 1)
+
+    assert rounds_with_two_holders(five, 60) > 0
+
+
+def test_under_the_lock_every_addition_counts(five: Five) -> None:
+    counter = 0
+
+    def add() -> None:
+        nonlocal counter
+        for _ in range(8):
+            with five.lock(blocking_timeout=30):
+                seen = counter
+                time.sleep(0.002)
+                counter = seen + 1
+
+    with ThreadPoolExecutor(3) as pool:
+        for result in [pool.submit(add) for _ in range(3)]:
+            result.result(50)
+
+    assert counter == 24
+
+
+# Renewal and loss.
+
+
+def test_it_is_renewed_for_longer_than_its_lease(five: Five) -> None:
+    held = five.lock(timeout=1, renew=True).take(0)
+    five.servers[0].pause()
+    five.servers[1].kill()
+
+    time.sleep(2)
+
+    held.check()
+    held.release()
+
+
+def test_without_renewal_its_lease_ends(five: Five) -> None:
+    held = five.lock(timeout=1).take(0)
+
+    eventually(lambda: held.lost, 2)
+    eventually(lambda: five.left() == [0] * 5, 2)
+
+
+@contextlib.contextmanager
+def cut_off_holder(five: Five, **options: Any) -> Iterator[tuple[Any, list[Proxy]]]:
+    """Hold it through proxies, which can be told to let nobody through."""
+    with contextlib.ExitStack() as stack:
+        proxies = [stack.enter_context(proxied(server)) for server in five.servers[:3]]
+        clients = [proxy.client() for proxy in proxies] + five.clients[3:]
+        yield five.lock(clients, timeout=1, renew=True, **options).take(0), proxies
+
+
+def is_lost_before_it_is_had(five: Five) -> bool:
+    """Whether a holder that reaches a minority only knows of its loss when another has it."""
+    with cut_off_holder(five) as (held, proxies):
+        for proxy in proxies:
+            proxy.refuse()
+        # With no renewal in between, the others' leases end for the minority, too.
+        other = five.lock(timeout=60).take(10)
+        known = bool(held.lost)
+        other.release()
+        return known
+
+
+def test_who_cannot_renew_at_a_majority_has_lost_it_before_another_has_it(five: Five) -> None:
+    assert is_lost_before_it_is_had(five)
+
+
+def test_who_counted_on_more_than_the_lease_would_not_know(
+    five: Five, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    init = MastersLease.__init__
+
+    def longer(self: MastersLease, seconds: float, end: float, *more: Any) -> None:
+        init(self, seconds, end + 3, *more)
+
+    monkeypatch.setattr(MastersLease, "__init__", longer)
+
+    assert not is_lost_before_it_is_had(five)
+
+
+def test_a_loss_is_told_and_why(five: Five, caplog: pytest.LogCaptureFixture) -> None:
+    told = threading.Event()
+    with cut_off_holder(five, on_lost=lambda _: told.set()) as (held, proxies):
+        for proxy in proxies:
+            proxy.refuse()
+
+        assert told.wait(5)
+        with pytest.raises(LockLost, match=r"could not be renewed .* 2 of 5 masters answered"):
+            held.check()
+    assert held.token not in caplog.text
+
+
+def test_a_minority_that_cannot_be_reached_changes_nothing(five: Five) -> None:
+    with cut_off_holder(five) as (held, proxies):
+        for proxy in proxies[:2]:
+            proxy.refuse()
+
+        time.sleep(2)
+
+        held.check()
+        held.release()
+
+
+def test_it_is_renewed_no_longer_when_its_thread_has_ended(five: Five) -> None:
+    held = in_thread(lambda: five.lock(timeout=1, renew=True).take(0))
+
+    eventually(lambda: held.lost, 3)
+    eventually(lambda: five.left() == [0] * 5, 3)
+
+
+def test_force_releases_of_a_majority_take_it_away(five: Five) -> None:
+    held = five.lock().take(0)
+    for client in five.clients[:3]:
+        look = Inspector(client, "lock:")
+        look.force_release(NAME, look.get(NAME).fingerprint, by="ann", reason="stuck")
+
+    with pytest.raises(LockLost) as caught:
+        held.check()
+
+    assert (caught.value.forced_by, caught.value.reason) == ("ann", "stuck")
+
+
+def test_many_are_renewed_in_one_write_to_each_master(five: Five) -> None:
+    with proxied(five.servers[0]) as proxy:
+        clients = [proxy.client(), *five.clients[1:]]
+        held = [
+            Redlock(clients, f"lock:{number}", timeout=1, master_timeout=PATIENT, renew=True).take(
+                0
+            )
+            for number in range(20)
+        ]
+        before = proxy.round_trips
+        eventually(lambda: all(one.lease.end - one._taken_at > 1.3 for one in held), 5)
+        trips = proxy.round_trips - before
+
+        assert all(one.owned() for one in held)
+    figure(f"{len(held)} locks renewed in {trips} round trips")
+    assert trips < len(held)
+
+
+FORKING = """
+import os, sys, time, redis
+from django_setnx_lock.core.errors import LockError
+from django_setnx_lock.core.redlock import Redlock
+
+clients = [redis.Redis(port=int(port)) for port in sys.argv[1:]]
+held = Redlock(clients, "lock:a", timeout=1, renew=True, master_timeout=0.3).take(0)
+child = os.fork()
+if child == 0:
+    try:
+        held.release()
+    except LockError as error:
+        Redlock(clients, "lock:b").take(0).release()
+        os._exit(7 if "parent" in str(error) else 1)
+    os._exit(2)
+status = os.waitpid(child, 0)[1]
+time.sleep(1.5)
+print(os.waitstatus_to_exitcode(status), held.owned())
+"""
+
+
+def test_a_fork_owns_nothing_and_a_process_that_holds_it_can_end(five: Five) -> None:
+    ports = [str(server.port) for server in five.servers]
+    command = [sys.executable, "-W", "ignore", "-c", FORKING, *ports]
+
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=20, check=False
+    )
+
+    assert (done.stdout, done.stderr) == ("7 True\n", "")
+    assert done.returncode == 0

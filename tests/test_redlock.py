@@ -1,0 +1,167 @@
+"""``using=(...)``: the project's locks on several masters."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import fakeredis
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import CommandError, call_command
+from django.http import HttpResponse
+from django.test import override_settings
+
+from django_setnx_lock import LockUnavailable, RedisLock, Redlock, lock, redis_lock
+from django_setnx_lock.checks import check_alias_exists, check_times
+from django_setnx_lock.connection import get_client, redis_aliases
+from django_setnx_lock.core.batch import take_each
+from django_setnx_lock.core.masters.held import WATCHDOG
+from django_setnx_lock.locks import inspector
+from tests.servers import FakeServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django.test import RequestFactory
+
+FIVE = ("r1", "r2", "r3", "r4", "r5")
+# Fakes take their time.
+PATIENT = {"MASTER_TIMEOUT": 6, "REENTRANT": False}
+
+
+def cache(server: FakeServer, number: int) -> dict[str, Any]:
+    pool = {"connection_class": fakeredis.FakeRedisConnection, "server": server.core}
+    return {
+        "BACKEND": "django_redis.cache.RedisCache",
+        "LOCATION": f"redis://fake-{number}.invalid:6379/0",
+        "OPTIONS": {"CONNECTION_POOL_KWARGS": pool},
+    }
+
+
+@pytest.fixture(scope="module")
+def caches() -> dict[str, Any]:
+    servers = {alias: FakeServer() for alias in FIVE}
+    found = {alias: cache(servers[alias], at) for at, alias in enumerate(FIVE)}
+    found |= {"default": found["r1"], "again": found["r1"], "other": cache(servers["r2"], 9)}
+    # What is done first with fakes by several threads at once, they may fail to do.
+    settings = override_settings(CACHES=found, SETNX_LOCK={"MASTER_TIMEOUT": 2})
+    with settings, contextlib.suppress(LockUnavailable):
+        lock("warm", using=FIVE).take(0)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _five(caches: dict[str, Any]) -> Iterator[None]:
+    with override_settings(CACHES=caches, SETNX_LOCK=PATIENT):
+        for alias in FIVE:
+            get_client(alias).flushall()
+        yield
+        WATCHDOG.forget_all()
+
+
+def left() -> list[int]:
+    return [int(get_client(alias).exists("lock:a")) for alias in FIVE]
+
+
+@pytest.mark.parametrize("using", [FIVE, list(FIVE)], ids=["tuple", "list"])
+def test_several_aliases_make_a_lock_on_all_of_them(using: Any) -> None:
+    one = lock("a", using=using)
+
+    with one as held:
+        assert held.key == "a"
+        assert left() == [1] * 5
+    assert isinstance(one, Redlock)
+    assert left() == [0] * 5
+
+
+def test_one_alias_makes_a_plain_lock() -> None:
+    assert type(lock("a", using="r1")) is RedisLock
+
+
+def test_the_setting_may_name_several() -> None:
+    with override_settings(SETNX_LOCK={**PATIENT, "CACHE": FIVE, "TIMEOUT": 20}), lock("a") as held:
+        assert held.timeout == 20
+        assert left() == [1] * 5
+        assert [info.key for info in inspector().page().locks] == ["a"]
+        assert redis_aliases()[0] == "r1"
+        assert WATCHDOG.forget(held)
+
+
+def test_the_setting_gives_the_time_that_a_master_has() -> None:
+    with (
+        override_settings(SETNX_LOCK={"MASTER_TIMEOUT": 20}),
+        pytest.raises(ValueError, match="20"),
+    ):
+        lock("a", using=FIVE)
+
+
+@pytest.mark.parametrize(
+    ("using", "problem"),
+    [
+        (("r1", "r2"), "3 masters at least"),
+        ((), "3 masters at least"),
+        (("r1", "r2", "r2"), "'r2' and 'r2' of a Redlock are one server"),
+        (("r1", "r2", "again"), "'r1' and 'again' of a Redlock are one server"),
+        (("r1", "r2", "other"), "'r2' and 'other' of a Redlock are one server"),
+    ],
+)
+def test_aliases_that_cannot_be_masters_together_are_refused(
+    using: tuple[str, ...], problem: str
+) -> None:
+    with pytest.raises(ValueError, match=problem):
+        lock("a", using=using)
+    with (
+        override_settings(SETNX_LOCK={"CACHE": using}),
+        pytest.raises(ImproperlyConfigured, match=rf"SETNX_LOCK\['CACHE'\] is .*{problem}"),
+    ):
+        lock("a")
+
+
+def test_an_alias_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ImproperlyConfigured, match="no cache 'r9'"):
+        lock("a", using=("r1", "r2", "r9"))
+
+
+def test_the_checks_look_at_each_alias_of_the_setting() -> None:
+    with override_settings(SETNX_LOCK={"CACHE": ("r1", "r8", "r9"), "MASTER_TIMEOUT": 0}):
+        found = [*check_alias_exists(None), *check_times(None)]
+
+    assert [message.id for message in found] == ["django_setnx_lock.E002"] * 2 + [
+        "django_setnx_lock.E005"
+    ]
+
+
+def test_a_view_is_locked_on_all_of_them(rf: RequestFactory) -> None:
+    @redis_lock("a", using=FIVE)
+    def view(request: object) -> HttpResponse:
+        return HttpResponse(str(left()))
+
+    assert view(rf.post("/")).content == b"[1, 1, 1, 1, 1]"
+    with lock("a", using=FIVE):
+        assert view(rf.post("/")).status_code == 409
+
+
+def test_an_async_function_is_refused_where_it_is_decorated() -> None:
+    with pytest.raises(TypeError, match="has no asyncio"):
+
+        @redis_lock("a", using=FIVE)
+        async def work() -> None:
+            pass
+
+
+def test_with_lock_takes_aliases_with_commas() -> None:
+    with (
+        lock("a", using=FIVE),
+        pytest.raises(CommandError, match="held by") as caught,
+    ):
+        call_command("with_lock", "--using", ",".join(FIVE), "-n", "a", "true")
+
+    assert caught.value.returncode == 75
+    call_command("with_lock", "--using", ",".join(FIVE), "a", "true")
+    assert left() == [0] * 5
+
+
+def test_several_locks_in_one_round_trip_are_refused() -> None:
+    with pytest.raises(LockUnavailable, match="give one cache alias with using"):
+        take_each([lock("a", using=FIVE), lock("b", using=FIVE)])
