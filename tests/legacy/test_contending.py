@@ -83,8 +83,9 @@ def test_beside_those_that_take_no_lock_updates_are_lost(
 
 @pytest.mark.storm
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("unit", ["s", "ms"])
-@pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+@pytest.mark.parametrize(
+    ("server", "unit"), [("valkey", "s"), ("redis", "ms")], indirect=["server"]
+)
 def test_they_do_so_for_a_minute(server: RealServer, unit: str) -> None:
     stays, lost = in_processes(server, 60, unit, ["legacy", "ours"])
 

@@ -163,14 +163,8 @@ SHORT_SEARCHES = [
 LONG_SEARCHES = [
     SEEN,
     Model(2, 1, faults=2, ahead=ALL),
-    Model(3, 1, faults=1, ahead=ALL),
-    Model(3, 1, faults=1, ahead="b"),
-    Model(3, 1, faults=1, keeps=ALL),
-    Model(3, 1, faults=1, ahead=ALL, keeps=ALL),
-    Model(2, 2, faults=1, keeps=ALL),
     Model(2, 1, faults=2, keeps=ALL),
     replace(bounds(clients=3, kinds="crash", short=0), keeps=ALL),
-    Model(2, 2, faults=1, ahead=ALL),
     CUT_AND_LEFT,
     Model(2, 1, faults=2, cuts=True),
     Model(2, 2, faults=1),
@@ -181,6 +175,12 @@ LONG_SEARCHES = [
 ]
 LONGEST_SEARCHES = [
     SEEN_AHEAD,
+    Model(3, 1, faults=1, ahead=ALL),
+    Model(3, 1, faults=1, ahead="b"),
+    Model(3, 1, faults=1, keeps=ALL),
+    Model(3, 1, faults=1, ahead=ALL, keeps=ALL),
+    Model(2, 2, faults=1, keeps=ALL),
+    Model(2, 2, faults=1, ahead=ALL),
     LOST_AND_KILLED,
     TWO_KILLED,
     TWICE,
