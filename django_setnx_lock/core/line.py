@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -80,8 +81,9 @@ class Line:
 
     def fileno(self) -> int | None:
         """The number of its socket while it is connected by one; not so to a server in memory."""
-        number = getattr(getattr(self._connection, "_sock", None), "fileno", None)
-        return None if number is None else int(number())
+        sock = getattr(self._connection, "_sock", None)
+        # The fake's has a number, too, which is that of something else.
+        return sock.fileno() if isinstance(sock, socket.socket) else None
 
     def send(self, *commands: Command) -> None:
         """Send ``commands`` in one write, connecting first if need be."""

@@ -15,6 +15,7 @@ from redis.retry import Retry
 from django_setnx_lock.core.line import Line, packed
 from tests.core.helpers import command
 from tests.faults.pools import full_pool
+from tests.servers import FakeServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -193,3 +194,15 @@ def test_who_waits_sends_nothing_twice(proxy: Proxy) -> None:
         line.read()
 
     assert sent_again(proxy) == 0
+
+
+def test_only_a_real_socket_has_a_number(server: Server) -> None:
+    line = Line(server.client(), connect_timeout=5)
+    before = line.fileno()
+    line.connect()
+
+    number = line.fileno()
+
+    assert before is None
+    assert (number is None) == isinstance(server, FakeServer)
+    line.drop()
