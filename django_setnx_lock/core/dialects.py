@@ -44,6 +44,10 @@ class Dialect(Protocol):
         self, keys: LockKeys, index: str | None, seen: bytes, by: str, reason: str
     ) -> Request: ...
 
+    def look(self, keys: LockKeys, head: str, *, is_last: bool = False) -> Request: ...
+    def new_token(self) -> str: ...
+    def is_shared(self) -> bool: ...
+
     def locked(self, keys: LockKeys) -> Request | None:
         """What asks whether anybody holds it; None if it is held as long as its name exists."""
 
@@ -120,6 +124,15 @@ class Timestamp:
 
     def keeps(self) -> bool:
         return False
+
+    def is_shared(self) -> bool:
+        return False
+
+    def look(self, keys: LockKeys, head: str, *, is_last: bool = False) -> Request:
+        return protocol.look(keys, head, is_last=is_last)
+
+    def new_token(self) -> str:
+        return protocol.new_token()
 
     @property
     def _vanishes(self) -> str:

@@ -51,6 +51,7 @@ class Renewal:
         self.key = held.key
         self._lost = lost
         self._cuts = 0
+        self._dialect = held.target.dialect
 
     @property
     def deadline(self) -> float:
@@ -62,6 +63,7 @@ class Renewal:
         if lease.tried_since is None:
             lease.tried_since = now
         self._cuts = lease.cuts
+        self._dialect = self.held.target.dialect
         return self.held.renewing(lease.to_ask(now), "least")
 
     def answered(self, reply: Sequence[Any], sent: float, now: float) -> None:
@@ -70,7 +72,11 @@ class Renewal:
         try:
             protocol.read_kept(reply, self.key)
         except LockLost as error:
-            self._lost(self.held, error)
+            if self.held.target.dialect is self._dialect:
+                self._lost(self.held, error)
+            else:
+                # It stands in Redis in another way since.
+                lease.failed(now, error)
             return
         # What comes after the end is too late: the lock may have been seen to be lost.
         if now < lease.end:
@@ -118,7 +124,7 @@ class Look:
         self._pauses = list(_LOOK_AGAIN_AFTER_ERROR)
 
     def request(self, now: float) -> protocol.Request:
-        return protocol.look(self.target.keys, self._head, is_last=self.is_last)
+        return self.target.dialect.look(self.target.keys, self._head, is_last=self.is_last)
 
     def answered(self, reply: Sequence[Any], sent: float, now: float) -> None:
         head = protocol.read_handed_on(reply)

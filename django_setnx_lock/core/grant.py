@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import clock, events, protocol, sharing
 from .errors import LockLost
 from .possession import Possession
+from .shared import READERS, downgrade
 
 if TYPE_CHECKING:
     from .aio.block import Block
@@ -85,6 +87,20 @@ class Grant(Possession):
                 target.keys, target.index, self._token, least_ms, self._fence
             )
         return target.dialect.release(target.keys, target.index, self._token)
+
+    def letting_readers_in(self) -> protocol.Request:
+        """The request that turns a lock held alone into one held by a reader.
+
+        From then on it is asked for as one, which holds whether or not that has arrived.
+        """
+        self.lease.settle()
+        target = self._target
+        for one in {self, *sharing.handles_of(self)}:
+            one._target = replace(one._target, dialect=READERS)
+        # A renewal that is under way as of one that is held alone says nothing.
+        if self.watchdog.forget(self):
+            self.watchdog.watch(self)
+        return downgrade(target.keys, target.index, self._token)
 
     def checking(self) -> protocol.Request:
         """The request that asks whether the lock is still ours."""

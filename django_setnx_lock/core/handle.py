@@ -20,6 +20,8 @@ class Handle(Grant):
     """
 
     began_release = False
+    # Whether what is on its way lets readers in, and nothing go.
+    _lets_in = False
 
     def use_token(self, token: str) -> None:
         """Know that ``token`` is what stands at the name now."""
@@ -37,12 +39,24 @@ class Handle(Grant):
         if not sharing.leave(self):
             if self._losses:
                 raise self._losses[0]
+            if self._only_readers_are_left():
+                self._lets_in = True
+                return self.root.letting_readers_in()
             self._released = True
             return None
+        self._lets_in = False
         request = self.releasing()
         if self._losses and not self._may_still_stand:
             raise self._losses[0]
         return request
+
+    def _only_readers_are_left(self) -> bool:
+        """Whether the last who wanted the lock alone lets go, and others of its flow still read."""
+        root = self.root
+        if self.reads_only or root.is_followed or root.target.dialect is not protocol:
+            return self._lets_in
+        others = [one for one in sharing.handles_of(root) if one is not self]
+        return bool(others) and all(one.reads_only for one in others)
 
     def not_released(self, error: LockUnavailable) -> LockError:
         """What a release that ended in ``error`` is to raise."""
@@ -56,6 +70,9 @@ class Handle(Grant):
         if head:
             self.watchdog.owe_look(self._target, head)
         self._kept(reply)
+        if self._lets_in:
+            self._released = True
+            return
         if self._losses:
             # Its time was over here, and the holder knew: Redis alone does not make it held.
             self._may_still_stand = False

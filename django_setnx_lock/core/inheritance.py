@@ -18,6 +18,7 @@ from . import protocol, reentrancy
 from .errors import LockLost
 from .lease import Lease, Upkeep
 from .place import is_shown, place_of
+from .shared import is_of_reader
 from .sharing import handles_of, is_over
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ def request(target: Target) -> protocol.Request | None:
     entry = (_entries or {}).get(spot)
     if entry is None or _is_taken(spot):
         return None
+    reentrancy.refuse_upgrade(target, reads=is_of_reader(entry.token))
     return target.dialect.check(target.keys, entry.token)
 
 

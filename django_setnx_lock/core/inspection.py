@@ -9,24 +9,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import blocking, protocol, watchdog
+from . import blocking, protocol, shared, watchdog
 from .calling import call, call_many, persistently, scan
 from .dialects import chosen
 from .errors import LockError
 from .holder import Holder
 from .keys import index_for, lock_keys
+from .shared import READERS
 from .target import Target
 
 logger = logging.getLogger("django_setnx_lock.force_release")
-
-# What stands at the name of a lock that was let go before its min_hold was over begins with this.
-_KEPT = b"kept:"
 
 
 class State(str, enum.Enum):
     """What is to be said of a lock, in a word."""
 
     HELD = "held"
+    READ = "read"
+    PERMITS = "in use"
     KEPT = "kept"
     NEVER_EXPIRES = "never expires"
     FOREIGN = "foreign"
@@ -34,6 +34,10 @@ class State(str, enum.Enum):
     OVER = "lease over"
     FREE = "free"
     NO_LOCK = "not a lock"
+
+
+# How what stands at the name of one of ours begins, unless it is the token of who holds it.
+_STANDING = {b"readers:": State.READ, b"permits:": State.PERMITS, b"kept:": State.KEPT}
 
 
 class Outcome(str, enum.Enum):
@@ -45,6 +49,18 @@ class Outcome(str, enum.Enum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ShareInfo:
+    """One of several who hold a lock together. The fields are as in :class:`LockInfo`."""
+
+    holder: Holder | None
+    fence: int
+    remaining: float
+    held_for: float
+    fingerprint: str
+    token: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LockInfo:
     """One lock as Redis had it at one moment.
 
@@ -52,6 +68,8 @@ class LockInfo:
     expires or is not held, ``held_for`` is None when not known. ``fingerprint`` stands for
     the holder's token, which it does not give away; it is empty when nobody holds the lock.
     ``unit`` is that of the time at the name, ``s`` or ``ms``, and empty where no time stands there.
+    ``shares``: who holds it together, if it is ``READ`` or its ``PERMITS`` are in use, the first to
+    end first; ``holder`` and ``fence`` are those of the latest, and ``fingerprint`` stands for all.
     """
 
     key: str
@@ -65,6 +83,7 @@ class LockInfo:
     fingerprint: str = ""
     kind: str = "string"
     unit: str = ""
+    shares: tuple[ShareInfo, ...] = ()
     token: bytes = field(default=b"", repr=False)
 
 
@@ -141,21 +160,28 @@ class Inspector:
     ) -> Outcome:
         """Take the lock from the holder whose ``fingerprint`` was seen, and from no other.
 
-        ``by`` and ``reason`` are told to that holder when it finds out.
+        Of several who hold it together, from one by its own, or from all by that of the lock,
+        unless others have joined or left since. ``by`` and ``reason`` are told to whoever it was
+        taken from when that finds out.
         """
         seen = self.get(name)
         if not seen.fingerprint:
             return Outcome.FREE
-        if seen.fingerprint != fingerprint:
+        shares = [one for one in seen.shares if fingerprint in (one.fingerprint, seen.fingerprint)]
+        if seen.fingerprint != fingerprint and not shares:
             return Outcome.CHANGED_HANDS
-        dialect = chosen("timestamp", seen.unit) if seen.unit else chosen("setnx")
-        request = dialect.force(lock_keys(name), self._index, seen.token, by, reason)
+        keys, dialect = lock_keys(name), READERS if shares else chosen("setnx")
+        if shares:
+            tokens = [one.token for one in shares]
+            request = shared.force(keys, self._index, tokens, by, reason)
+        else:
+            dialect = chosen("timestamp", seen.unit) if seen.unit else dialect
+            request = dialect.force(keys, self._index, seen.token, by, reason)
         reply = call(self._client, request, self._key(name))
         head = protocol.read_handed_on(reply)
         if head:
-            watchdog.owe_look(
-                Target(self._client, lock_keys(name), self._key(name), self._index), head
-            )
+            target = Target(self._client, keys, self._key(name), self._index, dialect=dialect)
+            watchdog.owe_look(target, head)
         outcomes = {"OK": Outcome.RELEASED, "FREE": Outcome.FREE}
         outcome = outcomes.get(protocol.text(reply[0]) or "", Outcome.CHANGED_HANDS)
         if outcome is Outcome.RELEASED:
@@ -163,7 +189,8 @@ class Inspector:
                 "%r force-released the lock %r from %r: %r",
                 by or "an operator",
                 seen.key,
-                str(seen.holder or "another program"),
+                ", ".join(str(one.holder) for one in shares)
+                or str(seen.holder or "another program"),
                 reason,
             )
         return outcome
@@ -185,7 +212,7 @@ class Inspector:
 
     def _read(self, name: str, reply: Sequence[Any]) -> LockInfo:
         kind = protocol.text(reply[0]) or "none"
-        value, how, left, fence, record, waiting, listed, now_ms, unit = reply[1:]
+        value, how, left, fence, record, waiting, listed, now_ms, unit, sharers = reply[1:]
         token = value.encode() if isinstance(value, str) else value or b""
         ours = protocol.text(how) == "ours"
         if kind == "none":
@@ -200,9 +227,12 @@ class Inspector:
             state = State.CHANGING_HANDS
         elif int(left) < 0:
             state = State.NEVER_EXPIRES
+        elif not ours:
+            state = State.FOREIGN
         else:
-            kept = ours and token.startswith(_KEPT)
-            state = State.KEPT if kept else State.HELD if ours else State.FOREIGN
+            begins = (state for start, state in _STANDING.items() if token.startswith(start))
+            state = next(begins, State.HELD)
+        shares = tuple(self._share(name, one, int(now_ms)) for one in sharers)
         known = ours or state is State.OVER
         return LockInfo(
             key=self._key(name),
@@ -213,15 +243,30 @@ class Inspector:
             remaining=protocol.seconds_left(left) if value is not None else None,
             held_for=max(int(now_ms) - int(fence) // 1000, 0) / 1000 if ours and fence else None,
             waiting=int(waiting),
-            fingerprint=_fingerprint(name, token) if value is not None else "",
+            fingerprint=_fingerprint(name, *(sorted(one.token for one in shares) or [token]))
+            if value is not None
+            else "",
             kind=kind,
             unit=protocol.text(unit) or "",
+            shares=shares,
+            token=token,
+        )
+
+    def _share(self, name: str, found: Sequence[Any], now_ms: int) -> ShareInfo:
+        token, left, fence, record = found
+        token = token.encode() if isinstance(token, str) else token
+        return ShareInfo(
+            holder=Holder.from_json(protocol.text(record)),
+            fence=int(fence),
+            remaining=int(left) / 1000,
+            held_for=max(now_ms - int(fence) // 1000, 0) / 1000,
+            fingerprint=_fingerprint(name, token),
             token=token,
         )
 
 
-def _fingerprint(name: str, token: bytes) -> str:
-    return hashlib.sha256(name.encode() + b"\0" + token).hexdigest()[:32]
+def _fingerprint(name: str, *tokens: bytes) -> str:
+    return hashlib.sha256(b"\0".join([name.encode(), *tokens])).hexdigest()[:32]
 
 
 def _plain(name: Any) -> str | None:

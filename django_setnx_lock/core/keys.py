@@ -12,7 +12,9 @@ _HASH_TAG = re.compile(r"\A[^{]*\{([^}]+)\}")
 _PLACEHOLDER = re.compile(r"<[^\W\d][\w.]*>")
 _SHORTENED = re.compile(r"~[0-9a-f]{64}\Z")
 # What the keys beside a lock look like; a lock of such a name could meet another's.
-_COMPANION = re.compile(r"\{.*:(meta|waiters|alive|index|(gone|wake):.*)\Z", re.DOTALL)
+_COMPANION = re.compile(
+    r"\{.*:(meta|waiters|alive|shares|holders|index|(gone|wake):.*)\Z", re.DOTALL
+)
 
 
 class LockKeys:
@@ -31,6 +33,16 @@ class LockKeys:
         self.meta = f"{stem}:meta"
         self.waiters = f"{stem}:waiters"
         self.alive = f"{stem}:alive"
+
+    @property
+    def shares(self) -> str:
+        """Sorted set: the tokens of those who hold it together, by the ends of their leases."""
+        return f"{self.stem}:shares"
+
+    @property
+    def holders(self) -> str:
+        """Hash: fence and holder record of each of them."""
+        return f"{self.stem}:holders"
 
     def wake(self, token: str) -> str:
         """List: the mailbox of the waiting ``token``; short-lived."""

@@ -45,13 +45,17 @@ class RedisLock(AsyncLock):
     ``protocol``: ``timestamp`` for a lock whose value is the time at which it stops being valid,
     which excludes programs of that older kind (``setnx``); docs/protocols.md has the rules.
     ``unit``: that time's, ``s`` or ``ms`` (``ms``). ``expire``: whether Redis removes it a second
-    after it is over (True). Both are without effect for ``setnx``.
+    after it is over (True). Both are without effect for ``setnx``. ``shared``: whether others that
+    are ``shared`` may be held at the same time (False); ``limit``: how many with a limit may (None:
+    it is held alone); docs/sharing.md has the rules.
 
     Raises ValueError for a timeout, ``max_hold`` or ``min_hold`` that is not a finite number above
     zero, a ``min_hold`` of more than ``max_hold`` or with ``timestamp``, ``replicas`` that are no
-    number, a ``blocking_timeout`` or ``sleep`` below zero, an impossible name, or a ``protocol`` or
-    ``unit`` that does not exist; TypeError when the name is no str, ``renew``, ``reentrant`` or
-    ``expire`` no bool, or ``on_lost`` not to be called.
+    number, a ``blocking_timeout`` or ``sleep`` below zero, an impossible name, a ``protocol`` or
+    ``unit`` that does not exist, a ``limit`` that is no number from 1 to 1,000,000, or for
+    ``shared`` or ``limit`` with another, ``min_hold`` or ``timestamp``, or ``limit`` with
+    ``reentrant``; TypeError when the name is no str, ``renew``, ``reentrant``, ``expire`` or
+    ``shared`` no bool, or ``on_lost`` not to be called.
     """
 
     def take(self, blocking_timeout: float | Unset | None = UNSET) -> Held:

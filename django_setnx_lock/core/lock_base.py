@@ -16,6 +16,7 @@ from .lease import Upkeep
 from .protocol import DEFAULT_TIMEOUT, least_hold, milliseconds, waiting_time
 from .replicas import DEFAULT_TIMEOUT as DEFAULT_REPLICA_TIMEOUT
 from .replicas import wanted
+from .shared import chosen as chosen_shared
 from .shelf import Shelf
 from .target import AsyncOnly, Target
 from .turn import Turn
@@ -59,6 +60,8 @@ class LockBase:
         protocol: str = "setnx",
         unit: str = "ms",
         expire: bool = True,
+        shared: bool = False,
+        limit: int | None = None,
     ) -> None:
         if timeout is None:
             timeout = DEFAULT_TIMEOUT
@@ -81,11 +84,17 @@ class LockBase:
             name if key is None else key,
             index,
             template,
-            chosen(protocol, unit, expire),
+            chosen_shared(chosen(protocol, unit, expire), shared, limit),
         )
         if self._least_ms and not self._target.dialect.keeps():
             raise ValueError(
-                "min_hold is not to be had with protocol='timestamp': hold the lock for that time"
+                "min_hold is not to be had with protocol='timestamp', shared or limit: hold the "
+                "lock for that time"
+            )
+        if limit is not None and reentrant:
+            raise ValueError(
+                "reentrant is not to be had with limit: whoever has a permit and takes again gets "
+                "another one"
             )
         self._about = (label, user, note)
         self._shelf = Shelf(thread_local=self.thread_local)
@@ -126,8 +135,8 @@ class LockBase:
         """As :func:`own_token.checked`; ValueError too where the value is no token."""
         if not self._target.dialect.takes_tokens():
             raise ValueError(
-                "with protocol='timestamp' what stands at the name is a time: call acquire() "
-                "without token="
+                "with protocol='timestamp', shared or limit it is not the token that stands at the "
+                "name: call acquire() without token="
             )
         return own_token.checked(token)
 

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from .keys import LockKeys
     from .turn import Turn
 
-# What stands at a name while the lock is being handed to a waiter, or kept after its release,
-# begins with one of these.
-_RESERVED = ("baton:", "kept:")
+# What stands at a name while the lock is being handed to a waiter, kept after its release, or held
+# by several together, begins with one of these.
+_RESERVED = ("baton:", "kept:", "readers:", "permits:")
 
 
 def checked(token: object) -> str:
     """``token``, a str or bytes, as text.
 
     Raises TypeError when it is neither; ValueError when it is empty, is no UTF-8, or begins with
-    ``baton:`` or ``kept:``.
+    ``baton:``, ``kept:``, ``readers:`` or ``permits:``.
     """
     if not isinstance(token, (str, bytes)):
         raise TypeError(f"a token is a str or bytes, not {type(token).__name__}")

@@ -56,6 +56,8 @@ class Possession:
     is_given = True
     # Whether somebody else renews and releases it, and this process only looks after it.
     is_followed = False
+    # Whether it is a share that is content with others reading at the same time.
+    reads_only = False
     # For how many ms from the grant on its name stays taken, however soon it is let go.
     least_ms = 0
 

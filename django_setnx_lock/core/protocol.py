@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
@@ -42,6 +43,8 @@ class Request(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Granted:
     fence: int
+    # Somebody else to whom something was left by the way.
+    head: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class Busy:
     holder: Holder | None
     # Whether somebody has it who will not tell the waiters when he lets go.
     foreign: bool = False
-    # Whether it is on its way to the next waiter.
+    # Whether it is, or may be, on its way to the next waiter.
     handed_on: bool = False
 
 
@@ -114,7 +117,7 @@ def acquire(
 def read_acquire(reply: Sequence[Any]) -> Answer:
     match text(reply[0]):
         case "OK":
-            return Granted(int(reply[1]))
+            return Granted(int(reply[1]), text(reply[2]) if len(reply) > 2 else None)
         case "BUSY":
             record = text(reply[3]) if len(reply) > 3 else None
             how = text(reply[2])
@@ -122,7 +125,7 @@ def read_acquire(reply: Sequence[Any]) -> Answer:
                 seconds_left(reply[1]),
                 Holder.from_json(record),
                 foreign=how == "foreign",
-                handed_on=how == "baton",
+                handed_on=how in ("baton", "group"),
             )
         case "GONE":
             return Gone()
@@ -235,9 +238,21 @@ def keeps() -> bool:
     return True
 
 
+def is_shared() -> bool:
+    """Whether others may hold it at the same time."""
+    return False
+
+
+def new_token() -> str:
+    """What an attempt is known by, which nobody can guess."""
+    return secrets.token_hex(16)
+
+
 def inspect(keys: LockKeys, index: str | None, unit: str = "") -> Request:
     """``unit``: that of values which are times, where nothing beside them tells; "" if none are."""
-    return Request(scripts.INSPECT, _keys(keys, keys.meta, index), (unit,))
+    return Request(
+        scripts.INSPECT, _keys(keys, keys.meta, keys.shares, keys.holders, index), (unit,)
+    )
 
 
 def lost(key: str, mark: str | None = None) -> LockLost:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from . import flow, sharing
+from .errors import LockError
 from .place import place_of
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def again(kind: type[_Handle], target: Target, lease_ms: int, upkeep: Upkeep) ->
     for one in noted:
         root = one()
         if root is not None and _may_be_had(root) and place_of(root.client) == place:
+            refuse_upgrade(target, reads=root.target.dialect.is_shared())
             return share_of(kind, root, target, lease_ms, upkeep)
     return None
 
@@ -66,6 +68,17 @@ def _may_be_had(root: Grant) -> bool:
     return inside is None or root in _in_scopes.get(inside, ())
 
 
+def refuse_upgrade(target: Target, *, reads: bool) -> None:
+    """Raise LockError where a caller that ``reads`` asks for ``target`` alone."""
+    if reads and not target.dialect.is_shared():
+        raise LockError(
+            f"the lock {target.key!r} is held for reading here, and whoever has it alone waits for "
+            "all who read: this caller would wait for itself; let it go first, or take it alone "
+            "before reading",
+            key=target.key,
+        )
+
+
 def share_of(
     kind: type[_Handle], root: Grant, target: Target, lease_ms: int, upkeep: Upkeep
 ) -> _Handle | None:
@@ -73,6 +86,7 @@ def share_of(
     had = root.target
     own = replace(target, index=had.index, template=had.template, dialect=had.dialect)
     share = kind.share(root, own, lease_ms / 1000, upkeep)
+    share.reads_only = target.dialect.is_shared()
     try:
         return share if sharing.join(share) else None
     except BaseException:

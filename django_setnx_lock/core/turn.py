@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from typing import TYPE_CHECKING, Any
 
 from . import clock, events, protocol, reentrancy, sharing, waiting, watchdog
@@ -40,7 +39,7 @@ class Turn:
         self.owner: Owner | None = None
         self.lease_ms = lease_ms
         self.record = holder.to_json()
-        self.token = secrets.token_hex(16)
+        self.token = target.dialect.new_token()
         self._waits = False
         self._began = clock.now()
 
@@ -77,8 +76,8 @@ class Turn:
         is_seen_to = upkeep.renew and upkeep.max_hold is None
         if answer.foreign or not is_seen_to or self.lease_ms <= protocol.CLAIM_MS:
             return None
-        if self.replicas is not None:
-            # Nothing sent ahead tells what has reached them.
+        if self.replicas is not None or self.target.dialect.is_shared():
+            # Nothing sent ahead tells what has reached them, or joins others.
             return None
         return protocol.ahead(
             self.target.keys, self.target.index, self.token, self.lease_ms, self.record
@@ -121,9 +120,11 @@ class Turn:
                 upkeep=self.upkeep,
                 owner=self.owner,
             )
+            if answer.head:
+                self.watchlist.owe_look(self.target, answer.head)
             return self._has(held, sent)
         # A token that was given up or forced out is never used again.
-        self.token = secrets.token_hex(16)
+        self.token = self.target.dialect.new_token()
         return protocol.Busy(remaining=0.0, holder=None)
 
     def _sees_to_it(self, answer: protocol.Busy) -> bool:
@@ -141,7 +142,8 @@ class Turn:
         self.held = held
         if self.least_ms:
             held.least_ms = self.least_ms
-        self.watchlist.has_seen(self.target, sent)
+        if not self.target.dialect.is_shared():
+            self.watchlist.has_seen(self.target, sent)
         held.begin_upkeep()
         if logger.isEnabledFor(logging.DEBUG):
             waited = clock.now() - self._began

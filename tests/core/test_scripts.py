@@ -9,6 +9,7 @@ import redis
 from django_setnx_lock.core import own_token, protocol, scripts
 from django_setnx_lock.core.dialects import Timestamp
 from django_setnx_lock.core.keys import index_for, lock_keys
+from django_setnx_lock.core.shared import READERS, downgrade
 from tests.core.helpers import send
 
 ALL = [
@@ -28,8 +29,16 @@ ALL = [
     scripts.TIMESTAMP_CHECK,
     scripts.TIMESTAMP_LOCKED,
     scripts.TIMESTAMP_FORCE,
+    scripts.SHARED_ACQUIRE,
+    scripts.SHARED_RELEASE,
+    scripts.SHARED_LEAVE,
+    scripts.SHARED_LOOK,
+    scripts.SHARED_RENEW,
+    scripts.SHARED_CHECK,
+    scripts.SHARED_FORCE,
+    scripts.SHARED_DOWNGRADE,
 ]
-SHARED = {"constants.lua", "prelude.lua", "timestamp.lua"}
+SHARED = {"constants.lua", "prelude.lua", "timestamp.lua", "shared.lua"}
 KEYS = lock_keys("lock:a")
 INDEX = index_for("lock:")
 TIMES = Timestamp("s")
@@ -52,6 +61,16 @@ TIMESTAMP_REQUESTS = [
     TIMES.check(KEYS, "t"),
     TIMES.locked(KEYS),
     TIMES.force(KEYS, INDEX, b"t", "joe", "stuck"),
+]
+SHARED_REQUESTS = [
+    READERS.acquire(KEYS, INDEX, "t", 1000, "{}", 0),
+    READERS.release(KEYS, INDEX, "t"),
+    READERS.leave(KEYS, INDEX, "t"),
+    READERS.look(KEYS, "t"),
+    READERS.renew(KEYS, INDEX, "t", 1000, "replace"),
+    READERS.check(KEYS, "t"),
+    READERS.force(KEYS, INDEX, b"t", "joe", "stuck"),
+    downgrade(KEYS, INDEX, "t"),
 ]
 
 
@@ -102,6 +121,20 @@ def test_a_request_of_timestamps_fills_every_key_and_argument_its_script_reads(
     assert args == set(range(1, len(request_.args) + 1))
 
 
+@pytest.mark.parametrize("request_", SHARED_REQUESTS, ids=lambda request: request.script.name)
+def test_a_request_of_sharers_fills_every_key_and_argument_its_script_reads(
+    request_: protocol.Request,
+) -> None:
+    source = own_part(request_.script)
+    keys = {int(number) for number in re.findall(r"KEYS\[(\d+)\]", source)}
+    args = {int(number) for number in re.findall(r"ARGV\[(\d+)\]", source)}
+
+    # They have the same keys, for what they have in common.
+    assert keys <= set(range(1, len(request_.keys) + 1))
+    assert len(request_.keys) == (8 if INDEX in request_.keys else 7)
+    assert args <= set(range(1, len(request_.args) + 1))
+
+
 def test_every_lua_file_is_used() -> None:
     files = {file.name for file in resources.files(scripts).iterdir() if file.name.endswith(".lua")}
 
@@ -115,12 +148,18 @@ def test_a_script_has_in_it_what_it_shares_with_others_at_most_once(script: scri
     assert "--- prelude" not in script.source
     assert script.source.count("local function time_left(") <= 1
     assert "--- timestamp" not in script.source
+    assert script.source.count("local function settle(") <= 1
+    assert "--- shared" not in script.source
 
 
-@pytest.mark.parametrize("name", ["check", "inspect", "timestamp_check", "timestamp_locked"])
+@pytest.mark.parametrize(
+    "name", ["check", "inspect", "timestamp_check", "timestamp_locked", "shared_check"]
+)
 def test_a_script_that_only_looks_writes_nothing(name: str, redis_client: redis.Redis) -> None:
     request = next(
-        request for request in REQUESTS + TIMESTAMP_REQUESTS if request.script.name == name
+        request
+        for request in REQUESTS + TIMESTAMP_REQUESTS + SHARED_REQUESTS
+        if request.script.name == name
     )
     redis_client.set("lock:a", "2000000000", px=60_000)
     before = {key: redis_client.dump(key) for key in redis_client.keys("*")}

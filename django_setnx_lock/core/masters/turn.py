@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,7 +38,7 @@ class MastersTurn(Turn):
         if isinstance(answer, protocol.Granted) and clock.now() < ends:
             return self._has_majority(sent, ends)
         self._give_back(replies)
-        self.token = secrets.token_hex(16)
+        self.token = protocol.new_token()
         if answer is None:
             raise self.masters.unavailable(replies, self.target.key)
         if isinstance(answer, protocol.Busy):

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from dataclasses import dataclass
 from importlib import resources
+
+# What a script may be put together from, by lines such as "--- prelude".
+_PARTS = ("prelude", "timestamp", "shared")
+
+
+@functools.cache
+def _read(name: str) -> str:
+    return resources.files(__name__).joinpath(f"{name}.lua").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +26,9 @@ class Script:
 
     @classmethod
     def load(cls, name: str) -> Script:
-        folder = resources.files(__name__)
-        constants, prelude, timestamp, own = (
-            folder.joinpath(f"{part}.lua").read_text(encoding="utf-8")
-            for part in ("constants", "prelude", "timestamp", name)
-        )
-        own = own.replace("--- prelude\n", prelude).replace("--- timestamp\n", timestamp)
+        constants, own = _read("constants"), _read(name)
+        for part in _PARTS:
+            own = own.replace(f"--- {part}\n", _read(part))
         source = constants + own
         # Redis names scripts by SHA-1; nothing is secured by it.
         sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
@@ -46,3 +52,12 @@ TIMESTAMP_RENEW = Script.load("timestamp_renew")
 TIMESTAMP_CHECK = Script.load("timestamp_check")
 TIMESTAMP_LOCKED = Script.load("timestamp_locked")
 TIMESTAMP_FORCE = Script.load("timestamp_force")
+
+SHARED_ACQUIRE = Script.load("shared_acquire")
+SHARED_RELEASE = Script.load("shared_release")
+SHARED_LEAVE = Script.load("shared_leave")
+SHARED_LOOK = Script.load("shared_look")
+SHARED_RENEW = Script.load("shared_renew")
+SHARED_CHECK = Script.load("shared_check")
+SHARED_FORCE = Script.load("shared_force")
+SHARED_DOWNGRADE = Script.load("shared_downgrade")

@@ -5,6 +5,8 @@
 --       [5 lease ms that it will have: sent ahead, this takes only what was left to the token]
 -- Reply {'OK', fence}
 --       {'BUSY', ms left (-1: never expires), 'ours', holder record}
+--       {'BUSY', ms left, 'group', record of one of them}  several hold it together; perhaps one of them is
+--       still to take it up
 --       {'BUSY', ms left, 'baton'}    it is being handed on
 --       {'BUSY', ms left, 'foreign'}
 --       {'GONE'}  this token was released, given up or forced out before
@@ -60,8 +62,6 @@ end
 
 --- prelude
 local ENDLESS = 86400000 -- how long the index remembers a lock that never expires, since it was last met: a day
-local ALIVE_MARGIN = 2000 -- how late a waiter may ask again and still have its place
-local AHEAD = 10000 -- by how much longer the queue is kept than need be, so as not to be told so by each
 local lease, slice = tonumber(ARGV[2]), tonumber(ARGV[4])
 local found = redis.call('MGET', KEYS[4], KEYS[5])
 if found[1] then
@@ -82,23 +82,12 @@ local fence, owner, holder = read_meta(found[2])
 if value and value ~= token and not claims then
   local left = redis.call('PTTL', KEYS[1])
   local how = baton_for(value) and 'baton' or owner == value and 'ours' or 'foreign'
+  if how == 'ours' and group_at(value) then
+    how, slice = 'group', math.min(slice, GROUP_SLICE)
+    left = slice > 0 and math.min(left, slice) or left
+  end
   if slice > 0 then
-    local alive, rank, recorded = read_waiter(token)
-    if not rank then
-      local last = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
-      rank = math.max(now_us(), (last or 0) + 1)
-    end
-    local asks_again = now_ms() + (left >= 0 and left < slice and left or slice)
-    -- This copy may be a late one, and the caller asleep for as long as a later one was told.
-    asks_again = math.max(asks_again, recorded or 0)
-    redis.call('ZADD', KEYS[2], rank, token)
-    redis.call('HSET', KEYS[3], token,
-      string.format('%d %d %d', math.max(asks_again + ALIVE_MARGIN, alive or 0), rank, asks_again))
-    for number = 2, 3 do
-      if redis.call('PTTL', KEYS[number]) < slice + ALIVE_MARGIN then
-        redis.call('PEXPIRE', KEYS[number], slice + ALIVE_MARGIN + AHEAD)
-      end
-    end
+    queue_up(token, left, slice)
   elseif not found[1] then
     leave_queue(token)
     -- Given up here and now: a copy of this request that is still on the wire must not take the lock.
@@ -107,7 +96,7 @@ if value and value ~= token and not claims then
   if KEYS[6] and how == 'foreign' then
     redis.call('ZADD', KEYS[6], now_ms() + (left < 0 and ENDLESS or left), KEYS[1])
   end
-  return {'BUSY', left, how, how == 'ours' and holder or nil}
+  return {'BUSY', left, how, (how == 'ours' or how == 'group') and holder or nil}
 end
 
 if value == token then

@@ -1,9 +1,10 @@
 -- All there is to say about one lock. Writes nothing.
--- KEYS  1 name  2 waiters  3 alive  4 meta  [5 index]
+-- KEYS  1 name  2 waiters  3 alive  4 meta  5 shares  6 holders  [7 index]
 -- ARGV  1 's' or 'ms': in what unit a number at the name is the time until which the lock is valid, where
 --       nothing beside it tells; '' if no lock is of that kind
 -- Reply {type, value or false, 'ours', 'baton', 'foreign', 'over' or false, ms left (-1: never expires), fence,
---        holder record, number waiting, lease end in the index, now ms, that unit if the value is a time}
+--        holder record, number waiting, lease end in the index, now ms, that unit if the value is a time,
+--        of each who holds it together with others: {token, ms left, fence, holder record}}
 --       (what is not known is false; where the value is only a time, the token beside it stands for it)
 --- prelude
 -- What a companion key of another type would have said is not known: one lock's trouble must not
@@ -41,6 +42,14 @@ if how == 'foreign' and unit and as_time(value, unit) then
 else
   unit = false
 end
+local shares = {}
+for _, token in ipairs(group_at(value) and redis.call('ZRANGE', KEYS[5], 0, -1) or {}) do
+  local rest = redis.call('ZSCORE', KEYS[5], token) - now_ms()
+  local own, record = string.match(redis.call('HGET', KEYS[6], token) or '', '^(%d+) (.*)$')
+  if own and rest > 0 then
+    table.insert(shares, {token, rest, own, record})
+  end
+end
 return {
   kind,
   value,
@@ -48,7 +57,8 @@ return {
   math.floor(left),
   fence and whole(fence) or false, holder or false,
   waiting,
-  KEYS[5] and redis.call('ZSCORE', KEYS[5], KEYS[1]) or false,
+  KEYS[7] and redis.call('ZSCORE', KEYS[7], KEYS[1]) or false,
   whole(now_ms()),
   unit,
+  shares,
 }

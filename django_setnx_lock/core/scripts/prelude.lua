@@ -2,6 +2,10 @@
 -- Times are the server's, lives in milliseconds.
 -- KEYS[1] is the name of the lock, KEYS[2] its waiters, KEYS[3] what is known of each of them:
 -- 'ALIVE-UNTIL RANK ASKS-AGAIN-AT' by token, the first and last in ms.
+local ALIVE_MARGIN = 2000 -- how late a waiter may ask again and still have its place
+local AHEAD = 10000 -- by how much longer the queue is kept than need be, so as not to be told so by each
+-- How long one who waits for a group sleeps at most: who would join it stands behind a dead one no longer.
+local GROUP_SLICE = 5000
 
 local clock
 local function now_us()
@@ -111,12 +115,38 @@ local function wake_if_later(left)
   end
 end
 
+-- The kind of group that holds the lock together, or nil.
+local function group_at(value)
+  return value and (string.match(value, '^(readers:)%d+$') or string.match(value, '^(permits:)%d+$'))
+end
+
 -- Out of the queue. Whoever is next was perhaps not told of a life cut short, as this one was.
 local function leave_queue(token)
   local was_queued = redis.call('ZREM', KEYS[2], token) == 1
   redis.call('HDEL', KEYS[3], token)
   local left = was_queued and redis.call('PTTL', KEYS[1]) or -1
   if left >= 0 then
-    wake_if_later(left)
+    -- Whom this one stood before may perhaps join those who hold it.
+    wake_if_later(group_at(token_at(KEYS[1])) and -1 or left)
+  end
+end
+
+-- Into the queue, or once more, asking again when what holds the lock has no more than that left.
+local function queue_up(token, left, slice)
+  local alive, rank, recorded = read_waiter(token)
+  if not rank then
+    local last = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
+    rank = math.max(now_us(), (last or 0) + 1)
+  end
+  local asks_again = now_ms() + (left >= 0 and left < slice and left or slice)
+  -- This copy may be a late one, and the caller asleep for as long as a later one was told.
+  asks_again = math.max(asks_again, recorded or 0)
+  redis.call('ZADD', KEYS[2], rank, token)
+  redis.call('HSET', KEYS[3], token,
+    string.format('%d %d %d', math.max(asks_again + ALIVE_MARGIN, alive or 0), rank, asks_again))
+  for number = 2, 3 do
+    if redis.call('PTTL', KEYS[number]) < slice + ALIVE_MARGIN then
+      redis.call('PEXPIRE', KEYS[number], slice + ALIVE_MARGIN + AHEAD)
+    end
   end
 end

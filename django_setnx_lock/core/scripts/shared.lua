@@ -1,0 +1,103 @@
+-- Put after the prelude where several hold a lock together. What stands at the name then is 'readers:NUMBER' or
+-- 'permits:NUMBER', and beside it, KEYS[5], as ever. KEYS[6]: by the ends of their leases in ms, the tokens of
+-- those who hold it, and 'baton:TOKEN' of those it was left to. KEYS[7]: 'FENCE RECORD' by token. [8 index]
+
+-- The kind of group that a waiting token would join, and of how many at most; nothing if it wants the lock alone.
+local function group_of(token)
+  if string.sub(token, 1, 5) == 'read:' then
+    return READERS
+  end
+  local limit = string.match(token, '^permit:(%d+):')
+  if limit then
+    return PERMITS, tonumber(limit)
+  end
+end
+
+-- What stands at the name, and the kind of group if it is one, those dropped whose time is over.
+local function standing(value)
+  local group = group_at(value)
+  if not group then
+    return value
+  end
+  for _, token in ipairs(redis.call('ZRANGEBYSCORE', KEYS[6], '-inf', whole(now_ms()))) do
+    redis.call('ZREM', KEYS[6], token)
+    redis.call('HDEL', KEYS[7], token)
+  end
+  if redis.call('EXISTS', KEYS[6]) == 0 then
+    redis.call('DEL', KEYS[1], KEYS[7])
+    return false
+  end
+  return value, group
+end
+
+-- Whether a group of that kind has room for one of those who would join it.
+local function has_room(group, kind, limit)
+  return group == kind and (not limit or redis.call('ZCARD', KEYS[6]) < limit)
+end
+
+local function leave_share_to(token)
+  redis.call('ZREM', KEYS[2], token)
+  redis.call('ZADD', KEYS[6], whole(now_ms() + CLAIM), BATON .. token)
+  wake(token)
+end
+
+-- Leave shares to those at the head of the queue who may join the group; gives one of them, or false.
+local function admit(group)
+  local given = false
+  while true do
+    local head = first_waiter()
+    if not head or not has_room(group, group_of(head)) then
+      return given
+    end
+    leave_share_to(head)
+    given = head
+  end
+end
+
+local function record_of_one()
+  local tokens = redis.call('ZRANGE', KEYS[6], 0, -1)
+  for number = #tokens, 1, -1 do
+    local found = redis.call('HGET', KEYS[7], tokens[number])
+    if found then
+      return string.match(found, '^%d+ (.*)$')
+    end
+  end
+  return ''
+end
+
+-- Have the name be taken until the last share is over. fence: the largest that was given.
+local function settle(value, fence, record)
+  local ends = tonumber(redis.call('ZRANGE', KEYS[6], -1, -1, 'WITHSCORES')[2])
+  local left, was = ends - now_ms(), redis.call('PTTL', KEYS[1])
+  redis.call('SET', KEYS[5], table.concat({whole(fence), #value, value, record or record_of_one()}, ' '),
+    'PX', whole(math.max(left + META_MARGIN, redis.call('PTTL', KEYS[5]))))
+  grow(KEYS[6], left + META_MARGIN)
+  grow(KEYS[7], left + META_MARGIN)
+  redis.call('PEXPIREAT', KEYS[1], whole(ends))
+  if KEYS[8] then
+    redis.call('ZADD', KEYS[8], whole(ends), KEYS[1])
+  end
+  if left < was then
+    wake_if_later(left)
+  end
+end
+
+local function last_fence()
+  return (read_meta(token_at(KEYS[5]) or '')) or now_us()
+end
+
+-- Go on without those who have just left the group; gives a waiter that something was left to, or false.
+local function go_on(value)
+  local group
+  value, group = standing(value)
+  if not value then
+    local head = hand_on()
+    if KEYS[8] and not head then
+      redis.call('ZREM', KEYS[8], KEYS[1])
+    end
+    return head
+  end
+  local given = admit(group)
+  settle(value, last_fence())
+  return given
+end

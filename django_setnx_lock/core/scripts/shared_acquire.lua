@@ -1,0 +1,77 @@
+-- Take a lock together with others of one's kind.
+-- KEYS  1 name  2 waiters  3 alive  4 gone (this token's)  5 meta  6 shares  7 holders  [8 index]
+-- ARGV  1 token: 'read:...', 'permit:LIMIT:...'  2 lease ms  3 holder record
+--       4 ms until the caller asks again at the latest (0: this caller does not wait, or no longer)
+-- Reply {'OK', fence, waiter that something was left to as well, or false}
+--       {'BUSY', ms left, how, record} and {'GONE'}, as of acquire.lua
+-- Error WRONGTYPE when the name holds no string
+--- prelude
+--- shared
+local token, lease, slice = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[4])
+local kind, limit = group_of(token)
+local value, group = standing(redis.call('GET', KEYS[1]))
+-- What ran out was handed on by nobody.
+local given = group and admit(group) or false
+local held_until = group and redis.call('ZSCORE', KEYS[6], token)
+local is_left = value == BATON .. token or group and redis.call('ZSCORE', KEYS[6], BATON .. token)
+local is_gone = redis.call('EXISTS', KEYS[4]) == 1
+if is_gone and (slice > 0 or not value or held_until or is_left) then
+  return {'GONE'}
+end
+if not value then
+  local head = first_waiter()
+  if head and head ~= token then
+    give_baton(head)
+    value = BATON .. head
+  end
+end
+local fence, owner, record = read_meta(token_at(KEYS[5]) or '')
+
+-- Who queued has been admitted above, if he may be.
+local may_join = not is_gone and has_room(group, kind, limit) and not first_waiter()
+if value and not held_until and not is_left and not may_join then
+  local left = redis.call('PTTL', KEYS[1])
+  local how = baton_for(value) and 'baton' or owner == value and 'ours' or 'foreign'
+  if group then
+    how, slice = 'group', math.min(slice, GROUP_SLICE)
+    if group == kind then
+      -- It has no room, or somebody waits who was there before.
+      left = math.min(left, redis.call('ZRANGE', KEYS[6], 0, 0, 'WITHSCORES')[2] - now_ms())
+    end
+    left = slice > 0 and math.min(left, slice) or left
+  end
+  if slice > 0 then
+    queue_up(token, left, slice)
+  elseif not is_gone then
+    leave_queue(token)
+    redis.call('SET', KEYS[4], 'left', 'PX', MEMORY)
+  end
+  if KEYS[8] and how == 'foreign' then
+    redis.call('ZADD', KEYS[8], now_ms() + (left < 0 and ENDLESS or left), KEYS[1])
+  end
+  return {'BUSY', left, how, (how == 'ours' or how == 'group') and record or nil}
+end
+
+local ends, own = now_ms() + lease, nil
+if held_until then
+  -- Mine already: the reply to an earlier copy of this request was lost.
+  ends = math.max(ends, held_until)
+  own = string.match(redis.call('HGET', KEYS[7], token) or '', '^%d+')
+end
+own = own and tonumber(own) or math.max(now_us(), (fence or 0) + 1)
+leave_queue(token)
+redis.call('DEL', mailbox(token))
+if not group then
+  value, group = kind .. whole(own), kind
+  redis.call('DEL', KEYS[6], KEYS[7])
+end
+redis.call('ZREM', KEYS[6], BATON .. token)
+redis.call('HSET', KEYS[7], token, whole(own) .. ' ' .. ARGV[3])
+redis.call('ZADD', KEYS[6], whole(ends), token)
+if redis.call('GET', KEYS[1]) ~= value then
+  redis.call('SET', KEYS[1], value, 'PX', whole(lease))
+end
+given = admit(group) or given
+wake_if_later(lease)
+settle(value, math.max(own, fence or 0), ARGV[3])
+return {'OK', whole(own), given}
