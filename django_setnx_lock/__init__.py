@@ -9,10 +9,12 @@ from .core.errors import LockBusy, LockError, LockLost, LockUnavailable, LockUns
 from .core.keytemplate import KeyTemplate
 from .core.lock import RedisLock
 from .core.redlock import Redlock
+from .core.rwlock import RWLock
 
 if TYPE_CHECKING:
     from .decorators import redis_lock
     from .locks import lock
+    from .sharing import rwlock, semaphore
 
 __all__ = [
     "KeyTemplate",
@@ -21,14 +23,22 @@ __all__ = [
     "LockLost",
     "LockUnavailable",
     "LockUnsupported",
+    "RWLock",
     "RedisLock",
     "Redlock",
     "lock",
     "redis_lock",
+    "rwlock",
+    "semaphore",
 ]
 
 # Imported when first asked for, so that the core can be used without Django.
-_NEED_DJANGO = {"lock": "locks", "redis_lock": "decorators"}
+_NEED_DJANGO = {
+    "lock": "locks",
+    "redis_lock": "decorators",
+    "rwlock": "sharing",
+    "semaphore": "sharing",
+}
 
 
 def __getattr__(name: str) -> Any:

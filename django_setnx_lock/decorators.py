@@ -16,6 +16,7 @@ from .core.keytemplate import KeyTemplate
 from .core.lease import Upkeep
 from .core.lock import RedisLock
 from .core.replicas import checked
+from .core.shared import chosen
 from .core.unset import UNSET, Unset
 from .guard import aguard, guard
 from .locks import lock
@@ -55,6 +56,8 @@ def redis_lock(
     label: str | None = None,
     note: str = "",
     reentrant: bool | None = None,
+    shared: bool = False,
+    limit: int | None = None,
 ) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Run a view or function under the lock that its arguments name.
 
@@ -69,7 +72,8 @@ def redis_lock(
     the call ends (None: none). ``replicas``: how many replicas have to acknowledge it (None: the
     setting ``REPLICAS``). ``label`` (default: what is decorated) and ``note`` are shown to
     operators. ``reentrant``: whether a caller that holds the lock already goes on with it (None:
-    the setting ``REENTRANT``).
+    the setting ``REENTRANT``). ``shared``: whether calls that are ``shared`` may run at the same
+    time (False); ``limit``: how many with a limit may (None: one runs alone).
 
     A call with a request among its first two arguments, or called ``request``, is a view's.
     When its lock is busy it answers 409, when Redis cannot say or the lock was lost on the way
@@ -98,6 +102,8 @@ def redis_lock(
         label=label,
         note=note,
         reentrant=reentrant,
+        shared=shared,
+        limit=limit,
     )
 
     def decorate(func: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -162,6 +168,8 @@ class LockOptions:
     label: str | None
     note: str
     reentrant: bool | None
+    shared: bool
+    limit: int | None
 
     def __post_init__(self) -> None:
         if self.timeout is not None:
@@ -175,6 +183,7 @@ class LockOptions:
         )
         protocol.least_hold(self.min_hold, self.max_hold)
         checked(self.replicas)
+        chosen(protocol, self.shared, self.limit, min_hold=self.min_hold, reentrant=self.reentrant)
         for name in _ANSWERS:
             answer = getattr(self, name)
             if answer not in (None, "raise") and not callable(answer):
@@ -206,6 +215,8 @@ class LockOptions:
             note=self.note,
             template=self.template.text,
             reentrant=self.reentrant,
+            shared=self.shared,
+            limit=self.limit,
         )
 
 

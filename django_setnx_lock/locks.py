@@ -41,6 +41,8 @@ def lock(
     protocol: str | None = None,
     unit: str | None = None,
     expire: bool = True,
+    shared: bool = False,
+    limit: int | None = None,
 ) -> RedisLock:
     """The lock called ``key``: ``with lock("order:42") as held: ...``.
 
@@ -58,8 +60,10 @@ def lock(
     sent to the receivers of signals. ``reentrant``: whether the thread or asyncio task that holds
     it gets it again (None: the setting ``REENTRANT``, True). ``protocol``: ``setnx`` or
     ``timestamp`` (None: the setting ``PROTOCOL``, ``setnx``). ``unit``: of the time that stands
-    there with ``timestamp``, ``s`` or ``ms`` (None: the setting ``UNIT``, ``ms``). The rest is as
-    in :class:`RedisLock`.
+    there with ``timestamp``, ``s`` or ``ms`` (None: the setting ``UNIT``, ``ms``). ``shared``:
+    whether others that are shared may be held at the same time, as by :func:`rwlock` (False).
+    ``limit``: how many with a limit may be, as by :func:`semaphore`, which are not reentrant (None:
+    it is held alone). The rest is as in :class:`RedisLock`.
 
     Opens no connection until the lock is taken. Raises ValueError or TypeError for a bad key,
     time or protocol, ImproperlyConfigured when the cache cannot hold locks. Taking it raises
@@ -91,10 +95,12 @@ def lock(
         user=user,
         note=note,
         template=template,
-        reentrant=config["REENTRANT"] if reentrant is None else reentrant,
+        reentrant=(config["REENTRANT"] and limit is None) if reentrant is None else reentrant,
         protocol=config["PROTOCOL"] if protocol is None else protocol,
         unit=config["UNIT"] if unit is None else unit,
         expire=expire,
+        shared=shared,
+        limit=limit,
     )
 
 

@@ -43,8 +43,11 @@ def release_page(pages: LockAdmin, request: HttpRequest, name: str, links: Links
     """
     look = inspector(links.using or None)
     info = look.get(name)
-    row = pages.row(info, links)
     seen = request.POST.get("fingerprint") or info.fingerprint
+    for share in info.shares:
+        if share.fingerprint == seen:
+            info = info.of_one(share)
+    row = pages.row(info, links)
     form = ReleaseForm(
         request.POST if request.POST.get("post") else None, initial={"fingerprint": seen}
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.functional import Promise
@@ -14,12 +14,22 @@ from ..core.errors import LockUnavailable
 from ..core.inspection import LockInfo, State
 
 NOT_KNOWN = "-"
+# How many of those who hold a lock together the list names.
+FEW = 3
 
 # For each state: the word, and what it means for an operator.
 _STATES: dict[State, tuple[str | Promise, str | Promise]] = {
     State.HELD: (
         gettext_lazy("held"),
         gettext_lazy("Somebody holds it, for as long as the lease runs or is renewed."),
+    ),
+    State.READ: (
+        gettext_lazy("read"),
+        gettext_lazy("Readers hold it together. Whoever wants it alone waits for all of them."),
+    ),
+    State.PERMITS: (
+        gettext_lazy("in use"),
+        gettext_lazy("Several hold it together, up to a number that they agree on."),
     ),
     State.KEPT: (
         gettext_lazy("kept"),
@@ -92,13 +102,24 @@ class Row:
         return "lock-" + self.info.state.name.lower().replace("_", "-")
 
     @property
+    def shares(self) -> list[Row]:
+        """It once for each of those who hold it together."""
+        return [replace(self, info=self.info.of_one(share)) for share in self.info.shares]
+
+    @property
     def is_held(self) -> bool:
         """Whether there is a holder to release it from."""
         return bool(self.info.fingerprint) and self.info.state is not State.CHANGING_HANDS
 
     @property
     def place(self) -> str:
-        """Who holds it, as ``user@host:pid``."""
+        """Who holds it, as ``user@host:pid``; of several the first few."""
+        if self.shares:
+            few = ", ".join(one.place for one in self.shares[:FEW])
+            more = len(self.shares) - FEW
+            return (
+                _("%(few)s and %(count)d more") % {"few": few, "count": more} if more > 0 else few
+            )
         holder = self.info.holder
         if holder is None:
             return _("another program") if self.is_held else NOT_KNOWN
@@ -107,7 +128,9 @@ class Row:
 
     @property
     def about(self) -> str:
-        """What the holder said it is doing."""
+        """What the holder said it is doing; what several of them did, each thing once."""
+        if self.shares:
+            return ", ".join(dict.fromkeys(one.about for one in self.shares if one.about))
         holder = self.info.holder
         return "; ".join(part for part in (holder.label, holder.note) if part) if holder else ""
 
@@ -150,7 +173,7 @@ def facts(row: Row) -> list[tuple[str, str]]:
 def holder_facts(row: Row) -> list[tuple[str, str]]:
     """What the holder left of itself; nothing when it left no record."""
     holder = row.info.holder
-    if holder is None:
+    if holder is None or row.info.shares:
         return []
     return [
         (_("Host"), holder.host or NOT_KNOWN),

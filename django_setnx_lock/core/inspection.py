@@ -6,7 +6,7 @@ import enum
 import hashlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import blocking, protocol, shared, watchdog
@@ -85,6 +85,19 @@ class LockInfo:
     unit: str = ""
     shares: tuple[ShareInfo, ...] = ()
     token: bytes = field(default=b"", repr=False)
+
+    def of_one(self, share: ShareInfo) -> LockInfo:
+        """This lock as if ``share`` alone held it."""
+        return replace(
+            self,
+            holder=share.holder,
+            fence=share.fence,
+            remaining=share.remaining,
+            held_for=share.held_for,
+            fingerprint=share.fingerprint,
+            shares=(),
+            token=share.token,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -84,17 +84,17 @@ class LockBase:
             name if key is None else key,
             index,
             template,
-            chosen_shared(chosen(protocol, unit, expire), shared, limit),
+            chosen_shared(
+                chosen(protocol, unit, expire),
+                shared,
+                limit,
+                min_hold=min_hold,
+                reentrant=reentrant,
+            ),
         )
         if self._least_ms and not self._target.dialect.keeps():
             raise ValueError(
-                "min_hold is not to be had with protocol='timestamp', shared or limit: hold the "
-                "lock for that time"
-            )
-        if limit is not None and reentrant:
-            raise ValueError(
-                "reentrant is not to be had with limit: whoever has a permit and takes again gets "
-                "another one"
+                "min_hold is not to be had with protocol='timestamp': hold the lock for that time"
             )
         self._about = (label, user, note)
         self._shelf = Shelf(thread_local=self.thread_local)

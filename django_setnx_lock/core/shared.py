@@ -94,11 +94,19 @@ def is_of_reader(token: str) -> bool:
     return token.startswith(_READ)
 
 
-def chosen(dialect: Dialect, shared: object, limit: object) -> Dialect:
+def chosen(
+    dialect: Dialect,
+    shared: object,
+    limit: object,
+    *,
+    min_hold: float | None = None,
+    reentrant: bool | None = None,
+) -> Dialect:
     """``dialect``; that of readers if ``shared``; that of so many permits if ``limit`` is a number.
 
     Raises TypeError for a ``shared`` that is no bool; ValueError for a ``limit`` that is no number
-    from 1 to 1,000,000, for both, and for either with the protocol ``timestamp``.
+    from 1 to 1,000,000, for both, for either with ``min_hold`` or the protocol ``timestamp``, and
+    for a ``limit`` with ``reentrant``.
     """
     if shared is not True and shared is not False:
         raise TypeError(f"shared is True or False, not {shared!r}")
@@ -108,6 +116,13 @@ def chosen(dialect: Dialect, shared: object, limit: object) -> Dialect:
         return dialect
     if shared and limit is not None:
         raise ValueError("shared lets any number in and limit so many: give one of them")
+    if min_hold is not None:
+        raise ValueError("min_hold is not to be had with shared or limit: hold it for that time")
+    if limit is not None and reentrant:
+        raise ValueError(
+            "reentrant is not to be had with limit: whoever has a permit and takes again gets "
+            "another one"
+        )
     if dialect is not protocol:
         raise ValueError(
             "shared and limit are to be had with protocol='setnx' only: a time at the name tells "

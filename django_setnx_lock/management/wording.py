@@ -12,6 +12,8 @@ from django_setnx_lock.core.errors import LockBusy
 from django_setnx_lock.core.inspection import LockInfo
 
 _PYTHON = re.compile(r"(python|pypy)[\d.]*(\.exe)?\Z")
+# How many of those who hold a lock together are named.
+_FEW = 3
 _DJANGO = frozenset({"manage.py", "django-admin", "django"})
 
 
@@ -63,10 +65,16 @@ def holding(busy: LockBusy, seen: LockInfo | None) -> str:
     ``seen`` is what was found at a second look, by which the lock may be free again.
     """
     if seen is None or not seen.fingerprint:
-        holder, remaining, held_for = busy.holder, busy.remaining, None
+        holders, remaining, held_for = [busy.holder], busy.remaining, None
     else:
-        holder, remaining, held_for = seen.holder, seen.remaining, seen.held_for
-    whom = str(holder) if holder else "a foreign program, which left no record of who it is"
+        holders = [one.holder for one in seen.shares] or [seen.holder]
+        remaining, held_for = seen.remaining, seen.held_for if len(holders) == 1 else None
+    few = [
+        str(holder) if holder else "a foreign program, which left no record of who it is"
+        for holder in holders[:_FEW]
+    ]
+    more = f" and {len(holders) - _FEW} more" if len(holders) > _FEW else ""
+    whom = f"{', '.join(few)}{more}"
     since = f" since {_moment(held_for)}" if held_for is not None else ""
     until = "never ends" if remaining is None else f"runs for another {remaining:.1f} s"
     return f"held by {whom}{since}; its lease {until}"

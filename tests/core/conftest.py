@@ -43,7 +43,8 @@ def fake_time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have what is left to a waiter wait for it, however long the machine does something else."""
-    for script in ("ACQUIRE", "RELEASE", "LEAVE", "LOOK", "RENEW", "FORCE"):
+    plain = ("ACQUIRE", "RELEASE", "LEAVE", "LOOK", "RENEW", "FORCE")
+    for script in (*plain, *(f"SHARED_{name}" for name in plain), "SHARED_DOWNGRADE"):
         take_out(monkeypatch, script, "local CLAIM = 1000 ", f"local CLAIM = {CLAIM} ")
 
 

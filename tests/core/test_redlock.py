@@ -367,7 +367,9 @@ def test_masters_are_known_again_by_their_pools(clients: list[redis.Redis]) -> N
 
 
 @pytest.mark.parametrize(
-    "option", [{"min_hold": 1}, {"replicas": 1}, {"protocol": "timestamp"}], ids=str
+    "option",
+    [{"min_hold": 1}, {"replicas": 1}, {"protocol": "timestamp"}, {"shared": True}, {"limit": 2}],
+    ids=str,
 )
 def test_what_needs_one_server_is_refused(clients: list[redis.Redis], option: Any) -> None:
     with pytest.raises(ValueError, match="not to be had for a lock on several masters"):

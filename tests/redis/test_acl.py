@@ -135,3 +135,31 @@ def test_another_database_needs_select_as_well(server: RealServer, admin: redis.
 
     assert caught.value.cause == "denied"
     assert listed(as_user(server, [*RULE, "+select"], db=1), "a").acquire()
+
+
+def share(client: redis.Redis) -> None:
+    """Do what readers and holders of permits do besides."""
+    for options in ({"shared": True}, {"limit": 2}):
+        first, second = (listed(client, "shared", **options) for _ in range(2))
+        with first as held, second:
+            held.check()
+            held.extend(1)
+
+
+@REAL
+def test_to_share_a_lock_takes_two_rights_more(server: RealServer, admin: redis.Redis) -> None:
+    share(as_user(server, [*RULE, "+zcard", "+pexpireat"]))
+
+
+@REAL
+@pytest.mark.parametrize("right", ["+zcard", "+pexpireat"])
+def test_neither_of_them_can_be_left_out(
+    server: RealServer, admin: redis.Redis, right: str
+) -> None:
+    rule = [*RULE, "+zcard", "+pexpireat"]
+    rule.remove(right)
+
+    with pytest.raises(LockUnavailable) as refused:
+        share(as_user(server, rule))
+
+    assert refused.value.cause == "denied"

@@ -15,12 +15,13 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from django_setnx_lock.core import protocol
-from django_setnx_lock.core.errors import LockBusy, LockLost, LockUnavailable
+from django_setnx_lock.core.errors import LockBusy, LockError, LockLost, LockUnavailable
 from django_setnx_lock.core.held import Held
 from django_setnx_lock.core.keys import lock_keys, name_for
 from django_setnx_lock.core.lock import RedisLock
 from django_setnx_lock.core.redlock import Redlock
 from django_setnx_lock.core.replicas import checked
+from django_setnx_lock.core.shared import chosen
 from django_setnx_lock.locks import inspector, key_prefix, lock
 from django_setnx_lock.management import statuses
 from django_setnx_lock.management.arguments import WithLockParser
@@ -92,6 +93,25 @@ class Command(BaseCommand):
                 "sooner. Default: not at all."
             ),
         )
+        sharing = parser.add_mutually_exclusive_group()
+        sharing.add_argument(
+            "-s",
+            "--shared",
+            action="store_true",
+            help=(
+                "Hold it together with others who give --shared. Whoever does not waits for all of "
+                "them, and they for him."
+            ),
+        )
+        sharing.add_argument(
+            "--limit",
+            type=int,
+            metavar="N",
+            help=(
+                "Hold it together with others who give --limit, N of them at most. All are to give "
+                "the same N."
+            ),
+        )
         parser.add_argument(
             "--replicas",
             type=int,
@@ -143,7 +163,7 @@ class Command(BaseCommand):
                 # When the command must end is reckoned from the whole lease.
                 held.lease.settle()
                 status = Supervisor(held, interrupts, self.say).run(command)
-        except (CannotRun, Interrupted, LockLost, LockUnavailable) as error:
+        except (CannotRun, Interrupted, LockError) as error:
             raise CommandError(str(error), returncode=_status_of(error)) from error
         if status:
             name = os.path.basename(command[0])
@@ -163,6 +183,8 @@ class Command(BaseCommand):
                 note=options["note"],
                 # Whatever RENEW says: the command may take longer than the lease.
                 renew=True,
+                shared=options["shared"],
+                limit=options["limit"],
             )
         except (ImproperlyConfigured, TypeError, ValueError) as error:
             # What was given here is checked, so that the fault is in the settings.
@@ -216,6 +238,7 @@ def _check(key: str, command: Sequence[str], options: dict[str, Any]) -> None:
         if options["min_hold"] is not None:
             protocol.milliseconds(options["min_hold"], "--min-hold")
         checked(options["replicas"])
+        chosen(protocol, options["shared"], options["limit"], min_hold=options["min_hold"])
         lock_keys(name_for(prefix, key))
     except (TypeError, ValueError) as error:
         refuse(str(error))
@@ -229,9 +252,12 @@ def refuse(message: str) -> NoReturn:
     raise CommandError(message, returncode=statuses.USAGE)
 
 
-def _status_of(error: CannotRun | Interrupted | LockLost | LockUnavailable) -> int:
+def _status_of(error: CannotRun | Interrupted | LockError) -> int:
     if isinstance(error, CannotRun):
         return error.status
     if isinstance(error, Interrupted):
         return statuses.killed_by(error.signum)
-    return statuses.LOST if isinstance(error, LockLost) else statuses.UNAVAILABLE
+    if isinstance(error, LockLost):
+        return statuses.LOST
+    # Else it was asked for in a way in which it cannot be had, as alone by one who reads.
+    return statuses.UNAVAILABLE if isinstance(error, LockUnavailable) else statuses.USAGE

@@ -1,0 +1,423 @@
+"""Who may hold a lock together, and who comes when."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_setnx_lock.core.errors import LockBusy, LockLost
+from django_setnx_lock.core.keys import lock_keys
+from django_setnx_lock.core.lock import RedisLock
+from tests.core.helpers import meta_of, queue_of, value_of
+from tests.core.queueing import (
+    baton_of,
+    caller,
+    claim,
+    handed_on,
+    holder,
+    is_busy,
+    is_woken,
+    open_mail,
+)
+from tests.core.sharers import LIMIT, let_run_out, reader, shares_of, taker
+from tests.faults.controls import take_out
+
+if TYPE_CHECKING:
+    import redis
+
+pytestmark = pytest.mark.usefixtures("nobody_looks", "patient")
+
+
+def test_readers_hold_it_together(redis_client: redis.Redis) -> None:
+    first, second = claim(reader(redis_client)), claim(reader(redis_client))
+
+    first.check()
+    second.check()
+    assert shares_of(redis_client) == [first.token, second.token]
+
+
+def test_each_later_holder_has_a_larger_fence(redis_client: redis.Redis) -> None:
+    held = [claim(reader(redis_client)) for _ in range(3)]
+    for one in held:
+        one.release()
+    held.append(holder(redis_client))
+
+    fences = [one.fence for one in held]
+    assert fences == sorted(set(fences))
+
+
+def test_whoever_wants_it_alone_waits_for_all_who_read(redis_client: redis.Redis) -> None:
+    first, second = claim(reader(redis_client)), claim(reader(redis_client))
+    writer = caller(redis_client)
+    assert is_busy(writer)
+
+    first.release()
+    still_busy = is_busy(writer)
+    second.release()
+
+    assert still_busy
+    claim(writer)
+
+
+def test_a_reader_waits_for_who_has_it_alone(redis_client: redis.Redis) -> None:
+    held = holder(redis_client)
+    waiting = reader(redis_client)
+    assert is_busy(waiting)
+
+    held.release()
+
+    claim(waiting)
+
+
+def test_a_reader_waits_behind_a_writer_that_came_before(redis_client: redis.Redis) -> None:
+    claim(reader(redis_client))
+    assert is_busy(caller(redis_client))
+
+    assert is_busy(reader(redis_client))
+
+
+def test_one_that_does_not_look_who_waits_would_overtake(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "SHARED_ACQUIRE", " and not first_waiter()", "")
+    claim(reader(redis_client))
+    assert is_busy(caller(redis_client))
+
+    claim(reader(redis_client))
+
+
+def test_all_readers_up_to_the_next_writer_are_let_in_at_once(redis_client: redis.Redis) -> None:
+    held = holder(redis_client)
+    readers = [reader(redis_client) for _ in range(3)]
+    writer, late = caller(redis_client), reader(redis_client)
+    for turn in (*readers, writer, late):
+        assert is_busy(turn)
+
+    held.release()
+    first = claim(readers[0])
+
+    assert [is_woken(turn) for turn in (*readers[1:], writer, late)] == [True, True, False, False]
+    assert claim(readers[2]).fence > first.fence
+    claim(readers[1])
+    assert queue_of(redis_client) == [writer.token, late.token]
+
+
+def test_the_last_reader_leaves_it_to_the_writer(redis_client: redis.Redis) -> None:
+    held = claim(reader(redis_client))
+    writer = caller(redis_client)
+    assert is_busy(writer)
+
+    held.release()
+
+    assert value_of(redis_client) == baton_of(writer)
+    assert is_woken(writer)
+
+
+def test_a_writer_that_gives_up_lets_in_the_readers_behind_it(redis_client: redis.Redis) -> None:
+    claim(reader(redis_client))
+    writer, behind = caller(redis_client), reader(redis_client)
+    assert is_busy(writer)
+    assert is_busy(behind)
+
+    writer.leave()
+
+    assert is_woken(behind)
+    claim(behind)
+
+
+def test_so_does_one_whose_time_to_wait_is_over(redis_client: redis.Redis) -> None:
+    claim(reader(redis_client))
+    writer, behind = caller(redis_client), reader(redis_client)
+    assert is_busy(writer)
+    assert is_busy(behind)
+
+    assert is_busy(writer, waits=False)
+
+    assert is_woken(behind)
+
+
+def test_without_being_woken_they_would_sleep_on(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "LEAVE", "group_at(token_at(KEYS[1])) and -1 or left", "left")
+    claim(reader(redis_client))
+    writer, behind = caller(redis_client), reader(redis_client)
+    assert is_busy(writer)
+    assert is_busy(behind)
+
+    writer.leave()
+
+    assert not is_woken(behind)
+
+
+def test_as_many_as_the_limit_hold_permits_together(redis_client: redis.Redis) -> None:
+    held = [claim(taker(redis_client)) for _ in range(LIMIT)]
+
+    assert is_busy(taker(redis_client), waits=False)
+    for one in held:
+        one.check()
+
+
+def test_without_the_limit_more_would(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "SHARED_ACQUIRE", "redis.call('ZCARD', KEYS[6]) < limit", "true")
+    for _ in range(LIMIT):
+        claim(taker(redis_client))
+
+    claim(taker(redis_client))
+
+
+def test_a_permit_goes_to_the_first_who_waits(redis_client: redis.Redis) -> None:
+    held = [claim(taker(redis_client)) for _ in range(LIMIT)]
+    first, second = taker(redis_client), taker(redis_client)
+    assert is_busy(first)
+    assert is_busy(second)
+
+    held[0].release()
+
+    assert is_busy(second)
+    assert is_busy(taker(redis_client), waits=False)
+    claim(first)
+
+
+def test_permits_that_are_free_are_all_left_to_those_who_wait(redis_client: redis.Redis) -> None:
+    held = [claim(taker(redis_client)) for _ in range(LIMIT)]
+    waiting = [taker(redis_client) for _ in range(LIMIT + 1)]
+    for turn in waiting:
+        assert is_busy(turn)
+
+    for one in held:
+        one.release()
+    # The last left what nobody held any more to the first, who lets the others in.
+    claim(waiting[0])
+
+    assert [is_woken(turn) for turn in waiting[1:]] == [True, False]
+
+
+def test_a_permit_whose_lease_is_over_is_free(redis_client: redis.Redis) -> None:
+    held = [claim(taker(redis_client)) for _ in range(LIMIT)]
+    let_run_out(redis_client, held[0].token)
+
+    claim(taker(redis_client))
+    with pytest.raises(LockLost):
+        held[0].check()
+    held[1].check()
+
+
+def test_one_that_waits_for_a_permit_asks_again_when_the_first_lease_is_over(
+    redis_client: redis.Redis,
+) -> None:
+    claim(taker(redis_client, lease=3600))
+    claim(taker(redis_client, lease=1.5))
+
+    with pytest.raises(LockBusy) as busy:
+        RedisLock(redis_client, "lock:a", limit=LIMIT).take(0)
+
+    assert busy.value.remaining == pytest.approx(1.5, abs=0.5)
+
+
+def test_who_waits_for_readers_asks_again_after_five_seconds_at_the_latest(
+    redis_client: redis.Redis,
+) -> None:
+    claim(reader(redis_client, lease=3600))
+    writer = caller(redis_client)
+
+    answer = writer.ask(waits=True)
+
+    assert not hasattr(answer, "fence")
+    assert answer.remaining == pytest.approx(5, abs=0.1)
+
+
+def test_readers_and_permits_exclude_one_another(redis_client: redis.Redis) -> None:
+    claim(reader(redis_client))
+
+    assert is_busy(taker(redis_client), waits=False)
+
+
+def test_the_name_is_taken_for_as_long_as_the_longest_lease(redis_client: redis.Redis) -> None:
+    long, short = claim(reader(redis_client, 60)), claim(reader(redis_client, 10))
+
+    both = redis_client.pttl("lock:a")
+    long.release()
+    one = redis_client.pttl("lock:a")
+
+    assert both == pytest.approx(60_000, abs=2_000)
+    assert one == pytest.approx(10_000, abs=2_000)
+    short.check()
+
+
+def test_who_was_told_of_a_longer_lease_is_woken_when_that_one_leaves(
+    redis_client: redis.Redis,
+) -> None:
+    long = claim(reader(redis_client, 4))
+    claim(reader(redis_client, 1))
+    writer = caller(redis_client)
+    assert is_busy(writer)
+
+    long.release()
+
+    assert is_woken(writer)
+
+
+def test_each_has_a_lease_of_its_own(redis_client: redis.Redis) -> None:
+    short, long = claim(reader(redis_client, 10)), claim(reader(redis_client, 10))
+
+    long.extend(100)
+    let_run_out(redis_client, short.token)
+
+    assert long.owned()
+    assert not short.owned()
+    assert redis_client.pttl("lock:a") == pytest.approx(110_000, abs=2_000)
+
+
+def test_a_lease_may_be_cut(redis_client: redis.Redis) -> None:
+    held = claim(reader(redis_client, 60))
+    writer = caller(redis_client)
+    assert is_busy(writer)
+
+    held.extend(2, replace_ttl=True)
+
+    assert redis_client.pttl("lock:a") <= 2_000
+    assert is_woken(writer)
+
+
+def test_a_reader_excludes_and_is_excluded_by_redis_py(redis_client: redis.Redis) -> None:
+    theirs = redis_client.lock("lock:a", timeout=10)
+    assert theirs.acquire(blocking=False)
+    with pytest.raises(LockBusy):
+        RedisLock(redis_client, "lock:a", shared=True).take(0)
+    theirs.release()
+
+    claim(reader(redis_client))
+
+    assert not redis_client.lock("lock:a", timeout=10).acquire(blocking=False)
+
+
+def test_asking_twice_is_as_good_as_once(redis_client: redis.Redis) -> None:
+    turn = reader(redis_client)
+    first = claim(turn)
+
+    again = claim(turn)
+
+    assert (again.fence, again.token) == (first.fence, first.token)
+    assert shares_of(redis_client) == [first.token]
+
+
+def test_releasing_twice_is_as_good_as_once(redis_client: redis.Redis) -> None:
+    turn = reader(redis_client)
+    held, other = claim(turn), claim(reader(redis_client))
+    request = turn.target.dialect.release(turn.target.keys, None, turn.token)
+
+    first, second = handed_on(turn, request), handed_on(turn, request)
+
+    assert (first, second) == (None, None)
+    assert shares_of(redis_client) == [other.token]
+    held.lease.close()
+
+
+def test_a_late_copy_of_what_took_it_takes_nothing_once_it_was_let_go(
+    redis_client: redis.Redis,
+) -> None:
+    turn = reader(redis_client)
+    token = claim(turn).token
+    turn.leave()
+
+    assert is_busy(turn)
+    assert token not in shares_of(redis_client)
+    assert turn.token != token
+
+
+def test_giving_up_a_share_that_was_left_to_one_leaves_it_to_the_next(
+    redis_client: redis.Redis,
+) -> None:
+    held = [claim(taker(redis_client)) for _ in range(LIMIT)]
+    first, second = taker(redis_client), taker(redis_client)
+    assert is_busy(first)
+    assert is_busy(second)
+    held[0].release()
+
+    first.leave()
+
+    claim(second)
+
+
+def test_what_a_holder_says_of_himself_is_told_while_he_is_there(redis_client: redis.Redis) -> None:
+    first = RedisLock(redis_client, "lock:a", shared=True, label="first").take(0)
+    second = RedisLock(redis_client, "lock:a", shared=True, label="second").take(0)
+
+    both = meta_of(redis_client).record
+    second.release()
+    one = meta_of(redis_client).record
+
+    assert '"second"' in both
+    assert '"first"' in one
+    first.release()
+
+
+def test_nothing_is_left_when_the_last_has_let_go(redis_client: redis.Redis) -> None:
+    held = [claim(reader(redis_client)) for _ in range(3)]
+
+    for one in held:
+        one.release()
+
+    keys = lock_keys("lock:a")
+    assert not redis_client.exists(keys.name, keys.shares, keys.holders, keys.waiters, keys.alive)
+
+
+def test_shares_that_were_left_behind_count_for_nothing_later(redis_client: redis.Redis) -> None:
+    old = claim(reader(redis_client, 3600))
+    redis_client.delete("lock:a")
+
+    new = claim(reader(redis_client))
+
+    assert shares_of(redis_client) == [new.token]
+    with pytest.raises(LockLost):
+        old.check()
+
+
+def test_a_permit_that_nobody_fetches_is_passed_on(redis_client: redis.Redis) -> None:
+    held = [claim(taker(redis_client)) for _ in range(LIMIT)]
+    dead, living = taker(redis_client), taker(redis_client)
+    assert is_busy(dead)
+    assert is_busy(living)
+    held[0].release()
+
+    request = living.target.dialect.look(living.target.keys, dead.token)
+    next_one = handed_on(living, request)
+
+    assert next_one == living.token
+    claim(living)
+
+
+def test_one_that_was_fetched_is_not(redis_client: redis.Redis) -> None:
+    held = [claim(taker(redis_client)) for _ in range(LIMIT)]
+    slow, behind = taker(redis_client), taker(redis_client)
+    assert is_busy(slow)
+    assert is_busy(behind)
+    held[0].release()
+    open_mail(slow)
+
+    next_one = handed_on(behind, behind.target.dialect.look(behind.target.keys, slow.token))
+
+    assert next_one == slow.token
+    assert is_busy(behind)
+    claim(slow)
+
+
+def test_a_writer_behind_a_reader_that_is_dead_gets_it(redis_client: redis.Redis) -> None:
+    first = holder(redis_client)
+    dead, writer = reader(redis_client), caller(redis_client)
+    living = reader(redis_client)
+    for turn in (living, dead, writer):
+        assert is_busy(turn)
+    first.release()
+    held = claim(living)
+    held.release()
+
+    next_one = handed_on(writer, writer.target.dialect.look(writer.target.keys, dead.token))
+    shared = handed_on(living, living.target.dialect.look(living.target.keys, dead.token))
+
+    assert writer.token in (next_one, shared)
+    claim(writer)
