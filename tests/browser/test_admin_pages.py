@@ -70,3 +70,23 @@ def test_a_lock_that_changed_hands_meanwhile_is_not_released(
     assert "bob" in operator.read("#content")
     assert second.owned()
     assert not LogEntry.objects.exists()
+
+
+def test_one_of_several_who_read_is_released(operator: Browser) -> None:
+    stuck, other = (
+        lock("report", shared=True, reentrant=False, timeout=3600 + number, user=user).take(0)
+        for number, user in enumerate(("ann", "bob"))
+    )
+
+    operator.follow("Locks")
+    found = operator.read("#result_list")
+    operator.follow("report")
+    operator.click(".lock-shares " + RELEASE)
+    question = operator.read("#content")
+    operator.click(CONFIRM)
+
+    assert "ann@" in found
+    assert "bob@" in found
+    assert "from ann@" in question
+    assert "bob@" not in question
+    assert (stuck.owned(), other.owned()) == (False, True)
