@@ -1,0 +1,145 @@
+"""Each feature with each protocol and kind of servers, as the table in docs/protocols.md has it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_setnx_lock.core.errors import LockBusy, LockError
+from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.redlock import Redlock
+from tests.redis.features import FEATURES
+from tests.redis.test_sentinel import client_of, watched_over
+from tests.servers import RealServer, server_binaries
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import redis
+
+PAGE = Path(__file__).parents[2].joinpath("docs", "protocols.md").read_text()
+YES, REFUSED = "yes", "refused"
+
+
+def table() -> dict[tuple[str, str], str]:
+    """Return what the docs say, by feature and kind."""
+    found = PAGE[PAGE.index("| feature |") :].split("\n\n")[0].splitlines()
+    heads, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in found]
+    return {
+        (row[0], kind): re.sub(r"\[|\]\(.*?\)", "", cell)
+        for row in rows
+        for kind, cell in zip(heads[1:], row[1:], strict=True)
+    }
+
+
+TABLE = table()
+
+
+class OneServer:
+    """A lock with certain options, at what one client leads to."""
+
+    def __init__(self, client: Any, **options: Any) -> None:
+        self.client = client
+        self._options = options
+
+    def requests(self) -> int:
+        stats: Any = self.client.info("commandstats")
+        return sum(
+            stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha")
+        )
+
+    def lock(self, name: str = "lock:a", **options: Any) -> RedisLock:
+        return RedisLock(self.client, name, **{**self._options, **options})
+
+
+class Masters(OneServer):
+    """A lock on three masters."""
+
+    def __init__(self, clients: list[redis.Redis]) -> None:
+        super().__init__(clients[0])
+        self._clients = clients
+
+    def lock(self, name: str = "lock:a", **options: Any) -> RedisLock:
+        return Redlock(self._clients, name, master_timeout=0.25, **options)
+
+
+@pytest.fixture(scope="module")
+def binary() -> str:
+    found = server_binaries()
+    if not found:
+        pytest.skip("no server on this machine")
+    return next(iter(found.values()))
+
+
+@pytest.fixture(scope="module")
+def one(binary: str) -> Iterator[RealServer]:
+    with RealServer(binary) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def setnx(one: RealServer) -> OneServer:
+    return OneServer(one.client())
+
+
+@pytest.fixture(scope="module")
+def timestamp(one: RealServer) -> OneServer:
+    return OneServer(one.client(), protocol="timestamp")
+
+
+@pytest.fixture(scope="module")
+def redlock(one: RealServer, binary: str) -> Iterator[Masters]:
+    with RealServer(binary) as second, RealServer(binary) as third:
+        yield Masters([server.client() for server in (one, second, third)])
+
+
+@pytest.fixture(scope="module")
+def sentinel(one: RealServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneServer]:
+    with (
+        watched_over(one, tmp_path_factory.mktemp("sentinel")) as watcher,
+        client_of(watcher) as client,
+    ):
+        yield OneServer(client)
+
+
+KINDS = {
+    "setnx": "`setnx`",
+    "timestamp": "`timestamp`",
+    "redlock": "Redlock",
+    "sentinel": "Sentinel",
+}
+
+
+def emptied(kind: Any) -> Any:
+    for client in getattr(kind, "_clients", [kind.client]):
+        client.flushall()
+    return kind
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize("name", KINDS)
+def test_the_table_tells_what_is_to_be_had(
+    request: pytest.FixtureRequest, name: str, feature: str
+) -> None:
+    kind = emptied(request.getfixturevalue(name))
+    use = FEATURES[feature]
+    said = TABLE[feature, KINDS[name]]
+
+    if said == REFUSED:
+        with pytest.raises((LockError, ValueError, TypeError, NotImplementedError)) as refused:
+            use(kind)
+        assert not isinstance(refused.value, AssertionError)
+    elif said == "no":
+        with pytest.raises((AssertionError, pytest.fail.Exception, LockBusy)):
+            use(kind)
+    else:
+        assert said == YES
+        use(kind)
+
+
+def test_the_table_has_a_row_for_each_feature_and_a_column_for_each_kind() -> None:
+    assert {feature for feature, _ in TABLE} == set(FEATURES)
+    assert {kind for _, kind in TABLE} == set(KINDS.values())
