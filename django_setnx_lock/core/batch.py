@@ -1,4 +1,4 @@
-"""Many locks in one round trip."""
+"""Many locks in one round trip, each for itself. All of them or none: :mod:`.many`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from .held import Held
 from .lock import RedisLock
 from .protocol import Request
 from .replicas import is_grant, strictest
+from .target import Target
 from .turn import Turn
 
 
@@ -66,17 +67,39 @@ def take_each(locks: Sequence[RedisLock]) -> list[Taken]:
     except BaseException as error:
         if worth_undoing(error):
             with suppress(LockError):
-                _leave_each([turns[id(lock)] for lock in ordered])
+                leave_each([turns[id(lock)] for lock in ordered])
         raise
     return [taken[id(lock)] for lock in locks]
 
 
-def _leave_each(turns: Sequence[Turn]) -> None:
-    replies = call_many(
-        turns[0].target.client,
-        [turn.leaving() for turn in turns],
-        [turn.target.key for turn in turns],
+def is_one_server(targets: Sequence[Target]) -> bool:
+    """Whether all ``targets`` are on one server, which is asked for them through one client."""
+    client = targets[0].client
+    return getattr(client, "connection_pool", None) is not None and all(
+        type(target) is Target and target.client is client for target in targets
     )
+
+
+def ask_each(targets: Sequence[Target], requests: Sequence[Request]) -> list[Any]:
+    """Send the request of each of ``targets``: in one round trip where they are on one server.
+
+    Each result is a reply, or a LockUnavailable for that request alone. Raises LockUnavailable
+    when a round trip for all failed as a whole.
+    """
+    if is_one_server(targets):
+        return call_many(targets[0].client, requests, [target.key for target in targets])
+    replies: list[Any] = []
+    for target, request in zip(targets, requests, strict=True):
+        try:
+            replies.append(target.call(request))
+        except LockUnavailable as error:
+            replies.append(error)
+    return replies
+
+
+def leave_each(turns: Sequence[Turn]) -> None:
+    """Give up each of ``turns``, in one round trip. Raises LockUnavailable."""
+    replies = ask_each([turn.target for turn in turns], [turn.leaving() for turn in turns])
     for turn, reply in zip(turns, replies, strict=True):
         if not isinstance(reply, LockUnavailable):
             turn.read_left(reply)
@@ -124,7 +147,7 @@ def _release_each(held: Sequence[Held]) -> list[LockError]:
     if not todo:
         return errors
     try:
-        replies = call_many(todo[0].client, requests, [one.key for one in todo])
+        replies = ask_each([one.target for one in todo], requests)
     except LockUnavailable as error:
         return [*errors, error]
     for one, reply in zip(todo, replies, strict=True):

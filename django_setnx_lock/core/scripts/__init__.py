@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from dataclasses import dataclass
 from importlib import resources
@@ -17,19 +18,22 @@ class Script:
 
     @classmethod
     def load(cls, name: str) -> Script:
-        folder = resources.files(__name__)
-        constants, prelude, timestamp, own = (
-            folder.joinpath(f"{part}.lua").read_text(encoding="utf-8")
-            for part in ("constants", "prelude", "timestamp", name)
-        )
-        own = own.replace("--- prelude\n", prelude).replace("--- timestamp\n", timestamp)
-        source = constants + own
+        source = _text("constants") + _text(name)
+        # The first two have a place for the third.
+        for part in ("acquire", "leave", "prelude", "timestamp"):
+            source = source.replace(f"--- {part}\n", _text(part))
         # Redis names scripts by SHA-1; nothing is secured by it.
         sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
         return cls(name, source, sha)
 
 
+@functools.cache
+def _text(part: str) -> str:
+    return resources.files(__name__).joinpath(f"{part}.lua").read_text(encoding="utf-8")
+
+
 ACQUIRE = Script.load("acquire")
+ACQUIRE_ALL = Script.load("acquire_all")
 RELEASE = Script.load("release")
 LEAVE = Script.load("leave")
 LOOK = Script.load("look")
