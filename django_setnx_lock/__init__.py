@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from .core.errors import LockBusy, LockError, LockLost, LockUnavailable, LockUnsupported
 from .core.keytemplate import KeyTemplate
 from .core.lock import RedisLock
+from .core.many.lock import MultiLock
 from .core.redlock import Redlock
 
 if TYPE_CHECKING:
     from .decorators import redis_lock
-    from .locks import lock
+    from .locks import lock, lock_all
 
 __all__ = [
     "KeyTemplate",
@@ -21,14 +22,16 @@ __all__ = [
     "LockLost",
     "LockUnavailable",
     "LockUnsupported",
+    "MultiLock",
     "RedisLock",
     "Redlock",
     "lock",
+    "lock_all",
     "redis_lock",
 ]
 
 # Imported when first asked for, so that the core can be used without Django.
-_NEED_DJANGO = {"lock": "locks", "redis_lock": "decorators"}
+_NEED_DJANGO = {"lock": "locks", "lock_all": "locks", "redis_lock": "decorators"}
 
 
 def __getattr__(name: str) -> Any:
