@@ -14,7 +14,7 @@ from .held import Held
 from .lock import RedisLock
 from .protocol import Request
 from .replicas import is_grant, strictest
-from .target import Target
+from .target import AsyncOnly, Target
 from .turn import Turn
 
 
@@ -76,7 +76,7 @@ def is_one_server(targets: Sequence[Target]) -> bool:
     """Whether all ``targets`` are on one server, which is asked for them through one client."""
     client = targets[0].client
     return getattr(client, "connection_pool", None) is not None and all(
-        type(target) is Target and target.client is client for target in targets
+        type(target) in (Target, AsyncOnly) and target.client is client for target in targets
     )
 
 
@@ -130,29 +130,45 @@ def release_each(held: Sequence[Held]) -> list[LockError]:
 
 
 def _release_each(held: Sequence[Held]) -> list[LockError]:
-    todo: list[Held] = []
-    requests: list[Request] = []
-    errors: list[LockError] = []
-    for one in held:
-        if not one.is_here or one.released:
-            continue
+    release = Release(held)
+    if release.requests:
         try:
-            request = one.to_release()
-        except LockError as error:
-            errors.append(error)
-        else:
-            if request is not None:
-                todo.append(one)
-                requests.append(request)
-    if not todo:
-        return errors
-    try:
-        replies = ask_each([one.target for one in todo], requests)
-    except LockUnavailable as error:
-        return [*errors, error]
-    for one, reply in zip(todo, replies, strict=True):
-        try:
-            one.read_release(reply)
-        except LockError as error:
-            errors.append(error)
-    return errors
+            release.read(ask_each(release.targets, release.requests))
+        except LockUnavailable as error:
+            release.errors.append(error)
+    return release.errors
+
+
+class Release:
+    """The release of several: ``requests``, to be sent to ``targets``, and ``errors`` so far.
+
+    What is not here, or released, is left out, and what others share is only counted out.
+    """
+
+    def __init__(self, held: Sequence[Held]) -> None:
+        self.requests: list[Request] = []
+        self.errors: list[LockError] = []
+        self._todo: list[Held] = []
+        for one in held:
+            if not one.is_here or one.released:
+                continue
+            try:
+                request = one.to_release()
+            except LockError as error:
+                self.errors.append(error)
+            else:
+                if request is not None:
+                    self._todo.append(one)
+                    self.requests.append(request)
+
+    @property
+    def targets(self) -> list[Target]:
+        return [one.target for one in self._todo]
+
+    def read(self, replies: Sequence[Any]) -> None:
+        """Take note of the ``replies``."""
+        for one, reply in zip(self._todo, replies, strict=True):
+            try:
+                one.read_release(reply)
+            except LockError as error:
+                self.errors.append(error)

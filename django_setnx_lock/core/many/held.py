@@ -12,10 +12,11 @@ from ..batch import ask_each, release_each
 from ..errors import LockError, LockLost
 from ..held import Held
 from ..lease import Upkeep
-from .handle import MultiHandle, raise_first
+from .async_held import AsyncMultiHeld
+from .handle import raise_first
 
 
-class MultiHeld(MultiHandle):
+class MultiHeld(AsyncMultiHeld):
     """Several locks that are held together; what ``with lock("a", "b") as held`` gives.
 
     ``held["a"]`` is the handle of one of them. It may be passed to other threads and tasks, but

@@ -15,12 +15,13 @@ from ..held import Held
 from ..lock import RedisLock
 from ..unset import UNSET, Unset
 from ..waiting import Mailbox, time_to_sleep
-from .base import MultiBase, time_until
+from .async_lock import AsyncMultiLock
+from .base import time_until
 from .held import MultiHeld
 from .turn import Blocked, ManyTurn
 
 
-class MultiLock(MultiBase):
+class MultiLock(AsyncMultiLock):
     """Several locks that are taken together: all of them or none.
 
     They are taken in the order of their names, whatever the order given, each first come, first

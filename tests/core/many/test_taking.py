@@ -188,7 +188,7 @@ def test_without_the_order_they_would_wait_for_each_other(
 ) -> None:
     as_given(monkeypatch)
 
-    assert False in crossing(redis_client, 0.5)
+    assert False in crossing(redis_client, 0.2)
 
 
 def test_what_is_held_early_is_kept_while_the_rest_is_waited_for(
@@ -217,7 +217,7 @@ def test_nothing_that_is_held_is_asked_for_more_rarely(
 
 
 def test_all_have_a_whole_lease_when_the_last_was_waited_for(redis_client: redis.Redis) -> None:
-    busy = listed(redis_client, "b", timeout=0.5).take()
+    busy = listed(redis_client, "b", timeout=0.2).take()
 
     held = many(redis_client, "ab", timeout=20).take(10)
 
