@@ -43,7 +43,7 @@ def fake_time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have what is left to a waiter wait for it, however long the machine does something else."""
-    for script in ("ACQUIRE", "RELEASE", "LEAVE", "LOOK", "RENEW", "FORCE"):
+    for script in ("ACQUIRE", "ACQUIRE_ALL", "RELEASE", "LEAVE", "LOOK", "RENEW", "FORCE"):
         take_out(monkeypatch, script, "local CLAIM = 1000 ", f"local CLAIM = {CLAIM} ")
 
 

@@ -2,20 +2,25 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
 
 from django_setnx_lock.core import scripts, watchdog
+from django_setnx_lock.core.calling import call
 from django_setnx_lock.core.errors import LockBusy, LockUnavailable
 from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.many import turn as many_turn
 from django_setnx_lock.core.many.lock import MultiLock
 from django_setnx_lock.core.many.turn import ManyTurn
-from tests.core.helpers import FakeTime, listed, queue_of
+from tests.core.helpers import FakeTime, listed, queue_of, send
 from tests.core.many.helpers import as_given, held_names, many
 from tests.processes import eventually
 from tests.servers import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def test_all_are_held_in_the_block_and_none_after_it(redis_client: redis.Redis) -> None:
@@ -132,6 +137,7 @@ def test_it_goes_on_to_wait_for_the_next(redis_client: redis.Redis) -> None:
     held.check()
 
 
+@pytest.mark.usefixtures("patient", "nobody_looks")
 def test_each_is_had_in_the_order_of_arrival(redis_client: redis.Redis) -> None:
     held = listed(redis_client, "b").take()
     order: list[str] = []
@@ -344,3 +350,26 @@ def test_one_key_is_taken_by_its_own_script(redis_client: redis.Redis) -> None:
     request = listed(redis_client, "a").turn().request(waits=False)
 
     assert request.script is scripts.ACQUIRE
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_what_a_first_copy_asked_for_beyond_what_a_second_is_told_is_given_up(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, *, is_known: bool
+) -> None:
+    listed(redis_client, "c").acquire()
+    turn = ManyTurn([listed(redis_client, key).turn() for key in "abc"])
+    send(redis_client, turn.request(waits=True))
+    redis_client.delete("lock:b")
+    listed(redis_client, "b").acquire()
+
+    def again(client: Any, request: Any, key: str, repeated: Callable[[], None]) -> Any:
+        if is_known:
+            repeated()
+        return call(client, request, key)
+
+    monkeypatch.setattr(many_turn, "call", again)
+    turn.ask(waits=True)
+
+    # Not knowing of the first copy, he would stand in two queues.
+    assert bool(queue_of(redis_client, "lock:c")) is not is_known
+    assert queue_of(redis_client, "lock:b")
