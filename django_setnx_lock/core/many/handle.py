@@ -80,7 +80,8 @@ class MultiHandle(Mapping[str, Held]):
     @property
     def released(self) -> bool:
         """Whether all were let go."""
-        return all(held.released for held in self.parts)
+        # No generator: an interrupt as it is thrown away would be lost.
+        return not [held for held in self.parts if not held.released]
 
     @property
     def is_here(self) -> bool:
@@ -90,7 +91,7 @@ class MultiHandle(Mapping[str, Held]):
     @property
     def lost(self) -> bool:
         """Whether any is known to be ours no longer, or its lease is over. Asks nobody."""
-        return any(held.lost for held in self.parts)
+        return bool([held for held in self.parts if held.lost])
 
     @property
     def loss(self) -> LockLost | None:
