@@ -13,6 +13,7 @@ from django.test import override_settings
 
 from django_setnx_lock import LockBusy, LockLost, RedisLock, lock, lock_all, locks
 from django_setnx_lock.connection import get_client
+from django_setnx_lock.core.calling import call
 from django_setnx_lock.core.unset import UNSET
 
 if TYPE_CHECKING:
@@ -35,6 +36,20 @@ def test_any_number_of_keys_is_taken_from_an_iterable() -> None:
     with lock_all(f"row:{number}" for number in range(50)) as held:
         assert len(held) == 50
         held.check()
+
+
+def test_they_are_taken_by_one_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def noting(client: Any, request: Any, *rest: Any, **options: Any) -> Any:
+        asked.append(request.script.name)
+        return call(client, request, *rest, **options)
+
+    monkeypatch.setattr("django_setnx_lock.core.many.turn.call", noting)
+
+    lock("b", "a").take().release()
+
+    assert asked == ["acquire_all"]
 
 
 def test_one_key_is_a_lock_of_its_own() -> None:

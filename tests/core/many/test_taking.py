@@ -233,6 +233,53 @@ def test_all_have_a_whole_lease_when_the_last_was_waited_for(redis_client: redis
     assert held["a"].fence < held["b"].fence
 
 
+def is_had_by_somebody_else_meanwhile(client: redis.Redis) -> bool:
+    """Whether who wants the first has it from one who waits for more than its lease."""
+    busy, other = listed(client, "b").take(), listed(client, "a")
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(many(client, "ab", timeout=0.6).take, 10)
+        eventually(lambda: held_names(client) == "ab")
+        is_had = other.acquire(blocking_timeout=1)
+        if is_had:
+            other.release()
+        busy.release()
+        for held in result.result(20).parts:
+            held.check()
+    return is_had
+
+
+@pytest.mark.parametrize("server", ["redis"], indirect=True)
+def test_what_is_held_early_outlives_its_lease(redis_client: redis.Redis) -> None:
+    assert not is_had_by_somebody_else_meanwhile(redis_client)
+
+
+@pytest.mark.parametrize("server", ["redis"], indirect=True)
+def test_without_asking_again_it_would_not(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ManyTurn, "longest_sleep", 20)
+
+    assert is_had_by_somebody_else_meanwhile(redis_client)
+
+
+def test_taken_in_turn_what_was_used_up_is_made_whole_in_the_end(
+    redis_client: redis.Redis,
+) -> None:
+    listed(redis_client, "b", timeout=0.4, protocol="timestamp").acquire()
+
+    held = many(redis_client, "ab", timeout=0.7, protocol="timestamp").take(10)
+
+    assert held["a"].remaining() > 0.35
+
+
+def test_taken_in_turn_what_is_over_by_then_is_taken_anew(redis_client: redis.Redis) -> None:
+    listed(redis_client, "b", timeout=0.4, protocol="timestamp").acquire()
+
+    held = many(redis_client, "ab", timeout=0.3, protocol="timestamp").take(10)
+
+    held.check()
+
+
 def lose_the_first(turn: ManyTurn, client: redis.Redis) -> RedisLock:
     """Have ``lock:a``, which ``turn`` holds, be somebody else's."""
     client.delete("lock:a")
