@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from .core.errors import LockBusy, LockError, LockLost, LockUnavailable, LockUnsupported
 from .core.keytemplate import KeyTemplate
 from .core.lock import RedisLock
+from .core.many.lock import MultiLock
 from .core.redlock import Redlock
 from .core.rwlock import RWLock
 
 if TYPE_CHECKING:
     from .decorators import redis_lock
-    from .locks import lock
+    from .locks import lock, lock_all
     from .sharing import rwlock, semaphore
 
 __all__ = [
@@ -23,10 +24,12 @@ __all__ = [
     "LockLost",
     "LockUnavailable",
     "LockUnsupported",
+    "MultiLock",
     "RWLock",
     "RedisLock",
     "Redlock",
     "lock",
+    "lock_all",
     "redis_lock",
     "rwlock",
     "semaphore",
@@ -35,6 +38,7 @@ __all__ = [
 # Imported when first asked for, so that the core can be used without Django.
 _NEED_DJANGO = {
     "lock": "locks",
+    "lock_all": "locks",
     "redis_lock": "decorators",
     "rwlock": "sharing",
     "semaphore": "sharing",

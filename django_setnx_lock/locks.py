@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, cast, overload
 
 from . import async_safety  # noqa: F401 - it has calls that block refused in event loops
 from .conf import get_config
@@ -12,14 +12,59 @@ from .core.held import Held
 from .core.inspection import Inspector
 from .core.keys import index_for, name_for
 from .core.lock import RedisLock
+from .core.many.held import LossRelay, MultiHeld
+from .core.many.lock import MultiLock
 from .core.redlock import Redlock
 from .core.replicas import DEFAULT_TIMEOUT
 from .core.unset import UNSET, Unset
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
+
+class Options(TypedDict, total=False):
+    """What :func:`lock` takes besides the key and ``on_lost``."""
+
+    timeout: float | None
+    sleep: float
+    blocking: bool
+    blocking_timeout: float | Unset | None
+    using: str | Sequence[str] | None
+    thread_local: bool
+    raise_on_release_error: bool
+    renew: bool | None
+    max_hold: float | None
+    min_hold: float | None
+    replicas: int | None
+    replica_timeout: float
+    label: str
+    user: str
+    note: str
+    template: str
+    reentrant: bool | None
+    protocol: str | None
+    unit: str | None
+    expire: bool
+    shared: bool
+    limit: int | None
+
+
+@overload
+def lock(
+    key: str, *, on_lost: Callable[[Held], object] | None = None, **options: Unpack[Options]
+) -> RedisLock: ...
+@overload
 def lock(
     key: str,
-    *,
+    another: str,
+    /,
+    *more: str,
+    on_lost: Callable[[MultiHeld], object] | None = None,
+    **options: Unpack[Options],
+) -> MultiLock: ...
+def lock(
+    key: str,
+    *more: str,
     timeout: float | None = None,
     sleep: float = 0.1,
     blocking: bool = True,
@@ -32,7 +77,7 @@ def lock(
     min_hold: float | None = None,
     replicas: int | None = None,
     replica_timeout: float = DEFAULT_TIMEOUT,
-    on_lost: Callable[[Held], object] | None = None,
+    on_lost: Callable[[Any], object] | None = None,
     label: str = "",
     user: str = "",
     note: str = "",
@@ -43,8 +88,11 @@ def lock(
     expire: bool = True,
     shared: bool = False,
     limit: int | None = None,
-) -> RedisLock:
+) -> RedisLock | MultiLock:
     """The lock called ``key``: ``with lock("order:42") as held: ...``.
+
+    With several keys, ``with lock("from", "to") as held: ...``, a :class:`MultiLock`, which takes
+    all of them or none (docs/many.md); :func:`lock_all` does for any number of keys.
 
     ``timeout``: the lease in seconds (None: the setting ``TIMEOUT``, 30).
     ``blocking``: whether taking it waits at all (True). ``blocking_timeout``: how many
@@ -69,6 +117,16 @@ def lock(
     time or protocol, ImproperlyConfigured when the cache cannot hold locks. Taking it raises
     :class:`LockBusy` and :class:`LockUnavailable`.
     """
+    if more:
+        # All parameters, and nothing else yet.
+        options = dict(locals())
+        for one in more:
+            if not isinstance(one, str):
+                raise TypeError(
+                    f"the positional arguments of lock() are keys, and {one!r} is none: name the "
+                    "others, as timeout="
+                )
+        return lock_all((options.pop("key"), *options.pop("more")), **options)
     config = get_config()
     prefix = key_prefix()
     wait: Any = config["BLOCKING_TIMEOUT"] if blocking_timeout is UNSET else blocking_timeout
@@ -102,6 +160,28 @@ def lock(
         shared=shared,
         limit=limit,
     )
+
+
+def lock_all(
+    keys: Iterable[str],
+    *,
+    on_lost: Callable[[MultiHeld], object] | None = None,
+    **options: Unpack[Options],
+) -> MultiLock:
+    """The lock over all of ``keys``: ``with lock_all(["from", "to"]) as held: ...``.
+
+    They are taken together, all or none, whatever the order in which they are given; one given
+    twice is taken once. ``on_lost``: called once with the handle of all (None). ``options``: those
+    of :func:`lock`, the same for all keys; ``blocking_timeout`` bounds the taking of all of them.
+
+    Raises ValueError for no key at all, TypeError for ``keys`` that are one str, else as
+    :func:`lock`.
+    """
+    if isinstance(keys, str):
+        raise TypeError(f"keys is a list of keys, not {keys!r}: write [{keys!r}]")
+    relay = None if on_lost is None else LossRelay(on_lost)
+    locks = [lock(key, on_lost=relay, **options) for key in dict.fromkeys(keys)]
+    return MultiLock.of(locks, relay)
 
 
 def inspector(using: str | None = None) -> Inspector:

@@ -146,7 +146,7 @@ def test_a_wait_that_is_no_time_is_refused_at_once() -> None:
 
 def test_a_key_that_is_no_string_is_refused_with_what_to_write() -> None:
     with pytest.raises(TypeError, match="f'order:"):
-        lock(42)  # type: ignore[arg-type]  # the mistake under test
+        lock(42)  # type: ignore[call-overload]  # the mistake under test
 
 
 @pytest.mark.parametrize(("unit", "digits"), [("s", 10), ("ms", 13)])

@@ -85,12 +85,12 @@ def test_a_wait_has_a_limit(cache: Any) -> None:
 
 
 @differs("positional arguments")
-def test_only_the_key_is_positional(cache: Any) -> None:
+def test_only_keys_are_positional(cache: Any) -> None:
     theirs = cache.lock("a", 2, 20)
 
     assert (theirs.name, theirs.timeout) == (":2:a", 20)
     with pytest.raises(TypeError, match="positional"):
-        lock("a", 2, 20)  # type: ignore[call-arg]  # the mistake under test
+        lock("a", 2, 20)  # type: ignore[call-overload]  # the mistake under test
 
 
 @differs("`version=` and `client=`")

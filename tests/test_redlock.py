@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 from django.http import HttpResponse
 from django.test import override_settings
 
-from django_setnx_lock import LockUnavailable, RedisLock, Redlock, lock, redis_lock
+from django_setnx_lock import LockBusy, LockUnavailable, RedisLock, Redlock, lock, redis_lock
 from django_setnx_lock.checks import check_alias_exists, check_times
 from django_setnx_lock.connection import get_client, redis_aliases
 from django_setnx_lock.core.batch import take_each
@@ -165,3 +165,19 @@ def test_with_lock_takes_aliases_with_commas() -> None:
 def test_several_locks_in_one_round_trip_are_refused() -> None:
     with pytest.raises(LockUnavailable, match="give one cache alias with using"):
         take_each([lock("a", using=FIVE), lock("b", using=FIVE)])
+
+
+def test_several_keys_are_all_taken_or_none() -> None:
+    with lock("c", using=FIVE), pytest.raises(LockBusy) as caught:
+        lock("d", "c", "b", using=FIVE, blocking=False).take()
+    left = [get_client(alias).exists("lock:b", "lock:d") for alias in FIVE]
+
+    with lock("d", "c", "b", using=FIVE) as held:
+        held.check()
+        held.reacquire()
+        assert held.remaining() > 0
+        assert lock("b", "e", using=FIVE).locked()
+
+    assert caught.value.key == "c"
+    assert left == [0] * 5
+    assert held.released

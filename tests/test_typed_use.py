@@ -9,9 +9,18 @@ import pytest
 import redis
 from redis.exceptions import LockError, LockNotOwnedError
 
-from django_setnx_lock import LockBusy, LockLost, RedisLock, lock, redis_lock
+from django_setnx_lock import (
+    LockBusy,
+    LockLost,
+    MultiLock,
+    RedisLock,
+    lock,
+    lock_all,
+    redis_lock,
+)
 from django_setnx_lock.connection import get_client
 from django_setnx_lock.core.held import Held
+from django_setnx_lock.core.many.held import MultiHeld
 from tests.servers import FakeServer
 
 if TYPE_CHECKING:
@@ -43,6 +52,26 @@ def test_what_a_block_gives() -> None:
         assert_type(held.token, str)
         assert assert_type(held.remaining(), float) > 0
         assert assert_type(held.lost, bool) is False
+
+
+def test_what_several_keys_give() -> None:
+    told: list[dict[str, int]] = []
+
+    def note(held: MultiHeld) -> None:
+        told.append(held.fences)
+
+    assert_type(lock("order:42", "order:43"), MultiLock)
+    assert_type(lock_all(f"order:{pk}" for pk in (42, 43)), MultiLock)
+    with lock("order:42", "order:43", timeout=5, on_lost=note) as held:
+        assert_type(held, MultiHeld)
+        assert_type(held["order:42"], Held)
+        assert_type(held.fences, dict[str, int])
+        assert assert_type(held.remaining(), float) > 0
+        assert assert_type(held.lost, bool) is False
+    mine = lock_all(["order:42"], blocking=False)
+    assert assert_type(mine.acquire(), bool)
+    assert assert_type(mine.extend(additional_time=5), Literal[True])
+    mine.release()
 
 
 @pytest.mark.usefixtures("fake_connections")

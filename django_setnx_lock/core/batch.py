@@ -1,4 +1,4 @@
-"""Many locks in one round trip."""
+"""Many locks in one round trip, each for itself. All of them or none: :mod:`.many`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from .held import Held
 from .lock import RedisLock
 from .protocol import Request
 from .replicas import is_grant, strictest
+from .target import AsyncOnly, Target
 from .turn import Turn
 
 
@@ -66,17 +67,39 @@ def take_each(locks: Sequence[RedisLock]) -> list[Taken]:
     except BaseException as error:
         if worth_undoing(error):
             with suppress(LockError):
-                _leave_each([turns[id(lock)] for lock in ordered])
+                leave_each([turns[id(lock)] for lock in ordered])
         raise
     return [taken[id(lock)] for lock in locks]
 
 
-def _leave_each(turns: Sequence[Turn]) -> None:
-    replies = call_many(
-        turns[0].target.client,
-        [turn.leaving() for turn in turns],
-        [turn.target.key for turn in turns],
+def is_one_server(targets: Sequence[Target]) -> bool:
+    """Whether all ``targets`` are on one server, which is asked for them through one client."""
+    client = targets[0].client
+    return getattr(client, "connection_pool", None) is not None and all(
+        type(target) in (Target, AsyncOnly) and target.client is client for target in targets
     )
+
+
+def ask_each(targets: Sequence[Target], requests: Sequence[Request]) -> list[Any]:
+    """Send the request of each of ``targets``: in one round trip where they are on one server.
+
+    Each result is a reply, or a LockUnavailable for that request alone. Raises LockUnavailable
+    when a round trip for all failed as a whole.
+    """
+    if is_one_server(targets):
+        return call_many(targets[0].client, requests, [target.key for target in targets])
+    replies: list[Any] = []
+    for target, request in zip(targets, requests, strict=True):
+        try:
+            replies.append(target.call(request))
+        except LockUnavailable as error:
+            replies.append(error)
+    return replies
+
+
+def leave_each(turns: Sequence[Turn]) -> None:
+    """Give up each of ``turns``, in one round trip. Raises LockUnavailable."""
+    replies = ask_each([turn.target for turn in turns], [turn.leaving() for turn in turns])
     for turn, reply in zip(turns, replies, strict=True):
         if not isinstance(reply, LockUnavailable):
             turn.read_left(reply)
@@ -107,29 +130,45 @@ def release_each(held: Sequence[Held]) -> list[LockError]:
 
 
 def _release_each(held: Sequence[Held]) -> list[LockError]:
-    todo: list[Held] = []
-    requests: list[Request] = []
-    errors: list[LockError] = []
-    for one in held:
-        if not one.is_here or one.released:
-            continue
+    release = Release(held)
+    if release.requests:
         try:
-            request = one.to_release()
-        except LockError as error:
-            errors.append(error)
-        else:
-            if request is not None:
-                todo.append(one)
-                requests.append(request)
-    if not todo:
-        return errors
-    try:
-        replies = call_many(todo[0].client, requests, [one.key for one in todo])
-    except LockUnavailable as error:
-        return [*errors, error]
-    for one, reply in zip(todo, replies, strict=True):
-        try:
-            one.read_release(reply)
-        except LockError as error:
-            errors.append(error)
-    return errors
+            release.read(ask_each(release.targets, release.requests))
+        except LockUnavailable as error:
+            release.errors.append(error)
+    return release.errors
+
+
+class Release:
+    """The release of several: ``requests``, to be sent to ``targets``, and ``errors`` so far.
+
+    What is not here, or released, is left out, and what others share is only counted out.
+    """
+
+    def __init__(self, held: Sequence[Held]) -> None:
+        self.requests: list[Request] = []
+        self.errors: list[LockError] = []
+        self._todo: list[Held] = []
+        for one in held:
+            if not one.is_here or one.released:
+                continue
+            try:
+                request = one.to_release()
+            except LockError as error:
+                self.errors.append(error)
+            else:
+                if request is not None:
+                    self._todo.append(one)
+                    self.requests.append(request)
+
+    @property
+    def targets(self) -> list[Target]:
+        return [one.target for one in self._todo]
+
+    def read(self, replies: Sequence[Any]) -> None:
+        """Take note of the ``replies``."""
+        for one, reply in zip(self._todo, replies, strict=True):
+            try:
+                one.read_release(reply)
+            except LockError as error:
+                self.errors.append(error)

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
+from redis.exceptions import ResponseError
+
 from . import scripts
 from .errors import LockLost
 from .holder import Holder
@@ -131,6 +133,39 @@ def read_acquire(reply: Sequence[Any]) -> Answer:
             return Gone()
         case _:
             _unknown(reply)
+
+
+def acquire_all(requests: Sequence[Request]) -> Request:
+    """Ask for several locks at once, by what :func:`acquire` gave for each, in that order."""
+    keys: list[str] = []
+    args: list[str | bytes] = []
+    for request in requests:
+        keys += request.keys
+        args += (str(len(request.keys)), *request.args)
+    return Request(scripts.ACQUIRE_ALL, tuple(keys), tuple(args))
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Granted and given up again, as another one was not to be had."""
+
+    # Whom it was handed to.
+    head: str | None
+
+
+def read_acquire_all(reply: Sequence[Any]) -> list[Answer | Left | ResponseError]:
+    """What became of each lock, as far as it was asked for; only the last can be an error."""
+    return [_read_one(one) for one in reply[1:]]
+
+
+def _read_one(reply: Sequence[Any]) -> Answer | Left | ResponseError:
+    match text(reply[0]):
+        case "LEFT":
+            return Left(text(reply[1]))
+        case "ERROR":
+            return ResponseError(text(reply[1]))
+        case _:
+            return read_acquire(reply)
 
 
 class Ahead(NamedTuple):

@@ -119,18 +119,20 @@ def test_a_release_interrupted_anywhere_can_be_called_again(
 class Lines:
     """Interrupts a block at the end, at the line number ``at`` of this package that is run then.
 
-    Not at the first of ``__exit__``: what comes before its ``try`` nobody can catch.
+    Not at the first of ``method``: what comes before its ``try`` nobody can catch.
     """
 
-    def __init__(self, at: int) -> None:
+    def __init__(self, at: int, method: Callable[..., object] = RedisLock.__exit__) -> None:
         self._left = at
+        self._outermost = method.__code__
+        lines, start = inspect.getsourcelines(method)
+        self._first = start + next(at for at, line in enumerate(lines) if line.strip() == "try:")
 
     def __call__(self, frame: FrameType, event: str, arg: object) -> Any:
         code = frame.f_code
         if PACKAGE not in code.co_filename:
             return None
-        is_outermost = code is RedisLock.__exit__.__code__
-        is_too_early = is_outermost and frame.f_lineno <= FIRST_LINE
+        is_too_early = code is self._outermost and frame.f_lineno <= self._first
         if event in ("call", "line") and not is_too_early:
             self._left -= 1
             if self._left == 0:
@@ -149,8 +151,6 @@ class Lines:
 
 
 PACKAGE = os.sep.join(("django_setnx_lock", "core"))
-_LINES, _START = inspect.getsourcelines(RedisLock.__exit__)
-FIRST_LINE = _START + next(at for at, line in enumerate(_LINES) if line.strip() == "try:")
 
 
 def ended_at(client: redis.Redis, at: int, options: dict[str, Any]) -> bool:

@@ -14,6 +14,7 @@ from django_setnx_lock.core.batch import take_each
 from django_setnx_lock.core.errors import LockBusy, LockUnavailable
 from django_setnx_lock.core.inspection import Inspector, State
 from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.many.lock import MultiLock
 from django_setnx_lock.core.watchdog import WATCHDOG
 from tests.core.helpers import command, listed
 from tests.processes import eventually, figure
@@ -92,3 +93,21 @@ def test_a_lock_is_renewed(cluster: redis.RedisCluster) -> None:
         WATCHDOG.hurry(held)
 
         eventually(lambda: held.lease.end > before)
+
+
+def test_keys_of_several_slots_are_all_taken_or_none(cluster: redis.RedisCluster) -> None:
+    cluster.flushall()
+    names = [f"lock:{key}" for key in "abc"]
+    assert len({command(cluster, "CLUSTER", "KEYSLOT", name) for name in names}) == 3
+    with RedisLock(cluster, "lock:b"), pytest.raises(LockBusy, match="'lock:b'"):
+        MultiLock(cluster, names).take(0)
+    left = [name for name in names if cluster.exists(name)]
+
+    with MultiLock(cluster, names, renew=True) as held:
+        held.check()
+        held.reacquire()
+        held.extend(5)
+        assert MultiLock(cluster, ["lock:z", "lock:a"]).locked()
+
+    assert left == []
+    assert not any(cluster.exists(name) for name in names)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 import redis
 
-from django_setnx_lock.core import clock
+from django_setnx_lock.core import clock, scripts
 from django_setnx_lock.core.batch import take_each
 from django_setnx_lock.core.errors import LockBusy, LockUnavailable
 from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.many.lock import MultiLock
 from tests.core.helpers import command
 from tests.faults.proxy import Proxy
 from tests.processes import eventually
@@ -374,3 +375,53 @@ def test_nothing_is_sent_ahead_for_such_a_lock(fake_server: FakeServer) -> None:
 
     assert ahead == [True, False]
     holder.release()
+
+
+# Several locks at once
+
+
+def several(client: redis.Redis, seconds: float = PATIENCE) -> MultiLock:
+    names = ["lock:a", "lock:b"]
+    return MultiLock(client, names, blocking=False, replicas=1, replica_timeout=seconds)
+
+
+def test_several_locks_count_as_taken_when_the_replica_knows_of_all(pair: Pair) -> None:
+    with several(pair.primary.client()) as held:
+        assert pair.replica.client().exists("lock:a", "lock:b") == 2
+        held.check()
+
+
+def test_several_locks_that_it_does_not_know_of_are_given_back(cut_off: Pair) -> None:
+    client = cut_off.primary.client(retry=ONCE)
+
+    with pytest.raises(LockUnavailable) as caught:
+        several(client, SOON).take()
+
+    assert caught.value.cause == "replicas"
+    assert not client.exists("lock:a", "lock:b")
+
+
+def test_several_locks_that_it_does_not_know_of_are_given_back_in_asyncio(cut_off: Pair) -> None:
+    client = cut_off.primary.client(retry=ONCE)
+
+    async def take() -> None:
+        await several(client, SOON).atake()
+
+    with pytest.raises(LockUnavailable) as caught:
+        asyncio.run(take())
+
+    assert caught.value.cause == "replicas"
+    assert not client.exists("lock:a", "lock:b")
+
+
+def test_whoever_finds_one_of_several_busy_does_not_wait_for_replicas(cut_off: Pair) -> None:
+    client = cut_off.primary.client(retry=ONCE)
+    client.script_load(scripts.ACQUIRE_ALL.source)
+    RedisLock(client, "lock:b").acquire()
+    started = clock.now()
+
+    with pytest.raises(LockBusy):
+        several(client).take()
+
+    assert clock.now() - started < PATIENCE / 2
+    assert not client.exists("lock:a")

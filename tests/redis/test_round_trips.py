@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import redis
 
 from django_setnx_lock.core.batch import release_each, take_each
 from tests.core.helpers import INDEX, listed, meta_of
+from tests.core.many.helpers import held_names, many
 from tests.core.queueing import listeners
 from tests.processes import eventually
 
@@ -27,7 +29,7 @@ def warm(proxy: Proxy) -> redis.Redis:
     """Give a client that is connected to a server that knows the scripts."""
     client = proxy.client()
     client.ping()
-    with listed(client, "warm") as held:
+    with listed(client, "warm") as held, many(client, ["warm too"]):
         held.reacquire()
         held.check()
     proxy.requests.clear()
@@ -123,6 +125,60 @@ def test_many_locks_are_taken_in_one_round_trip_and_released_in_one(
 
     assert (after_taking, proxy.round_trips) == (1, 2)
     assert commands(proxy.requests) == [b"EVALSHA"] * 10
+
+
+def test_several_keys_are_taken_in_one_round_trip_and_let_go_in_one(
+    proxy: Proxy, warm: redis.Redis
+) -> None:
+    with many(warm, "abcde"):
+        after_taking = commands(proxy.requests)
+
+    assert after_taking == [b"EVALSHA"]
+    assert proxy.round_trips == 2
+
+
+def test_where_one_of_several_is_busy_all_are_given_back_in_the_same_round_trip(
+    proxy: Proxy, warm: redis.Redis, real_server: RealServer
+) -> None:
+    listed(real_server.client(), "c").acquire()
+
+    assert many(warm, "abcde").acquire(blocking=False) is False
+
+    assert commands(proxy.requests) == [b"EVALSHA"]
+    assert held_names(real_server.client(), "abcde") == "c"
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_looking_after_several_is_one_round_trip(
+    proxy: Proxy, warm: redis.Redis, operation: str
+) -> None:
+    held = many(warm, "abcde").take(0)
+    proxy.requests.clear()
+
+    OPERATIONS[operation](held)
+
+    assert proxy.round_trips == 1
+    assert commands(proxy.requests) == [b"EVALSHA"] * 5
+
+
+def test_who_waits_for_several_asks_nothing_until_one_is_left_to_it(
+    proxy: Proxy, warm: redis.Redis, real_server: RealServer
+) -> None:
+    held = many(real_server.client(), "bd").take()
+
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(many(warm, "abcde").take, 20)
+        assert eventually(lambda: listeners(real_server) == 1)
+        # Somebody's polling lock would have asked five times.
+        time.sleep(0.5)
+        held["b"].release()
+        assert eventually(lambda: held_names(real_server.client(), "c") == "c")
+        assert eventually(lambda: listeners(real_server) == 1)
+        held["d"].release()
+        result.result(20)
+
+    sent = [word for word in commands(proxy.requests) if word in (b"EVALSHA", b"BLPOP")]
+    assert sent == [*[b"EVALSHA", b"BLPOP"] * 2, b"EVALSHA"]
 
 
 def calls(client: redis.Redis) -> dict[str, int]:

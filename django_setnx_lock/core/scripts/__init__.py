@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from importlib import resources
 
 # What a script may be put together from, by lines such as "--- prelude".
-_PARTS = ("prelude", "timestamp", "shared")
+# The first two have places for others.
+_PARTS = ("acquire", "leave", "prelude", "timestamp", "shared")
 
 
 @functools.cache
@@ -36,6 +37,7 @@ class Script:
 
 
 ACQUIRE = Script.load("acquire")
+ACQUIRE_ALL = Script.load("acquire_all")
 RELEASE = Script.load("release")
 LEAVE = Script.load("leave")
 LOOK = Script.load("look")

@@ -1,0 +1,1 @@
+"""Several locks at once: all of them or none."""
