@@ -69,7 +69,7 @@ class Handle(Grant):
         head = protocol.read_handed_on(reply)
         if head:
             self.watchdog.owe_look(self._target, head)
-        self.read_kept(reply)
+        self._kept(reply)
         if self._lets_in:
             self._released = True
             return
@@ -125,8 +125,7 @@ class Handle(Grant):
                 key=self.key,
             )
 
-    def refuse_if_over(self, what: str) -> None:
-        """Raise LockError unless the lock is held, as far as is known here."""
+    def _refuse_if_over(self, what: str) -> None:
         if self._released:
             raise LockError(f"cannot {what} the lock {self.key!r}: it was released", key=self.key)
         self._refuse_elsewhere()
@@ -136,8 +135,7 @@ class Handle(Grant):
         if self._losses:
             raise self._losses[0]
 
-    def read_kept(self, reply: Sequence[Any]) -> Sequence[Any]:
-        """The ``reply`` to a request that asks whether it is ours. Raises LockLost if it is not."""
+    def _kept(self, reply: Sequence[Any]) -> Sequence[Any]:
         try:
             return protocol.read_kept(reply, self.key)
         except LockLost as error:

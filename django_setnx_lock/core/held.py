@@ -22,8 +22,8 @@ class Held(AsyncHeld):
         Raises LockLost when it is not (it tells who force-released it and why),
         LockUnavailable when Redis cannot say, LockError when it was released.
         """
-        self.refuse_if_over("check")
-        self.read_kept(self._target.call(self.checking()))
+        self._refuse_if_over("check")
+        self._kept(self._target.call(self.checking()))
 
     def owned(self) -> bool:
         """Whether the lock is ours, as :meth:`check` without the exception.
@@ -51,7 +51,7 @@ class Held(AsyncHeld):
         """
         extra_ms = protocol.milliseconds(additional_time, "additional_time")
         self._target.may_block()
-        self.refuse_if_over("extend")
+        self._refuse_if_over("extend")
         self.refuse_if_followed()
         return self._replace(extra_ms) if replace_ttl else self._renew(extra_ms, "add")
 
@@ -61,12 +61,12 @@ class Held(AsyncHeld):
         What is left is never cut, so that a copy of the request that arrives late cannot cut
         what :meth:`extend` added since.
         """
-        self.refuse_if_over("extend")
+        self._refuse_if_over("extend")
         return self._renew(protocol.milliseconds(self.timeout, "timeout"), "least")
 
     def _renew(self, lease_ms: int, how: Literal["add", "least"]) -> Literal[True]:
         sent, cuts = clock.now(), self.lease.cuts
-        reply = self.read_kept(self._target.call(self.renewing(lease_ms, how)))
+        reply = self._kept(self._target.call(self.renewing(lease_ms, how)))
         self.lease.confirm(sent, int(reply[1]) / 1000, cuts)
         return True
 
@@ -75,7 +75,7 @@ class Held(AsyncHeld):
         before = self.lease.begin_cut(sent, seconds)
         copies: list[bool] = []
         request = self.renewing(lease_ms, "replace")
-        self.read_kept(self._target.call(request, repeated=lambda: copies.append(True)))
+        self._kept(self._target.call(request, repeated=lambda: copies.append(True)))
         self.has_replaced(sent, seconds, before, may_come_again=bool(copies))
         return True
 

@@ -159,6 +159,30 @@ def test_a_block_whose_end_is_interrupted_at_any_line_lets_all_go(real_server: R
     assert at > 60
 
 
+def begun_at(client: redis.Redis, at: int) -> bool:
+    """Begin a block, interrupted at that line; say whether it came so far."""
+    block = many(client, "ab")
+    try:
+        with Lines(at, MultiLock.__enter__).traced():
+            block.__enter__()
+    except KeyboardInterrupt:
+        return True
+    block.__exit__(None, None, None)
+    return False
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_a_block_whose_beginning_is_interrupted_at_any_line_holds_none(
+    real_server: RealServer,
+) -> None:
+    client, watch = real_server.client(), real_server.client()
+    at = 1
+    while begun_at(client, at):
+        assert held_names(watch) == "", at
+        at += 1
+    assert at > 300
+
+
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 def test_without_another_try_some_would_stand_for_their_leases(
     real_server: RealServer, monkeypatch: pytest.MonkeyPatch

@@ -23,8 +23,8 @@ class AsyncHeld(Handle):
         Raises LockLost when it is not (it tells who force-released it and why),
         LockUnavailable when Redis cannot say, LockError when it was released.
         """
-        self.refuse_if_over("check")
-        self.read_kept(await self._acall(self.checking()))
+        self._refuse_if_over("check")
+        self._kept(await self._acall(self.checking()))
 
     async def aowned(self) -> bool:
         """Whether the lock is ours, as :meth:`acheck` without the exception.
@@ -51,7 +51,7 @@ class AsyncHeld(Handle):
         lock was released.
         """
         extra_ms = protocol.milliseconds(additional_time, "additional_time")
-        self.refuse_if_over("extend")
+        self._refuse_if_over("extend")
         self.refuse_if_followed()
         if replace_ttl:
             return await self._areplace(extra_ms)
@@ -62,7 +62,7 @@ class AsyncHeld(Handle):
 
         What is left is never cut.
         """
-        self.refuse_if_over("extend")
+        self._refuse_if_over("extend")
         return await self._arenew(protocol.milliseconds(self.timeout, "timeout"), "least")
 
     async def arelease(self) -> None:
@@ -106,7 +106,7 @@ class AsyncHeld(Handle):
 
     async def _arenew(self, lease_ms: int, how: Literal["add", "least"]) -> Literal[True]:
         sent, cuts = clock.now(), self.lease.cuts
-        reply = self.read_kept(await self._acall(self.renewing(lease_ms, how)))
+        reply = self._kept(await self._acall(self.renewing(lease_ms, how)))
         self.lease.confirm(sent, int(reply[1]) / 1000, cuts)
         return True
 
@@ -116,7 +116,7 @@ class AsyncHeld(Handle):
         copies: list[bool] = []
         request = self.renewing(lease_ms, "replace")
         client, key = self._target.client, self.key
-        self.read_kept(await call(client, request, key, repeated=lambda: copies.append(True)))
+        self._kept(await call(client, request, key, repeated=lambda: copies.append(True)))
         self.has_replaced(sent, seconds, before, may_come_again=bool(copies))
         return True
 

@@ -45,30 +45,17 @@ class AsyncMultiLock(MultiBase):
     async def _atake(self, blocking_timeout: float | None) -> MultiHeld:
         limit = protocol.waiting_time(blocking_timeout)
         give_up_at = None if limit is None else clock.now() + limit
-        while True:
-            held = await self._atry(give_up_at)
-            if not held.lost:
-                return held
-            await held.agive_back()
-            self._refuse_if_late(held, give_up_at)
-
-    async def _atry(self, give_up_at: float | None) -> MultiHeld:
-        """Take them; one that was had before the others were may be lost by then."""
         taken: dict[str, Held] = {}
         try:
-            missing = []
-            for lock in self._in_order:
-                share = await lock._aagain()
-                if share is None:
-                    missing.append(lock)
-                else:
-                    taken[lock.name] = share
-            if missing and self._are_asked_together():
-                held = await self._atake_together(missing, give_up_at)
-                taken.update(zip([lock.name for lock in missing], held, strict=True))
-            elif missing:
-                await self._atake_in_turn(missing, give_up_at, taken)
-            return self._all_of(taken)
+            while True:
+                await self._afill(taken, give_up_at)
+                held = self._all_of(taken)
+                if not held.lost:
+                    return held
+                # As in MultiLock._take().
+                await held.agive_back()
+                self._refuse_if_late(held, give_up_at)
+                taken.clear()
         except GeneratorExit:
             if taken:
                 undisturbed_later(MultiHeld(list(taken.values())).agive_back, patience(self.client))
@@ -79,20 +66,38 @@ class AsyncMultiLock(MultiBase):
                 await undisturbed(MultiHeld(list(taken.values())).agive_back, patience(self.client))
             raise
 
+    async def _afill(self, taken: dict[str, Held], give_up_at: float | None) -> None:
+        """Have all of them in ``taken``, by name."""
+        missing = []
+        for lock in self._in_order:
+            share = await lock._aagain()
+            if share is None:
+                missing.append(lock)
+            else:
+                taken[lock.name] = share
+        if missing and self._are_asked_together():
+            await self._atake_together(missing, give_up_at, taken)
+        elif missing:
+            await self._atake_in_turn(missing, give_up_at, taken)
+
     async def _atake_together(
-        self, missing: Sequence[RedisLock], give_up_at: float | None
-    ) -> Sequence[Held]:
+        self, missing: Sequence[RedisLock], give_up_at: float | None, taken: dict[str, Held]
+    ) -> None:
         turn, owner = ManyTurn([lock.turn() for lock in missing]), Owner()
         for one in turn.turns:
             one.owner = owner
         try:
-            return await self._await_turn(turn, give_up_at)
+            for held in await self._await_turn(turn, give_up_at):
+                taken[held.name] = held
         except LockBusy:
             raise
         except GeneratorExit:
+            # Nothing is awaited once all are granted.
             undisturbed_later(lambda: leave_each(turn.turns), patience(self.client))
             raise
         except BaseException as error:
+            for one in turn.turns:
+                taken.pop(one.target.keys.name, None)
             if turn.is_worth_undoing(error):
                 await undisturbed(lambda: leave_each(turn.turns), patience(self.client))
             raise

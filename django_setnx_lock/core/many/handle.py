@@ -126,13 +126,13 @@ class MultiHandle(Mapping[str, Held]):
     def to_check(self) -> list[protocol.Request]:
         """What asks for each whether it is still ours. Raises as :meth:`Held.check`."""
         for held in self.parts:
-            held.refuse_if_over("check")
+            held._refuse_if_over("check")
         return [held.checking() for held in self.parts]
 
     def to_renew(self, additional_ms: int | None) -> list[Renewing]:
         """What adds to the lease of each, or with None makes it whole. Raises as Held.extend()."""
         for held in self.parts:
-            held.refuse_if_over("extend")
+            held._refuse_if_over("extend")
             if additional_ms is not None:
                 held.refuse_if_followed()
         return [
@@ -152,7 +152,7 @@ class MultiHandle(Mapping[str, Held]):
             try:
                 if isinstance(reply, LockUnavailable):
                     raise reply
-                held.read_kept(reply)
+                held._kept(reply)
             except LockError as error:
                 errors.append(error)
         raise_first(errors)

@@ -56,45 +56,49 @@ class MultiLock(AsyncMultiLock):
         limit = protocol.waiting_time(blocking_timeout)
         self._first._target.may_block()
         give_up_at = None if limit is None else clock.now() + limit
-        while True:
-            held = self._try(give_up_at)
-            if not held.lost:
-                return held
-            held.give_back()
-            self._refuse_if_late(held, give_up_at)
-
-    def _try(self, give_up_at: float | None) -> MultiHeld:
-        """Take them; one that was had before the others were may be lost by then."""
         taken: dict[str, Held] = {}
         try:
-            missing = []
-            for lock in self._in_order:
-                share = lock.again()
-                if share is None:
-                    missing.append(lock)
-                else:
-                    taken[lock.name] = share
-            if missing and self._are_asked_together():
-                held = self._take_together(missing, give_up_at)
-                taken.update(zip([lock.name for lock in missing], held, strict=True))
-            elif missing:
-                self._take_in_turn(missing, give_up_at, taken)
-            return self._all_of(taken)
+            while True:
+                self._fill(taken, give_up_at)
+                held = self._all_of(taken)
+                if not held.lost:
+                    return held
+                # As what was had before the others were may be lost by then.
+                held.give_back()
+                self._refuse_if_late(held, give_up_at)
+                taken.clear()
         except BaseException:
             # Interrupts too.
             if taken:
                 MultiHeld(list(taken.values())).give_back()
             raise
 
+    def _fill(self, taken: dict[str, Held], give_up_at: float | None) -> None:
+        """Have all of them in ``taken``, by name."""
+        missing = []
+        for lock in self._in_order:
+            share = lock.again()
+            if share is None:
+                missing.append(lock)
+            else:
+                taken[lock.name] = share
+        if missing and self._are_asked_together():
+            self._take_together(missing, give_up_at, taken)
+        elif missing:
+            self._take_in_turn(missing, give_up_at, taken)
+
     def _take_together(
-        self, missing: Sequence[RedisLock], give_up_at: float | None
-    ) -> Sequence[Held]:
+        self, missing: Sequence[RedisLock], give_up_at: float | None, taken: dict[str, Held]
+    ) -> None:
         turn = ManyTurn([lock.turn() for lock in missing])
         try:
-            return self._wait_for(turn, give_up_at)
+            for held in self._wait_for(turn, give_up_at):
+                taken[held.name] = held
         except LockBusy:
             raise
         except BaseException as error:
+            for one in turn.turns:
+                taken.pop(one.target.keys.name, None)
             if turn.is_worth_undoing(error):
                 with suppress(LockError):
                     leave_each(turn.turns)
