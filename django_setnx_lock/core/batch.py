@@ -63,12 +63,22 @@ def take_each(locks: Sequence[RedisLock]) -> list[Taken]:
                 refuse_too_few(asked, acknowledged, lock.key)
         for lock, reply in zip(ordered, replies, strict=True):
             taken[id(lock)] = _read(lock, turns[id(lock)], reply, sent)
+        unsure = [one.lock for one in taken.values() if is_unsure(one.error)]
+        if unsure:
+            # On a cluster, a part of the nodes.
+            with suppress(LockError):
+                _leave_each([turns[id(lock)] for lock in unsure])
     except BaseException as error:
         if worth_undoing(error):
             with suppress(LockError):
                 _leave_each([turns[id(lock)] for lock in ordered])
         raise
     return [taken[id(lock)] for lock in locks]
+
+
+def is_unsure(error: LockError | None) -> bool:
+    """Whether ``error`` leaves open what became of the request."""
+    return isinstance(error, LockUnavailable) and error.cause in ("unreachable", "timeout")
 
 
 def _leave_each(turns: Sequence[Turn]) -> None:

@@ -11,11 +11,12 @@ from typing import Any
 
 from . import blocking, protocol, watchdog
 from .calling import call, call_many, persistently, scan
+from .cluster.shared import is_cluster
+from .cluster.target import kind_of
 from .dialects import chosen
 from .errors import LockError
 from .holder import Holder
 from .keys import index_for, lock_keys
-from .target import Target
 
 logger = logging.getLogger("django_setnx_lock.force_release")
 
@@ -89,7 +90,7 @@ class Inspector:
         self._client = client
         self._unit = unit
         self._prefix = prefix
-        self._index = index_for(prefix) if use_index else None
+        self._index = index_for(prefix) if use_index and not is_cluster(client) else None
 
     def get(self, name: str) -> LockInfo:
         """The lock with the Redis name ``name``, held or not. One round trip."""
@@ -154,7 +155,8 @@ class Inspector:
         head = protocol.read_handed_on(reply)
         if head:
             watchdog.owe_look(
-                Target(self._client, lock_keys(name), self._key(name), self._index), head
+                kind_of(self._client)(self._client, lock_keys(name), self._key(name), self._index),
+                head,
             )
         outcomes = {"OK": Outcome.RELEASED, "FREE": Outcome.FREE}
         outcome = outcomes.get(protocol.text(reply[0]) or "", Outcome.CHANGED_HANDS)
