@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 from redis import exceptions as redis_exceptions
 
 from .calling import call, unavailable
+from .cluster.asking import kind_of_line
 from .errands import Errand
 from .errors import LockError
 from .line import Line
@@ -81,7 +82,7 @@ class Rounds(Generic[_AnyLine]):
         if self._line is None:
             longest = max(_CONNECT_WITHIN, self._patience / 4)
             limit = max(min(max(left / 2, 0.25), left, longest), 0.02)
-            make = getattr(self.client, "line", self._make_line)
+            make = kind_of_line(self.client, self._make_line)
             self._line = make(self.client, connect_timeout=limit)
         return self._line
 

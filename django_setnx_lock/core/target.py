@@ -54,9 +54,17 @@ class Target:
     def learn(self, error: Exception) -> None:
         """Take note of what the server answered, or that it did not."""
 
-    def has_moved(self, error: LockUnavailable) -> bool:
-        """Whether ``error`` only says that the lock is elsewhere by now."""
-        return False
+    def patience(self, *, waits: bool) -> float | None:
+        """For how many seconds :meth:`ask` may try; None: as for every request."""
+        return None
+
+    def instead(self, error: LockUnavailable, *, waits: bool) -> Any:
+        """What takes the place of the answer when :meth:`ask` ended in ``error``, or raises it."""
+        raise error
+
+    def moved(self, error: LockUnavailable) -> float | None:
+        """After how many seconds to ask again if ``error`` only says that it is elsewhere now."""
+        return None
 
     def alone(self, token: str, lease_ms: int, error: Exception | None) -> protocol.Request | None:
         """What else to renew it with after ``error``, which renewing it ended in; None: nothing."""

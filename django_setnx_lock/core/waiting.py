@@ -115,7 +115,9 @@ class Mailbox:
                 return step()
         except LockUnavailable as error:
             self._drop()
-            if self._target.has_moved(error):
+            pause = self._target.moved(error)
+            if pause is not None:
+                time.sleep(pause)
                 return None
             if self._client is not None:
                 _LINES.forget(self._client)

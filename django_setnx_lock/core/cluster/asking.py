@@ -9,7 +9,7 @@ from redis import exceptions as redis_exceptions
 
 from ..line import Command, Line
 
-_ASKING: Command = ("ASKING",)
+ASKING: Command = ("ASKING",)
 
 
 class AskingLine(Line):
@@ -22,7 +22,7 @@ class AskingLine(Line):
 
     def pack(self, *commands: Command) -> bytes:
         """As in :class:`Line`."""
-        return super().pack(*(part for command in commands for part in (_ASKING, command)))
+        return super().pack(*(part for command in commands for part in (ASKING, command)))
 
     def read(self) -> Any:
         """As in :class:`Line`."""
@@ -43,8 +43,6 @@ class _Pool:
 class Asking:
     """Stands for ``client``, one of a single node, for who was sent there by another."""
 
-    line = AskingLine
-
     def __init__(self, client: Any) -> None:
         self.client = client
         self.connection_pool = _Pool(client.connection_pool)
@@ -52,3 +50,17 @@ class Asking:
     def get_connection_kwargs(self) -> Any:
         """As in redis-py's client."""
         return self.client.get_connection_kwargs()
+
+
+# By the kind of line that others are asked on.
+_KINDS: dict[Any, Any] = {Line: AskingLine}
+
+
+def register(line: type, asking: type) -> None:
+    """Have who was sent on to a node ask it on an ``asking`` in the place of a ``line``."""
+    _KINDS[line] = asking
+
+
+def kind_of_line(client: Any, line: Any) -> Any:
+    """What ``client`` is asked on, where other clients are on a ``line``."""
+    return _KINDS.get(line, line) if isinstance(client, Asking) else line

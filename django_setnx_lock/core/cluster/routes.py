@@ -95,7 +95,7 @@ class Routes:
         it may wait for a new map of the slots (True).
         """
         if isinstance(error, redis_exceptions.MovedError):
-            self._move(error)
+            self._move(error, _REFRESHED_WITHIN if waits else 0.0)
             return 0.0
         if isinstance(error, redis_exceptions.AskError):
             with suppress(*_FAILURES):
@@ -113,6 +113,12 @@ class Routes:
         if isinstance(error, redis_exceptions.TimeoutError):
             self.refresh(0.0)
         return None
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it is known where the slots are, so that to ask for one takes no time."""
+        client = self._client()
+        return not isinstance(client, SharedCluster) or client.is_connected
 
     def refresh(self, seconds: float) -> None:
         """Have the map of the slots made anew, waiting ``seconds`` for it at most."""
@@ -139,13 +145,13 @@ class Routes:
         finally:
             done.set()
 
-    def _move(self, error: Any) -> None:
+    def _move(self, error: Any, seconds: float) -> None:
         self._asked.pop(error.slot_id, None)
         try:
             manager = self.cluster().nodes_manager
             error.host, error.port = manager.remap_host_port(error.host, error.port)
             if not error.host or not manager.slots_cache.get(error.slot_id):
-                self.refresh(_REFRESHED_WITHIN)
+                self.refresh(seconds)
             elif hasattr(manager, "move_slot"):
                 manager.move_slot(error)
             else:

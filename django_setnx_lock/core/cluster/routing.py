@@ -29,7 +29,7 @@ _HOPS = 4
 _PAUSE = 0.02
 # How many requests go to a node in one write.
 _BATCH = 1000
-_FAILURES = (redis_exceptions.RedisError, redis_exceptions.RedisClusterException)
+FAILURES = (redis_exceptions.RedisError, redis_exceptions.RedisClusterException)
 _LINES = Lines(Line)
 
 
@@ -52,12 +52,12 @@ def routed(
     while True:
         try:
             result = run(routes.route(name))
-        except _FAILURES as error:
+        except FAILURES as error:
             cause = told_by(error)
             if is_broken(cause) and broken:
                 raise
             broken = broken or is_broken(cause)
-            pause = _pause(routes, cause, tries)
+            pause = pause_after(routes, cause, tries)
             if pause is None or clock.now() + pause > give_up_at:
                 raise
         else:
@@ -73,8 +73,11 @@ def told_by(error: BaseException) -> BaseException | None:
     return error.__cause__ if isinstance(error, LockUnavailable) else error
 
 
-def _pause(routes: Routes, cause: BaseException | None, tries: int) -> float | None:
-    pause = routes.learn(cause)
+def pause_after(
+    routes: Routes, cause: BaseException | None, tries: int, *, waits: bool = True
+) -> float | None:
+    """After how many seconds to try again, with so many ``tries`` before; None: not at all."""
+    pause = routes.learn(cause, waits=waits)
     if pause is None or (pause == 0 and tries < _HOPS):
         return pause
     return max(pause, _PAUSE) * random.uniform(0.5, 1.5)  # noqa: S311 - spreads load, secures nothing
@@ -102,7 +105,7 @@ def exchange(client: Any, requests: Sequence[Request]) -> list[Any]:
                 again.append(number)
             elif isinstance(error, Exception) and not (was_broken and is_broken(error)):
                 broken = broken or is_broken(error)
-                pause = _pause(routes, error, tries)
+                pause = pause_after(routes, error, tries)
                 if pause is not None:
                     pauses.append(pause)
                     again.append(number)
@@ -124,7 +127,7 @@ def _ask(
     for number in todo:
         try:
             node = routes.route(requests[number].keys[0])
-        except _FAILURES as error:
+        except FAILURES as error:
             replies[number] = error
         else:
             nodes.setdefault(id(node.connection_pool), (node, []))[1].append(number)
@@ -169,7 +172,7 @@ class _Post:
             commands.append((*what, *request.arguments))
         try:
             self._line.send(*commands)
-        except _FAILURES as error:
+        except FAILURES as error:
             self._fail(error)
 
     def read(self) -> None:
@@ -179,7 +182,7 @@ class _Post:
                 self._replies[number] = self._line.read()
             except redis_exceptions.ResponseError as error:
                 self._replies[number] = error
-            except _FAILURES as error:
+            except FAILURES as error:
                 self._fail(error)
                 return
             self._unread -= 1

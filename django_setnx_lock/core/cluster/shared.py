@@ -45,6 +45,11 @@ class SharedCluster:
                     raise redis_exceptions.ConnectionError(str(error)) from error
             return self._made
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether it was connected in this process."""
+        return self._made is not None
+
     def disconnect(self) -> None:
         """Close what connections its pools have; the next command makes new ones."""
         if self._made is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -33,12 +32,19 @@ class ClusterTarget(Target):
     def ask(self, request: protocol.Request, *, waits: bool) -> Any:
         """As in :class:`Target`. Who waits is told to ask again while the slot moves."""
         try:
-            patience = _MEANWHILE if waits else _AT_ONCE
-            return call(self.client, request, self.key, patience=patience)
+            return call(self.client, request, self.key, patience=self.patience(waits=waits))
         except LockUnavailable as error:
-            if not waits or not is_moving(told_by(error)):
-                raise
-            return ("BUSY", "100", "foreign")
+            return self.instead(error, waits=waits)
+
+    def patience(self, *, waits: bool) -> float | None:
+        """As in :class:`Target`."""
+        return _MEANWHILE if waits else _AT_ONCE
+
+    def instead(self, error: LockUnavailable, *, waits: bool) -> Any:
+        """As in :class:`Target`."""
+        if not waits or not is_moving(told_by(error)):
+            raise error
+        return ("BUSY", "100", "foreign")
 
     def call(self, request: protocol.Request, *, repeated: Callable[[], None] | None = None) -> Any:
         """As in :class:`Target`."""
@@ -60,13 +66,12 @@ class ClusterTarget(Target):
         """As in :class:`Target`."""
         routes_of(self.client).learn(told_by(error), waits=False)
 
-    def has_moved(self, error: LockUnavailable) -> bool:
+    def moved(self, error: LockUnavailable) -> float | None:
         """As in :class:`Target`."""
         self.learn(error)
         if not is_moving(told_by(error)):
-            return False
-        time.sleep(_MEANWHILE / 5 * random.uniform(0.5, 1.5))  # noqa: S311 - spreads load
-        return True
+            return None
+        return _MEANWHILE / 5 * random.uniform(0.5, 1.5)  # noqa: S311 - spreads load
 
     def alone(self, token: str, lease_ms: int, error: Exception | None) -> protocol.Request | None:
         """As in :class:`Target`: what needs one key is served while the slot moves."""
