@@ -14,6 +14,7 @@ from tests.processes import eventually
 from tests.servers import RealServer, free_port
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
 SLOTS = 16384
@@ -63,6 +64,28 @@ class Cluster:
         for teller in self._tellers.values():
             teller.close()
         self._stack.close()
+
+    @contextlib.contextmanager
+    def replica_of(self, primary: RealServer) -> Iterator[RealServer]:
+        """Give another node that has a copy of what ``primary`` has."""
+        port = free_port()
+        options = ("--cluster-enabled", "yes", "--cluster-port", str(port))
+        with RealServer(primary.binary, *options, "--cluster-node-timeout", "2000") as replica:
+            own = _id(self.tell(primary, "NODES"))
+            for node in self.nodes:
+                self.tell(node, "MEET", "127.0.0.1", replica.port, port)
+            eventually(lambda: any(one["node_id"] == own for one in self._known(replica)))
+            self.tell(replica, "REPLICATE", own)
+            eventually(lambda: self.teller(replica).info()["master_link_status"] == "up")
+            eventually(
+                lambda: all(
+                    any("slave" in one["flags"] for one in self._known(node)) for node in self.nodes
+                )
+            )
+            yield replica
+
+    def _known(self, node: RealServer) -> list[dict[str, Any]]:
+        return list(self.tell(node, "NODES").values())
 
     def _join(self) -> None:
         step = SLOTS // len(self.nodes)

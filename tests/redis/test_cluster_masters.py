@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+import pytest
+import redis
 
 from django_setnx_lock.core import clock
 from django_setnx_lock.core.batch import release_each, take_each
@@ -16,8 +21,6 @@ from tests.core.helpers import in_thread
 from tests.processes import eventually, figure
 
 if TYPE_CHECKING:
-    import redis
-
     from tests.redis.clusters import Cluster
 
 
@@ -162,6 +165,19 @@ def test_ten_thousand_locks_over_all_slots_are_taken_listed_and_released(
     assert len({masters.slot_of(lock.name) for lock in page.locks}) > 7000
     assert errors == []
     assert Inspector(cluster_client, "lock:").page().total == 0
+
+
+def test_a_client_that_nobody_uses_any_more_is_not_kept(masters: Cluster) -> None:
+    def use() -> ref[redis.RedisCluster]:
+        client = redis.RedisCluster(host="127.0.0.1", port=masters.nodes[0].port)
+        with RedisLock(client, "lock:a"), pytest.raises(LockBusy):
+            RedisLock(client, "lock:a").take(0.05)
+        return ref(client)
+
+    gone = use()
+    gc.collect()
+
+    assert gone() is None
 
 
 def test_those_that_are_busy_are_told_from_those_that_are_taken(

@@ -16,7 +16,7 @@ from redis.asyncio.retry import Retry
 from redis.retry import Retry as BlockingRetry
 
 from ..cluster.shared import is_cluster
-from ..line import options_for
+from ..line import OnConnect, options_for
 
 # Each kind of connection, and the one that does the same for asyncio.
 _TWINS: dict[type, Any] = {
@@ -79,7 +79,7 @@ def refuse_many_servers(client: Any) -> None:
 def _make(kind: type, options: Mapping[str, Any]) -> Any:
     twin = _twin_of(kind)
     settings = {name: value for name, value in options.items() if name not in _LEFT_OUT}
-    if is_cluster(getattr(settings.get("redis_connect_func"), "__self__", None)):
+    if isinstance(settings.get("redis_connect_func"), OnConnect):
         # That of a cluster's node, which has the parser know its errors.
         del settings["redis_connect_func"]
         if _CLUSTER_PARSER is not None:
