@@ -49,7 +49,7 @@ def moving(masters: Cluster, name: str = NAME) -> Iterator[None]:
         masters.end_move(slot, new)
 
 
-def outlive_a_slow_move(masters: Cluster, held: Held, seconds: float = 1.3) -> None:
+def outlive_a_slow_move(masters: Cluster, held: Held, seconds: float = 1.1) -> None:
     """Have the slot move for twice ``seconds``, its keys in the midst of it."""
     slot = masters.slot_of(held.name)
     source = masters.owner_of(slot)
@@ -136,7 +136,7 @@ def test_who_waits_longer_than_the_slot_moves_gets_the_lock(
         with moving(masters):
             taking = pool.submit(RedisLock(cluster_client, NAME).take, 20)
             # For longer than any single request is tried for.
-            passes(1.5)
+            passes(1.2)
             assert not taking.done()
         ended = time.monotonic()
         taking.result(10).release()
@@ -263,9 +263,9 @@ class Contending:
 def test_contenders_exclude_each_other_while_their_slot_moves(masters: Cluster) -> None:
     contending = Contending(masters, NAME, 6)
 
-    contending.run(5)
+    contending.run(3)
 
-    figure(f"{contending.added} additions by 6 threads during 5 moves of the slot")
+    figure(f"{contending.added} additions by 6 threads during 3 moves of the slot")
     assert contending.number == contending.added > 10
     assert contending.lost == []
 
