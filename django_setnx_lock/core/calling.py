@@ -41,7 +41,6 @@ _CAUSES = {
     "moving": "its slot is being moved to another node of the cluster",
     "server": "Redis answered with an error",
 }
-_DOWN = (redis_exceptions.ClusterDownError, redis_exceptions.RedisClusterException)
 _REFUSALS = frozenset({"pool", "readonly", "memory", "wrongtype", "denied", "moving"})
 # Error replies, by a word of theirs: before Redis 7, a script's errors come wrapped in other text.
 _REPLIES = {
@@ -351,7 +350,8 @@ def worth_undoing(error: BaseException) -> bool:
 def _cause(error: Exception) -> str:
     if is_moving(error):
         return "moving"
-    if isinstance(error, _DOWN):
+    if isinstance(error, redis_exceptions.RedisClusterException):
+        # What redis-py raises itself, of nodes and slots that it cannot find.
         return "unreachable"
     message = str(error)
     for word, cause in _REPLIES.items():

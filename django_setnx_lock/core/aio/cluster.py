@@ -14,6 +14,7 @@ from ..cluster import routing
 from ..cluster.asking import ASKING, register
 from ..cluster.routes import is_broken, routes_of
 from ..cluster.routing import FAILURES, pause_after, told_by
+from ..errors import LockUnavailable
 from ..line import Command
 from .line import Line
 
@@ -70,6 +71,9 @@ async def routed(
             broken = broken or is_broken(cause)
             pause = pause_after(routes, cause, tries, waits=False)
             if pause is None or clock.now() + pause > give_up_at:
+                if broken and isinstance(error, LockUnavailable):
+                    # An earlier copy may have had an effect, whatever became of the last.
+                    error.repeated = True
                 raise
         else:
             if broken and repeated:

@@ -59,6 +59,9 @@ def routed(
             broken = broken or is_broken(cause)
             pause = pause_after(routes, cause, tries)
             if pause is None or clock.now() + pause > give_up_at:
+                if broken and isinstance(error, LockUnavailable):
+                    # An earlier copy may have had an effect, whatever became of the last.
+                    error.repeated = True
                 raise
         else:
             if broken and repeated:
