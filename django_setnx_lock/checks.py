@@ -124,6 +124,24 @@ def check_alias_is_one_server(
 
 
 @register(Tags.caches)
+def check_cluster(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """E012: a cache in a cluster can be one, and is no master of a Redlock."""
+    found: list[CheckMessage] = []
+    for alias in _aliases():
+        if _not_redis(alias) or not connection.is_cluster(alias):
+            continue
+        problem = connection.cluster_problem(alias)
+        if problem:
+            message = f"Locks are kept in the cache {alias!r}, but {problem}."
+            found += _error("E012", message, "Write redis://host:port/0, for one or more nodes.")
+        if len(_aliases()) > 1:
+            message = f"The cache {alias!r} is a cluster, and no master of a Redlock."
+            hint = "Name caches of a single server each, or the cluster alone."
+            found += _error("E012", message, hint)
+    return found
+
+
+@register(Tags.caches)
 def check_times(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
     """E005: TIMEOUT, BLOCKING_TIMEOUT and MASTER_TIMEOUT are usable numbers of seconds."""
     config = _config()
@@ -240,6 +258,17 @@ def _clearing(alias: Any) -> list[CheckMessage]:
         "W002",
         f"clear() of the cache {culprit!r} empties the database that the locks are in, "
         "and lets every holder's lock go.",
+        _a_place_apart(alias),
+    )
+
+
+def _a_place_apart(alias: str) -> str:
+    if connection.is_cluster(alias):
+        return (
+            "A cluster has one database: keep the locks in another cluster, or on a server of "
+            f"their own, and name that alias in {SETTING}['CACHE']; or do not call clear()."
+        )
+    return (
         "Give the locks an alias of their own with a database of its own (…/1 in its "
-        f"LOCATION) and name it in {SETTING}['CACHE'].",
+        f"LOCATION) and name it in {SETTING}['CACHE']."
     )

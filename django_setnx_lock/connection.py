@@ -1,4 +1,4 @@
-"""The redis-py client behind a django-redis cache. The only module that imports django_redis."""
+"""The redis-py client behind a django-redis cache. With cluster.py alone, imports django_redis."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from django.utils.module_loading import import_string
 from django_redis.cache import RedisCache
 from django_redis.client import DefaultClient, ShardClient
 
+from . import cluster
 from .conf import get_config
 from .core.masters.masters import Masters, masters_of
 
@@ -102,7 +103,8 @@ def alias_problem(alias: str) -> str | None:
         return f"the cache {alias!r} has no LOCATION: write for example redis://127.0.0.1:6379/1"
     if is_sharded(alias):
         return f"the cache {alias!r} is sharded, and one lock must live on one server"
-    return None
+    problem = cluster_problem(alias)
+    return problem and f"the cache {alias!r} cannot be used: {problem}"
 
 
 def is_django_redis(alias: str) -> bool:
@@ -114,6 +116,18 @@ def is_sharded(alias: str) -> bool:
     """Whether the django-redis cache ``alias`` spreads its keys over several servers."""
     default = f"{DefaultClient.__module__}.{DefaultClient.__qualname__}"
     return issubclass(_imported(cache_options(alias).get("CLIENT_CLASS", default)), ShardClient)
+
+
+def is_cluster(alias: str) -> bool:
+    """Whether the cache ``alias`` lives in a Redis Cluster."""
+    path = dict(settings.CACHES.get(alias, {}).get("OPTIONS") or {}).get("CLIENT_CLASS", "")
+    return issubclass(_imported(path), cluster.ClusterClient)
+
+
+def cluster_problem(alias: str) -> str | None:
+    """Why the cache ``alias``, if it is a cluster's, cannot be at its LOCATION, or None."""
+    location = settings.CACHES[alias].get("LOCATION") or ""
+    return cluster.location_problem(location) if is_cluster(alias) else None
 
 
 def database_of(alias: str) -> tuple[str, ...]:

@@ -104,6 +104,51 @@ def test_e004_refuses_a_sharded_cache() -> None:
     assert list(messages) == ["django_setnx_lock.E004"]
 
 
+CLUSTER = "django_setnx_lock.cluster.ClusterClient"
+
+
+def test_a_cluster_is_as_good_as_a_server() -> None:
+    caches = {
+        "default": redis_cache("redis://h:6379/0"),
+        "locks": redis_cache(["redis://a:7000/0", "redis://b:7000"], CLIENT_CLASS=CLUSTER),
+    }
+
+    assert found(**{**WELL, "CACHES": caches}) == {}
+
+
+@pytest.mark.parametrize("location", ["redis://a:7000/1", "unix:///run/redis.sock?db=0"])
+def test_e012_refuses_a_cluster_with_databases_or_sockets(location: str) -> None:
+    caches = {
+        "default": redis_cache("redis://h:6379/0"),
+        "locks": redis_cache(location, CLIENT_CLASS=CLUSTER),
+    }
+
+    messages = found(**{**WELL, "CACHES": caches})
+
+    assert "redis://host:port/0" in messages["django_setnx_lock.E012"]
+
+
+def test_e012_refuses_a_cluster_among_the_masters_of_a_redlock() -> None:
+    caches = {
+        "default": redis_cache("redis://h:6379/0"),
+        "r1": redis_cache("redis://a/0"),
+        "r2": redis_cache("redis://b/0"),
+        "r3": redis_cache("redis://c:7000/0", CLIENT_CLASS=CLUSTER),
+    }
+
+    messages = found(CACHES=caches, SETNX_LOCK={"CACHE": ("r1", "r2", "r3")})
+
+    assert "'r3' is a cluster" in messages["django_setnx_lock.E012"]
+
+
+def test_w002_knows_that_a_cluster_has_one_database() -> None:
+    caches = {"default": redis_cache("redis://a:7000/0", CLIENT_CLASS=CLUSTER)}
+
+    messages = found(CACHES=caches, SETNX_LOCK={"CACHE": "default"})
+
+    assert "another cluster" in messages["django_setnx_lock.W002"]
+
+
 @pytest.mark.parametrize("replicas", [-1, True, "1", None, 1.0])
 def test_e009_refuses_replicas_that_are_no_number(replicas: Any) -> None:
     assert "django_setnx_lock.E009" in found(**with_options(REPLICAS=replicas))

@@ -20,6 +20,7 @@ LAYERS = {
     "conf": DJANGO,
     "async_safety": DJANGO,
     "connection": DJANGO,
+    "cluster": DJANGO,
     "bridges": DJANGO,
     "scopes": DJANGO,
     "locks": DJANGO,
@@ -106,10 +107,11 @@ def test_the_core_knows_nothing_of_django(file: Path) -> None:
     assert not outside(imports_of(file)) & {"django", "django_redis"}
 
 
-def test_only_the_connection_module_speaks_to_django_redis() -> None:
+def test_only_the_connection_and_the_cluster_module_speak_to_django_redis() -> None:
     speakers = {dotted(file) for file in FILES if "django_redis" in outside(imports_of(file))}
 
-    assert speakers == {f"{PACKAGE}.connection"}
+    # The latter is a client class for it.
+    assert speakers == {f"{PACKAGE}.connection", f"{PACKAGE}.cluster"}
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
 from ..conf import get_config
-from ..connection import default_alias, redis_aliases
+from ..connection import default_alias, is_cluster, redis_aliases
 from ..core.errors import LockUnavailable
 from ..core.inspection import LockInfo
 from ..core.keys import lock_keys
@@ -80,7 +80,7 @@ class LockAdmin(_LockModelAdmin):
         context: dict[str, Any] = {
             "query": query,
             "parameters": {name: request.GET.get(name) for name in ("o", "everything", "using")},
-            "scans": not get_config()["INDEX"],
+            "scans": not get_config()["INDEX"] or is_cluster(links.using or default_alias()),
         }
         try:
             locks, page = listing.read(inspector(links.using or None), query)

@@ -9,6 +9,7 @@ from typing import Any
 
 from . import blocking, clock
 from .calling import call_many, refuse_too_few, worth_undoing
+from .cluster.target import ClusterTarget
 from .errors import LockBusy, LockError, LockUnavailable
 from .held import Held
 from .lock import RedisLock
@@ -16,6 +17,9 @@ from .protocol import Request
 from .replicas import is_grant, strictest
 from .target import AsyncOnly, Target
 from .turn import Turn
+
+# What is asked through its client alone.
+_PLAIN = (Target, AsyncOnly, ClusterTarget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,11 @@ def take_each(locks: Sequence[RedisLock]) -> list[Taken]:
                 refuse_too_few(asked, acknowledged, lock.key)
         for lock, reply in zip(ordered, replies, strict=True):
             taken[id(lock)] = _read(lock, turns[id(lock)], reply, sent)
+        unsure = [one.lock for one in taken.values() if is_unsure(one.error)]
+        if unsure:
+            # On a cluster, a part of the nodes.
+            with suppress(LockError):
+                leave_each([turns[id(lock)] for lock in unsure])
     except BaseException as error:
         if worth_undoing(error):
             with suppress(LockError):
@@ -72,21 +81,30 @@ def take_each(locks: Sequence[RedisLock]) -> list[Taken]:
     return [taken[id(lock)] for lock in locks]
 
 
+def is_unsure(error: LockError | None) -> bool:
+    """Whether ``error`` leaves open what became of the request."""
+    return isinstance(error, LockUnavailable) and error.cause in ("unreachable", "timeout")
+
+
 def is_one_server(targets: Sequence[Target]) -> bool:
     """Whether all ``targets`` are on one server, which is asked for them through one client."""
+    has_pool = getattr(targets[0].client, "connection_pool", None) is not None
+    return has_pool and _is_one_client(targets)
+
+
+def _is_one_client(targets: Sequence[Target]) -> bool:
+    """Whether all ``targets`` are asked for through one client, of a server or a cluster."""
     client = targets[0].client
-    return getattr(client, "connection_pool", None) is not None and all(
-        type(target) in (Target, AsyncOnly) and target.client is client for target in targets
-    )
+    return all(type(one) in _PLAIN and one.client is client for one in targets)
 
 
 def ask_each(targets: Sequence[Target], requests: Sequence[Request]) -> list[Any]:
-    """Send the request of each of ``targets``: in one round trip where they are on one server.
+    """Send the request of each of ``targets``: in one round trip for each server where that can be.
 
     Each result is a reply, or a LockUnavailable for that request alone. Raises LockUnavailable
     when a round trip for all failed as a whole.
     """
-    if is_one_server(targets):
+    if _is_one_client(targets):
         return call_many(targets[0].client, requests, [target.key for target in targets])
     replies: list[Any] = []
     for target, request in zip(targets, requests, strict=True):

@@ -10,6 +10,10 @@ from typing import Any, TypeVar
 from redis import exceptions as redis_exceptions
 
 from . import blocking
+from .cluster import scanning
+from .cluster.routes import is_moving
+from .cluster.routing import exchange, routed
+from .cluster.shared import is_cluster
 from .errors import LockUnavailable
 from .line import Command, Line
 from .lines import Lines
@@ -34,9 +38,10 @@ _CAUSES = {
     "memory": "Redis is out of memory and refuses writes",
     "wrongtype": "its name in Redis holds something that is no lock; remove or rename one",
     "denied": "Redis refuses the credentials or their ACL lacks a right",
+    "moving": "its slot is being moved to another node of the cluster",
     "server": "Redis answered with an error",
 }
-_REFUSALS = frozenset({"pool", "readonly", "memory", "wrongtype", "denied"})
+_REFUSALS = frozenset({"pool", "readonly", "memory", "wrongtype", "denied", "moving"})
 # Error replies, by a word of theirs: before Redis 7, a script's errors come wrapped in other text.
 _REPLIES = {
     "WRONGTYPE": "wrongtype",
@@ -52,11 +57,17 @@ _REPLIES = {
 
 
 def call(
-    client: Any, request: Request, key: str, *, repeated: Callable[[], None] | None = None
+    client: Any,
+    request: Request,
+    key: str,
+    *,
+    repeated: Callable[[], None] | None = None,
+    patience: float | None = None,
 ) -> Any:
     """Run ``request`` and give its reply: EVALSHA, and EVAL where the server lacks the script.
 
     ``repeated`` is called before the reply is given if a copy may be still under way.
+    ``patience``: see :func:`routed`; of no effect but on a cluster.
 
     On a line of its own, so that neither a pool that others have emptied nor its overhead
     stands in the way; through ``client`` where that cannot be, or where its calls are traced.
@@ -65,6 +76,19 @@ def call(
     Raises LockUnavailable.
     """
     blocking.check()
+    if is_cluster(client):
+        with translated(key):
+            return routed(
+                client,
+                request.keys[0],
+                lambda node: _call(node, request, key, repeated),
+                patience=patience,
+                repeated=repeated,
+            )
+    return _call(client, request, key, repeated)
+
+
+def _call(client: Any, request: Request, key: str, repeated: Callable[[], None] | None) -> Any:
     if not _is_plain(client):
         if repeated:
             repeated()
@@ -196,6 +220,12 @@ def call_many(
     Raises LockUnavailable when the round trip as a whole failed.
     """
     blocking.check()
+    if is_cluster(client):
+        replies = exchange(client, requests)
+        return [
+            unavailable(reply, key) if isinstance(reply, TRANSLATED) else reply
+            for key, reply in zip(keys, replies, strict=True)
+        ]
 
     def run() -> list[Any]:
         pipeline = client.pipeline(transaction=False)
@@ -234,6 +264,9 @@ def scan(client: Any, pattern: str) -> Iterable[Any]:
     """The names of all strings that match ``pattern``. Raises LockUnavailable."""
     blocking.check()
     with translated(""):
+        if is_cluster(client):
+            yield from scanning.scan(client, pattern)
+            return
         yield from client.scan_iter(match=pattern, count=1000, _type="string")
 
 
@@ -315,6 +348,11 @@ def worth_undoing(error: BaseException) -> bool:
 
 
 def _cause(error: Exception) -> str:
+    if is_moving(error):
+        return "moving"
+    if isinstance(error, redis_exceptions.RedisClusterException):
+        # What redis-py raises itself, of nodes and slots that it cannot find.
+        return "unreachable"
     message = str(error)
     for word, cause in _REPLIES.items():
         if word in message:

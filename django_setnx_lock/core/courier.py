@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 from redis import exceptions as redis_exceptions
 
 from .calling import call, unavailable
+from .cluster.asking import kind_of_line
 from .errands import Errand
 from .errors import LockError
 from .line import Line
@@ -81,7 +82,8 @@ class Rounds(Generic[_AnyLine]):
         if self._line is None:
             longest = max(_CONNECT_WITHIN, self._patience / 4)
             limit = max(min(max(left / 2, 0.25), left, longest), 0.02)
-            self._line = self._make_line(self.client, connect_timeout=limit)
+            make = kind_of_line(self.client, self._make_line)
+            self._line = make(self.client, connect_timeout=limit)
         return self._line
 
     def _commands(self, todo: Sequence[Asked]) -> list[tuple[str | bytes, ...]]:
@@ -104,6 +106,7 @@ class Rounds(Generic[_AnyLine]):
         if isinstance(reply, Exception):
             # A primary that became a replica: the next connection may find the new one.
             self._is_spoilt = True
+            errand.target.learn(reply)
             errand.failed(_readable(reply, errand.key), self._now())
             return
         try:
@@ -134,6 +137,7 @@ class Rounds(Generic[_AnyLine]):
         self.close()
         now = self._now()
         for errand, _ in failed:
+            errand.target.learn(error)
             errand.failed(_readable(error, errand.key), now)
 
 
@@ -182,7 +186,7 @@ class Courier(Rounds[Line]):
             self._fail(error)
 
     def _call_each(self, todo: Sequence[Asked]) -> None:
-        """For clients of many connections, as a cluster's, which has pipelines of no use here."""
+        """For clients without a pool."""
         for errand, request in todo:
             self._sent = self._now()
             try:

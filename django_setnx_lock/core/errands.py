@@ -25,7 +25,7 @@ _LOOK_AGAIN_AFTER_ERROR = (0.1, 0.3, 0.6, 1.0)
 class Errand(Protocol):
     """One request to be sent for a lock, and what to do with its answer."""
 
-    client: Any
+    target: Target
     key: str
 
     @property
@@ -47,7 +47,7 @@ class Renewal:
 
     def __init__(self, held: Grant, lost: Callable[[Grant, LockLost], None]) -> None:
         self.held = held
-        self.client = held.client
+        self.target = held.target
         self.key = held.key
         self._lost = lost
         self._cuts = 0
@@ -64,7 +64,12 @@ class Renewal:
             lease.tried_since = now
         self._cuts = lease.cuts
         self._dialect = self.held.target.dialect
-        return self.held.renewing(lease.to_ask(now), "least")
+        held, lease_ms = self.held, lease.to_ask(now)
+        if lease.trouble is not None and not held.is_followed:
+            alone = self.target.alone(held.token, lease_ms, lease.trouble)
+            if alone is not None:
+                return alone
+        return held.renewing(lease_ms, "least")
 
     def answered(self, reply: Sequence[Any], sent: float, now: float) -> None:
         lease = self.held.lease

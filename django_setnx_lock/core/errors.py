@@ -85,7 +85,8 @@ class LockUnavailable(LockError):
 
     ``cause`` is one word: ``unreachable``, ``timeout``, ``pool`` (no free connection),
     ``readonly``, ``memory``, ``wrongtype`` (the name holds something that is no lock),
-    ``denied`` (credentials or ACL), ``replicas`` (too few have acknowledged it), or ``server``
+    ``denied`` (credentials or ACL), ``replicas`` (too few have acknowledged it), ``moving`` (its
+    slot of a cluster is on its way to another node), or ``server``
     (any other error reply).
     """
 

@@ -11,12 +11,13 @@ from typing import Any
 
 from . import blocking, protocol, shared, watchdog
 from .calling import call, call_many, persistently, scan
+from .cluster.shared import is_cluster
+from .cluster.target import kind_of
 from .dialects import chosen
 from .errors import LockError
 from .holder import Holder
 from .keys import index_for, lock_keys
 from .shared import READERS
-from .target import Target
 
 logger = logging.getLogger("django_setnx_lock.force_release")
 
@@ -121,7 +122,7 @@ class Inspector:
         self._client = client
         self._unit = unit
         self._prefix = prefix
-        self._index = index_for(prefix) if use_index else None
+        self._index = index_for(prefix) if use_index and not is_cluster(client) else None
 
     def get(self, name: str) -> LockInfo:
         """The lock with the Redis name ``name``, held or not. One round trip."""
@@ -193,7 +194,8 @@ class Inspector:
         reply = call(self._client, request, self._key(name))
         head = protocol.read_handed_on(reply)
         if head:
-            target = Target(self._client, keys, self._key(name), self._index, dialect=dialect)
+            kind = kind_of(self._client)
+            target = kind(self._client, keys, self._key(name), self._index, dialect=dialect)
             watchdog.owe_look(target, head)
         outcomes = {"OK": Outcome.RELEASED, "FREE": Outcome.FREE}
         outcome = outcomes.get(protocol.text(reply[0]) or "", Outcome.CHANGED_HANDS)

@@ -6,10 +6,13 @@ import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
+from weakref import WeakMethod
 
 from redis import exceptions as redis_exceptions
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+
+from .cluster.shared import is_cluster
 
 Command = Sequence[str | bytes]
 
@@ -122,6 +125,22 @@ class Line:
             self._connection.disconnect()
 
 
+class OnConnect:
+    """What a cluster's client has each connection begin with: ``method``, a method of it.
+
+    A line that is kept for the next must not keep the client.
+    """
+
+    def __init__(self, method: Any) -> None:
+        self._method = WeakMethod(method)
+
+    def __call__(self, connection: Any) -> None:
+        method = self._method()
+        if method is None:
+            raise redis_exceptions.ConnectionError("the client of this connection is gone")
+        method(connection)
+
+
 def options_for(client: Any, connect_timeout: float | None) -> dict[str, Any]:
     """What a connection of a line is made with. See :class:`Line`."""
     options = {
@@ -129,6 +148,9 @@ def options_for(client: Any, connect_timeout: float | None) -> dict[str, Any]:
         for name, value in client.connection_pool.connection_kwargs.items()
         if name not in _OF_THE_POOL
     }
+    connected = options.get("redis_connect_func")
+    if is_cluster(getattr(connected, "__self__", None)):
+        options["redis_connect_func"] = OnConnect(connected)
     if connect_timeout is not None:
         options |= {
             "socket_timeout": connect_timeout,

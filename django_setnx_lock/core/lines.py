@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
+from .cluster.asking import kind_of_line
+
 _SPARE_AT_MOST = 16
 
 
@@ -35,6 +37,7 @@ class Lines(Generic[_AnyLine]):
     def borrow(self, client: Any) -> _AnyLine:
         """A line to the server of ``client``: a spare one, or one that is not connected yet."""
         pool = client.connection_pool
+        kind = kind_of_line(client, self._line)
         spare = self._spare.get(pool)
         while spare:
             # Another thread may take the last one meanwhile.
@@ -45,11 +48,11 @@ class Lines(Generic[_AnyLine]):
             if pid == os.getpid():
                 return line
         if self._connect_timeout is None:
-            return self._line(client)
+            return kind(client)  # type: ignore[no-any-return]  # one that is alike
         options = pool.connection_kwargs
         limits = (options.get("socket_connect_timeout"), options.get("socket_timeout"))
         limit = next(filter(None, limits), self._connect_timeout)
-        return self._line(client, connect_timeout=limit)
+        return kind(client, connect_timeout=limit)  # type: ignore[no-any-return]  # as above
 
     def forget(self, client: Any) -> None:
         """Keep no spare line to the server of ``client``: one has failed, so all may be dead."""

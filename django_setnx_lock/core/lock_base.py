@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import own_token
+from .cluster.target import kind_of
 from .dialects import chosen
 from .errors import LockError
 from .held import Held
@@ -77,7 +78,7 @@ class LockBase:
         self.thread_local = bool(thread_local)
         self.raise_on_release_error = raise_on_release_error
         self.reentrant = reentrant
-        kind = AsyncOnly if _is_of_asyncio(client.__class__) else Target
+        kind = AsyncOnly if _is_of_asyncio(client.__class__) else kind_of(client)
         self._target: Target = kind(
             client,
             lock_keys(name),

@@ -112,12 +112,12 @@ class Plan(Generic[_AnyCourier]):
             lease = held.lease
             if lease.due <= now and not self._still_renews(held):
                 continue
-            agenda = _agenda_for(held.client, found)
+            agenda = _agenda_for(held.target.route(), found)
             agenda.first = min(agenda.first, lease.due)
             if lease.due - lease.rhythm / 6 <= now:
                 agenda.ready.append((lease.due, Renewal(held, self._lose)))
         for look in list(self._looks.values()):
-            agenda = _agenda_for(look.client, found)
+            agenda = _agenda_for(look.target.route(), found)
             agenda.first = min(agenda.first, look.due)
             if look.due - _LOOK_SLACK <= now:
                 agenda.ready.append((look.due, look))

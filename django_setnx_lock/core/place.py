@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 from weakref import ref
 
+from .cluster.shared import SharedCluster, is_cluster
+
 # By the id of the pool, and only as long as that is the same.
 _known: dict[int, tuple[ref[Any], str]] = {}
 
@@ -12,9 +14,12 @@ _known: dict[int, tuple[ref[Any], str]] = {}
 def place_of(client: Any) -> str:
     """Server and database of ``client``, without credentials; equal for clients that agree on them.
 
-    Two names of one server are two places. A client without a pool, as a cluster's, is its own.
+    Two names of one server are two places. A cluster is known by the nodes that were first seen.
+    Other clients without a pool are their own.
     """
     pool = getattr(client, "connection_pool", None)
+    if pool is None and is_cluster(client):
+        pool = client
     if pool is None:
         return f"client {id(client)}"
     known = _known.get(id(pool))
@@ -38,6 +43,13 @@ def _forget(number: int, gone: ref[Any]) -> None:
 
 
 def _described(pool: Any) -> str:
+    if is_cluster(pool):
+        nodes = (
+            pool.name.split(",")
+            if isinstance(pool, SharedCluster)
+            else pool.nodes_manager.nodes_cache
+        )
+        return f"cluster {','.join(sorted(nodes))}"
     places = getattr(pool, "places", None)
     if places is not None:
         return f"masters {', '.join(places)}"

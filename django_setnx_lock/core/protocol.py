@@ -225,6 +225,11 @@ def renew(
     )
 
 
+def renew_alone(keys: LockKeys, token: str, lease_ms: int) -> Request:
+    """As :func:`renew` with ``least``, where nothing but the name itself can be had."""
+    return Request(scripts.RENEW_ALONE, (keys.name,), (token, str(lease_ms)))
+
+
 def check(keys: LockKeys, token: str) -> Request:
     return Request(scripts.CHECK, _keys(keys, keys.gone(token)), (token,))
 

@@ -9,6 +9,7 @@ from typing import Any
 from . import blocking, protocol
 from .calling import call, persistently
 from .dialects import Dialect
+from .errors import LockUnavailable
 from .keys import LockKeys
 
 
@@ -33,6 +34,41 @@ class Target:
 
     def call(self, request: protocol.Request, *, repeated: Callable[[], None] | None = None) -> Any:
         return call(self.client, request, self.key, repeated=repeated)
+
+    def ask(self, request: protocol.Request, *, waits: bool) -> Any:
+        """The reply to ``request``, which takes the lock; ``waits``: or else asks again soon."""
+        return self.call(request)
+
+    def home(self) -> Any:
+        """The client of the one server where its mailboxes are."""
+        return self.client
+
+    def route(self) -> Any:
+        """What the watchdog is to ask."""
+        return self.client
+
+    def longest_sleep(self, seconds: float) -> float:
+        """For how many of ``seconds`` a waiter may sleep before it asks again."""
+        return seconds
+
+    def learn(self, error: Exception) -> None:
+        """Take note of what the server answered, or that it did not."""
+
+    def patience(self, *, waits: bool) -> float | None:
+        """For how many seconds :meth:`ask` may try; None: as for every request."""
+        return None
+
+    def instead(self, error: LockUnavailable, *, waits: bool) -> Any:
+        """What takes the place of the answer when :meth:`ask` ended in ``error``, or raises it."""
+        raise error
+
+    def moved(self, error: LockUnavailable) -> float | None:
+        """After how many seconds to ask again if ``error`` only says that it is elsewhere now."""
+        return None
+
+    def alone(self, token: str, lease_ms: int, error: Exception | None) -> protocol.Request | None:
+        """What else to renew it with after ``error``, which renewing it ended in; None: nothing."""
+        return None
 
     def locked(self) -> bool:
         """Whether anybody holds it. Raises LockUnavailable."""

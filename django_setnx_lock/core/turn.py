@@ -56,7 +56,7 @@ class Turn:
         sent = clock.now()
         request = self.request(waits=waits)
         if self.replicas is None:
-            return self.read(self.target.call(request), sent)
+            return self.read(self.target.ask(request, waits=waits), sent)
         target = self.target
         return self.read(call_replicated(target.client, request, target.key, self.replicas), sent)
 

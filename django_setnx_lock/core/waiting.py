@@ -17,6 +17,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from . import clock
 from .calling import translated
+from .cluster.shared import is_cluster
 from .errors import LockUnavailable
 from .line import Command, Line
 from .lines import Lines
@@ -79,6 +80,9 @@ class Mailbox:
 
     def __init__(self, target: Target) -> None:
         self._target = target
+        self._is_of_cluster = is_cluster(target.client)
+        # Of the server that it listens at.
+        self._client: Any = None
         self._line: Any = None
         self._listening_at = ""
         self._has_answer = False
@@ -95,13 +99,13 @@ class Mailbox:
         caller has to ask. Raises LockUnavailable when it could not be listened for at all,
         twice in a row: the first time it returns, so that the caller asks again.
         """
-        if getattr(self._target.client, "connection_pool", None) is None:
-            # A cluster's client, which has no one server to listen at.
+        if not hasattr(self._target.client, "connection_pool") and not self._is_of_cluster:
+            # One which has no one server to listen at.
             time.sleep(min(seconds, _jittered(_FOREIGN_LONGEST)))
             return None
         if self._has_answer:
             self._try(self._read)
-        end = clock.now() + seconds
+        end = clock.now() + self._target.longest_sleep(seconds)
         return self._try(lambda: self._listen(self._target.keys.wake(token), end, ahead))
 
     def _try(self, step: Callable[[], _Result]) -> _Result | None:
@@ -109,9 +113,14 @@ class Mailbox:
         try:
             with translated(self._target.key):
                 return step()
-        except LockUnavailable:
+        except LockUnavailable as error:
             self._drop()
-            _LINES.forget(self._target.client)
+            pause = self._target.moved(error)
+            if pause is not None:
+                time.sleep(pause)
+                return None
+            if self._client is not None:
+                _LINES.forget(self._client)
             at_once = clock.now() - began < AT_ONCE
             if self._failed and at_once:
                 raise
@@ -124,7 +133,7 @@ class Mailbox:
             with suppress(RedisError):
                 self._read()
         if self._line is not None and not self._listening_at:
-            _LINES.give_back(self._target.client, self._line)
+            _LINES.give_back(self._client, self._line)
             self._line = None
         self._drop()
 
@@ -132,7 +141,8 @@ class Mailbox:
         if self._listening_at not in ("", box):
             self._drop()
         if self._line is None:
-            self._line = _LINES.borrow(self._target.client)
+            self._client = self._target.home()
+            self._line = _LINES.borrow(self._client)
         while (left := end - clock.now()) > 0:
             is_new = not self._listening_at
             if is_new:
@@ -178,7 +188,7 @@ class Mailbox:
         if fence is None:
             return None
         line, self._line = self._line, None
-        return Claim(self._target.client, fence, self._sent, line, whole, self._packed)
+        return Claim(self._client, fence, self._sent, line, whole, self._packed)
 
     def _drop(self) -> None:
         self._listening_at, self._has_answer = "", False

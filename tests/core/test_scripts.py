@@ -19,6 +19,7 @@ ALL = [
     scripts.LEAVE,
     scripts.LOOK,
     scripts.RENEW,
+    scripts.RENEW_ALONE,
     scripts.CHECK,
     scripts.SWAP,
     scripts.FORCE,

@@ -10,13 +10,13 @@ import pytest
 import redis
 from redis.exceptions import RedisError
 
-from django_setnx_lock.core.batch import take_each
-from django_setnx_lock.core.errors import LockBusy, LockUnavailable
+from django_setnx_lock.core.batch import release_each, take_each
+from django_setnx_lock.core.errors import LockBusy
 from django_setnx_lock.core.inspection import Inspector, State
 from django_setnx_lock.core.lock import RedisLock
 from django_setnx_lock.core.many.lock import MultiLock
 from django_setnx_lock.core.watchdog import WATCHDOG
-from tests.core.helpers import command, listed
+from tests.core.helpers import INDEX, command, listed
 from tests.processes import eventually, figure
 from tests.servers import RealServer, server_binaries
 
@@ -47,7 +47,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[redis.RedisCluster]:
 
 @pytest.mark.parametrize("name", ["lock:a", "lock:{shop}:a"])
 def test_a_lock_is_taken_looked_at_and_released(cluster: redis.RedisCluster, name: str) -> None:
-    inspector = Inspector(cluster, "lock:", use_index=False)
+    inspector = Inspector(cluster, "lock:")
     with RedisLock(cluster, name) as held:
         held.check()
         held.reacquire()
@@ -71,19 +71,18 @@ def test_a_waiter_has_the_lock_soon_after_its_release(cluster: redis.RedisCluste
     assert not cluster.exists("lock:a")
 
 
-def test_an_index_on_a_cluster_is_a_clear_error(cluster: redis.RedisCluster) -> None:
-    with pytest.raises(LockUnavailable, match="same key slot"):
-        listed(cluster, "b").take(0)
-
-    assert not cluster.exists("lock:b")
+def test_there_is_no_index_on_a_cluster(cluster: redis.RedisCluster) -> None:
+    with listed(cluster, "b"):
+        assert not cluster.exists(INDEX)
 
 
-def test_many_locks_at_once_on_a_cluster_are_a_clear_error(cluster: redis.RedisCluster) -> None:
-    with pytest.raises(LockUnavailable):
-        take_each([RedisLock(cluster, "lock:x"), RedisLock(cluster, "lock:y")])
+def test_many_locks_are_taken_and_released_at_once(cluster: redis.RedisCluster) -> None:
+    taken = take_each([RedisLock(cluster, "lock:x"), RedisLock(cluster, "lock:y")])
 
-    assert not cluster.exists("lock:x")
-    assert not cluster.exists("lock:y")
+    held = [one.held for one in taken if one.held is not None]
+    assert len(held) == 2
+    assert release_each(held) == []
+    assert not cluster.exists("lock:x", "lock:y")
 
 
 def test_a_lock_is_renewed(cluster: redis.RedisCluster) -> None:

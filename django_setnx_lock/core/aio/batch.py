@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from redis import exceptions as redis_exceptions
 
 from ..calling import TRANSLATED, unavailable
+from ..cluster.shared import is_cluster
 from ..errors import LockError, LockUnavailable, LockUnsupported
 from ..line import Command
+from .calling import call
 from .kinds import refuse_many_servers
 from .line import Line
 from .loops import here
@@ -25,10 +27,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_setnx_lock.lock")
 
 
+async def _answer(target: Target, request: Request) -> Any:
+    try:
+        return await call(target.client, request, target.key)
+    except LockUnavailable as error:
+        return error
+
+
 async def ask_each(targets: Sequence[Target], requests: Sequence[Request]) -> list[Any]:
     """Send the request of each of ``targets``, all on one server, in one round trip.
 
-    Those whose script is missing go in a second one. Each result is a reply, or a LockUnavailable
+    On a cluster, one after the other. Those whose script is missing go in a second one. Each result is a reply, or a LockUnavailable
     for that request alone. Raises LockUnavailable when the round trip as a whole failed, and
     LockUnsupported for several servers.
     """
@@ -39,6 +48,8 @@ async def ask_each(targets: Sequence[Target], requests: Sequence[Request]) -> li
             "locks on several servers are not asked for together in asyncio: use a thread, as with "
             "asyncio.to_thread()"
         )
+    if is_cluster(client):
+        return [await _answer(target, one) for target, one in zip(targets, requests, strict=True)]
     lines = here().calling
     line = lines.borrow(client)
     limit = client.connection_pool.connection_kwargs.get("socket_timeout")

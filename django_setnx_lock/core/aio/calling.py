@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis import exceptions as redis_exceptions
 
-from ..calling import SOON, TRANSLATED, refuse_too_few, retries, unavailable
+from ..calling import SOON, TRANSLATED, refuse_too_few, retries, translated, unavailable
+from ..cluster.shared import is_cluster
 from ..lines import Lines
 from ..protocol import Request
 from ..replicas import Replicas, is_grant
+from .cluster import routed
 from .kinds import refuse_many_servers
 from .line import Line
 from .loops import here
@@ -24,13 +26,34 @@ _READ_WITHIN = 5.0
 
 
 async def call(
-    client: Any, request: Request, key: str, *, repeated: Callable[[], None] | None = None
+    client: Any,
+    request: Request,
+    key: str,
+    *,
+    repeated: Callable[[], None] | None = None,
+    patience: float | None = None,
 ) -> Any:
     """Run ``request`` and give its reply: EVALSHA, and EVAL where the server lacks the script.
 
     ``repeated`` is called before the reply is given if a copy may be still under way.
-    Raises LockUnavailable; NotImplementedError and TypeError as :func:`connection_for`.
+    ``patience``: see :func:`routed`; of no effect but on a cluster. Raises LockUnavailable;
+    NotImplementedError and TypeError as :func:`connection_for`.
     """
+    if is_cluster(client):
+        with translated(key):
+            return await routed(
+                client,
+                request.keys[0],
+                lambda node: _call(node, request, key, repeated),
+                patience=patience,
+                repeated=repeated,
+            )
+    return await _call(client, request, key, repeated)
+
+
+async def _call(
+    client: Any, request: Request, key: str, repeated: Callable[[], None] | None
+) -> Any:
     lines, line = _borrowed(client)
     line.sent_again = False
     try:
@@ -109,9 +132,16 @@ async def locked(target: Target) -> bool:
     request = target.dialect.locked(target.keys)
     if request is not None:
         return bool(await call(client, request, target.key))
+    if is_cluster(client):
+        with translated(target.key):
+            return await routed(client, name, lambda node: _exists(node, name, target.key))
+    return await _exists(client, name, target.key)
+
+
+async def _exists(client: Any, name: str, key: str) -> bool:
     lines, line = _borrowed(client)
     try:
-        found = await _persistently(client, lambda: line.ask("EXISTS", name), target.key)
+        found = await _persistently(client, lambda: line.ask("EXISTS", name), key)
     except BaseException:
         line.drop()
         raise

@@ -9,12 +9,14 @@ from typing import Any
 from redis import connection as redis_connection
 from redis import sentinel as redis_sentinel
 from redis.asyncio import Redis
+from redis.asyncio import cluster as aio_cluster
 from redis.asyncio import connection as aio_connection
 from redis.asyncio import sentinel as aio_sentinel
 from redis.asyncio.retry import Retry
 from redis.retry import Retry as BlockingRetry
 
-from ..line import options_for
+from ..cluster.shared import is_cluster
+from ..line import OnConnect, options_for
 
 # Each kind of connection, and the one that does the same for asyncio.
 _TWINS: dict[type, Any] = {
@@ -24,6 +26,8 @@ _TWINS: dict[type, Any] = {
     redis_sentinel.SentinelManagedConnection: aio_sentinel.SentinelManagedConnection,
     redis_sentinel.SentinelManagedSSLConnection: aio_sentinel.SentinelManagedSSLConnection,
 }
+# Before redis-py 6.3 or so, others do not know what a cluster's node answers.
+_CLUSTER_PARSER: Any = getattr(aio_cluster, "ClusterParser", None)
 # What is of no meaning for a connection of asyncio, or is the pool's.
 _LEFT_OUT = frozenset(
     {
@@ -54,9 +58,10 @@ def register(kind: type, twin: type) -> None:
 def connection_for(client: Any, connect_timeout: float | None = None) -> Any:
     """A connection of asyncio, not connected yet, with the settings of ``client``.
 
-    ``client``: any of redis-py that has one connection pool. ``connect_timeout``: as in
-    :class:`~django_setnx_lock.core.line.Line`. Raises NotImplementedError for other clients, and
-    TypeError for settings and classes that nothing in asyncio corresponds to.
+    ``client``: any of redis-py that has one connection pool, as each node of a cluster has.
+    ``connect_timeout``: as in :class:`~django_setnx_lock.core.line.Line`. Raises
+    NotImplementedError for other clients, and TypeError for settings and classes that nothing in
+    asyncio corresponds to.
     """
     refuse_many_servers(client)
     return _make(client.connection_pool.connection_class, options_for(client, connect_timeout))
@@ -64,16 +69,21 @@ def connection_for(client: Any, connect_timeout: float | None = None) -> Any:
 
 def refuse_many_servers(client: Any) -> None:
     """Raise NotImplementedError unless ``client`` is one of a single server."""
-    if getattr(client, "connection_pool", None) is None:
+    if getattr(client, "connection_pool", None) is None and not is_cluster(client):
         raise NotImplementedError(
             f"locks of asyncio need a client of one server, which {type(client).__name__} is not: "
-            "on a cluster use the synchronous lock, in a thread"
+            "on a cluster give redis.RedisCluster, whose settings are used in asyncio, too"
         )
 
 
 def _make(kind: type, options: Mapping[str, Any]) -> Any:
     twin = _twin_of(kind)
     settings = {name: value for name, value in options.items() if name not in _LEFT_OUT}
+    if isinstance(settings.get("redis_connect_func"), OnConnect):
+        # That of a cluster's node, which has the parser know its errors.
+        del settings["redis_connect_func"]
+        if _CLUSTER_PARSER is not None:
+            settings["parser_class"] = _CLUSTER_PARSER
     if isinstance(settings.get("retry"), BlockingRetry):
         settings["retry"] = _twin_of_retry(settings["retry"])
     if settings.get("retry_on_error"):

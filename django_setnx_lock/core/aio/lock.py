@@ -36,7 +36,8 @@ class AsyncLock(LockBase):
         ``blocking_timeout``: seconds to wait at most (default: that of the lock, 0 when it is
         not ``blocking``); 0 asks once; None waits without limit. Raises LockBusy when somebody
         else kept it for so long, LockUnavailable when Redis cannot say (what it may have
-        granted is given back), ValueError, and NotImplementedError for the client of a cluster.
+        granted is given back), ValueError, and NotImplementedError for a RedisCluster of
+        redis.asyncio.
         """
         if isinstance(blocking_timeout, Unset):
             return await self._atake(self._limit(None, None))

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from ..cluster.shared import is_cluster
 from ..errors import LockError
 from ..waiting import CONNECT_WITHIN
 
@@ -15,6 +16,8 @@ logger = logging.getLogger("django_setnx_lock.lock")
 
 def patience(client: Any) -> float:
     """The seconds that a clean-up at the server of ``client`` may take: its socket timeout."""
+    if is_cluster(client):
+        return CONNECT_WITHIN
     options = client.connection_pool.connection_kwargs
     limits = (options.get("socket_timeout"), options.get("socket_connect_timeout"))
     return float(next(filter(None, limits), CONNECT_WITHIN))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .. import clock, protocol
+from ..errors import LockUnavailable
 from .calling import call, call_replicated
 
 if TYPE_CHECKING:
@@ -17,7 +18,11 @@ async def ask(turn: Turn, *, waits: bool) -> Held | protocol.Busy:
     sent = clock.now()
     client, key, request = turn.target.client, turn.target.key, turn.request(waits=waits)
     if turn.replicas is None:
-        reply = await call(client, request, key)
+        target = turn.target
+        try:
+            reply = await call(client, request, key, patience=target.patience(waits=waits))
+        except LockUnavailable as error:
+            reply = target.instead(error, waits=waits)
     else:
         reply = await call_replicated(client, request, key, turn.replicas)
     answer, now = protocol.read_acquire(reply), clock.now()

@@ -19,6 +19,8 @@ class Mailbox:
 
     def __init__(self, target: Target) -> None:
         self._target = target
+        # Of the server that it listens at.
+        self._client: Any = None
         self._line: Line | None = None
         self._listening_at = ""
         # A task of its own, as one that is cancelled when time is up may take the reply with it.
@@ -34,10 +36,17 @@ class Mailbox:
         began = clock.now()
         try:
             with translated(self._target.key):
-                await self._listen(self._target.keys.wake(token), began + seconds)
-        except LockUnavailable:
+                await self._listen(
+                    self._target.keys.wake(token), began + self._target.longest_sleep(seconds)
+                )
+        except LockUnavailable as error:
             self._drop()
-            here().waiting.forget(self._target.client)
+            pause = self._target.moved(error)
+            if pause is not None:
+                await asyncio.sleep(pause)
+                return
+            if self._client is not None:
+                here().waiting.forget(self._client)
             at_once = clock.now() - began < AT_ONCE
             if self._failed and at_once:
                 raise
@@ -48,7 +57,7 @@ class Mailbox:
     def close(self) -> None:
         """Listen no longer."""
         if self._line is not None and not self._listening_at:
-            here().waiting.give_back(self._target.client, self._line)
+            here().waiting.give_back(self._client, self._line)
             self._line = None
         self._drop()
 
@@ -56,7 +65,8 @@ class Mailbox:
         if self._listening_at not in ("", box):
             self._drop()
         if self._line is None:
-            self._line = here().waiting.borrow(self._target.client)
+            self._client = self._target.home()
+            self._line = here().waiting.borrow(self._client)
         while (left := end - clock.now()) > 0:
             if self._reading is None:
                 self._listening_at = box

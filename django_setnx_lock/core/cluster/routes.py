@@ -1,0 +1,198 @@
+"""Which node of a Redis Cluster to ask for a key, and what its answers tell about that."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+from redis import exceptions as redis_exceptions
+from redis.cluster import PRIMARY, ClusterNode
+
+from .. import clock
+from .asking import Asking
+from .shared import SharedCluster
+
+_FAILURES = (redis_exceptions.RedisError, redis_exceptions.RedisClusterException)
+# For how long who asks for a slot goes where the last one was sent to.
+_ASKED_FOR = 1.0
+# How long a new map of the slots is waited for.
+_REFRESHED_WITHIN = 1.0
+_TRY_AGAIN_AFTER = 0.02
+_DOWN_FOR = 0.1
+# A script reads and writes keys that it is not given, all of the same slot; they may be away.
+_NOT_HERE = "non local key"
+
+
+def is_moving(error: BaseException | None) -> bool:
+    """Whether ``error`` says that the slot has moved, or is on its way: nothing was done.
+
+    A script may have begun where its own keys were there and another is not; all of them may be
+    sent again.
+    """
+    return isinstance(
+        error, (redis_exceptions.AskError, redis_exceptions.TryAgainError)
+    ) or _NOT_HERE in str(error)
+
+
+class Routes:
+    """Where the keys of the cluster of ``client`` are. Its methods may be called by any thread."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = ref(client)
+        self._asked: dict[int, tuple[Asking, float]] = {}
+        self._asking: WeakKeyDictionary[Any, Asking] = WeakKeyDictionary()
+        self._refresh: tuple[int, threading.Event] | None = None
+
+    def cluster(self) -> Any:
+        """The client of redis-py. Raises what redis-py raises."""
+        client = self._client()
+        if client is None:
+            raise redis_exceptions.ConnectionError("the client of the cluster is gone")
+        return client.cluster() if isinstance(client, SharedCluster) else client
+
+    def route(self, name: str) -> Any:
+        """What to ask for the key ``name``: its node's client, or an :class:`Asking` of one.
+
+        Raises what redis-py raises.
+        """
+        cluster = self.cluster()
+        if self._asked:
+            slot = cluster.keyslot(name)
+            asking, ends = self._asked.get(slot, (None, 0.0))
+            if clock.now() < ends:
+                return asking
+            self._asked.pop(slot, None)
+        return self.home(name)
+
+    def home(self, name: str) -> Any:
+        """The client of the node that the slot of ``name`` belongs to. Raises as :meth:`route`."""
+        cluster = self.cluster()
+        node = cluster.nodes_manager.get_node_from_slot(cluster.keyslot(name))
+        return cluster.get_redis_connection(node)
+
+    def home_or_any(self, name: str) -> Any:
+        """As :meth:`route`; where no node is known to have the slot, one that will say so."""
+        try:
+            return self.route(name)
+        except _FAILURES as error:
+            self.learn(error, waits=False)
+        nodes = self.primaries()
+        return nodes[0]
+
+    def primaries(self) -> list[Any]:
+        """A client of each node that has slots. Raises as :meth:`route`."""
+        cluster = self.cluster()
+        nodes = sorted(cluster.get_primaries(), key=lambda node: str(node.name))
+        return [cluster.get_redis_connection(node) for node in nodes]
+
+    def learn(self, error: BaseException | None, *, waits: bool = True) -> float | None:
+        """Take note of an ``error`` that a node has answered with, or that it did not answer.
+
+        Gives after how many seconds to try again, None when that is of no use. ``waits``: whether
+        it may wait for a new map of the slots (True).
+        """
+        if isinstance(error, redis_exceptions.MovedError):
+            self._move(error, _REFRESHED_WITHIN if waits else 0.0)
+            return 0.0
+        if isinstance(error, redis_exceptions.AskError):
+            with suppress(*_FAILURES):
+                self._asked[error.slot_id] = (self._asking_at(error), clock.now() + _ASKED_FOR)
+            return 0.0
+        if is_moving(error):
+            return _TRY_AGAIN_AFTER
+        down = (redis_exceptions.ClusterDownError, redis_exceptions.SlotNotCoveredError)
+        if isinstance(error, down):
+            self.refresh(_REFRESHED_WITHIN if waits else 0.0)
+            return _DOWN_FOR
+        if is_broken(error):
+            self.refresh(_REFRESHED_WITHIN if waits else 0.0)
+            return 0.0
+        if isinstance(error, redis_exceptions.TimeoutError):
+            self.refresh(0.0)
+        return None
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it is known where the slots are, so that to ask for one takes no time."""
+        client = self._client()
+        return not isinstance(client, SharedCluster) or client.is_connected
+
+    def refresh(self, seconds: float) -> None:
+        """Have the map of the slots made anew, waiting ``seconds`` for it at most."""
+        under_way = self._refresh
+        if under_way is None or under_way[0] != os.getpid() or under_way[1].is_set():
+            under_way = self._refresh = (os.getpid(), threading.Event())
+            thread = threading.Thread(
+                target=self._make_anew, args=under_way[1:], name="setnx-lock-slots", daemon=True
+            )
+            try:
+                thread.start()
+            except RuntimeError:
+                # As when the interpreter is about to end.
+                under_way[1].set()
+        if seconds:
+            under_way[1].wait(seconds)
+
+    def _make_anew(self, done: threading.Event) -> None:
+        try:
+            self._asked.clear()
+            # Whoever asks next is told of what is wrong.
+            with suppress(Exception):
+                self.cluster().nodes_manager.initialize()
+        finally:
+            done.set()
+
+    def _move(self, error: Any, seconds: float) -> None:
+        self._asked.pop(error.slot_id, None)
+        try:
+            manager = self.cluster().nodes_manager
+            error.host, error.port = manager.remap_host_port(error.host, error.port)
+            if not error.host or not manager.slots_cache.get(error.slot_id):
+                self.refresh(seconds)
+            elif hasattr(manager, "move_slot"):
+                manager.move_slot(error)
+            else:
+                # Before redis-py 7. It has room for one of them.
+                manager.update_moved_exception(error)
+                manager.get_node_from_slot(error.slot_id)
+        except (*_FAILURES, KeyError):
+            self.refresh(0.0)
+
+    def _asking_at(self, error: Any) -> Asking:
+        cluster = self.cluster()
+        manager = cluster.nodes_manager
+        host, port = manager.remap_host_port(error.host, error.port)
+        node = cluster.get_node(host=host, port=port)
+        if node is None:
+            node = ClusterNode(host, port, PRIMARY)  # type: ignore[no-untyped-call]  # redis-py has none
+            node = manager.nodes_cache.setdefault(node.name, node)
+        client = cluster.get_redis_connection(node)
+        asking = self._asking.get(client.connection_pool)
+        if asking is None:
+            asking = self._asking[client.connection_pool] = Asking(client)
+        return asking
+
+
+def is_broken(error: BaseException | None) -> bool:
+    """Whether ``error`` says that a node could not be reached, or went away."""
+    refused = (
+        redis_exceptions.AuthenticationError,
+        redis_exceptions.AuthorizationError,
+        getattr(redis_exceptions, "MaxConnectionsError", redis_exceptions.AuthenticationError),
+    )
+    lost = (redis_exceptions.ConnectionError, redis_exceptions.RedisClusterException)
+    return isinstance(error, lost) and not isinstance(error, refused)
+
+
+_known: WeakKeyDictionary[Any, Routes] = WeakKeyDictionary()
+
+
+def routes_of(client: Any) -> Routes:
+    """The routes of the cluster of ``client``; the same for the same client."""
+    routes = _known.get(client)
+    if routes is None:
+        routes = _known.setdefault(client, Routes(client))
+    return routes

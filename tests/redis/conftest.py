@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.redis.clusters import Cluster
+from tests.servers import server_binaries
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import redis
+
+
+@pytest.fixture(scope="session")
+def running_masters() -> Iterator[Cluster]:
+    """Give a cluster of three primaries; to bring it up takes some seconds."""
+    binaries = server_binaries()
+    kind = next((kind for kind in ("redis", "valkey") if kind in binaries), None)
+    if kind is None:
+        pytest.skip("no real server on this machine")
+    with Cluster(binaries[kind]) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def masters(running_masters: Cluster) -> Iterator[Cluster]:
+    """Give a cluster of three primaries, empty; where its slots are is not known."""
+    running_masters.flush()
+    yield running_masters
+    running_masters.flush()
+
+
+@pytest.fixture
+def cluster_client(masters: Cluster) -> redis.RedisCluster:
+    """Give a client of that cluster."""
+    return masters.client()

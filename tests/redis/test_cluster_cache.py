@@ -1,0 +1,259 @@
+"""A cache in a cluster: for what Django and django-redis do with it, and for locks."""
+
+from __future__ import annotations
+
+import importlib.resources
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.cache import caches
+from django.core.exceptions import ImproperlyConfigured
+from django.test import override_settings
+from redis.exceptions import RedisClusterException
+
+from django_setnx_lock import LockUnavailable, lock
+from django_setnx_lock.connection import get_client
+from django_setnx_lock.core.cluster.shared import SharedCluster
+from django_setnx_lock.core.place import is_shown, place_of
+from django_setnx_lock.locks import inspector
+from tests.core.helpers import command
+from tests.processes import eventually
+from tests.servers import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django.test import Client
+
+    from tests.redis.clusters import Cluster
+
+LIST = "/admin/django_setnx_lock/lock/"
+
+
+def settings_for(location: str | list[str], **options: Any) -> dict[str, Any]:
+    cache = {
+        "BACKEND": "django_redis.cache.RedisCache",
+        "LOCATION": location,
+        "OPTIONS": {"CLIENT_CLASS": "django_setnx_lock.cluster.ClusterClient", **options},
+    }
+    return {"CACHES": {"default": cache}, "SETNX_LOCK": {"CACHE": "default", "REENTRANT": True}}
+
+
+@pytest.fixture
+def cache(masters: Cluster) -> Iterator[Any]:
+    """Give a cache in the cluster, which locks are kept in too."""
+    with override_settings(**settings_for(masters.urls[0])):
+        yield caches["default"]
+
+
+def test_values_of_all_nodes_are_set_read_counted_and_deleted(cache: Any) -> None:
+    values = {f"key {number}": number for number in range(100)}
+
+    cache.set_many(values, timeout=60)
+    cache.set("word", "text", timeout=None)
+
+    assert cache.get_many([*values, "missing"]) == values
+    assert cache.get("word") == "text"
+    assert cache.add("word", "other") is False
+    assert cache.incr("key 7", 5) == 12
+    assert cache.ttl("key 7") in (59, 60)
+    assert cache.ttl("word") is None
+    assert cache.touch("word", 30)
+    assert sorted(cache.keys("key*")) == sorted(values)
+    assert set(cache.iter_keys("key*")) == set(values)
+    assert cache.delete("word") == 1
+    assert cache.delete_many(["key 1", "key 2", "missing"]) == 2
+    assert cache.delete_pattern("key 1*") == 10
+    assert cache.get_or_set("made", lambda: [1, 2]) == [1, 2]
+    assert cache.incr_version("made") == 2
+    cache.clear()
+    assert cache.get_many(values) == {}
+
+
+def test_what_needs_several_slots_at_once_says_so(cache: Any) -> None:
+    with pytest.raises(RedisClusterException, match="same key slot"):
+        cache.sunion("a", "b")
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_nodes_that_are_not_there_are_passed_over(masters: Cluster, joined: bool) -> None:
+    urls = [f"redis://127.0.0.1:{free_port()}/0", *masters.urls]
+
+    with override_settings(**settings_for(",".join(urls) if joined else urls)):
+        with lock("order:42") as held:
+            held.check()
+
+        assert inspector().page().total == 0
+
+
+def test_a_lock_of_the_cache_is_listed_and_had_again(cache: Any) -> None:
+    with lock("{order}:42") as held, lock("{order}:42") as again:
+        page = inspector().page()
+
+    assert again.fence == held.fence
+    assert [one.key for one in page.locks] == ["{order}:42"]
+
+
+def test_all_threads_share_the_connections_of_a_cluster(cache: Any) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        theirs = pool.submit(get_client).result(10)
+
+    assert theirs is get_client()
+    assert isinstance(theirs, SharedCluster)
+
+
+def test_caches_of_other_settings_are_other_clusters(masters: Cluster) -> None:
+    with override_settings(**settings_for(masters.urls[0])):
+        one = get_client()
+    with override_settings(**settings_for(masters.urls[0], SOCKET_TIMEOUT=3)):
+        other = get_client()
+
+    assert one is not other
+    assert other.get_connection_kwargs()["socket_timeout"] == 3
+
+
+def test_to_make_a_lock_connects_to_nothing() -> None:
+    nowhere = f"redis://127.0.0.1:{free_port()}/0"
+    with override_settings(**settings_for(nowhere)):
+        order = lock("order:42")
+
+        with pytest.raises(LockUnavailable) as caught:
+            order.take(0)
+
+    assert caught.value.cause == "unreachable"
+
+
+def test_where_a_cluster_is_means_the_same_to_other_processes(cache: Any) -> None:
+    place = place_of(get_client())
+
+    assert is_shown(place)
+    assert re.fullmatch(r"cluster 127\.0\.0\.1:\d+", place)
+
+
+def test_a_child_of_a_fork_uses_connections_of_its_own(masters: Cluster, cache: Any) -> None:
+    shared = get_client()
+    with lock("order:42"):
+        mine = shared.cluster()
+    reading, writing = os.pipe()
+
+    child = os.fork()
+    if child == 0:
+        try:
+            with lock("order:42", blocking_timeout=5) as held:
+                held.check()
+                others = shared.cluster() is not mine and cache.get("missing") is None
+            os.write(writing, b"well" if others else b"shared")
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+
+    assert os.read(reading, 100) == b"well"
+    with lock("order:42", blocking_timeout=5) as held:
+        held.check()
+    os.close(reading)
+    os.close(writing)
+
+
+@pytest.mark.parametrize(
+    ("location", "problem"),
+    [
+        ("redis://h:7000/3", "the database 0 alone"),
+        ("redis://h:7000/0,redis://h:7001/1", "the database 0 alone"),
+        ("redis://h:7000?db=2", "the database 0 alone"),
+        ("unix:///run/redis.sock", "no unix socket"),
+        ("http://user:hidden@h:7000/0", "cannot be understood"),
+    ],
+)
+def test_what_is_no_address_of_a_cluster_is_told(location: str, problem: str) -> None:
+    with (
+        override_settings(**settings_for(location)),
+        pytest.raises(ImproperlyConfigured, match=problem) as caught,
+    ):
+        lock("order:42")
+
+    assert "hidden" not in str(caught.value)
+
+
+def test_the_client_class_has_to_be_one_of_a_cluster() -> None:
+    options = {"REDIS_CLIENT_CLASS": "redis.Redis"}
+    with (
+        override_settings(**settings_for("redis://h:7000/0", **options)),
+        pytest.raises(ImproperlyConfigured, match=r"redis\.cluster\.RedisCluster"),
+    ):
+        lock("order:42")
+
+
+def test_a_password_is_sent_to_all_nodes(masters: Cluster) -> None:
+    for node in masters.nodes:
+        masters.teller(node).config_set("requirepass", "secret")
+    try:
+        with override_settings(**settings_for(masters.urls[0], PASSWORD="secret")):
+            for number in range(10):
+                with lock(f"order:{number}") as held:
+                    held.check()
+        with (
+            override_settings(**settings_for(masters.urls[0], PASSWORD="wrong")),
+            pytest.raises(LockUnavailable) as caught,
+        ):
+            lock("order:42").take(0)
+    finally:
+        for node in masters.nodes:
+            with node.client(password="secret") as admin:
+                admin.config_set("requirepass", "")
+    assert "secret" not in str(caught.value)
+    assert "wrong" not in str(caught.value).replace("wrong or missing", "")
+
+
+@pytest.mark.django_db
+def test_the_admin_lists_the_locks_and_frees_one(cache: Any, admin_client: Client) -> None:
+    held = [lock(f"order:{number}").take(0) for number in range(5)]
+
+    page = admin_client.get(LIST)
+
+    shown = page.content.decode()
+    assert all(f"order:{number}" in shown for number in range(5))
+    assert "Show locks of other programs too" not in shown
+    seen = inspector().get("lock:order:3")
+    assert inspector().force_release("lock:order:3", seen.fingerprint).value == "released"
+    assert "order:3" not in admin_client.get(LIST).content.decode()
+    for one in held:
+        if one.key != "order:3":
+            one.release()
+
+
+def test_waiters_of_a_cache_are_woken(cache: Any) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with lock("order:42"):
+            waiting = pool.submit(lambda: lock("order:42", blocking_timeout=20).take())
+            eventually(lambda: get_client().zcard("{lock:order:42}:waiters"))
+        waiting.result(10).release()
+
+
+def test_a_user_with_the_documented_rights_can_do_it_all(masters: Cluster) -> None:
+    docs = importlib.resources.files("django_setnx_lock").joinpath("../docs")
+    here = re.search(r"`(\+cluster\|slots [^`]*)`", docs.joinpath("cluster.md").read_text())
+    there = re.search(r"(\+evalsha .*)\n(.*)\n```", docs.joinpath("redis.md").read_text())
+    assert here is not None
+    assert there is not None
+    rights = f"{here[1]} +command {there[1]} {there[2]}".replace("\\", " ").split()
+    for node in masters.nodes:
+        command(masters.teller(node), "ACL", "SETUSER", "app", "reset", "on", ">secret", *rights)
+        command(masters.teller(node), "ACL", "SETUSER", "app", "~lock:*", "~{lock:*")
+    try:
+        options = {"USERNAME": "app", "PASSWORD": "secret"}
+        with override_settings(**settings_for(masters.urls[0], **options)):
+            held = lock("order:42").take(0)
+            with ThreadPoolExecutor(1) as pool:
+                waiting = pool.submit(lambda: lock("order:42", blocking_timeout=20).take())
+                eventually(lambda: inspector().get("lock:order:42").waiting)
+                masters.move(masters.slot_of("lock:order:42"))
+                page = inspector().page()
+                held.release()
+                waiting.result(10).release()
+    finally:
+        for node in masters.nodes:
+            command(masters.teller(node), "ACL", "DELUSER", "app")
+    assert [one.key for one in page.locks] == ["order:42"]

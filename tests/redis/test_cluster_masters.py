@@ -1,0 +1,222 @@
+"""Locks on a cluster of three primaries: each is at one node, and all nodes are asked at once."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+import pytest
+import redis
+
+from django_setnx_lock.core import clock
+from django_setnx_lock.core.batch import release_each, take_each
+from django_setnx_lock.core.errors import LockBusy, LockUnavailable
+from django_setnx_lock.core.inspection import Inspector, Outcome, State
+from django_setnx_lock.core.lock import RedisLock
+from tests.core.helpers import in_thread
+from tests.processes import eventually, figure
+
+if TYPE_CHECKING:
+    from tests.redis.clusters import Cluster
+
+
+def test_all_keys_of_a_lock_keep_its_hash_tag(
+    masters: Cluster, cluster_client: redis.RedisCluster
+) -> None:
+    name = "lock:{order}:42"
+    home = masters.owner_of(masters.slot_of("{order}"))
+
+    with ThreadPoolExecutor(1) as pool, RedisLock(cluster_client, name, renew=True):
+        waiting = pool.submit(RedisLock(cluster_client, name).take, 20)
+        eventually(lambda: cluster_client.zcard(f"{{order}}:{name}:waiters"))
+        found = {
+            key.decode() for node in masters.nodes for key in masters.teller(node).scan_iter("*")
+        }
+        there = {key.decode() for key in masters.teller(home).scan_iter("*")}
+    waiting.result(10).release()
+
+    assert name in found
+    assert {masters.slot_of(key) for key in found} == {masters.slot_of("{order}")}
+    assert there == found
+
+
+def test_waiters_have_the_lock_soon_after_each_other(cluster_client: redis.RedisCluster) -> None:
+    took: list[float] = []
+
+    def wait() -> None:
+        held = RedisLock(cluster_client, "lock:a", renew=True).take(20)
+        took.append(time.monotonic())
+        held.release()
+
+    with ThreadPoolExecutor(4) as pool:
+        with RedisLock(cluster_client, "lock:a"):
+            waiting = [pool.submit(wait) for _ in range(4)]
+            eventually(lambda: cluster_client.zcard("{lock:a}:waiters") == 4)
+        released = time.monotonic()
+        for one in waiting:
+            one.result(20)
+
+    figure(f"on a cluster, from a release to the fourth in line: {took[-1] - released:.3f} s")
+    # Each of them would take 0.05 to 0.1 s if it polled.
+    assert took[-1] - released < 0.2
+
+
+def test_a_waiter_sends_nothing_while_it_waits(
+    masters: Cluster, cluster_client: redis.RedisCluster
+) -> None:
+    home = masters.teller(masters.owner_of(masters.slot_of("lock:a")))
+
+    def calls() -> int:
+        stats: dict[str, Any] = home.info("commandstats")
+        return int(stats.get("cmdstat_evalsha", {"calls": 0})["calls"])
+
+    with ThreadPoolExecutor(1) as pool:
+        with RedisLock(cluster_client, "lock:a"):
+            waiting = pool.submit(RedisLock(cluster_client, "lock:a").take, 20)
+            eventually(lambda: cluster_client.zcard("{lock:a}:waiters"))
+            before = calls()
+            threading.Event().wait(0.5)
+            after = calls()
+        waiting.result(10).release()
+
+    assert after == before
+
+
+def test_locks_of_all_nodes_are_renewed(
+    masters: Cluster, cluster_client: redis.RedisCluster
+) -> None:
+    held = [RedisLock(cluster_client, name, 1.5, renew=True).take(0) for name in masters.names()]
+    ends = [one.lease.end for one in held]
+
+    eventually(lambda: all(one.lease.end > end + 1 for one, end in zip(held, ends, strict=True)))
+
+    assert release_each(held) == []
+
+
+def test_a_node_that_hangs_does_not_keep_the_renewal_of_the_others(
+    masters: Cluster, cluster_client: redis.RedisCluster
+) -> None:
+    first, *others = [
+        RedisLock(cluster_client, name, 1.0, renew=True).take(0) for name in masters.names()
+    ]
+    hanging = masters.nodes[0]
+    hanging.pause()
+    try:
+        eventually(lambda: first.loss)
+        began = clock.now()
+        # For longer than the lease of the others.
+        eventually(lambda: clock.now() > began + 0.5)
+
+        assert not any(one.lost for one in others)
+    finally:
+        hanging.resume()
+    for one in others:
+        one.release()
+
+
+def test_a_lock_is_force_released_as_it_was_seen(cluster_client: redis.RedisCluster) -> None:
+    inspector = Inspector(cluster_client, "lock:")
+    held = RedisLock(cluster_client, "lock:a").take(0)
+    seen = inspector.get("lock:a")
+
+    assert inspector.force_release("lock:a", "another") is Outcome.CHANGED_HANDS
+    assert inspector.force_release("lock:a", seen.fingerprint, by="Eve") is Outcome.RELEASED
+
+    assert not held.owned()
+    assert held.loss is not None
+    assert "Eve" in str(held.loss)
+
+
+def test_a_page_lists_the_locks_of_all_nodes(
+    masters: Cluster, cluster_client: redis.RedisCluster
+) -> None:
+    held = [RedisLock(cluster_client, name).take(0) for name in [*masters.names(), "lock:{a}:1"]]
+
+    page = Inspector(cluster_client, "lock:").page()
+
+    assert [lock.name for lock in page.locks] == sorted(one.name for one in held)
+    assert {lock.state for lock in page.locks} == {State.HELD}
+    assert {lock.holder.pid for lock in page.locks if lock.holder} != set()
+
+
+def test_ten_thousand_locks_over_all_slots_are_taken_listed_and_released(
+    masters: Cluster, cluster_client: redis.RedisCluster
+) -> None:
+    locks = [RedisLock(cluster_client, f"lock:{number}", 60) for number in range(10_000)]
+    began = time.monotonic()
+    held = [one.held for one in take_each(locks)]
+    taken = time.monotonic()
+
+    page = Inspector(cluster_client, "lock:").page(limit=10_000)
+    listed = time.monotonic()
+    errors = release_each([one for one in held if one is not None])
+    released = time.monotonic()
+
+    figure(
+        f"10,000 locks on three masters: taken in {taken - began:.1f} s, listed in "
+        f"{listed - taken:.1f} s, released in {released - listed:.1f} s"
+    )
+    assert page.total == len(page.locks) == 10_000
+    assert {lock.state for lock in page.locks} == {State.HELD}
+    assert len({masters.slot_of(lock.name) for lock in page.locks}) > 7000
+    assert errors == []
+    assert Inspector(cluster_client, "lock:").page().total == 0
+
+
+def test_a_client_that_nobody_uses_any_more_is_not_kept(masters: Cluster) -> None:
+    def use() -> ref[redis.RedisCluster]:
+        client = redis.RedisCluster(host="127.0.0.1", port=masters.nodes[0].port)
+        with RedisLock(client, "lock:a"), pytest.raises(LockBusy):
+            RedisLock(client, "lock:a").take(0.05)
+        return ref(client)
+
+    gone = use()
+    gc.collect()
+
+    assert gone() is None
+
+
+def test_those_that_are_busy_are_told_from_those_that_are_taken(
+    masters: Cluster, cluster_client: redis.RedisCluster
+) -> None:
+    names = masters.names()
+    theirs = in_thread(RedisLock(cluster_client, names[1]).take)
+
+    taken = take_each([RedisLock(cluster_client, name) for name in names])
+
+    assert [type(one.error) for one in taken] == [type(None), LockBusy, type(None)]
+    assert release_each([one.held for one in taken if one.held]) == []
+    theirs.release()
+
+
+def test_what_cannot_be_asked_for_is_told_and_the_rest_is_taken(
+    masters: Cluster,
+) -> None:
+    client, names = masters.client(socket_timeout=0.5), masters.names()
+    hanging = masters.nodes[0]
+    hanging.pause()
+    try:
+        taken = take_each([RedisLock(client, name) for name in names])
+    finally:
+        hanging.resume()
+
+    assert [type(one.error) for one in taken] == [LockUnavailable, type(None), type(None)]
+    assert release_each([one.held for one in taken if one.held]) == []
+    # What the node did when it went on was asked to be undone.
+    eventually(lambda: Inspector(client, "lock:").get(names[0]).state is State.FREE)
+
+
+def test_locks_of_scripts_that_no_node_knows_are_taken_all_the_same(
+    masters: Cluster, cluster_client: redis.RedisCluster
+) -> None:
+    for node in masters.nodes:
+        masters.teller(node).script_flush()
+
+    taken = take_each([RedisLock(cluster_client, f"lock:{number}") for number in range(30)])
+
+    assert not [one.error for one in taken if one.error]
+    assert release_each([one.held for one in taken if one.held]) == []

@@ -1,0 +1,290 @@
+"""Locks while their slot moves from one node to another: none is lost, and none is had twice."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_setnx_lock.core import clock
+from django_setnx_lock.core.batch import release_each, take_each
+from django_setnx_lock.core.cluster import routing, target
+from django_setnx_lock.core.errors import LockLost, LockUnavailable
+from django_setnx_lock.core.inspection import Inspector, State
+from django_setnx_lock.core.lock import RedisLock
+from tests.processes import eventually, figure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import redis
+
+    from django_setnx_lock.core.held import Held
+    from tests.redis.clusters import Cluster
+
+NAME = "lock:a"
+
+
+def passes(seconds: float) -> None:
+    """Return when so much time has passed: to see that nothing happens meanwhile."""
+    ends = clock.now() + seconds
+    eventually(lambda: clock.now() >= ends)
+
+
+@contextmanager
+def moving(masters: Cluster, name: str = NAME) -> Iterator[None]:
+    """Have the slot of ``name`` move for the time of the block, its keys at the end."""
+    slot = masters.slot_of(name)
+    source = masters.owner_of(slot)
+    new = masters.nodes[masters.nodes.index(source) - 1]
+    masters.begin_move(slot, source, new)
+    try:
+        yield
+    finally:
+        masters.move_keys(slot, source, new)
+        masters.end_move(slot, new)
+
+
+def outlive_a_slow_move(masters: Cluster, held: Held, seconds: float = 1.1) -> None:
+    """Have the slot move for twice ``seconds``, its keys in the midst of it."""
+    slot = masters.slot_of(held.name)
+    source = masters.owner_of(slot)
+    new = masters.nodes[masters.nodes.index(source) - 1]
+    masters.begin_move(slot, source, new)
+    try:
+        passes(seconds)
+        masters.move_keys(slot, source, new)
+        passes(seconds)
+    finally:
+        masters.move_keys(slot, source, new)
+        masters.end_move(slot, new)
+
+
+def test_a_lock_is_renewed_however_long_its_slot_moves(
+    masters: Cluster, cluster_client: redis.RedisCluster
+) -> None:
+    held = RedisLock(cluster_client, NAME, 1.0, renew=True).take(0)
+
+    outlive_a_slow_move(masters, held)
+
+    held.check()
+    held.release()
+
+
+def test_without_renewals_of_the_name_alone_it_is_lost(
+    masters: Cluster, cluster_client: redis.RedisCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target.ClusterTarget, "alone", lambda *_: None)
+    held = RedisLock(cluster_client, NAME, 1.0, renew=True).take(0)
+
+    outlive_a_slow_move(masters, held, 0.6)
+
+    with pytest.raises(LockLost):
+        held.check()
+
+
+def release_while_it_moves(masters: Cluster, client: redis.RedisCluster) -> None:
+    held = RedisLock(client, NAME).take(0)
+    with ThreadPoolExecutor(1) as pool:
+        with moving(masters):
+            releasing = pool.submit(held.release)
+            passes(0.3)
+        releasing.result(10)
+    assert held.released
+
+
+def test_a_release_waits_for_a_slot_that_moves(
+    masters: Cluster, cluster_client: redis.RedisCluster
+) -> None:
+    release_while_it_moves(masters, cluster_client)
+
+    assert Inspector(cluster_client, "lock:").get(NAME).state is State.FREE
+
+
+def test_without_trying_again_it_fails(
+    masters: Cluster, cluster_client: redis.RedisCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routing, "PATIENCE", 0.0)
+
+    with pytest.raises(LockUnavailable) as caught:
+        release_while_it_moves(masters, cluster_client)
+
+    assert caught.value.cause == "moving"
+
+
+def test_who_does_not_wait_is_told_in_time_that_the_slot_moves(
+    masters: Cluster, cluster_client: redis.RedisCluster
+) -> None:
+    began = time.monotonic()
+    with moving(masters), pytest.raises(LockUnavailable, match="moved to another node") as caught:
+        RedisLock(cluster_client, NAME).take(0)
+
+    assert caught.value.cause == "moving"
+    assert time.monotonic() - began < 2
+    with RedisLock(cluster_client, NAME):
+        pass
+
+
+def test_who_waits_longer_than_the_slot_moves_gets_the_lock(
+    masters: Cluster, cluster_client: redis.RedisCluster
+) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with moving(masters):
+            taking = pool.submit(RedisLock(cluster_client, NAME).take, 20)
+            # For longer than any single request is tried for.
+            passes(1.2)
+            assert not taking.done()
+        ended = time.monotonic()
+        taking.result(10).release()
+
+    figure(f"from the end of a move to the lock: {time.monotonic() - ended:.3f} s")
+    assert time.monotonic() - ended < 1
+
+
+def test_a_waiter_follows_the_slot(masters: Cluster, cluster_client: redis.RedisCluster) -> None:
+    held = RedisLock(cluster_client, NAME, renew=True).take(0)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(RedisLock(cluster_client, NAME).take, 20)
+        eventually(lambda: cluster_client.zcard(f"{{{NAME}}}:waiters"))
+
+        masters.move(masters.slot_of(NAME))
+        held.release()
+        released = time.monotonic()
+        waiting.result(10).release()
+
+    figure(f"from a release at the new node to a waiter: {time.monotonic() - released:.3f} s")
+    # Who is blocked at the old one is sent on within a second.
+    assert time.monotonic() - released < 3
+
+
+def test_a_client_that_knows_only_the_old_map_finds_its_locks(
+    masters: Cluster, cluster_client: redis.RedisCluster
+) -> None:
+    held = RedisLock(cluster_client, NAME).take(0)
+    masters.move(masters.slot_of(NAME))
+
+    held.check()
+    held.extend(10)
+    assert RedisLock(cluster_client, NAME).locked()
+    held.release()
+
+
+def test_many_locks_are_taken_and_released_while_a_slot_moves(
+    masters: Cluster, cluster_client: redis.RedisCluster
+) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with moving(masters):
+            taking = pool.submit(
+                take_each, [RedisLock(cluster_client, name) for name in [NAME, *masters.names()]]
+            )
+            passes(0.3)
+        taken = taking.result(10)
+
+    assert not [one.error for one in taken if one.error]
+    masters.move(masters.slot_of(NAME))
+    assert release_each([one.held for one in taken if one.held]) == []
+
+
+def test_a_page_has_the_locks_of_a_slot_that_moves(
+    masters: Cluster, cluster_client: redis.RedisCluster
+) -> None:
+    slot = masters.slot_of("{shop}")
+    held = [RedisLock(cluster_client, f"lock:{{shop}}:{number}").take(0) for number in range(20)]
+    source = masters.owner_of(slot)
+    new = masters.nodes[masters.nodes.index(source) - 1]
+    with ThreadPoolExecutor(1) as pool:
+        masters.begin_move(slot, source, new)
+        pages = pool.submit(lambda: [Inspector(cluster_client, "lock:").page() for _ in range(5)])
+        masters.move_keys(slot, source, new, pause=0.05)
+        masters.end_move(slot, new)
+
+    assert {page.total for page in pages.result(20)} == {20}
+    assert release_each(held) == []
+
+
+class Contending:
+    """Threads that add to a number by reading and writing it, under a lock whose slot moves."""
+
+    def __init__(self, masters: Cluster, name: str, threads: int) -> None:
+        self.masters = masters
+        self.name = name
+        self.threads = threads
+        self.number = self.added = 0
+        self.lost: list[Held] = []
+        self._over = threading.Event()
+        self._counting = threading.Lock()
+
+    def _work(self, client: redis.RedisCluster, *, locked: bool) -> None:
+        while not self._over.is_set():
+            if not locked:
+                self._one()
+                continue
+            with RedisLock(
+                client,
+                self.name,
+                2.0,
+                blocking_timeout=30,
+                renew=True,
+                on_lost=self.lost.append,
+            ):
+                self._one()
+
+    def _one(self) -> None:
+        seen = self.number
+        # Let others come between.
+        time.sleep(0.001)
+        self.number = seen + 1
+        with self._counting:
+            self.added += 1
+
+    def run(self, moves: int, *, locked: bool = True) -> None:
+        """Have them contend for as long as the slot moves so often."""
+        clients = [self.masters.client() for _ in range(2)]
+        slot = self.masters.slot_of(self.name)
+        with ThreadPoolExecutor(self.threads) as pool:
+            running = [
+                pool.submit(self._work, clients[number % 2], locked=locked)
+                for number in range(self.threads)
+            ]
+            try:
+                for _ in range(moves):
+                    self.masters.move(slot, pause=0.03)
+                    passes(0.4)
+            finally:
+                self._over.set()
+            for one in running:
+                one.result(60)
+
+
+def test_contenders_exclude_each_other_while_their_slot_moves(masters: Cluster) -> None:
+    contending = Contending(masters, NAME, 6)
+
+    contending.run(3)
+
+    figure(f"{contending.added} additions by 6 threads during 3 moves of the slot")
+    assert contending.number == contending.added > 10
+    assert contending.lost == []
+
+
+def test_without_the_lock_their_additions_are_lost(masters: Cluster) -> None:
+    contending = Contending(masters, NAME, 6)
+
+    contending.run(1, locked=False)
+
+    assert contending.number < contending.added
+
+
+@pytest.mark.storm
+@pytest.mark.timeout(180)
+def test_a_long_storm_of_moves_loses_no_lock(masters: Cluster) -> None:
+    contending = Contending(masters, NAME, 16)
+
+    contending.run(150)
+
+    figure(f"{contending.added} additions by 16 threads during 150 moves of the slot")
+    assert contending.number == contending.added
+    assert contending.lost == []
