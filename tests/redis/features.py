@@ -15,6 +15,7 @@ from django_setnx_lock.core.batch import release_each, take_each
 from django_setnx_lock.core.errors import LockBusy, LockError, LockLost
 from django_setnx_lock.core.inspection import Inspector, Outcome, State
 from django_setnx_lock.core.keys import lock_keys
+from django_setnx_lock.core.many.lock import MultiLock
 from tests.core.helpers import in_thread
 from tests.processes import eventually
 
@@ -207,6 +208,31 @@ def takes_each_of_several(kind: Kind) -> None:
     assert release_each([one.held for one in taken if one.held]) == []
 
 
+def takes_several_keys(kind: Kind) -> None:
+    """All of them or none."""
+    with kind.lock("lock:b") as other:
+        with pytest.raises(LockBusy):
+            several(kind).take(0)
+        assert not kind.lock("lock:c").locked()
+        assert not kind.lock("lock:a").locked()
+        assert other.owned()
+    with several(kind) as held:
+        assert sorted(held) == ["lock:a", "lock:b", "lock:c"]
+
+
+def takes_them_in_one_trip(kind: Kind) -> None:
+    several(kind).take(0).release()
+    before = kind.requests()
+    held = several(kind).take(0)
+    after = kind.requests()
+    held.release()
+    assert after - before == 1
+
+
+def several(kind: Kind) -> MultiLock:
+    return MultiLock.of([kind.lock(f"lock:{letter}") for letter in "cab"])
+
+
 def has_readers(kind: Kind) -> None:
     with kind.lock(shared=True), kind.lock(shared=True), pytest.raises(LockBusy):
         kind.lock().take(0)
@@ -252,6 +278,8 @@ FEATURES: dict[str, Callable[[Kind], None]] = {
     "`replicas`": asks_replicas,
     "readers": has_readers,
     "permits": has_permits,
+    "several keys": takes_several_keys,
+    "in one round trip": takes_them_in_one_trip,
     "admin actions": takes_each_of_several,
     "`acquire(token=…)`": takes_a_chosen_token,
     "excludes redis-py's lock": excludes_redis_py,

@@ -29,7 +29,7 @@ def table() -> dict[tuple[str, str], str]:
     found = PAGE[PAGE.index("| feature |") :].split("\n\n")[0].splitlines()
     heads, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in found]
     return {
-        (row[0], kind): re.sub(r"\[|\]\(.*?\)", "", cell)
+        (re.sub(r"\[|\]\(.*?\)", "", row[0]), kind): cell
         for row in rows
         for kind, cell in zip(heads[1:], row[1:], strict=True)
     }
@@ -53,6 +53,15 @@ class OneServer:
 
     def lock(self, name: str = "lock:a", **options: Any) -> RedisLock:
         return RedisLock(self.client, name, **{**self._options, **options})
+
+
+class ManyServers(OneServer):
+    """A lock on a cluster."""
+
+    def requests(self) -> int:
+        stats: Any = self.client.info("commandstats", target_nodes="primaries")
+        names = ("cmdstat_eval", "cmdstat_evalsha")
+        return sum(one[name]["calls"] for one in stats.values() for name in names if name in one)
 
 
 class Masters(OneServer):
@@ -105,11 +114,17 @@ def sentinel(one: RealServer, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield OneServer(client)
 
 
+@pytest.fixture
+def cluster(cluster_client: redis.RedisCluster) -> ManyServers:
+    return ManyServers(cluster_client)
+
+
 KINDS = {
     "setnx": "`setnx`",
     "timestamp": "`timestamp`",
     "redlock": "Redlock",
     "sentinel": "Sentinel",
+    "cluster": "Cluster",
 }
 
 

@@ -37,9 +37,9 @@ async def _answer(target: Target, request: Request) -> Any:
 async def ask_each(targets: Sequence[Target], requests: Sequence[Request]) -> list[Any]:
     """Send the request of each of ``targets``, all on one server, in one round trip.
 
-    On a cluster, one after the other. Those whose script is missing go in a second one. Each result is a reply, or a LockUnavailable
-    for that request alone. Raises LockUnavailable when the round trip as a whole failed, and
-    LockUnsupported for several servers.
+    On a cluster, one after the other. Those whose script is missing go in a second one. Each result
+    is a reply, or a LockUnavailable for that request alone. Raises LockUnavailable when the round
+    trip as a whole failed, and LockUnsupported for several servers.
     """
     client = targets[0].client
     refuse_many_servers(client)
