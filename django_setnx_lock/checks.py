@@ -124,6 +124,22 @@ def check_alias_is_one_server(
 
 
 @register(Tags.caches)
+def check_sentinels(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """E012: django-redis reaches the Sentinels of that cache, and not those of another one."""
+    return [
+        message
+        for alias in _aliases()
+        if not _not_redis(alias) and (other := connection.taken_for(alias))
+        for message in _error(
+            "E012",
+            f"The caches {alias!r} and {other!r} have one LOCATION and different SENTINELS. "
+            "django-redis keeps one connection pool for both, so locks may be kept at either.",
+            "Give them different names of services or databases.",
+        )
+    ]
+
+
+@register(Tags.caches)
 def check_times(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
     """E005: TIMEOUT, BLOCKING_TIMEOUT and MASTER_TIMEOUT are usable numbers of seconds."""
     config = _config()
@@ -196,8 +212,8 @@ def check_socket_timeout(app_configs: Sequence[Any] | None, **kwargs: Any) -> li
     """W001: socket_timeout is not shorter than a wait."""
     config = _config()
     alias, wait = config["CACHE"], config["BLOCKING_TIMEOUT"]
-    # A Redlock has times of its own for its masters.
-    if _not_redis(alias) or isinstance(wait, bool):
+    # A Redlock has times of its own for its masters, and a wait through Sentinels goes on.
+    if _not_redis(alias) or isinstance(wait, bool) or connection.sentinels_of(alias):
         return []
     options = connection.cache_options(alias)
     limit = (options.get("CONNECTION_POOL_KWARGS") or {}).get(

@@ -104,6 +104,39 @@ def test_e004_refuses_a_sharded_cache() -> None:
     assert list(messages) == ["django_setnx_lock.E004"]
 
 
+def sentinel_cache(*hosts: str, location: str = "redis://shop/1", **options: Any) -> dict[str, Any]:
+    factory = "django_redis.pool.SentinelConnectionFactory"
+    sentinels = [(host, 26379) for host in hosts]
+    return redis_cache(location, CONNECTION_FACTORY=factory, SENTINELS=sentinels, **options)
+
+
+def with_sentinels(other: dict[str, Any], **options: Any) -> dict[str, Any]:
+    locks = sentinel_cache("a", "b", "c", **options)
+    return {**WELL, "CACHES": {"default": other, "locks": locks}}
+
+
+def test_e012_refuses_two_caches_of_other_sentinels_that_share_a_pool() -> None:
+    messages = found(**with_sentinels(sentinel_cache("d", "e", "f")))
+
+    assert list(messages) == ["django_setnx_lock.E012"]
+    assert "'locks' and 'default'" in messages["django_setnx_lock.E012"]
+
+
+@pytest.mark.parametrize("location", ["redis://shop/0", "redis://other/1"])
+def test_e012_is_content_with_another_database_or_service(location: str) -> None:
+    assert found(**with_sentinels(sentinel_cache("d", "e", "f", location=location))) == {}
+
+
+def test_w001_is_not_said_where_a_wait_outlasts_a_failover() -> None:
+    assert found(**with_sentinels(redis_cache("redis://h:6379/0"), SOCKET_TIMEOUT=1)) == {}
+
+
+def test_w002_sees_two_caches_of_one_service() -> None:
+    messages = found(**with_sentinels(sentinel_cache("c", "b", "a")))
+
+    assert list(messages) == ["django_setnx_lock.W002"]
+
+
 @pytest.mark.parametrize("replicas", [-1, True, "1", None, 1.0])
 def test_e009_refuses_replicas_that_are_no_number(replicas: Any) -> None:
     assert "django_setnx_lock.E009" in found(**with_options(REPLICAS=replicas))

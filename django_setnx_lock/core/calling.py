@@ -33,6 +33,7 @@ _CAUSES = {
     "readonly": "Redis is a read-only replica; point the cache alias at the primary",
     "memory": "Redis is out of memory and refuses writes",
     "wrongtype": "its name in Redis holds something that is no lock; remove or rename one",
+    "replicas": "the primary hears of fewer replicas than its min-replicas-to-write",
     "denied": "Redis refuses the credentials or their ACL lacks a right",
     "server": "Redis answered with an error",
 }
@@ -42,6 +43,7 @@ _REPLIES = {
     "WRONGTYPE": "wrongtype",
     "READONLY": "readonly",
     "OOM ": "memory",
+    "NOREPLICAS": "replicas",
     "NOPERM": "denied",
     "NOAUTH": "denied",
     "unauthenticated": "denied",
@@ -117,9 +119,7 @@ def call_replicated(client: Any, request: Request, key: str, replicas: Replicas)
         reply = persistently(client, run, key)
         if is_grant(reply):
             refuse_too_few(replicas, _read(line), key)
-        elif line.wait(SOON):
-            _read(line)
-        else:
+        elif not _has_ended(line):
             # A busy answer need not wait for replicas that are not there.
             line.drop()
     except BaseException:
@@ -127,6 +127,17 @@ def call_replicated(client: Any, request: Request, key: str, replicas: Replicas)
         raise
     _LINES.give_back(client, line)
     return reply
+
+
+def _has_ended(line: Line) -> bool:
+    """Whether the last reply, which nobody is interested in, has come."""
+    try:
+        if line.wait(SOON):
+            line.read()
+            return True
+    except TRANSLATED:
+        pass
+    return False
 
 
 def _read(line: Line) -> Any:

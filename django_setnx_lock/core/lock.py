@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from types import TracebackType
 from typing import Literal
@@ -9,7 +10,7 @@ from typing import Literal
 from . import clock, inheritance, own_token, protocol, reentrancy, sharing, waiting
 from .aio.lock import AsyncLock
 from .calling import worth_undoing
-from .errors import LockBusy, LockError, LockLost
+from .errors import LockBusy, LockError, LockLost, LockUnavailable
 from .held import Held
 from .turn import Turn
 from .unset import UNSET, Unset
@@ -131,17 +132,21 @@ class RedisLock(AsyncLock):
             while True:
                 left = None if give_up_at is None else give_up_at - clock.now()
                 last = left is not None and left <= 0
-                answer = turn.ask(waits=not last)
-                if isinstance(answer, Held):
-                    return answer
-                if last:
-                    raise turn.busy(answer)
-                tries += 1
-                if tries == 1:
-                    turn.tell_wait(answer)
-                mailbox = mailbox or waiting.Mailbox(self._target)
-                seconds = waiting.time_to_sleep(answer, tries, left)
-                claim = mailbox.sleep(turn.token, seconds, turn.ahead(answer))
+                try:
+                    answer = turn.ask(waits=not last)
+                    if isinstance(answer, Held):
+                        return answer
+                    if last:
+                        raise turn.busy(answer)
+                    tries += 1
+                    if tries == 1:
+                        turn.tell_wait(answer)
+                    mailbox = mailbox or waiting.Mailbox(self._target)
+                    seconds = waiting.time_to_sleep(answer, tries, left)
+                    claim = mailbox.sleep(turn.token, seconds, turn.ahead(answer))
+                except LockUnavailable as error:
+                    time.sleep(turn.outlast(error, give_up_at))
+                    continue
                 if claim is not None and (taken := turn.take_up(claim)) is not None:
                     return taken
         finally:

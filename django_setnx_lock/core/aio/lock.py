@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import TracebackType
 from typing import Literal
 
 from .. import clock, inheritance, protocol, reentrancy, sharing
 from ..calling import worth_undoing
-from ..errors import LockBusy, LockError, LockLost
+from ..errors import LockBusy, LockError, LockLost, LockUnavailable
 from ..held import Held
 from ..lock_base import LockBase
 from ..turn import Turn
@@ -108,15 +109,18 @@ class AsyncLock(LockBase):
             while True:
                 left = None if give_up_at is None else give_up_at - clock.now()
                 last = left is not None and left <= 0
-                answer = await ask(turn, waits=not last)
-                if isinstance(answer, Held):
-                    return answer
-                if last:
-                    raise turn.busy(answer)
-                tries += 1
-                if tries == 1:
-                    turn.tell_wait(answer)
-                await mailbox.sleep(turn.token, time_to_sleep(answer, tries, left))
+                try:
+                    answer = await ask(turn, waits=not last)
+                    if isinstance(answer, Held):
+                        return answer
+                    if last:
+                        raise turn.busy(answer)
+                    tries += 1
+                    if tries == 1:
+                        turn.tell_wait(answer)
+                    await mailbox.sleep(turn.token, time_to_sleep(answer, tries, left))
+                except LockUnavailable as error:
+                    await asyncio.sleep(turn.outlast(error, give_up_at))
         finally:
             mailbox.close()
 
