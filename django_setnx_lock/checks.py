@@ -208,6 +208,22 @@ def check_protocol(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Che
 
 
 @register(Tags.caches)
+def check_polling(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """E013: POLLING is True or False, and True only where it has an effect."""
+    config = _config()
+    polling, message = config["POLLING"], f"{SETTING}['POLLING'] is {config['POLLING']!r}"
+    if not isinstance(polling, bool):
+        return _error("E013", f"{message}.", "Write True or False.")
+    if polling and config["PROTOCOL"] == "timestamp":
+        hint = "With PROTOCOL 'timestamp' nobody is woken anyway: leave POLLING out."
+        return _error("E013", f"{message}, and PROTOCOL 'timestamp'.", hint)
+    if polling and not isinstance(config["CACHE"], str):
+        hint = "Nobody is woken with a Redlock anyway: leave POLLING out, or name one cache."
+        return _error("E013", f"{message}, and CACHE names several caches.", hint)
+    return []
+
+
+@register(Tags.caches)
 def check_socket_timeout(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
     """W001: socket_timeout is not shorter than a wait."""
     config = _config()

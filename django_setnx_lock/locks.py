@@ -41,6 +41,7 @@ def lock(
     protocol: str | None = None,
     unit: str | None = None,
     expire: bool = True,
+    polling: bool | None = None,
 ) -> RedisLock:
     """The lock called ``key``: ``with lock("order:42") as held: ...``.
 
@@ -58,8 +59,10 @@ def lock(
     sent to the receivers of signals. ``reentrant``: whether the thread or asyncio task that holds
     it gets it again (None: the setting ``REENTRANT``, True). ``protocol``: ``setnx`` or
     ``timestamp`` (None: the setting ``PROTOCOL``, ``setnx``). ``unit``: of the time that stands
-    there with ``timestamp``, ``s`` or ``ms`` (None: the setting ``UNIT``, ``ms``). The rest is as
-    in :class:`RedisLock`.
+    there with ``timestamp``, ``s`` or ``ms`` (None: the setting ``UNIT``, ``ms``). ``polling``:
+    whether the server lets scripts touch none but the keys that they were told of (None: the
+    setting ``POLLING``, False, for ``setnx`` on one server). The rest is as in
+    :class:`RedisLock`.
 
     Opens no connection until the lock is taken. Raises ValueError or TypeError for a bad key,
     time or protocol, ImproperlyConfigured when the cache cannot hold locks. Taking it raises
@@ -69,6 +72,9 @@ def lock(
     prefix = key_prefix()
     wait: Any = config["BLOCKING_TIMEOUT"] if blocking_timeout is UNSET else blocking_timeout
     several = masters(using)
+    kind = config["PROTOCOL"] if protocol is None else protocol
+    if polling is None:
+        polling = config["POLLING"] if kind == "setnx" and several is None else False
     make: Callable[..., RedisLock] = RedisLock if several is None else Redlock
     return make(
         several or get_client(cast("str | None", using)),
@@ -92,9 +98,10 @@ def lock(
         note=note,
         template=template,
         reentrant=config["REENTRANT"] if reentrant is None else reentrant,
-        protocol=config["PROTOCOL"] if protocol is None else protocol,
+        protocol=kind,
         unit=config["UNIT"] if unit is None else unit,
         expire=expire,
+        polling=polling,
     )
 
 
@@ -110,6 +117,7 @@ def inspector(using: str | None = None) -> Inspector:
         key_prefix(),
         use_index=config["INDEX"],
         unit=config["UNIT"] if config["PROTOCOL"] == "timestamp" else "",
+        polling=config["POLLING"],
     )
 
 

@@ -137,6 +137,27 @@ def test_w002_sees_two_caches_of_one_service() -> None:
     assert list(messages) == ["django_setnx_lock.W002"]
 
 
+@pytest.mark.parametrize("polling", [1, None, "yes"])
+def test_e013_refuses_polling_that_is_no_bool(polling: Any) -> None:
+    assert list(found(**with_options(POLLING=polling))) == ["django_setnx_lock.E013"]
+
+
+def test_e013_refuses_polling_where_nobody_is_woken_anyway() -> None:
+    timestamps = found(**with_options(POLLING=True, PROTOCOL="timestamp"))
+    caches = {name: redis_cache(f"redis://{name}:6379/1") for name in ("a", "b", "c")}
+    redlock = found(
+        CACHES={"default": redis_cache("redis://h:6379/0"), **caches},
+        SETNX_LOCK={"CACHE": ("a", "b", "c"), "POLLING": True},
+    )
+
+    assert "timestamp" in timestamps["django_setnx_lock.E013"]
+    assert "Redlock" in redlock["django_setnx_lock.E013"]
+
+
+def test_polling_by_itself_is_well() -> None:
+    assert found(**with_options(POLLING=True)) == {}
+
+
 @pytest.mark.parametrize("replicas", [-1, True, "1", None, 1.0])
 def test_e009_refuses_replicas_that_are_no_number(replicas: Any) -> None:
     assert "django_setnx_lock.E009" in found(**with_options(REPLICAS=replicas))

@@ -33,6 +33,10 @@ _CAUSES = {
     "readonly": "Redis is a read-only replica; point the cache alias at the primary",
     "memory": "Redis is out of memory and refuses writes",
     "wrongtype": "its name in Redis holds something that is no lock; remove or rename one",
+    "undeclared": (
+        "this server lets scripts touch none but the keys that they were told of: set POLLING in "
+        "SETNX_LOCK to True (without Django, polling=True of the lock), see docs/polling.md"
+    ),
     "replicas": "the primary hears of fewer replicas than its min-replicas-to-write",
     "denied": "Redis refuses the credentials or their ACL lacks a right",
     "server": "Redis answered with an error",
@@ -43,6 +47,9 @@ _REPLIES = {
     "WRONGTYPE": "wrongtype",
     "READONLY": "readonly",
     "OOM ": "memory",
+    # Dragonfly's, and that of clusters of Tair and ApsaraDB.
+    "undeclared key": "undeclared",
+    "bad lua script for redis cluster": "undeclared",
     "NOREPLICAS": "replicas",
     "NOPERM": "denied",
     "NOAUTH": "denied",
@@ -50,6 +57,7 @@ _REPLIES = {
     "WRONGPASS": "denied",
     "ACL failure": "denied",
     "can't run this command or subcommand": "denied",
+    "can't access at least one of the keys": "denied",
 }
 
 

@@ -46,13 +46,15 @@ class RedisLock(AsyncLock):
     ``protocol``: ``timestamp`` for a lock whose value is the time at which it stops being valid,
     which excludes programs of that older kind (``setnx``); docs/protocols.md has the rules.
     ``unit``: that time's, ``s`` or ``ms`` (``ms``). ``expire``: whether Redis removes it a second
-    after it is over (True). Both are without effect for ``setnx``.
+    after it is over (True). Both are without effect for ``setnx``. ``polling``: for servers that
+    let a script touch none but the keys that it was told of (False); docs/polling.md has the rules.
 
     Raises ValueError for a timeout, ``max_hold`` or ``min_hold`` that is not a finite number above
-    zero, a ``min_hold`` of more than ``max_hold`` or with ``timestamp``, ``replicas`` that are no
-    number, a ``blocking_timeout`` or ``sleep`` below zero, an impossible name, or a ``protocol`` or
-    ``unit`` that does not exist; TypeError when the name is no str, ``renew``, ``reentrant`` or
-    ``expire`` no bool, or ``on_lost`` not to be called.
+    zero, a ``min_hold`` of more than ``max_hold``, with ``timestamp`` or with ``polling``,
+    ``replicas`` that are no number, a ``blocking_timeout`` or ``sleep`` below zero, an impossible
+    name, a ``protocol`` or ``unit`` that does not exist, or ``polling`` with ``timestamp``;
+    TypeError when the name is no str, ``renew``, ``reentrant``, ``expire`` or ``polling`` no bool,
+    or ``on_lost`` not to be called.
     """
 
     def take(self, blocking_timeout: float | Unset | None = UNSET) -> Held:
@@ -166,7 +168,7 @@ class RedisLock(AsyncLock):
         (seconds) has no effect. ``token``: what stands at the name in Redis while it is held
         (default: a random value, which is safer); UTF-8, not empty. Raises LockUnavailable
         and ValueError as :meth:`take`, TypeError and ValueError for what is no token, and
-        ValueError for any with the protocol ``timestamp``.
+        ValueError for any with the protocol ``timestamp`` or with ``polling``.
         """
         protocol.waiting_time(sleep, "sleep, the first argument of acquire(),")
         chosen = None if token is None else self._checked(token)

@@ -235,6 +235,11 @@ def keeps() -> bool:
     return True
 
 
+def wakes() -> bool:
+    """Whether who waits has a mailbox, which is looked into."""
+    return True
+
+
 def inspect(keys: LockKeys, index: str | None, unit: str = "") -> Request:
     """``unit``: that of values which are times, where nothing beside them tells; "" if none are."""
     return Request(scripts.INSPECT, _keys(keys, keys.meta, index), (unit,))

@@ -4,7 +4,7 @@ Run as ``python -m tests.redis.sentinel_storming FOLDER SECONDS REPLICAS``. It p
 under the lock, one a line: when it was granted, and when the process let go or learned that the
 lock was lost, in seconds on the clock of the machine. Who takes the lock when there is the file
 ``stay`` in FOLDER removes it, writes ``staying``, and keeps the lock for STAY seconds. Locks are
-renewed; without REPLICAS they are not, so that nobody is told of a loss before others have the lock.
+renewed; without REPLICAS they are not, so that nobody is told of a loss before others have it.
 """
 
 from __future__ import annotations

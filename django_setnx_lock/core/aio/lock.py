@@ -137,7 +137,7 @@ class AsyncLock(LockBase):
         (seconds) has no effect. ``token``: what stands at the name in Redis while it is held
         (default: a random value, which is safer); UTF-8, not empty. Raises LockUnavailable
         and ValueError as :meth:`atake`, TypeError and ValueError for what is no token, and
-        ValueError for any with the protocol ``timestamp``.
+        ValueError for any with the protocol ``timestamp`` or with ``polling``.
         """
         protocol.waiting_time(sleep, "sleep, the first argument of aacquire(),")
         chosen = None if token is None else self._checked(token)

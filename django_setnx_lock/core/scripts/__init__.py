@@ -6,6 +6,9 @@ import hashlib
 from dataclasses import dataclass
 from importlib import resources
 
+# What several scripts have in them, where ``--- NAME`` stands; the last is in the first, too.
+_PARTS = ("prelude", "timestamp", "reading")
+
 
 @dataclass(frozen=True, slots=True)
 class Script:
@@ -18,12 +21,13 @@ class Script:
     @classmethod
     def load(cls, name: str) -> Script:
         folder = resources.files(__name__)
-        constants, prelude, timestamp, own = (
+        constants, source, *parts = (
             folder.joinpath(f"{part}.lua").read_text(encoding="utf-8")
-            for part in ("constants", "prelude", "timestamp", name)
+            for part in ("constants", name, *_PARTS)
         )
-        own = own.replace("--- prelude\n", prelude).replace("--- timestamp\n", timestamp)
-        source = constants + own
+        for part, text in zip(_PARTS, parts, strict=True):
+            source = source.replace(f"--- {part}\n", text)
+        source = constants + source
         # Redis names scripts by SHA-1; nothing is secured by it.
         sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
         return cls(name, source, sha)
@@ -46,3 +50,10 @@ TIMESTAMP_RENEW = Script.load("timestamp_renew")
 TIMESTAMP_CHECK = Script.load("timestamp_check")
 TIMESTAMP_LOCKED = Script.load("timestamp_locked")
 TIMESTAMP_FORCE = Script.load("timestamp_force")
+
+POLLING_ACQUIRE = Script.load("polling_acquire")
+POLLING_RELEASE = Script.load("polling_release")
+POLLING_LEAVE = Script.load("polling_leave")
+POLLING_RENEW = Script.load("polling_renew")
+POLLING_FORCE = Script.load("polling_force")
+POLLING_INSPECT = Script.load("polling_inspect")

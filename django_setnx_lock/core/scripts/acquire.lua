@@ -6,7 +6,7 @@
 -- Reply {'OK', fence}
 --       {'BUSY', ms left (-1: never expires), 'ours', holder record}
 --       {'BUSY', ms left, 'baton'}    it is being handed on
---       {'BUSY', ms left, 'foreign'}
+--       {'BUSY', ms left, 'foreign', holder record or nothing}  (it is known of one who wakes nobody)
 --       {'GONE'}  this token was released, given up or forced out before
 --       {'AHEAD'}  sent ahead, and there is nothing to take up yet: nothing was done
 -- Error WRONGTYPE when the name holds no string
@@ -107,7 +107,7 @@ if value and value ~= token and not claims then
   if KEYS[6] and how == 'foreign' then
     redis.call('ZADD', KEYS[6], now_ms() + (left < 0 and ENDLESS or left), KEYS[1])
   end
-  return {'BUSY', left, how, how == 'ours' and holder or nil}
+  return {'BUSY', left, how, (owner == value or owner == POLLING .. value) and holder or nil}
 end
 
 if value == token then

@@ -3,6 +3,7 @@ local CLAIM = 1000        -- how long the baton waits for the one it is made out
 local MEMORY = 60000      -- how late a copy of a request may arrive and still be recognised
 local META_MARGIN = 60000 -- how much longer than a lease the last fence is known
 local BATON = 'baton:'
+local POLLING = 'polling:' -- precedes the token, beside the lock, of one who will wake nobody
 local KEPT = 'kept:'     -- precedes the token of one that let the lock go before it may be free
 
 -- Quicker than what Redis makes of a number itself.
