@@ -169,7 +169,7 @@ def keys_that_are_no_key_of_KEYS(source: str) -> list[str]:  # noqa: N802 - Redi
 KEY = re.compile(r"KEYS\[\d\]")
 
 
-@pytest.mark.parametrize("script", POLLING, ids=lambda script: script.name)
+@pytest.mark.parametrize("script", [*POLLING, scripts.CHECK], ids=lambda script: script.name)
 def test_a_polling_script_names_each_key_as_one_of_its_keys(script: scripts.Script) -> None:
     assert keys_that_are_no_key_of_KEYS(script.source) == []
 

@@ -194,14 +194,13 @@ def test_a_wait_in_vain_ends_within_a_tenth_of_a_second(
     assert blocking_timeout <= time.monotonic() - began < blocking_timeout + 0.1
 
 
-@REAL
-def test_two_who_poll_and_two_who_queue_are_never_in_together(server: RealServer) -> None:
+def test_two_who_poll_and_two_who_queue_are_never_in_together(real_server: RealServer) -> None:
     inside, most, stays = 0, 0, [0] * 4
     end = time.monotonic() + 1
 
     def contend(number: int) -> None:
         nonlocal inside, most
-        one = RedisLock(server.client(), "lock:a", 5, polling=number < 2)
+        one = RedisLock(real_server.client(), "lock:a", 5, polling=number < 2)
         while time.monotonic() < end:
             with one:
                 inside += 1

@@ -24,6 +24,8 @@ from tests.servers import server_binaries
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# What is set up takes seconds.
+pytestmark = pytest.mark.xdist_group("failover")
 INSIDE = """
 import django; django.setup()
 from django_setnx_lock import lock
