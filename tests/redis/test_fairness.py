@@ -53,12 +53,14 @@ def queue_at(server: RealServer, client: Any) -> Contest:
 
 @contextlib.contextmanager
 def timestamps(server: RealServer, folder: Path) -> Iterator[Contest]:
-    yield Contest(lambda: RedisLock(server.client(), "lock:a", protocol="timestamp"))
+    client = server.client()
+    yield Contest(lambda: RedisLock(client, "lock:a", protocol="timestamp"))
 
 
 @contextlib.contextmanager
 def polling(server: RealServer, folder: Path) -> Iterator[Contest]:
-    yield Contest(lambda: RedisLock(server.client(), "lock:a", polling=True))
+    client = server.client()
+    yield Contest(lambda: RedisLock(client, "lock:a", polling=True))
 
 
 @contextlib.contextmanager
