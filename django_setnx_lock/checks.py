@@ -142,6 +142,22 @@ def check_cluster(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Chec
 
 
 @register(Tags.caches)
+def check_sentinels(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """E013: django-redis reaches the Sentinels of that cache, and not those of another one."""
+    return [
+        message
+        for alias in _aliases()
+        if not _not_redis(alias) and (other := connection.taken_for(alias))
+        for message in _error(
+            "E013",
+            f"The caches {alias!r} and {other!r} have one LOCATION and different SENTINELS. "
+            "django-redis keeps one connection pool for both, so locks may be kept at either.",
+            "Give them different names of services or databases.",
+        )
+    ]
+
+
+@register(Tags.caches)
 def check_times(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
     """E005: TIMEOUT, BLOCKING_TIMEOUT and MASTER_TIMEOUT are usable numbers of seconds."""
     config = _config()
@@ -210,12 +226,28 @@ def check_protocol(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Che
 
 
 @register(Tags.caches)
+def check_polling(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """E014: POLLING is True or False, and True only where it has an effect."""
+    config = _config()
+    polling, message = config["POLLING"], f"{SETTING}['POLLING'] is {config['POLLING']!r}"
+    if not isinstance(polling, bool):
+        return _error("E014", f"{message}.", "Write True or False.")
+    if polling and config["PROTOCOL"] == "timestamp":
+        hint = "With PROTOCOL 'timestamp' nobody is woken anyway: leave POLLING out."
+        return _error("E014", f"{message}, and PROTOCOL 'timestamp'.", hint)
+    if polling and not isinstance(config["CACHE"], str):
+        hint = "Nobody is woken with a Redlock anyway: leave POLLING out, or name one cache."
+        return _error("E014", f"{message}, and CACHE names several caches.", hint)
+    return []
+
+
+@register(Tags.caches)
 def check_socket_timeout(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
     """W001: socket_timeout is not shorter than a wait."""
     config = _config()
     alias, wait = config["CACHE"], config["BLOCKING_TIMEOUT"]
-    # A Redlock has times of its own for its masters.
-    if _not_redis(alias) or isinstance(wait, bool):
+    # A Redlock has times of its own for its masters, and a wait through Sentinels goes on.
+    if _not_redis(alias) or isinstance(wait, bool) or connection.sentinels_of(alias):
         return []
     options = connection.cache_options(alias)
     limit = (options.get("CONNECTION_POOL_KWARGS") or {}).get(

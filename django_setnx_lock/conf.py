@@ -22,6 +22,7 @@ DEFAULTS: dict[str, Any] = {
     "REPLICAS": 0,
     "PROTOCOL": "setnx",
     "UNIT": "ms",
+    "POLLING": False,
     "MASTER_TIMEOUT": 0.1,
 }
 

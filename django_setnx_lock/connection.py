@@ -134,7 +134,31 @@ def database_of(alias: str) -> tuple[str, ...]:
     """Which servers and database the cache ``alias`` lives in, as written in CACHES."""
     location = settings.CACHES[alias].get("LOCATION") or ""
     places = location.split(",") if isinstance(location, str) else location
-    return tuple(sorted(_without_credentials(str(place)) for place in places))
+    written = [_without_credentials(str(place)) for place in places]
+    return tuple(sorted([*written, *sentinels_of(alias)]))
+
+
+def sentinels_of(alias: str) -> tuple[str, ...]:
+    """The Sentinels that name the primary of the cache ``alias``; none where it has an address."""
+    return tuple(sorted(str(tuple(one)) for one in cache_options(alias).get("SENTINELS") or ()))
+
+
+def taken_for(alias: str) -> str | None:
+    """A cache of other Sentinels that django-redis cannot tell from ``alias``, or None.
+
+    It keeps its pools by LOCATION, whatever the OPTIONS are.
+    """
+    location, sentinels = settings.CACHES[alias].get("LOCATION"), sentinels_of(alias)
+    return next(
+        (
+            other
+            for other, cache in settings.CACHES.items()
+            if is_django_redis(other)
+            and cache.get("LOCATION") == location
+            and sentinels_of(other) not in ((), sentinels)
+        ),
+        None,
+    )
 
 
 def redis_aliases() -> list[str]:

@@ -47,6 +47,7 @@ class Options(TypedDict, total=False):
     expire: bool
     shared: bool
     limit: int | None
+    polling: bool | None
 
 
 @overload
@@ -88,6 +89,7 @@ def lock(
     expire: bool = True,
     shared: bool = False,
     limit: int | None = None,
+    polling: bool | None = None,
 ) -> RedisLock | MultiLock:
     """The lock called ``key``: ``with lock("order:42") as held: ...``.
 
@@ -111,7 +113,9 @@ def lock(
     there with ``timestamp``, ``s`` or ``ms`` (None: the setting ``UNIT``, ``ms``). ``shared``:
     whether others that are shared may be held at the same time, as by :func:`rwlock` (False).
     ``limit``: how many with a limit may be, as by :func:`semaphore`, which are not reentrant (None:
-    it is held alone). The rest is as in :class:`RedisLock`.
+    it is held alone). ``polling``: whether the server lets scripts touch none but the keys that
+    they were told of (None: the setting ``POLLING``, False, for ``setnx`` on one server). The rest
+    is as in :class:`RedisLock`.
 
     Opens no connection until the lock is taken. Raises ValueError or TypeError for a bad key,
     time or protocol, ImproperlyConfigured when the cache cannot hold locks. Taking it raises
@@ -131,6 +135,9 @@ def lock(
     prefix = key_prefix()
     wait: Any = config["BLOCKING_TIMEOUT"] if blocking_timeout is UNSET else blocking_timeout
     several = masters(using)
+    kind = config["PROTOCOL"] if protocol is None else protocol
+    if polling is None:
+        polling = config["POLLING"] if kind == "setnx" and several is None else False
     make: Callable[..., RedisLock] = RedisLock if several is None else Redlock
     return make(
         several or get_client(cast("str | None", using)),
@@ -154,9 +161,10 @@ def lock(
         note=note,
         template=template,
         reentrant=(config["REENTRANT"] and limit is None) if reentrant is None else reentrant,
-        protocol=config["PROTOCOL"] if protocol is None else protocol,
+        protocol=kind,
         unit=config["UNIT"] if unit is None else unit,
         expire=expire,
+        polling=polling,
         shared=shared,
         limit=limit,
     )
@@ -196,6 +204,7 @@ def inspector(using: str | None = None) -> Inspector:
         key_prefix(),
         use_index=config["INDEX"],
         unit=config["UNIT"] if config["PROTOCOL"] == "timestamp" else "",
+        polling=config["POLLING"],
     )
 
 

@@ -149,6 +149,60 @@ def test_w002_knows_that_a_cluster_has_one_database() -> None:
     assert "another cluster" in messages["django_setnx_lock.W002"]
 
 
+def sentinel_cache(*hosts: str, location: str = "redis://shop/1", **options: Any) -> dict[str, Any]:
+    factory = "django_redis.pool.SentinelConnectionFactory"
+    sentinels = [(host, 26379) for host in hosts]
+    return redis_cache(location, CONNECTION_FACTORY=factory, SENTINELS=sentinels, **options)
+
+
+def with_sentinels(other: dict[str, Any], **options: Any) -> dict[str, Any]:
+    locks = sentinel_cache("a", "b", "c", **options)
+    return {**WELL, "CACHES": {"default": other, "locks": locks}}
+
+
+def test_e013_refuses_two_caches_of_other_sentinels_that_share_a_pool() -> None:
+    messages = found(**with_sentinels(sentinel_cache("d", "e", "f")))
+
+    assert list(messages) == ["django_setnx_lock.E013"]
+    assert "'locks' and 'default'" in messages["django_setnx_lock.E013"]
+
+
+@pytest.mark.parametrize("location", ["redis://shop/0", "redis://other/1"])
+def test_e013_is_content_with_another_database_or_service(location: str) -> None:
+    assert found(**with_sentinels(sentinel_cache("d", "e", "f", location=location))) == {}
+
+
+def test_w001_is_not_said_where_a_wait_outlasts_a_failover() -> None:
+    assert found(**with_sentinels(redis_cache("redis://h:6379/0"), SOCKET_TIMEOUT=1)) == {}
+
+
+def test_w002_sees_two_caches_of_one_service() -> None:
+    messages = found(**with_sentinels(sentinel_cache("c", "b", "a")))
+
+    assert list(messages) == ["django_setnx_lock.W002"]
+
+
+@pytest.mark.parametrize("polling", [1, None, "yes"])
+def test_e014_refuses_polling_that_is_no_bool(polling: Any) -> None:
+    assert list(found(**with_options(POLLING=polling))) == ["django_setnx_lock.E014"]
+
+
+def test_e014_refuses_polling_where_nobody_is_woken_anyway() -> None:
+    timestamps = found(**with_options(POLLING=True, PROTOCOL="timestamp"))
+    caches = {name: redis_cache(f"redis://{name}:6379/1") for name in ("a", "b", "c")}
+    redlock = found(
+        CACHES={"default": redis_cache("redis://h:6379/0"), **caches},
+        SETNX_LOCK={"CACHE": ("a", "b", "c"), "POLLING": True},
+    )
+
+    assert "timestamp" in timestamps["django_setnx_lock.E014"]
+    assert "Redlock" in redlock["django_setnx_lock.E014"]
+
+
+def test_polling_by_itself_is_well() -> None:
+    assert found(**with_options(POLLING=True)) == {}
+
+
 @pytest.mark.parametrize("replicas", [-1, True, "1", None, 1.0])
 def test_e009_refuses_replicas_that_are_no_number(replicas: Any) -> None:
     assert "django_setnx_lock.E009" in found(**with_options(REPLICAS=replicas))

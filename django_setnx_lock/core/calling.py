@@ -37,6 +37,11 @@ _CAUSES = {
     "readonly": "Redis is a read-only replica; point the cache alias at the primary",
     "memory": "Redis is out of memory and refuses writes",
     "wrongtype": "its name in Redis holds something that is no lock; remove or rename one",
+    "undeclared": (
+        "this server lets scripts touch none but the keys that they were told of: set POLLING in "
+        "SETNX_LOCK to True (without Django, polling=True of the lock), see docs/polling.md"
+    ),
+    "replicas": "the primary hears of fewer replicas than its min-replicas-to-write",
     "denied": "Redis refuses the credentials or their ACL lacks a right",
     "moving": "its slot is being moved to another node of the cluster",
     "server": "Redis answered with an error",
@@ -47,12 +52,17 @@ _REPLIES = {
     "WRONGTYPE": "wrongtype",
     "READONLY": "readonly",
     "OOM ": "memory",
+    # Dragonfly's, and that of clusters of Tair and ApsaraDB.
+    "undeclared key": "undeclared",
+    "bad lua script for redis cluster": "undeclared",
+    "NOREPLICAS": "replicas",
     "NOPERM": "denied",
     "NOAUTH": "denied",
     "unauthenticated": "denied",
     "WRONGPASS": "denied",
     "ACL failure": "denied",
     "can't run this command or subcommand": "denied",
+    "can't access at least one of the keys": "denied",
 }
 
 
@@ -141,9 +151,7 @@ def call_replicated(client: Any, request: Request, key: str, replicas: Replicas)
         reply = persistently(client, run, key)
         if is_grant(reply):
             refuse_too_few(replicas, _read(line), key)
-        elif line.wait(SOON):
-            _read(line)
-        else:
+        elif not _has_ended(line):
             # A busy answer need not wait for replicas that are not there.
             line.drop()
     except BaseException:
@@ -151,6 +159,17 @@ def call_replicated(client: Any, request: Request, key: str, replicas: Replicas)
         raise
     _LINES.give_back(client, line)
     return reply
+
+
+def _has_ended(line: Line) -> bool:
+    """Whether the last reply, which nobody is interested in, has come."""
+    try:
+        if line.wait(SOON):
+            line.read()
+            return True
+    except TRANSLATED:
+        pass
+    return False
 
 
 def _read(line: Line) -> Any:

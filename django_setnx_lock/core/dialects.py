@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from . import protocol, scripts
+from .dialect_base import DialectBase
 from .keys import LockKeys
+from .polling import POLLING
 from .protocol import Request
 
 PROTOCOLS = ("setnx", "timestamp")
@@ -57,9 +59,12 @@ class Dialect(Protocol):
     def keeps(self) -> bool:
         """Whether a lock that is let go can be kept from others for a time."""
 
+    def wakes(self) -> bool:
+        """Whether who waits has a mailbox, which is looked into."""
+
 
 @dataclass(frozen=True, slots=True)
-class Timestamp:
+class Timestamp(DialectBase):
     """The value at the name is the time, in ``unit``, at which the lock stops being valid.
 
     The token, which tells whose it is, stands beside it. ``expire``: whether Redis removes the
@@ -119,20 +124,8 @@ class Timestamp:
     def locked(self, keys: LockKeys) -> Request:
         return Request(scripts.TIMESTAMP_LOCKED, (keys.name, keys.meta), (self.unit,))
 
-    def takes_tokens(self) -> bool:
-        return False
-
-    def keeps(self) -> bool:
-        return False
-
-    def is_shared(self) -> bool:
-        return False
-
-    def look(self, keys: LockKeys, head: str, *, is_last: bool = False) -> Request:
-        return protocol.look(keys, head, is_last=is_last)
-
-    def new_token(self) -> str:
-        return protocol.new_token()
+    def __str__(self) -> str:
+        return "protocol='timestamp'"
 
     @property
     def _vanishes(self) -> str:
@@ -150,11 +143,14 @@ _TIMESTAMPS = {
 }
 
 
-def chosen(name: object, unit: object = "ms", expire: object = True) -> Dialect:
+def chosen(
+    name: object, unit: object = "ms", expire: object = True, polling: object = False
+) -> Dialect:
     """The dialect called ``name``, one of ``PROTOCOLS``, for values in ``unit``, one of ``UNITS``.
 
-    ``expire``: as in :class:`Timestamp`. Both are without effect for ``setnx``. Raises ValueError
-    for a name or unit that does not exist, TypeError for an ``expire`` that is no bool.
+    ``expire``: as in :class:`Timestamp`. Both are without effect for ``setnx``. ``polling``: that
+    of servers which know no mailboxes. Raises ValueError for a name or unit that does not exist
+    and for ``polling`` with ``timestamp``, TypeError for ``expire`` or ``polling`` that is no bool.
     """
     if name not in PROTOCOLS:
         raise ValueError(f"protocol is one of {', '.join(map(repr, PROTOCOLS))}, not {name!r}")
@@ -162,4 +158,10 @@ def chosen(name: object, unit: object = "ms", expire: object = True) -> Dialect:
         raise ValueError(f"unit is one of {', '.join(map(repr, UNITS))}, not {unit!r}")
     if expire is not True and expire is not False:
         raise TypeError(f"expire is True or False, not {expire!r}")
+    if polling is not True and polling is not False:
+        raise TypeError(f"polling is True or False, not {polling!r}")
+    if polling and name != "setnx":
+        raise ValueError("polling is for protocol='setnx': with 'timestamp' nobody is woken anyway")
+    if polling:
+        return POLLING
     return protocol if name == "setnx" else _TIMESTAMPS[str(unit), expire]

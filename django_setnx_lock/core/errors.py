@@ -85,9 +85,9 @@ class LockUnavailable(LockError):
 
     ``cause`` is one word: ``unreachable``, ``timeout``, ``pool`` (no free connection),
     ``readonly``, ``memory``, ``wrongtype`` (the name holds something that is no lock),
-    ``denied`` (credentials or ACL), ``replicas`` (too few have acknowledged it), ``moving`` (its
-    slot of a cluster is on its way to another node), or ``server``
-    (any other error reply).
+    ``denied`` (credentials or ACL), ``replicas`` (too few have acknowledged it, or are there),
+    ``moving`` (its slot of a cluster is on its way to another node), ``undeclared`` (scripts may
+    touch none but declared keys: set ``POLLING``), or ``server`` (any other error reply).
     """
 
     def __init__(self, message: str, *, key: str = "", cause: str = "server") -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from . import blocking, protocol, shared, watchdog
+from . import blocking, polling, protocol, shared, watchdog
 from .calling import call, call_many, persistently, scan
 from .cluster.shared import is_cluster
 from .cluster.target import kind_of
@@ -115,26 +115,32 @@ class Inspector:
     ``client`` is a redis-py client; ``use_index`` tells whether locks there are listed in
     the index (True), else every name is looked for with SCAN. ``unit``: in which a number that
     another program wrote is the time until which it has the lock, ``s`` or ``ms`` (""): none is.
+    ``polling``: as in :class:`RedisLock` (False); whoever queues is not counted and not woken then.
     Each method raises LockUnavailable when Redis cannot say.
     """
 
-    def __init__(self, client: Any, prefix: str, *, use_index: bool = True, unit: str = "") -> None:
+    def __init__(
+        self,
+        client: Any,
+        prefix: str,
+        *,
+        use_index: bool = True,
+        unit: str = "",
+        polling: bool = False,
+    ) -> None:
         self._client = client
+        self._polling = polling
         self._unit = unit
         self._prefix = prefix
         self._index = index_for(prefix) if use_index and not is_cluster(client) else None
 
     def get(self, name: str) -> LockInfo:
         """The lock with the Redis name ``name``, held or not. One round trip."""
-        keys = lock_keys(name)
-        return self._read(
-            name,
-            call(self._client, protocol.inspect(keys, self._index, self._unit), self._key(name)),
-        )
+        return self._read(name, call(self._client, self._looking_at(name), self._key(name)))
 
     def get_each(self, names: Sequence[str]) -> list[LockInfo]:
         """The locks with the Redis names ``names``, held or not. One round trip."""
-        requests = [protocol.inspect(lock_keys(name), self._index, self._unit) for name in names]
+        requests = list(map(self._looking_at, names))
         replies = call_many(self._client, requests, list(map(self._key, names))) if requests else []
         found = []
         for name, reply in zip(names, replies, strict=True):
@@ -184,7 +190,8 @@ class Inspector:
         shares = [one for one in seen.shares if fingerprint in (one.fingerprint, seen.fingerprint)]
         if seen.fingerprint != fingerprint and not shares:
             return Outcome.CHANGED_HANDS
-        keys, dialect = lock_keys(name), READERS if shares else chosen("setnx")
+        keys = lock_keys(name)
+        dialect = READERS if shares else chosen("setnx", polling=self._polling)
         if shares:
             tokens = [one.token for one in shares]
             request = shared.force(keys, self._index, tokens, by, reason)
@@ -209,6 +216,12 @@ class Inspector:
                 reason,
             )
         return outcome
+
+    def _looking_at(self, name: str) -> protocol.Request:
+        keys = lock_keys(name)
+        if self._polling:
+            return polling.inspect(keys, self._index)
+        return protocol.inspect(keys, self._index, self._unit)
 
     def _names(self, *, everything: bool) -> list[str]:
         blocking.check()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from types import TracebackType
 from typing import Literal
@@ -9,7 +10,7 @@ from typing import Literal
 from . import clock, inheritance, own_token, protocol, reentrancy, sharing, waiting
 from .aio.lock import AsyncLock
 from .calling import worth_undoing
-from .errors import LockBusy, LockError, LockLost
+from .errors import LockBusy, LockError, LockLost, LockUnavailable
 from .held import Held
 from .turn import Turn
 from .unset import UNSET, Unset
@@ -45,17 +46,18 @@ class RedisLock(AsyncLock):
     ``protocol``: ``timestamp`` for a lock whose value is the time at which it stops being valid,
     which excludes programs of that older kind (``setnx``); docs/protocols.md has the rules.
     ``unit``: that time's, ``s`` or ``ms`` (``ms``). ``expire``: whether Redis removes it a second
-    after it is over (True). Both are without effect for ``setnx``. ``shared``: whether others that
-    are ``shared`` may be held at the same time (False); ``limit``: how many with a limit may (None:
-    it is held alone); docs/sharing.md has the rules.
+    after it is over (True). Both are without effect for ``setnx``. ``polling``: for servers that
+    let a script touch none but the keys that it was told of (False); docs/polling.md has the rules.
+    ``shared``: whether others that are ``shared`` may be held at the same time (False); ``limit``:
+    how many with a limit may (None: it is held alone); docs/sharing.md has the rules.
 
     Raises ValueError for a timeout, ``max_hold`` or ``min_hold`` that is not a finite number above
-    zero, a ``min_hold`` of more than ``max_hold`` or with ``timestamp``, ``replicas`` that are no
-    number, a ``blocking_timeout`` or ``sleep`` below zero, an impossible name, a ``protocol`` or
-    ``unit`` that does not exist, a ``limit`` that is no number from 1 to 1,000,000, or for
-    ``shared`` or ``limit`` with another, ``min_hold`` or ``timestamp``, or ``limit`` with
-    ``reentrant``; TypeError when the name is no str, ``renew``, ``reentrant``, ``expire`` or
-    ``shared`` no bool, or ``on_lost`` not to be called.
+    zero, a ``min_hold`` of more than ``max_hold``, ``replicas`` that are no number, a
+    ``blocking_timeout`` or ``sleep`` below zero, an impossible name, a ``protocol`` or ``unit``
+    that does not exist, a ``limit`` that is no number from 1 to 1,000,000, for two of
+    ``timestamp``, ``polling``, ``shared``, ``limit`` and ``min_hold``, and for ``limit`` with
+    ``reentrant``; TypeError when the name is no str, ``renew``, ``reentrant``, ``expire``,
+    ``polling`` or ``shared`` no bool, or ``on_lost`` not to be called.
     """
 
     def take(self, blocking_timeout: float | Unset | None = UNSET) -> Held:
@@ -135,17 +137,21 @@ class RedisLock(AsyncLock):
             while True:
                 left = None if give_up_at is None else give_up_at - clock.now()
                 last = left is not None and left <= 0
-                answer = turn.ask(waits=not last)
-                if isinstance(answer, Held):
-                    return answer
-                if last:
-                    raise turn.busy(answer)
-                tries += 1
-                if tries == 1:
-                    turn.tell_wait(answer)
-                mailbox = mailbox or waiting.Mailbox(self._target)
-                seconds = waiting.time_to_sleep(answer, tries, left)
-                claim = mailbox.sleep(turn.token, seconds, turn.ahead(answer))
+                try:
+                    answer = turn.ask(waits=not last)
+                    if isinstance(answer, Held):
+                        return answer
+                    if last:
+                        raise turn.busy(answer)
+                    tries += 1
+                    if tries == 1:
+                        turn.tell_wait(answer)
+                    mailbox = mailbox or waiting.Mailbox(self._target)
+                    seconds = waiting.time_to_sleep(answer, tries, left)
+                    claim = mailbox.sleep(turn.token, seconds, turn.ahead(answer))
+                except LockUnavailable as error:
+                    time.sleep(turn.outlast(error, give_up_at))
+                    continue
                 if claim is not None and (taken := turn.take_up(claim)) is not None:
                     return taken
         finally:
@@ -165,7 +171,7 @@ class RedisLock(AsyncLock):
         (seconds) has no effect. ``token``: what stands at the name in Redis while it is held
         (default: a random value, which is safer); UTF-8, not empty. Raises LockUnavailable
         and ValueError as :meth:`take`, TypeError and ValueError for what is no token, and
-        ValueError for any with the protocol ``timestamp``.
+        ValueError for any with the protocol ``timestamp`` or with ``polling``.
         """
         protocol.waiting_time(sleep, "sleep, the first argument of acquire(),")
         chosen = None if token is None else self._checked(token)

@@ -63,6 +63,7 @@ class LockBase:
         expire: bool = True,
         shared: bool = False,
         limit: int | None = None,
+        polling: bool = False,
     ) -> None:
         if timeout is None:
             timeout = DEFAULT_TIMEOUT
@@ -86,7 +87,7 @@ class LockBase:
             index,
             template,
             chosen_shared(
-                chosen(protocol, unit, expire),
+                chosen(protocol, unit, expire, polling),
                 shared,
                 limit,
                 min_hold=min_hold,
@@ -94,9 +95,8 @@ class LockBase:
             ),
         )
         if self._least_ms and not self._target.dialect.keeps():
-            raise ValueError(
-                "min_hold is not to be had with protocol='timestamp': hold the lock for that time"
-            )
+            how = self._target.dialect
+            raise ValueError(f"min_hold is not to be had with {how}: hold the lock for that time")
         self._about = (label, user, note)
         self._shelf = Shelf(thread_local=self.thread_local)
 
@@ -133,11 +133,11 @@ class LockBase:
         return turn
 
     def _checked(self, token: object) -> str:
-        """As :func:`own_token.checked`; ValueError too where the value is no token."""
+        """As :func:`own_token.checked`; ValueError too where it cannot be chosen."""
         if not self._target.dialect.takes_tokens():
             raise ValueError(
-                "with protocol='timestamp', shared or limit it is not the token that stands at the "
-                "name: call acquire() without token="
+                f"with {self._target.dialect} a caller cannot choose what stands at the name: "
+                "call acquire() without token="
             )
         return own_token.checked(token)
 

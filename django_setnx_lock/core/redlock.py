@@ -25,7 +25,14 @@ _LEAST_LEASE = 3
 
 
 # What needs one server, and the value that is without effect.
-_NOT_HERE = {"min_hold": None, "replicas": 0, "protocol": "setnx", "shared": False, "limit": None}
+_NOT_HERE = {
+    "min_hold": None,
+    "replicas": 0,
+    "protocol": "setnx",
+    "polling": False,
+    "shared": False,
+    "limit": None,
+}
 
 
 class Redlock(RedisLock):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from . import protocol, scripts
+from .dialect_base import DialectBase
 from .keys import LockKeys
 from .protocol import Request
 
@@ -18,7 +19,7 @@ _READ = "read:"
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class Shared(DialectBase):
     """Held by any number of readers at a time, or by ``limit`` at the most.
 
     Who holds it alone is an ordinary holder; all of them wait in one queue.
@@ -71,12 +72,6 @@ class Shared:
     def locked(self, keys: LockKeys) -> None:
         """Nothing is to be asked: it is held as long as its name exists."""
 
-    def takes_tokens(self) -> bool:
-        return False
-
-    def keeps(self) -> bool:
-        return False
-
     def is_shared(self) -> bool:
         return True
 
@@ -84,6 +79,9 @@ class Shared:
         # Whoever hands the lock on sees by it who is to be let in.
         kind = _READ if self.limit is None else f"permit:{self.limit}:"
         return kind + protocol.new_token()
+
+    def __str__(self) -> str:
+        return "shared=True" if self.limit is None else f"limit={self.limit}"
 
 
 READERS = Shared()
@@ -124,10 +122,7 @@ def chosen(
             "another one"
         )
     if dialect is not protocol:
-        raise ValueError(
-            "shared and limit are to be had with protocol='setnx' only: a time at the name tells "
-            "of one holder"
-        )
+        raise ValueError(f"shared and limit are not to be had with {dialect}: leave them out")
     return READERS if limit is None else Shared(int(limit))
 
 

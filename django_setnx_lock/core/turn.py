@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from . import clock, events, protocol, reentrancy, sharing, waiting, watchdog
 from .ahead import FRESH, ClaimedLease
 from .calling import call_replicated
-from .errors import LockBusy
+from .errors import LockBusy, LockUnavailable
 from .held import Held
 from .holder import Holder
 from .lease import Upkeep
+from .outage import Outage
 from .replicas import Replicas
 from .target import Target
 
@@ -29,6 +30,8 @@ class Turn:
     least_ms = 0
     # Those that have to know of a grant.
     replicas: Replicas | None = None
+    # Since it waits.
+    outage: Outage | None = None
 
     def __init__(
         self, target: Target, lease_ms: int, holder: Holder, upkeep: Upkeep | None = None
@@ -107,6 +110,8 @@ class Turn:
     def settle(self, answer: protocol.Answer, sent: float, now: float) -> Held | protocol.Busy:
         """What ``answer`` means that came ``now``; if it was late, it has been given back."""
         if isinstance(answer, protocol.Busy):
+            if self.outage is not None:
+                self.outage.is_over()
             if self._sees_to_it(answer):
                 self.watchlist.has_seen(self.target, sent)
             return answer
@@ -177,8 +182,15 @@ class Turn:
             self.watchlist.owe_look(self.target, head)
         logger.debug("gave up the lock %r", self.target.key)
 
+    def outlast(self, error: LockUnavailable, give_up_at: float | None) -> float:
+        """As :meth:`Outage.pause`. Raises ``error`` also when the caller does not wait yet."""
+        if self.outage is None:
+            raise error
+        return self.outage.pause(error, give_up_at)
+
     def tell_wait(self, answer: protocol.Busy) -> None:
-        """Say in the log for whom the caller waits."""
+        """The caller waits from now on; say in the log for whom."""
+        self.outage = Outage(self.target.client)
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug("waits for the lock %r, %s", self.target.key, _who_has(answer))
 

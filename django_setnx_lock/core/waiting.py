@@ -99,6 +99,9 @@ class Mailbox:
         caller has to ask. Raises LockUnavailable when it could not be listened for at all,
         twice in a row: the first time it returns, so that the caller asks again.
         """
+        if not self._target.dialect.wakes():
+            time.sleep(seconds)
+            return None
         if not hasattr(self._target.client, "connection_pool") and not self._is_of_cluster:
             # One which has no one server to listen at.
             time.sleep(min(seconds, _jittered(_FOREIGN_LONGEST)))

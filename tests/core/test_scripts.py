@@ -6,12 +6,20 @@ from importlib import resources
 import pytest
 import redis
 
-from django_setnx_lock.core import own_token, protocol, scripts
+from django_setnx_lock.core import own_token, polling, protocol, scripts
 from django_setnx_lock.core.dialects import Timestamp
 from django_setnx_lock.core.keys import index_for, lock_keys
 from django_setnx_lock.core.shared import READERS, downgrade
 from tests.core.helpers import send
 
+POLLING = [
+    scripts.POLLING_ACQUIRE,
+    scripts.POLLING_RELEASE,
+    scripts.POLLING_LEAVE,
+    scripts.POLLING_RENEW,
+    scripts.POLLING_FORCE,
+    scripts.POLLING_INSPECT,
+]
 ALL = [
     scripts.ACQUIRE,
     scripts.ACQUIRE_ALL,
@@ -39,8 +47,9 @@ ALL = [
     scripts.SHARED_CHECK,
     scripts.SHARED_FORCE,
     scripts.SHARED_DOWNGRADE,
+    *POLLING,
 ]
-SHARED = {"constants.lua", "prelude.lua", "timestamp.lua", "shared.lua"}
+SHARED = {"constants.lua", "prelude.lua", "reading.lua", "timestamp.lua", "shared.lua"}
 KEYS = lock_keys("lock:a")
 INDEX = index_for("lock:")
 TIMES = Timestamp("s")
@@ -73,6 +82,16 @@ SHARED_REQUESTS = [
     READERS.check(KEYS, "t"),
     READERS.force(KEYS, INDEX, b"t", "joe", "stuck"),
     downgrade(KEYS, INDEX, "t"),
+]
+
+POLLS = polling.Polling()
+POLLING_REQUESTS = [
+    POLLS.acquire(KEYS, INDEX, "t", 1000, "{}", 0),
+    POLLS.release(KEYS, INDEX, "t"),
+    POLLS.leave(KEYS, INDEX, "t"),
+    POLLS.renew(KEYS, INDEX, "t", 1000, "replace"),
+    POLLS.force(KEYS, INDEX, b"t", "joe", "stuck"),
+    polling.inspect(KEYS, INDEX),
 ]
 
 
@@ -111,15 +130,20 @@ def test_a_request_fills_every_key_and_argument_its_script_reads(
     assert args == set(range(1, len(request_.args) + 1))
 
 
-@pytest.mark.parametrize("request_", TIMESTAMP_REQUESTS, ids=lambda request: request.script.name)
-def test_a_request_of_timestamps_fills_every_key_and_argument_its_script_reads(
+@pytest.mark.parametrize(
+    "request_",
+    [*TIMESTAMP_REQUESTS, *POLLING_REQUESTS],
+    ids=lambda request: request.script.name,
+)
+def test_a_request_of_another_kind_fills_every_key_and_argument_its_script_reads(
     request_: protocol.Request,
 ) -> None:
     source = own_part(request_.script)
     keys = {int(number) for number in re.findall(r"KEYS\[(\d+)\]", source)}
     args = {int(number) for number in re.findall(r"ARGV\[(\d+)\]", source)}
 
-    assert keys == set(range(1, len(request_.keys) + 1))
+    # Meta is the same for all of them, whether a script needs it or not.
+    assert keys | {2} == set(range(1, len(request_.keys) + 1))
     assert args == set(range(1, len(request_.args) + 1))
 
 
@@ -151,16 +175,18 @@ def test_a_script_has_in_it_what_it_shares_with_others_at_most_once(script: scri
     assert script.source.count("local function hand_on()") <= max(others, 1)
     assert script.source.count("local function time_left(") <= 1
     assert script.source.count("local function settle(") <= 1
+    assert script.source.count("local function read_meta(") <= max(others, 1)
     assert not re.search("^--- ", script.source, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
-    "name", ["check", "inspect", "timestamp_check", "timestamp_locked", "shared_check"]
+    "name",
+    ["check", "inspect", "polling_inspect", "timestamp_check", "timestamp_locked", "shared_check"],
 )
 def test_a_script_that_only_looks_writes_nothing(name: str, redis_client: redis.Redis) -> None:
     request = next(
         request
-        for request in REQUESTS + TIMESTAMP_REQUESTS + SHARED_REQUESTS
+        for request in REQUESTS + TIMESTAMP_REQUESTS + SHARED_REQUESTS + POLLING_REQUESTS
         if request.script.name == name
     )
     redis_client.set("lock:a", "2000000000", px=60_000)
@@ -169,3 +195,21 @@ def test_a_script_that_only_looks_writes_nothing(name: str, redis_client: redis.
     send(redis_client, request)
 
     assert {key: redis_client.dump(key) for key in redis_client.keys("*")} == before
+
+
+def keys_that_are_no_key_of_KEYS(source: str) -> list[str]:  # noqa: N802 - Redis' name
+    """Return what stands where a command in a script has its key, but for ``KEYS[n]``."""
+    calls = re.findall(r"redis\.p?call\('(\w+)'(?:, ([^,)]+))?", source)
+    return [key for command, key in calls if command != "TIME" and not KEY.fullmatch(key)]
+
+
+KEY = re.compile(r"KEYS\[\d\]")
+
+
+@pytest.mark.parametrize("script", [*POLLING, scripts.CHECK], ids=lambda script: script.name)
+def test_a_polling_script_names_each_key_as_one_of_its_keys(script: scripts.Script) -> None:
+    assert keys_that_are_no_key_of_KEYS(script.source) == []
+
+
+def test_another_script_does_not() -> None:
+    assert "box" in keys_that_are_no_key_of_KEYS(scripts.RELEASE.source)

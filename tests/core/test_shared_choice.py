@@ -23,7 +23,7 @@ CLIENT = redis.Redis()
         ({"limit": 2, "shared": True}, "give one of them"),
         ({"shared": True, "min_hold": 1}, "min_hold is not to be had"),
         ({"limit": 2, "reentrant": True}, "gets another one"),
-        ({"shared": True, "protocol": "timestamp"}, "protocol='setnx' only"),
+        ({"shared": True, "protocol": "timestamp"}, "not to be had with protocol='timestamp'"),
     ],
 )
 def test_what_makes_no_sense_is_refused(options: dict[str, Any], said: str) -> None:

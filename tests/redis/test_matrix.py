@@ -100,6 +100,11 @@ def timestamp(one: RealServer) -> OneServer:
 
 
 @pytest.fixture(scope="module")
+def polling(one: RealServer) -> OneServer:
+    return OneServer(one.client(), polling=True)
+
+
+@pytest.fixture(scope="module")
 def redlock(one: RealServer, binary: str) -> Iterator[Masters]:
     with RealServer(binary) as second, RealServer(binary) as third:
         yield Masters([server.client() for server in (one, second, third)])
@@ -122,6 +127,7 @@ def cluster(cluster_client: redis.RedisCluster) -> ManyServers:
 KINDS = {
     "setnx": "`setnx`",
     "timestamp": "`timestamp`",
+    "polling": "Polling",
     "redlock": "Redlock",
     "sentinel": "Sentinel",
     "cluster": "Cluster",

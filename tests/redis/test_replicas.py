@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 import redis
 
-from django_setnx_lock.core import clock, scripts
+from django_setnx_lock.core import calling, clock, scripts
 from django_setnx_lock.core.batch import take_each
 from django_setnx_lock.core.errors import LockBusy, LockUnavailable
 from django_setnx_lock.core.lock import RedisLock
 from django_setnx_lock.core.many.lock import MultiLock
 from tests.core.helpers import command
+from tests.core.queueing import listeners
 from tests.faults.proxy import Proxy
 from tests.processes import eventually
 from tests.servers import ONCE, RealServer, server_binaries
@@ -218,6 +219,18 @@ def test_a_primary_that_is_gone_before_a_replica_knows_has_granted_nothing(cut_o
             result.result(20)
 
 
+def test_a_primary_that_misses_its_replicas_is_named(pair: Pair) -> None:
+    client = pair.primary.client()
+    client.config_set("min-replicas-to-write", 2)
+    try:
+        with pytest.raises(LockUnavailable, match="min-replicas-to-write") as caught:
+            lock(client, 0).take()
+    finally:
+        client.config_set("min-replicas-to-write", 0)
+
+    assert caught.value.cause == "replicas"
+
+
 def test_a_busy_answer_does_not_wait_for_replicas(cut_off: Pair) -> None:
     client = cut_off.primary.client()
     lock(client, 0).take()
@@ -230,6 +243,21 @@ def test_a_busy_answer_does_not_wait_for_replicas(cut_off: Pair) -> None:
     # The connection it was asked on is of no use any more; the next call has another.
     with pytest.raises(LockBusy):
         lock(client).take(0)
+
+
+def test_a_busy_answer_counts_though_the_connection_breaks_behind_it(
+    cut_off: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = cut_off.primary.client()
+    lock(client, 0).take()
+    monkeypatch.setattr(calling, "SOON", 20)
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(lock(client).take, 0)
+        eventually(lambda: listeners(cut_off.primary) == 1)
+        command(client, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+        with pytest.raises(LockBusy):
+            result.result(20)
 
 
 def test_it_waits_for_a_third_of_the_lease_at_most(cut_off: Pair) -> None:

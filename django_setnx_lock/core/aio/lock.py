@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import TracebackType
 from typing import Literal
 
 from .. import clock, inheritance, protocol, reentrancy, sharing
 from ..calling import worth_undoing
-from ..errors import LockBusy, LockError, LockLost
+from ..errors import LockBusy, LockError, LockLost, LockUnavailable
 from ..held import Held
 from ..lock_base import LockBase
 from ..turn import Turn
@@ -109,15 +110,18 @@ class AsyncLock(LockBase):
             while True:
                 left = None if give_up_at is None else give_up_at - clock.now()
                 last = left is not None and left <= 0
-                answer = await ask(turn, waits=not last)
-                if isinstance(answer, Held):
-                    return answer
-                if last:
-                    raise turn.busy(answer)
-                tries += 1
-                if tries == 1:
-                    turn.tell_wait(answer)
-                await mailbox.sleep(turn.token, time_to_sleep(answer, tries, left))
+                try:
+                    answer = await ask(turn, waits=not last)
+                    if isinstance(answer, Held):
+                        return answer
+                    if last:
+                        raise turn.busy(answer)
+                    tries += 1
+                    if tries == 1:
+                        turn.tell_wait(answer)
+                    await mailbox.sleep(turn.token, time_to_sleep(answer, tries, left))
+                except LockUnavailable as error:
+                    await asyncio.sleep(turn.outlast(error, give_up_at))
         finally:
             mailbox.close()
 
@@ -134,7 +138,7 @@ class AsyncLock(LockBase):
         (seconds) has no effect. ``token``: what stands at the name in Redis while it is held
         (default: a random value, which is safer); UTF-8, not empty. Raises LockUnavailable
         and ValueError as :meth:`atake`, TypeError and ValueError for what is no token, and
-        ValueError for any with the protocol ``timestamp``.
+        ValueError for any with the protocol ``timestamp`` or with ``polling``.
         """
         protocol.waiting_time(sleep, "sleep, the first argument of aacquire(),")
         chosen = None if token is None else self._checked(token)

@@ -33,6 +33,9 @@ class Mailbox:
         Raises LockUnavailable when it could not be listened for at all, twice in a row: the
         first time it returns, so that the caller asks again.
         """
+        if not self._target.dialect.wakes():
+            await asyncio.sleep(seconds)
+            return
         began = clock.now()
         try:
             with translated(self._target.key):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from importlib import resources
 
 # What a script may be put together from, by lines such as "--- prelude".
-# The first two have places for others.
-_PARTS = ("acquire", "leave", "prelude", "timestamp", "shared")
+# Some of them have places for those that follow.
+_PARTS = ("acquire", "leave", "prelude", "timestamp", "shared", "reading")
 
 
 @functools.cache
@@ -64,3 +64,10 @@ SHARED_RENEW = Script.load("shared_renew")
 SHARED_CHECK = Script.load("shared_check")
 SHARED_FORCE = Script.load("shared_force")
 SHARED_DOWNGRADE = Script.load("shared_downgrade")
+
+POLLING_ACQUIRE = Script.load("polling_acquire")
+POLLING_RELEASE = Script.load("polling_release")
+POLLING_LEAVE = Script.load("polling_leave")
+POLLING_RENEW = Script.load("polling_renew")
+POLLING_FORCE = Script.load("polling_force")
+POLLING_INSPECT = Script.load("polling_inspect")

@@ -8,7 +8,7 @@
 --       {'BUSY', ms left, 'group', record of one of them}  several hold it together; perhaps one of them is
 --       still to take it up
 --       {'BUSY', ms left, 'baton'}    it is being handed on
---       {'BUSY', ms left, 'foreign'}
+--       {'BUSY', ms left, 'foreign', holder record or nothing}  (it is known of one who wakes nobody)
 --       {'GONE'}  this token was released, given up or forced out before
 --       {'AHEAD'}  sent ahead, and there is nothing to take up yet: nothing was done
 -- Error WRONGTYPE when the name holds no string
@@ -96,7 +96,8 @@ if value and value ~= token and not claims then
   if KEYS[6] and how == 'foreign' then
     redis.call('ZADD', KEYS[6], now_ms() + (left < 0 and ENDLESS or left), KEYS[1])
   end
-  return {'BUSY', left, how, (how == 'ours' or how == 'group') and holder or nil}
+  local is_known = owner == value or owner == POLLING .. value
+  return {'BUSY', left, how, is_known and holder or nil}
 end
 
 if value == token then

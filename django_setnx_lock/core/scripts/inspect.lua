@@ -13,7 +13,7 @@ local kind = redis.call('TYPE', KEYS[1]).ok
 local value = kind == 'string' and redis.call('GET', KEYS[1])
 local meta = token_at(KEYS[4]) or ''
 local fence, owner, holder = read_meta(meta)
-local how = value and (baton_for(value) and 'baton' or owner == value and 'ours' or 'foreign')
+local how = value and (baton_for(value) and 'baton' or (owner == value or owner == POLLING .. value) and 'ours' or 'foreign')
 local left = redis.call('PTTL', KEYS[1])
 local waiting = 0
 local alive = redis.pcall('HVALS', KEYS[3])

@@ -49,7 +49,8 @@ if value and not held_until and not is_left and not may_join then
   if KEYS[8] and how == 'foreign' then
     redis.call('ZADD', KEYS[8], now_ms() + (left < 0 and ENDLESS or left), KEYS[1])
   end
-  return {'BUSY', left, how, (how == 'ours' or how == 'group') and record or nil}
+  local is_known = owner == value or owner == POLLING .. value
+  return {'BUSY', left, how, is_known and record or nil}
 end
 
 local ends, own = now_ms() + lease, nil

@@ -1,0 +1,131 @@
+"""Who gets the lock first of those who wait: what docs/protocols.md says under "Fair or not"."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from bench.figures import Turn, most_overtaken
+from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.redlock import Redlock
+from tests.processes import eventually, figure
+from tests.redis.test_sentinel import client_of, watched_over
+from tests.servers import RealServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PAGE = Path(__file__).parents[2].joinpath("docs", "protocols.md").read_text()
+WAITERS, ROUNDS, WORK = 8, 3, 0.002
+
+
+class Contest(NamedTuple):
+    """``make``: makes the lock for one caller. ``queued``: how many are in its queue, if any."""
+
+    make: Callable[[], RedisLock]
+    queued: Callable[[], int] | None = None
+
+
+@contextlib.contextmanager
+def queueing(server: RealServer, folder: Path) -> Iterator[Contest]:
+    yield queue_at(server, server.client())
+
+
+@contextlib.contextmanager
+def through_sentinel(server: RealServer, folder: Path) -> Iterator[Contest]:
+    with watched_over(server, folder) as sentinel, client_of(sentinel) as client:
+        yield queue_at(server, client)
+
+
+def queue_at(server: RealServer, client: Any) -> Contest:
+    admin = server.client()
+    return Contest(
+        lambda: RedisLock(client, "lock:a"), lambda: int(admin.zcard("{lock:a}:waiters"))
+    )
+
+
+@contextlib.contextmanager
+def timestamps(server: RealServer, folder: Path) -> Iterator[Contest]:
+    client = server.client()
+    yield Contest(lambda: RedisLock(client, "lock:a", protocol="timestamp"))
+
+
+@contextlib.contextmanager
+def polling(server: RealServer, folder: Path) -> Iterator[Contest]:
+    client = server.client()
+    yield Contest(lambda: RedisLock(client, "lock:a", polling=True))
+
+
+@contextlib.contextmanager
+def redlock(server: RealServer, folder: Path) -> Iterator[Contest]:
+    with RealServer(server.binary) as second, RealServer(server.binary) as third:
+        clients = [one.client() for one in (server, second, third)]
+        yield Contest(lambda: Redlock(clients, "lock:a", master_timeout=1))
+
+
+def overtaken(contest: Contest) -> int:
+    """Return by how many of those who came later one was overtaken at most.
+
+    All of them wait when the lock is let go.
+    """
+    held = contest.make().take(10)
+    turns: list[Turn] = []
+
+    def take(number: int, wants: threading.Event) -> None:
+        one = contest.make()
+        wanted = time.monotonic()
+        wants.set()
+        got = one.take(30)
+        began = time.monotonic()
+        time.sleep(WORK)
+        turns.append(Turn(number, wanted, began, time.monotonic()))
+        got.release()
+
+    with ThreadPoolExecutor(WAITERS) as pool:
+        waiting = []
+        for number in range(WAITERS):
+            wants = threading.Event()
+            waiting.append(pool.submit(take, number, wants))
+            assert wants.wait(10)
+            if contest.queued is not None:
+                queued = contest.queued
+                eventually(lambda: queued() == len(waiting))  # noqa: B023 - called at once
+        held.release()
+        for one in waiting:
+            one.result(40)
+    return most_overtaken(turns)
+
+
+def worst(setting: Any, server: RealServer, folder: Path) -> int:
+    with setting(server, folder) as contest:
+        found = max(overtaken(contest) for _ in range(ROUNDS))
+    figure(f"{setting.__name__}: {found} of {WAITERS - 1} at most came before one who was earlier")
+    return found
+
+
+@pytest.mark.parametrize("setting", [queueing, through_sentinel])
+def test_who_comes_first_is_served_first(
+    setting: Any, real_server: RealServer, tmp_path: Path
+) -> None:
+    assert worst(setting, real_server, tmp_path) == 0
+
+
+@pytest.mark.parametrize("setting", [timestamps, polling, redlock])
+def test_where_nobody_queues_it_is_chance(
+    setting: Any, real_server: RealServer, tmp_path: Path
+) -> None:
+    assert worst(setting, real_server, tmp_path) > 0
+
+
+def test_the_page_names_these_tests() -> None:
+    section = PAGE[PAGE.index("## Fair or not") :].partition("\n## ")[0]
+
+    assert "tests/redis/test_fairness.py" in section
+    assert len(re.findall(r"^\| .*\| \d of 7 \|", section, re.MULTILINE)) == 5

@@ -1,0 +1,273 @@
+"""Polling on real servers: which keys are touched, what may be forbidden, and through each door."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+from django.test import Client, override_settings
+
+from django_setnx_lock import LockBusy, LockUnavailable, lock
+from django_setnx_lock.core.inspection import Inspector, Outcome
+from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.protocol import text as text_of
+from django_setnx_lock.locks import inspector
+from tests.admin.pages import LIST, text
+from tests.core.helpers import INDEX, command, listed, meta_of, value_of
+from tests.management.conftest import start as start
+from tests.processes import figure
+from tests.servers import ONCE, RealServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.management.conftest import Program
+
+REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+IN_SETTINGS = override_settings(SETNX_LOCK={"POLLING": True, "REENTRANT": False})
+pytestmark = pytest.mark.usefixtures("nobody_looks")
+INSIDE = """
+import django; django.setup()
+from django_setnx_lock import lock
+with lock("k", blocking=False, reentrant=True) as held:
+    print(held.client.get(held.name).decode() == held.token)
+"""
+
+
+def drive(client: redis.Redis, admin: redis.Redis, *, polling: bool) -> None:
+    """Do all that there is to do, with somebody who waits."""
+    look = Inspector(client, "lock:", polling=polling)
+    one = listed(client, "a", polling=polling)
+    with one as held:
+        held.check()
+        held.extend(1)
+        held.reacquire()
+        assert [info.key for info in look.page().locks] == ["a"]
+        meet_busy(client, polling=polling)
+    held = one.take(0)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(listed(client, "a", polling=polling).take, 20)
+        wait([waiting], 0.3)
+        held.release()
+        waiting.result(20).release()
+    one.turn().leave()
+    admin.set("lock:foreign", "somebody", px=50_000)
+    meet_busy(client, "foreign", polling=polling)
+    one.take(0)
+    seen = look.get("lock:a").fingerprint
+    assert look.force_release("lock:a", seen) is Outcome.RELEASED
+
+
+def meet_busy(client: redis.Redis, key: str = "a", *, polling: bool) -> None:
+    with pytest.raises(LockBusy):
+        listed(client, key, polling=polling).take(0)
+
+
+# Which keys scripts touch
+
+
+class Monitor:
+    """Reads along what a server carries out; ``seen`` tells of each command who sent it."""
+
+    def __init__(self, server: RealServer) -> None:
+        self.client = server.client()
+        self.seen: list[tuple[str, list[str]]] = []
+        self._stream: Any = server.client(socket_timeout=30).monitor()  # type: ignore[no-untyped-call]  # redis-py's own
+
+    def __enter__(self) -> Monitor:
+        self._stream.__enter__()
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.client.echo("that is all")
+        self._thread.join(20)
+        self._stream.__exit__(*error)
+
+    def _read(self) -> None:
+        while True:
+            # TIME [DATABASE SENDER] "WORD" "WORD" ...
+            line = self._stream.connection.read_response().decode()
+            sender = line.partition(" [")[2].partition("]")[0].partition(" ")[2]
+            words = re.findall(r'"((?:[^"\\]|\\.)*)"', line)
+            if words == ["ECHO", "that is all"]:
+                return
+            self.seen.append((sender, words))
+
+    @property
+    def by_scripts(self) -> int:
+        """How many of the commands scripts have sent."""
+        return sum(sender == "lua" for sender, _ in self.seen)
+
+    def undeclared(self) -> set[str]:
+        """Return the keys that scripts have touched without having been told of them."""
+        found: set[str] = set()
+        declared: set[str] = set()
+        for sender, words in self.seen:
+            if sender == "lua":
+                found |= set(self._keys_of(words)) - declared
+            elif words[0] in ("EVAL", "EVALSHA"):
+                declared = set(words[3 : 3 + int(words[2])])
+        return found
+
+    def _keys_of(self, words: list[str]) -> list[str]:
+        if words[0] == "TIME":
+            return []
+        keys: Any = self.client.command_getkeys(*words)
+        return [str(text_of(key)) for key in keys]
+
+
+def touched(server: RealServer, *, polling: bool) -> Monitor:
+    with Monitor(server) as monitor:
+        drive(server.client(), server.client(), polling=polling)
+    assert monitor.by_scripts > 50
+    return monitor
+
+
+@REAL
+def test_no_script_touches_a_key_that_it_was_not_told_of(server: RealServer) -> None:
+    assert touched(server, polling=True).undeclared() == set()
+
+
+@REAL
+def test_those_for_who_queues_touch_the_mailboxes(server: RealServer) -> None:
+    found = touched(server, polling=False).undeclared()
+
+    assert found
+    assert all(key.startswith("{lock:a}:wake:") for key in found)
+
+
+# A server that lets nobody touch a mailbox
+
+
+@pytest.fixture
+def confined(server: RealServer) -> Iterator[redis.Redis]:
+    """Give a client of one who may touch all keys of locks but the mailboxes."""
+    admin = server.client()
+    keys = ("~lock:*", "~{lock:*}:meta", "~{lock:*}:waiters", "~{lock:*}:alive", "~{lock:*}:gone:*")
+    rule = ("reset", "on", ">secret", "+@all", *keys, f"~{INDEX}")
+    command(admin, "ACL", "SETUSER", "confined", *rule)
+    yield server.client(username="confined", password="secret", retry=ONCE)
+    admin.acl_deluser("confined")
+
+
+@REAL
+def test_all_of_it_works_without_a_right_to_any_mailbox(
+    server: RealServer, confined: redis.Redis
+) -> None:
+    drive(confined, server.client(), polling=True)
+
+
+@REAL
+def test_one_who_queues_needs_it(server: RealServer, confined: redis.Redis) -> None:
+    with pytest.raises(LockUnavailable) as caught:
+        drive(confined, server.client(), polling=False)
+
+    assert caught.value.cause == "denied"
+
+
+# Who waits
+
+
+@pytest.mark.alone
+@pytest.mark.flaky(reruns=2)
+@REAL
+@pytest.mark.parametrize("blocking_timeout", [0, 0.25])
+def test_a_wait_in_vain_ends_within_a_tenth_of_a_second(
+    server: RealServer, blocking_timeout: float
+) -> None:
+    listed(server.client(), "a", polling=True).take()
+    began = time.monotonic()
+
+    taken = listed(server.client(), "a", polling=True).acquire(blocking_timeout=blocking_timeout)
+
+    assert not taken
+    assert blocking_timeout <= time.monotonic() - began < blocking_timeout + 0.1
+
+
+def test_two_who_poll_and_two_who_queue_are_never_in_together(real_server: RealServer) -> None:
+    inside, most, stays = 0, 0, [0] * 4
+    end = time.monotonic() + 1
+
+    def contend(number: int) -> None:
+        nonlocal inside, most
+        one = RedisLock(real_server.client(), "lock:a", 5, polling=number < 2)
+        while time.monotonic() < end:
+            with one:
+                inside += 1
+                most = max(most, inside)
+                time.sleep(0.001)
+                inside -= 1
+            stays[number] += 1
+            # While nobody queues, those who poll come in, too.
+            time.sleep(random.uniform(0, 0.01))  # noqa: S311 - no secret
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(contend, range(4)))
+
+    figure(f"stays in 1 s, two who poll and two who queue: {stays}")
+    assert most == 1
+    assert sum(stays[:2]) > 0
+    assert min(stays[2:]) > 0
+
+
+# Through the doors
+
+
+@REAL
+def test_a_lock_in_asyncio_is_the_same_lock(server: RealServer) -> None:
+    async def hold() -> None:
+        one = listed(server.client(), "a", polling=True, renew=True)
+        async with one as held:
+            assert await held.aowned()
+            await held.aextend(5)
+            with pytest.raises(LockBusy):
+                await listed(server.client(), "a", polling=True).atake(0.15)
+            waiting = asyncio.create_task(listed(server.client(), "a", polling=True).atake(20))
+            await asyncio.sleep(0.05)
+        await (await waiting).arelease()
+
+    asyncio.run(hold())
+
+    assert server.client().get("lock:a") is None
+
+
+def test_it_is_taken_by_the_setting_and_seen_on_the_page(
+    real_cache: RealServer, admin_client: Client
+) -> None:
+    with IN_SETTINGS, lock("k", label="here") as held:
+        page = text(admin_client.get(LIST))
+        info = inspector().get("lock:k")
+
+        noted = meta_of(real_cache.client(), "lock:k").token
+    assert noted == f"polling:{held.token}"
+    assert "here" in page
+    assert info.holder is not None
+    assert not real_cache.client().keys("*:wa*")
+
+
+def test_a_single_lock_may_differ_from_the_setting(real_cache: RealServer) -> None:
+    with IN_SETTINGS, lock("k", protocol="timestamp") as held:
+        assert (value_of(real_cache.client(), "lock:k") or "").isdecimal()
+        assert held.owned()
+    with IN_SETTINGS, lock("k", polling=False, min_hold=0.01):
+        pass
+
+
+def test_with_lock_holds_one_and_its_command_has_it_again(
+    real_cache: RealServer, start: Callable[..., Program], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_POLLING", "1")
+
+    status, out, err = start("k", "--", sys.executable, "-c", INSIDE).end()
+
+    assert (status, out, err) == (0, "True\n", "")

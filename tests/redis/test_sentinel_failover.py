@@ -1,0 +1,178 @@
+"""Locks through django-redis' SentinelClient, while three Sentinels fail over."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from django_setnx_lock import LockLost, LockUnavailable, lock
+from django_setnx_lock.connection import get_client
+from django_setnx_lock.core.held import Held
+from tests.core.aio.helpers import until
+from tests.core.helpers import value_of
+from tests.core.queueing import listeners
+from tests.management.conftest import Program
+from tests.processes import eventually, figure
+from tests.redis.sentinels import Watched, cache_at, watched
+from tests.servers import server_binaries
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# What is set up takes seconds.
+pytestmark = pytest.mark.xdist_group("failover")
+INSIDE = """
+import django; django.setup()
+from django_setnx_lock import lock
+with lock("k", blocking=False, reentrant=True) as held:
+    print(held.client.get(held.name).decode() == held.token)
+"""
+
+
+@pytest.fixture(scope="module")
+def lasting() -> Iterator[Watched]:
+    with watched(next(iter(server_binaries().values()))) as deployment:
+        yield deployment
+
+
+@pytest.fixture
+def deployment(lasting: Watched) -> Iterator[Watched]:
+    """Give a deployment that stays what it is, as the default cache."""
+    with cache_at(lasting):
+        yield lasting
+    lasting.primary.client().flushall()
+
+
+class Story(NamedTuple):
+    """What befell callers while the primary was killed.
+
+    ``token``: that of a lock that the replica knew of, if it was not lost; ``kept``: what stood
+    at its name on the new primary when it had been renewed. ``loss``: what another holder was told,
+    who took his lock when the replica heard nothing any more. ``waited``: the locks that two who
+    waited were given, and whether they stand there. ``met``: the errors of one who asked all the
+    time. ``until_granted``: the seconds until that one had a lock.
+    """
+
+    token: str | None
+    kept: str | None
+    loss: pytest.ExceptionInfo[LockLost]
+    waited: dict[str, bool]
+    met: list[Exception]
+    until_granted: float
+
+
+def ask_until_granted(met: list[Exception]) -> float:
+    """Return when a lock was granted."""
+    deadline = time.monotonic() + 40
+    while time.monotonic() < deadline:
+        try:
+            with lock("asked for", blocking=False):
+                return time.monotonic()
+        except Exception as error:  # noqa: BLE001 - the tests look what they are
+            met.append(error)
+            time.sleep(0.02)
+    pytest.fail("no lock was granted")
+
+
+def wait_in_asyncio() -> Held:
+    async def work() -> Held:
+        held = await lock("waited for in asyncio").atake(40)
+        held.handover()
+        return held
+
+    return asyncio.run(work())
+
+
+@pytest.fixture(scope="module")
+def story() -> Story:
+    """Give what happens when the primary is killed while locks are held and waited for."""
+    with (
+        watched(next(iter(server_binaries().values()))) as deployment,
+        cache_at(deployment),
+        ThreadPoolExecutor(3) as pool,
+    ):
+        new = deployment.replicas[0]
+        at_new = new.client(db=1)
+        renewed = lock("renewed", timeout=9, renew=True, replicas=1).take(0)
+        names = ("waited for", "waited for in asyncio")
+        before = [lock(name, timeout=60, renew=False, replicas=1).take(0) for name in names]
+        waiting = [pool.submit(lock("waited for").take, 40), pool.submit(wait_in_asyncio)]
+        eventually(lambda: listeners(deployment.primary) == 2)
+        deployment.cut_off()
+        forgotten = lock("forgotten", timeout=9, renew=True).take(0)
+        met: list[Exception] = []
+
+        killed = time.monotonic()
+        deployment.primary.kill()
+        granted = pool.submit(ask_until_granted, met).result()
+        until = time.monotonic() + renewed.remaining()
+        eventually(lambda: time.monotonic() + renewed.remaining() > until + 0.5)
+        kept = value_of(at_new, "lock:renewed")
+        eventually(lambda: forgotten.lost)
+        with pytest.raises(LockLost) as loss:
+            forgotten.finish(None)
+        eventually(lambda: listeners(new) == 2)
+        for held in before:
+            held.release()
+        waited = [result.result(20) for result in waiting]
+        stand = {held.key: value_of(at_new, held.name) == held.token for held in waited}
+        was_lost = renewed.lost
+        for held in (renewed, *waited):
+            held.release()
+    return Story(None if was_lost else renewed.token, kept, loss, stand, met, granted - killed)
+
+
+def test_a_lock_that_the_new_primary_knows_is_renewed_there(story: Story) -> None:
+    assert story.token is not None
+    assert story.kept == story.token
+
+
+def test_a_lock_that_the_new_primary_never_heard_of_is_told_as_lost(story: Story) -> None:
+    assert "its key was removed" in str(story.loss.value)
+
+
+def test_those_who_wait_go_on_at_the_new_primary(story: Story) -> None:
+    assert story.waited == {"waited for": True, "waited for in asyncio": True}
+
+
+def test_who_asks_meanwhile_meets_the_one_error(story: Story) -> None:
+    figure(f"from kill -9 of the primary to the next grant: {story.until_granted:.2f} s")
+
+    assert story.met
+    assert {type(error) for error in story.met} == {LockUnavailable}
+
+
+def test_a_lock_is_taken_renewed_and_had_again(deployment: Watched) -> None:
+    with lock("a", replicas=1, reentrant=True) as held, lock("a", reentrant=True) as again:
+        held.reacquire()
+
+        assert again.fence == held.fence
+        assert value_of(deployment.primary.client(db=1)) == held.token
+    assert not lock("a").locked()
+
+
+def test_one_who_waits_has_it_next_in_asyncio(deployment: Watched) -> None:
+    async def work() -> bool:
+        async with lock("a"):
+            waiting = asyncio.create_task(lock("a").atake(20))
+            await until(lambda: get_client().exists("{lock:a}:waiters"))
+        following = await waiting
+        was_owned = await following.aowned()
+        await following.arelease()
+        return was_owned
+
+    assert asyncio.run(work())
+
+
+def test_with_lock_holds_it(deployment: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in deployment.variables.items():
+        monkeypatch.setenv(name, value)
+
+    status, out, err = Program("k", "--", sys.executable, "-c", INSIDE).end()
+
+    assert (status, out, err) == (0, "True\n", "")

@@ -1,0 +1,33 @@
+"""docs/sentinel.md beside the code that it tells of."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from django.core.checks import run_checks
+from django.test import override_settings
+
+from tests.redis.sentinels import PAGE, documented
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_settings_on_the_page_pass_the_checks() -> None:
+    with override_settings(CACHES=documented(), SETNX_LOCK={"CACHE": "locks", "REPLICAS": 1}):
+        found = [str(one.id) for one in run_checks()]
+
+    assert [one for one in found if one.startswith("django_setnx_lock")] == []
+
+
+def test_every_test_that_is_named_exists() -> None:
+    named = re.findall(r"`(tests/\S+\.py)`", PAGE)
+
+    assert len(named) >= 4
+    assert [name for name in named if not ROOT.joinpath(name).is_file()] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/redis.md", "docs/replicas.md"])
+def test_the_page_is_linked_from_the_others(page: str) -> None:
+    assert "sentinel.md" in ROOT.joinpath(page).read_text()
