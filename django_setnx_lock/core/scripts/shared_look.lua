@@ -80,8 +80,9 @@ else
     local next_one = others()[1]
     local alive, rank, again = read_waiter(owner)
     if next_one and rank then
-      give_baton(next_one)
+      -- Before the other leaves: a queue that is made anew would have no end of life.
       put_back(owner, alive, rank, again)
+      give_baton(next_one)
       owner, passed = next_one, 1
     end
   elseif not owner then
