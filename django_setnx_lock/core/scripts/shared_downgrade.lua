@@ -9,7 +9,7 @@ local token = ARGV[1]
 local value, group = standing(token_at(KEYS[1]))
 if value ~= token then
   if group and redis.call('ZSCORE', KEYS[6], token) then
-    return {'OK', false}
+    return {'OK', left_to(value)}
   end
   return {'LOST', redis.call('GET', KEYS[4])}
 end
@@ -23,6 +23,8 @@ redis.call('DEL', KEYS[6], KEYS[7])
 redis.call('HSET', KEYS[7], token, whole(fence) .. ' ' .. record)
 redis.call('ZADD', KEYS[6], whole(now_ms() + left), token)
 redis.call('SET', KEYS[1], value, 'PX', whole(left))
+-- A copy of the acquire that is still on the wire must not wait for the lock beside who has it.
+redis.call('SET', KEYS[4], 'left', 'PX', MEMORY)
 local given = admit(READERS)
 settle(value, fence, record)
 return {'OK', given}
