@@ -48,7 +48,6 @@ def test_it_takes_the_lock_that_is_left_to_its_token(redis_client: redis.Redis) 
 
     assert value_of(redis_client) == turn.token
     assert (meta_of(redis_client).fence, meta_of(redis_client).token) == (fence, turn.token)
-    assert not is_woken(turn)
 
 
 def test_it_does_so_for_the_claim_time_only(redis_client: redis.Redis) -> None:

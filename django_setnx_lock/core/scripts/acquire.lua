@@ -39,7 +39,6 @@ if is_mine then
   end
   redis.call('SET', KEYS[5], fence .. ARGV[3], 'PX', whole(ARGV[2] + META_MARGIN))
   if claims then
-    redis.call('DEL', string.sub(KEYS[2], 1, -8) .. 'wake:' .. token)
     if next_waiter then
       redis.call('HDEL', KEYS[3], token)
     else
@@ -111,8 +110,8 @@ if owner ~= token then
 else
   grow(KEYS[5], lease + META_MARGIN)
 end
+-- The mailbox stays: this copy may be a late one, and the caller about to listen there.
 leave_queue(token)
-redis.call('DEL', mailbox(token))
 if redis.call('EXISTS', KEYS[2]) == 0 then
   redis.call('DEL', KEYS[3])
 end
