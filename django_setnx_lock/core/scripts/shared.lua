@@ -54,6 +54,16 @@ local function admit(group)
   end
 end
 
+-- One whom it, or a share of it, was left to: for a caller that was perhaps told so in vain.
+local function left_to(value)
+  for _, share in ipairs(group_at(value) and redis.call('ZRANGE', KEYS[6], 0, -1) or {}) do
+    if baton_for(share) then
+      return baton_for(share)
+    end
+  end
+  return baton_for(value) or false
+end
+
 local function record_of_one()
   local tokens = redis.call('ZRANGE', KEYS[6], 0, -1)
   for number = #tokens, 1, -1 do

@@ -40,6 +40,9 @@ if value and not held_until and not is_left and not may_join then
     end
     left = slice > 0 and math.min(left, slice) or left
   end
+  if given then
+    settle(value, fence or now_us())
+  end
   if slice > 0 then
     queue_up(token, left, slice)
   elseif not is_gone then
@@ -60,8 +63,8 @@ if held_until then
   own = string.match(redis.call('HGET', KEYS[7], token) or '', '^%d+')
 end
 own = own and tonumber(own) or math.max(now_us(), (fence or 0) + 1)
+-- The mailbox stays: this copy may be a late one, and the caller about to listen there.
 leave_queue(token)
-redis.call('DEL', mailbox(token))
 if not group then
   value, group = kind .. whole(own), kind
   redis.call('DEL', KEYS[6], KEYS[7])
@@ -75,4 +78,4 @@ end
 given = admit(group) or given
 wake_if_later(lease)
 settle(value, math.max(own, fence or 0), ARGV[3])
-return {'OK', whole(own), given}
+return {'OK', whole(own), given or held_until and left_to(value)}

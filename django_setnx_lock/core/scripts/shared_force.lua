@@ -6,7 +6,7 @@
 --- shared
 if redis.call('GET', KEYS[4]) == ARGV[1] then
   -- Done before: the reply to an earlier copy of this request was lost.
-  return {'OK', false}
+  return {'OK', left_to(token_at(KEYS[1]))}
 end
 local value, group = standing(token_at(KEYS[1]))
 if not value then

@@ -19,4 +19,4 @@ leave_queue(token)
 redis.call('DEL', mailbox(token))
 redis.call('SET', KEYS[4], 'left', 'PX', MEMORY)
 -- Also when it only queued: those behind it may perhaps join the group.
-return {'OK', (group or not value) and go_on(value)}
+return {'OK', (group or not value) and go_on(value) or left_to(value)}

@@ -29,8 +29,9 @@ if group and redis.call('ZREM', KEYS[6], BATON .. token) == 1 or not value then
   given = go_on(value)
 elseif value == BATON .. token then
   redis.call('DEL', KEYS[1])
-  given = hand_on()
+  value, given = false, hand_on()
 end
+given = given or left_to(value)
 if mark == 'released' then
   return {'OK', given}
 end
