@@ -1,0 +1,157 @@
+"""What several hold together, checked in every state that a few callers can reach.
+
+The scripts that are shipped are what runs here. Each of their rules taken out gives a violation:
+``shared_controls.py`` has them and their bounds, and ``-s`` prints the shortest traces.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+
+import pytest
+
+from django_setnx_lock.core import scripts
+
+from .explorer import Found, explore
+from .shared_controls import BRIEF, CONTROLS, Control, bounds
+from .shared_model import FAULTS, LONG, SHORT, Bounds, Model, State
+from .shared_server import Servers
+
+ANY = " ".join(sorted(FAULTS))
+
+
+def search(model: Model) -> Found[State]:
+    found = explore(model.start(), model.moves, model.wrong)
+    sys.stdout.write(f"\n{bounded(model.bounds)}: {found.told(model.show)}\n")
+    return found
+
+
+@functools.cache
+def shipped(within: Bounds) -> Found[State]:
+    return search(Model(within, Servers()))
+
+
+def bounded(within: Bounds) -> str:
+    befalls = "any" if within.befalls == FAULTS else " ".join(sorted(within.befalls))
+    more = " renews" * within.renews + " downgrades" * within.downgrades
+    more += " short" * (SHORT in within.leases) + f" {within.turns} turns" * (within.turns > 1)
+    return f"{within.kinds} {within.faults} faults {befalls}{more}"
+
+
+SHORT_SEARCHES = [
+    bounds("wr", ANY, downgrades=True),
+    bounds("wrr"),
+    bounds("222", "crash"),
+    bounds("r2", ANY),
+]
+LONG_SEARCHES = [
+    bounds("222", "crash impatient"),
+    bounds("rw", "again crash", 2, leases=(SHORT, SHORT)),
+    bounds("wr", ANY, downgrades=True, renews=True),
+    bounds("wr", ANY, leases=(LONG, SHORT), downgrades=True, renews=True),
+    bounds("wrr", "crash impatient", leases=BRIEF),
+    bounds("wwr", "crash impatient", leases=(LONG, LONG, SHORT)),
+    bounds("wrr", downgrades=True, renews=True),
+    bounds("wrr", "again"),
+    bounds("w22", "crash impatient cancel"),
+    bounds("222", "again force exit"),
+    bounds("222", "crash stall", 2, leases=BRIEF),
+    bounds("111", "again crash", 2),
+]
+LONGEST_SEARCHES = [
+    bounds("wrr", ANY, downgrades=True),
+    bounds("wrr", "again crash", 2, leases=(LONG, SHORT, SHORT), downgrades=True),
+    bounds("wwr", ANY, downgrades=True),
+    bounds("222", "again crash impatient", 2, leases=(LONG, SHORT, SHORT)),
+    bounds("w22", ANY),
+    bounds("2222"),
+    bounds("wrwr"),
+]
+
+# One process searches for both.
+SEARCHES = pytest.mark.xdist_group("short searches of the model of shares")
+
+
+@SEARCHES
+@pytest.mark.parametrize("within", SHORT_SEARCHES, ids=bounded)
+def test_the_scripts_as_shipped_allow_no_violation(within: Bounds) -> None:
+    found = shipped(within)
+
+    assert found.complete
+    assert not found.wrong
+
+
+@SEARCHES
+@pytest.mark.timeout(300)
+def test_the_search_meets_every_kind_of_step() -> None:
+    seen = " ".join(step for within in SHORT_SEARCHES for step in shipped(within).steps_seen)
+
+    for step in (
+        "late, sends again",
+        "lost, sends again",
+        "late copy: ask read:",
+        "late copy: downgrade",
+        "late copy: look",
+        "is cancelled",
+        "waits no longer",
+        "ASK once: BUSY",
+        "is killed",
+        "loses power",
+        "ms pass while those who act are slow",
+        "the clock steps back",
+        "the operator: force",
+        "the operator: look",
+        "a foreign client takes N",
+        "gets OK",
+        "RELEASE: LOST",
+        "LEAVE: OK",
+        "DOWNGRADE: OK",
+        "DOWNGRADE: LOST",
+        "DOWNGRADE late, goes on",
+        "watchdog: LOOK at permit:2:c1: permit:2:c1",
+        "last LOOK",
+        "has slept",
+    ):
+        assert step in seen, step
+
+
+@pytest.mark.parametrize("control", CONTROLS, ids=lambda control: control.about)
+def test_without_a_rule_there_is_a_violation(control: Control) -> None:
+    only = "asleep beside" if control.wrong == "asleep" else control.wrong
+    servers = Servers(lambda source: source.replace(control.rule, control.instead))
+
+    found = search(Model(control.bounds, servers, only))
+
+    assert found.wrong.startswith(control.wrong)
+    assert found.steps == control.found
+
+
+@pytest.mark.parametrize("control", CONTROLS, ids=lambda control: control.about)
+def test_each_rule_stands_in_a_script(control: Control) -> None:
+    sources = [one.source for one in vars(scripts).values() if isinstance(one, scripts.Script)]
+
+    assert any(control.rule in source for source in sources)
+
+
+def test_unless_a_look_follows_what_is_left_to_a_killed_waiter_lies_there() -> None:
+    found = shipped(Bounds("111", 1, frozenset({"crash"}), looks=False))
+
+    assert found.wrong == "asleep beside a lock that can be had"
+    assert found.steps == 9
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    "within",
+    [
+        *(pytest.param(within, marks=pytest.mark.storm) for within in LONG_SEARCHES),
+        *(pytest.param(within, marks=pytest.mark.marathon) for within in LONGEST_SEARCHES),
+    ],
+    ids=bounded,
+)
+def test_the_scripts_as_shipped_hold_out_longer(within: Bounds) -> None:
+    found = shipped(within)
+
+    assert found.complete
+    assert not found.wrong
