@@ -11,7 +11,8 @@ local value = token_at(KEYS[1])
 if not value then
   return {'FREE'}
 end
-if value ~= ARGV[1] or baton_for(value) then
+-- Who has joined a group since it was seen is not known by what stands at the name.
+if value ~= ARGV[1] or baton_for(value) or group_at(value) then
   return {'CHANGED'}
 end
 -- Remembered until the holder must have learned it: its lease would have ended by then.
