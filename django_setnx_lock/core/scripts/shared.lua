@@ -54,6 +54,19 @@ local function admit(group)
   end
 end
 
+-- Have the first who would join the group ask again soon: it finds out if those before it are dead.
+local function rouse(group)
+  for _, token in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
+    local alive, _, again = read_waiter(token)
+    if group_of(token) == group and alive and alive >= now_ms() then
+      if again > now_ms() + GROUP_SLICE then
+        wake(token)
+      end
+      return
+    end
+  end
+end
+
 -- One whom it, or a share of it, was left to: for a caller that was perhaps told so in vain.
 local function left_to(value)
   for _, share in ipairs(group_at(value) and redis.call('ZRANGE', KEYS[6], 0, -1) or {}) do

@@ -48,6 +48,9 @@ if value and not held_until and not is_left and not may_join then
   elseif not is_gone then
     leave_queue(token)
     redis.call('SET', KEYS[4], 'left', 'PX', MEMORY)
+    if group then
+      rouse(group)
+    end
   end
   if KEYS[8] and how == 'foreign' then
     redis.call('ZADD', KEYS[8], now_ms() + (left < 0 and ENDLESS or left), KEYS[1])
@@ -65,7 +68,8 @@ end
 own = own and tonumber(own) or math.max(now_us(), (fence or 0) + 1)
 -- The mailbox stays: this copy may be a late one, and the caller about to listen there.
 leave_queue(token)
-if not group then
+local is_first = not group
+if is_first then
   value, group = kind .. whole(own), kind
   redis.call('DEL', KEYS[6], KEYS[7])
 end
@@ -77,5 +81,8 @@ if redis.call('GET', KEYS[1]) ~= value then
 end
 given = admit(group) or given
 wake_if_later(lease)
+if is_first then
+  rouse(group)
+end
 settle(value, math.max(own, fence or 0), ARGV[3])
 return {'OK', whole(own), given or held_until and left_to(value)}

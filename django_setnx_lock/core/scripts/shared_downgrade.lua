@@ -26,5 +26,6 @@ redis.call('SET', KEYS[1], value, 'PX', whole(left))
 -- A copy of the acquire that is still on the wire must not wait for the lock beside who has it.
 redis.call('SET', KEYS[4], 'left', 'PX', MEMORY)
 local given = admit(READERS)
+rouse(READERS)
 settle(value, fence, record)
 return {'OK', given}

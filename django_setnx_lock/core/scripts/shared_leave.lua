@@ -18,5 +18,9 @@ end
 leave_queue(token)
 redis.call('DEL', mailbox(token))
 redis.call('SET', KEYS[4], 'left', 'PX', MEMORY)
+if group then
+  -- It was perhaps the one that asked again soon.
+  rouse(group)
+end
 -- Also when it only queued: those behind it may perhaps join the group.
 return {'OK', (group or not value) and go_on(value) or left_to(value)}
