@@ -116,7 +116,7 @@ CONTROLS = [
     ),
     Control(
         "who reads from now on lets in those who wait to",
-        "local given = admit(READERS)",
+        "local given = admit(READERS)\nrouse(READERS)",
         "local given = false",
         "asleep",
         bounds("wr", downgrades=True),

@@ -403,6 +403,8 @@ class Model:
             w.over -= {token}
         if sent[0] == "ask" and reply[0] == "BUSY" and sent[3] == "waits":
             w.order = w.order if token in w.order else (*w.order, token)
+            # A late copy of one who waits no longer: it is waited for as a dead one is.
+            w.silent += w.clients[w.number_of(token)].pc not in ("ask", "block", "blocked")
         if sent[0] == "look":
             served = {*after.left_to, *after.holders}
             w.over |= {other for other in before.left_to if other not in served}

@@ -11,7 +11,7 @@ TWO_SILENT = "asleep until a slice ends, as two clients fell silent"
 
 def violation(w: World, server: Server) -> str:
     """The kind of violation that the state is, or ""; see also ``Model.asleep``."""
-    return w.wrong or server.wrong or believers(w, server) or ghost(w, server)
+    return w.wrong or server.wrong or believers(w, server) or ghost(w, server) or in_vain(w, server)
 
 
 def believers(w: World, server: Server) -> str:
@@ -46,6 +46,13 @@ def ghost(w: World, server: Server) -> str:
             return "ghost waiter: one who has it is waited for"
         if _is_nobodys(w, token):
             return "ghost waiter: one who has left is waited for"
+    return ""
+
+
+def in_vain(w: World, server: Server) -> str:
+    for client in w.clients:
+        if client.belief and client.token not in (*server.holders, *w.forced):
+            return "believes in vain"
     return ""
 
 

@@ -127,7 +127,9 @@ class Server:
         lives = [life for key, (_, life) in self.keys.items() if key == NAME and life is not None]
         lives += [end - NOW_MS for end in self.table(SHARES).values()]
         alive = self.table(ALIVE)
-        lives += [int(alive[token].split()[0]) - NOW_MS for token in self.queue if token in alive]
+        # Who is alive until a moment is so in that moment, too.
+        untils = [int(alive[token].split()[0]) for token in self.queue if token in alive]
+        lives += [until + 1 - NOW_MS for until in untils]
         return tuple(life for life in lives if life > 0)
 
     def __str__(self) -> str:

@@ -32,6 +32,18 @@ def shipped(within: Bounds) -> Found[State]:
     return search(Model(within, Servers()))
 
 
+def walk(within: Bounds, steps: str, rule: str = "", instead: str = "") -> str:
+    """What is wrong after those steps, one a line, which lie too deep to be searched for."""
+    model = Model(within, Servers(lambda source: source.replace(rule, instead) if rule else source))
+    state = model.start()
+    for step in filter(None, map(str.strip, steps.splitlines())):
+        state = dict(model.moves(state))[step]
+        sys.stdout.write(f"{step:38} {model.show(state)}\n")
+        if wrong := model.wrong(state):
+            return wrong
+    return ""
+
+
 def bounded(within: Bounds) -> str:
     befalls = "any" if within.befalls == FAULTS else " ".join(sorted(within.befalls))
     more = " renews" * within.renews + " downgrades" * within.downgrades
@@ -139,6 +151,99 @@ def test_unless_a_look_follows_what_is_left_to_a_killed_waiter_lies_there() -> N
 
     assert found.wrong == "asleep beside a lock that can be had"
     assert found.steps == 9
+
+
+DEAD_WRITER = Bounds(
+    "wwr",
+    faults=1,
+    befalls=frozenset({"crash"}),
+    leases=(2 * LONG, LONG, LONG),
+    pauses=1,
+    pause=20_000,
+    downgrades=True,
+)
+READER_BEHIND_IT = """
+    a ASK: OK
+    a gets OK
+    b ASK: BUSY
+    b BLPOP
+    b is killed
+    a while passes: 20000 ms
+    c ASK: BUSY
+    c BLPOP
+    a lets readers in
+    a DOWNGRADE: OK
+"""
+
+
+def test_a_reader_behind_a_dead_writer_asks_again_soon() -> None:
+    steps = (
+        READER_BEHIND_IT
+        + """
+        c ASK: BUSY
+        c BLPOP
+        5000 ms pass
+        c has slept
+        c ASK: BUSY
+        c BLPOP
+        2001 ms pass
+        2999 ms pass
+        c has slept
+        c ASK: OK
+    """
+    )
+
+    wrong = walk(DEAD_WRITER, steps)
+
+    assert not wrong
+
+
+def test_unless_it_is_roused_it_sleeps_on_beside_those_who_read() -> None:
+    steps = READER_BEHIND_IT + "7001 ms pass"
+
+    wrong = walk(DEAD_WRITER, steps, "rouse(READERS)\n", "")
+
+    assert wrong == "asleep beside a lock that can be had"
+
+
+JOINED_SINCE = """
+    a ASK: OK
+    b ASK: OK
+    b gets OK
+    c ASK: BUSY
+    c BLPOP
+    a gets OK
+    a while passes: 2500 ms
+    b leaves the body
+    b RELEASE: OK
+    500 ms pass while those who act are slow
+    the operator sees permits:1700000000000100
+    c ASK: OK
+    c gets OK
+"""
+
+
+@pytest.mark.parametrize(
+    ("rule", "answer", "wrong"),
+    [("", "CHANGED", ""), (" or group_at(value)", "OK", "believes in vain")],
+    ids=["as shipped", "without the rule"],
+)
+def test_a_group_that_was_empty_when_it_was_seen_is_not_forced(
+    rule: str, answer: str, wrong: str
+) -> None:
+    within = Bounds(
+        "222",
+        faults=2,
+        befalls=frozenset({"force", "stall"}),
+        leases=(SHORT, LONG, LONG),
+        pauses=1,
+        pause=2_500,
+    )
+    forced = f"the operator: force  w permits:1700000000000100: {answer}"
+
+    found = walk(within, JOINED_SINCE + forced, rule)
+
+    assert found == wrong
 
 
 @pytest.mark.timeout(1800)
