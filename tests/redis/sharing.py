@@ -1,0 +1,120 @@
+"""A program whose threads share one lock at random: readers, writers, and those with a permit.
+
+``python -m tests.redis.sharing URL SECONDS SEED KINDS MORTAL RULE INSTEAD``. Each stay is noted in
+the Redis list ``stays``: of which kind, and when it began and ended, by the one clock of the
+machine; it ends where the lock is still believed in. A wait that did not end in time is noted in
+``late``. MORTAL is 1 for a program that kills itself now and then. RULE is taken out of the
+scripts, and INSTEAD put there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+
+import pytest
+import redis
+
+from django_setnx_lock.core import scripts
+from django_setnx_lock.core.errors import LockBusy, LockError
+from django_setnx_lock.core.held import Held
+from django_setnx_lock.core.lock import RedisLock
+from tests.faults.controls import take_out
+
+NAME = "sharing"
+LIMIT = 3
+THREADS = 4
+# Longer than a lease, a look and what a group's waiters sleep at most.
+IN_TIME = 15.0
+
+
+class Sharer(threading.Thread):
+    def __init__(self, url: str, end: float, seed: int, kinds: str, *, is_mortal: bool) -> None:
+        super().__init__(daemon=True)
+        self.client = redis.Redis.from_url(url)
+        self.notes = redis.Redis.from_url(url)
+        self.random = random.Random(seed)  # noqa: S311 - to be repeatable, not secret
+        self.end = end
+        self.kinds = kinds.split()
+        self.is_mortal = is_mortal
+
+    def run(self) -> None:
+        while time.monotonic() < self.end:
+            self.turn(self.random.choice(self.kinds))
+
+    def turn(self, kind: str) -> None:
+        lease = self.random.choice([0.1, 0.3, 1.0])
+        lock = RedisLock(
+            self.client,
+            NAME,
+            lease,
+            renew=self.random.random() < 0.3,
+            reentrant=kind in ("downgrade", "read"),
+            shared=kind == "read",
+            limit=LIMIT if kind == "permit" else None,
+        )
+        patience = self.random.choice([0.0, 0.05, IN_TIME, IN_TIME])
+        began = time.monotonic()
+        try:
+            held = lock.take(patience)
+        except LockBusy:
+            if patience == IN_TIME:
+                self.notes.rpush("late", f"{kind} after {time.monotonic() - began:.1f} s")
+            return
+        if kind == "downgrade":
+            held = self.downgraded(held, lease)
+            kind = "read"
+        self.stay(held, kind)
+        with contextlib.suppress(LockError):
+            held.release()
+
+    def downgraded(self, held: Held, lease: float) -> Held:
+        """Stay alone, and then go on as a reader."""
+        reading = RedisLock(self.client, NAME, lease, reentrant=True, shared=True)
+        try:
+            share = reading.take(0)
+        except LockError:
+            # Its lease is over already.
+            return held
+        self.stay(held, "write")
+        with contextlib.suppress(LockError):
+            held.release()
+        return share
+
+    def stay(self, held: Held, kind: str) -> None:
+        began = time.monotonic()
+        if held.remaining() <= 0:
+            return
+        if self.is_mortal and self.random.random() < 0.01:
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(self.random.choice([0.0, 0.002, 0.01, 0.05]))
+        ended = time.monotonic()
+        if held.remaining() > 0:
+            stay = {"kind": kind, "began": began, "ended": ended, "fence": held.fence}
+            self.notes.rpush("stays", json.dumps(stay))
+
+
+def main() -> None:
+    url, seconds, seed, kinds, mortal, rule, instead = sys.argv[1:]
+    for name, script in vars(scripts).copy().items():
+        if rule and isinstance(script, scripts.Script) and rule in script.source:
+            take_out(pytest.MonkeyPatch(), name, rule, instead)
+    end = time.monotonic() + float(seconds)
+    sharers = [
+        Sharer(url, end, int(seed) * THREADS + number, kinds, is_mortal=mortal == "1")
+        for number in range(THREADS)
+    ]
+    for sharer in sharers:
+        sharer.start()
+    for sharer in sharers:
+        sharer.join()
+
+
+if __name__ == "__main__":
+    main()
