@@ -16,6 +16,7 @@ from bench.figures import Turn, most_overtaken
 from django_setnx_lock.core.lock import RedisLock
 from django_setnx_lock.core.redlock import Redlock
 from tests.processes import eventually, figure
+from tests.redis.clusters import Cluster
 from tests.redis.test_sentinel import client_of, watched_over
 from tests.servers import RealServer
 
@@ -44,8 +45,8 @@ def through_sentinel(server: RealServer, folder: Path) -> Iterator[Contest]:
         yield queue_at(server, client)
 
 
-def queue_at(server: RealServer, client: Any) -> Contest:
-    admin = server.client()
+def queue_at(server: RealServer | Cluster, client: Any) -> Contest:
+    admin: Any = server.client()
     return Contest(
         lambda: RedisLock(client, "lock:a"), lambda: int(admin.zcard("{lock:a}:waiters"))
     )
@@ -105,8 +106,12 @@ def overtaken(contest: Contest) -> int:
 
 def worst(setting: Any, server: RealServer, folder: Path) -> int:
     with setting(server, folder) as contest:
-        found = max(overtaken(contest) for _ in range(ROUNDS))
-    figure(f"{setting.__name__}: {found} of {WAITERS - 1} at most came before one who was earlier")
+        return worst_of(contest, setting.__name__)
+
+
+def worst_of(contest: Contest, name: str) -> int:
+    found = max(overtaken(contest) for _ in range(ROUNDS))
+    figure(f"{name}: {found} of {WAITERS - 1} at most came before one who was earlier")
     return found
 
 
@@ -115,6 +120,10 @@ def test_who_comes_first_is_served_first(
     setting: Any, real_server: RealServer, tmp_path: Path
 ) -> None:
     assert worst(setting, real_server, tmp_path) == 0
+
+
+def test_so_it_is_on_a_cluster(masters: Cluster) -> None:
+    assert worst_of(queue_at(masters, masters.client()), "cluster") == 0
 
 
 @pytest.mark.parametrize("setting", [timestamps, polling, redlock])
@@ -128,4 +137,4 @@ def test_the_page_names_these_tests() -> None:
     section = PAGE[PAGE.index("## Fair or not") :].partition("\n## ")[0]
 
     assert "tests/redis/test_fairness.py" in section
-    assert len(re.findall(r"^\| .*\| \d of 7 \|", section, re.MULTILINE)) == 5
+    assert len(re.findall(r"^\| .*\| \d of 7 \|", section, re.MULTILINE)) == 6
