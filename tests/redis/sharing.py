@@ -1,10 +1,10 @@
 """A program whose threads share one lock at random: readers, writers, and those with a permit.
 
 ``python -m tests.redis.sharing URL SECONDS SEED KINDS MORTAL RULE INSTEAD``. Each stay is noted in
-the Redis list ``stays``: of which kind, and when it began and ended, by the one clock of the
-machine; it ends where the lock is still believed in. A wait that did not end in time is noted in
-``late``. MORTAL is 1 for a program that kills itself now and then. RULE is taken out of the
-scripts, and INSTEAD put there.
+the Redis list ``stays``: of which kind, when it was asked for, and when it began and ended, by the
+one clock of the machine; it ends where the lock is still believed in. A wait that did not end in
+time is noted in ``late``. MORTAL is 1 for a program that kills itself now and then. RULE is taken
+out of the scripts, and INSTEAD put there.
 """
 
 from __future__ import annotations
@@ -60,21 +60,21 @@ class Sharer(threading.Thread):
             limit=LIMIT if kind == "permit" else None,
         )
         patience = self.random.choice([0.0, 0.05, IN_TIME, IN_TIME])
-        began = time.monotonic()
+        asked = time.monotonic()
         try:
             held = lock.take(patience)
         except LockBusy:
             if patience == IN_TIME:
-                self.notes.rpush("late", f"{kind} after {time.monotonic() - began:.1f} s")
+                self.notes.rpush("late", f"{kind} after {time.monotonic() - asked:.1f} s")
             return
         if kind == "downgrade":
-            held = self.downgraded(held, lease)
+            held = self.downgraded(held, lease, asked)
             kind = "read"
-        self.stay(held, kind)
+        self.stay(held, kind, asked)
         with contextlib.suppress(LockError):
             held.release()
 
-    def downgraded(self, held: Held, lease: float) -> Held:
+    def downgraded(self, held: Held, lease: float, asked: float) -> Held:
         """Stay alone, and then go on as a reader."""
         reading = RedisLock(self.client, NAME, lease, reentrant=True, shared=True)
         try:
@@ -82,12 +82,12 @@ class Sharer(threading.Thread):
         except LockError:
             # Its lease is over already.
             return held
-        self.stay(held, "write")
+        self.stay(held, "write", asked)
         with contextlib.suppress(LockError):
             held.release()
         return share
 
-    def stay(self, held: Held, kind: str) -> None:
+    def stay(self, held: Held, kind: str, asked: float) -> None:
         began = time.monotonic()
         if held.remaining() <= 0:
             return
@@ -96,8 +96,8 @@ class Sharer(threading.Thread):
         time.sleep(self.random.choice([0.0, 0.002, 0.01, 0.05]))
         ended = time.monotonic()
         if held.remaining() > 0:
-            stay = {"kind": kind, "began": began, "ended": ended, "fence": held.fence}
-            self.notes.rpush("stays", json.dumps(stay))
+            stay = {"kind": kind, "asked": asked, "began": began, "ended": ended}
+            self.notes.rpush("stays", json.dumps({**stay, "fence": held.fence}))
 
 
 def main() -> None:

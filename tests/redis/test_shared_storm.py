@@ -81,12 +81,12 @@ def together(stays: list[Stay]) -> list[str]:
 
 
 def fences_back(stays: list[Stay]) -> int:
-    """How many began with a fence below that of one who had left."""
+    """How many have a fence below that of one who had left when they asked."""
     moments = [(stay["ended"], 0, stay["fence"]) for stay in stays]
-    moments += [(stay["began"], 1, stay["fence"]) for stay in stays]
+    moments += [(stay["asked"], 1, stay["fence"]) for stay in stays]
     last = found = 0
-    for _, is_beginning, fence in sorted(moments):
-        if is_beginning:
+    for _, is_asking, fence in sorted(moments):
+        if is_asking:
             found += fence < last
         else:
             last = max(last, fence)
