@@ -69,13 +69,10 @@ LONG_SEARCHES = [
     bounds("w22", "crash impatient cancel"),
     bounds("222", "again force exit"),
     bounds("222", "crash stall", 2, leases=BRIEF),
-    bounds("111", "again crash", 2),
 ]
 LONGEST_SEARCHES = [
     bounds("wrr", ANY, downgrades=True),
-    bounds("wrr", "again crash", 2, leases=(LONG, SHORT, SHORT), downgrades=True),
     bounds("wwr", ANY, downgrades=True),
-    bounds("222", "again crash impatient", 2, leases=(LONG, SHORT, SHORT)),
     bounds("w22", ANY),
     bounds("2222"),
     bounds("wrwr"),
