@@ -97,7 +97,8 @@ def test_all_readers_up_to_the_next_writer_are_let_in_at_once(redis_client: redi
     held.release()
     first = claim(readers[0])
 
-    assert [is_woken(turn) for turn in (*readers[1:], writer, late)] == [True, True, False, False]
+    assert [is_woken(turn) for turn in (*readers[1:], writer)] == [True, True, False]
+    assert is_busy(late)
     assert claim(readers[2]).fence > first.fence
     claim(readers[1])
     assert queue_of(redis_client) == [writer.token, late.token]
@@ -421,3 +422,19 @@ def test_a_writer_behind_a_reader_that_is_dead_gets_it(redis_client: redis.Redis
 
     assert writer.token in (next_one, shared)
     claim(writer)
+
+
+@pytest.mark.parametrize("options", [{}, {"shared": True}], ids=["alone", "shared"])
+def test_a_late_copy_that_takes_it_wakes_the_caller_who_sleeps(
+    redis_client: redis.Redis, options: dict[str, bool]
+) -> None:
+    first = holder(redis_client)
+    waiting = caller(redis_client, **options)
+    copy = waiting.request(waits=True)
+    assert is_busy(waiting)
+    redis_client.delete("lock:a")
+    first.lease.close()
+
+    waiting.target.call(copy)
+
+    assert is_woken(waiting)

@@ -71,6 +71,7 @@ LONG_SEARCHES = [
     bounds("222", "crash stall", 2, leases=BRIEF),
 ]
 LONGEST_SEARCHES = [
+    bounds("111", "again crash", 2),
     bounds("wrr", ANY, downgrades=True),
     bounds("wwr", ANY, downgrades=True),
     bounds("w22", ANY),

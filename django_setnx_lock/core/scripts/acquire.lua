@@ -111,6 +111,7 @@ else
   grow(KEYS[5], lease + META_MARGIN)
 end
 -- The mailbox stays: this copy may be a late one, and the caller about to listen there.
+wake_sleeper(token)
 leave_queue(token)
 if redis.call('EXISTS', KEYS[2]) == 0 then
   redis.call('DEL', KEYS[3])

@@ -106,6 +106,13 @@ local function group_at(value)
   return value and (string.match(value, '^(readers:)%d+$') or string.match(value, '^(permits:)%d+$'))
 end
 
+-- Wake one who sleeps as far as the server knows, though it has the lock now: by a late copy of its request.
+local function wake_sleeper(token)
+  if redis.call('ZSCORE', KEYS[2], token) then
+    wake(token)
+  end
+end
+
 -- Out of the queue. Whoever is next was perhaps not told of a life cut short, as this one was.
 local function leave_queue(token)
   local was_queued = redis.call('ZREM', KEYS[2], token) == 1

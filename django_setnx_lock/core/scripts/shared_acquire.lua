@@ -67,6 +67,7 @@ if held_until then
 end
 own = own and tonumber(own) or math.max(now_us(), (fence or 0) + 1)
 -- The mailbox stays: this copy may be a late one, and the caller about to listen there.
+wake_sleeper(token)
 leave_queue(token)
 local is_first = not group
 if is_first then
