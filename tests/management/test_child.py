@@ -22,6 +22,7 @@ def child_of() -> Iterator[Callable[..., Child]]:
     yield child_of
     for child in started:
         child.kill()
+        child.close()
 
 
 def test_it_tells_what_stopped_it(child_of: Callable[..., Child]) -> None:
@@ -59,7 +60,7 @@ def test_a_signal_to_one_that_is_gone_is_no_error(child_of: Callable[..., Child]
     child.kill()
 
     assert child.send(signal.SIGTERM) is True
-    assert not child.has_descendants()
+    assert child.is_extinct()
 
 
 def test_it_says_when_it_may_not_be_signalled(
@@ -71,7 +72,7 @@ def test_it_says_when_it_may_not_be_signalled(
         raise PermissionError
 
     with monkeypatch.context() as patched:
-        patched.setattr(os, "killpg", refused)
+        patched.setattr(os, "kill", refused)
 
         assert child.send(signal.SIGTERM) is False
-        assert not child.has_descendants()
+        assert not child.is_extinct()
