@@ -75,6 +75,8 @@ class Child:
 
     def look(self) -> int | None:
         """Take note of its end. Gives the signal that stopped it, if one just has."""
+        if self._guard.has_died():
+            self._guard_anew()
         if self.status is not None:
             return None
         pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
@@ -126,6 +128,14 @@ class Child:
     def close(self) -> None:
         """Leave what is left of it alone, now and when we end."""
         self._guard.dismiss()
+
+    def _guard_anew(self) -> None:
+        # When there can be none now, we look again when something happens.
+        with contextlib.suppress(OSError):
+            guard = Guard()
+            guard.watch(self._target)
+            self._guard.dismiss()
+            self._guard = guard
 
     def _note(self, status: int) -> None:
         code = os.waitstatus_to_exitcode(status)

@@ -33,6 +33,7 @@ class Guard:
     """
 
     def __init__(self) -> None:
+        self._is_dead = False
         reader, self._writer = os.pipe()
         its_end = out_of_the_way(reader)
         os.close(reader)
@@ -63,9 +64,19 @@ class Guard:
         with contextlib.suppress(BrokenPipeError):
             os.write(self._writer, b"%d\n" % target)
 
+    def has_died(self) -> bool:
+        """Whether somebody has killed it."""
+        if not self._is_dead:
+            try:
+                self._is_dead = os.waitpid(self.pid, os.WNOHANG)[0] != 0
+            except ChildProcessError:
+                # A program that called us has taken note of it.
+                self._is_dead = True
+        return self._is_dead
+
     def dismiss(self) -> None:
         """End it without having it kill anybody."""
-        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+        if not self.has_died():
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
         os.close(self._writer)

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management.base import CommandError
+from django.core.management.base import BaseCommand, CommandError
 
 from django_setnx_lock.management.commands.with_lock import Command
 
@@ -152,6 +153,21 @@ def test_called_from_code_the_command_may_have_djangos_options() -> None:
     options = parse("k cmd --settings=x", from_command_line=False)
 
     assert options["command"] == ["cmd", "--settings=x"]
+
+
+def test_the_docs_tell_of_every_option() -> None:
+    table = (Path(__file__).parents[2] / "docs" / "command.md").read_text()
+    parser = Command().create_parser("manage.py", "with_lock")
+    djangos = {
+        option
+        for action in BaseCommand().create_parser("manage.py", "x")._actions
+        for option in action.option_strings
+    }
+
+    options = {option for action in parser._actions for option in action.option_strings} - djangos
+
+    assert len(options) > 20
+    assert not {option for option in options if f"`{option}" not in table}
 
 
 def test_help_shows_the_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:

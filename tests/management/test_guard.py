@@ -106,6 +106,28 @@ def test_a_stopped_command_dies_too(forking: Forking, log: Path) -> None:
     eventually(lambda: not is_running(command), seconds=1)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_guard_that_was_killed_is_replaced(forking: Forking, log: Path) -> None:
+    with_lock = forking.start("k", "sh", "-c", FAMILY, str(log))
+    family = [int(pid) for pid in lines(log, 3)]
+    guard = guard_of(with_lock.pid)
+
+    os.kill(guard, signal.SIGKILL)
+    eventually(lambda: guard_of(with_lock.pid) not in {0, guard})
+    with_lock.send(signal.SIGKILL)
+
+    eventually(lambda: not any(map(is_running, family)), seconds=1)
+
+
+def guard_of(with_lock: int) -> int:
+    """Return the pid of the child that is no command; 0 if there is none."""
+    for task in Path(f"/proc/{with_lock}/task").iterdir():
+        for child in task.joinpath("children").read_text().split():
+            if b"whom" in Path(f"/proc/{child}/cmdline").read_bytes():
+                return int(child)
+    return 0
+
+
 def test_what_a_command_left_outside_its_group_runs_on(forking: Forking, log: Path) -> None:
     # docs/command.md says so.
     script = 'setsid sh -c \'echo $$ >>"$0"; exec sleep 60\' "$0" & sleep 60'
@@ -152,7 +174,7 @@ def test_a_guard_that_is_dismissed_kills_nobody() -> None:
 def test_a_guard_that_was_killed_is_no_trouble() -> None:
     guard = Guard()
     os.kill(guard.pid, signal.SIGKILL)
-    eventually(lambda: not is_running(guard.pid))
+    eventually(guard.has_died)
 
     guard.watch(1)
     guard.dismiss()

@@ -101,6 +101,27 @@ def test_without_that_it_would_be_free_beside_them(
     os.kill(left, signal.SIGKILL)
 
 
+def test_with_the_command_alone_signalled_what_it_started_would_run_on(
+    forking: Forking, log: Path
+) -> None:
+    alone = """
+import os
+from django_setnx_lock.management.child import Child
+Child.send = lambda self, *numbers: [os.kill(self.pid, number) for number in numbers]
+"""
+    with_lock = forking.start(
+        "k", "sh", "-c", 'sleep 60 & echo $! >>"$0"; wait', str(log), first=alone
+    )
+    left = int(lines(log, 1)[0])
+
+    with_lock.send(signal.SIGTERM)
+    with pytest.raises(pytest.fail.Exception):
+        eventually(lambda: not is_running(left), seconds=0.3)
+
+    os.kill(left, signal.SIGKILL)
+    assert with_lock.end() == 143
+
+
 def test_a_command_has_so_long_to_run(forking: Forking, real_server: RealServer, log: Path) -> None:
     began = time.monotonic()
 
