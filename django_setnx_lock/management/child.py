@@ -57,21 +57,19 @@ class Child:
         path = locate(command[0])
         try:
             self._guard = Guard()
-            try:
-                launcher = Launcher(path, command, environment, group=not foreground, stdin=stdin)
-                self.pid = launcher.pid
-                self._target = self.pid if foreground else -self.pid
-                self._guard.watch(self._target)
-                launcher.go()
-            except BaseException:
-                self._guard.dismiss()
-                raise
         except OSError as error:
-            why = error.strerror
-            if isinstance(error, FileNotFoundError):
-                why = "the interpreter named in its first line is not found"
-            message = f"{command[0]} cannot be executed: {why}"
-            raise CannotRun(message, statuses.CANNOT_EXECUTE) from error
+            raise _cannot_start(command, error) from error
+        try:
+            launcher = Launcher(path, command, environment, group=not foreground, stdin=stdin)
+            self.pid = launcher.pid
+            self._target = self.pid if foreground else -self.pid
+            self._guard.watch(self._target)
+            _go(launcher, command)
+        except BaseException as error:
+            self._guard.dismiss()
+            if isinstance(error, OSError):
+                raise _cannot_start(command, error) from error
+            raise
 
     def look(self) -> int | None:
         """Take note of its end. Gives the signal that stopped it, if one just has."""
@@ -140,6 +138,22 @@ class Child:
     def _note(self, status: int) -> None:
         code = os.waitstatus_to_exitcode(status)
         self.status = code if code >= 0 else statuses.killed_by(-code)
+
+
+def _go(launcher: Launcher, command: Sequence[str]) -> None:
+    try:
+        launcher.go()
+    except OSError as error:
+        why = error.strerror
+        if isinstance(error, FileNotFoundError):
+            why = "the interpreter named in its first line is not found"
+        message = f"{command[0]} cannot be executed: {why}"
+        raise CannotRun(message, statuses.CANNOT_EXECUTE) from error
+
+
+def _cannot_start(command: Sequence[str], error: OSError) -> CannotRun:
+    """What to raise when it failed at what we start beside or before the command."""
+    return CannotRun(f"{command[0]} cannot be started: {error}", statuses.CANNOT_EXECUTE)
 
 
 def _lives(group: int) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from django_setnx_lock.management import child as child_module
-from django_setnx_lock.management.child import Child
+from django_setnx_lock.management.child import CannotRun, Child
 from tests.processes import eventually, is_running
 
 
@@ -63,6 +63,19 @@ def test_a_signal_to_one_that_is_gone_is_no_error(child_of: Callable[..., Child]
 
     assert child.send(signal.SIGTERM) is True
     assert child.is_extinct()
+
+
+@pytest.mark.parametrize("missing", ["Guard", "Launcher"])
+def test_what_keeps_us_from_starting_it_is_told_as_such(
+    monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    def refused(*arguments: object, **options: object) -> None:
+        raise FileNotFoundError(2, "No such file or directory", "/bin/sh")
+
+    monkeypatch.setattr(child_module, missing, refused)
+
+    with pytest.raises(CannotRun, match=r"true cannot be started: .*No such file.*'/bin/sh'"):
+        Child(["true"], os.environ)
 
 
 ZOMBIE = """

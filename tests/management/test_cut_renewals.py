@@ -31,12 +31,19 @@ class Runs:
     """Some commands at once, each under a lock of its own, reached through the proxy."""
 
     def __init__(
-        self, forking: Forking, proxy: Proxy, log: Path, count: int, *, first: str = ""
+        self,
+        forking: Forking,
+        proxy: Proxy,
+        log: Path,
+        count: int,
+        *,
+        first: str = "",
+        lease: int = LEASE,
     ) -> None:
         log.write_text("")
         self.with_locks = [
             forking.start(
-                *("--timeout", str(LEASE), f"run-{number}", "sh", "-c", COMMAND, str(log)),
+                *("--timeout", str(lease), f"run-{number}", "sh", "-c", COMMAND, str(log)),
                 "" if number % 2 else "exit",
                 f"lock:run-{number}",
                 first=THROUGH.format(url=proxy.url) + first,
@@ -78,13 +85,12 @@ def cut_off(
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("fault", ["refuse", "hold"])
 def test_the_command_is_dead_before_its_lease_ends(
-    forking: Forking, proxy: Proxy, real_server: RealServer, tmp_path: Path, fault: str
+    forking: Forking, proxy: Proxy, real_server: RealServer, tmp_path: Path
 ) -> None:
-    least = cut_off(forking, proxy, real_server, tmp_path / "log", 3, getattr(proxy, fault))
+    least = cut_off(forking, proxy, real_server, tmp_path / "log", 3, proxy.refuse)
 
-    figure(f"{fault}: 3 of 3 dead {least * 1000:.0f} ms before the lease ended, at the least")
+    figure(f"3 of 3 dead before the lease ended; smallest margin {least * 1000:.0f} ms")
     assert least > 0
 
 
@@ -106,7 +112,7 @@ def test_in_50_of_50_runs_the_command_is_dead_before_its_lease_ends(
 def test_without_giving_up_it_would_run_beside_the_next_holder(
     forking: Forking, proxy: Proxy, real_server: RealServer, tmp_path: Path
 ) -> None:
-    runs = Runs(forking, proxy, tmp_path / "log", 1, first=NEVER_GIVES_UP)
+    runs = Runs(forking, proxy, tmp_path / "log", 1, first=NEVER_GIVES_UP, lease=1)
 
     proxy.refuse()
     eventually(lambda: not real_server.client().exists("lock:run-0"))
