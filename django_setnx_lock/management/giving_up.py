@@ -9,21 +9,22 @@ from django_setnx_lock.core.errors import LockError
 from django_setnx_lock.core.held import Held
 from django_setnx_lock.core.lease import Lease
 
-_LONGEST_NOTICE = 10.0
+_LONGEST_CHANCE = 10.0
 
 
-def gives_up_at(lease: Lease, now: float) -> float:
+def gives_up_at(lease: Lease, now: float, notice: float, margin: float) -> float:
     """When a command must be asked to end unless the lease is renewed before; on ``clock``.
 
-    Some time before the lease's end, as the command needs time to end; but not at the first
-    attempt to renew after a pause of the whole machine.
+    ``notice`` seconds before the lease's end, as the command needs time to end; but not at the
+    first attempt to renew after a pause of the whole machine, which has until ``margin``
+    seconds before it.
     """
-    notice = min(lease.seconds / 6, _LONGEST_NOTICE)
-    since, end = lease.tried_since, lease.end
-    early = end - notice
+    since, latest = lease.tried_since, lease.end - margin
+    early = lease.end - notice
     if since is None:
-        return early if now < early else end
-    return min(max(early, since + notice), end)
+        return early if now < early else latest
+    chance = min(lease.seconds / 6, _LONGEST_CHANCE)
+    return min(max(early, since + chance), latest)
 
 
 class Release(threading.Thread):

@@ -17,8 +17,17 @@ from django_setnx_lock.core.errors import LockError
 from django_setnx_lock.core.held import Held
 from django_setnx_lock.core.lock import RedisLock
 
-#: These ask a program to end.
-ENDING = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM})
+#: These end a program that does not catch them.
+ENDING = frozenset(
+    {
+        signal.SIGHUP,
+        signal.SIGINT,
+        signal.SIGQUIT,
+        signal.SIGTERM,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+    }
+)
 _CAUGHT = (*sorted(ENDING), signal.SIGCHLD)
 # So many seconds after a first signal, another one breaks off even the undoing of a grant.
 _PATIENCE = 1.0

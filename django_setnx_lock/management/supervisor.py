@@ -4,69 +4,76 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from django_setnx_lock.core import clock, inheritance
 from django_setnx_lock.core.errors import LockLost, LockUnsupported
 from django_setnx_lock.core.held import Held
 
-from . import statuses
+from . import messages, statuses
 from .child import Child
-from .giving_up import Release, gives_up_at
-from .interrupts import ENDING, Interrupts, stop_as_by
-from .terminal import Terminal
+from .giving_up import Release
+from .interrupts import ENDING, Interrupts
+from .messages import Messages
+from .terms import Terms
+from .watching import Watch
 
-_KILL_AFTER = 10.0
 _RELEASE_WITHIN = 10.0
 _RELEASE_AT_LEAST = 0.5
-_JOB_CONTROL = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
 
 
 class Supervisor:
     """Runs one command under the lock ``held``, which is released when the command has ended.
 
-    ``held`` is renewed by the watchdog, which wakes us by ``interrupts`` when it cannot. ``say``
-    takes messages for the operator, a line each.
+    ``held`` is renewed by the watchdog, which wakes us by ``interrupts`` when it cannot.
     """
 
-    def __init__(self, held: Held, interrupts: Interrupts, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, held: Held, interrupts: Interrupts, messages: Messages, terms: Terms
+    ) -> None:
         self._held = held
         self._interrupts = interrupts
-        self._say = say
-        self._terminal = Terminal()
-        self._is_lost = self._is_killed = False
-        self._kill_at = 0.0
-        # Since when what we have told of has been tried in vain.
-        self._told_of: float | None = None
+        self._messages = messages
+        self._terms = terms
         held.on_trouble = interrupts.wake
 
     def run(self, command: Sequence[str]) -> int:
-        """Run ``command``. Gives its exit status, or 76 when the lock was lost.
+        """Run ``command``. Gives its exit status, 76 when the lock was lost, or 124 when it had
+        no more time.
 
         Before it is started: raises CannotRun, Interrupted when a signal came, LockLost when
         the lease was over by then.
         """
-        child: Child | None = None
+        watch: Watch | None = None
+        is_lost = False
         try:
             self._interrupts.check()
-            # From here on, Ctrl-Z has to stop the command first.
+            # From here on, Ctrl-Z has to stop the command first, and who goes on has to look.
             self._interrupts.catch(signal.SIGTSTP)
+            self._interrupts.catch(signal.SIGCONT)
             if self._held.lost:
-                self._is_lost = True
+                is_lost = True
                 message = f"the lease of {self._held.key!r} was over before the command was started"
                 raise LockLost(message, key=self._held.key)
-            child = Child(command, self._environment())
+            terms = self._terms
+            child = Child(
+                command, self._environment(), foreground=terms.foreground, stdin=terms.stdin
+            )
             try:
-                self._watch(child)
+                watch = Watch(child, self._held, self._interrupts, self._messages, terms)
+                watch.until_extinct()
             finally:
+                is_lost = watch is not None and watch.is_lost
                 if child.status is None:
                     child.kill()
+                child.close()
         finally:
-            self._terminal.close()
-            if child is None:
+            if watch is None:
                 self._held.forgo_min_hold()
-            self._let_go()
-        return statuses.LOST if self._is_lost else child.status or 0
+            is_lost = self._let_go(is_lost)
+        if is_lost:
+            return statuses.LOST
+        return statuses.TIMED_OUT if watch.has_timed_out else child.status or 0
 
     def _fence(self) -> dict[str, str]:
         try:
@@ -83,76 +90,8 @@ class Supervisor:
             inheritance.VARIABLE: inheritance.described(self._held, os.environ),
         }
 
-    def _watch(self, child: Child) -> None:
-        if not self._terminal.is_shared() and self._terminal.lend(child.pid):
-            # It may have been stopped for reading before the terminal was lent.
-            child.send(signal.SIGCONT)
-        while not self._has_ended(child):
-            for signum in self._interrupts.wait(self._pause(child)):
-                if signum in ENDING:
-                    # As kill(1) in a shell: a stopped process could not react.
-                    child.send(signum, signal.SIGCONT)
-                elif signum == signal.SIGTSTP:
-                    child.send(signum)
-            self._look_after_lock(child)
-
-    def _has_ended(self, child: Child) -> bool:
-        stopped_by = child.look()
-        if stopped_by in _JOB_CONTROL:
-            self._on_stop(child, stopped_by)
-        if child.status is None:
-            return False
-        # What runs on without the lock is given the same time to end as the child itself.
-        return not self._is_lost or self._is_killed or not child.has_descendants()
-
-    def _pause(self, child: Child) -> float:
-        if self._is_lost and child.status is not None:
-            return 0.05
-        if self._is_killed:
-            return 1.0
-        now = clock.now()
-        until = self._kill_at if self._is_lost else gives_up_at(self._held.lease, now)
-        return max(until - now, 0)
-
-    def _look_after_lock(self, child: Child) -> None:
-        now, lease = clock.now(), self._held.lease
-        if self._is_lost:
-            if now >= self._kill_at and not self._is_killed:
-                self._is_killed = True
-                self._kill(child)
-        elif self._held.loss is not None or now >= gives_up_at(lease, now):
-            self._is_lost = True
-            self._kill_at = min(now + _KILL_AFTER, lease.end)
-            self._say(f"{self._why_lost()}; {child.program} is terminated")
-            child.send(signal.SIGTERM, signal.SIGCONT)
-        elif lease.trouble is not None and self._told_of != lease.tried_since:
-            self._told_of = lease.tried_since
-            left = gives_up_at(lease, now) - now
-            self._say(f"cannot renew the lock, trying on for {left:.1f} s: {lease.trouble}")
-
-    def _kill(self, child: Child) -> None:
-        allowed = child.send(signal.SIGKILL)
-        end = "is killed" if allowed else "may not be killed by us: it runs on without the lock"
-        if child.status is None:
-            self._say(f"{child.program} did not end in time and {end}")
-
-    def _why_lost(self) -> str:
-        held = self._held
-        if held.lost:
-            return str(held.loss or held.ran_out())
-        why = held.lease.trouble or "Redis does not answer"
-        return f"the lock {held.key!r} could not be renewed before its lease ends: {why}"
-
-    def _on_stop(self, child: Child, signum: int) -> None:
-        if signum == signal.SIGTSTP or not self._terminal.lend(child.pid):
-            self._terminal.take_back()
-            stop_as_by(signum, -os.getpgrp())
-            if self._held.lost:
-                return
-            self._terminal.lend(child.pid)
-        child.send(signal.SIGCONT)
-
-    def _let_go(self) -> None:
+    def _let_go(self, is_lost: bool) -> bool:
+        """Release the lock; gives whether it is lost, or was found to be."""
         release = Release(self._held, self._interrupts.wake)
         release.start()
         now, end = clock.now(), self._held.lease.end
@@ -160,12 +99,15 @@ class Supervisor:
         while not release.is_over.is_set() and clock.now() < limit:
             if ENDING.intersection(self._interrupts.wait(limit - clock.now())):
                 limit = min(limit, clock.now() + _RELEASE_AT_LEAST)
-        if self._is_lost:
-            return
+        if is_lost:
+            return True
         if isinstance(release.error, LockLost):
-            self._is_lost = True
-            self._say(str(release.error))
-        elif release.error is not None or not release.is_over.is_set():
+            self._messages.say(str(release.error), messages.LOST, key=self._held.key)
+            return True
+        if release.error is not None or not release.is_over.is_set():
             left = max(end - clock.now(), 0)
             why = release.error or "Redis does not answer"
-            self._say(f"cannot release the lock, which ends with its lease in {left:.1f} s: {why}")
+            self._messages.say(
+                f"cannot release the lock, which ends with its lease in {left:.1f} s: {why}"
+            )
+        return False

@@ -29,9 +29,13 @@ class Terminal:
         """
         return os.getpid() != os.getpgrp() or any(map(_is_pipe, (0, 1, 2)))
 
+    def has_us(self) -> bool:
+        """Whether our process group is in its foreground."""
+        return self._foreground() == os.getpgrp()
+
     def lend(self, group: int) -> bool:
         """Put ``group`` in the foreground in our place; False when we are not there ourselves."""
-        if self._foreground() != os.getpgrp():
+        if not self.has_us():
             return False
         self._borrower = group
         self._put_in_front(group)

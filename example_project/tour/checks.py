@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,11 @@ def one_paid_one_waits(answers: Sequence[Answer], times_charged: int) -> None:
 def job_ended_well(status: int) -> None:
     """The job ended with status 0."""
     _expect(status == 0, "the job's status to be 0", status)
+
+
+def no_orphan(seconds: float) -> None:
+    """The command of a job that was killed died with it, so many seconds later."""
+    _expect(math.isfinite(seconds), "the killed job's command to be dead, too", "it alive")
 
 
 def row_of_holder(page: Page, key: str, pid: int) -> list[str]:

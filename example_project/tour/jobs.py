@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import select
 import shlex
 import subprocess
 import sys
 import threading
+import time
 from typing import IO, TYPE_CHECKING, cast
 
 from example_project.embedded import CHECKOUT
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 PATIENCE = 15  # seconds
+LIMIT = 1  # second
 
 
 class Job:
@@ -63,10 +67,19 @@ class Job:
         self._finish()
         return self._process.returncode
 
-    def kill(self) -> None:
-        """Kill ``with_lock`` as ``kill -9`` does. It can do nothing about it, nor let go."""
+    def kill(self) -> float:
+        """Kill ``with_lock`` as ``kill -9`` does. It can do nothing about it, nor let go.
+
+        Return after how many seconds ``cat``, whose input is still open, was gone, too;
+        infinity if it was not within LIMIT.
+        """
+        killed = time.monotonic()
         self._process.kill()
+        # There is the end of its output to read when nobody has that open any more.
+        is_gone, _, _ = select.select([self._output], [], [], LIMIT)
+        took = time.monotonic() - killed
         self._finish()
+        return took if is_gone else math.inf
 
     def _finish(self) -> None:
         # Closes the input and reads what is left until nobody has the pipes: then cat is gone too.

@@ -63,14 +63,20 @@ def a_job(site: str, order: Order) -> Iterator[str]:
 
 
 def a_killed_holder(site: str, order: Order) -> Iterator[str]:
-    """Kill a job that has the lock of ``order``, then free the lock on the admin page."""
+    """Kill a job that has the lock of ``order``: its command dies with it, and its lock stays.
+
+    Then free the lock on the admin page.
+    """
     key = f"order:{order.pk}"
     visitor = _visitor(site)
     with Job(key, "--note", "nightly correction") as job:
         yield f"$ {job.line} &"
         job.wait_until_it_runs()
-        job.kill()
+        orphaned = job.kill()
     yield f"$ kill -9 {job.pid}"
+    checks.no_orphan(orphaned)
+    yield f"(with_lock is dead, and the orphan was killed {orphaned * 1000:.0f} ms later: its cat)"
+    yield ""
     meanwhile = _pay(visitor, order)
     yield _line(meanwhile)
     checks.is_busy(meanwhile)

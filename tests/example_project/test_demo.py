@@ -49,6 +49,7 @@ def test_the_tour_ends_with_status_0_and_leaves_nothing(demo: Checkout) -> None:
     answers = re.findall(r"POST /orders/(\d)/pay/ +(\d+) ", said)
     assert sorted(answers[:2]) == [("1", "200"), ("1", "409")]
     assert answers[2:] == [("2", "409"), ("2", "200"), ("3", "409"), ("3", "200")]
+    assert re.search(r"the orphan was killed \d+ ms later", said)
     assert "order:3 is held by " in said
     assert demo.starts == 1
     eventually(demo.is_gone)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from example_project.tour import checks
@@ -25,6 +27,7 @@ def test_what_is_right_is_accepted() -> None:
     checks.is_paid(answer(200))
     checks.one_paid_one_waits([answer(409, "10"), answer(200)], 1)
     checks.job_ended_well(0)
+    checks.no_orphan(0.01)
     checks.names_holder(page(ROW), 4242)
     checks.is_released(page(RELEASED), "order:3")
 
@@ -66,6 +69,11 @@ def test_a_race_that_is_not_won_by_one_is_noticed(
 def test_a_job_that_fails_is_noticed() -> None:
     with pytest.raises(WentWrong, match="status to be 0, but got 76"):
         checks.job_ended_well(76)
+
+
+def test_a_command_that_outlives_its_job_is_noticed() -> None:
+    with pytest.raises(WentWrong, match="command to be dead, too"):
+        checks.no_orphan(math.inf)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.servers import RealServer
+from tests.management.forking import Forking
+from tests.servers import RealServer, server_binaries
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 SECONDS = 30
@@ -83,3 +84,19 @@ def start(
 def run(start: Callable[..., Program]) -> Callable[..., tuple[int, str, str]]:
     """Give a function that runs with_lock to its end; it returns status, stdout and stderr."""
     return lambda *arguments, **options: start(*arguments, **options).end()
+
+
+@pytest.fixture(scope="module")
+def forks(running_server: Callable[[str], RealServer]) -> Iterator[Forking]:
+    """Give what forks with_lock processes on the real server, which a module has in common."""
+    url = running_server(next(iter(server_binaries()), "valkey")).url
+    environment = {"DJANGO_SETTINGS_MODULE": "tests.settings", "TEST_SERVER_URL": url}
+    with Forking(environment) as forks:
+        yield forks
+
+
+@pytest.fixture
+def forking(forks: Forking, real_cache: RealServer) -> Iterator[Forking]:
+    """Give what forks with_lock processes; those that still run are killed after the test."""
+    yield forks
+    forks.close_all()

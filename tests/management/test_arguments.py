@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management.base import CommandError
+from django.core.management.base import BaseCommand, CommandError
 
 from django_setnx_lock.management.commands.with_lock import Command
 
@@ -61,6 +62,34 @@ def test_what_follows_the_key_belongs_to_the_command(line: str, key: str, comman
     assert (options["key"], options["command"]) == (key, command.split())
 
 
+@pytest.mark.parametrize(
+    ("line", "shell_line", "manage", "command"),
+    [
+        ("k -c line", "line", None, ""),
+        ("-c line k", "line", None, ""),
+        ("-n -c line k", "line", None, ""),
+        ("-c line -- k", "line", None, ""),
+        ("-n k -c -x", "-x", None, ""),
+        ("k -m name", None, "name", ""),
+        ("k -m name arg -n", None, "name", "arg -n"),
+        ("-m name k arg -n", None, "name", "arg -n"),
+        ("-m name k -- --settings=x", None, "name", "--settings=x"),
+        ("k -m name -- --settings=x", None, "name", "--settings=x"),
+        ("k -m name arg -- --settings=x", None, "name", "arg -- --settings=x"),
+        ("k -- -c line", None, None, "-c line"),
+        ("k cmd -c line -m name", None, None, "cmd -c line -m name"),
+    ],
+)
+def test_a_line_of_shell_or_a_management_command_stands_in_place_of_a_command(
+    line: str, shell_line: str | None, manage: str | None, command: str
+) -> None:
+    options = parse(line)
+
+    assert options["key"] == "k"
+    assert (options["shell_line"], options["manage"]) == (shell_line, manage)
+    assert options["command"] == command.split()
+
+
 def test_options_before_the_key_are_its_own() -> None:
     options = parse("-w 1.5 --timeout 9 --using other --note weekly -v 0 k cmd -w 3 --note no")
 
@@ -89,6 +118,16 @@ def test_options_before_the_key_are_its_own() -> None:
         ("k cmd --settings=x", "write -- before CMD"),
         ("k cmd --settings x -- y", "write -- before CMD"),
         ("k cmd --pythonpath x", "write -- before CMD"),
+        ("k -c", "argument -c: expected one argument"),
+        ("k -m", "argument -m: expected one argument"),
+        ("k -c line cmd", "with -c LINE there is no CMD, so 'cmd' cannot be one"),
+        ("k -c line -- cmd", "with -c LINE there is no CMD, so 'cmd' cannot be one"),
+        ("-c line k cmd", "with -c LINE there is no CMD, so 'cmd' cannot be one"),
+        ("-c line -m name k", "-c and -m exclude one another"),
+        ("-c line k -m name", "-c and -m exclude one another"),
+        ("-c line k -c line", "-c is given twice"),
+        ("k -m name --settings=x", "write -- before CMD"),
+        ("--on-lost cry k cmd", "invalid choice: 'cry'"),
     ],
 )
 def test_a_wrong_command_line_ends_with_64_and_one_line(
@@ -116,6 +155,21 @@ def test_called_from_code_the_command_may_have_djangos_options() -> None:
     assert options["command"] == ["cmd", "--settings=x"]
 
 
+def test_the_docs_tell_of_every_option() -> None:
+    table = (Path(__file__).parents[2] / "docs" / "command.md").read_text()
+    parser = Command().create_parser("manage.py", "with_lock")
+    djangos = {
+        option
+        for action in BaseCommand().create_parser("manage.py", "x")._actions
+        for option in action.option_strings
+    }
+
+    options = {option for action in parser._actions for option in action.option_strings} - djangos
+
+    assert len(options) > 20
+    assert not {option for option in options if f"`{option}" not in table}
+
+
 def test_help_shows_the_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         parse("--help")
@@ -123,4 +177,6 @@ def test_help_shows_the_exit_statuses(capsys: pytest.CaptureFixture[str]) -> Non
     out = capsys.readouterr().out
     assert ended.value.code == 0
     assert "with_lock [options] KEY [--] CMD [ARG...]" in out
-    assert all(status in out for status in ("64", "69", "75", "76", "78", "126", "127", "128+N"))
+    assert all(
+        status in out for status in ("64", "69", "75", "76", "78", "124", "126", "127", "128+N")
+    )

@@ -7,29 +7,33 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
-from io import UnsupportedOperation
 from typing import Any, NoReturn
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from django_setnx_lock.core import protocol
-from django_setnx_lock.core.errors import LockBusy, LockError, LockLost, LockUnavailable
+from django_setnx_lock.core import clock
+from django_setnx_lock.core.errors import (
+    LockBusy,
+    LockError,
+    LockLost,
+    LockUnavailable,
+    LockUnsupported,
+)
 from django_setnx_lock.core.held import Held
-from django_setnx_lock.core.keys import lock_keys, name_for
 from django_setnx_lock.core.lock import RedisLock
 from django_setnx_lock.core.redlock import Redlock
-from django_setnx_lock.core.replicas import checked
-from django_setnx_lock.core.shared import chosen
 from django_setnx_lock.locks import inspector, key_prefix, lock
-from django_setnx_lock.management import statuses
+from django_setnx_lock.management import messages, statuses
 from django_setnx_lock.management.arguments import WithLockParser
 from django_setnx_lock.management.child import CannotRun, locate
 from django_setnx_lock.management.interrupts import Interrupted, Interrupts
+from django_setnx_lock.management.messages import Messages
+from django_setnx_lock.management.options import STATUSES, add_options, check, terms_of
+from django_setnx_lock.management.running import Program, program_of
 from django_setnx_lock.management.supervisor import Supervisor
-from django_setnx_lock.management.terminal import unstoppable
-from django_setnx_lock.management.wording import holding, label_for, user_name
+from django_setnx_lock.management.terms import Terms
+from django_setnx_lock.management.wording import holding, user_name
 
 
 class ChildFailed(CommandError):
@@ -53,85 +57,11 @@ class Command(BaseCommand):
             formatter_class=base.formatter_class,
             called_from_command_line=base.called_from_command_line,
             parents=[base],
-            epilog=(
-                "Exit status: that of CMD; 64 wrong usage, 69 Redis unreachable, 75 busy, 76 lock "
-                "lost, 78 misconfigured, 126 CMD cannot be executed, 127 CMD not found, 128+N "
-                "ended by signal N."
-            ),
+            epilog=STATUSES,
         )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        waiting = parser.add_mutually_exclusive_group()
-        waiting.add_argument(
-            "-n",
-            "--nonblock",
-            action="store_true",
-            help="Do not wait: exit with status 75 if somebody else holds the lock.",
-        )
-        waiting.add_argument(
-            "-w",
-            "--wait",
-            type=float,
-            metavar="SEC",
-            help="Wait at most so many seconds, then exit with status 75. Default: no limit.",
-        )
-        parser.add_argument(
-            "--timeout",
-            type=float,
-            metavar="SEC",
-            help=(
-                "The lease: how long the lock outlives a with_lock that cannot renew it. It is "
-                "renewed as long as CMD runs. Default: TIMEOUT of SETNX_LOCK, 30."
-            ),
-        )
-        parser.add_argument(
-            "--min-hold",
-            type=float,
-            metavar="SEC",
-            help=(
-                "How long nobody else gets the lock, from when it was taken, even if CMD ends "
-                "sooner. Default: not at all."
-            ),
-        )
-        sharing = parser.add_mutually_exclusive_group()
-        sharing.add_argument(
-            "-s",
-            "--shared",
-            action="store_true",
-            help=(
-                "Hold it together with others who give --shared. Whoever does not waits for all of "
-                "them, and they for him."
-            ),
-        )
-        sharing.add_argument(
-            "--limit",
-            type=int,
-            metavar="N",
-            help=(
-                "Hold it together with others who give --limit, N of them at most. All are to give "
-                "the same N."
-            ),
-        )
-        parser.add_argument(
-            "--replicas",
-            type=int,
-            metavar="N",
-            help=(
-                "How many replicas have to acknowledge the lock before CMD is started. Default: "
-                "REPLICAS of SETNX_LOCK, 0."
-            ),
-        )
-        parser.add_argument(
-            "--using",
-            metavar="ALIAS",
-            help=(
-                "The cache to lock in, or several for a Redlock, as r1,r2,r3. "
-                "Default: CACHE of SETNX_LOCK."
-            ),
-        )
-        parser.add_argument(
-            "--note", default="", metavar="TEXT", help="Shown to operators beside the holder."
-        )
+        add_options(parser)
 
     def run_from_argv(self, argv: list[str]) -> None:
         self._is_program = True
@@ -146,39 +76,63 @@ class Command(BaseCommand):
             if not isinstance(error, ChildFailed):
                 if options["traceback"]:
                     traceback.print_exc()
-                self.say(str(error))
+                self._messages(options).say(
+                    str(error), messages.ERROR, key=options["key"], status=error.returncode
+                )
             sys.exit(error.returncode)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        key: str = options["key"]
-        command: list[str] = options["command"]
         if threading.current_thread() is not threading.main_thread():
             refuse("with_lock works in the main thread only; elsewhere use `with lock(...)`")
-        lock = self._lock(key, command, options)
         try:
-            # Not only after a wait, which would be for nothing.
-            locate(command[0])
-            with Interrupts() as interrupts:
-                held = self._take(lock, interrupts, options)
-                # When the command must end is reckoned from the whole lease.
-                held.lease.settle()
-                status = Supervisor(held, interrupts, self.say).run(command)
+            status, name = self._run(options)
         except (CannotRun, Interrupted, LockError) as error:
             raise CommandError(str(error), returncode=_status_of(error)) from error
         if status:
-            name = os.path.basename(command[0])
             raise ChildFailed(f"{name} ended with status {status}", returncode=status)
 
-    def _lock(self, key: str, command: Sequence[str], options: dict[str, Any]) -> RedisLock:
+    def _run(self, options: dict[str, Any]) -> tuple[int, str]:
         try:
-            _check(key, command, options)
-            return lock(
-                key,
+            prefix = key_prefix()
+        except ImproperlyConfigured as error:
+            raise CommandError(str(error), returncode=statuses.MISCONFIGURED) from error
+        try:
+            check(options, prefix)
+        except (TypeError, ValueError) as error:
+            refuse(str(error))
+        program = program_of(options, is_program=self._is_program)
+        lock, terms = self._lock(program, options)
+        # Not only after a wait, which would be for nothing.
+        locate(program.command[0])
+        said, name = self._messages(options), os.path.basename(program.command[0])
+        with Interrupts() as interrupts:
+            held = self._take(lock, interrupts, options)
+            # When the command must end is reckoned from the whole lease.
+            held.lease.settle()
+            began = clock.now()
+            key, fence = held.key, _fence(held)
+            with_fence = f" with fence {fence}" if fence is not None else ""
+            said.say(f"has taken {key!r}{with_fence}", messages.TAKEN, key=key, fence=fence)
+            status = Supervisor(held, interrupts, said, terms).run(program.command)
+        held_for = round(clock.now() - began, 3)
+        said.say(
+            f"has let go of {held.key!r} after {held_for:.1f} s; {name} ended with status {status}",
+            messages.ENDED,
+            key=held.key,
+            status=status,
+            held_for=held_for,
+        )
+        return status, name
+
+    def _lock(self, program: Program, options: dict[str, Any]) -> tuple[RedisLock, Terms]:
+        try:
+            made = lock(
+                options["key"],
                 timeout=options["timeout"],
                 min_hold=options["min_hold"],
                 replicas=options["replicas"],
                 using=_aliases(options["using"]),
-                label=label_for(command),
+                label=program.label,
                 user=user_name(),
                 note=options["note"],
                 # Whatever RENEW says: the command may take longer than the lease.
@@ -189,6 +143,10 @@ class Command(BaseCommand):
         except (ImproperlyConfigured, TypeError, ValueError) as error:
             # What was given here is checked, so that the fault is in the settings.
             raise CommandError(str(error), returncode=statuses.MISCONFIGURED) from error
+        try:
+            return made, terms_of(options, made.timeout)
+        except ValueError as error:
+            refuse(str(error))
 
     def _take(self, lock: RedisLock, interrupts: Interrupts, options: dict[str, Any]) -> Held:
         limit: float | None = 0 if options["nonblock"] else options["wait"]
@@ -202,50 +160,26 @@ class Command(BaseCommand):
             whom = holding(busy, seen)
             if limit is not None:
                 message = f"{lock.key!r} is {whom}"
-                raise CommandError(message, returncode=statuses.BUSY) from busy
-        self.say(f"waiting for {lock.key!r}, {whom}")
+                raise CommandError(message, returncode=options["busy_code"]) from busy
+        self._messages(options).say(
+            f"waiting for {lock.key!r}, {whom}", messages.WAITING, key=lock.key
+        )
         return interrupts.take(lock, None)
 
-    def say(self, message: str) -> None:
-        """Write one line to stderr, without what could play tricks on a terminal."""
-        line = "".join(
-            letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-            for letter in message
-        )
-        text = f"with_lock: {line}\n"
-        # A stderr that is closed or broken (None, if it never was open) must not stop the work.
-        with unstoppable(), contextlib.suppress(OSError, ValueError, AttributeError):
-            try:
-                descriptor = self.stderr.fileno()
-            except UnsupportedOperation:
-                self.stderr.write(text, str)
-            else:
-                # Past Python's buffer: what a broken pipe leaves there makes the status 120.
-                os.write(descriptor, text.encode(errors="backslashreplace"))
-
-
-def _check(key: str, command: Sequence[str], options: dict[str, Any]) -> None:
-    """Refuse what the parser could not know, or never saw as it was given by code."""
-    if options["nonblock"] and options["wait"] is not None:
-        refuse("nonblock and wait exclude one another")
-    if any("\0" in word for word in (key, *command)):
-        refuse("neither KEY nor CMD can have a NUL character in it")
-    prefix = key_prefix()
-    try:
-        protocol.waiting_time(options["wait"], "--wait")
-        if options["timeout"] is not None:
-            protocol.milliseconds(options["timeout"], "--timeout")
-        if options["min_hold"] is not None:
-            protocol.milliseconds(options["min_hold"], "--min-hold")
-        checked(options["replicas"])
-        chosen(protocol, options["shared"], options["limit"], min_hold=options["min_hold"])
-        lock_keys(name_for(prefix, key))
-    except (TypeError, ValueError) as error:
-        refuse(str(error))
+    def _messages(self, options: dict[str, Any]) -> Messages:
+        return Messages(self.stderr, as_json=options["json"], verbosity=options["verbosity"])
 
 
 def _aliases(using: str | None) -> str | list[str] | None:
     return using.split(",") if using and "," in using else using
+
+
+def _fence(held: Held) -> int | None:
+    """The fencing number; None for a lock on several masters, which has none."""
+    try:
+        return held.fence
+    except LockUnsupported:
+        return None
 
 
 def refuse(message: str) -> NoReturn:

@@ -1,0 +1,267 @@
+"""What is run, and what is told of it: -c, -m, --no-stdin, --busy-code, --json."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import IO, Any
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+
+from django_setnx_lock import lock
+from django_setnx_lock.locks import inspector
+from django_setnx_lock.management.child import CannotRun
+from django_setnx_lock.management.commands.with_lock import Command
+from django_setnx_lock.management.running import Program, program_of
+from tests.management.forking import Forking
+from tests.servers import RealServer
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+class Talking:
+    """A forked with_lock with pipes for its stdin, stdout and stderr."""
+
+    def __init__(self, forking: Forking, *arguments: str) -> None:
+        pipes = [os.pipe() for _ in range(3)]
+        (its_in, into), (out, its_out), (err, its_err) = pipes
+        self._forked = forking.start(*arguments, files=(its_in, its_out, its_err))
+        for fd in (its_in, its_out, its_err):
+            os.close(fd)
+        self._into, self.out, self.err = (open(into, "wb"), open(out, "rb"), open(err, "rb"))  # noqa: SIM115 - closed at the end of the test
+
+    def line(self, stream: IO[bytes]) -> str:
+        return stream.readline().decode()
+
+    def read(self, stream: IO[bytes]) -> str:
+        return stream.read().decode()
+
+    def answer(self, text: str) -> None:
+        self._into.write(text.encode())
+        self._into.flush()
+
+    def end(self) -> int:
+        return self._forked.end()
+
+    def close(self) -> None:
+        for stream in (self._into, self.out, self.err):
+            stream.close()
+
+
+@pytest.fixture
+def talk(forking: Forking) -> Iterator[Callable[..., Talking]]:
+    """Give a function that starts a with_lock to talk to."""
+    with contextlib.ExitStack() as started:
+        yield lambda *arguments: started.enter_context(
+            contextlib.closing(Talking(forking, *arguments))
+        )
+
+
+Talk = Callable[..., Talking]
+
+
+def status(*arguments: str, **options: Any) -> int:
+    """Run the command in this process; return its status."""
+    try:
+        call_command("with_lock", *arguments, **options)
+    except CommandError as error:
+        return error.returncode
+    return 0
+
+
+def asked(**options: Any) -> dict[str, Any]:
+    return {"shell_line": None, "manage": None, "command": [], "pythonpath": None, **options}
+
+
+@pytest.mark.parametrize("arguments", [["k", "-c"], ["-c"]], ids=["behind", "before"])
+def test_a_line_is_run_by_a_shell(
+    real_cache: RealServer, capfd: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    line = "echo $SETNX_LOCK_KEY | tr a-z A-Z; exit 3"
+
+    ended = status(*arguments, line, *([] if "k" in arguments else ["k"]))
+
+    assert (ended, capfd.readouterr().out) == (3, "K\n")
+
+
+def test_a_management_command_has_the_same_settings_and_its_name_for_a_label(run: Run) -> None:
+    code = """
+from django.conf import settings
+from django_setnx_lock.locks import inspector
+print(settings.SETTINGS_MODULE, inspector().get("lock:k").holder.label)
+"""
+
+    ended = run("k", "-m", "shell", "-v0", "-c", code)
+
+    assert ended == (0, "tests.settings with_lock django shell\n", "")
+
+
+@pytest.mark.parametrize(
+    ("script", "is_program", "utility", "label"),
+    [
+        ("manage.py", True, ["manage.py"], "manage.py"),
+        ("/srv/shop/run.py", True, ["/srv/shop/run.py"], "run.py"),
+        ("/lib/django/__main__.py", True, ["-m", "django"], "django"),
+        ("/usr/bin/django-admin", True, ["-m", "django"], "django"),
+        ("/srv/worker.py", False, ["-m", "django"], "django"),
+    ],
+)
+def test_it_is_started_as_we_were(
+    monkeypatch: pytest.MonkeyPatch,
+    script: str,
+    is_program: bool,
+    utility: list[str],
+    label: str,
+) -> None:
+    monkeypatch.setattr(sys, "argv", [script, "with_lock"])
+
+    program = program_of(asked(manage="check", command=["--tag", "x"]), is_program=is_program)
+
+    assert program == Program(
+        [sys.executable, *utility, "check", "--tag", "x"], f"with_lock {label} check"
+    )
+
+
+def test_it_has_the_same_python_path() -> None:
+    program = program_of(asked(manage="check", pythonpath="/srv/lib"), is_program=False)
+
+    assert program.command[-2:] == ["check", "--pythonpath=/srv/lib"]
+
+
+def test_one_that_does_not_exist_is_status_127_even_if_the_lock_is_busy(
+    real_cache: RealServer,
+) -> None:
+    with lock("k"):
+        assert status("k", "-m", "no_such_command") == 127
+    with pytest.raises(CannotRun, match="there is no management command 'no_such_command'"):
+        program_of(asked(manage="no_such_command"), is_program=True)
+
+
+def test_without_stdin_the_command_reads_nothing(talk: Talk) -> None:
+    with_lock = talk("--no-stdin", "k", "cat")
+
+    with_lock.answer("something")
+
+    assert (with_lock.end(), with_lock.read(with_lock.out)) == (0, "")
+
+
+def test_busy_has_the_status_that_was_asked_for(real_cache: RealServer) -> None:
+    with lock("k"):
+        statuses = [
+            status("-n", "-x", "0", "k", "true"),
+            status("-w0", "--busy-code=9", "k", "true"),
+        ]
+
+    assert statuses == [0, 9]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["-x", "256"], "--busy-code is a number from 0 to 255"),
+        (["-x", "-1"], "--busy-code is a number from 0 to 255"),
+        (["--kill-after", "-1"], "--kill-after must be"),
+        (["--kill-after", "nan"], "--kill-after must be"),
+        (["--max-time", "0"], "--max-time must be"),
+        (["--kill-after", "30"], "raise --timeout above 31, or lower --kill-after below 29"),
+        (["--timeout", "5", "--kill-after", "4.5"], "raise --timeout above 5, or lower"),
+    ],
+)
+def test_a_bad_value_is_refused(options: list[str], complaint: str) -> None:
+    with pytest.raises(CommandError, match=complaint) as refused:
+        call_command("with_lock", *options, "k", "true")
+
+    assert refused.value.returncode == 64
+
+
+def test_a_bad_word_for_a_lost_lock_is_refused() -> None:
+    with pytest.raises(CommandError, match="--on-lost is one of term, kill, ignore"):
+        call_command("with_lock", "k", "true", on_lost="cry")
+
+
+def test_json_tells_what_happens_and_no_token(talk: Talk, real_server: RealServer) -> None:
+    with lock("k", label="import"):
+        with_lock = talk("--json", "k", "sh", "-c", "echo on; read x; exit 3")
+        waiting = json.loads(with_lock.line(with_lock.err))
+    with_lock.line(with_lock.out)
+    token = real_server.client(decode_responses=True).get("lock:k")
+    with_lock.answer("\n")
+    with_lock.end()
+    rest = with_lock.read(with_lock.err)
+    taken, ended = map(json.loads, rest.splitlines())
+
+    assert (waiting["event"], waiting["key"]) == ("waiting", "k")
+    assert "(import)" in waiting["message"]
+    assert (taken["event"], taken["key"], type(taken["fence"])) == ("taken", "k", int)
+    assert (ended["event"], ended["status"], ended["key"]) == ("ended", 3, "k")
+    assert 0 <= ended["held_for"] < 60
+    assert isinstance(token, str)
+    assert token not in rest
+
+
+def test_json_tells_of_a_lost_lock_and_of_a_busy_one(talk: Talk) -> None:
+    with_lock = talk("--json", "k", "sh", "-c", "echo on; read x")
+    with_lock.line(with_lock.out)
+    busy = talk("--json", "-n", "k", "true")
+
+    busy.end()
+    name = "lock:k"
+    inspector().force_release(name, inspector().get(name).fingerprint, by="ann", reason="stale")
+    with_lock.answer("\n")
+    with_lock.end()
+
+    said = json.loads(busy.read(busy.err))
+    assert said.items() >= {"event": "error", "key": "k", "status": 75}.items()
+    events = [json.loads(line) for line in with_lock.read(with_lock.err).splitlines()]
+    assert [each["event"] for each in events] == ["taken", "lost", "ended"]
+    assert events[1]["message"] == "the lock 'k' was force-released by ann: stale"
+    assert events[2]["status"] == 76
+
+
+@pytest.mark.usefixtures("real_cache")
+def test_verbosity_2_tells_when_the_lock_was_taken_and_let_go(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    call_command("with_lock", "k", "true", verbosity=2)
+
+    taken, ended = capfd.readouterr().err.splitlines()
+    assert taken.startswith("with_lock: has taken 'k' with fence ")
+    assert ended.startswith("with_lock: has let go of 'k' after 0.")
+    assert ended.endswith(" s; true ended with status 0")
+
+
+def test_a_program_that_is_asked_for_json_tells_errors_so(
+    real_cache: RealServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="127"):
+        Command().run_from_argv(["manage.py", "with_lock", "--json", "k", "no-such-program"])
+
+    assert json.loads(capfd.readouterr().err) == {
+        "event": "error",
+        "key": "k",
+        "status": 127,
+        "message": "no-such-program is not found",
+    }
+
+
+def test_the_output_comes_as_it_was_written(talk: Talk) -> None:
+    both = 'exec 2>&1; for i in 1 2 3; do echo "out $i"; echo "err $i" >&2; done'
+
+    with_lock = talk("k", "-c", both)
+
+    assert with_lock.end() == 0
+    assert with_lock.read(with_lock.out) == "out 1\nerr 1\nout 2\nerr 2\nout 3\nerr 3\n"
+
+
+def test_a_part_of_a_line_is_there_while_the_command_still_runs(talk: Talk) -> None:
+    with_lock = talk("k", "-c", "printf part; read x")
+
+    assert with_lock.out.read(4) == b"part"
+
+    with_lock.answer("\n")
+    assert with_lock.end() == 0

@@ -1,0 +1,165 @@
+"""with_lock as processes that start at once: forked from one that has imported Django.
+
+What is forked runs the command as ``manage.py`` does, in a session of its own; only the start-up
+of Python and Django is shared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from tests.processes import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+# Between the one that forks and with_lock stands one that tells of its pid and its status.
+FORKS = """
+import array, fcntl, json, os, resource, signal, socket, sys, termios
+
+import django
+from django.core.management import execute_from_command_line
+
+django.setup()
+import django_setnx_lock.management.commands.with_lock
+
+asked = socket.socket(fileno=int(sys.argv[1]))
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+def become_with_lock(order, files):
+    os.setsid()
+    for number in range(3):
+        os.dup2(files[number], number)
+    os.closerange(3, max(files) + 1)
+    if order["terminal"]:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    os.environ.update(order["environment"])
+    status = 1
+    try:
+        exec(order["first"])
+        execute_from_command_line(["manage.py", "with_lock", *order["arguments"]])
+        status = 0
+    except SystemExit as ended:
+        status = ended.code
+    finally:
+        os._exit(status)
+
+os.write(1, b"ready\\n")
+while True:
+    text, files, _, _ = socket.recv_fds(asked, 65536, 4)
+    if os.fork():
+        for file in files:
+            os.close(file)
+        continue
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    pid = os.fork()
+    if not pid:
+        become_with_lock(json.loads(text), files)
+    os.write(files[3], b"%d\\n" % pid)
+    for file in files[:3]:
+        os.close(file)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    os.write(files[3], b"%d\\n" % status)
+    os._exit(0)
+"""
+
+
+class Forked:
+    """A running with_lock, the first of its session and process group."""
+
+    def __init__(self, told: int) -> None:
+        self._told = os.fdopen(told)
+        self.pid = int(self._told.readline())
+
+    def send(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def end(self) -> int:
+        """Return its status when it has ended, as subprocess has it."""
+        with self._told:
+            return int(self._told.readline())
+
+    def close(self) -> None:
+        """Kill it if it lives."""
+        if not self._told.closed:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+            self.end()
+
+
+class Forking:
+    """Forks with_lock processes. Use it in a ``with`` block."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._asks, its_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._running: list[Forked] = []
+        with its_end:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", FORKS, str(its_end.fileno())],
+                stdout=subprocess.PIPE,
+                env={**os.environ, **environment},
+                pass_fds=[its_end.fileno()],
+            )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == b"ready\n"
+
+    def start(
+        self,
+        *arguments: str,
+        terminal: int | None = None,
+        first: str = "",
+        files: tuple[int, int, int] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Forked:
+        """Start with_lock: at a terminal, or with ``files`` as its stdin, stdout and stderr.
+
+        ``first`` is what it runs before, to take a guarantee out.
+        """
+        order = {
+            "arguments": arguments,
+            "terminal": terminal is not None,
+            "first": first,
+            "environment": dict(environment or {}),
+        }
+        reader, writer = os.pipe()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        three = (terminal,) * 3 if terminal is not None else files or (nothing,) * 3
+        socket.send_fds(self._asks, [json.dumps(order).encode()], [*three, writer])
+        os.close(writer)
+        os.close(nothing)
+        self._running.append(Forked(reader))
+        return self._running[-1]
+
+    def close_all(self) -> None:
+        """Kill what still runs."""
+        while self._running:
+            self._running.pop().close()
+
+    def __enter__(self) -> Forking:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close_all()
+        self._asks.close()
+        self._process.kill()
+        self._process.communicate(timeout=20)
+
+
+def lines(log: Path, count: int) -> list[str]:
+    """Return the lines of a file when there are so many of them."""
+    return eventually(lambda: (found := log.read_text().splitlines())[count - 1 :] and found)

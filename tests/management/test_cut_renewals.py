@@ -1,0 +1,120 @@
+"""When renewals no longer get through, the command is dead before anybody else can get the lock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.faults.proxy import Proxy
+from tests.management.forking import Forking, lines
+from tests.processes import eventually, figure, is_running
+from tests.servers import RealServer
+
+LEASE = 3
+# With a process in the background; every second one ignores what asks it to end.
+COMMAND = 'trap "$1" TERM; sleep 60 & echo $2 $$ $! >>"$0"; wait; wait'
+THROUGH = """
+from django.test import override_settings
+from tests.settings import caches
+override_settings(CACHES=caches({url!r})).enable()
+"""
+NEVER_GIVES_UP = """
+from django_setnx_lock.management.watching import Watch
+Watch._look_after_lock = lambda self: None
+"""
+
+
+class Runs:
+    """Some commands at once, each under a lock of its own, reached through the proxy."""
+
+    def __init__(
+        self,
+        forking: Forking,
+        proxy: Proxy,
+        log: Path,
+        count: int,
+        *,
+        first: str = "",
+        lease: int = LEASE,
+    ) -> None:
+        log.write_text("")
+        self.with_locks = [
+            forking.start(
+                *("--timeout", str(lease), f"run-{number}", "sh", "-c", COMMAND, str(log)),
+                "" if number % 2 else "exit",
+                f"lock:run-{number}",
+                first=THROUGH.format(url=proxy.url) + first,
+            )
+            for number in range(count)
+        ]
+        self.names = {
+            int(pid): name for name, *pids in map(str.split, lines(log, count)) for pid in pids
+        }
+
+    def least_left(self, server: RealServer) -> float:
+        """Return what was left of a lease, in seconds, when the last of its processes died."""
+        client, alive, least = server.client(), dict(self.names), float(LEASE)
+        while alive:
+            for pid in [pid for pid in alive if not is_running(pid)]:
+                # Below zero when there is none any more.
+                least = min(least, float(client.pttl(alive.pop(pid))) / 1000)
+            time.sleep(0.001)
+        return least
+
+
+def cut_off(
+    forking: Forking,
+    proxy: Proxy,
+    server: RealServer,
+    log: Path,
+    count: int,
+    cut: Callable[[], None],
+) -> float:
+    """Cut the renewals of so many commands; return how long before the first lease's end all were
+    dead.
+    """
+    runs = Runs(forking, proxy, log, count)
+    cut()
+    least = runs.least_left(server)
+    statuses = {with_lock.end() for with_lock in runs.with_locks}
+    assert statuses == {76}
+    return least
+
+
+@pytest.mark.alone
+def test_the_command_is_dead_before_its_lease_ends(
+    forking: Forking, proxy: Proxy, real_server: RealServer, tmp_path: Path
+) -> None:
+    least = cut_off(forking, proxy, real_server, tmp_path / "log", 3, proxy.refuse)
+
+    figure(f"3 of 3 dead before the lease ended; smallest margin {least * 1000:.0f} ms")
+    assert least > 0
+
+
+@pytest.mark.storm
+def test_in_50_of_50_runs_the_command_is_dead_before_its_lease_ends(
+    forking: Forking, real_server: RealServer, tmp_path: Path
+) -> None:
+    margins = []
+    for batch in range(10):
+        real_server.flush()
+        with Proxy(real_server.port) as proxy:
+            cut = proxy.hold if batch % 2 else proxy.refuse
+            margins.append(cut_off(forking, proxy, real_server, tmp_path / "log", 5, cut))
+
+    figure(f"50 of 50 dead before the lease ended; smallest margin {min(margins) * 1000:.0f} ms")
+    assert min(margins) > 0
+
+
+def test_without_giving_up_it_would_run_beside_the_next_holder(
+    forking: Forking, proxy: Proxy, real_server: RealServer, tmp_path: Path
+) -> None:
+    runs = Runs(forking, proxy, tmp_path / "log", 1, first=NEVER_GIVES_UP, lease=1)
+
+    proxy.refuse()
+    eventually(lambda: not real_server.client().exists("lock:run-0"))
+
+    assert all(map(is_running, runs.names))

@@ -1,0 +1,95 @@
+"""Each signal, with and without a terminal, to each kind of command."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.management.forking import Forked, Forking, lines
+from tests.processes import is_running
+from tests.servers import RealServer
+
+TYPED = {signal.SIGINT: b"\x03", signal.SIGQUIT: b"\x1c"}
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1]
+# Writes down each signal it gets, looks for a second copy, and ends by it as if it were nothing.
+# "stubborn" does not end by TERM; "family" has a child in its group that takes longer to end.
+RECORDER = """
+import os, signal, sys
+log, kind = sys.argv[1:]
+who, patience = "child", 0.02
+numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1}
+signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+def tell(what):
+    with open(log, "a") as file:
+        file.write(f"{who} {what}\\n")
+if kind == "family" and not os.fork():
+    who, patience = "grandchild", 0.1
+tell(f"on {os.getpid()}")
+while True:
+    number = signal.sigwait(numbers)
+    tell(number.name)
+    if signal.sigtimedwait(numbers, patience):
+        tell("again")
+    if kind == "stubborn" and number == signal.SIGTERM:
+        continue
+    signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+    os.kill(os.getpid(), number)
+"""
+
+
+@pytest.mark.parametrize("kind", ["plain", "stubborn", "family"])
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+@pytest.mark.parametrize("terminal", [True, False], ids=["pty", "no pty"])
+def test_a_signal_comes_once_and_nothing_is_left(
+    forking: Forking,
+    real_server: RealServer,
+    tmp_path: Path,
+    terminal: bool,
+    number: signal.Signals,
+    kind: str,
+) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    ours, its = pty.openpty()
+    with open(ours, "wb", buffering=0) as keyboard:
+        with_lock = forking.start(
+            *("k", sys.executable, "-ISc", RECORDER, str(log), kind),
+            terminal=its if terminal else None,
+        )
+        os.close(its)
+        began = lines(log, 2 if kind == "family" else 1)
+
+        if terminal and number in TYPED:
+            keyboard.write(TYPED[number])
+        elif terminal and number == signal.SIGHUP:
+            keyboard.close()
+        else:
+            with_lock.send(number)
+        told = lines(log, 2 * len(began))[len(began) :]
+        if kind == "stubborn" and number == signal.SIGTERM:
+            assert real_server.client().exists("lock:k")
+            insist(with_lock)
+            number = signal.SIGKILL
+        status = with_lock.end()
+
+    pids = [int(line.split()[2]) for line in began]
+    assert status == 128 + number
+    assert not [pid for pid in pids if is_running(pid)]
+    assert not real_server.client().exists("lock:k")
+    assert log.read_text().splitlines() == began + told
+
+
+def insist(with_lock: Forked) -> None:
+    """Ask once more; what comes too soon is no second signal."""
+    with contextlib.suppress(ProcessLookupError):
+        for _ in range(100):
+            with_lock.send(signal.SIGTERM)
+            time.sleep(0.02)

@@ -1,0 +1,247 @@
+"""How a command is ended: by signals, in time, with a lost lock; and when it counts as ended."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from django_setnx_lock.locks import inspector, lock
+from tests.management.forking import Forked, Forking, lines
+from tests.management.test_matrix import RECORDER
+from tests.processes import eventually, is_running
+from tests.servers import RealServer
+
+IGNORES_TERM = 'trap "" TERM; echo $$ >>"$0"; while :; do sleep 0.05; done'
+WAITS_LONG = 'echo $$ >>"$0"; sleep 60'
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Give the file in which commands write."""
+    log = tmp_path / "log"
+    log.touch()
+    return log
+
+
+def start(forking: Forking, log: Path, *options: str, script: str = WAITS_LONG) -> Forked:
+    """Start a with_lock; return when its command runs."""
+    with_lock = forking.start(*options, "k", "sh", "-c", script, str(log))
+    lines(log, 1)
+    return with_lock
+
+
+def force_release() -> None:
+    inspector().force_release("lock:k", inspector().get("lock:k").fingerprint)
+
+
+def is_held(server: RealServer) -> bool:
+    return bool(server.client().exists("lock:k"))
+
+
+def test_a_second_copy_of_a_signal_is_not_a_second_signal(
+    forking: Forking, real_server: RealServer, log: Path
+) -> None:
+    with_lock = forking.start("k", sys.executable, "-ISc", RECORDER, str(log), "stubborn")
+    lines(log, 1)
+
+    with_lock.send(signal.SIGTERM)
+    lines(log, 2)
+    with_lock.send(signal.SIGTERM)
+    time.sleep(0.3)
+
+    assert log.read_text().splitlines()[1:] == ["child SIGTERM"]
+    assert is_held(real_server)
+
+
+def test_an_int_after_a_term_kills(forking: Forking, log: Path) -> None:
+    with_lock = start(forking, log, script=IGNORES_TERM)
+
+    with_lock.send(signal.SIGTERM)
+    time.sleep(0.05)
+    with_lock.send(signal.SIGINT)
+
+    assert with_lock.end() == 137
+
+
+def test_the_lock_is_kept_until_the_last_process_of_the_group_has_ended(
+    forking: Forking, real_server: RealServer, log: Path
+) -> None:
+    with_lock = start(forking, log, script='echo on >>"$0"; (sleep 0.4; echo off >>"$0") & exit 3')
+    was_held = []
+
+    while "off" not in log.read_text():
+        was_held.append(is_held(real_server))
+
+    assert with_lock.end() == 3
+    assert was_held
+    assert all(was_held)
+    assert not is_held(real_server)
+
+
+def test_without_that_it_would_be_free_beside_them(
+    forking: Forking, real_server: RealServer, log: Path
+) -> None:
+    hasty = (
+        "from django_setnx_lock.management.child import Child; Child.is_extinct = lambda self: True"
+    )
+    script = 'sleep 60 & echo $! >>"$0"; exit 3'
+    with_lock = forking.start("k", "sh", "-c", script, str(log), first=hasty)
+
+    assert with_lock.end() == 3
+
+    left = int(lines(log, 1)[0])
+    assert is_running(left)
+    assert not is_held(real_server)
+    os.kill(left, signal.SIGKILL)
+
+
+def test_with_the_command_alone_signalled_what_it_started_would_run_on(
+    forking: Forking, log: Path
+) -> None:
+    alone = """
+import os
+from django_setnx_lock.management.child import Child
+Child.send = lambda self, *numbers: [os.kill(self.pid, number) for number in numbers]
+"""
+    with_lock = forking.start(
+        "k", "sh", "-c", 'sleep 60 & echo $! >>"$0"; wait', str(log), first=alone
+    )
+    left = int(lines(log, 1)[0])
+
+    with_lock.send(signal.SIGTERM)
+    with pytest.raises(pytest.fail.Exception):
+        eventually(lambda: not is_running(left), seconds=0.3)
+
+    os.kill(left, signal.SIGKILL)
+    assert with_lock.end() == 143
+
+
+def test_a_command_has_so_long_to_run(forking: Forking, real_server: RealServer, log: Path) -> None:
+    began = time.monotonic()
+
+    with_lock = start(forking, log, "--max-time", "0.2")
+
+    assert with_lock.end() == 124
+    assert time.monotonic() - began < 10
+    assert not is_held(real_server)
+
+
+def test_one_that_will_not_end_in_its_time_is_killed(forking: Forking, log: Path) -> None:
+    with_lock = start(forking, log, "--max-time", "0.1", "--kill-after", "0.1", script=IGNORES_TERM)
+
+    assert with_lock.end() == 124
+
+
+def test_a_command_that_ends_in_its_time_has_its_own_status(forking: Forking, log: Path) -> None:
+    assert start(forking, log, "--max-time", "30", script='echo >>"$0"; exit 3').end() == 3
+
+
+def lose(forking: Forking, log: Path, script: str, *options: str) -> tuple[int, list[str]]:
+    """Return the status of a with_lock whose lock is lost, and what its command wrote after."""
+    with_lock = start(forking, log, "--timeout", "1", *options, script=script)
+    force_release()
+    status = with_lock.end()
+    return status, log.read_text().splitlines()[1:]
+
+
+ENDS_POLITELY = (
+    'trap "echo asked >>$0; exit" TERM; echo on >>"$0"; for _ in 1 2 3 4 5 6 7 8 9 10 '
+    + ('11 12; do sleep 0.1; done; echo done >>"$0"')
+)
+
+
+@pytest.mark.parametrize(
+    ("on_lost", "wrote"), [("term", ["asked"]), ("kill", []), ("ignore", ["done"])]
+)
+def test_what_is_done_with_a_command_whose_lock_is_lost(
+    forking: Forking, log: Path, on_lost: str, wrote: list[str]
+) -> None:
+    assert lose(forking, log, ENDS_POLITELY, "--on-lost", on_lost) == (76, wrote)
+
+
+def test_a_lost_lock_leaves_the_time_that_was_asked_for_to_end(forking: Forking, log: Path) -> None:
+    script = (
+        'trap "sleep 0.4; echo ended >>$0; exit" TERM; echo on >>"$0"; while :; do sleep 0.05; done'
+    )
+
+    given = lose(forking, log, script, "--kill-after", "0.85")
+    log.write_text("")
+    not_given = lose(forking, log, script, "--kill-after", "0.1")
+
+    assert (given, not_given) == ((76, ["ended"]), (76, []))
+
+
+def stopped_past_its_lease(forking: Forking, log: Path, *options: str) -> Forked:
+    """Give a with_lock that goes on when somebody else has its lock."""
+    arguments = ("--timeout", "0.5", *options, "k", sys.executable, "-ISc", RECORDER)
+    with_lock = forking.start(*arguments, str(log), "plain")
+    lines(log, 1)
+    with_lock.send(signal.SIGSTOP)
+    lock("k", timeout=60).take(10)
+    with_lock.send(signal.SIGUSR1)
+    with_lock.send(signal.SIGCONT)
+    return with_lock
+
+
+@pytest.mark.parametrize("on_lost", ["term", "kill"])
+def test_one_that_goes_on_after_its_lease_ends_the_command_before_anything_else(
+    forking: Forking, log: Path, on_lost: str
+) -> None:
+    with_lock = stopped_past_its_lease(forking, log, "--on-lost", on_lost)
+    went_on = time.monotonic()
+    command = int(log.read_text().split()[2])
+
+    eventually(lambda: not is_running(command), seconds=1)
+
+    assert with_lock.end() == 76
+    assert "SIGUSR1" not in log.read_text()
+    assert time.monotonic() - went_on < 2
+
+
+def test_told_to_ignore_it_the_command_goes_on(forking: Forking, log: Path) -> None:
+    with_lock = stopped_past_its_lease(forking, log, "--on-lost", "ignore")
+
+    lines(log, 2)
+
+    assert log.read_text().splitlines()[1:] == ["child SIGUSR1"]
+    assert with_lock.end() == 76
+
+
+def test_in_the_foreground_the_command_is_of_our_process_group(forking: Forking, log: Path) -> None:
+    with_lock = start(forking, log, "--foreground", script='ps -o pgid= -p $$ >>"$0"')
+
+    assert int(log.read_text()) == with_lock.pid
+    assert with_lock.end() == 0
+
+
+def test_in_the_foreground_ctrl_c_comes_once_too(forking: Forking, log: Path) -> None:
+    ours, its = pty.openpty()
+    with_lock = forking.start(
+        "--foreground", "k", sys.executable, "-ISc", RECORDER, str(log), "plain", terminal=its
+    )
+    lines(log, 1)
+
+    os.write(ours, b"\x03")
+
+    assert with_lock.end() == 130
+    assert log.read_text().splitlines()[1:] == ["child SIGINT"]
+    os.close(its)
+    os.close(ours)
+
+
+def test_in_the_foreground_a_signal_to_with_lock_is_passed_on(forking: Forking, log: Path) -> None:
+    with_lock = forking.start(
+        "--foreground", "k", sys.executable, "-ISc", RECORDER, str(log), "plain"
+    )
+    lines(log, 1)
+
+    with_lock.send(signal.SIGINT)
+
+    assert with_lock.end() == 130
+    assert log.read_text().splitlines()[1:] == ["child SIGINT"]
