@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from . import async_safety  # noqa: F401 - it has calls that block refused in event loops
 from .conf import get_config
@@ -15,6 +15,10 @@ from .core.lock import RedisLock
 from .core.redlock import Redlock
 from .core.replicas import DEFAULT_TIMEOUT
 from .core.unset import UNSET, Unset
+from .transactions import AT_COMMIT, waits_for_commit
+
+if TYPE_CHECKING:
+    from .transactions import Release
 
 
 def lock(
@@ -43,6 +47,7 @@ def lock(
     expire: bool = True,
     shared: bool = False,
     limit: int | None = None,
+    release: Release | None = None,
 ) -> RedisLock:
     """The lock called ``key``: ``with lock("order:42") as held: ...``.
 
@@ -63,7 +68,9 @@ def lock(
     there with ``timestamp``, ``s`` or ``ms`` (None: the setting ``UNIT``, ``ms``). ``shared``:
     whether others that are shared may be held at the same time, as by :func:`rwlock` (False).
     ``limit``: how many with a limit may be, as by :func:`semaphore`, which are not reentrant (None:
-    it is held alone). The rest is as in :class:`RedisLock`.
+    it is held alone). ``release``: ``commit`` to hold it until the transactions have ended that
+    are open where it is let go, ``exit`` not to (None: the setting ``RELEASE``, ``commit``);
+    docs/transactions.md. The rest is as in :class:`RedisLock`.
 
     Opens no connection until the lock is taken. Raises ValueError or TypeError for a bad key,
     time or protocol, ImproperlyConfigured when the cache cannot hold locks. Taking it raises
@@ -101,6 +108,7 @@ def lock(
         expire=expire,
         shared=shared,
         limit=limit,
+        ending=AT_COMMIT if waits_for_commit(release) else None,
     )
 
 

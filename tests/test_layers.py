@@ -27,6 +27,7 @@ LAYERS = {
     "models": DJANGO,
     "signals": DJANGO,
     "transactions": DJANGO,
+    "atomic_requests": DJANGO,
     "migrations": DJANGO,
 }
 FILES = sorted(ROOT.rglob("*.py"))

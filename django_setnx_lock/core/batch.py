@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from .lock import RedisLock
 from .protocol import Request
 from .replicas import is_grant, strictest
 from .turn import Turn
+
+logger = logging.getLogger("django_setnx_lock.lock")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +94,15 @@ def _read(lock: RedisLock, turn: Turn, reply: Any, sent: float) -> Taken:
     return Taken(lock, error=turn.busy(answer))
 
 
-def release_each(held: Sequence[Held]) -> list[LockError]:
+def release_each(held: Sequence[Held], *, now: bool = False) -> list[LockError]:
     """Release each of ``held`` in one round trip; the errors of those that could not be.
 
-    All must share one client. Raises nothing, unless it is interrupted: what Redis did
-    not hear of ends with its lease.
+    All must share one client. ``now``: even what would be put off (False). Raises nothing, unless
+    it is interrupted: what Redis did not hear of ends with its lease.
     """
     blocking.check()
+    if not now:
+        held = [one for one in held if not one.is_let_go and not one.puts_off()]
     try:
         return _release_each(held)
     except BaseException:
@@ -124,7 +129,7 @@ def _release_each(held: Sequence[Held]) -> list[LockError]:
     if not todo:
         return errors
     try:
-        replies = call_many(todo[0].client, requests, [one.key for one in todo])
+        replies = _ask_each(todo, requests)
     except LockUnavailable as error:
         return [*errors, error]
     for one, reply in zip(todo, replies, strict=True):
@@ -133,3 +138,32 @@ def _release_each(held: Sequence[Held]) -> list[LockError]:
         except LockError as error:
             errors.append(error)
     return errors
+
+
+def _ask_each(held: Sequence[Held], requests: Sequence[Request]) -> list[Any]:
+    if len(held) == 1:
+        return [held[0].target.call(requests[0])]
+    return call_many(held[0].client, requests, [one.key for one in held])
+
+
+def check_each(held: Sequence[Held]) -> None:
+    """Raise LockLost if one of ``held`` is no longer ours, by Redis' word. One round trip.
+
+    All must share one client. Where Redis cannot say, the lease counts by the local clock.
+    """
+    asked = list({id(one.root): one for one in held if one.is_here and not one.released}.values())
+    if not asked:
+        return
+    for one in asked:
+        one.refuse_if_over("check")
+    replies: Sequence[Any]
+    try:
+        replies = _ask_each(asked, [one.checking() for one in asked])
+    except LockUnavailable as error:
+        replies = [error] * len(asked)
+    for one, reply in zip(asked, replies, strict=True):
+        if isinstance(reply, LockUnavailable):
+            logger.warning("%s; its lease still runs", reply)
+            one.refuse_if_over("check")
+        else:
+            one.read_check(reply)

@@ -47,7 +47,8 @@ class RedisLock(AsyncLock):
     ``unit``: that time's, ``s`` or ``ms`` (``ms``). ``expire``: whether Redis removes it a second
     after it is over (True). Both are without effect for ``setnx``. ``shared``: whether others that
     are ``shared`` may be held at the same time (False); ``limit``: how many with a limit may (None:
-    it is held alone); docs/sharing.md has the rules.
+    it is held alone); docs/sharing.md has the rules. ``ending``: what is asked at each release that
+    is not awaited whether it is put off (None).
 
     Raises ValueError for a timeout, ``max_hold`` or ``min_hold`` that is not a finite number above
     zero, a ``min_hold`` of more than ``max_hold`` or with ``timestamp``, ``replicas`` that are no
@@ -74,23 +75,23 @@ class RedisLock(AsyncLock):
         limit = protocol.waiting_time(blocking_timeout)
         self._target.may_block()
         # Without a name: in the frames of a traceback, a share would count as held.
-        return (self.again() if token is None and self.reentrant else None) or self._take_anew(
-            limit, token
-        )
+        return (self.again() if token is None else None) or self._take_anew(limit, token)
 
     def again(self) -> Held | None:
         """A share of the lock if the caller holds it already and it is reentrant, else None.
 
+        What the caller let go, and has still because that was put off, is had again in any case.
         Sends something only where the share has less than half of the lease it should, or
         where the lock is held around this process. Raises LockUnavailable then, if need be.
         """
-        if not self.reentrant:
+        if not self.reentrant and self._upkeep.ending is None:
             return None
         share = None
         try:
-            share = reentrancy.again(self._kind, self._target, self._lease_ms, self._upkeep)
+            share = self._shared()
             if share is None:
-                share = self._inherited() if inheritance.is_possible() else None
+                if self.reentrant and inheritance.is_possible():
+                    share = self._inherited()
             elif not reentrancy.is_enough(share):
                 share.is_given = False
                 share.reacquire()
@@ -102,6 +103,14 @@ class RedisLock(AsyncLock):
             if isinstance(error, LockLost):
                 return None
             raise
+
+    def _shared(self) -> Held | None:
+        asked = (self._target, self._lease_ms, self._upkeep)
+        if self.reentrant:
+            return reentrancy.again(self._kind, *asked)
+        ending = self._upkeep.ending
+        kept = None if ending is None else ending.kept(self._target)
+        return None if kept is None else reentrancy.share_of(self._kind, kept, *asked)
 
     def _inherited(self) -> Held | None:
         request = inheritance.request(self._target)
@@ -196,7 +205,7 @@ class RedisLock(AsyncLock):
             self._shelf.leave(held)
             held.forgo_min_hold()
             with suppress(LockError):
-                held.release()
+                held.release_now()
 
     def __exit__(
         self,
@@ -225,7 +234,7 @@ class RedisLock(AsyncLock):
                 held = self._innermost()
             if held is not None:
                 self._shelf.leave(held)
-                if not held.released:
+                if not held.is_let_go:
                     sharing.leave(held)
 
     def _innermost(self) -> Held | None:
@@ -259,5 +268,5 @@ class RedisLock(AsyncLock):
             held.release()
         finally:
             # Kept after a failure to reach Redis, so that it can be called again.
-            if held.released or held.lost:
+            if held.is_let_go or held.lost:
                 self._shelf.drop(held)
