@@ -49,6 +49,13 @@ def helper(request: HttpRequest) -> HttpResponse:
     return a_lock(add)(request)
 
 
+def within(request: HttpRequest) -> HttpResponse:
+    with lock("a"):
+        Group.objects.create(name="x")
+    get_client().delete("lock:a")
+    return HttpResponse()
+
+
 @method_decorator(a_lock, name="dispatch")
 class ByDispatch(View):
     def get(self, request: HttpRequest) -> HttpResponse:
@@ -110,6 +117,7 @@ VIEWS = {
     **EXEMPT,
     "exit": redis_lock("a", release="exit")(add),
     "raise": redis_lock("a", on_lost="raise")(add),
+    "within": redis_lock("b")(within),
     "helper": transaction.non_atomic_requests(helper),
     "second-exempt": a_lock(transaction.non_atomic_requests(using=SECOND)(hides(add))),
     "async": async_view,
@@ -266,6 +274,19 @@ def test_a_request_is_committed_while_redis_is_away_and_the_lease_runs(
 
     assert (response.status_code, Group.objects.count()) == (200, 1)
     assert "its lease still runs" in caplog.text
+
+
+def test_a_sync_view_that_is_served_asynchronously_is_no_different(journal: list[str]) -> None:
+    response = asyncio.run(AsyncClient().get("/function/"))
+
+    assert response.content == b"default"
+    assert journal == ["commit default locked"]
+
+
+def test_a_lock_within_a_view_that_was_lost_is_answered_as_the_views_own() -> None:
+    response = Client().get("/within/")
+
+    assert (response.status_code, Group.objects.count()) == (503, 0)
 
 
 @pytest.mark.parametrize("release", ["commit", "exit"])

@@ -27,6 +27,7 @@ LAYERS = {
     "models": DJANGO,
     "signals": DJANGO,
     "transactions": DJANGO,
+    "open_transactions": DJANGO,
     "atomic_requests": DJANGO,
     "migrations": DJANGO,
 }

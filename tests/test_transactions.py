@@ -6,16 +6,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.auth.models import Group
+from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, connection, connections, transaction
 from django.test import override_settings
 
-from django_setnx_lock import LockBusy, LockError, lock, redis_lock, semaphore
+from django_setnx_lock import LockBusy, LockError, Redlock, lock, redis_lock, rwlock, semaphore
+from django_setnx_lock.core.batch import release_each, take_each
+from django_setnx_lock.transactions import AT_COMMIT, AtCommit
 from tests.databases import SECOND, second_database, state
 from tests.processes import eventually
+from tests.servers import FakeServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from django_setnx_lock import RedisLock
+    from django_setnx_lock.core.held import Held
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -143,6 +150,12 @@ def test_a_lock_may_differ_from_the_setting(journal: list[str]) -> None:
 def test_another_word_for_the_release_is_refused(make: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match="release is 'commit', 'exit' or None, not 'later'"):
         make("a", release="later")
+
+
+@override_settings(SETNX_LOCK={"RELEASE": None})
+def test_another_word_in_the_setting_is_refused() -> None:
+    with pytest.raises(ImproperlyConfigured, match="must be 'commit' or 'exit', not None"):
+        lock("a")
 
 
 @pytest.mark.parametrize("savepoint", [True, False])
@@ -282,7 +295,7 @@ def test_a_commit_that_fails_is_rolled_back_before_the_release(
 def test_a_release_that_fails_breaks_no_commit(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("django_setnx_lock.transactions.check_each", lambda _held: None)
+    monkeypatch.setattr("django_setnx_lock.open_transactions.check_each", lambda _held: None)
 
     with transaction.atomic():
         Group.objects.create(name="x")
@@ -353,6 +366,100 @@ def test_what_was_put_off_is_not_had_twice_at_a_time_without_reentrant() -> None
         by_block()
         with lock("a", reentrant=False), pytest.raises(LockBusy):
             lock("a", reentrant=False).take(0)
+
+
+def test_whether_it_can_be_taken_again_is_not_up_to_who_had_it_before() -> None:
+    with transaction.atomic():
+        with lock("a", reentrant=False):
+            pass
+        with lock("a", reentrant=True, blocking=False) as held:
+            assert held.owned()
+
+
+def test_without_renewal_and_reentrancy_it_can_be_taken_again_too() -> None:
+    with transaction.atomic():
+        for _ in range(2):
+            with lock("a", reentrant=False, renew=False, blocking=False):
+                pass
+
+    assert state("a") == "open"
+
+
+def test_the_rows_of_a_batch_that_were_put_off_can_be_taken_again() -> None:
+    with transaction.atomic():
+        for _ in range(2):
+            taken = take_each([lock("a"), lock("b")])
+            assert release_each([one.held for one in taken if one.held]) == []
+            within = (len(taken), state("a"), state("b"))
+
+    assert within == (2, "locked", "locked")
+    assert (state("a"), state("b")) == ("open", "open")
+
+
+def test_an_interrupt_among_the_releases_of_a_batch_leaves_none_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    puts_off = AtCommit.puts_off
+
+    def interrupted(self: AtCommit, held: Held) -> bool:
+        asked.append(held.key)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return puts_off(self, held)
+
+    monkeypatch.setattr(AtCommit, "puts_off", interrupted)
+    with transaction.atomic():
+        taken = [one.held for one in take_each([lock("a"), lock("b")]) if one.held]
+
+        with pytest.raises(KeyboardInterrupt):
+            release_each(taken)
+
+        assert [one.is_put_off for one in taken] == [True, True]
+
+
+def test_readers_read_on_and_writers_wait_until_the_commit() -> None:
+    def from_elsewhere(one: RedisLock) -> bool:
+        seen: list[bool] = []
+        thread = threading.Thread(target=lambda: seen.append(one.acquire(blocking=False)))
+        thread.start()
+        thread.join(10)
+        return seen[0]
+
+    report = rwlock("a")
+    with transaction.atomic():
+        with report.read():
+            pass
+        within = (from_elsewhere(report.write()), from_elsewhere(report.read()))
+
+    assert within == (False, True)
+
+
+def test_a_lock_on_several_masters_outlives_the_transaction() -> None:
+    clients = [FakeServer().client() for _ in range(3)]
+    one = Redlock(clients, "a", ending=AT_COMMIT, master_timeout=5)
+
+    with transaction.atomic():
+        for _ in range(2):
+            assert one.acquire(blocking=False)
+            one.release()
+        within = [client.exists("a") for client in clients]
+
+    assert (within, [client.exists("a") for client in clients]) == ([1] * 3, [0] * 3)
+
+
+def test_with_the_timestamp_protocol_the_lock_outlives_the_transaction(journal: list[str]) -> None:
+    with transaction.atomic(), lock("a", protocol="timestamp"):
+        pass
+
+    assert (journal, state("a")) == (["commit default locked"], "open")
+
+
+def test_min_hold_counts_from_the_grant_all_the_same() -> None:
+    with transaction.atomic(), lock("a", min_hold=20):
+        pass
+
+    assert state("a") == "locked"
 
 
 def test_a_permit_that_was_put_off_is_had_again() -> None:

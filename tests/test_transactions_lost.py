@@ -6,15 +6,15 @@ import pytest
 from django.contrib.auth.models import Group
 from django.db import connection, transaction
 
-from django_setnx_lock import LockLost, lock
+from django_setnx_lock import LockLost, Redlock, lock
 from django_setnx_lock.connection import get_client
+from django_setnx_lock.transactions import AT_COMMIT
 from tests.databases import second_database, state
+from tests.servers import FakeServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from tests.servers import FakeServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -58,7 +58,7 @@ def test_what_was_lost_before_the_commit_is_rolled_back(journal: list[str]) -> N
 def test_without_the_look_before_the_commit_it_would_be_committed(
     monkeypatch: pytest.MonkeyPatch, journal: list[str]
 ) -> None:
-    monkeypatch.setattr("django_setnx_lock.transactions.check_each", lambda _held: None)
+    monkeypatch.setattr("django_setnx_lock.open_transactions.check_each", lambda _held: None)
 
     work("a")
 
@@ -182,6 +182,22 @@ def test_the_first_commit_of_several_databases_is_refused(second: str, journal: 
     assert journal == ["rollback second open", "rollback default open"]
 
 
+def test_a_lock_that_lost_the_majority_of_its_masters_is_lost() -> None:
+    clients = [FakeServer().client() for _ in range(3)]
+
+    def work() -> None:
+        with transaction.atomic():
+            with Redlock(clients, "a", ending=AT_COMMIT, master_timeout=5):
+                Group.objects.create(name="a")
+            for client in clients[:2]:
+                client.flushall()
+
+    with pytest.raises(LockLost):
+        work()
+
+    assert Group.objects.count() == 0
+
+
 def test_a_commit_by_hand_is_refused_too(journal: list[str]) -> None:
     transaction.set_autocommit(False)
     try:
@@ -216,7 +232,7 @@ def test_an_interrupt_while_it_looks_commits_nothing(
     def interrupt(_held: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("django_setnx_lock.transactions.check_each", interrupt)
+    monkeypatch.setattr("django_setnx_lock.open_transactions.check_each", interrupt)
 
     with pytest.raises(KeyboardInterrupt), transaction.atomic(), lock("a"):
         Group.objects.create(name="a")

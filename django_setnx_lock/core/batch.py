@@ -101,14 +101,16 @@ def release_each(held: Sequence[Held], *, now: bool = False) -> list[LockError]:
     it is interrupted: what Redis did not hear of ends with its lease.
     """
     blocking.check()
-    if not now:
-        held = [one for one in held if not one.is_let_go and not one.puts_off()]
     try:
-        return _release_each(held)
+        return _release_each(held if now else _not_put_off(held))
     except BaseException:
         # As by Ctrl-C. Releasing twice is as good as once.
-        _release_each(held)
+        _release_each(held if now else _not_put_off(held))
         raise
+
+
+def _not_put_off(held: Sequence[Held]) -> list[Held]:
+    return [one for one in held if not one.is_let_go and not one.puts_off()]
 
 
 def _release_each(held: Sequence[Held]) -> list[LockError]:

@@ -106,11 +106,11 @@ class RedisLock(AsyncLock):
 
     def _shared(self) -> Held | None:
         asked = (self._target, self._lease_ms, self._upkeep)
-        if self.reentrant:
-            return reentrancy.again(self._kind, *asked)
+        share = reentrancy.again(self._kind, *asked) if self.reentrant else None
         ending = self._upkeep.ending
-        kept = None if ending is None else ending.kept(self._target)
-        return None if kept is None else reentrancy.share_of(self._kind, kept, *asked)
+        if share is None and ending is not None and (kept := ending.kept(self._target)) is not None:
+            share = reentrancy.share_of(self._kind, kept, *asked)
+        return share
 
     def _inherited(self) -> Held | None:
         request = inheritance.request(self._target)
