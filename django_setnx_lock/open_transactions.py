@@ -87,14 +87,15 @@ class OpenTransaction:
         self._connection = connection
         self._around = around
         self._outermost = connection.atomic_blocks[around] if around else None
-        self._watched: dict[str, tuple[Callable[..., Any], bool]] = {}
         own = vars(connection)
-        own[_MARK] = self
-        for name in _WATCHED:
-            self._watched[name] = (getattr(connection, name), name in own)
-            own[name] = getattr(self, f"_{name}")
+        self._watched: dict[str, tuple[Callable[..., Any], bool]] = {
+            name: (getattr(connection, name), name in own) for name in _WATCHED
+        }
+        wrapped = {name: getattr(self, f"_{name}") for name in _WATCHED}
         if around:
             connection.atomic_blocks = _Blocks(connection.atomic_blocks, self)
+        # All at once: an interrupt must not leave it known but not watched.
+        own.update(wrapped, **{_MARK: self})
 
     def is_still(self, around: int) -> bool:
         """Whether that of a block with ``around`` is this one."""

@@ -88,7 +88,11 @@ class RedisLock(AsyncLock):
             return None
         share = None
         try:
-            share = self._shared()
+            asked = (self._kind, self._target, self._lease_ms, self._upkeep)
+            if self.reentrant:
+                share = reentrancy.again(*asked)
+            if share is None:
+                share = self._taken_back()
             if share is None:
                 if self.reentrant and inheritance.is_possible():
                     share = self._inherited()
@@ -104,13 +108,13 @@ class RedisLock(AsyncLock):
                 return None
             raise
 
-    def _shared(self) -> Held | None:
-        asked = (self._target, self._lease_ms, self._upkeep)
-        share = reentrancy.again(self._kind, *asked) if self.reentrant else None
+    def _taken_back(self) -> Held | None:
         ending = self._upkeep.ending
-        if share is None and ending is not None and (kept := ending.kept(self._target)) is not None:
-            share = reentrancy.share_of(self._kind, kept, *asked)
-        return share
+        kept = None if ending is None else ending.kept(self._target)
+        if kept is None:
+            return None
+        # Without a name, too.
+        return reentrancy.share_of(self._kind, kept, self._target, self._lease_ms, self._upkeep)
 
     def _inherited(self) -> Held | None:
         request = inheritance.request(self._target)
