@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from django.db import Error, connections
 from redis import Redis
@@ -35,6 +36,10 @@ _MARK = "_setnx_lock_transaction"
 logger = logging.getLogger("django_setnx_lock.lock")
 
 
+# Those of all threads.
+_open: WeakSet[OpenTransaction] = WeakSet()
+
+
 @dataclass(eq=False)
 class PutOff:
     """A handle that was let go, and the transactions that it waits for."""
@@ -45,6 +50,9 @@ class PutOff:
 
 def put_off_here() -> list[PutOff]:
     """What waits for transactions of this thread."""
+    if not _open:
+        # As mostly, and every lock that is taken asks.
+        return []
     watched = (vars(one).get(_MARK) for one in connections.all(initialized_only=True))
     return [one for transaction in watched if transaction for one in transaction.put_off]
 
@@ -94,6 +102,7 @@ class OpenTransaction:
         wrapped = {name: getattr(self, f"_{name}") for name in _WATCHED}
         if around:
             connection.atomic_blocks = _Blocks(connection.atomic_blocks, self)
+        _open.add(self)
         # All at once: an interrupt must not leave it known but not watched.
         own.update(wrapped, **{_MARK: self})
 
@@ -125,6 +134,7 @@ class OpenTransaction:
         if own.get(_MARK) is not self:
             return
         del own[_MARK]
+        _open.discard(self)
         for name, (original, was_own) in self._watched.items():
             # Who wrapped it meanwhile goes on to call it; it does nothing any more.
             if own.get(name) == getattr(self, f"_{name}"):
