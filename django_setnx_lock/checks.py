@@ -15,6 +15,7 @@ from .conf import DEFAULTS, SETTING
 from .core import dialects, protocol
 from .core.keys import lock_keys
 from .core.masters.masters import FEWEST
+from .transactions import RELEASES
 
 
 def _config() -> dict[str, Any]:
@@ -215,9 +216,13 @@ def check_switches(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Che
 
 @register(Tags.caches)
 def check_protocol(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E008: PROTOCOL and UNIT are among those that there are."""
+    """E008: PROTOCOL, UNIT and RELEASE are among those that there are."""
     found: list[CheckMessage] = []
-    for option, known in (("PROTOCOL", dialects.PROTOCOLS), ("UNIT", dialects.UNITS)):
+    for option, known in (
+        ("PROTOCOL", dialects.PROTOCOLS),
+        ("UNIT", dialects.UNITS),
+        ("RELEASE", RELEASES),
+    ):
         value = _config()[option]
         if value not in known:
             message = f"{SETTING}[{option!r}] is {value!r}."

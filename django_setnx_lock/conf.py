@@ -19,6 +19,7 @@ DEFAULTS: dict[str, Any] = {
     "RENEW": True,
     "REENTRANT": True,
     "INDEX": True,
+    "RELEASE": "commit",
     "REPLICAS": 0,
     "PROTOCOL": "setnx",
     "UNIT": "ms",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 
+from .atomic_requests import databases, leave_to_lock, refuse_async
 from .core import protocol
 from .core.keytemplate import KeyTemplate
 from .core.lease import Upkeep
@@ -30,10 +31,12 @@ from .signatures import (
     signature_of,
     takes_any_name,
 )
+from .transactions import checked_release
 from .view_request import known_user, request_in, takes_request
 
 if TYPE_CHECKING:
     from .guard import OnBusy, OnLost, OnUnavailable
+    from .transactions import Release
 
 _ANSWERS = ("on_busy", "on_unavailable", "on_lost")
 _P = ParamSpec("_P")
@@ -58,6 +61,7 @@ def redis_lock(
     reentrant: bool | None = None,
     shared: bool = False,
     limit: int | None = None,
+    release: Release | None = None,
 ) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Run a view or function under the lock that its arguments name.
 
@@ -73,7 +77,9 @@ def redis_lock(
     setting ``REPLICAS``). ``label`` (default: what is decorated) and ``note`` are shown to
     operators. ``reentrant``: whether a caller that holds the lock already goes on with it (None:
     the setting ``REENTRANT``). ``shared``: whether calls that are ``shared`` may run at the same
-    time (False); ``limit``: how many with a limit may (None: one runs alone).
+    time (False); ``limit``: how many with a limit may (None: one runs alone). ``release``:
+    ``commit`` to hold it until the transaction has ended, which a view under ATOMIC_REQUESTS begins
+    under its lock then; ``exit`` to let go of it before (None: the setting ``RELEASE``).
 
     A call with a request among its first two arguments, or called ``request``, is a view's.
     When its lock is busy it answers 409, when Redis cannot say or the lock was lost on the way
@@ -104,6 +110,7 @@ def redis_lock(
         reentrant=reentrant,
         shared=shared,
         limit=limit,
+        release=release,
     )
 
     def decorate(func: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -127,11 +134,15 @@ def redis_lock(
             if request is None:
                 with one:
                     return _call(func, *args, **kwargs)
-            return cast("_R", guard(one, request, lambda: _call(func, *args, **kwargs), options))
+            left = databases(request, wrapper, options)
+            return cast(
+                "_R", guard(one, request, lambda: _call(func, *args, **kwargs), options, left)
+            )
 
         @wraps(func)
         async def alocked(*args: _P.args, **kwargs: _P.kwargs) -> Any:
             request = request_in(args, kwargs)
+            refuse_async(request, wrapper, options)
             try:
                 one = lock_of(request, args, kwargs)
             except SynchronousOnlyOperation:
@@ -145,6 +156,7 @@ def redis_lock(
         wrapper = cast("Callable[_P, _R]", alocked) if is_async(func) else locked
         # A name of its own: decorators of decorators merge the __dict__ of what they wrap.
         setattr(wrapper, f"_redis_lock_{id(options):x}", options)
+        leave_to_lock(wrapper, options, release)
         return wrapper
 
     return decorate
@@ -170,6 +182,7 @@ class LockOptions:
     reentrant: bool | None
     shared: bool
     limit: int | None
+    release: Release | None
 
     def __post_init__(self) -> None:
         if self.timeout is not None:
@@ -183,6 +196,7 @@ class LockOptions:
         )
         protocol.least_hold(self.min_hold, self.max_hold)
         checked(self.replicas)
+        checked_release(self.release)
         chosen(protocol, self.shared, self.limit, min_hold=self.min_hold, reentrant=self.reentrant)
         for name in _ANSWERS:
             answer = getattr(self, name)
@@ -217,6 +231,7 @@ class LockOptions:
             reentrant=self.reentrant,
             shared=self.shared,
             limit=self.limit,
+            release=self.release,
         )
 
 

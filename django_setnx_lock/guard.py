@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
-from django.db import connections
+from django.db import connections, transaction
 
 from . import responses
 from .core.aio.block import Block
+from .core.batch import check_each
 from .core.errors import LockBusy, LockError, LockLost, LockUnavailable
 from .core.lock import RedisLock
 
@@ -42,19 +44,40 @@ class Answers(Protocol):
 logger = logging.getLogger("django_setnx_lock.views")
 
 
-def guard(one: RedisLock, request: Any, view: Callable[[], Any], answers: Answers) -> Any:
-    """What ``view()`` gives under the lock, or else what ``redis_lock`` says is answered."""
+def guard(
+    one: RedisLock,
+    request: Any,
+    view: Callable[[], Any],
+    answers: Answers,
+    databases: Sequence[str] = (),
+) -> Any:
+    """What ``view()`` gives under the lock, or else what ``redis_lock`` says is answered.
+
+    ``databases``: those that it runs in a transaction of. They roll back when the lock was lost.
+    """
     try:
         held = one.take(one.blocking_timeout)
     except (LockBusy, LockUnavailable) as error:
         return _answer(one, answers, error)(request, error)
+    is_done = False
     try:
-        response = view()
+        with ExitStack() as transactions:
+            for alias in databases:
+                transactions.enter_context(transaction.atomic(using=alias))
+            response = view()
+            if databases:
+                is_done = True
+                check_each([held])
     except BaseException as error:
         held.finish(error)
+        if is_done and isinstance(error, LockLost):
+            return _answer(one, answers, error)(request, error)
         raise
     try:
         held.finish(None)
+        if held.is_put_off:
+            # Of what is found out at the commit Django tells, not the view.
+            check_each([held])
     except LockLost as error:
         answer = _answer(one, answers, error)
         _roll_back_atomic_requests()

@@ -17,9 +17,12 @@ from .core.many.lock import MultiLock
 from .core.redlock import Redlock
 from .core.replicas import DEFAULT_TIMEOUT
 from .core.unset import UNSET, Unset
+from .transactions import AT_COMMIT, waits_for_commit
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from .transactions import Release
 
 
 class Options(TypedDict, total=False):
@@ -48,6 +51,7 @@ class Options(TypedDict, total=False):
     shared: bool
     limit: int | None
     polling: bool | None
+    release: Release | None
 
 
 @overload
@@ -90,6 +94,7 @@ def lock(
     shared: bool = False,
     limit: int | None = None,
     polling: bool | None = None,
+    release: Release | None = None,
 ) -> RedisLock | MultiLock:
     """The lock called ``key``: ``with lock("order:42") as held: ...``.
 
@@ -114,8 +119,10 @@ def lock(
     whether others that are shared may be held at the same time, as by :func:`rwlock` (False).
     ``limit``: how many with a limit may be, as by :func:`semaphore`, which are not reentrant (None:
     it is held alone). ``polling``: whether the server lets scripts touch none but the keys that
-    they were told of (None: the setting ``POLLING``, False, for ``setnx`` on one server). The rest
-    is as in :class:`RedisLock`.
+    they were told of (None: the setting ``POLLING``, False, for ``setnx`` on one server).
+    ``release``: ``commit`` to hold it until the transactions have ended that are open where it is
+    let go, ``exit`` not to (None: the setting ``RELEASE``, ``commit``); docs/transactions.md. The
+    rest is as in :class:`RedisLock`.
 
     Opens no connection until the lock is taken. Raises ValueError or TypeError for a bad key,
     time or protocol, ImproperlyConfigured when the cache cannot hold locks. Taking it raises
@@ -167,6 +174,7 @@ def lock(
         polling=polling,
         shared=shared,
         limit=limit,
+        ending=AT_COMMIT if waits_for_commit(release) else None,
     )
 
 

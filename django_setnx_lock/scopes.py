@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from asgiref.sync import SyncToAsync
 from django.core.signals import request_finished, request_started
 
-from .core import flow, possession, reentrancy
+from .core import flow, possession, reentrancy, sharing
 
 logger = logging.getLogger("django_setnx_lock.lock")
 
@@ -54,7 +54,8 @@ def end(what: str) -> None:
         return
     since = begun.pop()
     for held in reentrancy.left_held(place):
-        if held.number >= since:
+        # What is put off ends with the transaction around this.
+        if held.number >= since and not sharing.is_put_off(held):
             logger.warning(
                 "the lock %r is still held at the end of %s: it is no longer renewed and ends with "
                 "its lease; release it, or call handover() on a handle that is to outlive it",

@@ -18,7 +18,7 @@ from django.test import override_settings
 
 from django_setnx_lock.core import flow, sharing, watchdog
 from django_setnx_lock.core.aio import kinds
-from tests import measuring
+from tests import databases, measuring
 from tests.faults.proxy import Proxy
 from tests.servers import FakeServer, RealServer, Server, server_binaries
 from tests.settings import FAKE, caches
@@ -167,3 +167,9 @@ def proxy(real_server: RealServer) -> Iterator[Proxy]:
     """Give a proxy before the real server, which makes network faults when told to."""
     with Proxy(real_server.port) as proxy:
         yield proxy
+
+
+@pytest.fixture
+def journal(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Tell of each end of a transaction: what, in which database, and of the lock ``a`` then."""
+    return databases.journal(monkeypatch)

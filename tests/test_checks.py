@@ -236,8 +236,17 @@ def test_e007_refuses_a_switch_that_is_no_bool(option: str) -> None:
     assert option in messages["django_setnx_lock.E007"]
 
 
-@pytest.mark.parametrize("options", [{"PROTOCOL": "redlock"}, {"PROTOCOL": []}, {"UNIT": "us"}])
-def test_e008_refuses_a_protocol_or_unit_that_does_not_exist(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"PROTOCOL": "redlock"},
+        {"PROTOCOL": []},
+        {"UNIT": "us"},
+        {"RELEASE": "later"},
+        {"RELEASE": None},
+    ],
+)
+def test_e008_refuses_what_is_none_of_the_words_there_are(options: dict[str, Any]) -> None:
     messages = found(**with_options(**options))
 
     assert list(messages) == ["django_setnx_lock.E008"]

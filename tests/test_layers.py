@@ -28,6 +28,8 @@ LAYERS = {
     "models": DJANGO,
     "signals": DJANGO,
     "transactions": DJANGO,
+    "open_transactions": DJANGO,
+    "atomic_requests": DJANGO,
     "migrations": DJANGO,
 }
 FILES = sorted(ROOT.rglob("*.py"))

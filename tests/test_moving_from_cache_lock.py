@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from django.core.cache import caches
+from django.db import transaction
 from django.test import override_settings
 from redis.exceptions import LockError
 
@@ -102,6 +103,19 @@ def test_a_version_or_a_client_is_refused(cache: Any, name: str) -> None:
     assert cache.lock("a", **given).acquire(blocking=False)
     with pytest.raises(TypeError, match=name):
         lock("a", **given)
+
+
+@pytest.mark.django_db
+@differs("let go inside a transaction")
+def test_a_lock_outlives_the_transaction_that_it_is_let_go_in(cache: Any) -> None:
+    theirs, ours = cache.lock("a", timeout=20), lock("b")
+
+    with transaction.atomic():
+        with theirs, ours:
+            pass
+        within = (theirs.locked(), ours.locked())
+
+    assert (within, ours.locked()) == ((False, True), False)
 
 
 @differs("a key that is empty, or a template such as `order:<pk>`")

@@ -17,11 +17,14 @@ from ..core.errors import LockError, LockLost, LockUnavailable
 from ..core.keys import lock_keys, name_for
 from ..core.keytemplate import KeyTemplate, MissingValue
 from ..locks import key_prefix, lock
+from ..transactions import checked_release
 
 if TYPE_CHECKING:
     from django.contrib.admin import ModelAdmin
     from django.db.models import Model, QuerySet
     from django.http import HttpRequest, HttpResponseBase
+
+    from ..transactions import Release
 
     Action = Callable[[Any, HttpRequest, QuerySet[Any]], HttpResponseBase | None]
 
@@ -57,6 +60,7 @@ def locked_action(
     min_hold: float | None = None,
     using: str | None = None,
     note: str = "",
+    release: Release | None = None,
 ) -> Callable[[_Action], _Action]:
     """Run a ModelAdmin action under the lock of each selected object.
 
@@ -65,7 +69,8 @@ def locked_action(
     the action runs if the setting ``RENEW`` says so. ``min_hold``: for how many seconds from the
     grant on nobody else gets them, however soon the action is done (None: none). ``using``: the
     cache alias (None: the setting ``CACHE``). ``note``: shown to operators beside the action's
-    name.
+    name. ``release``: ``commit`` to hold them until the transaction has ended, where the action
+    runs in one, ``exit`` not to (None: the setting ``RELEASE``).
 
     All locks are taken in one round trip, without waiting. The action gets a queryset of the
     rows whose lock was free; a message names the others and who holds them. When Redis
@@ -76,6 +81,7 @@ def locked_action(
     if timeout is not None:
         protocol.milliseconds(timeout, "timeout")
     protocol.least_hold(min_hold)
+    checked_release(release)
 
     def decorate(action: _Action) -> _Action:
         @wraps(action)
@@ -93,6 +99,7 @@ def locked_action(
                     label=f"action {modeladmin.opts.label_lower}.{action.__name__}",
                     user=request.user.get_username(),
                     note=note,
+                    release=release,
                 )
                 for key in rows_of
             ]

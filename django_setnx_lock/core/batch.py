@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from .protocol import Request
 from .replicas import is_grant, strictest
 from .target import AsyncOnly, Target
 from .turn import Turn
+
+logger = logging.getLogger("django_setnx_lock.lock")
 
 # What is asked through its client alone.
 _PLAIN = (Target, AsyncOnly, ClusterTarget)
@@ -132,19 +135,23 @@ def _read(lock: RedisLock, turn: Turn, reply: Any, sent: float) -> Taken:
     return Taken(lock, error=turn.busy(answer))
 
 
-def release_each(held: Sequence[Held]) -> list[LockError]:
+def release_each(held: Sequence[Held], *, now: bool = False) -> list[LockError]:
     """Release each of ``held`` in one round trip; the errors of those that could not be.
 
-    All must share one client. Raises nothing, unless it is interrupted: what Redis did
-    not hear of ends with its lease.
+    All must share one client. ``now``: even what would be put off (False). Raises nothing, unless
+    it is interrupted: what Redis did not hear of ends with its lease.
     """
     blocking.check()
     try:
-        return _release_each(held)
+        return _release_each(held if now else _not_put_off(held))
     except BaseException:
         # As by Ctrl-C. Releasing twice is as good as once.
-        _release_each(held)
+        _release_each(held if now else _not_put_off(held))
         raise
+
+
+def _not_put_off(held: Sequence[Held]) -> list[Held]:
+    return [one for one in held if not one.is_let_go and not one.puts_off()]
 
 
 def _release_each(held: Sequence[Held]) -> list[LockError]:
@@ -190,3 +197,26 @@ class Release:
                 one.read_release(reply)
             except LockError as error:
                 self.errors.append(error)
+
+
+def check_each(held: Sequence[Held]) -> None:
+    """Raise LockLost if one of ``held`` is no longer ours, by Redis' word. One round trip.
+
+    All must share one client. Where Redis cannot say, the lease counts by the local clock.
+    """
+    asked = list({id(one.root): one for one in held if one.is_here and not one.released}.values())
+    if not asked:
+        return
+    for one in asked:
+        one.refuse_if_over("check")
+    replies: Sequence[Any]
+    try:
+        replies = ask_each([one.target for one in asked], [one.checking() for one in asked])
+    except LockUnavailable as error:
+        replies = [error] * len(asked)
+    for one, reply in zip(asked, replies, strict=True):
+        if isinstance(reply, LockUnavailable):
+            logger.warning("%s; its lease still runs", reply)
+            one.refuse_if_over("check")
+        else:
+            one.read_check(reply)

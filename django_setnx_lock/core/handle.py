@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from . import clock, events, protocol, sharing
+from . import clock, events, protocol, reentrancy, sharing
 from .errors import LockError, LockLost, LockUnavailable
 from .grant import Grant
 
@@ -26,6 +26,23 @@ class Handle(Grant):
     def use_token(self, token: str) -> None:
         """Know that ``token`` is what stands at the name now."""
         self._token = token
+
+    def puts_off(self) -> bool:
+        """Whether the release is to come later: somebody else has been asked to see to it.
+
+        Raises LockError when he has been already. What is lost is not put off.
+        """
+        if self.is_put_off:
+            raise LockError(f"the lock {self.key!r} was released already", key=self.key)
+        upkeep = self._upkeep
+        if upkeep.ending is None or self._released or not self.is_here or sharing.is_over(self):
+            return False
+        if not upkeep.ending.puts_off(self):  # type: ignore[arg-type]  # every Handle is a Held
+            return False
+        if not self.root.is_noted:
+            reentrancy.note(self.root)
+        self.began_release = self.is_put_off = True
+        return True
 
     def to_release(self) -> protocol.Request | None:
         """The request that lets the lock go; None where others share it, and nothing is to be sent.
@@ -125,7 +142,8 @@ class Handle(Grant):
                 key=self.key,
             )
 
-    def _refuse_if_over(self, what: str) -> None:
+    def refuse_if_over(self, what: str) -> None:
+        """Raise LockError or LockLost if it is known that nothing can be asked for any more."""
         if self._released:
             raise LockError(f"cannot {what} the lock {self.key!r}: it was released", key=self.key)
         self._refuse_elsewhere()
@@ -134,6 +152,10 @@ class Handle(Grant):
             self.lose(self.ran_out())
         if self._losses:
             raise self._losses[0]
+
+    def read_check(self, reply: Sequence[Any]) -> None:
+        """Take note of the ``reply`` to :meth:`checking`. Raises LockLost."""
+        self._kept(reply)
 
     def _kept(self, reply: Sequence[Any]) -> Sequence[Any]:
         try:

@@ -22,7 +22,7 @@ class Held(AsyncHeld):
         Raises LockLost when it is not (it tells who force-released it and why),
         LockUnavailable when Redis cannot say, LockError when it was released.
         """
-        self._refuse_if_over("check")
+        self.refuse_if_over("check")
         self._kept(self._target.call(self.checking()))
 
     def owned(self) -> bool:
@@ -51,7 +51,7 @@ class Held(AsyncHeld):
         """
         extra_ms = protocol.milliseconds(additional_time, "additional_time")
         self._target.may_block()
-        self._refuse_if_over("extend")
+        self.refuse_if_over("extend")
         self.refuse_if_followed()
         return self._replace(extra_ms) if replace_ttl else self._renew(extra_ms, "add")
 
@@ -61,7 +61,7 @@ class Held(AsyncHeld):
         What is left is never cut, so that a copy of the request that arrives late cannot cut
         what :meth:`extend` added since.
         """
-        self._refuse_if_over("extend")
+        self.refuse_if_over("extend")
         return self._renew(protocol.milliseconds(self.timeout, "timeout"), "least")
 
     def _renew(self, lease_ms: int, how: Literal["add", "least"]) -> Literal[True]:
@@ -82,12 +82,18 @@ class Held(AsyncHeld):
     def release(self) -> None:
         """Let the lock go, or if this is a share of it or shared, count it out.
 
+        Where the lock has an ``ending`` it may put that off: it is held then until that lets it go.
         A lease that is over by the local clock is released all the same when Redis confirms
         that nobody else has had the lock. Raises LockLost when it is no longer ours, LockError
         when it was released already or belongs to another process, and LockUnavailable when
         Redis cannot be asked; after that it can be called again.
         """
         self._target.may_block()
+        if not self.puts_off():
+            self.release_now()
+
+    def release_now(self) -> None:
+        """As :meth:`release`, whatever would put it off."""
         request = self.to_release()
         if request is None:
             return
@@ -105,13 +111,13 @@ class Held(AsyncHeld):
         When it is interrupted, as by Ctrl-C, it releases all the same before it raises that.
         """
         try:
-            if not self._released and self.is_here:
+            if not self.is_let_go and self.is_here:
                 self.release()
         except LockError as error:
             self.tell_at_end(error, body_error, to_raise=raise_on_release_error)
         except BaseException:
             # Whatever Redis has heard of: releasing twice is as good as once.
             with suppress(LockError):
-                if not self._released:
+                if not self.is_let_go:
                     self.release()
             raise

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import threading
 from inspect import iscoroutinefunction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import protocol
+
+if TYPE_CHECKING:
+    from .ending import Ending
 
 _LONGEST_PAUSE = 0.25
 
@@ -18,7 +21,7 @@ class Upkeep:
     Raises ValueError for a ``max_hold`` that is no time, TypeError for the rest.
     """
 
-    __slots__ = ("is_noted", "max_hold", "on_lost", "reentrant", "renew")
+    __slots__ = ("ending", "is_noted", "max_hold", "on_lost", "reentrant", "renew")
 
     def __init__(
         self,
@@ -26,6 +29,7 @@ class Upkeep:
         max_hold: float | None = None,
         on_lost: Any = None,
         reentrant: bool = False,
+        ending: Ending | None = None,
     ) -> None:
         if not isinstance(renew, bool):
             raise TypeError(f"renew is True or False, not {renew!r}")
@@ -39,6 +43,7 @@ class Upkeep:
         self.max_hold = max_hold
         self.on_lost = on_lost
         self.reentrant = reentrant
+        self.ending = ending
         # Whether it matters that it is left held.
         self.is_noted = reentrant or renew
 

@@ -49,7 +49,8 @@ class RedisLock(AsyncLock):
     after it is over (True). Both are without effect for ``setnx``. ``polling``: for servers that
     let a script touch none but the keys that it was told of (False); docs/polling.md has the rules.
     ``shared``: whether others that are ``shared`` may be held at the same time (False); ``limit``:
-    how many with a limit may (None: it is held alone); docs/sharing.md has the rules.
+    how many with a limit may (None: it is held alone); docs/sharing.md has the rules. ``ending``:
+    what is asked at each release that is not awaited whether it is put off (None).
 
     Raises ValueError for a timeout, ``max_hold`` or ``min_hold`` that is not a finite number above
     zero, a ``min_hold`` of more than ``max_hold``, ``replicas`` that are no number, a
@@ -76,23 +77,27 @@ class RedisLock(AsyncLock):
         limit = protocol.waiting_time(blocking_timeout)
         self._target.may_block()
         # Without a name: in the frames of a traceback, a share would count as held.
-        return (self.again() if token is None and self.reentrant else None) or self._take_anew(
-            limit, token
-        )
+        return (self.again() if token is None else None) or self._take_anew(limit, token)
 
     def again(self) -> Held | None:
         """A share of the lock if the caller holds it already and it is reentrant, else None.
 
+        What the caller let go, and has still because that was put off, is had again in any case.
         Sends something only where the share has less than half of the lease it should, or
         where the lock is held around this process. Raises LockUnavailable then, if need be.
         """
-        if not self.reentrant:
+        if not self.reentrant and self._upkeep.ending is None:
             return None
         share = None
         try:
-            share = reentrancy.again(self._kind, self._target, self._lease_ms, self._upkeep)
+            asked = (self._kind, self._target, self._lease_ms, self._upkeep)
+            if self.reentrant:
+                share = reentrancy.again(*asked)
             if share is None:
-                share = self._inherited() if inheritance.is_possible() else None
+                share = self._taken_back()
+            if share is None:
+                if self.reentrant and inheritance.is_possible():
+                    share = self._inherited()
             elif not reentrancy.is_enough(share):
                 share.is_given = False
                 share.reacquire()
@@ -104,6 +109,14 @@ class RedisLock(AsyncLock):
             if isinstance(error, LockLost):
                 return None
             raise
+
+    def _taken_back(self) -> Held | None:
+        ending = self._upkeep.ending
+        kept = None if ending is None else ending.kept(self._target)
+        if kept is None:
+            return None
+        # Without a name, too.
+        return reentrancy.share_of(self._kind, kept, self._target, self._lease_ms, self._upkeep)
 
     def _inherited(self) -> Held | None:
         request = inheritance.request(self._target)
@@ -202,7 +215,7 @@ class RedisLock(AsyncLock):
             self._shelf.leave(held)
             held.forgo_min_hold()
             with suppress(LockError):
-                held.release()
+                held.release_now()
 
     def __exit__(
         self,
@@ -231,7 +244,7 @@ class RedisLock(AsyncLock):
                 held = self._innermost()
             if held is not None:
                 self._shelf.leave(held)
-                if not held.released:
+                if not held.is_let_go:
                     sharing.leave(held)
 
     def _innermost(self) -> Held | None:
@@ -265,5 +278,5 @@ class RedisLock(AsyncLock):
             held.release()
         finally:
             # Kept after a failure to reach Redis, so that it can be called again.
-            if held.released or held.lost:
+            if held.is_let_go or held.lost:
                 self._shelf.drop(held)

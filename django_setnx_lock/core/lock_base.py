@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import own_token
 from .cluster.target import kind_of
@@ -21,6 +21,9 @@ from .shared import chosen as chosen_shared
 from .shelf import Shelf
 from .target import AsyncOnly, Target
 from .turn import Turn
+
+if TYPE_CHECKING:
+    from .ending import Ending
 
 
 @functools.lru_cache(maxsize=32)
@@ -64,10 +67,11 @@ class LockBase:
         shared: bool = False,
         limit: int | None = None,
         polling: bool = False,
+        ending: Ending | None = None,
     ) -> None:
         if timeout is None:
             timeout = DEFAULT_TIMEOUT
-        self._upkeep = Upkeep(renew, max_hold, on_lost, reentrant)
+        self._upkeep = Upkeep(renew, max_hold, on_lost, reentrant, ending)
         self._least_ms = least_hold(min_hold, max_hold)
         self._lease_ms = self._upkeep.first_lease(milliseconds(timeout, "timeout"))
         self._replicas = wanted(client, replicas, replica_timeout, self._lease_ms)

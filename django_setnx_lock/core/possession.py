@@ -58,6 +58,8 @@ class Possession:
     is_followed = False
     # Whether it is a share that is content with others reading at the same time.
     reads_only = False
+    # Whether it was let go by its holder, which has effect later. See Ending.
+    is_put_off = False
     # For how many ms from the grant on its name stays taken, however soon it is let go.
     least_ms = 0
 
@@ -169,6 +171,11 @@ class Possession:
         return self._upkeep.reentrant
 
     @property
+    def is_noted(self) -> bool:
+        """Whether it is known for the one of its flow, so that it can be had again at all."""
+        return self._upkeep.is_noted
+
+    @property
     def is_known_lost(self) -> bool:
         """Whether the loss was found."""
         return bool(self._losses)
@@ -177,6 +184,11 @@ class Possession:
     def released(self) -> bool:
         """Whether it was let go."""
         return self._released
+
+    @property
+    def is_let_go(self) -> bool:
+        """Whether its holder let it go, even if that has effect later only."""
+        return self._released or self.is_put_off
 
     @property
     def is_here(self) -> bool:

@@ -104,6 +104,11 @@ def _drop(root: Grant) -> None:
             here.holds[root.name] = [one for one in noted if one() not in (None, root)]
 
 
+def is_put_off(grant: Grant) -> bool:
+    """Whether all who had the lock let it go, which has effect later only."""
+    return all(one.is_put_off for one in handles_of(grant))
+
+
 def is_over(grant: Grant) -> bool:
     """Whether the lock is lost or its lease over, whoever has been told."""
     return grant.is_known_lost or grant.lease.is_over(clock.now())

@@ -74,7 +74,7 @@ class Shelf:
     def last(self) -> Held | None:
         """What was put here last and is still held by this process, or None."""
         kept = self._here()[0].held
-        mine = [held for held in kept if held.is_here and not held.released]
+        mine = [held for held in kept if held.is_here and not held.is_let_go]
         return mine[-1] if mine else None
 
     def enter(self, held: Held, block: Block | None = None) -> None:
@@ -104,7 +104,7 @@ class Shelf:
 
 def _put(kept: list[Held], held: Held) -> None:
     for earlier in kept[:]:
-        if earlier.released or earlier.lost:
+        if earlier.is_let_go or earlier.lost:
             _remove(kept, earlier)
     kept.append(held)
 

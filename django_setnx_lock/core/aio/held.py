@@ -23,7 +23,7 @@ class AsyncHeld(Handle):
         Raises LockLost when it is not (it tells who force-released it and why),
         LockUnavailable when Redis cannot say, LockError when it was released.
         """
-        self._refuse_if_over("check")
+        self.refuse_if_over("check")
         self._kept(await self._acall(self.checking()))
 
     async def aowned(self) -> bool:
@@ -51,7 +51,7 @@ class AsyncHeld(Handle):
         lock was released.
         """
         extra_ms = protocol.milliseconds(additional_time, "additional_time")
-        self._refuse_if_over("extend")
+        self.refuse_if_over("extend")
         self.refuse_if_followed()
         if replace_ttl:
             return await self._areplace(extra_ms)
@@ -62,7 +62,7 @@ class AsyncHeld(Handle):
 
         What is left is never cut.
         """
-        self._refuse_if_over("extend")
+        self.refuse_if_over("extend")
         return await self._arenew(protocol.milliseconds(self.timeout, "timeout"), "least")
 
     async def arelease(self) -> None:
@@ -97,7 +97,7 @@ class AsyncHeld(Handle):
         self, body_error: BaseException | None, *, raise_on_release_error: bool = True
     ) -> None:
         """Release at the end of a block that raised ``body_error``, which is never hidden."""
-        if self._released or not self.is_here:
+        if self.is_let_go or not self.is_here:
             return
         try:
             await self.arelease()

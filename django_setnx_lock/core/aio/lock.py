@@ -170,7 +170,7 @@ class AsyncLock(LockBase):
         try:
             await block.leave(exc_value, raise_on_release_error=self.raise_on_release_error)
         finally:
-            if not held.released:
+            if not held.is_let_go:
                 sharing.leave(held)
 
     async def acheck(self) -> None:
@@ -200,5 +200,5 @@ class AsyncLock(LockBase):
             await held.arelease()
         finally:
             # Kept after a failure to reach Redis, so that it can be called again.
-            if held.released or held.lost:
+            if held.is_let_go or held.lost:
                 self._shelf.drop(held)

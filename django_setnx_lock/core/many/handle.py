@@ -84,6 +84,11 @@ class MultiHandle(Mapping[str, Held]):
         return not [held for held in self.parts if not held.released]
 
     @property
+    def is_let_go(self) -> bool:
+        """Whether all were let go, or will be as what put that off says."""
+        return not [held for held in self.parts if not held.is_let_go]
+
+    @property
     def is_here(self) -> bool:
         """Whether this process took them: after a fork, the child owns nothing."""
         return self.parts[0].is_here
@@ -115,24 +120,24 @@ class MultiHandle(Mapping[str, Held]):
     def to_release(self) -> list[Held]:
         """Those that are to be let go. Raises LockError when none is, or none belongs to us."""
         self.began_release = True
-        if self.released:
+        if self.is_let_go:
             raise LockError(f"the locks {self.key} were released already", key=self.key)
         if not self.is_here:
             raise LockError(
                 f"the locks {self.key} belong to another process, this one's parent", key=self.key
             )
-        return [held for held in self.parts if not held.released]
+        return [held for held in self.parts if not held.is_let_go]
 
     def to_check(self) -> list[protocol.Request]:
         """What asks for each whether it is still ours. Raises as :meth:`Held.check`."""
         for held in self.parts:
-            held._refuse_if_over("check")
+            held.refuse_if_over("check")
         return [held.checking() for held in self.parts]
 
     def to_renew(self, additional_ms: int | None) -> list[Renewing]:
         """What adds to the lease of each, or with None makes it whole. Raises as Held.extend()."""
         for held in self.parts:
-            held._refuse_if_over("extend")
+            held.refuse_if_over("extend")
             if additional_ms is not None:
                 held.refuse_if_followed()
         return [

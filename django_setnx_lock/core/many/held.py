@@ -89,14 +89,14 @@ class MultiHeld(AsyncMultiHeld):
     ) -> None:
         """Release at the end of a block that raised ``body_error``, which is never hidden."""
         try:
-            if not self.released and self.is_here:
+            if not self.is_let_go and self.is_here:
                 self.release()
         except LockError as error:
             self.parts[0].tell_at_end(error, body_error, to_raise=raise_on_release_error)
         except BaseException:
             # As in Held.finish().
             with suppress(LockError):
-                if not self.released:
+                if not self.is_let_go:
                     self.release()
             raise
 
@@ -104,12 +104,12 @@ class MultiHeld(AsyncMultiHeld):
         """Let go of all that was taken when nobody will be told of it. Raises no LockError."""
         self.forgo_min_hold()
         with suppress(LockError):
-            release_each(self.parts)
+            release_each(self.parts, now=True)
 
     def count_out(self) -> None:
         """Have no share of a lock count any more that could not be released."""
         for held in self.parts:
-            if not held.released:
+            if not held.is_let_go:
                 sharing.leave(held)
 
 

@@ -247,5 +247,5 @@ class MultiLock(AsyncMultiLock):
             held.release()
         finally:
             # Kept after a failure to reach Redis, so that it can be called again.
-            if held.released or held.lost:
+            if held.is_let_go or held.lost:
                 self._shelf.drop(held)

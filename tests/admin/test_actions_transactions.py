@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import connection
+from django.test import override_settings
+
+from django_setnx_lock import LockLost
+from django_setnx_lock.admin.actions import locked_action
+from django_setnx_lock.connection import get_client
+from django_setnx_lock.locks import inspector
+from tests import databases
+from tests.admin.groups import GroupAdmin, act
+
+if TYPE_CHECKING:
+    from django.test import Client
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.admin.groups")]
+
+
+@pytest.fixture(autouse=True)
+def atomic_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+
+
+@pytest.fixture
+def ends(groups: list[Group], admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Tell of each commit and rollback of the action, and of the first row's lock then."""
+    return databases.journal(monkeypatch, f"group:{groups[0].pk}")
+
+
+def names() -> list[str]:
+    return sorted(Group.objects.values_list("name", flat=True))
+
+
+def test_the_rows_of_an_action_stay_locked_until_its_commit(
+    admin_client: Client, groups: list[Group], ends: list[str]
+) -> None:
+    act(admin_client, "shout", groups)
+
+    assert (ends[0], names()) == ("commit default locked", ["ANN", "BOB", "CYD"])
+    assert inspector().page().total == 0
+
+
+@override_settings(SETNX_LOCK={"RELEASE": "exit"})
+def test_with_exit_they_are_free_before_it(
+    admin_client: Client, groups: list[Group], ends: list[str]
+) -> None:
+    act(admin_client, "shout", groups)
+
+    assert ends[0] == "commit default open"
+
+
+def test_the_rows_stay_locked_until_the_rollback_of_an_action_that_failed(
+    admin_client: Client, groups: list[Group], ends: list[str]
+) -> None:
+    with pytest.raises(RuntimeError, match="the action failed"):
+        act(admin_client, "fail", groups)
+
+    assert ends[0] == "rollback default locked"
+    assert inspector().page().total == 0
+
+
+def test_an_action_that_lost_a_lock_is_rolled_back(
+    admin_client: Client, groups: list[Group], ends: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = GroupAdmin._note
+
+    def lose(self: Any) -> None:
+        note(self)
+        get_client().delete(f"lock:group:{groups[0].pk}")
+
+    monkeypatch.setattr(GroupAdmin, "_note", lose)
+
+    with pytest.raises(LockLost):
+        act(admin_client, "shout", groups)
+
+    assert (ends[0], names()) == ("rollback default open", ["ann", "bob", "cyd"])
+
+
+def test_an_action_with_another_word_for_the_release_is_refused() -> None:
+    with pytest.raises(ValueError, match="release is 'commit', 'exit' or None"):
+        locked_action("group:<pk>", release="later")  # type: ignore[arg-type]  # as said

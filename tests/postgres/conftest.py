@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING
+
+import pytest
+from django.db import connections
+from django.db.utils import NotSupportedError
+
+from example_project.shop.models import Order
+from tests.postgres.server import NoPostgresError, PostgresServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_django.plugin import DjangoDbBlocker
+
+ALIAS = "postgres"
+# A commit that takes its time, as one that waits for a replica's disk does.
+SLOW_COMMIT = """
+CREATE FUNCTION take_time() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN PERFORM pg_sleep(0.002); RETURN NULL; END $$;
+CREATE CONSTRAINT TRIGGER slow AFTER UPDATE ON shop_order
+DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION take_time();
+"""
+
+
+@pytest.fixture(scope="session")
+def postgres_server(django_db_setup: None) -> Iterator[PostgresServer]:
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    try:
+        with PostgresServer() as server:
+            yield server
+    except NoPostgresError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def postgres(postgres_server: PostgresServer, django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
+    """Give the alias of a PostgreSQL with the table of the orders, whose commits take 2 ms.
+
+    Not for tests with ``django_db``, which is of other databases.
+    """
+    settings = {**copy.deepcopy(connections.settings["default"]), "OPTIONS": {}}
+    connections.settings[ALIAS] = {**settings, **postgres_server.settings()}
+    with django_db_blocker.unblock():
+        connection = connections[ALIAS]
+        try:
+            try:
+                connection.ensure_connection()
+            except NotSupportedError as error:
+                pytest.skip(str(error))
+            with connection.schema_editor() as editor:
+                editor.create_model(Order)
+                editor.execute(SLOW_COMMIT)
+            yield ALIAS
+        finally:
+            if connection.connection is not None:
+                with connection.cursor() as cursor:
+                    cursor.execute("DROP TABLE shop_order; DROP FUNCTION take_time")
+            connections.close_all()
+            del connections[ALIAS]
+            del connections.settings[ALIAS]

@@ -1,0 +1,537 @@
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from django.contrib.auth.models import Group
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DatabaseError, connection, connections, transaction
+from django.test import override_settings
+
+from django_setnx_lock import LockBusy, LockError, Redlock, lock, redis_lock, rwlock, semaphore
+from django_setnx_lock.core.batch import release_each, take_each
+from django_setnx_lock.transactions import AT_COMMIT, AtCommit
+from tests.databases import SECOND, second_database, state
+from tests.processes import eventually
+from tests.servers import FakeServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from django_setnx_lock import RedisLock
+    from django_setnx_lock.core.held import Held
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+WATCHED = ("commit", "rollback", "close", "set_autocommit", "savepoint_commit")
+
+
+class Planned(Exception):
+    """What a test raises in a transaction."""
+
+
+def fail_in_transaction(way: Callable[[], None]) -> None:
+    with transaction.atomic():
+        way()
+        raise Planned
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """Hold each test to it that the connection is as Django made it again."""
+    yield
+    assert [name for name in WATCHED if name in vars(connection)] == []
+    assert type(connection.atomic_blocks) is list
+
+
+@pytest.fixture
+def second(tmp_path: Path) -> Iterator[str]:
+    with second_database(tmp_path) as alias:
+        yield alias
+
+
+def by_block() -> None:
+    with lock("a"):
+        pass
+
+
+def by_methods() -> None:
+    one = lock("a")
+    one.acquire()
+    one.release()
+
+
+def by_handle() -> None:
+    lock("a").take().release()
+
+
+WAYS = {
+    "block": by_block,
+    "methods": by_methods,
+    "handle": by_handle,
+    "function": redis_lock("a")(lambda: None),
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_what_is_let_go_in_a_transaction_is_held_until_its_commit(
+    way: Callable[[], None], journal: list[str]
+) -> None:
+    with transaction.atomic():
+        way()
+        within = state("a")
+
+    assert (within, journal, state("a")) == ("locked", ["commit default locked"], "open")
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_what_is_let_go_in_a_transaction_is_held_until_its_rollback(
+    way: Callable[[], None], journal: list[str]
+) -> None:
+    with pytest.raises(Planned):
+        fail_in_transaction(way)
+
+    assert (journal, state("a")) == (["rollback default locked"], "open")
+
+
+def test_a_rollback_that_was_only_marked_releases_too(journal: list[str]) -> None:
+    with transaction.atomic():
+        by_block()
+        transaction.set_rollback(True)
+
+    assert (journal, state("a")) == (["rollback default locked"], "open")
+
+
+def test_what_is_let_go_outside_of_transactions_is_free_at_once() -> None:
+    with transaction.atomic():
+        pass
+
+    by_block()
+
+    assert state("a") == "open"
+
+
+def test_a_lock_around_a_transaction_is_let_go_where_its_block_ends(journal: list[str]) -> None:
+    with lock("a"):
+        with transaction.atomic():
+            pass
+        after = state("a")
+
+    assert (journal, after, state("a")) == (["commit default locked"], "locked", "open")
+
+
+def test_with_exit_a_lock_is_free_before_the_commit(journal: list[str]) -> None:
+    with transaction.atomic(), lock("a", release="exit"):
+        pass
+
+    assert journal == ["commit default open"]
+
+
+@override_settings(SETNX_LOCK={"RELEASE": "exit"})
+def test_the_setting_has_locks_free_before_the_commit(journal: list[str]) -> None:
+    with transaction.atomic():
+        by_block()
+
+    assert journal == ["commit default open"]
+
+
+@override_settings(SETNX_LOCK={"RELEASE": "exit"})
+def test_a_lock_may_differ_from_the_setting(journal: list[str]) -> None:
+    with transaction.atomic(), lock("a", release="commit"):
+        pass
+
+    assert journal == ["commit default locked"]
+
+
+@pytest.mark.parametrize("make", [lock, redis_lock])
+def test_another_word_for_the_release_is_refused(make: Callable[..., Any]) -> None:
+    with pytest.raises(ValueError, match="release is 'commit', 'exit' or None, not 'later'"):
+        make("a", release="later")
+
+
+@override_settings(SETNX_LOCK={"RELEASE": None})
+def test_another_word_in_the_setting_is_refused() -> None:
+    with pytest.raises(ImproperlyConfigured, match="must be 'commit' or 'exit', not None"):
+        lock("a")
+
+
+@pytest.mark.parametrize("savepoint", [True, False])
+def test_the_commit_of_a_savepoint_does_not_release(savepoint: bool) -> None:
+    with transaction.atomic():
+        with transaction.atomic(savepoint=savepoint):
+            by_block()
+        after = state("a")
+
+    assert (after, state("a")) == ("locked", "open")
+
+
+def test_the_rollback_of_a_savepoint_does_not_release() -> None:
+    with transaction.atomic():
+        with pytest.raises(Planned):
+            fail_in_transaction(by_block)
+        after = state("a")
+
+    assert (after, state("a")) == ("locked", "open")
+
+
+def test_a_durable_block_is_a_transaction(journal: list[str]) -> None:
+    with transaction.atomic(durable=True):
+        by_block()
+
+    assert journal == ["commit default locked"]
+
+
+def test_one_atomic_object_can_be_used_within_itself(journal: list[str]) -> None:
+    block = transaction.atomic()
+
+    with block, block:
+        by_block()
+
+    assert journal == ["commit default locked"]
+
+
+def test_the_lock_is_free_when_callbacks_of_the_commit_run() -> None:
+    seen: list[str] = []
+
+    with transaction.atomic():
+        transaction.on_commit(lambda: seen.append(state("a")))
+        by_block()
+
+    assert seen == ["open"]
+
+
+def test_transactions_of_several_databases_are_all_waited_for(
+    second: str, journal: list[str]
+) -> None:
+    with transaction.atomic():
+        with transaction.atomic(using=second):
+            by_block()
+        between = state("a")
+
+    assert between == "locked"
+    assert journal == ["commit second locked", "commit default locked"]
+    assert state("a") == "open"
+
+
+def test_a_database_without_a_transaction_is_not_waited_for(second: str) -> None:
+    connections[SECOND].ensure_connection()
+
+    with transaction.atomic():
+        by_block()
+
+    assert state("a") == "open"
+
+
+def test_transactions_of_other_threads_are_not_waited_for() -> None:
+    with transaction.atomic():
+        thread = threading.Thread(target=by_block)
+        thread.start()
+        thread.join(10)
+
+        assert state("a") == "open"
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_without_autocommit_the_end_by_hand_releases(end: str, journal: list[str]) -> None:
+    transaction.set_autocommit(False)
+    try:
+        by_block()
+        getattr(transaction, end)()
+        after = state("a")
+    finally:
+        transaction.set_autocommit(True)
+
+    assert (journal[0], after) == (f"{end} default locked", "open")
+
+
+def test_without_autocommit_an_atomic_block_is_not_the_end() -> None:
+    transaction.set_autocommit(False)
+    try:
+        with transaction.atomic():
+            by_block()
+        after = state("a")
+        transaction.rollback()
+    finally:
+        transaction.set_autocommit(True)
+
+    assert (after, state("a")) == ("locked", "open")
+
+
+def test_autocommit_again_releases() -> None:
+    transaction.set_autocommit(False)
+    by_block()
+    before = state("a")
+    transaction.set_autocommit(True)
+
+    assert (before, state("a")) == ("locked", "open")
+
+
+def test_a_connection_that_is_closed_in_its_transaction_releases() -> None:
+    with transaction.atomic():
+        by_block()
+        connection.close()
+        after = state("a")
+
+    assert after == "open"
+
+
+def test_a_commit_that_fails_is_rolled_back_before_the_release(
+    monkeypatch: pytest.MonkeyPatch, journal: list[str]
+) -> None:
+    def fail() -> None:
+        raise DatabaseError("disk full")
+
+    monkeypatch.setattr(connection, "_commit", fail)
+
+    with pytest.raises(DatabaseError, match="disk full"), transaction.atomic():
+        by_block()
+
+    assert (journal, state("a")) == (["rollback default locked"], "open")
+
+
+def test_a_release_that_fails_breaks_no_commit(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("django_setnx_lock.open_transactions.check_each", lambda _held: None)
+
+    with transaction.atomic():
+        Group.objects.create(name="x")
+        with lock("a") as held:
+            pass
+        held.use_token("of somebody else")
+
+    assert Group.objects.get().name == "x"
+    assert "the lock 'a' is no longer ours" in caplog.text
+
+
+def test_a_handle_tells_that_it_is_put_off_until_the_end() -> None:
+    with transaction.atomic():
+        with lock("a", timeout=30) as held:
+            pass
+        within = (held.is_put_off, held.released, held.lost, held.remaining() > 20)
+        held.check()
+
+    assert within == (True, False, False, True)
+    assert (held.released, held.remaining()) == (True, 0.0)
+
+
+def test_what_is_put_off_is_renewed() -> None:
+    with transaction.atomic():
+        with lock("a", timeout=0.3, renew=True) as held:
+            end = held.lease.end
+
+        assert eventually(lambda: held.lease.end > end)
+
+
+def test_what_is_put_off_cannot_be_released_again() -> None:
+    one = lock("a")
+
+    with transaction.atomic():
+        held = one.take()
+        held.release()
+
+        with pytest.raises(LockError, match="was released already"):
+            held.release()
+
+
+def test_a_lock_object_holds_nothing_that_was_put_off() -> None:
+    one = lock("a")
+
+    with transaction.atomic():
+        one.acquire()
+        one.release()
+
+        assert one.held is None
+        with pytest.raises(LockError, match="it is not held here"):
+            one.release()
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_what_was_put_off_can_be_taken_again_in_the_transaction(
+    reentrant: bool, journal: list[str]
+) -> None:
+    with transaction.atomic():
+        for _ in range(3):
+            with lock("a", reentrant=reentrant, blocking=False):
+                pass
+
+    assert (journal, state("a")) == (["commit default locked"], "open")
+
+
+def test_what_was_put_off_is_not_had_twice_at_a_time_without_reentrant() -> None:
+    with transaction.atomic():
+        by_block()
+        with lock("a", reentrant=False), pytest.raises(LockBusy):
+            lock("a", reentrant=False).take(0)
+
+
+def test_whether_it_can_be_taken_again_is_not_up_to_who_had_it_before() -> None:
+    with transaction.atomic():
+        with lock("a", reentrant=False):
+            pass
+        with lock("a", reentrant=True, blocking=False) as held:
+            assert held.owned()
+
+
+def test_without_renewal_and_reentrancy_it_can_be_taken_again_too() -> None:
+    with transaction.atomic():
+        for _ in range(2):
+            with lock("a", reentrant=False, renew=False, blocking=False):
+                pass
+
+    assert state("a") == "open"
+
+
+def test_the_rows_of_a_batch_that_were_put_off_can_be_taken_again() -> None:
+    with transaction.atomic():
+        for _ in range(2):
+            taken = take_each([lock("a"), lock("b")])
+            assert release_each([one.held for one in taken if one.held]) == []
+            within = (len(taken), state("a"), state("b"))
+
+    assert within == (2, "locked", "locked")
+    assert (state("a"), state("b")) == ("open", "open")
+
+
+def test_an_interrupt_among_the_releases_of_a_batch_leaves_none_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    puts_off = AtCommit.puts_off
+
+    def interrupted(self: AtCommit, held: Held) -> bool:
+        asked.append(held.key)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return puts_off(self, held)
+
+    monkeypatch.setattr(AtCommit, "puts_off", interrupted)
+    with transaction.atomic():
+        taken = [one.held for one in take_each([lock("a"), lock("b")]) if one.held]
+
+        with pytest.raises(KeyboardInterrupt):
+            release_each(taken)
+
+        assert [one.is_put_off for one in taken] == [True, True]
+
+
+def test_readers_read_on_and_writers_wait_until_the_commit() -> None:
+    def from_elsewhere(one: RedisLock) -> bool:
+        seen: list[bool] = []
+        thread = threading.Thread(target=lambda: seen.append(one.acquire(blocking=False)))
+        thread.start()
+        thread.join(10)
+        return seen[0]
+
+    report = rwlock("a")
+    with transaction.atomic():
+        with report.read():
+            pass
+        within = (from_elsewhere(report.write()), from_elsewhere(report.read()))
+
+    assert within == (False, True)
+
+
+def test_a_lock_on_several_masters_outlives_the_transaction() -> None:
+    clients = [FakeServer().client() for _ in range(3)]
+    one = Redlock(clients, "a", ending=AT_COMMIT, master_timeout=5)
+
+    with transaction.atomic():
+        for _ in range(2):
+            assert one.acquire(blocking=False)
+            one.release()
+        within = [client.exists("a") for client in clients]
+
+    assert (within, [client.exists("a") for client in clients]) == ([1] * 3, [0] * 3)
+
+
+def test_with_the_timestamp_protocol_the_lock_outlives_the_transaction(journal: list[str]) -> None:
+    with transaction.atomic(), lock("a", protocol="timestamp"):
+        pass
+
+    assert (journal, state("a")) == (["commit default locked"], "open")
+
+
+def test_min_hold_counts_from_the_grant_all_the_same() -> None:
+    with transaction.atomic(), lock("a", min_hold=20):
+        pass
+
+    assert state("a") == "locked"
+
+
+def test_a_permit_that_was_put_off_is_had_again() -> None:
+    with transaction.atomic():
+        for _ in range(3):
+            with semaphore("s", 1, blocking=False):
+                pass
+
+    with semaphore("s", 1, blocking=False) as held:
+        assert not held.lost
+
+
+def test_what_was_put_off_is_busy_for_other_threads() -> None:
+    seen: list[bool] = []
+
+    with transaction.atomic():
+        by_block()
+        thread = threading.Thread(target=lambda: seen.append(lock("a").acquire(blocking=False)))
+        thread.start()
+        thread.join(10)
+
+    assert seen == [False]
+
+
+def test_a_share_within_the_transaction_is_held_as_long_as_the_lock_outside(
+    journal: list[str],
+) -> None:
+    with lock("a", reentrant=True):
+        with transaction.atomic(), lock("a", reentrant=True):
+            pass
+        after = state("a")
+
+    assert (journal, after, state("a")) == (["commit default locked"], "locked", "open")
+
+
+def test_without_put_off_the_next_transaction_watches_anew(journal: list[str]) -> None:
+    for _ in range(2):
+        with transaction.atomic():
+            by_block()
+
+    assert journal == ["commit default locked"] * 2
+
+
+def test_a_transaction_in_a_thread_of_an_async_caller_is_waited_for(journal: list[str]) -> None:
+    def work() -> None:
+        with transaction.atomic():
+            by_block()
+
+    async_to_sync(sync_to_async(work))()
+
+    assert journal == ["commit default locked"]
+
+
+@pytest.mark.usefixtures("fake_connections")
+def test_what_is_awaited_is_free_at_once() -> None:
+    async def work() -> bool:
+        async with lock("a"):
+            pass
+        return await lock("a").alocked()
+
+    with transaction.atomic():
+        assert async_to_sync(work)() is False
+
+
+def test_several_keys_are_let_go_at_the_commit_too() -> None:
+    with transaction.atomic():
+        with lock("a", "b") as held:
+            pass
+        before = [lock(key, reentrant=False, release="exit").locked() for key in "ab"]
+        with pytest.raises(LockError, match="released already"):
+            held.release()
+
+    assert before == [True, True]
+    assert held.released
+    assert [lock(key).locked() for key in "ab"] == [False, False]

@@ -1,0 +1,164 @@
+"""In a TestCase each test is in a transaction of its own, which is none of the developer's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import connection, transaction
+from django.http import HttpRequest, HttpResponse
+from django.test import Client
+from django.urls import path
+
+from django_setnx_lock import LockLost, lock, redis_lock
+from django_setnx_lock.connection import get_client
+from tests.databases import state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
+
+
+@redis_lock("a")
+def add(request: HttpRequest) -> HttpResponse:
+    Group.objects.create(name="x")
+    transaction.on_commit(lambda: seen.append(state("a")))
+    if "fail" in request.GET:
+        raise ValueError("no")
+    return HttpResponse(state("a"))
+
+
+urlpatterns = [path("add/", add)]
+seen: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """Hold each test to it that the connection is as Django made it again."""
+    seen.clear()
+    yield
+    assert "savepoint_commit" not in vars(connection)
+    assert type(connection.atomic_blocks) is list
+
+
+def by_block() -> None:
+    with lock("a"):
+        pass
+
+
+def fail_in_transaction(**options: Any) -> None:
+    with transaction.atomic(**options):
+        by_block()
+        raise ValueError("no")
+
+
+def test_the_transaction_of_the_test_does_not_count() -> None:
+    by_block()
+
+    assert state("a") == "open"
+
+
+@pytest.mark.parametrize("savepoint", [True, False])
+def test_that_of_a_developer_does(savepoint: bool) -> None:
+    with transaction.atomic(savepoint=savepoint):
+        by_block()
+        within = state("a")
+
+    assert (within, state("a")) == ("locked", "open")
+
+
+@pytest.mark.parametrize("savepoint", [True, False])
+def test_its_rollback_does_too(savepoint: bool) -> None:
+    with pytest.raises(ValueError, match="no"):
+        fail_in_transaction(savepoint=savepoint)
+
+    assert state("a") == "open"
+    connection.needs_rollback = False
+
+
+def test_a_durable_block_is_one() -> None:
+    with transaction.atomic(durable=True):
+        by_block()
+        within = state("a")
+
+    assert (within, state("a")) == ("locked", "open")
+
+
+def test_the_block_within_is_not_the_end() -> None:
+    with transaction.atomic():
+        with transaction.atomic():
+            by_block()
+        sid: Any = connection.savepoint()
+        connection.savepoint_commit(sid)
+        sid = connection.savepoint()
+        connection.savepoint_rollback(sid)
+        within = state("a")
+
+    assert (within, state("a")) == ("locked", "open")
+
+
+def test_one_transaction_after_the_other_has_its_own_locks() -> None:
+    for _ in range(2):
+        with transaction.atomic():
+            by_block()
+            within = state("a")
+
+        assert (within, state("a")) == ("locked", "open")
+
+
+def test_what_was_lost_before_the_commit_is_rolled_back() -> None:
+    def work() -> None:
+        with transaction.atomic():
+            with lock("a"):
+                Group.objects.create(name="x")
+            get_client().delete("lock:a")
+
+    with pytest.raises(LockLost):
+        work()
+
+    assert Group.objects.count() == 0
+
+
+def test_captured_callbacks_find_the_lock_free(
+    django_capture_on_commit_callbacks: Any,
+) -> None:
+    with django_capture_on_commit_callbacks(execute=True) as callbacks:
+        with transaction.atomic():
+            transaction.on_commit(lambda: seen.append(state("a")))
+            by_block()
+        before = list(seen)
+
+    assert (before, seen, len(callbacks)) == ([], ["open"], 1)
+
+
+def test_a_view_under_atomic_requests_is_as_in_production(
+    monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
+) -> None:
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+
+    with django_capture_on_commit_callbacks(execute=True):
+        response = Client().get("/add/")
+
+    assert (response.content, state("a"), Group.objects.count()) == (b"locked", "open", 1)
+    assert seen == ["open"]
+
+
+def test_a_view_that_fails_is_rolled_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+
+    response = Client(raise_request_exception=False).get("/add/?fail")
+
+    assert (response.status_code, state("a"), Group.objects.count()) == (500, "open", 0)
+
+
+def test_a_request_within_a_transaction_leaves_its_lock_to_that(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with transaction.atomic():
+        Client().get("/add/")
+        within = state("a")
+
+    assert (within, state("a")) == ("locked", "open")
+    assert "still held" not in caplog.text
