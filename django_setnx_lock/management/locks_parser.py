@@ -27,7 +27,7 @@ class LocksParser(CommandParser):
 
 
 def add_subcommands(parser: CommandParser) -> None:
-    """Add ``list``, ``show`` and ``release``; the chosen one is ``subcommand``."""
+    """Add ``list``, ``show``, ``release`` and ``doctor``; the chosen one is ``subcommand``."""
     commands = parser.add_subparsers(
         dest="subcommand", metavar="SUBCOMMAND", required=True, parser_class=LocksParser
     )
@@ -62,6 +62,13 @@ def add_subcommands(parser: CommandParser) -> None:
             "release",
             "Takes a lock from its holder, which this does not stop.",
             "0 released, 1 nobody holds it, it changed hands, or the answer was no;",
+        )
+    )
+    _add_doctor(
+        add(
+            "doctor",
+            "Connects to Redis and tells what there can cost a lock, and what to do about it.",
+            "0 no error was found, 1 warnings with --strict, 2 errors;",
         )
     )
 
@@ -123,6 +130,22 @@ def _add_release(parser: argparse.ArgumentParser) -> None:
             "of several who hold it together, that one alone."
         ),
     )
+
+
+def _add_doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--worker-timeout",
+        type=float,
+        metavar="SEC",
+        help=(
+            "After how long the server of the site ends a worker. Default: what "
+            "GUNICORN_CMD_ARGS or UWSGI_HARAKIRI says, if anything."
+        ),
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="Exit with status 1 for warnings, too."
+    )
+    _add_json(parser)
 
 
 def _add_key(parser: argparse.ArgumentParser) -> None:

@@ -1,9 +1,10 @@
-"""``manage.py locks list|show|release``: who holds what."""
+"""``manage.py locks list|show|release|doctor``: who holds what, and what Redis may do to it."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import traceback
 from typing import Any
@@ -12,17 +13,22 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser, no_translations
 
 from django_setnx_lock.core.inspection import Outcome, State
-from django_setnx_lock.management import releasing, statuses, watching
-from django_setnx_lock.management.listing import Found, as_json, gather
+from django_setnx_lock.management import doctor, releasing, statuses, watching
+from django_setnx_lock.management.doctor.finding import Severity
+from django_setnx_lock.management.doctor.workers import Workers
+from django_setnx_lock.management.listing import Found, aliases, as_json, gather
 from django_setnx_lock.management.locks_parser import LocksParser, add_subcommands
 from django_setnx_lock.management.printing import printable
 
 # What was asked about is not so.
 NOT_HELD = 1
+# What the doctor found.
+WARNINGS = 1
+ERRORS = 2
 
 
 class Command(BaseCommand):
-    help = "Shows the locks, and takes one from its holder."
+    help = "Shows the locks, takes one from its holder, examines the Redis that they are in."
     # It is for times of trouble, and for projects that are not right yet.
     requires_system_checks = ()
     _is_program = False
@@ -56,7 +62,12 @@ class Command(BaseCommand):
 
     @no_translations
     def handle(self, *args: Any, **options: Any) -> None:
-        run = {"list": self.list, "show": self.show, "release": self.release}
+        run = {
+            "list": self.list,
+            "show": self.show,
+            "release": self.release,
+            "doctor": self.doctor,
+        }
         try:
             run[options["subcommand"]](options)
         except ImproperlyConfigured as error:
@@ -112,6 +123,25 @@ class Command(BaseCommand):
         _raise_unavailable(troubles)
         if any(outcome is not Outcome.RELEASED for outcome in outcomes):
             raise CommandError(f"{options['key']!r} was not released", returncode=NOT_HELD)
+
+    def doctor(self, options: dict[str, Any]) -> None:
+        """Write what was found where the locks are."""
+        timeout = options["worker_timeout"]
+        if timeout is not None and not (math.isfinite(timeout) and timeout > 0):
+            message = f"--worker-timeout takes a number of seconds above 0, not {timeout:g}"
+            raise CommandError(message, returncode=statuses.USAGE)
+        workers = Workers.known(timeout, os.environ)
+        report = doctor.examine(aliases(options["using"]), workers)
+        if options["json"]:
+            self._write(json.dumps(report.as_json(), indent=2))
+        else:
+            self._write("\n".join(map(printable, report.as_text())))
+        if not report.is_complete:
+            raise CommandError("not all could be reached", returncode=statuses.UNAVAILABLE)
+        if report.worst is Severity.ERROR:
+            raise CommandError("there are errors", returncode=ERRORS)
+        if report.worst is Severity.WARNING and options["strict"]:
+            raise CommandError("there are warnings", returncode=WARNINGS)
 
     def _ask(self) -> None:
         """Return if the answer is yes. Raises CommandError when it is not, or nobody can say."""
