@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import sys
 import traceback
 from typing import Any
@@ -59,6 +60,12 @@ class Command(BaseCommand):
                 traceback.print_exc()
             self._say(str(error))
             sys.exit(error.returncode)
+        except BrokenPipeError:
+            if not self._is_program:
+                raise
+            # Who read it has read enough. Python would try to write the rest at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(statuses.killed_by(signal.SIGPIPE))
 
     @no_translations
     def handle(self, *args: Any, **options: Any) -> None:

@@ -280,6 +280,16 @@ def test_any_other_answer_than_yes_is_a_no(
     assert state is State.HELD
 
 
+def test_who_reads_no_further_is_told_nothing_more(start: Callable[..., Program]) -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+
+    program = start("list", command=LOCKS, stdout=theirs)
+    os.close(theirs)
+
+    assert program.end() == (141, None, "")
+
+
 def test_watching_at_a_terminal_ends_with_ctrl_c(start: Callable[..., Program]) -> None:
     lock("k").take()
 
