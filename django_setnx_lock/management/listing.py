@@ -11,7 +11,8 @@ from ..conf import get_config
 from ..connection import aliases_in, default_alias
 from ..core.errors import LockUnavailable
 from ..core.inspection import Inspector, LockInfo, ShareInfo, State
-from ..locks import inspector
+from ..core.keys import name_for
+from ..locks import inspector, key_prefix
 from ..words import Said, problem
 from .printing import printable, table
 
@@ -79,6 +80,8 @@ def find(
     look: Inspector, *, search: str = "", states: Sequence[str] = (), everything: bool = False
 ) -> list[LockInfo]:
     """The locks that ``look`` lists. Raises LockUnavailable."""
+    # A server that does not know the script yet would be sent it with each of the names.
+    look.get(name_for(key_prefix(), "list"))
     # All at once: from page to page the names move up as others are let go.
     page = look.page(search=search, everything=everything, limit=sys.maxsize)
     return [info for info in page.locks if not states or state_name(info.state) in states]

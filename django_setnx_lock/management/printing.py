@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 def printable(text: str) -> str:
     """``text`` with what is not printable escaped: keys and notes are others' words."""
+    if text.isprintable():
+        return text
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in text

@@ -6,6 +6,7 @@ import importlib.resources
 import re
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from django_setnx_lock.management.doctor.workers import Workers
 from tests.core.helpers import command
 from tests.processes import eventually
 from tests.redis.test_acl import RULE
+from tests.redis.test_sentinel import watched_over
 from tests.servers import RealServer, server_binaries
 
 DOCS = importlib.resources.files("django_setnx_lock").joinpath("../docs/locks-command.md")
@@ -259,6 +261,25 @@ def test_d010_another_database_of_the_server_is_fine(
     found: Examine, real_server: RealServer
 ) -> None:
     assert bad(found(caches={"default": cache(real_server.url)})) == {}
+
+
+def test_a_primary_that_a_sentinel_names_is_examined(
+    found: Examine, real_server: RealServer, tmp_path: Path
+) -> None:
+    with watched_over(real_server, tmp_path) as sentinel:
+        port = sentinel.connection_pool.connection_kwargs["port"]
+        by_name = cache(
+            "redis://shop/1",
+            CLIENT_CLASS="django_redis.client.SentinelClient",
+            CONNECTION_FACTORY="django_redis.pool.SentinelConnectionFactory",
+            SENTINELS=[("127.0.0.1", port)],
+        )
+        with override_settings(
+            DJANGO_REDIS_CONNECTION_FACTORY="django_redis.pool.SentinelConnectionFactory"
+        ):
+            findings = found(caches={"locks": by_name})
+
+    assert bad(findings) == {}
 
 
 def test_d011_other_things_in_the_database(found: Examine, real_server: RealServer) -> None:

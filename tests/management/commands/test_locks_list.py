@@ -21,7 +21,7 @@ from django_setnx_lock.core.inspection import State
 from django_setnx_lock.management.listing import STATES
 from django_setnx_lock.management.watching import watch
 from tests.management.commands.conftest import Ended, Locks
-from tests.servers import FakeServer
+from tests.servers import FakeServer, RealServer
 
 HERE = f"{socket.gethostname()}:{os.getpid()}"
 OPTIONS: dict[str, Any] = {
@@ -145,6 +145,22 @@ def test_what_could_play_tricks_on_a_terminal_is_escaped(locks: Locks) -> None:
         ended = locks("list")
 
     assert r"\x1b[2Jnight\nly" in ended.out
+
+
+def test_a_server_that_does_not_know_the_script_is_sent_it_once(
+    locks: Locks, real_cache: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = real_cache.client()
+    for number in range(30):
+        client.set(f"lock:{number}", "x")
+    client.script_flush()
+    client.config_resetstat()
+
+    ended = locks("list", "--everything")
+
+    calls = {name: stats["calls"] for name, stats in client.info("commandstats").items()}
+    assert "30 locks" in ended.out
+    assert calls["cmdstat_eval"] == 1
 
 
 def test_every_state_of_a_lock_that_is_listed_can_be_asked_for() -> None:
