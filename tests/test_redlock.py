@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from typing import TYPE_CHECKING, Any
 
 import fakeredis
@@ -12,7 +13,15 @@ from django.core.management import CommandError, call_command
 from django.http import HttpResponse
 from django.test import override_settings
 
-from django_setnx_lock import LockBusy, LockUnavailable, RedisLock, Redlock, lock, redis_lock
+from django_setnx_lock import (
+    LockBusy,
+    LockLost,
+    LockUnavailable,
+    RedisLock,
+    Redlock,
+    lock,
+    redis_lock,
+)
 from django_setnx_lock.checks import check_alias_exists, check_times
 from django_setnx_lock.connection import get_client, redis_aliases
 from django_setnx_lock.core.batch import take_each
@@ -181,3 +190,19 @@ def test_several_keys_are_all_taken_or_none() -> None:
     assert caught.value.key == "c"
     assert left == [0] * 5
     assert held.released
+
+
+def test_manage_py_locks_shows_it_on_each_master_and_releases_it_on_all(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    held = lock("a", using=FIVE).take()
+    with override_settings(SETNX_LOCK={**PATIENT, "CACHE": FIVE}):
+        call_command("locks", "list", "--json")
+        rows = json.loads(capsys.readouterr().out)["locks"]
+        (seen,) = {row["fingerprint"] for row in rows}
+        call_command("locks", "release", "a", "--yes", "--fingerprint", seen)
+
+    assert [row["using"] for row in rows] == list(FIVE)
+    assert left() == [0] * 5
+    with pytest.raises(LockLost):
+        held.check()

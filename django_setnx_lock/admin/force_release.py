@@ -15,8 +15,9 @@ from ..core.errors import LockUnavailable
 from ..core.inspection import Outcome
 from ..locks import inspector
 from ..models import Lock
+from ..words import problem
 from .links import Links
-from .words import Row, problem
+from .words import Row
 
 if TYPE_CHECKING:
     from .pages import LockAdmin

@@ -21,10 +21,11 @@ from ..core.inspection import LockInfo
 from ..core.keys import lock_keys
 from ..locks import inspector, key_prefix
 from ..models import Lock
+from ..words import facts, holder_facts, problem
 from . import listing
 from .force_release import release_page
 from .links import FILTERS, Links
-from .words import Row, facts, holder_facts, problem
+from .words import Row
 
 if TYPE_CHECKING:
     _LockModelAdmin = admin.ModelAdmin[Lock]

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from django_setnx_lock.admin.words import Row, duration
 from django_setnx_lock.core.holder import Holder
 from django_setnx_lock.core.inspection import LockInfo, State
+from django_setnx_lock.words import Said, duration
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_a_duration_is_said_in_its_two_largest_units(seconds: float | None, said
 
 @pytest.mark.parametrize("state", State)
 def test_every_state_has_a_word_and_a_meaning(state: State) -> None:
-    row = Row(LockInfo(key="k", name="lock:k", state=state), "", "")
+    row = Said(LockInfo(key="k", name="lock:k", state=state))
 
     assert row.state == state.value
     assert row.meaning.endswith(".")
@@ -48,6 +48,6 @@ def test_every_state_has_a_word_and_a_meaning(state: State) -> None:
 def test_a_holder_is_said_as_user_host_process_and_purpose(
     holder: Holder | None, said: str
 ) -> None:
-    row = Row(LockInfo(key="k", name="lock:k", state=State.HELD, holder=holder), "", "")
+    row = Said(LockInfo(key="k", name="lock:k", state=State.HELD, holder=holder))
 
     assert row.holder == said

@@ -1,0 +1,227 @@
+"""``LockedCommandMixin``: a management command that runs under a lock of its own."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError, CommandParser, OutputWrapper
+
+from ..core import protocol
+from ..core.errors import LockBusy, LockLost, LockUnavailable
+from ..core.held import Held
+from ..core.keytemplate import KeyTemplate, MissingValue
+from ..core.lock import RedisLock
+from ..locks import Options, lock
+from . import statuses
+from .printing import printable
+from .wording import holding, user_name
+
+
+class LockedCommandMixin(BaseCommand):
+    """Runs a command under a lock: ``class Command(LockedCommandMixin, BaseCommand): lock = "…"``.
+
+    ``lock``: the key; ``<names>`` are taken from the options and arguments: ``"import:<file>"``.
+    ``lock_wait``: how many seconds to wait for it (None: without limit, as with_lock does).
+    ``lock_options``: what :func:`~django_setnx_lock.lock` is given besides, as
+    ``{"timeout": 60}``; it is renewed unless they say otherwise. ``lock_arguments``: whether
+    ``--no-wait``, ``--wait`` and ``--isolated`` are added to the command (True).
+
+    While the command runs, ``self.held`` is the handle of the lock. A command that cannot have it,
+    or loses it, raises CommandError with the ``returncode`` of docs/command.md. Raises ValueError
+    or TypeError for a malformed template when the class is made, and ImproperlyConfigured when it
+    is first used for one that names what the command does not take.
+    """
+
+    lock: ClassVar[str] = ""
+    lock_wait: ClassVar[float | None] = None
+    lock_options: ClassVar[Options] = {}
+    lock_arguments: ClassVar[bool] = True
+    held: Held
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.lock:
+            KeyTemplate(cls.lock)
+
+    def get_lock_key(self, options: Mapping[str, Any]) -> str:
+        """The key for ``options``, as they were parsed. Override it for what no template can say.
+
+        Raises MissingValue, TypeError or ValueError, which are wrong usage.
+        """
+        return KeyTemplate(self.lock).resolve(options)
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        parser = super().create_parser(prog_name, subcommand, **kwargs)
+        self._check_template(parser)
+        if self.lock_arguments:
+            _add_arguments(parser, self.lock_wait)
+        return parser
+
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        wait, isolated = self._given(options)
+        key = self._key(options)
+        stderr = OutputWrapper(options["stderr"]) if options.get("stderr") else self.stderr
+
+        def say(message: str) -> None:
+            stderr.write(printable(message), lambda plain: plain)
+
+        def run() -> str | None:
+            return super(LockedCommandMixin, self).execute(*args, **options)
+
+        try:
+            try:
+                return self._under(key, 0 if isolated is not None or wait is None else wait, run)
+            except _NotTaken as problem:
+                if isolated is not None or wait is not None:
+                    raise
+                say(f"waiting for {_held_by(problem.busy)}")
+            return self._under(key, None, run)
+        except _NotTaken as problem:
+            message = _held_by(problem.busy)
+            if isolated is None:
+                raise CommandError(message, returncode=statuses.BUSY) from problem.busy
+            if isolated:
+                raise CommandError(message, returncode=isolated) from problem.busy
+            say(f"not run: {message}")
+            return None
+
+    def _under(self, key: str, wait: float | None, run: Callable[[], str | None]) -> str | None:
+        """``run()`` while the lock is held. Raises _NotTaken when somebody else has it."""
+        taken = False
+        made = self._lock(key, wait)
+        with _told(key):
+            try:
+                with made as self.held:
+                    taken = True
+                    return run()
+            except LockBusy as busy:
+                # The command may wait for locks of its own.
+                if taken:
+                    raise
+                raise _NotTaken(busy) from None
+
+    def _lock(self, key: str, wait: float | None) -> RedisLock:
+        given: dict[str, Any] = {
+            "label": f"command {type(self).__module__.rpartition('.')[2]}",
+            "user": user_name(),
+            "template": self.lock,
+            # Whatever RENEW says: a command may take longer than the lease.
+            "renew": True,
+            **self.lock_options,
+        }
+        try:
+            return lock(key, **{**given, "blocking": True, "blocking_timeout": wait})
+        except (ImproperlyConfigured, TypeError, ValueError) as error:
+            raise CommandError(str(error), returncode=statuses.MISCONFIGURED) from error
+
+    def _given(self, options: dict[str, Any]) -> tuple[float | None, int | None]:
+        """How long to wait, and the status if somebody else has it; none of it is for handle()."""
+        no_wait, wait, isolated = (
+            options.pop(name, None) for name in ("lock_no_wait", "lock_wait", "lock_isolated")
+        )
+        if no_wait:
+            wait = 0
+        elif wait is None:
+            wait = self.lock_wait
+        try:
+            return protocol.waiting_time(wait, "--wait"), isolated
+        except ValueError as error:
+            raise CommandError(str(error), returncode=statuses.USAGE) from error
+
+    def _key(self, options: Mapping[str, Any]) -> str:
+        try:
+            return self.get_lock_key(options)
+        except (MissingValue, TypeError, ValueError) as error:
+            message = f"there is no key for the lock {self.lock!r} of this command: {error}"
+            raise CommandError(message, returncode=statuses.USAGE) from error
+
+    def _check_template(self, parser: CommandParser) -> None:
+        if type(self).get_lock_key is not LockedCommandMixin.get_lock_key:
+            return
+        name = f"{type(self).__module__}.{type(self).__qualname__}"
+        if not self.lock:
+            raise ImproperlyConfigured(f'{name} has no lock: write for example lock = "import"')
+        known = {action.dest for action in _actions(parser)}
+        if missing := sorted(KeyTemplate(self.lock).roots - known):
+            usual = {action.dest for action in BaseCommand().create_parser("", "")._actions}
+            raise ImproperlyConfigured(
+                f"the lock {self.lock!r} of {name} names <{missing[0]}>, which is no argument of "
+                f"the command; it has {', '.join(sorted(known - usual)) or 'none'}"
+            )
+
+
+class _NotTaken(Exception):
+    """Somebody else has the lock, says ``busy``; nothing was run."""
+
+    def __init__(self, busy: LockBusy) -> None:
+        super().__init__(str(busy))
+        self.busy = busy
+
+
+def _held_by(busy: LockBusy) -> str:
+    # Not every one who shows it makes sure that it plays no tricks on a terminal.
+    return printable(f"{busy.key!r}, {holding(busy, None)}")
+
+
+@contextlib.contextmanager
+def _told(key: str) -> Iterator[None]:
+    """Raise as CommandError what is wrong with the lock ``key``, and with no other."""
+    try:
+        yield
+    except (LockLost, LockUnavailable) as error:
+        if error.key != key:
+            raise
+        lost = isinstance(error, LockLost)
+        status = statuses.LOST if lost else statuses.UNAVAILABLE
+        raise CommandError(str(error), returncode=status) from error
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """What ``parser`` and its subparsers take."""
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                yield from _actions(inner)
+
+
+def _add_arguments(parser: CommandParser, wait: float | None) -> None:
+    usual = "without limit" if wait is None else f"{wait:g} s"
+    group = parser.add_argument_group("lock").add_mutually_exclusive_group()
+    group.add_argument(
+        "--no-wait",
+        action="store_true",
+        dest="lock_no_wait",
+        help="Do not wait for the lock: exit with status 75 if somebody else holds it.",
+    )
+    group.add_argument(
+        "--wait",
+        type=float,
+        dest="lock_wait",
+        metavar="SEC",
+        help=f"Wait for the lock so many seconds at most, then exit with 75. Default: {usual}.",
+    )
+    group.add_argument(
+        "--isolated",
+        nargs="?",
+        type=_status,
+        const=0,
+        dest="lock_isolated",
+        metavar="STATUS",
+        help=(
+            "Run only if nobody else does, and end well without having run otherwise; with "
+            "--isolated=STATUS, with that status."
+        ),
+    )
+
+
+def _status(text: str) -> int:
+    if text.isdecimal() and int(text) < 256:
+        return int(text)
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is no exit status from 0 to 255; where an argument follows, write --isolated=0"
+    )

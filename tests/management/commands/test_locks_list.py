@@ -1,0 +1,292 @@
+"""``manage.py locks list``."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.test import override_settings
+
+from django_setnx_lock import lock, rwlock
+from django_setnx_lock.connection import get_client
+from django_setnx_lock.core.inspection import State
+from django_setnx_lock.management.listing import STATES
+from django_setnx_lock.management.redrawing import watch
+from tests.management.commands.conftest import Ended, Locks
+from tests.servers import FakeServer, RealServer
+
+HERE = f"{socket.gethostname()}:{os.getpid()}"
+OPTIONS: dict[str, Any] = {
+    "using": None,
+    "search": "",
+    "state": None,
+    "everything": False,
+    "sort": "key",
+    "reverse": False,
+    "json": False,
+    "watch": 2.0,
+}
+
+
+@pytest.fixture
+def held() -> Iterator[None]:
+    with (
+        lock("b", timeout=20, user="ann", label="import", note="nightly"),
+        lock("a", timeout=50),
+        rwlock("c", timeout=40).read(),
+        rwlock("c", timeout=30).read(),
+    ):
+        yield
+
+
+def keys(ended: Ended) -> list[str]:
+    return [found["key"] for found in ended.document["locks"]]
+
+
+@pytest.mark.usefixtures("held")
+def test_each_lock_is_a_line_with_the_columns_of_the_admin(locks: Locks) -> None:
+    ended = locks("list")
+
+    head, first, second, third, _, count = ended.out.splitlines()
+    assert re.split(r" {2,}", head) == [
+        "KEY", "STATE", "HOLDER", "HELD FOR", "LEASE LEFT", "FENCE", "WAITING",
+    ]  # fmt: skip
+    assert re.split(r" {2,}", first)[:3] == ["a", "held", HERE]
+    assert re.fullmatch(
+        rf"b +held +ann@{HERE} \(import; nightly\) +(less than )?\d+ s +\d+ s +\d{{16}} +0", second
+    )
+    assert re.split(r" {2,}", third)[:3] == ["c", "read", f"{HERE}, {HERE}"]
+    assert (count, ended.status, ended.err) == ("3 locks", 0, "")
+
+
+def test_that_there_is_none_is_said(locks: Locks) -> None:
+    assert locks("list") == (0, "No locks.\n", "")
+
+
+@pytest.mark.usefixtures("held")
+def test_json_has_stable_names_and_all_who_share(locks: Locks) -> None:
+    ended = locks("list", "--json")
+
+    a, _, c = ended.document["locks"]
+    assert ended.document["troubles"] == []
+    of_all = {"holder", "fence", "held_for", "remaining", "fingerprint"}
+    assert a.keys() == of_all | {
+        "using", "key", "name", "state", "kind", "unit", "waiting", "shares",
+    }  # fmt: skip
+    assert (a["using"], a["name"], a["state"], a["shares"]) == ("default", "lock:a", "held", [])
+    assert a["holder"].keys() == {"host", "pid", "thread", "label", "user", "note"}
+    assert 40 < a["remaining"] <= 50
+    assert [share.keys() for share in c["shares"]] == [of_all, of_all]
+    assert len({c["fingerprint"], *(share["fingerprint"] for share in c["shares"])}) == 3
+
+
+@pytest.mark.usefixtures("held")
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_no_token_is_ever_written(locks: Locks, form: tuple[str, ...]) -> None:
+    client = get_client()
+    tokens = [client.get("lock:a"), client.get("lock:b"), *client.zrange("{lock:c}:shares", 0, -1)]
+
+    shown = locks("list", *form).out
+
+    assert len(tokens) == 4
+    assert not [token for token in tokens if token.decode() in shown]
+
+
+@pytest.mark.usefixtures("held")
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        (["--search", "b"], ["b"]),
+        (["--state", "read"], ["c"]),
+        (["--state", "read", "--state", "held"], ["a", "b", "c"]),
+        (["--state", "never-expires"], []),
+        (["--reverse"], ["c", "b", "a"]),
+        (["--sort", "lease"], ["b", "c", "a"]),
+        (["--sort", "held", "--reverse"], ["b", "a", "c"]),
+        (["--using", "default"], ["a", "b", "c"]),
+    ],
+)
+def test_filters_and_orders(locks: Locks, options: list[str], found: list[str]) -> None:
+    ended = locks("list", "--json", *options)
+
+    assert keys(ended) == found
+
+
+def test_everything_finds_what_other_programs_hold(locks: Locks) -> None:
+    get_client().set("lock:theirs", "x")
+
+    listed, scanned = locks("list", "--json"), locks("list", "--json", "--everything")
+
+    assert keys(listed) == []
+    assert [(one["key"], one["state"]) for one in scanned.document["locks"]] == [
+        ("theirs", "never-expires")
+    ]
+
+
+def test_whoever_never_ends_is_sorted_behind_all_who_do(locks: Locks) -> None:
+    get_client().set("lock:theirs", "x")
+
+    with lock("z"):
+        ended = locks("list", "--json", "--everything", "--sort", "lease")
+
+    assert keys(ended) == ["z", "theirs"]
+
+
+def test_what_could_play_tricks_on_a_terminal_is_escaped(locks: Locks) -> None:
+    with lock("k", note="\x1b[2Jnight\nly"):
+        ended = locks("list")
+
+    assert r"\x1b[2Jnight\nly" in ended.out
+
+
+def test_a_server_that_does_not_know_the_script_is_sent_it_once(
+    locks: Locks, real_cache: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = real_cache.client()
+    for number in range(30):
+        client.set(f"lock:{number}", "x")
+    client.script_flush()
+    client.config_resetstat()
+
+    ended = locks("list", "--everything")
+
+    calls = {name: stats["calls"] for name, stats in client.info("commandstats").items()}
+    assert "30 locks" in ended.out
+    assert calls["cmdstat_eval"] == 1
+
+
+def test_every_state_of_a_lock_that_is_listed_can_be_asked_for() -> None:
+    assert len(STATES) == len(State) - 1
+    assert "never-expires" in STATES
+
+
+def test_an_unreachable_redis_is_status_69_with_what_to_do(
+    locks: Locks, fake_server: FakeServer
+) -> None:
+    fake_server.connected = False
+
+    ended = locks("list")
+
+    assert (ended.status, ended.out) == (69, "")
+    assert re.match(r"locks: Redis cannot be reached\..*Check that", ended.err)
+
+
+def test_json_tells_of_an_unreachable_redis_as_well(locks: Locks, fake_server: FakeServer) -> None:
+    fake_server.connected = False
+
+    ended = locks("list", "--json")
+
+    assert ended.status == 69
+    assert "cannot be reached" in ended.document["troubles"][0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ([], "SUBCOMMAND"),
+        (["lst"], "invalid choice"),
+        (["list", "--state", "hold"], "invalid choice"),
+        (["list", "--watch", "0"], "--watch"),
+        (["list", "--watch=nan"], "--watch"),
+        (["list", "extra"], "extra"),
+        (["show"], "KEY"),
+        (["show", ""], "empty"),
+    ],
+)
+def test_wrong_usage_is_status_64(locks: Locks, arguments: list[str], problem: str) -> None:
+    ended = locks(*arguments)
+
+    assert (ended.status, ended.out) == (64, "")
+    assert problem in ended.err
+
+
+def test_a_cache_that_cannot_hold_locks_is_status_78(locks: Locks) -> None:
+    ended = locks("list", "--using", "none")
+
+    assert ended.status == 78
+    assert "no cache 'none'" in ended.err
+
+
+def test_djangos_options_may_stand_behind_the_subcommand(locks: Locks) -> None:
+    ended = locks("list", "--settings", "tests.settings", "--verbosity=2", "--no-color")
+
+    assert ended.status == 0
+
+
+def test_called_from_code_it_raises_with_the_status() -> None:
+    with pytest.raises(CommandError, match="nobody holds 'k'") as caught:
+        call_command("locks", "show", "k")
+
+    assert caught.value.returncode == 1
+
+
+def rounds(count: int, options: dict[str, Any], *, is_terminal: bool) -> list[str]:
+    """Return what is written in so many rounds of watching, until Ctrl-C."""
+    written: list[str] = []
+
+    def pause(seconds: float) -> None:
+        assert seconds == options["watch"]
+        if len(written) == count:
+            raise KeyboardInterrupt
+
+    watch(options, written.append, is_terminal=is_terminal, pause=pause)
+    return written
+
+
+def test_watching_draws_again_what_is_held_by_then() -> None:
+    with lock("a"):
+        first = rounds(1, OPTIONS, is_terminal=False)
+
+    second = rounds(2, OPTIONS, is_terminal=False)
+
+    assert "1 lock" in first[0]
+    assert "\x1b" not in first[0]
+    assert ["No locks." in text for text in second] == [True, True]
+
+
+def test_on_a_terminal_each_drawing_takes_the_place_of_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((30, 6)))
+
+    with lock("a", note="long " * 9), lock("b"), lock("c"):
+        (drawn,) = rounds(1, OPTIONS, is_terminal=True)
+
+    clear, *lines = drawn.splitlines()
+    assert clear.startswith("\x1b[H\x1b[J")
+    assert len(lines) == 4
+    assert lines[-1] == "…"
+    assert max(map(len, lines)) <= 30
+
+
+def test_watching_with_json_writes_a_document_a_line() -> None:
+    with lock("a"):
+        written = rounds(2, {**OPTIONS, "json": True}, is_terminal=True)
+
+    assert [json.loads(text)["locks"][0]["key"] for text in written] == ["a", "a"]
+    assert not [text for text in written if "\n" in text]
+
+
+def test_watching_goes_on_while_redis_is_away(fake_server: FakeServer) -> None:
+    fake_server.connected = False
+
+    written = rounds(2, OPTIONS, is_terminal=False)
+
+    assert ["Redis cannot be reached" in text for text in written] == [True, True]
+
+
+def test_several_caches_are_listed_together_and_named(locks: Locks) -> None:
+    caches = {**settings.CACHES, "other": settings.CACHES["default"]}
+    with override_settings(CACHES=caches), lock("a"):
+        ended = locks("list", "--using", "default,other")
+
+    rows = [line.split()[:2] for line in ended.out.splitlines()[:3]]
+    assert rows == [["CACHE", "KEY"], ["default", "a"], ["other", "a"]]
