@@ -113,7 +113,7 @@ def test_the_options_are_those_of_one_lock() -> None:
     parameters = inspect.signature(lock).parameters
     taken = set(parameters) - {"key", "more", "on_lost"}
 
-    namespace = {**vars(locks), **vars(typing_extensions)}
+    namespace = {**vars(locks), **vars(typing_extensions), "Release": str}
     hints = get_type_hints(locks.Options, localns=namespace)
 
     assert set(hints) == taken

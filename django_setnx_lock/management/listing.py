@@ -38,7 +38,8 @@ _FOREVER = float("inf")
 # By what a list is sorted. Who never ends comes last, and who is not known to hold it first.
 _ORDERS: dict[str, Callable[[LockInfo], float]] = {
     "lease": lambda info: _FOREVER if info.remaining is None else info.remaining,
-    "held": lambda info: info.held_for or 0,
+    # A fence is the moment of the grant, and exact.
+    "held": lambda info: -_FOREVER if info.held_for is None else -(info.fence or 0),
     "waiting": lambda info: info.waiting,
 }
 ORDERS = ["key", *_ORDERS]
