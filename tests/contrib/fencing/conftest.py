@@ -9,6 +9,7 @@ import pytest
 from django.apps import apps
 from django.db import connections
 
+from tests import databases
 from tests.mariadb import MariaDBServer, find_mariadb
 from tests.postgres import PostgresServer, find_postgres
 
@@ -66,9 +67,8 @@ def running_database(
         def running(kind: str) -> str:
             if kind not in known:
                 given = KINDS[kind](tmp_path_factory.mktemp(kind), stack)
-                whole = connections.configure_settings({"default": {}, kind: given})
-                connections.settings[kind] = whole[kind]
-                stack.callback(forget, kind)
+                databases.add(kind, given)
+                stack.callback(databases.remove, kind)
                 make_tables(kind)
                 known.add(kind)
             return kind
@@ -86,12 +86,6 @@ def make_tables(alias: str) -> None:
     with connections[alias].schema_editor() as editor:
         for model in tables():
             editor.create_model(model)
-
-
-def forget(alias: str) -> None:
-    connections[alias].close()
-    del connections.settings[alias]
-    del connections[alias]
 
 
 @pytest.fixture(params=list(KINDS))
