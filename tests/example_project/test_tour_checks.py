@@ -27,6 +27,7 @@ def test_what_is_right_is_accepted() -> None:
     checks.job_ended_well(0)
     checks.names_holder(page(ROW), 4242)
     checks.is_released(page(RELEASED), "order:3")
+    checks.is_refused(1, "refused: ...", "a visitor", 1)
 
     assert checks.row_of_holder(page(ROW), "order:3", 4242)[3:] == ["1 s", "29 s"]
 
@@ -66,6 +67,22 @@ def test_a_race_that_is_not_won_by_one_is_noticed(
 def test_a_job_that_fails_is_noticed() -> None:
     with pytest.raises(WentWrong, match="status to be 0, but got 76"):
         checks.job_ended_well(76)
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "paid_by", "times_charged"),
+    [
+        (0, "paid", "the counter", 2),
+        (1, "busy", "a visitor", 1),
+        (1, "refused", "the counter", 1),
+        (1, "refused", "a visitor", 2),
+    ],
+)
+def test_a_late_payment_that_is_not_refused_is_noticed(
+    status: int, said: str, paid_by: str, times_charged: int
+) -> None:
+    with pytest.raises(WentWrong, match="the late payment to be refused"):
+        checks.is_refused(status, said, paid_by, times_charged)
 
 
 @pytest.mark.parametrize(
