@@ -5,7 +5,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .core.errors import LockBusy, LockError, LockLost, LockUnavailable, LockUnsupported
+from .core.errors import (
+    LockBusy,
+    LockError,
+    LockLost,
+    LockUnavailable,
+    LockUnsupported,
+    StaleFence,
+)
 from .core.keytemplate import KeyTemplate
 from .core.lock import RedisLock
 from .core.many.lock import MultiLock
@@ -28,6 +35,7 @@ __all__ = [
     "RWLock",
     "RedisLock",
     "Redlock",
+    "StaleFence",
     "lock",
     "lock_all",
     "redis_lock",

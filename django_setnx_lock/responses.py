@@ -28,16 +28,8 @@ def busy(request: Any, error: LockBusy, *, timeout: float | None = None) -> Http
     ``TIMEOUT``). The page is the template ``django_setnx_lock/busy.html``, which gets
     ``retry_after`` in seconds.
     """
-    left = error.remaining
-    if left is None:
-        left = get_config()["TIMEOUT"] if timeout is None else timeout
-    return _answer(
-        request,
-        409,
-        "django_setnx_lock/busy.html",
-        _("Somebody else is working on this right now. Please try again in a moment."),
-        max(math.ceil(left), 1),
-    )
+    detail, retry_after = say_busy(error, timeout)
+    return _answer(request, 409, "django_setnx_lock/busy.html", detail, retry_after)
 
 
 def unavailable(request: Any, error: LockError) -> HttpResponse:
@@ -47,13 +39,24 @@ def unavailable(request: Any, error: LockError) -> HttpResponse:
     is the template ``django_setnx_lock/unavailable.html``, which gets ``retry_after`` in
     seconds, None when lost.
     """
-    lost = isinstance(error, LockLost)
-    if lost:
-        detail = _("This may have been done or not. Please check before you try again.")
-    else:
-        detail = _("This cannot be done at the moment. Please try again later.")
-    retry_after = None if lost else _RETRY_UNAVAILABLE
+    detail, retry_after = say_unavailable(error)
     return _answer(request, 503, "django_setnx_lock/unavailable.html", detail, retry_after)
+
+
+def say_busy(error: LockBusy, timeout: float | None = None) -> tuple[str, int]:
+    """What :func:`busy` says, and in how many seconds to try again."""
+    left = error.remaining
+    if left is None:
+        left = get_config()["TIMEOUT"] if timeout is None else timeout
+    detail = _("Somebody else is working on this right now. Please try again in a moment.")
+    return detail, max(math.ceil(left), 1)
+
+
+def say_unavailable(error: LockError) -> tuple[str, int | None]:
+    """What :func:`unavailable` says, and in how many seconds to try again, if at all."""
+    if isinstance(error, LockLost):
+        return _("This may have been done or not. Please check before you try again."), None
+    return _("This cannot be done at the moment. Please try again later."), _RETRY_UNAVAILABLE
 
 
 def _answer(

@@ -159,14 +159,14 @@ def _locks_of(route: _Route) -> Iterator[_Place]:
     actions = getattr(view, "actions", None)
     names = actions.values() if actions else view_class.http_method_names
     for handler in dict.fromkeys(getattr(view_class, name, None) for name in names):
-        func: Any = handler
-        leading = [_SOMETHING, _SOMETHING]
-        if getattr(handler, "__module__", "") == "rest_framework.decorators":
-            func, leading = _behind_api_view(handler), [_SOMETHING]
+        func = behind_api_view(handler)
+        leading = [_SOMETHING, _SOMETHING] if func is handler else [_SOMETHING]
         for options in options_of(func):
             yield _Place(route, func, signature_of(func), leading, options)
 
 
-def _behind_api_view(handler: Any) -> Any:
-    """The function that ``@api_view`` keeps in its handler, without functools.wraps."""
+def behind_api_view(handler: Any) -> Any:
+    """The function that ``@api_view`` keeps in ``handler``, without functools.wraps, or itself."""
+    if getattr(handler, "__module__", "") != "rest_framework.decorators":
+        return handler
     return inspect.getclosurevars(handler).nonlocals.get("func")

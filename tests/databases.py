@@ -1,4 +1,4 @@
-"""What the tests of transactions see of them."""
+"""Databases beside those of DATABASES, and what the tests of transactions see of them."""
 
 from __future__ import annotations
 
@@ -54,3 +54,16 @@ def second_database(path: Path) -> Iterator[str]:
         connections[SECOND].close()
         del connections[SECOND]
         del connections.settings[SECOND]
+
+
+def add(alias: str, given: dict[str, Any]) -> None:
+    """Have Django know one more database, ``given`` as in DATABASES."""
+    whole = connections.configure_settings({"default": {}, alias: given})
+    connections.settings[alias] = whole[alias]
+
+
+def remove(alias: str) -> None:
+    """Have it forget that again."""
+    connections[alias].close()
+    del connections.settings[alias]
+    del connections[alias]

@@ -70,6 +70,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "django_setnx_lock",
     "example_project.shop",
+    "tests.contrib.fencing",
 ]
 if URL is not None and "TEST_COVERAGE" in os.environ:
     INSTALLED_APPS.append("tests.measuring.Measuring")

@@ -6,6 +6,7 @@
     └── LockError
         ├── LockBusy           somebody else has it
         ├── LockLost           we had it and no longer do  (also redis' LockNotOwnedError)
+        │   └── StaleFence     the database has heard of a later holder, and wrote nothing
         ├── LockUnavailable    Redis could not say
         └── LockUnsupported    this kind of lock cannot do that
 """
@@ -78,6 +79,21 @@ class LockLost(LockError, redis_exceptions.LockNotOwnedError):
         super().__init__(message, key=key)
         self.forced_by = forced_by
         self.reason = reason
+
+
+class StaleFence(LockLost):
+    """A write was refused, as somebody who held the lock later has written before it.
+
+    ``fence`` is the fencing number of the write, ``stored`` the larger one that was found;
+    ``stored`` is None where the row is there no longer. See docs/fencing.md.
+    """
+
+    def __init__(
+        self, message: str, *, key: str = "", fence: int = 0, stored: int | None = None
+    ) -> None:
+        super().__init__(message, key=key)
+        self.fence = fence
+        self.stored = stored
 
 
 class LockUnavailable(LockError):

@@ -5,8 +5,10 @@ from decimal import Decimal
 from django.core.validators import MinValueValidator
 from django.db import models
 
+from django_setnx_lock.contrib.fencing import FencedModel, FenceField
 
-class Order(models.Model):
+
+class Order(FencedModel):
     number = models.CharField(max_length=20, unique=True)
     customer = models.CharField(max_length=100)
     amount = models.DecimalField(
@@ -14,6 +16,7 @@ class Order(models.Model):
     )
     paid_at = models.DateTimeField(null=True, blank=True)
     paid_by = models.CharField(max_length=150, blank=True)
+    fence = FenceField()
 
     class Meta:
         ordering = ("number",)

@@ -1,18 +1,40 @@
-"""Stands in for a payment provider: it takes a moment, and charges as often as it is asked."""
+"""Payments, and a stand-in for their provider: it takes a moment, and charges as often as asked."""
 
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
+
+from django.db import transaction
+from django.utils import timezone
 
 from .models import Charge, Order
+
+if TYPE_CHECKING:
+    from django_setnx_lock.contrib.fencing.fences import HasFence
 
 ANSWERS_AFTER = 1.0  # seconds
 
 
-def charge(order: Order) -> None:
-    """Charge the customer for ``order``."""
+def pay(order: Order, who: str, held: HasFence) -> None:
+    """Charge the customer for ``order``, and note that ``who`` has paid it, under its lock.
+
+    Raises StaleFence when somebody has had the lock since and written the order: then no charge
+    is made, and nothing is noted.
+    """
     await_answer()
-    Charge.objects.create(order=order, amount=order.amount)
+    order.paid_at, order.paid_by = timezone.now(), who
+    with transaction.atomic():
+        order.save(update_fields=["paid_at", "paid_by"], fence=held)
+        Charge.objects.create(order=order, amount=order.amount)
+
+
+def refund(order: Order, held: HasFence) -> None:
+    """Undo the payment. Raises StaleFence as :func:`pay`."""
+    order.paid_at, order.paid_by = None, ""
+    with transaction.atomic():
+        order.save(update_fields=["paid_at", "paid_by"], fence=held)
+        order.charges.all().delete()
 
 
 def await_answer() -> None:

@@ -4,10 +4,9 @@ from django.contrib import messages
 from django.db.models import Count
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from django_setnx_lock import redis_lock
+from django_setnx_lock import StaleFence, lock, redis_lock
 
 from . import payments
 from .models import Order
@@ -23,27 +22,32 @@ def orders(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
-@redis_lock("order:<pk>", timeout=10)
+@redis_lock("order:<pk>", timeout=10, reentrant=True)
 def pay(request: HttpRequest, pk: int) -> HttpResponse:
     """Charge the customer, once: between the look at ``paid_at`` and its change time passes."""
     order = get_object_or_404(Order, pk=pk)
     if order.paid_at:
         return _answer(request, f"{order} was paid before.", status=409)
-    payments.charge(order)
-    order.paid_at = timezone.now()
-    order.paid_by = request.user.get_username() or "a visitor"
-    order.save(update_fields=["paid_at", "paid_by"])
+    try:
+        with lock(
+            f"order:{pk}", timeout=10, reentrant=True
+        ) as held:  # the same lock, for its fence
+            payments.pay(order, request.user.get_username() or "a visitor", held)
+    except StaleFence:
+        return _answer(request, f"{order} is somebody else's by now.", status=409)
     return _answer(request, f"{order} is paid.")
 
 
 @require_POST
-@redis_lock("order:<pk>", timeout=10)
+@redis_lock("order:<pk>", timeout=10, reentrant=True)
 def refund(request: HttpRequest, pk: int) -> HttpResponse:
     """Undo the payment. Under the same key, so never in the middle of one."""
     order = get_object_or_404(Order, pk=pk)
-    order.charges.all().delete()
-    order.paid_at, order.paid_by = None, ""
-    order.save(update_fields=["paid_at", "paid_by"])
+    try:
+        with lock(f"order:{pk}", timeout=10, reentrant=True) as held:
+            payments.refund(order, held)
+    except StaleFence:
+        return _answer(request, f"{order} is somebody else's by now.", status=409)
     return _answer(request, f"{order} is refunded.")
 
 

@@ -57,6 +57,16 @@ def no_orphan(seconds: float) -> None:
     _expect(math.isfinite(seconds), "the killed job's command to be dead, too", "it alive")
 
 
+def is_refused(status: int, said: str, paid_by: str, times_charged: int) -> None:
+    """The late payment failed, and what was paid meanwhile stands, charged once."""
+    came = f"status {status} with {said!r}, paid by {paid_by!r}, charged {times_charged} times"
+    _expect(
+        (status, paid_by, times_charged) == (1, "a visitor", 1) and "refused" in said,
+        "the late payment to be refused",
+        came,
+    )
+
+
 def row_of_holder(page: Page, key: str, pid: int) -> list[str]:
     """The page lists the lock as held by the process ``pid``; returns the row."""
     row = next((row for row in page.rows if row[:1] == [key]), [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from django.urls import reverse
 from example_project.shop.models import Order
 from example_project.tour import checks
 from example_project.tour.browser import Answer, Browser, Page
+from example_project.tour.counter import LEASE, Counter
 from example_project.tour.jobs import Job
 from example_project.tour.setting_up import PASSWORD, USERNAME
 
@@ -102,10 +104,37 @@ def a_killed_holder(site: str, order: Order) -> Iterator[str]:
     checks.is_paid(afterwards)
 
 
+def a_late_holder(site: str, order: Order) -> Iterator[str]:
+    """Stop a payment of ``order`` until its lease is over, pay elsewhere, and let it go on."""
+    visitor = _visitor(site)
+    with Counter(order.pk) as counter:
+        yield f"$ {counter.line} &"
+        yield counter.stop()
+        yield f"$ kill -STOP {counter.pid}"
+        meanwhile = _pay(visitor, order)
+        yield _line(meanwhile)
+        checks.is_busy(meanwhile)
+        yield ""
+        yield "It can neither renew its lease nor know that it ends. The next has the lock then:"
+        yield ""
+        time.sleep(LEASE)
+        afterwards = _pay(visitor, order)
+        yield _line(afterwards)
+        checks.is_paid(afterwards)
+        yield f"$ kill -CONT {counter.pid}"
+        status, said = counter.go_on()
+        yield said
+    order.refresh_from_db()
+    checks.is_refused(status, said, order.paid_by, order.charges.count())
+    yield ""
+    yield "The stale write was refused by the database: its fence is smaller than the stored one."
+
+
 STEPS = (
     Step("Two payments of one order at once", two_payments),
     Step("A job that excludes the view", a_job),
     Step("A holder that was killed", a_killed_holder),
+    Step("A holder that comes too late", a_late_holder),
 )
 
 

@@ -12,6 +12,7 @@ from django_setnx_lock.core.errors import (
     LockLost,
     LockUnavailable,
     LockUnsupported,
+    StaleFence,
 )
 from django_setnx_lock.core.holder import Holder
 
@@ -21,6 +22,7 @@ ERRORS = [
     LockBusy("m", key="order:1", holder=HOLDER, remaining=1.5),
     LockBusy("m", key="order:1"),
     LockLost("m", key="order:1", forced_by="joe", reason="stuck"),
+    StaleFence("m", key="order:1", fence=7, stored=9),
     LockUnavailable("m", key="order:1", cause="pool"),
     LockUnsupported("m", key="order:1"),
 ]

@@ -48,9 +48,11 @@ def test_the_tour_ends_with_status_0_and_leaves_nothing(demo: Checkout) -> None:
     assert process.returncode == 0, said
     answers = re.findall(r"POST /orders/(\d)/pay/ +(\d+) ", said)
     assert sorted(answers[:2]) == [("1", "200"), ("1", "409")]
-    assert answers[2:] == [("2", "409"), ("2", "200"), ("3", "409"), ("3", "200")]
+    assert answers[2:] == [(order, status) for order in "234" for status in ("409", "200")]
     assert re.search(r"the orphan was killed \d+ ms later", said)
     assert "order:3 is held by " in said
+    assert "CommandError: refused: nothing of shop.Order 4 was written" in said
+    assert "The stale write was refused" in said
     assert demo.starts == 1
     eventually(demo.is_gone)
 
@@ -68,6 +70,22 @@ def test_the_tour_fails_when_the_view_takes_no_lock(demo: Checkout) -> None:
     assert said.splitlines()[-1] == (
         "This did not go as told: expected one 200 and one 409, but got 200 and 200"
     )
+    eventually(demo.is_gone)
+
+
+@pytest.mark.storm
+def test_the_tour_fails_when_a_late_write_goes_through(demo: Checkout) -> None:
+    payments = demo.directory / "example_project" / "shop" / "payments.py"
+    fenced = payments.read_text()
+    payments.write_text(fenced.replace(", fence=held)", ")"))
+
+    process = demo.run(*DEMO, "--no-serve", stdout=subprocess.PIPE)
+    said, _ = process.communicate(timeout=50)
+
+    assert payments.read_text() != fenced
+    assert process.returncode == 1
+    assert "expected the late payment to be refused" in said.splitlines()[-1]
+    assert "charged 2 times" in said.splitlines()[-1]
     eventually(demo.is_gone)
 
 

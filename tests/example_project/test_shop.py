@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import contextlib
 import inspect
+import io
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -9,12 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 from django.contrib import admin
 from django.contrib.messages import get_messages
+from django.core.management import CommandError, call_command
 from django.test import Client
 from django.urls import include, path, reverse
 from django.utils import timezone
 
 from django_setnx_lock import lock
-from example_project.shop import payments, urls
+from example_project.shop import payments, urls, views
 from example_project.shop.models import Order
 from example_project.tour.browser import Answer, Browser
 
@@ -134,6 +137,64 @@ def test_an_empty_shop_says_how_to_get_orders(client: Client) -> None:
     assert "import_orders" in page
 
 
+@pytest.mark.usefixtures("at_once")
+def test_an_order_that_a_later_holder_has_written_is_neither_charged_nor_paid(
+    order: Order, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken_over = Order.objects.fenced(2**62).filter(pk=order.pk)
+    monkeypatch.setattr(payments, "await_answer", lambda: taken_over.update(paid_by="later"))
+
+    answer = client.post(f"/orders/{order.pk}/pay/", headers=JSON)
+
+    order.refresh_from_db()
+    assert (answer.status_code, answer.json()) == (
+        409,
+        {"detail": "Order 1001 is somebody else's by now."},
+    )
+    assert (order.paid_by, order.paid_at) == ("later", None)
+    assert charges(order) == 0
+
+
+@pytest.mark.usefixtures("at_once")
+def test_an_order_that_a_later_holder_has_written_is_not_refunded(
+    order: Order, client: Client
+) -> None:
+    client.post(f"/orders/{order.pk}/pay/")
+    Order.objects.update(fence=2**62)
+
+    answer = client.post(f"/orders/{order.pk}/refund/", headers=JSON)
+
+    assert answer.status_code == 409
+    assert charges(order) == 1
+
+
+@pytest.mark.usefixtures("at_once")
+def test_the_counter_pays_once(order: Order) -> None:
+    said = io.StringIO()
+
+    call_command("pay_order", str(order.pk), stdout=said)
+
+    assert said.getvalue().endswith("Order 1001 is paid.\n")
+    assert charges(order) == 1
+    with pytest.raises(CommandError, match="was paid before"):
+        call_command("pay_order", str(order.pk), stdout=said)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_the_counter_is_refused_what_a_later_holder_has_written(order: Order) -> None:
+    Order.objects.update(fence=2**62)
+
+    with pytest.raises(CommandError, match="refused: nothing of"):
+        call_command("pay_order", str(order.pk), stdout=io.StringIO())
+
+    assert charges(order) == 0
+
+
+def test_the_counter_says_why_it_cannot_pay(order: Order) -> None:
+    with pytest.raises(CommandError, match="does not exist"):
+        call_command("pay_order", "4711", stdout=io.StringIO())
+
+
 def pay_at_once(site: str, order: Order, times: int) -> Iterator[Answer]:
     """Pay the order so many times at once; yield the answers as they come."""
     visitors = [Browser(site) for _ in range(times)]
@@ -172,6 +233,7 @@ def test_of_twenty_payments_at_once_one_is_made(
 def test_without_the_lock_two_payments_at_once_are_both_made(
     order: Order, live_server: LiveServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(views, "lock", lambda *args, **kwargs: contextlib.nullcontext(1))
     both_are_paying = threading.Barrier(2, timeout=30)
     monkeypatch.setattr(payments, "await_answer", both_are_paying.wait)
 

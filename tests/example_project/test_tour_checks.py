@@ -30,6 +30,7 @@ def test_what_is_right_is_accepted() -> None:
     checks.no_orphan(0.01)
     checks.names_holder(page(ROW), 4242)
     checks.is_released(page(RELEASED), "order:3")
+    checks.is_refused(1, "refused: ...", "a visitor", 1)
 
     assert checks.row_of_holder(page(ROW), "order:3", 4242)[3:] == ["1 s", "29 s"]
 
@@ -74,6 +75,22 @@ def test_a_job_that_fails_is_noticed() -> None:
 def test_a_command_that_outlives_its_job_is_noticed() -> None:
     with pytest.raises(WentWrong, match="command to be dead, too"):
         checks.no_orphan(math.inf)
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "paid_by", "times_charged"),
+    [
+        (0, "paid", "the counter", 2),
+        (1, "busy", "a visitor", 1),
+        (1, "refused", "the counter", 1),
+        (1, "refused", "a visitor", 2),
+    ],
+)
+def test_a_late_payment_that_is_not_refused_is_noticed(
+    status: int, said: str, paid_by: str, times_charged: int
+) -> None:
+    with pytest.raises(WentWrong, match="the late payment to be refused"):
+        checks.is_refused(status, said, paid_by, times_charged)
 
 
 @pytest.mark.parametrize(

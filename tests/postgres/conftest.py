@@ -42,7 +42,7 @@ def postgres(postgres_server: PostgresServer, django_db_blocker: DjangoDbBlocker
     Not for tests with ``django_db``, which is of other databases.
     """
     settings = {**copy.deepcopy(connections.settings["default"]), "OPTIONS": {}}
-    connections.settings[ALIAS] = {**settings, **postgres_server.settings()}
+    connections.settings[ALIAS] = {**settings, **postgres_server.database}
     with django_db_blocker.unblock():
         connection = connections[ALIAS]
         try:

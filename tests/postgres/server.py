@@ -52,7 +52,8 @@ class PostgresServer:
             shutil.chown(self.directory, self.user, self.user)
         self._process: subprocess.Popen[bytes] | None = None
 
-    def settings(self) -> dict[str, Any]:
+    @property
+    def database(self) -> dict[str, Any]:
         """What stands in DATABASES for it."""
         return {
             "ENGINE": "django.db.backends.postgresql",

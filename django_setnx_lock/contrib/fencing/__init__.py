@@ -1,0 +1,18 @@
+"""Writes of the ORM that the database refuses once somebody later in the lock has written."""
+
+from __future__ import annotations
+
+from ...core.errors import StaleFence
+from .fields import FenceField
+from .guarding import guard
+from .models import FencedModel
+from .querysets import FencedManager, FencedQuerySet
+
+__all__ = [
+    "FenceField",
+    "FencedManager",
+    "FencedModel",
+    "FencedQuerySet",
+    "StaleFence",
+    "guard",
+]

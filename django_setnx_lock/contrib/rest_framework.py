@@ -1,0 +1,67 @@
+"""``redis_lock`` for views of Django REST framework, which answer in the API's own error format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+from django.http import HttpResponse
+from rest_framework import status
+from rest_framework.exceptions import APIException
+from rest_framework.request import Request
+
+from .. import decorators, responses
+from ..core.errors import LockBusy, LockError
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+class Busy(APIException):
+    """409: somebody else holds the lock. ``wait``: in how many seconds to try again."""
+
+    status_code = status.HTTP_409_CONFLICT
+    default_code = "lock_busy"
+
+    def __init__(self, error: LockBusy) -> None:
+        detail, self.wait = responses.say_busy(error)
+        super().__init__(detail)
+
+
+class Unavailable(APIException):
+    """503: Redis cannot say, or the lock was lost while the view ran, and then ``wait`` is None."""
+
+    status_code = status.HTTP_503_SERVICE_UNAVAILABLE
+    default_code = "lock_unavailable"
+
+    def __init__(self, error: LockError) -> None:
+        detail, self.wait = responses.say_unavailable(error)
+        super().__init__(detail)
+
+
+def redis_lock(template: str, **options: Any) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """As :func:`django_setnx_lock.redis_lock`, for what REST framework calls with its request.
+
+    That is below ``@api_view`` and ``@action``, and on methods of ``APIView``, generics and
+    viewsets. :class:`Busy` and :class:`Unavailable` are raised there instead of answered, so
+    the project's ``EXCEPTION_HANDLER`` and the renderer that was negotiated make the answer;
+    ``Retry-After`` is set by REST framework's own. Elsewhere, as around ``as_view()`` or on
+    ``dispatch``, where REST framework has not begun yet or handles no exceptions, it answers as
+    ever. ``on_busy``, ``on_unavailable`` and ``on_lost`` replace that.
+    """
+    given = {"on_busy": busy, "on_unavailable": unavailable, **options}
+    return decorators.redis_lock(template, **given)
+
+
+def busy(request: Any, error: LockBusy) -> HttpResponse:
+    """For ``on_busy``. Raises Busy in a view of REST framework, and answers elsewhere."""
+    if isinstance(request, Request):
+        raise Busy(error) from error
+    return responses.busy(request, error)
+
+
+def unavailable(request: Any, error: LockError) -> HttpResponse:
+    """For ``on_unavailable`` and ``on_lost``. Raises Unavailable, or answers, as :func:`busy`."""
+    if isinstance(request, Request):
+        raise Unavailable(error) from error
+    return responses.unavailable(request, error)

@@ -1,0 +1,154 @@
+"""A stale write that waits for the newer one, as databases make it, and is refused after it."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import connections, transaction
+
+from django_setnx_lock import StaleFence
+from django_setnx_lock.contrib.fencing import FencedQuerySet
+from tests.contrib.fencing.models import Seat, Venue
+from tests.processes import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# SQLite lets one transaction write at a time.
+on_each = pytest.mark.parametrize("database", ["postgres", "mariadb"], indirect=True)
+pytestmark = pytest.mark.xdist_group("databases")
+
+STALE, NEWER = 5, 7
+WAITING = {
+    "postgres": "SELECT count(*) FROM pg_locks WHERE NOT granted",
+    "mariadb": "SELECT CAST(variable_value AS INT) FROM information_schema.global_status "
+    "WHERE variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS'",
+}
+
+
+@pytest.fixture
+def seat(database: str) -> Seat:
+    venue = Venue.objects.using(database).create(name="north")
+    seat: Seat = Seat.objects.using(database).create(row="A1", venue=venue)
+    return seat
+
+
+def somebody_waits(alias: str) -> bool:
+    with connections[alias].cursor() as cursor:
+        cursor.execute(WAITING[alias])
+        return bool(cursor.fetchone() != (0,))
+
+
+def overtaken(seat: Seat, write: Callable[[], Any]) -> Any:
+    """What ``write()`` gives that began while a newer holder wrote, who had not committed yet."""
+    alias = seat._state.db or ""
+    has_written, may_commit = threading.Event(), threading.Event()
+
+    def newer() -> None:
+        try:
+            with transaction.atomic(alias):
+                Seat.objects.using(alias).fenced(NEWER).update(taken_by="the newer")
+                has_written.set()
+                assert may_commit.wait(20)
+        finally:
+            connections[alias].close()
+
+    def stale() -> Any:
+        try:
+            assert has_written.wait(20)
+            return write()
+        finally:
+            connections[alias].close()
+
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.submit(newer), threads.submit(stale)
+        try:
+            eventually(lambda: somebody_waits(alias))
+        finally:
+            may_commit.set()
+        first.result(20)
+        return second.result(20)
+
+
+def stored(seat: Seat) -> tuple[str, int]:
+    row: tuple[str, int] = (
+        Seat.objects.using(seat._state.db).values_list("taken_by", "fence").get(pk=seat.pk)
+    )
+    return row
+
+
+WRITES: dict[str, Callable[[Any, Seat], object]] = {
+    "save": lambda rows, seat: seat.save(fence=STALE),
+    "delete": lambda rows, seat: seat.delete(fence=STALE),
+    "update rows": lambda rows, seat: rows.fenced(STALE).update(taken_by="the stale"),
+    "delete rows": lambda rows, seat: rows.fenced(STALE).delete(),
+    "update found": lambda rows, seat: (
+        rows.fenced(STALE)
+        .filter(pk__in=rows.filter(venue__name="north"))
+        .update(taken_by="the stale")
+    ),
+}
+
+
+@on_each
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_a_stale_write_that_waited_for_a_newer_one_is_refused(
+    seat: Seat, write: Callable[[Any, Seat], object]
+) -> None:
+    rows = Seat.objects.using(seat._state.db)
+
+    with pytest.raises(StaleFence):
+        overtaken(seat, lambda: write(rows, seat))
+
+    assert stored(seat) == ("the newer", NEWER)
+
+
+@pytest.mark.parametrize("database", ["mariadb"], indirect=True)
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_snapshot_that_is_older_than_the_newer_write_hides_it_from_nobody(
+    seat: Seat, rows: int
+) -> None:
+    alias = seat._state.db or ""
+    for number in range(1, rows):
+        Seat.objects.using(alias).create(row=f"B{number}")
+    connection = connections[alias]
+    with connection.cursor() as cursor:
+        cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+
+    try:
+        with transaction.atomic(alias):
+            assert Seat.objects.using(alias).get(pk=seat.pk).fence == 0
+            in_another_thread(alias, lambda: Seat(pk=seat.pk).save(using=alias, fence=NEWER))
+            assert Seat.objects.using(alias).get(pk=seat.pk).fence == 0
+            with pytest.raises(StaleFence):
+                Seat.objects.using(alias).fenced(STALE).update(taken_by="the stale")
+    finally:
+        connection.close()
+
+    assert set(Seat.objects.using(alias).values_list("taken_by", flat=True)) == {""}
+
+
+def in_another_thread(alias: str, write: Callable[[], Any]) -> None:
+    def call() -> None:
+        try:
+            write()
+        finally:
+            connections[alias].close()
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(call).result(20)
+
+
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+def test_a_filter_that_follows_a_relation_would_let_it_through(
+    seat: Seat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FencedQuerySet, "_refuse_several_tables", lambda self, values: None)
+    rows = Seat.objects.using(seat._state.db).filter(venue__name="north")
+
+    overtaken(seat, lambda: rows.fenced(STALE).update(taken_by="the stale"))
+
+    assert stored(seat) == ("the stale", STALE)

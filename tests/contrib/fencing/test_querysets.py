@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import NotSupportedError, connections, transaction
+from django.db.models import Case, F, Value, When
+from django.test.utils import CaptureQueriesContext
+
+from django_setnx_lock import StaleFence
+from tests.contrib.fencing.models import Box, Seat, Stall, Venue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_setnx_lock.contrib.fencing import FencedQuerySet
+
+pytestmark = pytest.mark.xdist_group("databases")
+
+STALE, NEWER = 5, 7
+
+
+@pytest.fixture
+def seats(database: str) -> FencedQuerySet[Seat]:
+    """Two seats of fence 0, between them one of 7."""
+    for row, fence in (("A1", 0), ("A2", NEWER), ("A3", 0)):
+        Seat.objects.using(database).create(row=row, fence=fence, price=1)
+    rows: FencedQuerySet[Seat] = Seat.objects.using(database)
+    return rows.fenced(STALE)
+
+
+def stored(seats: FencedQuerySet[Seat]) -> list[tuple[str, int]]:
+    rows = Seat.objects.using(seats.db).order_by("row")
+    return list(rows.values_list("taken_by", "fence"))
+
+
+UNTOUCHED = [("", 0), ("", NEWER), ("", 0)]
+
+
+def test_a_stale_update_of_one_row_is_refused(seats: FencedQuerySet[Seat]) -> None:
+    with pytest.raises(StaleFence) as caught:
+        seats.filter(row="A2").update(taken_by="the stale")
+
+    assert (caught.value.fence, caught.value.stored) == (STALE, NEWER)
+    assert stored(seats) == UNTOUCHED
+
+
+def test_without_a_fence_the_same_update_goes_through(seats: FencedQuerySet[Seat]) -> None:
+    Seat.objects.using(seats.db).filter(row="A2").update(taken_by="the stale")
+
+    assert stored(seats)[1] == ("the stale", NEWER)
+
+
+def test_an_update_that_is_stale_for_one_row_writes_none(seats: FencedQuerySet[Seat]) -> None:
+    with pytest.raises(StaleFence):
+        seats.update(taken_by="the stale")
+
+    assert stored(seats) == UNTOUCHED
+
+
+def test_an_update_stores_the_fence_in_each_row_and_counts_them(
+    seats: FencedQuerySet[Seat],
+) -> None:
+    count = seats.exclude(row="A2").update(taken_by="mine")
+
+    assert count == 2
+    assert stored(seats) == [("mine", STALE), ("", NEWER), ("mine", STALE)]
+
+
+def test_an_update_that_changes_nothing_counts_its_rows(seats: FencedQuerySet[Seat]) -> None:
+    mine = seats.filter(row="A1")
+    mine.update(taken_by="mine")
+
+    assert mine.update(taken_by="mine") == 1
+
+
+def test_an_update_that_ends_its_own_filter_is_made(seats: FencedQuerySet[Seat]) -> None:
+    assert seats.filter(row="A1", taken_by="").update(taken_by="mine") == 1
+
+
+def test_an_update_looks_and_writes_in_one_statement(seats: FencedQuerySet[Seat]) -> None:
+    with CaptureQueriesContext(connections[seats.db]) as captured:
+        seats.filter(row="A1").update(taken_by="mine")
+
+    updates = [one["sql"] for one in captured if one["sql"].startswith("UPDATE")]
+    assert len(updates) == 1
+    assert "<= 5" in updates[0]
+    assert not any("IN (" in one for one in updates)
+
+
+def test_an_update_of_no_rows_is_none(seats: FencedQuerySet[Seat]) -> None:
+    assert seats.filter(row="Z9").update(taken_by="mine") == 0
+
+
+def test_a_refused_update_rolls_the_atomic_block_around_it_back(
+    seats: FencedQuerySet[Seat],
+) -> None:
+    with transaction.atomic(seats.db):
+        Venue.objects.using(seats.db).create(name="before")
+        with pytest.raises(StaleFence):
+            seats.update(taken_by="the stale")
+
+    assert not Venue.objects.using(seats.db).exists()
+
+
+def test_values_may_be_computed_from_the_row_its_old_fence_too(
+    seats: FencedQuerySet[Seat],
+) -> None:
+    seats.fenced(NEWER + 1).update(
+        price=F("fence") + 1, taken_by=Case(When(fence=NEWER, then=Value("late")), default="row")
+    )
+
+    prices = Seat.objects.using(seats.db).order_by("row").values_list("price", flat=True)
+    assert list(prices) == [1, NEWER + 1, 1]
+    assert stored(seats)[1] == ("late", NEWER + 1)
+
+
+def test_the_fence_itself_is_no_value_to_update(seats: FencedQuerySet[Seat]) -> None:
+    with pytest.raises(ValueError, match="fenced\\(\\) sets it"):
+        seats.update(fence=9)
+
+
+def test_without_a_fence_the_stored_one_can_be_set_back(seats: FencedQuerySet[Seat]) -> None:
+    Seat.objects.using(seats.db).update(fence=0)
+
+    assert {fence for _, fence in stored(seats)} == {0}
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        lambda rows: rows.all(),
+        lambda rows: rows.filter(row="A2").order_by("price"),
+        lambda rows: rows.exclude(row="A1").select_related("venue"),
+        lambda rows: rows | rows.filter(row="A1"),
+        lambda rows: rows.filter(pk__in=Seat.objects.using(rows.db).filter(row="A2")),
+        lambda rows: rows.annotate(again=F("price")).filter(again=1),
+    ],
+    ids=["all", "ordered", "excluded", "combined", "found", "annotated"],
+)
+def test_what_is_made_of_fenced_rows_is_fenced(
+    seats: FencedQuerySet[Seat], kept: Callable[[Any], Any]
+) -> None:
+    with pytest.raises(StaleFence):
+        kept(seats).update(taken_by="the stale")
+
+    assert stored(seats) == UNTOUCHED
+
+
+def test_rows_with_and_without_a_fence_cannot_be_combined(seats: FencedQuerySet[Seat]) -> None:
+    plain = Seat.objects.using(seats.db)
+
+    with pytest.raises(TypeError, match="different fences"):
+        plain | seats
+    with pytest.raises(TypeError, match="different fences"):
+        seats & plain
+
+
+def test_a_stale_delete_is_refused_for_all_rows(seats: FencedQuerySet[Seat]) -> None:
+    with pytest.raises(StaleFence):
+        seats.delete()
+
+    assert stored(seats) == UNTOUCHED
+
+
+def test_a_delete_deletes_the_rows_it_was_asked_for(seats: FencedQuerySet[Seat]) -> None:
+    deleted, by_model = seats.exclude(row="A2").delete()
+
+    assert (deleted, by_model) == (2, {"fencing.Seat": 2})
+    assert stored(seats) == [("", NEWER)]
+
+
+def test_a_delete_of_no_rows_is_none(seats: FencedQuerySet[Seat]) -> None:
+    assert seats.filter(row="Z9").delete() == (0, {})
+
+
+def test_a_row_can_be_created_with_the_fence(seats: FencedQuerySet[Seat]) -> None:
+    assert seats.create(row="B1").fence == STALE
+    assert seats.get_or_create(row="B2")[0].fence == STALE
+    assert seats.get_or_create(row="A2")[0].fence == NEWER
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda rows: rows.bulk_create([Seat(row="B1")]),
+        lambda rows: rows.bulk_update(list(rows), ["price"]),
+        lambda rows: rows.update_or_create(row="A1"),
+    ],
+    ids=["bulk_create", "bulk_update", "update_or_create"],
+)
+def test_what_cannot_go_with_a_fence_is_refused(
+    seats: FencedQuerySet[Seat], write: Callable[[Any], Any]
+) -> None:
+    with pytest.raises(NotSupportedError, match="cannot go with a fence"):
+        write(seats)
+
+    assert stored(seats) == UNTOUCHED
+
+
+def test_without_a_fence_all_that_writes_does_as_ever(seats: FencedQuerySet[Seat]) -> None:
+    rows = Seat.objects.using(seats.db)
+
+    rows.bulk_create([Seat(row="B1")])
+    rows.bulk_update(list(rows), ["price"])
+    rows.update_or_create(row="B1")
+    rows.all().delete()
+
+    assert stored(seats) == []
+
+
+def test_a_filter_that_follows_a_relation_is_refused(seats: FencedQuerySet[Seat]) -> None:
+    with pytest.raises(NotSupportedError, match="filter\\(pk__in"):
+        seats.filter(venue__name="north").update(taken_by="mine")
+
+
+def test_rows_in_several_tables_are_refused(database: str) -> None:
+    for rows, values in (
+        (Box.objects.using(database).fenced(STALE), {"guests": 1}),
+        (Stall.objects.using(database).fenced(STALE), {"name": "south"}),
+    ):
+        with pytest.raises(NotSupportedError, match="several tables"):
+            rows.update(**values)
+
+
+def test_values_of_the_own_table_alone_are_updated(database: str) -> None:
+    Stall(name="north").save(using=database, fence=STALE)
+
+    assert Stall.objects.using(database).fenced(NEWER).update(sells="tea") == 1
+
+
+def test_the_rows_of_a_relation_can_be_fenced(seats: FencedQuerySet[Seat]) -> None:
+    venue = Venue.objects.using(seats.db).create(name="north")
+    Seat.objects.using(seats.db).update(venue=venue)
+
+    with pytest.raises(StaleFence):
+        venue.seats.fenced(STALE).update(taken_by="the stale")
+
+    assert stored(seats) == UNTOUCHED
+
+
+def test_values_are_not_deleted(seats: FencedQuerySet[Seat]) -> None:
+    with pytest.raises(TypeError, match="values"):
+        seats.values("row").delete()
+
+
+def test_a_slice_is_refused_as_ever(seats: FencedQuerySet[Seat]) -> None:
+    with pytest.raises(TypeError, match="slice"):
+        seats[:1].update(taken_by="mine")
