@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pytest_django.plugin import DjangoDbBlocker
 
-ALIAS = "postgres"
+ALIAS = "orders"
 # A commit that takes its time, as one that waits for a replica's disk does.
 SLOW_COMMIT = """
 CREATE FUNCTION take_time() RETURNS trigger LANGUAGE plpgsql AS
