@@ -15,13 +15,14 @@ EXTRAS_test := test
 EXTRAS_lint := demo,test,lint
 EXTRAS_tox := tox
 EXTRAS_bench := bench
+EXTRAS_docs := demo,test,docs
 
 # Nothing outside the checkout may choose other settings or other code.
 unexport DJANGO_SETTINGS_MODULE PYTEST_ADDOPTS PYTHONPATH
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help demo test storm marathon lint tox bench clean
+.PHONY: help demo test storm marathon lint docs tox bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -33,6 +34,7 @@ help:
 	@echo "make marathon"
 	@echo "             the longest searches of the model: some six minutes"
 	@echo "make lint    style, types and missing migrations"
+	@echo "make docs    the documentation, in build/docs/index.html"
 	@echo "make tox     the tests on every supported Python and Django found here"
 	@echo "make bench   this lock beside those of other libraries, in some six minutes"
 	@echo "             (BENCH_ARGS=--quick: less exact, in one and a half)"
@@ -56,6 +58,10 @@ lint: .venv/ready-lint
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
 	$(PY) -W error manage.py makemigrations --check --dry-run
+
+docs: .venv/ready-docs
+	PYTHONPATH=. $(PY) -m sphinx -W --keep-going -q -b html docs build/docs
+	@echo "build/docs/index.html"
 
 tox: .venv/ready-tox
 	$(PY) -m tox run $(TOX_ARGS)
