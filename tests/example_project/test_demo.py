@@ -57,6 +57,7 @@ def test_the_tour_ends_with_status_0_and_leaves_nothing(demo: Checkout) -> None:
     eventually(demo.is_gone)
 
 
+@pytest.mark.storm
 def test_the_tour_fails_when_the_view_takes_no_lock(demo: Checkout) -> None:
     views = demo.directory / "example_project" / "shop" / "views.py"
     with_lock = views.read_text()
@@ -109,6 +110,7 @@ def test_the_site_is_on_the_next_free_port_and_ends_with_ctrl_c(demo: Checkout) 
     eventually(demo.is_gone)
 
 
+@pytest.mark.storm
 def test_ctrl_c_in_the_tour_ends_it_without_a_traceback(demo: Checkout) -> None:
     process = demo.run(*DEMO, "--no-serve", stdout=subprocess.PIPE)
     said_until(process, "with_lock order:2")
@@ -121,6 +123,7 @@ def test_ctrl_c_in_the_tour_ends_it_without_a_traceback(demo: Checkout) -> None:
     eventually(demo.is_gone)
 
 
+@pytest.mark.storm
 def test_a_killed_demo_leaves_no_job_and_no_server(demo: Checkout) -> None:
     process = demo.run(*DEMO, "--no-serve", stdout=subprocess.PIPE)
     said_until(process, "with_lock order:2")

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from tests.servers import RealServer
 
 pytestmark = pytest.mark.unmeasured
-REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+# The second kind of server can wait for the long tests: what is counted are processes.
+KINDS = [pytest.param("valkey"), pytest.param("redis", marks=pytest.mark.storm)]
+REAL = pytest.mark.parametrize("server", KINDS, indirect=True)
 PROCESSES, TIMES = 8, 200
 
 
