@@ -117,7 +117,7 @@ def test_it_is_refused_in_a_running_event_loop() -> None:
         "CALL work()",
         "TRUNCATE t",
         "selection()",
-        object(),
+        42,
     ],
     ids=str,
 )
