@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from . import clock
+from . import clock, tickets
 from .errors import LockError, LockUnsupported
 from .held import Held
 from .holder import Holder
@@ -98,6 +98,9 @@ class Redlock(RedisLock):
                 key=self.key,
             )
         return super()._take(blocking_timeout)
+
+    def _adopt(self, ticket: str, token: str | None = None) -> NoReturn:
+        tickets.refuse(self.key, "on several masters")
 
     def _take_anew(self, limit: float | None, token: str | None) -> Held:
         turn = self.turn()
