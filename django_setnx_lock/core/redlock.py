@@ -86,6 +86,11 @@ class Redlock(RedisLock):
         plain = self._target
         self._target = MastersTarget(masters, plain.keys, plain.key, plain.index, plain.template)
 
+    @property
+    def can_be_given_away(self) -> bool:
+        """Never."""
+        return False
+
     def turn(self) -> MastersTurn:
         """A fresh attempt at this lock by the calling thread."""
         return MastersTurn(self._target, self._lease_ms, Holder.here(*self._about), self._upkeep)
