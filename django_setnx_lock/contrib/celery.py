@@ -112,11 +112,13 @@ class LockedTask(DjangoTask):  # type: ignore[misc]  # Celery ships no types
         begins later fails with LockLost. When the task cannot be sent, the lock is let go. The
         ticket travels in the message's headers; it is a secret.
 
-        Raises ValueError when ``held`` is another lock than the task's, and as
-        :meth:`Held.give_away`.
+        Raises TypeError for a ``held`` that is neither, ValueError when it is another lock than the
+        task's, and as :meth:`Held.give_away`.
         """
         if held is None:
             return super().apply_async(args, kwargs, *positional, **options)
+        if not isinstance(held, (Held, str)):
+            raise TypeError(f"held is the handle of one lock or its ticket, not {held!r}")
         one = self.lock_for(args, kwargs)
         if isinstance(held, Held) and held.name != one.name:
             raise ValueError(

@@ -65,6 +65,30 @@ def skipped(key: str) -> str:
 
 
 @locked_task(
+    "order:<key>",
+    on_busy="skip",
+    busy_countdown=0.2,
+    acks_late=True,
+    reject_on_worker_lost=True,
+    lock_options={"timeout": 2},
+    name="shop.skipped_late",
+)
+def skipped_late(key: str) -> str:
+    work(key)
+    if diary().set(f"died:{key}", 1, nx=True):
+        os.kill(os.getpid(), 9)
+    return "done"
+
+
+@locked_task("order:<key>", bind=True, name="shop.again")
+def again(self: Any, key: str) -> int:
+    note(key, str(bool(self.request.headers)))
+    if self.request.retries < 1:
+        raise self.retry(countdown=0.1)
+    return int(self.request.retries)
+
+
+@locked_task(
     "order:<key>", on_busy="wait", lock_options={"blocking_timeout": 20}, name="shop.waits"
 )
 def waits(key: str, seconds: float = 0.0) -> str:
@@ -77,7 +101,7 @@ def waits(key: str, seconds: float = 0.0) -> str:
     busy_countdown=0.2,
     acks_late=True,
     reject_on_worker_lost=True,
-    lock_options={"timeout": 1},
+    lock_options={"timeout": 2},
     name="shop.late",
 )
 def late(key: str, how: str = "") -> str:

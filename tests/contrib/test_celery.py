@@ -116,6 +116,22 @@ def test_a_task_whose_lock_is_busy_is_discarded(key: str) -> None:
     assert shop.skipped.delay(key).get(timeout=20) == "done"
 
 
+def test_a_task_that_its_killed_worker_held_up_is_not_discarded(key: str) -> None:
+    assert shop.skipped_late.delay(key).get(timeout=20) == "done"
+
+    assert told(key) == ["begin", "end"] * 2
+
+
+def test_a_retry_takes_anew_what_was_handed_to_the_task(key: str) -> None:
+    held = lock(f"order:{key}").take()
+
+    assert shop.again.apply_async((key,), held=held).get(timeout=20) == 1
+
+    # Nothing of the ticket is sent once more.
+    assert told(key) == ["False", "False"]
+    assert not lock(f"order:{key}").locked()
+
+
 def test_a_task_waits_for_its_lock(key: str) -> None:
     held = lock(f"order:{key}").take()
     result = shop.waits.delay(key)
@@ -151,6 +167,7 @@ def test_with_the_body_it_would_be_let_go_before(key: str) -> None:
     assert eventually(lambda: told(f"ack:{key}")) == ["free"]
 
 
+@pytest.mark.storm
 def test_the_task_of_a_killed_process_is_done_when_its_lease_is_over(key: str) -> None:
     result = shop.late.delay(key, "die")
 
@@ -264,6 +281,11 @@ def test_a_task_that_is_called_goes_on_with_the_lock_of_its_caller(key: str) -> 
     with lock(f"order:{key}") as held:
         assert shop.retried(key) == "done"
         held.check()
+
+
+def test_several_locks_cannot_be_handed_to_a_task(key: str) -> None:
+    with lock(f"order:{key}", "order:another") as held, pytest.raises(TypeError, match="one lock"):
+        shop.retried.apply_async((key,), held=held)
 
 
 def test_a_task_that_is_run_at_once_has_its_lock(key: str) -> None:
