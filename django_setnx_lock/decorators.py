@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
@@ -25,6 +25,7 @@ from .signatures import (
     arguments_in,
     dotted_name,
     is_async,
+    is_django_task,
     names_in,
     own_signature,
     refuse_undecoratable,
@@ -87,6 +88,8 @@ def redis_lock(
     exception) -> response``, or ``"raise"``; a loss without ``on_lost`` is for
     ``on_unavailable``. Any other call raises LockBusy, LockUnavailable and LockLost.
 
+    A function of Django's ``@task`` may be decorated above or below that; it is no view.
+
     An async view or function waits in its event loop, and is cancelled when its lock is lost on
     the way; its ``on_busy``, ``on_unavailable`` and ``on_lost`` may be async, too.
 
@@ -114,6 +117,10 @@ def redis_lock(
     )
 
     def decorate(func: Callable[_P, _R]) -> Callable[_P, _R]:
+        if is_django_task(func):
+            # A task is not called, but its function is.
+            task: Any = func
+            return cast("Callable[_P, _R]", replace(task, func=decorate(task.func)))
         refuse_undecoratable(func, "redis_lock")
         signature = signature_of(func)
         _refuse_misfit(options, func, signature)

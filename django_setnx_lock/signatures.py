@@ -42,6 +42,12 @@ def refuse_undecoratable(func: Any, decorator: str) -> None:
         )
 
 
+def is_django_task(func: Any) -> bool:
+    """Whether ``func`` is what Django's ``@task`` makes of a function, or the backport's."""
+    kinds = {f"{one.__module__.partition('.')[0]}.{one.__name__}" for one in type(func).__mro__}
+    return not kinds.isdisjoint(("django.Task", "django_tasks.Task"))
+
+
 def is_async(func: Any) -> bool:
     """Whether what a call of ``func`` gives is to be awaited."""
     if iscoroutinefunction(func):

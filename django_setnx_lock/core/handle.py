@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from . import clock, events, protocol, reentrancy, sharing
+from . import clock, events, protocol, reentrancy, sharing, tickets
 from .errors import LockError, LockLost, LockUnavailable
 from .grant import Grant
 
@@ -125,6 +125,35 @@ class Handle(Grant):
                 "holds it and keeps its lease",
                 key=self.key,
             )
+
+    def giving_away(self, within: float | None) -> protocol.Request:
+        """The request for the lease that the lock is given away with.
+
+        Raises as :meth:`Held.give_away`.
+        """
+        lease_ms = protocol.milliseconds(self.timeout, "timeout")
+        if within is not None:
+            lease_ms = max(lease_ms, protocol.milliseconds(within, "within"))
+        self.refuse_if_over("give away")
+        if self.is_followed:
+            raise LockError(
+                f"cannot give away the lock {self.key!r}: with_lock, under which this process "
+                "runs, holds it",
+                key=self.key,
+            )
+        tickets.refuse_unless_possible(self._target)
+        return self.renewing(lease_ms, "least")
+
+    def gave_away(self) -> str:
+        """The ticket, once that was granted: nobody here has the lock any more."""
+        root = self.root
+        self.watchdog.forget(root)
+        handles = [root, self, *sharing.handles_of(self)]
+        sharing.close(root)
+        for one in handles:
+            one._released = True
+        self.lease.close()
+        return tickets.Ticket(self.name, self._token, self._fence).to_text()
 
     def has_replaced(
         self, sent: float, seconds: float, before: float, *, may_come_again: bool

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Literal
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal
 
 from . import clock, protocol
 from .aio.held import AsyncHeld
 from .errors import LockError, LockLost, LockUnavailable
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Held(AsyncHeld):
@@ -78,6 +82,34 @@ class Held(AsyncHeld):
         self._kept(self._target.call(request, repeated=lambda: copies.append(True)))
         self.has_replaced(sent, seconds, before, may_come_again=bool(copies))
         return True
+
+    def give_away(self, within: float | None = None) -> str:
+        """Leave the lock held, for another process to take over with :meth:`RedisLock.adopt`.
+
+        Gives the ticket to send there, which holds the token: whoever has it can take the lock.
+        Nobody here holds the lock from then on, by this handle or another: it is neither renewed
+        nor released. ``within``: the seconds in which it is to be taken over, after which it is
+        free (default: ``timeout``); a lease that is longer is not cut. One round trip.
+
+        Raises ValueError for a ``within`` that is no finite number above zero, LockLost,
+        LockUnavailable (then it is held as before), LockError when it was released or belongs to
+        another process, and LockUnsupported when it is held with others or on several masters.
+        """
+        request = self.giving_away(within)
+        self._kept(self._target.call(request))
+        return self.gave_away()
+
+    def __enter__(self) -> Self:
+        """Hold it for a block, at whose end it is let go."""
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.finish(exc_value)
 
     def release(self) -> None:
         """Let the lock go, or if this is a share of it or shared, count it out.

@@ -12,6 +12,7 @@ from .aio.lock import AsyncLock
 from .calling import worth_undoing
 from .errors import LockBusy, LockError, LockLost, LockUnavailable
 from .held import Held
+from .taking_over import take_over
 from .turn import Turn
 from .unset import UNSET, Unset
 
@@ -78,6 +79,24 @@ class RedisLock(AsyncLock):
         self._target.may_block()
         # Without a name: in the frames of a traceback, a share would count as held.
         return (self.again() if token is None else None) or self._take_anew(limit, token)
+
+    def adopt(self, ticket: str) -> Held:
+        """Take over the lock that another process gave away, and give its handle.
+
+        ``ticket``: what :meth:`Held.give_away` gave there. The lock was held all the time in
+        between, has its fence still, and is this one's alone from then on: the ticket is good for
+        one. ``with lock("order:42").adopt(ticket) as held: ...`` lets it go at the end.
+
+        Raises LockLost when the lock is not held by the ticket any more: the time for it was over,
+        it was force-released, or somebody has taken it over; ValueError for what is no ticket, or
+        that of another lock; LockUnsupported for a lock that is held with others or on several
+        masters; LockUnavailable, after which the ticket may still be good.
+        """
+        return self._adopt(ticket)
+
+    def _adopt(self, ticket: str, token: str | None = None) -> Held:
+        self._target.may_block()
+        return take_over(self.turn(), ticket, token)
 
     def again(self) -> Held | None:
         """A share of the lock if the caller holds it already and it is reentrant, else None.

@@ -127,6 +127,11 @@ class LockBase:
         """The redis-py client it asks."""
         return self._target.client
 
+    @property
+    def can_be_given_away(self) -> bool:
+        """Whether another process can take it over from its holder."""
+        return self._target.dialect.takes_tokens()
+
     def turn(self) -> Turn:
         """A fresh attempt at this lock by the calling thread."""
         turn = Turn(self._target, self._lease_ms, Holder.here(*self._about), self._upkeep)

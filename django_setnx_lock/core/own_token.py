@@ -66,10 +66,10 @@ def put(turn: Turn, held: Held, chosen: str) -> None:
         held.begin_upkeep()
 
 
-def request(keys: LockKeys, random: str, chosen: str, fence: int) -> protocol.Request:
-    """The request that puts ``chosen`` in the place of ``random``."""
+def request(keys: LockKeys, old: str, new: str, fence: int, record: str = "") -> protocol.Request:
+    """The request that puts ``new`` in the place of ``old``, and ``record``, if any, beside it."""
     return protocol.Request(
         scripts.SWAP,
-        (keys.name, keys.waiters, keys.alive, keys.gone(random), keys.gone(chosen), keys.meta),
-        (random, chosen, str(fence)),
+        (keys.name, keys.waiters, keys.alive, keys.gone(old), keys.gone(new), keys.meta),
+        (old, new, str(fence), record),
     )

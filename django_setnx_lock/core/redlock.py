@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from . import clock
+from . import clock, tickets
 from .errors import LockError, LockUnsupported
 from .held import Held
 from .holder import Holder
@@ -86,6 +86,11 @@ class Redlock(RedisLock):
         plain = self._target
         self._target = MastersTarget(masters, plain.keys, plain.key, plain.index, plain.template)
 
+    @property
+    def can_be_given_away(self) -> bool:
+        """Never."""
+        return False
+
     def turn(self) -> MastersTurn:
         """A fresh attempt at this lock by the calling thread."""
         return MastersTurn(self._target, self._lease_ms, Holder.here(*self._about), self._upkeep)
@@ -98,6 +103,9 @@ class Redlock(RedisLock):
                 key=self.key,
             )
         return super()._take(blocking_timeout)
+
+    def _adopt(self, ticket: str, token: str | None = None) -> NoReturn:
+        tickets.refuse(self.key, "on several masters")
 
     def _take_anew(self, limit: float | None, token: str | None) -> Held:
         turn = self.turn()

@@ -166,6 +166,11 @@ class Turn:
             )
         return held
 
+    def has_adopted(self, held: Held, sent: float) -> Held:
+        """The lock was taken over, as ``held``, by what was sent then: see to it."""
+        self.token = held.token
+        return self._has(held, sent)
+
     @property
     def watchlist(self) -> WatchList:
         """What renews the lock, and looks after whoever it is handed to."""

@@ -65,6 +65,11 @@ class AsyncHeld(Handle):
         self.refuse_if_over("extend")
         return await self._arenew(protocol.milliseconds(self.timeout, "timeout"), "least")
 
+    async def agive_away(self, within: float | None = None) -> str:
+        """Leave the lock held, for another process to take over. See :meth:`Held.give_away`."""
+        self._kept(await self._acall(self.giving_away(within)))
+        return self.gave_away()
+
     async def arelease(self) -> None:
         """Let the lock go, or if this is a share of it or shared, count it out.
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
-from .. import protocol, scripts
+from .. import protocol, scripts, tickets
 from ..errors import LockUnsupported
 from ..held import Held
 from ..lease import Lease
@@ -81,6 +81,10 @@ class MastersHeld(Held):
     ) -> None:
         believed = max(seconds - quorum.drift(seconds), 0)
         super().has_replaced(sent, believed, before, may_come_again=may_come_again)
+
+    def giving_away(self, within: float | None) -> NoReturn:
+        """Refused. Raises LockUnsupported."""
+        tickets.refuse(self.key, "on several masters")
 
     async def acheck(self) -> NoReturn:
         refuse_asyncio(self.key)

@@ -1,0 +1,153 @@
+"""An app of Celery whose tasks tell, in a database of Redis, what they do. Workers run it."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import django
+import redis
+from celery import Celery
+from celery.worker.request import Request
+from django.conf import settings
+
+from django_setnx_lock import lock
+from django_setnx_lock.contrib.celery import LockedTask, locked_task
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
+if __name__ == "__main__" or not settings.configured:
+    django.setup()
+
+app = Celery("shop", set_as_current=True)
+app.conf.update(
+    broker_connection_retry_on_startup=True,
+    worker_hijack_root_logger=False,
+    worker_prefetch_multiplier=1,
+    result_expires=60,
+)
+
+
+def use(url: str) -> None:
+    """Have messages and results on the server at ``url``, which ends in a database."""
+    server = url.rpartition("/")[0]
+    app.conf.update(broker_url=f"{server}/1", result_backend=f"{server}/2")
+
+
+def diary() -> redis.Redis:
+    return redis.Redis.from_url(app.conf.result_backend.rpartition("/")[0] + "/3")
+
+
+def note(key: str, what: str) -> None:
+    diary().rpush(key, what)
+
+
+def work(key: str, seconds: float = 0.0) -> None:
+    """Tell of the beginning and the end; until told to go on, or for so many seconds."""
+    note(key, "begin")
+    if seconds < 0:
+        diary().blpop([f"go:{key}"], timeout=20)
+    else:
+        time.sleep(seconds)
+    note(key, "end")
+
+
+@locked_task("order:<key>", busy_countdown=0.2, name="shop.retried")
+def retried(key: str, seconds: float = 0.0) -> str:
+    work(key, seconds)
+    return "done"
+
+
+@locked_task("order:<key>", on_busy="skip", name="shop.skipped")
+def skipped(key: str) -> str:
+    work(key)
+    return "done"
+
+
+@locked_task(
+    "order:<key>",
+    on_busy="skip",
+    busy_countdown=0.2,
+    acks_late=True,
+    reject_on_worker_lost=True,
+    lock_options={"timeout": 2},
+    name="shop.skipped_late",
+)
+def skipped_late(key: str) -> str:
+    work(key)
+    if diary().set(f"died:{key}", 1, nx=True):
+        os.kill(os.getpid(), 9)
+    return "done"
+
+
+@locked_task("order:<key>", bind=True, name="shop.again")
+def again(self: Any, key: str) -> int:
+    note(key, str(bool(self.request.headers)))
+    if self.request.retries < 1:
+        raise self.retry(countdown=0.1)
+    return int(self.request.retries)
+
+
+@locked_task(
+    "order:<key>", on_busy="wait", lock_options={"blocking_timeout": 20}, name="shop.waits"
+)
+def waits(key: str, seconds: float = 0.0) -> str:
+    work(key, seconds)
+    return "done"
+
+
+@locked_task(
+    "order:<key>",
+    busy_countdown=0.2,
+    acks_late=True,
+    reject_on_worker_lost=True,
+    lock_options={"timeout": 2},
+    name="shop.late",
+)
+def late(key: str, how: str = "") -> str:
+    work(key)
+    if how == "die" and diary().set(f"died:{key}", 1, nx=True):
+        os.kill(os.getpid(), 9)
+    if how == "fail":
+        raise ValueError("as told")
+    return "done"
+
+
+class EarlyTask(LockedTask):
+    """One whose lock is let go with the body, whenever its message is acknowledged."""
+
+    Request = "celery.worker.request:Request"
+
+
+@locked_task("order:<key>", base=EarlyTask, acks_late=True, name="shop.early")
+def early(key: str) -> str:
+    return "done"
+
+
+@app.task(name="shop.unlocked")  # type: ignore[untyped-decorator]  # Celery ships no types
+def unlocked(key: str, seconds: float) -> str:
+    work(key, seconds)
+    return "done"
+
+
+@app.task(base=LockedTask, lock="order:<key>", bind=True, name="shop.loses")  # type: ignore[untyped-decorator]  # Celery ships no types
+def loses(self: Any, key: str) -> str:
+    held_by = lock(f"order:{key}")
+    held_by.client.delete(held_by.name)
+    note(key, repr(self.request))
+    return "done"
+
+
+_acknowledge = Request.acknowledge
+
+
+def _tell_acknowledge(self: Any) -> None:
+    _acknowledge(self)
+    if self.task.name in {"shop.late", "shop.early"}:
+        key = self._payload[0][0]
+        note(f"ack:{key}", "held" if lock(f"order:{key}").locked() else "free")
+
+
+if "TEST_WORKER_OF" in os.environ:
+    use(os.environ["TEST_WORKER_OF"])
+    Request.acknowledge = _tell_acknowledge

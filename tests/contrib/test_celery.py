@@ -1,0 +1,319 @@
+"""Tasks under locks, run by a real worker of Celery on a real server."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from celery.exceptions import TaskRevokedError
+from django.core.cache import caches as django_caches
+from django.test import override_settings
+from kombu.exceptions import VersionMismatch
+
+from django_setnx_lock import LockBusy, LockLost, lock
+from django_setnx_lock.contrib.celery import LockedTask, locked_task
+from tests.contrib import shop
+from tests.processes import eventually
+from tests.servers import RealServer, server_binaries
+from tests.settings import caches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.unmeasured, pytest.mark.xdist_group("celery")]
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Give the log of a worker with two processes, on a server of its own."""
+    log = tmp_path_factory.mktemp("celery") / "worker.log"
+    with RealServer(next(iter(server_binaries().values()))) as server:
+        shop.use(server.url)
+        try:
+            with shop.app.connection_for_write() as connection:
+                connection.connect()
+        except VersionMismatch as error:
+            pytest.skip(str(error))
+        command = (sys.executable, "-m", "celery", "-A", "tests.contrib.shop", "worker")
+        options = ("--concurrency=2", "--without-gossip", "--without-mingle", "-l", "INFO")
+        environment = {
+            **os.environ,
+            "TEST_SERVER_URL": server.url,
+            "TEST_WORKER_OF": server.url,
+            "DJANGO_SETTINGS_MODULE": "tests.settings",
+            "PYTHONPATH": os.getcwd(),
+        }
+        with (
+            log.open("w") as out,
+            subprocess.Popen(
+                (*command, *options), env=environment, stdout=out, stderr=subprocess.STDOUT
+            ) as process,
+            override_settings(CACHES=caches(server.url)),
+        ):
+            try:
+                eventually(lambda: "ready." in log.read_text() or process.poll() is not None)
+                assert process.poll() is None, log.read_text()
+                yield log
+            finally:
+                process.terminate()
+                process.wait(20)
+                shop.app.close()
+                factory: Any = django_caches["default"].client.connection_factory  # type: ignore[attr-defined]  # BaseCache has none
+                pool = factory._pools.pop(server.url, None)
+                if pool is not None:
+                    pool.disconnect()
+
+
+@pytest.fixture
+def key(worker: Path) -> str:
+    return uuid.uuid4().hex[:8]
+
+
+def told(key: str) -> list[str]:
+    lines: Any = shop.diary().lrange(key, 0, -1)
+    return [one.decode() for one in lines]
+
+
+def test_two_tasks_of_one_key_never_overlap(key: str) -> None:
+    results = [shop.waits.delay(key, 0.05) for _ in range(4)]
+
+    assert [one.get(timeout=20) for one in results] == ["done"] * 4
+    assert told(key) == ["begin", "end"] * 4
+
+
+def test_without_a_lock_they_would(key: str) -> None:
+    results = [shop.unlocked.delay(key, -1) for _ in range(2)]
+
+    eventually(lambda: told(key) == ["begin", "begin"])
+    shop.diary().rpush(f"go:{key}", 1, 1)
+    assert [one.get(timeout=20) for one in results] == ["done"] * 2
+
+
+def test_a_task_whose_lock_is_busy_is_sent_again_and_not_counted(key: str) -> None:
+    with lock(f"order:{key}"):
+        result = shop.retried.delay(key)
+        eventually(lambda: result.state == "RETRY")
+        meanwhile = told(key)
+
+    assert result.get(timeout=20) == "done"
+    assert meanwhile == []
+    assert told(key) == ["begin", "end"]
+
+
+def test_a_task_whose_lock_is_busy_is_discarded(key: str) -> None:
+    with lock(f"order:{key}"):
+        result = shop.skipped.delay(key)
+        with pytest.raises(TaskRevokedError, match="its lock is held"):
+            result.get(timeout=20)
+
+    assert told(key) == []
+    assert shop.skipped.delay(key).get(timeout=20) == "done"
+
+
+def test_a_task_that_its_killed_worker_held_up_is_not_discarded(key: str) -> None:
+    assert shop.skipped_late.delay(key).get(timeout=20) == "done"
+
+    assert told(key) == ["begin", "end"] * 2
+
+
+def test_a_retry_takes_anew_what_was_handed_to_the_task(key: str) -> None:
+    held = lock(f"order:{key}").take()
+
+    assert shop.again.apply_async((key,), held=held).get(timeout=20) == 1
+
+    # Nothing of the ticket is sent once more.
+    assert told(key) == ["False", "False"]
+    assert not lock(f"order:{key}").locked()
+
+
+def test_a_task_waits_for_its_lock(key: str) -> None:
+    held = lock(f"order:{key}").take()
+    result = shop.waits.delay(key)
+    threading.Timer(0.3, held.release).start()
+
+    assert result.get(timeout=20) == "done"
+
+
+def test_a_lock_is_free_when_the_result_is_there(key: str) -> None:
+    shop.retried.delay(key).get(timeout=20)
+
+    assert not lock(f"order:{key}").locked()
+
+
+def test_a_lost_lock_fails_the_task(key: str) -> None:
+    with pytest.raises(LockLost):
+        shop.loses.delay(key).get(timeout=20)
+
+
+@pytest.mark.parametrize("how", ["", "fail"])
+def test_a_late_acknowledgement_comes_before_the_release(key: str, how: str) -> None:
+    result = shop.late.delay(key, how)
+    result.get(timeout=20, propagate=False)
+
+    (seen,) = eventually(lambda: told(f"ack:{key}"))
+    assert seen == "held"
+    eventually(lambda: not lock(f"order:{key}").locked(), 1)
+
+
+def test_with_the_body_it_would_be_let_go_before(key: str) -> None:
+    shop.early.delay(key).get(timeout=20)
+
+    assert eventually(lambda: told(f"ack:{key}")) == ["free"]
+
+
+@pytest.mark.storm
+def test_the_task_of_a_killed_process_is_done_when_its_lease_is_over(key: str) -> None:
+    result = shop.late.delay(key, "die")
+
+    assert result.get(timeout=20) == "done"
+    assert told(key) == ["begin", "end"] * 2
+
+
+class Stranger:
+    """Somebody who tries all the time to have the lock, once. ``saw`` is what was told by then."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.saw: list[str] | None = None
+        self.is_refused = threading.Event()
+        self.thread = threading.Thread(target=self.try_it, daemon=True)
+        self.thread.start()
+
+    def try_it(self) -> None:
+        while self.saw is None:
+            try:
+                with lock(f"order:{self.key}", blocking_timeout=0):
+                    self.saw = told(self.key)
+            except LockBusy:
+                self.is_refused.set()
+
+
+def test_a_lock_is_handed_to_the_task_with_nobody_in_between(key: str) -> None:
+    with lock(f"order:{key}") as held:
+        stranger = Stranger(key)
+        assert stranger.is_refused.wait(20)
+        result = shop.retried.apply_async((key, -1), held=held)
+    eventually(lambda: told(key))
+
+    shop.diary().rpush(f"go:{key}", 1)
+
+    result.get(timeout=20)
+    stranger.thread.join(20)
+    assert stranger.saw == ["begin", "end"]
+
+
+def test_without_that_somebody_comes_in_between(key: str) -> None:
+    with lock(f"order:{key}"):
+        stranger = Stranger(key)
+        assert stranger.is_refused.wait(20)
+        result = shop.retried.apply_async((key,), countdown=0.3)
+
+    result.get(timeout=20)
+    stranger.thread.join(20)
+    assert stranger.saw == []
+
+
+def test_a_task_that_was_handed_a_lock_and_began_too_late_fails(key: str) -> None:
+    held = lock(f"order:{key}").take()
+    ticket = held.give_away()
+    held.client.delete(held.name)
+
+    with pytest.raises(LockLost):
+        shop.retried.apply_async((key,), held=ticket).get(timeout=20)
+
+    assert told(key) == []
+
+
+def test_a_late_task_takes_over_what_it_was_handed(key: str) -> None:
+    held = lock(f"order:{key}").take()
+
+    assert shop.late.apply_async((key,), held=held).get(timeout=20) == "done"
+    eventually(lambda: not lock(f"order:{key}").locked(), 1)
+
+
+def test_no_token_is_in_the_log_of_a_worker(worker: Path, key: str) -> None:
+    held = lock(f"order:{key}").take()
+    with pytest.raises(LockLost):
+        shop.loses.apply_async((key,), held=held).get(timeout=20)
+
+    assert held.token not in worker.read_text()
+    assert "setnx_lock_t" not in told(key)[0]
+
+
+def test_what_cannot_be_sent_is_let_go(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any, **options: Any) -> None:
+        raise OSError("no broker")
+
+    monkeypatch.setattr(shop.app, "send_task", fail)
+    held = lock(f"order:{key}").take()
+
+    with pytest.raises(OSError, match="no broker"):
+        shop.retried.apply_async((key,), held=held)
+
+    assert not lock(f"order:{key}").locked()
+
+
+def test_a_task_is_handed_its_own_lock_only(key: str) -> None:
+    held = lock("order:another").take()
+
+    with pytest.raises(ValueError, match=f"'order:{key}'.*'order:another'"):
+        shop.retried.apply_async((key,), held=held)
+
+    held.release()
+
+
+@override_settings(SETNX_LOCK={"BLOCKING_TIMEOUT": 0, "REENTRANT": False})
+def test_a_task_that_is_called_has_its_lock(key: str) -> None:
+    with lock(f"order:{key}"), pytest.raises(LockBusy):
+        shop.retried(key)
+
+    assert shop.retried(key) == "done"
+
+
+@override_settings(SETNX_LOCK={"REENTRANT": True})
+def test_a_task_that_is_called_goes_on_with_the_lock_of_its_caller(key: str) -> None:
+    with lock(f"order:{key}") as held:
+        assert shop.retried(key) == "done"
+        held.check()
+
+
+def test_several_locks_cannot_be_handed_to_a_task(key: str) -> None:
+    with lock(f"order:{key}", "order:another") as held, pytest.raises(TypeError, match="one lock"):
+        shop.retried.apply_async((key,), held=held)
+
+
+def test_a_task_that_is_run_at_once_has_its_lock(key: str) -> None:
+    with lock(f"order:{key}"), pytest.raises(LockBusy):
+        shop.retried.apply((key,), throw=True)
+
+    assert shop.retried.apply((key,)).get() == "done"
+
+
+def f(pk: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("template", "options", "message"),
+    [
+        ("order:<order_id>", {}, "names <order_id>, but the task f takes pk"),
+        ("order:<pk", {}, "without its partner"),
+        ("", {}, "needs a lock"),
+        ("order:<pk>", {"on_busy": "drop"}, "on_busy is one of"),
+        ("order:<pk>", {"busy_countdown": 0}, "busy_countdown"),
+        ("order:<pk>", {"lock_options": {"lease": 3}}, "lock_options has no 'lease'"),
+        ("order:<pk>", {"lock_options": {"timeout": -1}}, "timeout"),
+    ],
+)
+def test_what_cannot_work_is_refused_where_the_task_is_declared(
+    template: str, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        locked_task(template, **options)(f)
+    with pytest.raises((ValueError, TypeError), match=message):
+        type("f", (LockedTask,), {"run": staticmethod(f), "lock": template, **options})
