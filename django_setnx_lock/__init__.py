@@ -5,21 +5,20 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .core.errors import (
-    LockBusy,
-    LockError,
-    LockLost,
-    LockUnavailable,
-    LockUnsupported,
-    StaleFence,
-)
-from .core.keytemplate import KeyTemplate
-from .core.lock import RedisLock
-from .core.many.lock import MultiLock
-from .core.redlock import Redlock
-from .core.rwlock import RWLock
-
 if TYPE_CHECKING:
+    from .core.errors import (
+        LockBusy,
+        LockError,
+        LockLost,
+        LockUnavailable,
+        LockUnsupported,
+        StaleFence,
+    )
+    from .core.keytemplate import KeyTemplate
+    from .core.lock import RedisLock
+    from .core.many.lock import MultiLock
+    from .core.redlock import Redlock
+    from .core.rwlock import RWLock
     from .decorators import redis_lock
     from .locks import lock, lock_all
     from .sharing import rwlock, semaphore
@@ -43,8 +42,21 @@ __all__ = [
     "semaphore",
 ]
 
-# Imported when first asked for, so that the core can be used without Django.
-_NEED_DJANGO = {
+# Imported when first asked for, so that the core can be used without Django, and pytest can load
+# the plugin where nobody uses locks.
+_ERRORS = "core.errors"
+_MODULES = {
+    "KeyTemplate": "core.keytemplate",
+    "LockBusy": _ERRORS,
+    "LockError": _ERRORS,
+    "LockLost": _ERRORS,
+    "LockUnavailable": _ERRORS,
+    "LockUnsupported": _ERRORS,
+    "MultiLock": "core.many.lock",
+    "RWLock": "core.rwlock",
+    "RedisLock": "core.lock",
+    "Redlock": "core.redlock",
+    "StaleFence": _ERRORS,
     "lock": "locks",
     "lock_all": "locks",
     "redis_lock": "decorators",
@@ -54,8 +66,8 @@ _NEED_DJANGO = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _NEED_DJANGO:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_NEED_DJANGO[name]}"), name)
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = value
     return value

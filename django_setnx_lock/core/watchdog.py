@@ -157,6 +157,20 @@ class Watchdog(WatchList):
         while self._looks and self._thread is not None and time.monotonic() < give_up_at:
             time.sleep(0.002)
 
+    def catch_up(self, within: float) -> bool:
+        """Wait until nothing is due, for tests that set the clock. Gives whether that is so.
+
+        ``within``: how many seconds to wait at most.
+        """
+        give_up_at = time.monotonic() + within
+        self._due_at = -math.inf
+        self._wake()
+        while (self._held or self._thread is not None) and self._due_at <= self._now():
+            if time.monotonic() > give_up_at:
+                return False
+            time.sleep(0.0005)
+        return True
+
     def before_fork(self) -> None:
         """End the thread: a fork while it works could leave the child with what it had locked."""
         thread = self._thread
