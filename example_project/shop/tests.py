@@ -15,7 +15,7 @@ from .models import Charge, Order
 if TYPE_CHECKING:
     from django.http import HttpResponseBase
 
-CHARGE = "example_project.shop.payments.charge"
+CHARGE = "example_project.shop.payments.await_answer"
 JSON: dict[str, Any] = {"headers": {"accept": "application/json"}}
 
 
@@ -42,7 +42,7 @@ class PayTests(LockTestMixin, TestCase):
         self.assert_released(self.key)
 
     def test_an_order_is_locked_while_it_is_charged(self) -> None:
-        with patch(CHARGE, side_effect=lambda order: self.assert_locked(self.key)) as charge:
+        with patch(CHARGE, side_effect=lambda: self.assert_locked(self.key)) as charge:
             self.pay()
 
         charge.assert_called_once()
@@ -56,7 +56,7 @@ class PayTests(LockTestMixin, TestCase):
         self.assertFalse(Charge.objects.exists())
 
     def test_an_order_whose_lock_is_lost_is_answered_with_503(self) -> None:
-        with patch(CHARGE, side_effect=lambda order: self.lost(self.key)):
+        with patch(CHARGE, side_effect=lambda: self.lost(self.key)):
             answer = self.pay()
 
         self.assertEqual(answer.status_code, 503)
@@ -79,7 +79,7 @@ class PayTests(LockTestMixin, TestCase):
             self.pay()
 
     def test_a_slow_payment_keeps_its_lock(self) -> None:
-        with patch(CHARGE, side_effect=lambda order: self.advance(60)):
+        with patch(CHARGE, side_effect=lambda: self.advance(60)):
             answer = self.pay()
 
         self.assertEqual(answer.status_code, 200)

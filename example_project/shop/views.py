@@ -6,7 +6,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from django_setnx_lock import StaleFence, lock, redis_lock
+from django_setnx_lock import LockLost, StaleFence, lock, redis_lock
 
 from . import payments
 from .models import Order
@@ -29,12 +29,13 @@ def pay(request: HttpRequest, pk: int) -> HttpResponse:
     if order.paid_at:
         return _answer(request, f"{order} was paid before.", status=409)
     try:
-        with lock(
-            f"order:{pk}", timeout=10, reentrant=True
-        ) as held:  # the same lock, for its fence
+        # The same lock, for its fence.
+        with lock(f"order:{pk}", timeout=10, reentrant=True) as held:
             payments.pay(order, request.user.get_username() or "a visitor", held)
     except StaleFence:
         return _answer(request, f"{order} is somebody else's by now.", status=409)
+    except LockLost:
+        return _answer(request, f"{order} may be somebody else's by now.", status=503)
     return _answer(request, f"{order} is paid.")
 
 
@@ -48,6 +49,8 @@ def refund(request: HttpRequest, pk: int) -> HttpResponse:
             payments.refund(order, held)
     except StaleFence:
         return _answer(request, f"{order} is somebody else's by now.", status=409)
+    except LockLost:
+        return _answer(request, f"{order} may be somebody else's by now.", status=503)
     return _answer(request, f"{order} is refunded.")
 
 
