@@ -318,7 +318,7 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Celery:
     # Its workers choose the level of all loggers, and leave it at that.
     monkeypatch.setattr(Logging, "setup", lambda *args, **options: None)
     scopes.install()
-    app = Celery("shop", broker="memory://", backend="cache+memory://", set_as_current=False)
+    app = Celery("scopes", broker="memory://", backend="cache+memory://", set_as_current=False)
     app.conf.update(
         broker_connection_retry_on_startup=False,
         broker_transport_options={"polling_interval": 0.01},
@@ -331,12 +331,12 @@ def test_what_a_task_leaves_held_is_given_up(
 ) -> None:
     threads: list[int] = []
 
-    @app.task(name="shop.left")  # type: ignore[untyped-decorator]  # Celery ships no types
+    @app.task(name="scopes.left")  # type: ignore[untyped-decorator]  # Celery ships no types
     def left() -> None:
         threads.append(threading.get_ident())
         take()
 
-    @app.task(name="shop.again")  # type: ignore[untyped-decorator]  # the same
+    @app.task(name="scopes.again")  # type: ignore[untyped-decorator]  # the same
     def again() -> bool:
         threads.append(threading.get_ident())
         return lock("a").acquire(blocking=False)
@@ -347,7 +347,7 @@ def test_what_a_task_leaves_held_is_given_up(
 
     assert len(set(threads)) == 1
     assert had_again is False
-    assert any("held at the end of the task shop.left" in text for text in warnings_of())
+    assert any("held at the end of the task scopes.left" in text for text in warnings_of())
 
 
 def test_a_task_that_is_run_at_once_leaves_its_callers_locks(
@@ -355,7 +355,7 @@ def test_a_task_that_is_run_at_once_leaves_its_callers_locks(
 ) -> None:
     held = take("caller")
 
-    @app.task(name="shop.inner")  # type: ignore[untyped-decorator]  # the same
+    @app.task(name="scopes.inner")  # type: ignore[untyped-decorator]  # the same
     def inner() -> None:
         take("inner")
 
