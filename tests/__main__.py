@@ -26,8 +26,7 @@ def main(arguments: list[str]) -> int:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if with_coverage:
         coverage("erase")
-        # Where it is set when Python starts, coverage does: in the workers, not here, where tests
-        # are only handed out.
+        # Where it is set when Python starts, coverage does: in pytest and its workers.
         os.environ["COVERAGE_PROCESS_START"] = str(CHECKOUT / "setup.cfg")
         os.environ["COVERAGE_FILE"] = str(CHECKOUT / ".coverage")
     # Not in this process, which has imported the tests: of a package that brings a plugin, pytest

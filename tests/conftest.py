@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     import redis
 
 
-measuring.postpone()
-
 # Programs that the tests start inherit what is ignored, as by nohup or a job in the background.
 for _signal in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
     if signal.getsignal(_signal) is signal.SIG_IGN:
@@ -51,6 +49,12 @@ hypothesis.settings.load_profile("tests")
 
 # What Django, redis-py and the tests do is traced as well as the package, which doubles the time.
 UNMEASURED = ("tests/bench/", "tests/browser/", "tests/example_project/", "tests/model/")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # A process that only hands out the tests leaves it to its workers, who are to be measured.
+    if not config.getoption("numprocesses", None):
+        measuring.postpone()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
