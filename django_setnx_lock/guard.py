@@ -70,9 +70,13 @@ def guard(
                 check_each([held])
     except BaseException as error:
         held.finish(error)
-        if is_done and isinstance(error, LockLost):
-            return _answer(one, answers, error)(request, error)
-        raise
+        # The view, too, may find out that its lock is lost: by a check, by a write with its fence.
+        if not (isinstance(error, LockLost) and (is_done or error.key == one.key)):
+            raise
+        answer = _answer(one, answers, error)
+        if not databases:
+            _roll_back_atomic_requests()
+        return answer(request, error)
     try:
         held.finish(None)
         if held.is_put_off:
@@ -104,7 +108,9 @@ async def aguard(
             await block.leave(error)
         except LockLost as lost:
             return await _aanswered(_answer(one, answers, lost), request, lost)
-        raise
+        if not (isinstance(error, LockLost) and error.key == one.key):
+            raise
+        return await _aanswered(_answer(one, answers, error), request, error)
     try:
         await block.leave(None)
     except LockLost as error:

@@ -119,6 +119,21 @@ def test_an_async_view_that_loses_its_lock_is_cancelled_and_answers_503(
     assert "Retry-After" not in response
 
 
+def test_an_async_view_that_finds_out_itself_that_its_lock_is_lost_answers_503(
+    async_rf: AsyncRequestFactory,
+) -> None:
+    @redis_lock("order:<pk>", reentrant=True)
+    async def find_out(request: HttpRequest, pk: int) -> HttpResponse:
+        async with lock(f"order:{pk}", reentrant=True) as held:
+            get_client().delete("lock:order:42")
+            await held.acheck()
+            raise AssertionError("not reached")
+
+    response = run(find_out(async_rf.post("/"), 42))
+
+    assert response.status_code == 503
+
+
 @pytest.mark.parametrize("option", ["on_unavailable", "on_lost"])
 def test_a_loss_can_be_answered_by_an_async_callable(
     async_rf: AsyncRequestFactory, option: str

@@ -266,6 +266,47 @@ def test_an_exception_of_the_view_is_not_hidden_by_the_loss_of_its_lock(
         assert "no longer ours" in caught.value.__notes__[0]
 
 
+def find_out(request: HttpRequest, pk: int) -> HttpResponse:
+    with lock(f"order:{pk}", reentrant=True) as held:
+        lose(f"order:{pk}")
+        held.check()
+        raise AssertionError("not reached")
+
+
+def test_a_view_that_finds_out_itself_that_its_lock_is_lost_answers_503(
+    rf: RequestFactory,
+) -> None:
+    view = redis_lock("order:<pk>", reentrant=True)(find_out)
+
+    response = view(rf.post("/"), 42)
+
+    assert response.status_code == 503
+
+
+def test_what_a_view_found_out_itself_can_be_answered_in_its_own_way(rf: RequestFactory) -> None:
+    view = redis_lock("order:<pk>", reentrant=True, on_lost=teapot)(find_out)
+
+    response = view(rf.post("/"), 42)
+
+    assert response.content == b"POST LockLost order:42"
+
+
+def test_what_a_view_found_out_itself_can_come_out(rf: RequestFactory) -> None:
+    view = redis_lock("order:<pk>", reentrant=True, on_lost="raise")(find_out)
+
+    with pytest.raises(LockLost):
+        view(rf.post("/"), 42)
+
+
+def test_the_loss_of_another_lock_inside_the_view_is_not_taken_for_its_own(
+    rf: RequestFactory,
+) -> None:
+    view = redis_lock("shelf:<pk>")(find_out)
+
+    with pytest.raises(LockLost):
+        view(rf.post("/"), 42)
+
+
 def test_a_busy_lock_inside_the_view_is_not_taken_for_its_own(rf: RequestFactory) -> None:
     @redis_lock("order:<pk>")
     def nested(request: HttpRequest, pk: int) -> HttpResponse:
@@ -301,6 +342,22 @@ def test_the_transaction_of_a_request_that_lost_its_lock_is_rolled_back(
     view = transaction.atomic(redis_lock("group:<name>")(add_group))
 
     response = view(rf.post("/?lose"), "x")
+
+    assert (response.status_code, Group.objects.count()) == (503, 0)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("atomic_requests")
+def test_the_transaction_of_a_view_that_found_out_its_loss_is_rolled_back(
+    rf: RequestFactory,
+) -> None:
+    def add_and_find_out(request: HttpRequest, pk: int) -> HttpResponse:
+        Group.objects.create(name="x")
+        return find_out(request, pk)
+
+    view = transaction.atomic(redis_lock("order:<pk>", reentrant=True)(add_and_find_out))
+
+    response = view(rf.post("/"), 42)
 
     assert (response.status_code, Group.objects.count()) == (503, 0)
 

@@ -6,7 +6,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from django_setnx_lock import LockLost, StaleFence, lock, redis_lock
+from django_setnx_lock import StaleFence, lock, redis_lock
 
 from . import payments
 from .models import Order
@@ -34,8 +34,6 @@ def pay(request: HttpRequest, pk: int) -> HttpResponse:
             payments.pay(order, request.user.get_username() or "a visitor", held)
     except StaleFence:
         return _answer(request, f"{order} is somebody else's by now.", status=409)
-    except LockLost:
-        return _answer(request, f"{order} may be somebody else's by now.", status=503)
     return _answer(request, f"{order} is paid.")
 
 
@@ -49,8 +47,6 @@ def refund(request: HttpRequest, pk: int) -> HttpResponse:
             payments.refund(order, held)
     except StaleFence:
         return _answer(request, f"{order} is somebody else's by now.", status=409)
-    except LockLost:
-        return _answer(request, f"{order} may be somebody else's by now.", status=503)
     return _answer(request, f"{order} is refunded.")
 
 
