@@ -22,14 +22,16 @@ unexport DJANGO_SETTINGS_MODULE PYTEST_ADDOPTS PYTHONPATH
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help demo test storm marathon lint docs tox bench clean
+.PHONY: help demo test coverage storm marathon lint docs tox bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    a tour in the terminal, then the shop on http://127.0.0.1:8000"
 	@echo "             (DEMO_ARGS=--no-serve ends after the tour)"
-	@echo "make test    the tests, with coverage"
+	@echo "make test    the tests, but for the long ones"
+	@echo "make coverage"
+	@echo "             the same, measured: in twice the time"
 	@echo "make storm   the long tests"
 	@echo "make marathon"
 	@echo "             the longest searches of the model: some six minutes"
@@ -45,6 +47,9 @@ demo: .venv/ready-demo
 	$(PY) -m example_project.demo $(DEMO_ARGS)
 
 test: .venv/ready-test
+	$(PY) -m tests
+
+coverage: .venv/ready-test
 	$(PY) -m tests --coverage
 
 storm: .venv/ready-test

@@ -44,7 +44,6 @@ SETNX_LOCK = {
 
 SECRET_KEY = "only for the tests"
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "testserver"]
-ROOT_URLCONF = "tests.urls"
 USE_TZ = True
 TIME_ZONE = "UTC"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
@@ -61,19 +60,21 @@ DATABASES: dict[str, dict[str, Any]] = {
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 STATIC_URL = "static/"
 
-INSTALLED_APPS = [
-    "django.contrib.admin",
-    "django.contrib.auth",
-    "django.contrib.contenttypes",
-    "django.contrib.messages",
-    "django.contrib.sessions",
-    "django.contrib.staticfiles",
-    "django_setnx_lock",
-    "example_project.shop",
-    "tests.contrib.fencing",
-]
-if URL is not None and "TEST_COVERAGE" in os.environ:
-    INSTALLED_APPS.append("tests.measuring.Measuring")
+INSTALLED_APPS = ["django.contrib.contenttypes", "django_setnx_lock"]
+# A program that takes locks is to start soon.
+if URL is None:
+    ROOT_URLCONF = "tests.urls"
+    INSTALLED_APPS += [
+        "django.contrib.admin",
+        "django.contrib.auth",
+        "django.contrib.messages",
+        "django.contrib.sessions",
+        "django.contrib.staticfiles",
+        "example_project.shop",
+        "tests.contrib.fencing",
+    ]
+elif "TEST_COVERAGE" in os.environ:
+    INSTALLED_APPS += ["tests.measuring.Measuring"]
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",

@@ -52,6 +52,7 @@ print(json.dumps({**seen, "left": client.exists(held.name), "from": django_setnx
 pytestmark = [
     pytest.mark.timeout(SECONDS),
     pytest.mark.unmeasured,
+    pytest.mark.storm,
     pytest.mark.xdist_group("packaging"),
 ]
 

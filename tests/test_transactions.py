@@ -43,7 +43,7 @@ def fail_in_transaction(way: Callable[[], None]) -> None:
 def nothing_is_left() -> Iterator[None]:
     """Hold each test to it that the connection is as Django made it again."""
     yield
-    assert [name for name in WATCHED if name in vars(connection)] == []
+    assert [name for name in WATCHED if name in vars(connections["default"])] == []
     assert type(connection.atomic_blocks) is list
 
 
@@ -284,7 +284,8 @@ def test_a_commit_that_fails_is_rolled_back_before_the_release(
     def fail() -> None:
         raise DatabaseError("disk full")
 
-    monkeypatch.setattr(connection, "_commit", fail)
+    # Put back as an attribute of its own it would stay there.
+    monkeypatch.setitem(vars(connections["default"]), "_commit", fail)
 
     with pytest.raises(DatabaseError, match="disk full"), transaction.atomic():
         by_block()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
 from django.urls import path
@@ -39,7 +39,7 @@ def nothing_is_left() -> Iterator[None]:
     """Hold each test to it that the connection is as Django made it again."""
     seen.clear()
     yield
-    assert "savepoint_commit" not in vars(connection)
+    assert "savepoint_commit" not in vars(connections["default"])
     assert type(connection.atomic_blocks) is list
 
 

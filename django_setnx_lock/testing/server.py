@@ -78,6 +78,11 @@ class MemoryServers:
         self.servers = [server for _, server in servers.values()]
         return changed
 
+    def all_sleep(self) -> bool:
+        """Whether all who wait for a lock sleep now. Where no server is reached nobody can."""
+        reached = [server for server in self.servers if server.connected]
+        return not reached or self.wire.asleep() == sum(server.waiting() for server in reached)
+
     @contextmanager
     def unreachable(self) -> Iterator[None]:
         """Have nobody reach a server meanwhile."""

@@ -18,6 +18,8 @@ from .server import MemoryServers
 # Renewals and whoever waits have that long of real time.
 _WITHIN = 10.0
 _PAUSE = 0.001
+# And whoever has just been woken, to sleep again or to have the lock.
+_AWAKE_FOR = 1.0
 # Whoever waits asks again that often, by the clocks, so that nobody takes it for dead.
 _STEP = 5.0
 
@@ -47,6 +49,7 @@ class Clocks:
         real = clock.now
         self._open.enter_context(patch.object(clock, "now", lambda: real() + self.ahead))
         shifted = _ShiftedTime(self)
+        self._open.enter_context(patch.object(self._servers.wire, "now", shifted.time))
         for name, module in list(sys.modules.items()):
             if name.partition(".")[0] == "fakeredis" and getattr(module, "time", None) is time:
                 self._open.enter_context(patch.object(module, "time", shifted))
@@ -58,15 +61,24 @@ class Clocks:
     def advance(self, seconds: float) -> None:
         """Go on by ``seconds``, and have done meanwhile what is due meanwhile."""
         dog = watchdog.WATCHDOG
+        all_sleep = self._all_sleep()
         for _ in self._steps(seconds, dog):
             give_up_at = time.monotonic() + _WITHIN
             # It may have looked just before the clocks went on.
             while not dog.catch_up(_WITHIN) or _first_due(dog) <= clock.now():
                 if time.monotonic() > give_up_at:
                     raise AssertionError(f"locks were not renewed within {_WITHIN:g} s")
-            if self._servers.wire.sleepers:
-                # For whoever is awake now and asks again.
-                time.sleep(5 * _PAUSE)
+            # Time that goes on while somebody is about to ask would take him for dead.
+            all_sleep = all_sleep and self._all_sleep()
+
+    def _all_sleep(self) -> bool:
+        """Whether all who wait sleep, soon; one who polls does not."""
+        give_up_at = time.monotonic() + _AWAKE_FOR
+        while not self._servers.all_sleep():
+            if time.monotonic() > give_up_at:
+                return False
+            time.sleep(_PAUSE)
+        return True
 
     async def aadvance(self, seconds: float) -> None:
         """The same for locks that were taken in this event loop, and in threads."""

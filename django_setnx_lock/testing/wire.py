@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from ..core import scripts, watchdog
 from ..core.aio import kinds
+from ..core.keys import lock_keys
 
 try:
     import fakeredis
@@ -26,6 +28,7 @@ except ImportError as error:  # pragma: no cover - seen by a process of its own
     ) from error
 
 _SCRIPTS = {one.sha: one for one in vars(scripts).values() if isinstance(one, scripts.Script)}
+_QUEUE = lock_keys("any").waiters.removeprefix("{any}").encode()
 _BY_SOURCE = {one.source: one for one in _SCRIPTS.values()}
 
 
@@ -49,10 +52,13 @@ class Wire:
     def __init__(self, prefix: str) -> None:
         self.requests: list[Request] = []
         self.replies_to_drop = 0
-        self.sleepers = 0
+        # The time of the servers.
+        self.now: Callable[[], float] = time.time
         self.heard: Callable[[], object] | None = None
         self._prefix = prefix
         self._changing = threading.Lock()
+        # When each who waits will wake by himself.
+        self._asleep: dict[object, float] = {}
 
     def sent(self, packed: Iterable[Any]) -> list[bool]:
         """Take note of a write. Gives of each command whether it runs a script of locks."""
@@ -74,16 +80,21 @@ class Wire:
             return True
 
     @contextmanager
-    def asleep(self, packed: Iterable[Any]) -> Iterator[None]:
-        """Count who waits in a write, as fakeredis blocks there."""
-        blocks = any(command[0] == "BLPOP" for command in _commands(packed))
-        with self._changing:
-            self.sleepers += blocks
+    def sleeping(self, packed: Iterable[Any]) -> Iterator[None]:
+        """Take note of who waits in a write, as fakeredis blocks there."""
+        slept = next((one for one in _commands(packed) if one[0] == "BLPOP"), None)
+        sleeper = object()
+        if slept is not None:
+            self._asleep[sleeper] = self.now() + float(slept[-1])
         try:
             yield
         finally:
-            with self._changing:
-                self.sleepers -= blocks
+            self._asleep.pop(sleeper, None)
+
+    def asleep(self) -> int | None:
+        """How many wait; None while somebody who is to wake by now has not done so."""
+        ends = list(self._asleep.values())
+        return None if min(ends, default=float("inf")) <= self.now() else len(ends)
 
     def _told(self, command: list[str]) -> str:
         script = _script(command)
@@ -111,6 +122,17 @@ class MemoryServer(fakeredis.FakeServer):
             for database in list(self.dbs.values()):
                 database.condition.notify_all()
 
+    def waiting(self) -> int:
+        """How many stand in the queues of locks."""
+        with self.lock:
+            found = [
+                item.value
+                for database in self.dbs.values()
+                for name, item in list(database._dict.items())
+                if name.endswith(_QUEUE) and isinstance(item.value, Sized)
+            ]
+            return sum(map(len, found))
+
 
 class MemoryConnection(fakeredis.FakeRedisConnection):
     """A connection to a :class:`MemoryServer`."""
@@ -129,7 +151,7 @@ class MemoryConnection(fakeredis.FakeRedisConnection):
         self.connect()
         packed = command if isinstance(command, (list, tuple)) else [command]
         self._expected += self._server.wire.sent(packed)
-        with self._server.wire.asleep(packed):
+        with self._server.wire.sleeping(packed):
             super().send_packed_command(packed, check_health=check_health)  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
 
     def read_response(self, *args: Any, **options: Any) -> Any:

@@ -17,6 +17,9 @@ from tests.servers import free_port
 if TYPE_CHECKING:
     from tests.example_project.conftest import Checkout
 
+# Each takes the whole tour, or much of it, as does `make demo`.
+pytestmark = pytest.mark.storm
+
 DEMO = ("-W", "error", "-m", "example_project.demo")
 
 
@@ -57,7 +60,6 @@ def test_the_tour_ends_with_status_0_and_leaves_nothing(demo: Checkout) -> None:
     eventually(demo.is_gone)
 
 
-@pytest.mark.storm
 def test_the_tour_fails_when_the_view_takes_no_lock(demo: Checkout) -> None:
     views = demo.directory / "example_project" / "shop" / "views.py"
     with_lock = views.read_text()
@@ -74,7 +76,6 @@ def test_the_tour_fails_when_the_view_takes_no_lock(demo: Checkout) -> None:
     eventually(demo.is_gone)
 
 
-@pytest.mark.storm
 def test_the_tour_fails_when_a_late_write_goes_through(demo: Checkout) -> None:
     payments = demo.directory / "example_project" / "shop" / "payments.py"
     fenced = payments.read_text()
@@ -110,7 +111,6 @@ def test_the_site_is_on_the_next_free_port_and_ends_with_ctrl_c(demo: Checkout) 
     eventually(demo.is_gone)
 
 
-@pytest.mark.storm
 def test_ctrl_c_in_the_tour_ends_it_without_a_traceback(demo: Checkout) -> None:
     process = demo.run(*DEMO, "--no-serve", stdout=subprocess.PIPE)
     said_until(process, "with_lock order:2")
@@ -123,7 +123,6 @@ def test_ctrl_c_in_the_tour_ends_it_without_a_traceback(demo: Checkout) -> None:
     eventually(demo.is_gone)
 
 
-@pytest.mark.storm
 def test_a_killed_demo_leaves_no_job_and_no_server(demo: Checkout) -> None:
     process = demo.run(*DEMO, "--no-serve", stdout=subprocess.PIPE)
     said_until(process, "with_lock order:2")

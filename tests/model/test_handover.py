@@ -125,6 +125,8 @@ CONTROLS = [
     Control("kept_pokes=first", "asleep", bounds(clients=3, kinds="crash", keeps=True), 9),
     Control("kept_renamed", "not kept", bounds(kinds="again", keeps=True), 8),
 ]
+# It takes a second and more to find something within these.
+WIDE = [SEEN, SEEN_AHEAD, SHORT_AND_KILLED, CUT_LOST_AND_KILLED]
 # The rules as shipped take long to search within these.
 TWICE = bounds(clients=3, turns=2)
 LOST_AND_KILLED = bounds(clients=3, kinds="again crash", faults=2)
@@ -190,12 +192,24 @@ LONGEST_SEARCHES = [
 ]
 
 
+def takes_long(model: Model) -> bool:
+    """Whether that many states are left to the long tests, as one of a kind."""
+    return model.faults + model.clients > 3
+
+
 # One process searches for both.
 SEARCHES = pytest.mark.xdist_group("short searches of the model")
 
 
 @SEARCHES
-@pytest.mark.parametrize("model", SHORT_SEARCHES, ids=bounded)
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(model, marks=[pytest.mark.storm] if takes_long(model) else [])
+        for model in SHORT_SEARCHES
+    ],
+    ids=bounded,
+)
 def test_the_rules_as_shipped_allow_no_violation(model: Model) -> None:
     found = search(model)
 
@@ -204,6 +218,7 @@ def test_the_rules_as_shipped_allow_no_violation(model: Model) -> None:
 
 
 @SEARCHES
+@pytest.mark.storm
 @pytest.mark.timeout(300)
 def test_the_search_meets_every_kind_of_step() -> None:
     searches = map(search, SHORT_SEARCHES)
@@ -252,7 +267,17 @@ def test_the_search_meets_every_kind_of_step() -> None:
         assert step in seen, step
 
 
-@pytest.mark.parametrize("control", CONTROLS + DEEP_CONTROLS, ids=named)
+@pytest.mark.parametrize(
+    "control",
+    [
+        *(
+            pytest.param(one, marks=[pytest.mark.storm] if one.model in WIDE else [])
+            for one in CONTROLS
+        ),
+        *(pytest.param(one, marks=pytest.mark.storm) for one in DEEP_CONTROLS),
+    ],
+    ids=named,
+)
 def test_without_a_rule_there_is_a_violation(control: Control) -> None:
     only = "asleep beside" if control.wrong == "asleep" else control.wrong
 

@@ -265,7 +265,8 @@ def test_a_wait_ends_in_time_although_a_master_hangs(five: Five) -> None:
     waited = passed()
 
     figure(f"a wait of 0.5 s with one of five hanging took {waited:.4f} s")
-    assert 0.5 <= waited < 0.5 + 0.1 + MASTER
+    # It asks a last time, and takes back what that has left.
+    assert 0.5 <= waited < 0.5 + 2 * MASTER + 0.1
 
 
 def test_who_waits_has_it_soon_after_its_release(five: Five) -> None:
@@ -463,13 +464,13 @@ def test_many_are_renewed_in_one_write_to_each_master(five: Five) -> None:
     with proxied(five.servers[0]) as proxy:
         clients = [proxy.client(), *five.clients[1:]]
         held = [
-            Redlock(clients, f"lock:{number}", timeout=1, master_timeout=PATIENT, renew=True).take(
+            Redlock(clients, f"lock:{number}", timeout=2, master_timeout=PATIENT, renew=True).take(
                 0
             )
             for number in range(20)
         ]
         before = proxy.round_trips
-        eventually(lambda: all(one.lease.end - one._taken_at > 1.3 for one in held), 5)
+        eventually(lambda: all(one.lease.end - one._taken_at > 2.5 for one in held), 5)
         trips = proxy.round_trips - before
 
         assert all(one.owned() for one in held)

@@ -111,6 +111,7 @@ def test_those_who_share_a_lock_are_in_it_with_their_like_only_and_each_gets_in(
     assert fences_back(stays) == 0
 
 
+@pytest.mark.storm
 @pytest.mark.parametrize(
     ("kinds", "rule"),
     [
