@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-SIDE_BY_SIDE = ("-n", "auto", "--maxprocesses", "8", "--dist", "loadgroup")
+# Many tests wait, so that three keep two processors busy.
+PROCESSES = min(max((os.cpu_count() or 1) * 3 // 2, 2), 8)
+SIDE_BY_SIDE = ("-n", str(PROCESSES), "--dist", "loadgroup")
 USUAL = "not storm and not marathon"
 
 
@@ -34,7 +36,7 @@ def main(arguments: list[str]) -> int:
     side_by_side = python("-m", "pytest", *SIDE_BY_SIDE, "-m", f"{USUAL} and not alone", *chosen)
     if side_by_side == pytest.ExitCode.INTERRUPTED:
         return side_by_side
-    alone = python("-m", "pytest", "-m", f"{USUAL} and alone", *chosen)
+    alone = python("-m", "pytest", "-m", f"{USUAL} and alone", *chosen, *those_alone(chosen))
     statuses = {side_by_side, alone}
     # Who names tests may name none of one kind.
     if 0 in statuses:
@@ -43,6 +45,14 @@ def main(arguments: list[str]) -> int:
         os.environ.pop("COVERAGE_PROCESS_START")
         statuses |= {coverage("combine", "--quiet"), coverage("report")}
     return max(statuses)
+
+
+def those_alone(chosen: list[str]) -> list[str]:
+    """The files of tests that are to run alone, unless others are named: to collect is slow."""
+    if any(not one.startswith("-") and Path(one.partition("::")[0]).exists() for one in chosen):
+        return []
+    files = CHECKOUT.joinpath("tests").rglob("test_*.py")
+    return sorted(str(one) for one in files if "mark.alone" in one.read_text())
 
 
 def coverage(*arguments: str) -> int:

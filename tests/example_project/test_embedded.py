@@ -16,6 +16,9 @@ from tests.processes import eventually, is_running, parent_of
 if TYPE_CHECKING:
     from tests.example_project.conftest import Checkout
 
+# The server of the example, which none but the demo has.
+pytestmark = pytest.mark.storm
+
 only_linux = pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG, /proc")
 
 

@@ -126,7 +126,14 @@ CONTROLS = [
     Control("kept_renamed", "not kept", bounds(kinds="again", keeps=True), 8),
 ]
 # It takes a second and more to find something within these.
-WIDE = [SEEN, SEEN_AHEAD, SHORT_AND_KILLED, CUT_LOST_AND_KILLED]
+WIDE = [
+    SEEN,
+    SEEN_AHEAD,
+    SHORT_AND_KILLED,
+    CUT_LOST_AND_KILLED,
+    bounds(clients=3, kinds="again"),
+    bounds(clients=3, kinds="crash foreign", faults=2),
+]
 # The rules as shipped take long to search within these.
 TWICE = bounds(clients=3, turns=2)
 LOST_AND_KILLED = bounds(clients=3, kinds="again crash", faults=2)
@@ -325,7 +332,7 @@ def test_look_in_the_same_trip_as_the_release_overtakes_even_so() -> None:
     assert found.wrong == "overtaken too often by way of LOOK"
 
 
-@pytest.mark.parametrize("times", [0, 1, 2])
+@pytest.mark.parametrize("times", [0, 1, pytest.param(2, marks=pytest.mark.storm)])
 def test_a_waiter_slow_between_two_slices_is_overtaken_once_for_each_look(times: int) -> None:
     found = search(replace(LOOKED_AT, overtaken=times))
 
