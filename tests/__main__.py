@@ -2,10 +2,14 @@
 
 ``python -m tests [--coverage] [what pytest takes]``, in the checkout. ``--coverage`` reports it at
 the end and fails below what setup.cfg asks for.
+
+A few that fail side by side are run once more, by themselves, and named: most of them measure a
+time that a neighbour has spoiled. What fails again has failed.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -18,6 +22,9 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 PROCESSES = min(max((os.cpu_count() or 1) * 3 // 2, 2), 8)
 SIDE_BY_SIDE = ("-n", str(PROCESSES), "--dist", "loadgroup")
 USUAL = "not storm and not marathon"
+# What pytest notes of the run side by side, and how many failures of it may be a neighbour's fault.
+NOTES = ".pytest_cache/side-by-side"
+FEW = 5
 
 
 def main(arguments: list[str]) -> int:
@@ -33,7 +40,14 @@ def main(arguments: list[str]) -> int:
         os.environ["COVERAGE_FILE"] = str(CHECKOUT / ".coverage")
     # Not in this process, which has imported the tests: of a package that brings a plugin, pytest
     # rewrites all that its folder holds, and warns of what it comes too late for.
-    side_by_side = python("-m", "pytest", *SIDE_BY_SIDE, "-m", f"{USUAL} and not alone", *chosen)
+    noting = ("--cache-clear", "-o", f"cache_dir={NOTES}")
+    beside = f"{USUAL} and not alone"
+    side_by_side = python("-m", "pytest", *SIDE_BY_SIDE, *noting, "-m", beside, *chosen)
+    if side_by_side == pytest.ExitCode.TESTS_FAILED and 0 < len(failed := failures()) <= FEW:
+        sys.stdout.write("\nFailed side by side, and run by themselves now:\n")
+        sys.stdout.write("".join(f"    {one}\n" for one in failed))
+        sys.stdout.flush()
+        side_by_side = python("-m", "pytest", *failed)
     if side_by_side == pytest.ExitCode.INTERRUPTED:
         return side_by_side
     alone = python("-m", "pytest", "-m", f"{USUAL} and alone", *chosen, *those_alone(chosen))
@@ -45,6 +59,15 @@ def main(arguments: list[str]) -> int:
         os.environ.pop("COVERAGE_PROCESS_START")
         statuses |= {coverage("combine", "--quiet"), coverage("report")}
     return max(statuses)
+
+
+def failures() -> list[str]:
+    """The tests that failed side by side; pytest-xdist adds the groups to their ids."""
+    noted = CHECKOUT / NOTES / "v" / "cache" / "lastfailed"
+    if not noted.exists():
+        return []
+    ids = json.loads(noted.read_text())
+    return [one[: one.rindex("@")] if one.rfind("@") > one.rfind("]") else one for one in ids]
 
 
 def those_alone(chosen: list[str]) -> list[str]:

@@ -84,6 +84,16 @@ class MemoryServers:
         return not reached or self.wire.asleep() == sum(server.waiting() for server in reached)
 
     @contextmanager
+    def all_awake(self) -> Iterator[None]:
+        """Have all who sleep look at what the block has changed, while no server does anything."""
+        with ExitStack() as locked:
+            for server in self.servers:
+                locked.enter_context(server.lock)
+            yield
+            for server in self.servers:
+                server.wake_sleepers()
+
+    @contextmanager
     def unreachable(self) -> Iterator[None]:
         """Have nobody reach a server meanwhile."""
         self._connect(is_connected=False)
@@ -93,9 +103,9 @@ class MemoryServers:
             self._connect(is_connected=True)
 
     def _connect(self, *, is_connected: bool) -> None:
-        for server in self.servers:
-            server.connected = is_connected
-            server.wake_sleepers()
+        with self.all_awake():
+            for server in self.servers:
+                server.connected = is_connected
 
     def left_held(self) -> list[LockInfo]:
         """The locks that somebody holds. Asks each server."""

@@ -103,9 +103,8 @@ class Clocks:
         yield
         while self.ahead < end:
             due = min(_first_due(dog) for dog in dogs) - clock.now()
-            self.ahead = min(end, self.ahead + min(max(due, _PAUSE), _STEP))
-            for server in self._servers.servers:
-                server.wake_sleepers()
+            with self._servers.all_awake():
+                self.ahead = min(end, self.ahead + min(max(due, _PAUSE), _STEP))
             yield
 
 

@@ -80,16 +80,14 @@ class Wire:
             return True
 
     @contextmanager
-    def sleeping(self, packed: Iterable[Any]) -> Iterator[None]:
-        """Take note of who waits in a write, as fakeredis blocks there."""
-        slept = next((one for one in _commands(packed) if one[0] == "BLPOP"), None)
+    def sleeping(self, seconds: float | None) -> Iterator[None]:
+        """Take note of who sleeps at a server for ``seconds`` (None: without end)."""
         sleeper = object()
-        if slept is not None:
-            self._asleep[sleeper] = self.now() + float(slept[-1])
+        self._asleep[sleeper] = self.now() + (seconds or float("inf"))
         try:
             yield
         finally:
-            self._asleep.pop(sleeper, None)
+            del self._asleep[sleeper]
 
     def asleep(self) -> int | None:
         """How many wait; None while somebody who is to wake by now has not done so."""
@@ -117,10 +115,9 @@ class MemoryServer(fakeredis.FakeServer):
             self.script_cache[one.sha.encode()] = one.source.encode()
 
     def wake_sleepers(self) -> None:
-        """Have whoever waits look at the clock."""
-        with self.lock:
-            for database in list(self.dbs.values()):
-                database.condition.notify_all()
+        """Have whoever waits look at the clock. The caller has the lock."""
+        for database in list(self.dbs.values()):
+            database.condition.notify_all()
 
     def waiting(self) -> int:
         """How many stand in the queues of locks."""
@@ -145,14 +142,22 @@ class MemoryConnection(fakeredis.FakeRedisConnection):
 
     def _connect(self) -> Any:
         self._expected.clear()
-        return super()._connect()
+        socket: Any = super()._connect()
+        # With the lock of the server held, as the clocks are when they go on.
+        block = socket._blocking
+
+        def blocking(seconds: float | None, *more: Any) -> Any:
+            with self._server.wire.sleeping(seconds):
+                return block(seconds, *more)
+
+        socket._blocking = blocking
+        return socket
 
     def send_packed_command(self, command: Any, check_health: bool = True) -> None:
         self.connect()
         packed = command if isinstance(command, (list, tuple)) else [command]
         self._expected += self._server.wire.sent(packed)
-        with self._server.wire.sleeping(packed):
-            super().send_packed_command(packed, check_health=check_health)  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
+        super().send_packed_command(packed, check_health=check_health)  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
 
     def read_response(self, *args: Any, **options: Any) -> Any:
         is_ours = bool(self._expected) and self._expected.popleft()

@@ -78,6 +78,28 @@ def test_who_waits_is_next_when_the_lease_of_a_dead_holder_is_over(locks: LockTe
         assert got.is_set()
 
 
+def test_nobody_of_many_who_wait_is_taken_for_dead(locks: LockTester) -> None:
+    got: list[int] = []
+
+    def wait(number: int) -> None:
+        with lock("a", blocking_timeout=None):
+            got.append(number)
+
+    threads = [threading.Thread(target=wait, args=(number,)) for number in range(8)]
+    with locks.held_elsewhere("a"):
+        for number, thread in enumerate(threads, 1):
+            thread.start()
+            locks.assert_waiting("a", number)
+        for _ in range(4):
+            locks.advance(100)
+            locks.assert_waiting("a", 8, within=0)
+    for thread in threads:
+        thread.join(10)
+
+    # Who was dropped from the queue would have come in at its end again.
+    assert got == list(range(8))
+
+
 def test_who_waits_gives_up_in_his_time(locks: LockTester) -> None:
     errors: list[LockBusy] = []
 
