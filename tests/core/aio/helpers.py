@@ -16,11 +16,11 @@ T = TypeVar("T")
 DEADLINE = 20.0
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
+def run(work: Coroutine[Any, Any, T], seconds: float = DEADLINE) -> T:
     """Return what ``work`` returns, or raise what it raises, in a loop of its own."""
 
     async def bounded() -> T:
-        return await asyncio.wait_for(work, DEADLINE)
+        return await asyncio.wait_for(work, seconds)
 
     return asyncio.run(bounded())
 
