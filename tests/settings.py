@@ -60,7 +60,7 @@ DATABASES: dict[str, dict[str, Any]] = {
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 STATIC_URL = "static/"
 
-INSTALLED_APPS = ["django.contrib.contenttypes", "django_setnx_lock"]
+INSTALLED_APPS = ["django.contrib.contenttypes", "django_setnx_lock", "tests.contrib.fencing"]
 # A program that takes locks is to start soon.
 if URL is None:
     ROOT_URLCONF = "tests.urls"
@@ -71,7 +71,6 @@ if URL is None:
         "django.contrib.sessions",
         "django.contrib.staticfiles",
         "example_project.shop",
-        "tests.contrib.fencing",
     ]
 elif "TEST_COVERAGE" in os.environ:
     INSTALLED_APPS += ["tests.measuring.Measuring"]
