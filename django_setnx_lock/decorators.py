@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
+from django.http import Http404
 
 from .atomic_requests import databases, leave_to_lock, refuse_async
 from .core import protocol
-from .core.keytemplate import KeyTemplate
+from .core.keytemplate import KeyTemplate, NotCanonical
 from .core.lease import Upkeep
 from .core.lock import RedisLock
 from .core.replicas import checked
@@ -21,6 +22,7 @@ from .core.shared import chosen
 from .core.unset import UNSET, Unset
 from .guard import aguard, guard
 from .locks import lock
+from .row_keys import parsers_for
 from .signatures import (
     arguments_in,
     dotted_name,
@@ -36,6 +38,8 @@ from .transactions import checked_release
 from .view_request import known_user, request_in, takes_request
 
 if TYPE_CHECKING:
+    from django.db.models import Model
+
     from .guard import OnBusy, OnLost, OnUnavailable
     from .transactions import Release
 
@@ -47,6 +51,7 @@ _R = TypeVar("_R")
 def redis_lock(
     template: str,
     *,
+    model: type[Model] | None = None,
     timeout: float | None = None,
     blocking_timeout: float | Unset | None = UNSET,
     using: str | Sequence[str] | None = None,
@@ -67,8 +72,13 @@ def redis_lock(
     """Run a view or function under the lock that its arguments name.
 
     ``template``: the key; ``<name>`` is an argument of the call, ``<user.pk>`` an attribute of
-    one or, in views, of the request. ``timeout``: the lease in seconds (None: the setting
-    ``TIMEOUT``). ``blocking_timeout``: how many seconds to wait (default: 0 for views, the
+    one or, in views, of the request, and ``<pk:int>`` an argument of type ``int``, ``uuid`` or
+    ``str``. ``model``: the model whose fields the other names without a dot are, ``pk`` among
+    them (None: they are taken as they come). Text that is not written as ``str()`` writes the
+    value of its type or field makes no key: a view answers 404, another call raises ValueError.
+
+    ``timeout``: the lease in seconds (None: the setting ``TIMEOUT``).
+    ``blocking_timeout``: how many seconds to wait (default: 0 for views, the
     setting ``BLOCKING_TIMEOUT`` for functions; None: without limit). ``using``: the cache alias,
     or several for a Redlock, which an async function cannot have (None: the setting ``CACHE``).
     ``renew``: whether the lease is renewed while the call runs (None: the setting ``RENEW``);
@@ -94,10 +104,13 @@ def redis_lock(
     the way; its ``on_busy``, ``on_unavailable`` and ``on_lost`` may be async, too.
 
     Raises ValueError or TypeError at decoration for a malformed template, for one that names
-    what the callable does not take, for a bad time, and for classes and generators.
+    what the callable does not take or the model does not have, for a bad time, and for classes
+    and generators.
     """
+    parsed = KeyTemplate(template)
     options = LockOptions(
-        template=KeyTemplate(template),
+        template=parsed,
+        parsers=parsers_for(model, parsed),
         timeout=timeout,
         blocking_timeout=blocking_timeout,
         using=using,
@@ -174,6 +187,7 @@ class LockOptions:
     """What ``redis_lock()`` was given. Decorated callables carry it, for the system checks."""
 
     template: KeyTemplate
+    parsers: Mapping[str, Callable[[Any], Any]]
     timeout: float | None
     blocking_timeout: float | Unset | None
     using: str | Sequence[str] | None
@@ -216,14 +230,21 @@ class LockOptions:
     def lock_for(self, name: str, arguments: dict[str, Any], request: Any) -> RedisLock:
         """The lock for one call of the callable ``name``.
 
-        Raises as :meth:`KeyTemplate.resolve` and :func:`lock` do.
+        Raises as :meth:`KeyTemplate.resolve` and :func:`lock` do, and Http404 in the place of
+        NotCanonical for a view.
         """
         kind, wait = "function", self.blocking_timeout
         if request is not None:
             kind, wait = "view", 0 if wait is UNSET else wait
             _add_attributes(arguments, self.template, request)
+        try:
+            key = self.template.resolve(arguments, self.parsers)
+        except NotCanonical as error:
+            if request is None:
+                raise
+            raise Http404(str(error)) from error
         return lock(
-            self.template.resolve(arguments),
+            key,
             timeout=self.timeout,
             blocking_timeout=wait,
             using=self.using,

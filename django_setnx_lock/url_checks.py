@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,6 +13,7 @@ from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.checks import Warning as CheckWarning
 from django.http import HttpRequest
 from django.urls import get_resolver
+from django.urls.converters import StringConverter
 
 from .connection import alias_problem, aliases_in
 from .decorators import LockOptions, options_of
@@ -25,8 +27,12 @@ from .signatures import (
 
 # Stands in for what only a request brings.
 _SOMETHING = object()
+# The same, where it is the text of the URL.
+_TEXT = object()
 # What Django's middleware and REST framework add to the attributes a request is born with.
 _ADDED = {"auser", "auth", "data", "query_params", "request", "session", "site", "user"}
+# What a row is found by, as a rule: its text is not.
+_LIKE_A_KEY = re.compile(r"(?:\A|_)(?:pk|id|uuid)\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +61,29 @@ class _Place:
 
     def unfilled(self, *, attributes: bool) -> Iterator[str]:
         """The fields that the call does not fill: arguments, or attributes of the request."""
-        given = [*self.leading, *[_SOMETHING] * self.route.unnamed]
-        try:
-            arguments = arguments_in(self.signature, given, self.route.values)
-        except TypeError:
-            return  # a decorator in between changes the arguments, so nothing can be said
+        arguments = self._arguments()
+        if arguments is None:
+            return
         for name in self.options.template.fields:
             root, dot, _ = name.partition(".")
             from_request = bool(dot) and root not in arguments
             if from_request is attributes and arguments.get(root) is None:
                 yield name
+
+    def texts(self) -> Iterator[str]:
+        """The fields without a type or model that are named like a key, and are a URL's text."""
+        arguments, options = self._arguments() or {}, self.options
+        for name in dict.fromkeys(options.template.fields):
+            has_type = name in options.template.types or name in options.parsers
+            if not has_type and _LIKE_A_KEY.search(name) and arguments.get(name) is _TEXT:
+                yield name
+
+    def _arguments(self) -> dict[str, Any] | None:
+        given = [*self.leading, *[_TEXT] * self.route.unnamed]
+        try:
+            return arguments_in(self.signature, given, self.route.values)
+        except TypeError:
+            return None  # a decorator in between changes the arguments, so nothing can be said
 
 
 @register(Tags.urls)
@@ -115,6 +134,22 @@ def check_attributes(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[C
     ]
 
 
+@register(Tags.urls)
+def check_texts(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """W005: no key of a row is made of a text that has several spellings."""
+    return [
+        CheckWarning(
+            f"The view {place.where} is locked by {place.options.template.text!r}, but the route "
+            f"gives {name!r} as text. 42 and 042 may be one row there, and are two locks.",
+            hint=f"Write <{name}:int> or <{name}:uuid>, or name the model, in @redis_lock; "
+            f"<{name}:str> where each text is another row. See docs/checks.md#w005.",
+            id="django_setnx_lock.W005",
+        )
+        for place in _places()
+        for name in place.texts()
+    ]
+
+
 def _places() -> Iterator[_Place]:
     try:
         routes = list(_routes(get_resolver().url_patterns, _Route()))
@@ -129,7 +164,8 @@ def _routes(patterns: Iterable[Any], parent: _Route) -> Iterator[_Route]:
         regex = pattern.pattern.regex
         is_resolver = hasattr(pattern, "url_patterns")
         fixed = pattern.default_kwargs if is_resolver else pattern.default_args
-        values = {**parent.values, **dict.fromkeys(regex.groupindex, _SOMETHING), **fixed}
+        groups = {name: _given_by(pattern.pattern, name) for name in regex.groupindex}
+        values = {**parent.values, **groups, **fixed}
         # As Django does: named groups push the unnamed ones out.
         own = 0 if regex.groupindex else regex.groups
         route = _Route(
@@ -142,6 +178,14 @@ def _routes(patterns: Iterable[Any], parent: _Route) -> Iterator[_Route]:
             yield from _routes(pattern.url_patterns, route)
         else:
             yield route
+
+
+def _given_by(pattern: Any, name: str) -> object:
+    """What stands in for the value that ``pattern`` gives: _TEXT where nothing converts it."""
+    converter = pattern.converters.get(name)
+    # Those for a slug and a path are of the one for a str, as others may be that convert.
+    is_text = converter is None or type(converter).to_python is StringConverter.to_python
+    return _TEXT if is_text else _SOMETHING
 
 
 def _locks_of(route: _Route) -> Iterator[_Place]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
     import redis
+    from pytest_django.live_server_helper import LiveServer
 
 
 # Programs that the tests start inherit what is ignored, as by nohup or a job in the background.
@@ -164,6 +165,15 @@ def real_cache(real_server: RealServer, monkeypatch: pytest.MonkeyPatch) -> Iter
         pool = factory._pools.pop(real_server.url, None)
         if pool is not None:
             pool.disconnect()
+
+
+@pytest.fixture(scope="session")
+def live_server(django_db_setup: None, live_server: LiveServer) -> LiveServer:
+    """Give the live server, begun after the database is in its file.
+
+    One begun before would have all its threads share the test's own connection.
+    """
+    return live_server
 
 
 @pytest.fixture

@@ -71,6 +71,7 @@ if URL is None:
         "django.contrib.sessions",
         "django.contrib.staticfiles",
         "example_project.shop",
+        "tests.rows",
     ]
 elif "TEST_COVERAGE" in os.environ:
     INSTALLED_APPS += ["tests.measuring.Measuring"]

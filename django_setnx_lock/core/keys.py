@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import re
 
+from .keytemplate import TYPES
+
 MAX_NAME_BYTES = 256
 _KEPT_BYTES = 190
 # Redis hashes what stands between the first "{" and the first "}" after it, if anything does.
 _HASH_TAG = re.compile(r"\A[^{]*\{([^}]+)\}")
-_PLACEHOLDER = re.compile(r"<[^\W\d][\w.]*>")
+_PLACEHOLDER = re.compile(rf"<[^\W\d][\w.]*(:({'|'.join(TYPES)}))?>")
 _SHORTENED = re.compile(r"~[0-9a-f]{64}\Z")
 # What the keys beside a lock look like; a lock of such a name could meet another's.
 _COMPANION = re.compile(

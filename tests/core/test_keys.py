@@ -210,7 +210,7 @@ def test_a_hash_tag_that_would_be_cut_is_refused(key: str) -> None:
         name_for(PREFIX, key)
 
 
-@pytest.mark.parametrize("key", ["order:<pk>", "<a>:<b.c>"])
+@pytest.mark.parametrize("key", ["order:<pk>", "<a>:<b.c>", "<pk:int>", "<a.b:uuid>"])
 def test_a_template_that_was_not_filled_in_is_no_key(key: str) -> None:
     with pytest.raises(ValueError, match="is a template, not a key"):
         name_for(PREFIX, key)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import enum
 import io
@@ -15,7 +16,12 @@ from hypothesis import strategies as st
 from redis.crc import key_slot
 
 from django_setnx_lock.core.keys import hash_tag, name_for
-from django_setnx_lock.core.keytemplate import KeyTemplate, MissingValue
+from django_setnx_lock.core.keytemplate import KeyTemplate, MissingValue, NotCanonical
+
+
+class Number(enum.IntEnum):
+    FORTY_TWO = 42
+
 
 VALUES = st.text(alphabet=st.sampled_from("aB0:{}~%-._/<>*? \0é漢\ud800\n"), max_size=6) | st.text(
     max_size=6
@@ -226,7 +232,9 @@ def test_a_bracket_without_its_partner_is_refused(text: str) -> None:
         KeyTemplate(text)
 
 
-@pytest.mark.parametrize("field", ["", " ", "1a", "a b", "a.", ".a", "a..b", "a-b", "a:b", "a\n"])
+@pytest.mark.parametrize(
+    "field", ["", " ", "1a", "a b", "a.", ".a", "a..b", "a-b", "a-b:int", ":int", "a\n"]
+)
 def test_a_field_that_is_no_name_is_refused(field: str) -> None:
     with pytest.raises(ValueError, match="is no name"):
         KeyTemplate(f"x:<{field}>")
@@ -254,9 +262,133 @@ def test_braces_and_signs_that_are_no_other_syntax_are_fine(text: str) -> None:
     assert KeyTemplate(text).text == text
 
 
-def test_a_converter_in_a_template_is_refused_with_what_to_write() -> None:
-    with pytest.raises(ValueError, match="write for example <pk>, without a converter"):
-        KeyTemplate("order:<int:pk>")
+@pytest.mark.parametrize("kind", ["int", "str", "uuid"])
+def test_a_type_before_its_field_is_refused_with_what_to_write(kind: str) -> None:
+    with pytest.raises(ValueError, match=f"has the type first: write <pk:{kind}>"):
+        KeyTemplate(f"order:<{kind}:pk>")
+
+
+@pytest.mark.parametrize("field", ["pk:", "pk:slug", "pk:Int", "pk: int", "slug:pk", "pk:int:int"])
+def test_a_type_that_there_is_not_is_refused_with_those_there_are(field: str) -> None:
+    with pytest.raises(ValueError, match="no known type: write one of int, str, uuid after"):
+        KeyTemplate(f"order:<{field}>")
+
+
+@pytest.mark.parametrize("text", ["<pk:int>:<pk:uuid>", "<pk:int>:<pk>", "<pk>:<a>:<pk:str>"])
+def test_two_types_of_one_field_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is another type than <pk:\w+>: write one everywhere"):
+        KeyTemplate(text)
+
+
+def test_a_typed_field_may_be_used_twice() -> None:
+    assert KeyTemplate("<pk:int>:<pk:int>").format(pk=1) == "1:1"
+
+
+def test_the_names_of_typed_fields_are_without_their_types() -> None:
+    template = KeyTemplate("shop:<shop.pk:uuid>:<pk:int>:<day>")
+
+    assert template.fields == ("shop.pk", "pk", "day")
+    assert template.roots == {"shop", "pk", "day"}
+    assert template.types == {"shop.pk": "uuid", "pk": "int"}
+    assert template.text == "shop:<shop.pk:uuid>:<pk:int>:<day>"
+
+
+CODE = uuid.UUID("c0ffee00-1234-4abc-8def-0123456789ab")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "key"),
+    [
+        ("int", "42", "42"),
+        ("int", 42, "42"),
+        ("int", Number.FORTY_TWO, "42"),
+        ("int", -7, "-7"),
+        ("int", "-7", "-7"),
+        ("uuid", CODE, str(CODE)),
+        ("uuid", str(CODE), str(CODE)),
+        ("str", "042", "042"),
+        ("str", "a:b", "a%3Ab"),
+        ("str", 42, "42"),
+    ],
+    ids=repr,
+)
+def test_a_typed_value_is_written_as_str_writes_it(kind: str, value: object, key: str) -> None:
+    assert KeyTemplate(f"<v:{kind}>").format(v=value) == key
+
+
+def test_a_typed_attribute_is_read_too() -> None:
+    template = KeyTemplate("<row.pk:int>")
+
+    assert template.format(row=SimpleNamespace(pk=42)) == "42"
+    with pytest.raises(NotCanonical, match=r"<row.pk> is '042', and has to be written '42'"):
+        template.format(row=SimpleNamespace(pk="042"))
+
+
+@pytest.mark.parametrize("text", ["042", "+42", " 42", "42\n", "4_2", "٤٢", "-0"])
+def test_another_spelling_of_an_int_is_refused_with_its_own(text: str) -> None:
+    with pytest.raises(ValueError, match=f"and has to be written '{int(text)}'"):
+        KeyTemplate("<v:int>").format(v=text)
+
+
+@pytest.mark.parametrize(
+    "text", [str(CODE).upper(), CODE.hex, f"{{{CODE}}}", CODE.urn, f"urn:{CODE}", f"{CODE}}}"]
+)
+def test_another_spelling_of_a_uuid_is_refused_with_its_own(text: str) -> None:
+    with pytest.raises(ValueError, match=f"and has to be written '{CODE}'"):
+        KeyTemplate("<v:uuid>").format(v=text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [("int", ""), ("int", "4.0"), ("int", "9" * 5000), ("uuid", "42")]
+)
+def test_a_text_that_is_no_value_of_the_type_is_refused(kind: str, text: str) -> None:
+    with pytest.raises(NotCanonical, match=r"<v> is '.{,80}: "):
+        KeyTemplate(f"<v:{kind}>").format(v=text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("int", True), ("int", Decimal(42)), ("int", CODE), ("uuid", 42), ("uuid", True)],
+)
+def test_a_value_of_another_type_is_refused(kind: str, value: object) -> None:
+    with pytest.raises(TypeError, match="<v> is "):
+        KeyTemplate(f"<v:{kind}>").format(v=value)
+
+
+@pytest.mark.parametrize("kind", ["int", "str", "uuid"])
+def test_a_typed_value_is_not_none_and_no_instance(kind: str) -> None:
+    template = KeyTemplate(f"<v:{kind}>")
+
+    with pytest.raises(ValueError, match="<v> is None"):
+        template.format(v=None)
+    with pytest.raises(TypeError, match=re.escape("write <v.pk>")):
+        template.format(v=Row())
+
+
+SPELT = st.text(alphabet="0123456789+-_ ٤٢\n", max_size=4)
+
+
+@given(one=SPELT, other=SPELT)
+@example("42", "042")
+@example("42", "٤٢")
+def test_of_two_texts_that_are_one_int_one_at_most_makes_a_key(one: str, other: str) -> None:
+    keys = []
+    for text in {one, other}:
+        with contextlib.suppress(NotCanonical):
+            keys.append(int(KeyTemplate("<v:int>").format(v=text)))
+
+    assert len(keys) == len(set(keys))
+
+
+def test_a_field_without_a_type_is_read_by_what_is_given_for_it() -> None:
+    template = KeyTemplate("<a>:<b>:<c:int>")
+    parsers = {"a": int, "c": str}
+
+    assert template.resolve({"a": "1", "b": "02", "c": "3"}, parsers) == "1:02:3"
+    with pytest.raises(NotCanonical, match="<a> is '01'"):
+        template.resolve({"a": "01", "b": "02", "c": "3"}, parsers)
+    with pytest.raises(NotCanonical, match="<c> is '03'"):
+        template.resolve({"a": "1", "b": "02", "c": "03"}, parsers)
 
 
 @pytest.mark.parametrize("text", ["order}:<pk>", "{<slug>}:x", "{:<pk>", "{}:<pk>", "<a>:{x<b>:}"])
