@@ -46,6 +46,7 @@ def routes(name: str, number_lock: Decorator, uuid_lock: Decorator) -> Any:
 
     class Tickets(GenericViewSet[Any]):
         queryset = Ticket.objects.all()
+        lookup_value_converter = "int"
 
         @action(detail=True, methods=["post"])
         @number_lock
@@ -56,6 +57,7 @@ def routes(name: str, number_lock: Decorator, uuid_lock: Decorator) -> Any:
 
     class Parcels(GenericViewSet[Any]):
         queryset = Parcel.objects.all()
+        lookup_value_converter = "uuid"
 
         @action(detail=True, methods=["post"])
         @uuid_lock
@@ -69,15 +71,19 @@ def routes(name: str, number_lock: Decorator, uuid_lock: Decorator) -> Any:
         stay_inside()
         return HttpResponse()
 
-    router = SimpleRouter()
-    router.register("tickets", Tickets)
-    router.register("parcels", Parcels)
+    # Only one that uses no regular expressions has the route convert anything.
+    router, converting = SimpleRouter(), SimpleRouter(use_regex_path=False)
+    for one in (router, converting):
+        one.register("tickets", Tickets)
+        one.register("parcels", Parcels)
     locked = csrf_exempt(number_lock(pay))
     return path(
         f"{name}/",
         include(
             [
                 path("", include(router.urls)),
+                path("converter/", include(converting.urls)),
+                path("int/<int:pk>/pay/", locked),
                 path("slug/<slug:pk>/pay/", locked),
                 re_path(r"^regex/(?P<pk>\d+)/pay/$", locked),
                 re_path(r"^group/(\d+)/pay/$", locked),
@@ -117,6 +123,17 @@ def test_by_its_value_one_row_has_one_key(how: str, where: str, live_server: Liv
 
     assert sorted(answers[:2]) == [200, 409]
     assert set(answers[2:]) == {404}
+
+
+@pytest.mark.usefixtures("real_cache")
+@pytest.mark.parametrize("where", ["converter/tickets", "int", "converter/parcels"])
+def test_by_what_the_route_converts_one_row_has_one_key(
+    where: str, live_server: LiveServer
+) -> None:
+    answers = Counter(post_spellings(live_server, f"text/{where}"))
+
+    assert answers[200] == 1
+    assert set(answers) == {200, 404, 409}
 
 
 @pytest.mark.usefixtures("real_cache")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.core.checks.registry import registry
 from django.http import HttpRequest, HttpResponse
+from django.test import override_settings
 from django.urls import include, path, re_path, register_converter
 from django.urls.converters import REGISTERED_CONVERTERS, StringConverter, get_converters
 from rest_framework.routers import SimpleRouter
@@ -162,6 +163,11 @@ def test_a_function_view_is_named() -> None:
     (warning,) = found(check_texts, path("orders/<pk>/", pay))
 
     assert "test_a_function_view_is_named.<locals>.pay at 'orders/<pk>/'" in warning.msg
+
+
+@override_settings(ROOT_URLCONF="example_project.urls")
+def test_the_shop_has_none() -> None:
+    assert check_texts(None) == []
 
 
 def test_the_check_is_registered() -> None:
