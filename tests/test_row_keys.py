@@ -23,6 +23,7 @@ from rest_framework.viewsets import ViewSet
 from django_setnx_lock import lock, redis_lock
 from django_setnx_lock.contrib.rest_framework import redis_lock as api_lock
 from django_setnx_lock.locks import inspector
+from django_setnx_lock.signals import lock_acquired
 from tests.rows.models import Label, Parcel, Ticket
 
 if TYPE_CHECKING:
@@ -154,6 +155,21 @@ def test_the_404_of_an_api_says_what_is_to_be_written(client: Client) -> None:
     response = client.post("/viewset/042/pay/", headers={"accept": "application/json"})
 
     assert response.json() == {"detail": "<pk> is '042', and has to be written '42'"}
+
+
+def test_signals_carry_the_template_as_it_is_written() -> None:
+    told: list[str] = []
+
+    def note(template: str, **kwargs: Any) -> None:
+        told.append(template)
+
+    lock_acquired.connect(note)
+    try:
+        function(RequestFactory().post("/"), pk="42")
+    finally:
+        lock_acquired.disconnect(note)
+
+    assert told[0] == "ticket:<pk:int>"
 
 
 def test_a_busy_row_is_409_by_its_key_only(client: Client) -> None:

@@ -52,6 +52,12 @@ async def in_asyncio(pk: int) -> bool:
     return await lock(f"order:{pk}").alocked()
 
 
+@task
+@redis_lock("order:<pk:int>", blocking_timeout=0)
+def numbered(pk: Any) -> bool:
+    return is_held(f"order:{pk}")
+
+
 @pytest.fixture(autouse=True)
 def immediate() -> Iterator[None]:
     with override_settings(TASKS={"default": {"BACKEND": NOW}}):
@@ -73,6 +79,15 @@ def test_a_task_whose_lock_is_busy_fails(one: Any) -> None:
 
     assert result.status == TaskResultStatus.FAILED
     assert result.errors[0].exception_class_path.endswith("LockBusy")
+
+
+def test_a_task_fails_for_another_spelling_of_its_key() -> None:
+    one: Any = numbered
+    right, wrong = one.enqueue("42"), one.enqueue("042")
+
+    assert right.return_value is True
+    assert wrong.status == TaskResultStatus.FAILED
+    assert "<pk> is '042', and has to be written '42'" in wrong.errors[0].traceback
 
 
 def test_a_task_that_takes_its_context_runs_under_its_lock() -> None:
