@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -39,10 +40,16 @@ def server_binaries() -> dict[str, str]:
 
 
 def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that nobody listened on a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+    """Return a TCP port of 127.0.0.1 that nobody listened on a moment ago.
+
+    It lies below those that systems give to outgoing connections (32768 and up on Linux, 49152 on
+    others), of which one could take it before the server does.
+    """
+    for _ in range(100):
+        port = random.SystemRandom().randrange(10_000, 32_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise ServerError("A hundred TCP ports in a row were taken.")
 
 
 class Server(Protocol):
