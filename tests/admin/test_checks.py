@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from django.contrib import admin
+from django.contrib.admin.sites import all_sites
 from django.contrib.auth.models import Group
 
 from django_setnx_lock.admin.actions import locked_action
@@ -10,6 +12,8 @@ from django_setnx_lock.admin.checks import check_action_templates
 from django_setnx_lock.admin.release import ReleaseLocksMixin
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from django.db.models import QuerySet
     from django.http import HttpRequest
 
@@ -18,8 +22,15 @@ if TYPE_CHECKING:
 def paint(modeladmin: object, request: HttpRequest, queryset: QuerySet[Group]) -> None: ...
 
 
-def test_w003_names_the_attribute_that_the_model_does_not_have() -> None:
+@pytest.fixture
+def site() -> Iterator[admin.AdminSite]:
+    """Give a site that the checks of other tests do not find."""
     site = admin.AdminSite("painted")
+    yield site
+    all_sites.discard(site)
+
+
+def test_w003_names_the_attribute_that_the_model_does_not_have(site: admin.AdminSite) -> None:
     site.register(Group, actions=[paint])
 
     messages = [m for m in check_action_templates(None) if "<colour>" in m.msg]
@@ -36,11 +47,10 @@ def test_attributes_that_the_model_has_are_fine() -> None:
     assert messages == []
 
 
-def test_w003_looks_at_the_lock_template_of_the_release_action() -> None:
+def test_w003_looks_at_the_lock_template_of_the_release_action(site: admin.AdminSite) -> None:
     class Painted(ReleaseLocksMixin, admin.ModelAdmin):  # type: ignore[type-arg]  # not subscriptable
         lock_template = "group:<hue>"
 
-    site = admin.AdminSite("hues")
     site.register(Group, Painted)
 
     messages = [m for m in check_action_templates(None) if "<hue>" in m.msg]
