@@ -228,7 +228,7 @@ def renew(
 
 
 def to_lease(how: Literal["replace", "add", "least"]) -> str:
-    """What tells a script ``how`` to renew: each addition is another one, whose copies are known."""
+    """What tells a script ``how`` to renew. No two additions are the same: copies are known."""
     return f"add {secrets.token_hex(6)}" if how == "add" else how
 
 

@@ -1,4 +1,4 @@
-"""Another program takes the lock, with the time that we had written, when ours was let go or taken."""
+"""Another program writes the very time that we had written, when ours was let go or taken."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A model of a time that two write: one of ours, whose exact end stands beside it, and another program.
+"""A model of a time that two write: one of ours, whose exact end is known, and another program.
 
-Times at the name are whole units of ``UNIT`` ticks; clocks are perfect. ``a`` and ``b`` are ours. ``x`` is
-another program, with one script, that holds on for as long as its time is not past in whole units.
+Times at the name are whole units of ``UNIT`` ticks; clocks are perfect. ``a`` and ``b`` are ours.
+``x`` is another program, with one script, that holds on until its time is past in whole units.
 """
 
 from __future__ import annotations
