@@ -1,6 +1,6 @@
 -- Give the lease more time if the lock is still mine.
 -- KEYS  1 name  2 meta  3 gone (this token's)  [4 index]
--- ARGV  1 token  2 ms  3 'replace' what is left, have 'least' so much, or 'add' to it: 'add ID', which is done once for an ID
+-- ARGV  1 token  2 ms  3 'replace' what is left, have 'least' so much, or add to it: 'add ID', once for each ID
 -- Reply {'OK', ms the lease now has}
 --       {'LOST', how it was lost (JSON) or false}
 if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then

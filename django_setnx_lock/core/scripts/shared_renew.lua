@@ -1,6 +1,6 @@
 -- Give a share more time if it is still held.
 -- KEYS  1 name  2 waiters  3 alive  4 gone (this token's)  5 meta  6 shares  7 holders  [8 index]
--- ARGV  1 token  2 ms  3 'replace' what is left, have 'least' so much, or 'add' to it: 'add ID', which is done once for an ID
+-- ARGV  1 token  2 ms  3 'replace' what is left, have 'least' so much, or add to it: 'add ID', once for each ID
 -- Reply {'OK', ms the lease now has}
 --       {'LOST', how it was lost (JSON) or false}
 --- prelude
