@@ -106,7 +106,7 @@ class Timestamp(DialectBase):
         return Request(
             scripts.TIMESTAMP_RENEW,
             _keys(keys, token, index),
-            (token, str(lease_ms), how, self._vanishes),
+            (token, str(lease_ms), protocol.to_lease(how), self._vanishes),
         )
 
     def check(self, keys: LockKeys, token: str) -> Request:

@@ -47,7 +47,7 @@ class Polling(DialectBase):
         lease_ms: int,
         how: Literal["replace", "add", "least"],
     ) -> Request:
-        args = (token, str(lease_ms), how)
+        args = (token, str(lease_ms), protocol.to_lease(how))
         return Request(scripts.POLLING_RENEW, _keys(keys, token, index), args)
 
     def check(self, keys: LockKeys, token: str) -> Request:

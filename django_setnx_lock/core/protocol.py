@@ -221,8 +221,15 @@ def renew(
     how: Literal["replace", "add", "least"],
 ) -> Request:
     return Request(
-        scripts.RENEW, _keys(keys, keys.gone(token), keys.meta, index), (token, str(lease_ms), how)
+        scripts.RENEW,
+        _keys(keys, keys.gone(token), keys.meta, index),
+        (token, str(lease_ms), to_lease(how)),
     )
+
+
+def to_lease(how: Literal["replace", "add", "least"]) -> str:
+    """What tells a script ``how`` to renew. No two additions are the same: copies are known."""
+    return f"add {secrets.token_hex(6)}" if how == "add" else how
 
 
 def renew_alone(keys: LockKeys, token: str, lease_ms: int) -> Request:

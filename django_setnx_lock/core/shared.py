@@ -56,7 +56,8 @@ class Shared(DialectBase):
         lease_ms: int,
         how: Literal["replace", "add", "least"],
     ) -> Request:
-        return Request(scripts.SHARED_RENEW, _keys(keys, token, index), (token, str(lease_ms), how))
+        args = (token, str(lease_ms), protocol.to_lease(how))
+        return Request(scripts.SHARED_RENEW, _keys(keys, token, index), args)
 
     def check(self, keys: LockKeys, token: str) -> Request:
         return Request(scripts.SHARED_CHECK, _keys(keys, token, None), (token,))

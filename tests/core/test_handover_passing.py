@@ -17,6 +17,7 @@ from tests.core.queueing import (
     holder,
     is_busy,
     is_woken,
+    left_to_the_first,
     waiters,
 )
 from tests.faults.controls import take_out
@@ -201,6 +202,19 @@ def test_who_gave_up_is_not_queued_by_a_copy_that_comes_late(redis_client: redis
     assert send(redis_client, late) == [b"GONE"]
 
     assert queue_of(redis_client) == []
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_who_gave_up_is_not_granted_what_was_left_to_it(
+    redis_client: redis.Redis, *, waits: bool
+) -> None:
+    # No order of requests is known that leads here.
+    (waiter,) = left_to_the_first(redis_client, 1)
+    redis_client.set(waiter.target.keys.gone(waiter.token), "left")
+
+    assert send(redis_client, waiter.request(waits=waits)) == [b"GONE"]
+
+    assert value_of(redis_client) == baton_of(waiter)
 
 
 def test_a_holder_that_lost_its_lock_hands_on_what_is_free(redis_client: redis.Redis) -> None:

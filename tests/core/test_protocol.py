@@ -89,7 +89,7 @@ def test_a_request_goes_out_without_ints() -> None:
         ),
         (protocol.release(KEYS, "i", "t"), protocol.release(KEYS, None, "t")),
         (protocol.leave(KEYS, "i", "t"), protocol.leave(KEYS, None, "t")),
-        (protocol.renew(KEYS, "i", "t", 1, "add"), protocol.renew(KEYS, None, "t", 1, "add")),
+        (protocol.renew(KEYS, "i", "t", 1, "least"), protocol.renew(KEYS, None, "t", 1, "least")),
         (protocol.force(KEYS, "i", b"t", "", ""), protocol.force(KEYS, None, b"t", "", "")),
         (protocol.inspect(KEYS, "i"), protocol.inspect(KEYS, None)),
     ],
@@ -100,6 +100,12 @@ def test_the_index_is_the_last_key_when_there_is_one(
 ) -> None:
     assert with_index.keys == (*without.keys, "i")
     assert with_index.args == without.args
+
+
+def test_each_addition_to_a_lease_is_another_one() -> None:
+    first, second = (protocol.renew(KEYS, None, "t", 1, "add").args[2] for _ in range(2))
+
+    assert first != second
 
 
 @pytest.mark.parametrize("word", ["OK", b"OK"], ids=repr)

@@ -49,7 +49,14 @@ ALL = [
     scripts.SHARED_DOWNGRADE,
     *POLLING,
 ]
-SHARED = {"constants.lua", "prelude.lua", "reading.lua", "timestamp.lua", "shared.lua"}
+SHARED = {
+    "adding.lua",
+    "constants.lua",
+    "prelude.lua",
+    "reading.lua",
+    "shared.lua",
+    "timestamp.lua",
+}
 KEYS = lock_keys("lock:a")
 INDEX = index_for("lock:")
 TIMES = Timestamp("s")
@@ -176,6 +183,7 @@ def test_a_script_has_in_it_what_it_shares_with_others_at_most_once(script: scri
     assert script.source.count("local function time_left(") <= 1
     assert script.source.count("local function settle(") <= 1
     assert script.source.count("local function read_meta(") <= max(others, 1)
+    assert script.source.count("local function note(") <= 1
     assert not re.search("^--- ", script.source, re.MULTILINE)
 
 

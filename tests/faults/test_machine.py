@@ -222,7 +222,7 @@ def test_no_order_of_events_breaks_the_lock() -> None:
 
 
 RULES: list[Any] = [
-    ("ACQUIRE", {"KEYS[3], KEYS[4]) == 0": "KEYS[3]) == 0", "if found[1] then": "if false then"}),
+    ("ACQUIRE", {"KEYS[3], KEYS[4]) == 0": "KEYS[3]) == 0", "if is_gone then": "if false then"}),
     ("ACQUIRE", {"if value and value ~= token and not claims then": "if false then"}),
     (
         "ACQUIRE",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from django_setnx_lock.core.held import Held
 
-UNLESS_KNOWN = "elseif not found[1] then"
+UNLESS_KNOWN = "elseif not is_gone then"
 
 
 def released_then_asked_late(client: redis.Redis) -> Held:

@@ -39,9 +39,6 @@ class Keyspace:
         found = self.keys.get(key)
         return found[0] if found else False
 
-    def mget(self, *keys: str) -> list[Any]:
-        return [self.get(key) for key in keys]
-
     def set(self, key: str, value: str, *options: str) -> Any:
         if "NX" in options and key in self.keys:
             return False

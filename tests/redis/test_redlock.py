@@ -509,3 +509,19 @@ def test_a_fork_owns_nothing_and_a_process_that_holds_it_can_end(five: Five) -> 
 
     assert (done.stdout, done.stderr) == ("7 True\n", "")
     assert done.returncode == 0
+
+
+def test_an_extension_whose_reply_one_master_cut_off_is_added_there_once(five: Five) -> None:
+    with Proxy(five.servers[0].port) as proxy:
+        clients = [proxy.client(socket_timeout=5), *five.clients[1:]]
+        held = five.lock(clients, timeout=20).take(0)
+        # Each of them knows the script then.
+        held.extend(1)
+        dropped = proxy.drop_next_reply(b"EVALSHA")
+
+        held.extend(100)
+
+        assert dropped.wait(10)
+        eventually(lambda: five.clients[0].pttl(NAME) > 100_000)
+        assert all(100_000 < client.pttl(NAME) < 125_000 for client in five.clients)
+        held.release()

@@ -9,7 +9,7 @@ from importlib import resources
 
 # What a script may be put together from, by lines such as "--- prelude".
 # Some of them have places for those that follow.
-_PARTS = ("acquire", "leave", "prelude", "timestamp", "shared", "reading")
+_PARTS = ("acquire", "leave", "prelude", "timestamp", "shared", "reading", "adding")
 
 
 @functools.cache

@@ -62,10 +62,10 @@ end
 --- prelude
 local ENDLESS = 86400000 -- how long the index remembers a lock that never expires, since it was last met: a day
 local lease, slice = tonumber(ARGV[2]), tonumber(ARGV[4])
-local found = redis.call('MGET', KEYS[4], KEYS[5])
-if found[1] then
+local is_gone, meta = redis.call('EXISTS', KEYS[4]) == 1, redis.call('GET', KEYS[5])
+if is_gone then
   -- Who does not wait is told of the holder all the same, should the first answer have been lost.
-  if slice > 0 or not value or value == token then
+  if slice > 0 or not value or value == token or claims then
     return {'GONE'}
   end
 end
@@ -76,7 +76,7 @@ if not value then
     value = BATON .. head
   end
 end
-local fence, owner, holder = read_meta(found[2])
+local fence, owner, holder = read_meta(meta)
 
 if value and value ~= token and not claims then
   local left = redis.call('PTTL', KEYS[1])
@@ -87,7 +87,7 @@ if value and value ~= token and not claims then
   end
   if slice > 0 then
     queue_up(token, left, slice)
-  elseif not found[1] then
+  elseif not is_gone then
     leave_queue(token)
     -- Given up here and now: a copy of this request that is still on the wire must not take the lock.
     redis.call('SET', KEYS[4], 'left', 'PX', MEMORY)

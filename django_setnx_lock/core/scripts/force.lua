@@ -7,8 +7,8 @@ if redis.call('GET', KEYS[4]) == ARGV[2] then
   -- Done before: the reply to an earlier copy of this request was lost.
   return {'OK', baton_for(token_at(KEYS[1])) or false}
 end
-local value = token_at(KEYS[1])
-if not value then
+local value = redis.pcall('GET', KEYS[1])
+if not value or type(value) == 'table' then
   return {'FREE'}
 end
 -- Who has joined a group since it was seen is not known by what stands at the name.

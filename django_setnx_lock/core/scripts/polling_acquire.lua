@@ -41,9 +41,9 @@ if value then
   lease = math.max(lease, left)
 end
 if not value or owner ~= noted then
-  fence = math.max(now_us, (fence or 0) + 1)
+  fence, holder = math.max(now_us, (fence or 0) + 1), ARGV[3]
 end
-redis.call('SET', KEYS[2], table.concat({whole(fence), #noted, noted, ARGV[3]}, ' '),
+redis.call('SET', KEYS[2], table.concat({whole(fence), #noted, noted, holder}, ' '),
   'PX', whole(math.max(lease + META_MARGIN, redis.call('PTTL', KEYS[2]))))
 if KEYS[4] then
   redis.call('ZADD', KEYS[4], whole(now_ms + lease), KEYS[1])

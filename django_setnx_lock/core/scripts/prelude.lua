@@ -22,18 +22,14 @@ end
 
 -- Lives of companion keys only ever grow: a short lease must not cut what a longer one needs.
 local function grow(key, ms)
-  if redis.call('PTTL', key) < ms then
-    redis.call('PEXPIRE', key, ms)
-  end
+  redis.call('PEXPIRE', key, math.max(ms, redis.call('PTTL', key)))
 end
 
--- What stands at the name, false when nothing does; something that is no string is nobody's token.
+-- What stands at the name, false when nothing does. Of something that is no string it is '', nobody's token: it
+-- is taken all the same, and neither removed nor written over.
 local function token_at(name)
   local value = redis.pcall('GET', name)
-  if type(value) == 'table' then
-    return false
-  end
-  return value
+  return type(value) == 'table' and '' or value
 end
 
 --- reading

@@ -25,7 +25,7 @@ if not value then
     value = BATON .. head
   end
 end
-local fence, owner, record = read_meta(token_at(KEYS[5]) or '')
+local fence, owner, record = read_meta(redis.call('GET', KEYS[5]))
 
 -- Who queued has been admitted above, if he may be.
 local may_join = not is_gone and has_room(group, kind, limit) and not first_waiter()
@@ -59,11 +59,12 @@ if value and not held_until and not is_left and not may_join then
   return {'BUSY', left, how, is_known and record or nil}
 end
 
-local ends, own = now_ms() + lease, nil
+local ends, own, known = now_ms() + lease, nil, nil
 if held_until then
   -- Mine already: the reply to an earlier copy of this request was lost.
   ends = math.max(ends, held_until)
-  own = string.match(redis.call('HGET', KEYS[7], token) or '', '^%d+')
+  known = redis.call('HGET', KEYS[7], token)
+  own = string.match(known or '', '^%d+')
 end
 own = own and tonumber(own) or math.max(now_us(), (fence or 0) + 1)
 -- The mailbox stays: this copy may be a late one, and the caller about to listen there.
@@ -75,7 +76,7 @@ if is_first then
   redis.call('DEL', KEYS[6], KEYS[7])
 end
 redis.call('ZREM', KEYS[6], BATON .. token)
-redis.call('HSET', KEYS[7], token, whole(own) .. ' ' .. ARGV[3])
+redis.call('HSET', KEYS[7], token, known or whole(own) .. ' ' .. ARGV[3])
 redis.call('ZADD', KEYS[6], whole(ends), token)
 if redis.call('GET', KEYS[1]) ~= value then
   redis.call('SET', KEYS[1], value, 'PX', whole(lease))

@@ -76,14 +76,15 @@ local function no_time(value, unit)
   return redis.error_reply('WRONGTYPE its value is no timestamp of such a lock: ' .. what)
 end
 
--- Have the lock be that token's until then. The value comes last: an error before it leaves no lock behind.
+-- Have the lock be that token's until then. The index first and the value last: an error before it (a key of
+-- another type, a command denied) neither leaves a lock behind nor has one lost.
 local function write(token, fence, ends, unit, record, vanishes, index)
   local keep = math.max(ends - now_ms() + META_MARGIN, redis.call('PTTL', KEYS[2]))
   local known = table.concat({whole(fence), #token, token, '@' .. whole(ends), unit, record}, ' ')
-  redis.call('SET', KEYS[2], known, 'PX', whole(keep))
   if index then
     redis.call('ZADD', index, whole(ends), KEYS[1])
   end
+  redis.call('SET', KEYS[2], known, 'PX', whole(keep))
   local value = value_for(ends, unit)
   if vanishes == '1' then
     redis.call('SET', KEYS[1], value, 'PX', whole(value * MS[unit] + STAYS - now_ms()))
@@ -92,8 +93,13 @@ local function write(token, fence, ends, unit, record, vanishes, index)
   end
 end
 
-local function remove(index)
+-- Remove the value. Of what is known, only fence and token stay: who writes the same time after that, in
+-- whole units, has it for himself, and for as long as he means to.
+local function remove(known, index)
   redis.call('DEL', KEYS[1])
+  if known.ends then
+    redis.call('SET', KEYS[2], table.concat({whole(known.fence), #known.token, known.token, ''}, ' '), 'KEEPTTL')
+  end
   if index then
     redis.call('ZREM', index, KEYS[1])
   end

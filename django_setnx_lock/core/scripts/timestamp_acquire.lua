@@ -35,14 +35,14 @@ if left > 0 and not mine then
   return {'BUSY', math.ceil(left), 'foreign', ours and known.record}
 end
 
-local ends = now_ms() + lease
+local ends, record = now_ms() + lease, ARGV[5]
 local fence = math.max(now_us(), (known.fence or 0) + 1)
 if mine then
   -- The reply to an earlier copy of this request was lost. The lease starts anew, but is not cut: this
   -- copy may be a late one, of a lock that was extended since.
-  ends, fence = math.max(ends, known.ends), known.fence
+  ends, fence, record = math.max(ends, known.ends), known.fence, known.record
 end
-write(token, fence, ends, unit, ARGV[5], ARGV[4], KEYS[4])
+write(token, fence, ends, unit, record, ARGV[4], KEYS[4])
 -- What nobody released is forgotten, by one in a hundred; who lacks the right for it goes on.
 if KEYS[4] and now_us() % 100 == 0 then
   redis.pcall('ZREMRANGEBYSCORE', KEYS[4], '-inf', whole(now_ms() - META_MARGIN))

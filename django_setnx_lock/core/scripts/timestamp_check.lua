@@ -4,8 +4,9 @@
 -- Reply {'OK', remaining ms}
 --       {'LOST', how it was lost (JSON) or false}
 --- timestamp
+local mark = redis.call('GET', KEYS[3])
 local value, known = value_at(KEYS[1]), read_known(redis.call('GET', KEYS[2]))
-if is_mine(value, known, ARGV[1]) then
-  return {'OK', math.floor(time_left(value, known))}
+if mark or not is_mine(value, known, ARGV[1]) then
+  return {'LOST', mark}
 end
-return {'LOST', redis.call('GET', KEYS[3])}
+return {'OK', math.floor(time_left(value, known))}

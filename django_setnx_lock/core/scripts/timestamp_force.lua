@@ -15,7 +15,7 @@ end
 if (stands(value, known) and known.token or value) ~= ARGV[1] then
   return {'CHANGED'}
 end
-remove(KEYS[4])
+remove(known, KEYS[4])
 -- Remembered until the holder must have learned it: its lease would have ended by then.
 redis.call('SET', KEYS[3], ARGV[2], 'PX', whole(math.max(math.ceil(left or 0), MEMORY)))
 return {'OK', false}

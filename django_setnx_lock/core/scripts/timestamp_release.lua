@@ -4,13 +4,13 @@
 -- Reply {'OK', false}
 --       {'LOST', how it was lost (JSON) or false, false}
 --- timestamp
-if is_mine(value_at(KEYS[1]), read_known(redis.call('GET', KEYS[2])), ARGV[1]) then
+local mark, known = redis.call('GET', KEYS[3]), read_known(redis.call('GET', KEYS[2]))
+if not mark and is_mine(value_at(KEYS[1]), known, ARGV[1]) then
   -- Deletes first: they are allowed, and make the rest allowed, on a server that is out of memory.
-  remove(KEYS[4])
+  remove(known, KEYS[4])
   redis.call('SET', KEYS[3], 'released', 'PX', MEMORY)
   return {'OK', false}
 end
-local mark = redis.call('GET', KEYS[3])
 if not mark then
   -- Lost: a copy of the acquire that is still on the wire must not take it again. (Out of memory, it may.)
   redis.pcall('SET', KEYS[3], 'left', 'PX', MEMORY)

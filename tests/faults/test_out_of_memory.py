@@ -1,0 +1,154 @@
+"""A server that is out of memory, and evicts nothing, keeps every lock that is held."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_setnx_lock.core import protocol
+from django_setnx_lock.core.errors import LockUnavailable
+from django_setnx_lock.core.inspection import Inspector
+from tests.core.helpers import INDEX, PREFIX, listed, value_of
+from tests.faults.controls import take_out
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import redis
+
+    from django_setnx_lock.core.held import Held
+    from tests.servers import RealServer
+
+pytestmark = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+
+LEASE = 20
+KINDS: dict[str, dict[str, Any]] = {
+    "setnx": {},
+    "polling": {"polling": True},
+    "readers": {"shared": True},
+    "permits": {"limit": 1},
+    "timestamp": {"protocol": "timestamp"},
+}
+kinds = pytest.mark.parametrize("kind", KINDS)
+# What each makes of a lease of 20 s.
+RENEWALS: dict[str, tuple[Callable[[Held], object], float]] = {
+    "reacquire": (lambda held: held.reacquire(), LEASE),
+    "extend": (lambda held: held.extend(100), LEASE + 100),
+    "lengthen": (lambda held: held.extend(100, replace_ttl=True), 100),
+    "shorten": (lambda held: held.extend(5, replace_ttl=True), 5),
+}
+
+
+@pytest.fixture
+def client(server: RealServer) -> Iterator[redis.Redis]:
+    """Give a client whose server has memory again at the end."""
+    client = server.client()
+    yield client
+    client.config_set("maxmemory", 0)
+
+
+def fill(client: redis.Redis) -> None:
+    client.config_set("maxmemory-policy", "noeviction")
+    client.config_set("maxmemory", 1)
+
+
+def left_at(client: redis.Redis, key: str) -> float:
+    """Return for how many seconds Redis has the lock held."""
+    left = Inspector(client, PREFIX).get(PREFIX + key).remaining
+    assert left is not None
+    return left
+
+
+def taken(client: redis.Redis, kind: str) -> Held:
+    """Take the lock ``a``; another one waits for it, asleep for longer than any lease here."""
+    held = listed(client, "a", timeout=LEASE, **KINDS[kind]).take(0)
+    if KINDS[kind] in ({}, KINDS["readers"], KINDS["permits"]):
+        held.extend(1000, replace_ttl=True)
+        assert isinstance(listed(client, "a").turn().ask(waits=True), protocol.Busy)
+        held.extend(LEASE, replace_ttl=True)
+    return held
+
+
+@kinds
+@pytest.mark.parametrize("renewal", RENEWALS)
+def test_a_held_lock_gets_the_lease_that_is_asked_for(
+    client: redis.Redis, kind: str, renewal: str
+) -> None:
+    held = taken(client, kind)
+    fill(client)
+    renew, lease = RENEWALS[renewal]
+
+    renew(held)
+
+    held.check()
+    there = left_at(client, "a")
+    assert lease - 10 < held.remaining() <= there + 0.01
+    assert there <= lease
+
+
+@pytest.mark.parametrize(
+    ("kind", "script", "rule"),
+    [
+        ("readers", "SHARED_RENEW", "grow(KEYS[5], lease + META_MARGIN)\nif group"),
+        ("timestamp", "TIMESTAMP_RENEW", "redis.call('PEXPIRE', KEYS[2]"),
+    ],
+)
+def test_without_a_first_write_that_is_allowed_it_would_get_none(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch, kind: str, script: str, rule: str
+) -> None:
+    take_out(monkeypatch, script, rule, "if group" if "group" in rule else "string.format(KEYS[2]")
+    held = taken(client, kind)
+    fill(client)
+
+    with pytest.raises(LockUnavailable) as caught:
+        held.reacquire()
+
+    assert caught.value.cause == "memory"
+
+
+@kinds
+def test_a_held_lock_is_released(client: redis.Redis, kind: str) -> None:
+    held = taken(client, kind)
+    fill(client)
+
+    held.release()
+
+    assert (value_of(client) or "baton:").startswith("baton:")
+
+
+def test_locks_of_every_kind_are_renewed_in_the_background(client: redis.Redis) -> None:
+    held = {
+        kind: listed(client, kind, timeout=1.5, renew=True, **KINDS[kind]).take(0) for kind in KINDS
+    }
+    fill(client)
+
+    # Longer than the lease.
+    time.sleep(1.8)
+
+    assert [kind for kind, one in held.items() if one.owned()] == list(KINDS)
+    for one in held.values():
+        one.release()
+
+
+@pytest.mark.parametrize("kind", ["setnx", "polling", "timestamp"])
+def test_no_new_lock_is_given(client: redis.Redis, kind: str) -> None:
+    fill(client)
+
+    with pytest.raises(LockUnavailable) as caught:
+        listed(client, "a", **KINDS[kind]).take(0)
+
+    assert caught.value.cause == "memory"
+    assert not client.exists("lock:a", INDEX)
+
+
+@pytest.mark.parametrize("kind", ["readers", "permits"])
+def test_a_share_that_is_given_all_the_same_is_a_whole_one(client: redis.Redis, kind: str) -> None:
+    fill(client)
+
+    with listed(client, "a", **KINDS[kind]) as held:
+        held.check()
+        held.extend(100)
+
+        assert client.zscore(INDEX, "lock:a")
