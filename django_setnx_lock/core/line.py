@@ -87,9 +87,11 @@ class Line:
         All are sent again as often as the client would.
         """
         self._connect()
-        return self._connection.retry.call_with_retry(
+        retry = self._connection.retry
+        replies: list[Any] = retry.call_with_retry(
             lambda: self._ask_all(commands), lambda _: self.drop()
         )
+        return replies
 
     def _ask_all(self, commands: Sequence[Command]) -> list[Any]:
         self._connect()

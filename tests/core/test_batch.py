@@ -7,7 +7,7 @@ import redis
 
 from django_setnx_lock.core.batch import Taken, release_each, take_each
 from django_setnx_lock.core.calling import call_many
-from django_setnx_lock.core.errors import LockBusy, LockLost, LockUnavailable
+from django_setnx_lock.core.errors import LockBusy, LockError, LockLost, LockUnavailable
 from django_setnx_lock.core.held import Held
 from django_setnx_lock.core.lock import RedisLock
 from tests.core.helpers import FakeTime
@@ -218,3 +218,31 @@ def test_what_became_of_a_lock_shows_no_token(redis_client: redis.Redis) -> None
 
     assert taken.held
     assert taken.held.token not in repr(taken)
+
+
+def test_a_batch_that_fails_leaves_no_lock_that_was_had_again(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RedisLock(redis_client, "lock:a", reentrant=True):
+        fail_once(monkeypatch, redis.exceptions.TimeoutError("down"))
+        # The error holds on to the frames that it came through.
+        with pytest.raises(LockUnavailable) as caught:
+            take_each(locks(redis_client, "ab", reentrant=True))
+
+    assert caught.value.cause == "timeout"
+    assert not redis_client.exists("lock:a", "lock:b")
+
+
+def test_a_batch_that_asks_for_what_it_cannot_have_leaves_no_lock_that_was_had_again(
+    redis_client: redis.Redis,
+) -> None:
+    reads = RedisLock(redis_client, "lock:b", reentrant=True, shared=True).take()
+    had = RedisLock(redis_client, "lock:a", reentrant=True).take()
+
+    with pytest.raises(LockError, match="held for reading here") as caught:
+        take_each(locks(redis_client, "ab", reentrant=True))
+    had.release()
+    reads.release()
+
+    assert caught.value.key == "b"
+    assert not redis_client.exists("lock:a", "lock:b")

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Literal
 
 from .. import clock, protocol, reentrancy
-from ..batch import leave_each
+from ..batch import leave_each, release_each
 from ..calling import persistently
 from ..errors import LockBusy, LockError, LockLost
 from ..held import Held
@@ -76,12 +76,19 @@ class MultiLock(AsyncMultiLock):
     def _fill(self, taken: dict[str, Held], give_up_at: float | None) -> None:
         """Have all of them in ``taken``, by name."""
         missing = []
-        for lock in self._in_order:
-            share = lock.again()
-            if share is None:
-                missing.append(lock)
-            else:
-                taken[lock.name] = share
+        share = None
+        try:
+            for lock in self._in_order:
+                share = lock.again()
+                if share is None:
+                    missing.append(lock)
+                else:
+                    taken[lock.name] = share
+        except BaseException:
+            # Interrupts too: it may not be among them yet.
+            if share is not None:
+                release_each([share], now=True)
+            raise
         if missing and self._are_asked_together():
             self._take_together(missing, give_up_at, taken)
         elif missing:
@@ -137,7 +144,9 @@ class MultiLock(AsyncMultiLock):
     ) -> None:
         """Take them one after the other, in the same order."""
         for lock in missing:
-            taken[lock.name] = lock.take(time_until(give_up_at))
+            # Asked for its name afterwards, an interrupt would leave it behind.
+            name = lock.name
+            taken[name] = lock.take(time_until(give_up_at))
         for held in taken.values():
             # Much of it may have gone while others were waited for.
             if not held.lost and not reentrancy.is_enough(held):
