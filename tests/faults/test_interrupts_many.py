@@ -99,3 +99,32 @@ def test_no_interrupt_leaves_one_behind_that_is_taken_after_another(
     real_server: RealServer,
 ) -> None:
     assert list(standing(real_server.client(), one_after_the_other, polling=True)) == []
+
+
+def unowned(client: redis.Redis) -> Iterator[str]:
+    """Interrupt the taking over of a lock at each line in turn. Give the lines where that left it
+    held by a token that nobody knows.
+    """
+    at, interrupted = 0, True
+    while interrupted:
+        at += 1
+        given = RedisLock(client, "lock:a", blocking=False).take()
+        ticket = given.give_away()
+        adopted: list[Held] = []
+
+        def adopt(ticket: str = ticket, adopted: list[Held] = adopted) -> None:
+            # As the interpreter keeps what is returned, without a line in between.
+            adopted.append(RedisLock(client, "lock:a", renew=True).adopt(ticket))
+
+        lines = Lines(at)
+        interrupted = lines.run(adopt)
+        release_each(adopted)
+        if client.get("lock:a") not in (None, given.token.encode()):
+            yield lines.passed[-1]
+        client.flushall()
+    assert at > 100
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_no_interrupt_leaves_a_lock_that_was_taken_over_to_nobody(real_server: RealServer) -> None:
+    assert list(unowned(real_server.client())) == []
