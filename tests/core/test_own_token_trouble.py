@@ -10,6 +10,7 @@ from django.db import transaction
 
 from django_setnx_lock.core import own_token, scripts
 from django_setnx_lock.core.aio import own_token as aio_own_token
+from django_setnx_lock.core.aio.calling import call
 from django_setnx_lock.core.errors import LockLost, LockUnavailable
 from django_setnx_lock.core.held import Held
 from django_setnx_lock.core.lock import RedisLock
@@ -142,7 +143,6 @@ def test_in_asyncio_a_swap_that_failed_leaves_no_lock(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     errors = [LockUnavailable("slow", key="a", cause="timeout")]
-    call = aio_own_token.call
 
     async def cut(*args: Any) -> Any:
         reply = await call(*args)

@@ -5,7 +5,7 @@ Nor does one in taking over a lock that was given away.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -50,7 +50,7 @@ def one_after_the_other(client: redis.Redis) -> list[Held]:
         return []
 
 
-def standing(client: redis.Redis, work: Work, **outermost: bool) -> Iterator[str]:
+def standing(client: redis.Redis, work: Work, **outermost: Any) -> Iterator[str]:
     """Interrupt ``work`` at each line in turn, within ``lock:a``, which is then let go while the
     interrupt is on its way up. Give the lines where that left a lock standing.
     """
@@ -70,7 +70,7 @@ def standing(client: redis.Redis, work: Work, **outermost: bool) -> Iterator[str
 
 
 def interrupted_at(
-    client: redis.Redis, work: Work, lines: Lines, outermost: dict[str, bool]
+    client: redis.Redis, work: Work, lines: Lines, outermost: dict[str, Any]
 ) -> None:
     outer = RedisLock(client, "lock:a", reentrant=True, blocking=False, **outermost).take()
     held: list[Held] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
@@ -53,8 +53,8 @@ def primary() -> Iterator[RealServer]:
 def found(primary: RealServer) -> Iterator[redis.Redis]:
     """Give a client of the primary that the Sentinel names."""
     with sentinel_of(primary) as port:
-        sentinel = Sentinel([("127.0.0.1", port)], sentinel_kwargs={"retry": ONCE})
-        client = sentinel.master_for(SERVICE, retry=ONCE, socket_timeout=2)
+        sentinel: Any = Sentinel([("127.0.0.1", port)], sentinel_kwargs={"retry": ONCE})  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
+        client: redis.Redis = sentinel.master_for(SERVICE, retry=ONCE, socket_timeout=2)
         eventually(lambda: answers(client))
         yield client
         client.close()
