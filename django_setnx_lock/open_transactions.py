@@ -120,9 +120,15 @@ class OpenTransaction:
             one.waits_for.discard(self)
             if not one.waits_for:
                 due.append(one.held)
-        for some in _by_client(due):
-            for error in release_each(some, now=True):
-                logger.warning("%s", error)
+        groups = _by_client(due)
+        try:
+            while groups:
+                for error in release_each(groups.pop(0), now=True):
+                    logger.warning("%s", error)
+        finally:
+            # An interrupt keeps nothing at another server.
+            for some in groups:
+                release_each(some, now=True)
 
     def left_without_savepoint(self) -> bool:
         """Whether nothing else tells that the outermost block is left."""

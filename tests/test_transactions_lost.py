@@ -9,12 +9,15 @@ from django.db import connection, transaction
 from django_setnx_lock import LockLost, Redlock, lock
 from django_setnx_lock.connection import get_client
 from django_setnx_lock.transactions import AT_COMMIT
+from tests.core.many.helpers import around_many
 from tests.databases import second_database, state
 from tests.servers import FakeServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
+
+    from django_setnx_lock.core.line import Command
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -93,6 +96,11 @@ def test_callbacks_of_a_commit_that_was_refused_do_not_run() -> None:
 
 def test_all_looks_of_one_commit_are_one_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
     trips: list[int] = []
+
+    def count(send: Callable[[], list[Any]], commands: Sequence[Command]) -> list[Any]:
+        trips.append(len(commands))
+        return send()
+
     with transaction.atomic(), lock("a") as held:
         # So that the server has the scripts.
         held.check()
@@ -101,17 +109,10 @@ def test_all_looks_of_one_commit_are_one_round_trip(monkeypatch: pytest.MonkeyPa
         for key in "abc":
             with lock(key):
                 pass
-        pool = get_client().connection_pool
-        get = pool.get_connection
-
-        def count(*args: Any) -> Any:
-            trips.append(1)
-            return get(*args)
-
-        monkeypatch.setattr(pool, "get_connection", count)
+        around_many(monkeypatch, count)
 
     # And one to let them go.
-    assert len(trips) == 2
+    assert trips == [3, 3]
 
 
 def test_the_error_of_the_transaction_is_not_hidden_by_the_loss(

@@ -44,44 +44,54 @@ def take_each(locks: Sequence[RedisLock]) -> list[Taken]:
     a whole failed.
     """
     blocking.check()
-    ordered = sorted(locks, key=lambda lock: lock.name)
-    turns = {id(lock): lock.turn() for lock in ordered}
-    taken: dict[int, Taken] = {}
-    for lock in ordered:
-        share = lock.again()
-        if share is not None:
-            taken[id(lock)] = Taken(lock, held=share)
-    ordered = [lock for lock in ordered if id(lock) not in taken]
-    if not ordered:
+    ordered = sorted({id(lock): lock for lock in locks}.values(), key=lambda lock: lock.name)
+    shares: dict[int, Held | None] = {}
+    turns: list[Turn] = []
+    try:
+        for lock in ordered:
+            number = id(lock)
+            # At once: an interrupt must not leave one that nobody counts out.
+            shares[number] = lock.again()
+        missing = [lock for lock in ordered if shares[id(lock)] is None]
+        turns = [lock.turn() for lock in missing]
+        asked = _ask_for(missing, turns) if missing else []
+        taken = {id(lock): Taken(lock, held=shares[id(lock)]) for lock in ordered}
+        taken |= {id(one.lock): one for one in asked}
         return [taken[id(lock)] for lock in locks]
-    client = ordered[0].client
-    replicas = [turns[id(lock)].replicas for lock in ordered]
+    except BaseException as error:
+        # Interrupts too. A share that is on its way up in a traceback would count as held.
+        release_each([share for share in shares.values() if share is not None], now=True)
+        if turns and worth_undoing(error):
+            with suppress(LockError):
+                leave_each(turns)
+        raise
+
+
+def _ask_for(locks: Sequence[RedisLock], turns: Sequence[Turn]) -> list[Taken]:
+    """What comes of asking for ``locks``, which are in the order of their names, by ``turns``."""
+    replicas = [turn.replicas for turn in turns]
     then = strictest([asked for asked in replicas if asked is not None])
     sent = clock.now()
-    try:
-        replies = call_many(
-            client,
-            [turns[id(lock)].request(waits=False) for lock in ordered],
-            [lock.key for lock in ordered],
-            then,
-        )
-        acknowledged = replies.pop() if then is not None else None
-        for lock, reply, asked in zip(ordered, replies, replicas, strict=True):
-            if asked is not None and not isinstance(reply, LockUnavailable) and is_grant(reply):
-                refuse_too_few(asked, acknowledged, lock.key)
-        for lock, reply in zip(ordered, replies, strict=True):
-            taken[id(lock)] = _read(lock, turns[id(lock)], reply, sent)
-        unsure = [one.lock for one in taken.values() if is_unsure(one.error)]
-        if unsure:
-            # On a cluster, a part of the nodes.
-            with suppress(LockError):
-                leave_each([turns[id(lock)] for lock in unsure])
-    except BaseException as error:
-        if worth_undoing(error):
-            with suppress(LockError):
-                leave_each([turns[id(lock)] for lock in ordered])
-        raise
-    return [taken[id(lock)] for lock in locks]
+    replies = call_many(
+        locks[0].client,
+        [turn.request(waits=False) for turn in turns],
+        [lock.key for lock in locks],
+        then,
+    )
+    acknowledged = replies.pop() if then is not None else None
+    for lock, reply, asked in zip(locks, replies, replicas, strict=True):
+        if asked is not None and not isinstance(reply, LockUnavailable) and is_grant(reply):
+            refuse_too_few(asked, acknowledged, lock.key)
+    taken = [
+        _read(lock, turn, reply, sent)
+        for lock, turn, reply in zip(locks, turns, replies, strict=True)
+    ]
+    unsure = [turn for turn, one in zip(turns, taken, strict=True) if is_unsure(one.error)]
+    if unsure:
+        # On a cluster, a part of the nodes.
+        with suppress(LockError):
+            leave_each(unsure)
+    return taken
 
 
 def is_unsure(error: LockError | None) -> bool:

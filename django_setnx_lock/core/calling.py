@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import MethodType
 from typing import Any, TypeVar
 
@@ -236,6 +237,7 @@ def call_many(
 
     ``keys`` names the lock of each. Each result is a reply, or a LockUnavailable for that
     request alone. ``then``: a command that is sent behind them; its reply is the last result.
+    More than some hundred take more than one. On a line of its own, as :func:`call`.
     Raises LockUnavailable when the round trip as a whole failed.
     """
     blocking.check()
@@ -245,34 +247,50 @@ def call_many(
             unavailable(reply, key) if isinstance(reply, TRANSLATED) else reply
             for key, reply in zip(keys, replies, strict=True)
         ]
-
-    def run() -> list[Any]:
-        pipeline = client.pipeline(transaction=False)
-        for request in requests:
-            pipeline.evalsha(request.script.sha, *request.arguments)
-        if then is not None:
-            pipeline.execute_command(*then)
-        replies = pipeline.execute(raise_on_error=False)
-        missing = [
-            number
-            for number, reply in enumerate(replies)
-            if isinstance(reply, redis_exceptions.NoScriptError)
-        ]
-        if missing:
-            for number in missing:
-                pipeline.eval(requests[number].script.source, *requests[number].arguments)
-            if then is not None:
-                # What came before has reached whoever this has reached.
-                pipeline.execute_command(*then)
-                missing.append(len(requests))
-            for number, reply in zip(missing, pipeline.execute(raise_on_error=False), strict=True):
-                replies[number] = reply
-        return list(replies)
-
+    if _is_plain(client):
+        line = _LINES.borrow(client)
+        try:
+            replies = persistently(client, lambda: _ask_all(line.ask_all, requests, then), "")
+        except BaseException:
+            # Interrupts too: replies may be still to come.
+            line.drop()
+            raise
+        _LINES.give_back(client, line)
+    else:
+        through = partial(_ask_all_through, client)
+        replies = persistently(client, lambda: _ask_all(through, requests, then), "")
     return [
         unavailable(reply, key) if isinstance(reply, redis_exceptions.RedisError) else reply
-        for key, reply in zip(_and_last(keys, then), persistently(client, run, ""), strict=True)
+        for key, reply in zip(_and_last(keys, then), replies, strict=True)
     ]
+
+
+def _ask_all(
+    ask: Callable[[Sequence[Command]], list[Any]], requests: Sequence[Request], then: Command | None
+) -> list[Any]:
+    last = [] if then is None else [then]
+    replies = ask([*(one.by_sha for one in requests), *last])
+    missing = [
+        number
+        for number, reply in enumerate(replies)
+        if isinstance(reply, redis_exceptions.NoScriptError)
+    ]
+    if missing:
+        asked = [requests[number] for number in missing]
+        in_full = [("EVAL", one.script.source, *one.arguments) for one in asked]
+        if last:
+            # What came before has reached whoever this has reached.
+            missing.append(len(requests))
+        for number, reply in zip(missing, ask([*in_full, *last]), strict=True):
+            replies[number] = reply
+    return replies
+
+
+def _ask_all_through(client: Any, commands: Sequence[Command]) -> list[Any]:
+    pipeline = client.pipeline(transaction=False)
+    for command in commands:
+        pipeline.execute_command(*command)
+    return list(pipeline.execute(raise_on_error=False))
 
 
 def _and_last(keys: Sequence[str], then: Command | None) -> Sequence[str]:

@@ -17,6 +17,9 @@ from .cluster.shared import is_cluster
 Command = Sequence[str | bytes]
 
 _FOREVER = 1e6
+# How many commands go in one write. No more than two writes are unanswered at a time: with more, a
+# proxy that reads nothing while it cannot write would wait for us, and we for it.
+BATCH = 100
 # What precedes a part of a command that is so long.
 _HEADS = [f"${length}\r\n" for length in range(1024)]
 # What redis-py 7 and later tell of a server's maintenance: it refers to the pool, which would
@@ -77,6 +80,34 @@ class Line:
             return connection.read_response()
 
         return connection.retry.call_with_retry(again, lambda _: self.drop())
+
+    def ask_all(self, commands: Sequence[Command]) -> list[Any]:
+        """The replies to ``commands``, an error reply in the place of a reply.
+
+        All are sent again as often as the client would.
+        """
+        self._connect()
+        retry = self._connection.retry
+        replies: list[Any] = retry.call_with_retry(
+            lambda: self._ask_all(commands), lambda _: self.drop()
+        )
+        return replies
+
+    def _ask_all(self, commands: Sequence[Command]) -> list[Any]:
+        self._connect()
+        replies: list[Any] = []
+        sent = 0
+        while len(replies) < len(commands):
+            while sent < len(commands) and sent <= len(replies) + BATCH:
+                batch = self.pack(*commands[sent : sent + BATCH])
+                # A check of health is a command itself.
+                self._connection.send_packed_command([batch], check_health=not sent)
+                sent += BATCH
+            try:
+                replies.append(self.read())
+            except redis_exceptions.ResponseError as error:
+                replies.append(error)
+        return replies
 
     def connect(self) -> None:
         """Connect now, unless it is connected."""

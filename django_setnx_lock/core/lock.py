@@ -149,6 +149,8 @@ class RedisLock(AsyncLock):
         turn = self.turn()
         try:
             held = self._wait_for(turn, limit)
+            if token is None:
+                return held
         except LockBusy:
             raise
         except BaseException as error:
@@ -157,8 +159,7 @@ class RedisLock(AsyncLock):
                 with suppress(LockError):
                     turn.leave()
             raise
-        if token is not None:
-            own_token.put(turn, held, token)
+        own_token.put(turn, held, token)
         return held
 
     def _wait_for(self, turn: Turn, limit: float | None) -> Held:

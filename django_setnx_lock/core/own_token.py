@@ -59,7 +59,7 @@ def put(turn: Turn, held: Held, chosen: str) -> None:
             # Nothing can be swapped any more: asks whether it was.
             protocol.read_kept(target.call(swap), target.key)
             held.use_token(chosen)
-            held.release()
+            held.release_now()
         raise
     held.use_token(chosen)
     if renews:

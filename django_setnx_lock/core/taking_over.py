@@ -32,30 +32,32 @@ def take_over(turn: Turn, text: str, token: str | None) -> Held:
     longer = protocol.renew(target.keys, target.index, ticket.token, turn.lease_ms, "least")
     protocol.read_kept(target.call(longer), target.key)
     swap = own_token.request(target.keys, ticket.token, token, ticket.fence, turn.record)
+    deadline = sent + turn.lease_ms / 1000
     try:
         protocol.read_kept(target.call(swap), target.key)
+        if clock.now() >= deadline:
+            release(target, token)
+            raise LockLost(
+                f"it took longer to take over the lock {target.key!r} than its lease lasts",
+                key=target.key,
+            )
+        held = Held(
+            target,
+            token=token,
+            fence=ticket.fence,
+            timeout=turn.lease_ms / 1000,
+            deadline=deadline,
+            upkeep=turn.upkeep,
+        )
+        return turn.has_adopted(held, sent)
     except LockLost:
         raise
     except BaseException:
         # Interrupts too: it may have been carried out, and then nobody else knows the token.
+        if turn.held is not None:
+            turn.held.give_up("it was taken over in vain")
         release(target, token)
         raise
-    deadline = sent + turn.lease_ms / 1000
-    if clock.now() >= deadline:
-        release(target, token)
-        raise LockLost(
-            f"it took longer to take over the lock {target.key!r} than its lease lasts",
-            key=target.key,
-        )
-    held = Held(
-        target,
-        token=token,
-        fence=ticket.fence,
-        timeout=turn.lease_ms / 1000,
-        deadline=deadline,
-        upkeep=turn.upkeep,
-    )
-    return turn.has_adopted(held, sent)
 
 
 def release(target: Target, token: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import deque
@@ -14,7 +15,7 @@ import redis
 from django.core.exceptions import ImproperlyConfigured
 
 from ..core import scripts, watchdog
-from ..core.aio import kinds
+from ..core.aio import kinds, loops
 from ..core.keys import lock_keys
 
 try:
@@ -67,7 +68,7 @@ class Wire:
         if any(told):
             if self.heard is not None:
                 self.heard()
-            if threading.current_thread() is not watchdog.WATCHDOG._thread:
+            if not _is_of_watchdog():
                 self.requests.append(Request(tuple(filter(None, told))))
         return [_script(command) is not None for command in commands]
 
@@ -207,6 +208,17 @@ class AsyncMemoryConnection(fakeredis.aioredis.FakeAsyncRedisConnection):
 
 
 kinds.register(MemoryConnection, AsyncMemoryConnection)
+
+
+def _is_of_watchdog() -> bool:
+    """Whether what renews locks, a thread or a task, is what runs."""
+    if threading.current_thread() is watchdog.WATCHDOG._thread:
+        return True
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return False
+    return task is not None and task is loops.here().watchdog._task
 
 
 def _script(command: list[str]) -> scripts.Script | None:

@@ -1,16 +1,22 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
 
 from django_setnx_lock.core.batch import Taken, release_each, take_each
 from django_setnx_lock.core.calling import call_many
-from django_setnx_lock.core.errors import LockBusy, LockLost, LockUnavailable
+from django_setnx_lock.core.errors import LockBusy, LockError, LockLost, LockUnavailable
 from django_setnx_lock.core.held import Held
 from django_setnx_lock.core.lock import RedisLock
 from tests.core.helpers import FakeTime
+from tests.core.many.helpers import around_many, fail_once
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from django_setnx_lock.core.line import Command
 
 INDEX = "{lock:}:index"
 
@@ -24,29 +30,16 @@ def held_ones(taken: list[Taken]) -> list[Held]:
 
 
 @pytest.fixture
-def pipelines(redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Note the names asked for in each round trip."""
-    trips: list[list[str]] = []
-    made = redis_client.pipeline
+def trips(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Note the names asked for together each time."""
+    noted: list[list[str]] = []
 
-    def noted(**options: Any) -> Any:
-        pipeline: Any = made(**options)
-        evalsha, execute = pipeline.evalsha, pipeline.execute
-        asked: list[str] = []
+    def note(send: Callable[[], Any], commands: Sequence[Command]) -> Any:
+        noted.append([str(command[3]) for command in commands])
+        return send()
 
-        def note(sha: str, count: int, *rest: Any) -> Any:
-            asked.append(rest[0])
-            return evalsha(sha, count, *rest)
-
-        def send(**options: Any) -> Any:
-            trips.append(asked.copy())
-            return execute(**options)
-
-        pipeline.evalsha, pipeline.execute = note, send
-        return pipeline
-
-    monkeypatch.setattr(redis_client, "pipeline", noted)
-    return trips
+    around_many(monkeypatch, note)
+    return noted
 
 
 def test_every_free_lock_is_taken(redis_client: redis.Redis) -> None:
@@ -88,28 +81,28 @@ def test_a_name_that_is_no_lock_is_reported_and_the_others_are_taken(
 
 
 def test_locks_are_asked_for_in_the_order_of_names_and_given_in_the_order_asked(
-    redis_client: redis.Redis, pipelines: list[list[str]]
+    redis_client: redis.Redis, trips: list[list[str]]
 ) -> None:
     redis_client.script_flush()
     take_each(locks(redis_client, "x"))
-    pipelines.clear()
+    trips.clear()
 
     taken = take_each(locks(redis_client, "cab"))
 
     assert [one.lock.key for one in taken] == ["c", "a", "b"]
-    assert pipelines == [["lock:a", "lock:b", "lock:c"]]
+    assert trips == [["lock:a", "lock:b", "lock:c"]]
 
 
 def test_releasing_many_is_one_round_trip(
-    redis_client: redis.Redis, pipelines: list[list[str]]
+    redis_client: redis.Redis, trips: list[list[str]]
 ) -> None:
     held = held_ones(take_each(locks(redis_client, "abc")))
     release_each(held[:1])
-    pipelines.clear()
+    trips.clear()
 
     assert release_each(held[1:]) == []
 
-    assert pipelines == [["lock:b", "lock:c"]]
+    assert trips == [["lock:b", "lock:c"]]
     assert all(one.released for one in held)
     assert not redis_client.keys("lock:*")
 
@@ -140,10 +133,10 @@ def test_two_locks_of_one_name_exclude_each_other(redis_client: redis.Redis) -> 
     assert isinstance(second.error, LockBusy)
 
 
-def test_no_locks_are_no_round_trip(redis_client: redis.Redis, pipelines: list[Any]) -> None:
+def test_no_locks_are_no_round_trip(redis_client: redis.Redis, trips: list[list[str]]) -> None:
     assert take_each([]) == []
     assert release_each([]) == []
-    assert pipelines == []
+    assert trips == []
 
 
 def test_grants_that_took_longer_than_their_leases_are_given_back(
@@ -166,22 +159,8 @@ def test_grants_that_took_longer_than_their_leases_are_given_back(
 def test_a_batch_that_ends_in_an_error_leaves_no_lock(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
-    made = redis_client.pipeline
-
-    def broken(**options: Any) -> Any:
-        monkeypatch.undo()
-        pipeline: Any = made(**options)
-        execute = pipeline.execute
-
-        def applied_and_then_lost(**options: Any) -> Any:
-            execute(**options)
-            raise error
-
-        pipeline.execute = applied_and_then_lost
-        return pipeline
-
     take_each(locks(redis_client, "x"))
-    monkeypatch.setattr(redis_client, "pipeline", broken)
+    fail_once(monkeypatch, error())
 
     with pytest.raises((KeyboardInterrupt, LockUnavailable)):
         take_each(locks(redis_client, "ab"))
@@ -194,11 +173,7 @@ def test_an_interrupt_while_many_are_released_leaves_no_lock(
 ) -> None:
     held = held_ones(take_each(locks(redis_client, "ab")))
 
-    def interrupted(**options: Any) -> Any:
-        monkeypatch.undo()
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(redis_client, "pipeline", interrupted)
+    fail_once(monkeypatch, KeyboardInterrupt(), is_sent=False)
 
     with pytest.raises(KeyboardInterrupt):
         release_each(held)
@@ -229,16 +204,12 @@ def test_releasing_many_raises_nothing_when_redis_cannot_be_asked(
 ) -> None:
     held = held_ones(take_each(locks(redis_client, "ab")))
 
-    def down(**options: Any) -> Any:
-        raise redis.exceptions.TimeoutError("down")
-
-    monkeypatch.setattr(redis_client, "pipeline", down)
+    fail_once(monkeypatch, redis.exceptions.TimeoutError("down"), is_sent=False)
 
     (error,) = release_each(held)
 
     assert isinstance(error, LockUnavailable)
     assert not any(one.released for one in held)
-    monkeypatch.undo()
     assert release_each(held) == []
 
 
@@ -247,3 +218,31 @@ def test_what_became_of_a_lock_shows_no_token(redis_client: redis.Redis) -> None
 
     assert taken.held
     assert taken.held.token not in repr(taken)
+
+
+def test_a_batch_that_fails_leaves_no_lock_that_was_had_again(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RedisLock(redis_client, "lock:a", reentrant=True):
+        fail_once(monkeypatch, redis.exceptions.TimeoutError("down"))
+        # The error holds on to the frames that it came through.
+        with pytest.raises(LockUnavailable) as caught:
+            take_each(locks(redis_client, "ab", reentrant=True))
+
+    assert caught.value.cause == "timeout"
+    assert not redis_client.exists("lock:a", "lock:b")
+
+
+def test_a_batch_that_asks_for_what_it_cannot_have_leaves_no_lock_that_was_had_again(
+    redis_client: redis.Redis,
+) -> None:
+    reads = RedisLock(redis_client, "lock:b", reentrant=True, shared=True).take()
+    had = RedisLock(redis_client, "lock:a", reentrant=True).take()
+
+    with pytest.raises(LockError, match="held for reading here") as caught:
+        take_each(locks(redis_client, "ab", reentrant=True))
+    had.release()
+    reads.release()
+
+    assert caught.value.key == "b"
+    assert not redis_client.exists("lock:a", "lock:b")

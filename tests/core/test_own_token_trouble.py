@@ -6,13 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
+from django.db import transaction
 
 from django_setnx_lock.core import own_token, scripts
+from django_setnx_lock.core.aio import own_token as aio_own_token
+from django_setnx_lock.core.aio.calling import call
 from django_setnx_lock.core.errors import LockLost, LockUnavailable
 from django_setnx_lock.core.held import Held
 from django_setnx_lock.core.lock import RedisLock
 from django_setnx_lock.core.turn import Turn
 from django_setnx_lock.core.watchdog import WATCHDOG
+from django_setnx_lock.transactions import AT_COMMIT
+from tests.core.aio.helpers import run
 from tests.core.redis_py import around
 from tests.faults.controls import take_out
 
@@ -117,6 +122,41 @@ def test_an_interrupted_swap_leaves_no_lock_behind(
     assert not knowing.exists("lock:a")
     assert lock.held is None
     assert RedisLock(knowing, "lock:a").acquire(blocking=False, token="worker-7")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_within_a_transaction_a_swap_that_failed_leaves_no_lock_until_its_end(
+    knowing: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = RedisLock(knowing, "lock:a", ending=AT_COMMIT)
+    fail_after_swap(knowing, monkeypatch, redis.TimeoutError("slow"))
+
+    with transaction.atomic():
+        with pytest.raises(LockUnavailable):
+            lock.acquire(token="worker-7")
+
+        assert not knowing.exists("lock:a")
+
+
+@pytest.mark.usefixtures("fake_connections")
+def test_in_asyncio_a_swap_that_failed_leaves_no_lock(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = [LockUnavailable("slow", key="a", cause="timeout")]
+
+    async def cut(*args: Any) -> Any:
+        reply = await call(*args)
+        if errors:
+            raise errors.pop()
+        return reply
+
+    monkeypatch.setattr(aio_own_token, "call", cut)
+
+    with pytest.raises(LockUnavailable):
+        run(RedisLock(redis_client, "lock:a", ending=AT_COMMIT).aacquire(token="worker-7"))
+
+    assert errors == []
+    assert not redis_client.exists("lock:a")
 
 
 def test_an_interrupted_swap_takes_nothing_from_another_with_the_same_token(

@@ -7,6 +7,7 @@ from django.db import connections, transaction
 
 from django_setnx_lock import RedisLock
 from django_setnx_lock.transactions import AT_COMMIT
+from tests.core.many.helpers import fail_once
 from tests.faults.test_interrupts_sharing import Lines
 from tests.servers import FakeServer
 
@@ -30,3 +31,23 @@ def test_no_interrupt_leaves_a_lock_behind_the_transaction() -> None:
 
     assert standing == []
     assert at > 20
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_interrupt_after_the_commit_keeps_no_lock_of_another_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clients = [FakeServer().client() for _ in range(3)]
+
+    def work() -> None:
+        with transaction.atomic():
+            for client in clients:
+                RedisLock(client, "a", ending=AT_COMMIT, blocking=False).take().release()
+            # What is asked before the commit is not interrupted.
+            monkeypatch.setattr("django_setnx_lock.open_transactions.check_each", lambda _: None)
+            fail_once(monkeypatch, KeyboardInterrupt(), is_sent=False)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+
+    assert [client.exists("a") for client in clients] == [0, 0, 0]

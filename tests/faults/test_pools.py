@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
+from django.db import transaction
 
 from django_setnx_lock.core.batch import release_each, take_each
-from django_setnx_lock.core.errors import LockBusy, LockUnavailable
+from django_setnx_lock.core.errors import LockBusy, LockLost
 from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.many.lock import MultiLock
+from django_setnx_lock.transactions import AT_COMMIT
+from tests.core.redis_py import around
 from tests.faults.pools import full_pool, only_one
 
 if TYPE_CHECKING:
@@ -38,31 +42,80 @@ def test_a_full_pool_keeps_nobody_from_a_lock(
 
 
 @POOLS
-def test_many_locks_at_once_take_a_connection_of_the_pool(
+def test_a_full_pool_keeps_nobody_from_many_locks_at_once(
     real_server: RealServer, pool: type[redis.ConnectionPool], options: dict[str, Any]
 ) -> None:
     with full_pool(real_server, pool, **options) as client:
-        with pytest.raises(LockUnavailable, match="no connection is free in the pool") as caught:
-            take_each([RedisLock(client, "lock:a")])
+        taken = take_each([RedisLock(client, "lock:a"), RedisLock(client, "lock:b")])
+        errors = release_each([one.held for one in taken if one.held])
 
-        assert caught.value.cause == "pool"
-        assert not real_server.client().exists("lock:a")
+        assert [one.error for one in taken] == [None, None]
+        assert errors == []
+        assert not real_server.client().exists("lock:a", "lock:b")
 
 
 @POOLS
-def test_locks_that_a_full_pool_kept_from_their_release_are_released_later(
+def test_a_full_pool_keeps_nobody_from_a_lock_over_several_keys(
     real_server: RealServer, pool: type[redis.ConnectionPool], options: dict[str, Any]
 ) -> None:
+    with full_pool(real_server, pool, **options) as client:
+        with MultiLock(client, ["lock:a", "lock:b"]) as held:
+            held.check()
+            held.reacquire()
+            with pytest.raises(LockBusy):
+                MultiLock(client, ["lock:b", "lock:c"]).take(0.01)
+
+        assert not real_server.client().exists("lock:a", "lock:b", "lock:c")
+
+
+@pytest.mark.django_db(transaction=True)
+@POOLS
+def test_a_full_pool_keeps_no_lock_from_its_release_at_the_commit(
+    real_server: RealServer, pool: type[redis.ConnectionPool], options: dict[str, Any]
+) -> None:
+    names = [f"lock:{number}" for number in range(300)]
+    with full_pool(real_server, pool, **options) as client:
+        with transaction.atomic():
+            for name in names:
+                RedisLock(client, name, ending=AT_COMMIT).take(0).release()
+            within = real_server.client().exists(*names)
+
+        assert (within, real_server.client().exists(*names)) == (300, 0)
+
+
+@pytest.mark.django_db(transaction=True)
+@POOLS
+def test_a_full_pool_keeps_no_loss_from_being_found_before_the_commit(
+    real_server: RealServer, pool: type[redis.ConnectionPool], options: dict[str, Any]
+) -> None:
+    def work() -> None:
+        with transaction.atomic():
+            RedisLock(client, "lock:a", ending=AT_COMMIT).take(0).release()
+            real_server.client().delete("lock:a")
+
+    with full_pool(real_server, pool, **options) as client, pytest.raises(LockLost):
+        work()
+
+
+@POOLS
+def test_where_calls_are_traced_many_locks_at_once_take_a_connection_of_the_pool(
+    real_server: RealServer,
+    pool: type[redis.ConnectionPool],
+    options: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with only_one(real_server, pool, **options) as client:
-        held = RedisLock(client, "lock:a").take(0)
+        around(client, monkeypatch, lambda send, _: send())
+        (taken,) = take_each([RedisLock(client, "lock:a")])
+        assert taken.held
         used = client.pubsub()
         used.subscribe("anything")
-        errors = release_each([held])
+
+        errors = release_each([taken.held])
         used.close()
 
-        assert release_each([held]) == []
-
         assert [getattr(error, "cause", "") for error in errors] == ["pool"]
+        assert release_each([taken.held]) == []
         assert not client.exists("lock:a")
         client.connection_pool.disconnect()
 

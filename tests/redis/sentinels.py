@@ -109,14 +109,14 @@ def watched(binary: str, replicas: int = 1) -> Iterator[Watched]:
         primary = stack.enter_context(RealServer(binary))
         option = ("--replicaof", "127.0.0.1", str(primary.port))
         followers = [stack.enter_context(RealServer(binary, *option)) for _ in range(replicas)]
-        ports = [stack.enter_context(_sentinel(primary)) for _ in range(3)]
+        ports = [stack.enter_context(sentinel_of(primary)) for _ in range(3)]
         found = Watched(primary, followers, ports)
         eventually(found.settles, 30)
         yield found
 
 
 @contextlib.contextmanager
-def _sentinel(primary: RealServer) -> Iterator[int]:
+def sentinel_of(primary: RealServer) -> Iterator[int]:
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="sentinel-") as folder:
         settings = Path(folder, "sentinel.conf")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -20,16 +22,50 @@ from tests.redis.test_sentinel import watched_over
 from tests.servers import ONCE, RealServer, server_binaries
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
-async def taken_and_waited_for(client: redis.Redis) -> bool:
+async def taken_and_waited_for(client: Any, watch: redis.Redis | None = None) -> bool:
     held = await RedisLock(client, "lock:a", renew=True).atake(0)
     waiting = asyncio.create_task(RedisLock(client, "lock:a").atake())
-    await until(lambda: queue_of(client))
+    await until(lambda: queue_of(watch or client))
     await held.arelease()
     await (await waiting).arelease()
     return True
+
+
+async def taken_alone(client: Any, watch: redis.Redis) -> None:
+    async with RedisLock(client, "lock:a"):
+        pass
+
+
+async def thrown_away(kind: Callable[..., Any], work: Callable[..., Any], port: int) -> int:
+    """Use clients of a ``kind`` and throw them away; return how many connections they leave."""
+    with redis.Redis(port=port) as watch:
+
+        def left() -> int:
+            gc.collect()
+            return sum(one["name"] == "tenant" for one in clients_of(watch))
+
+        for _ in range(50):
+            await work(kind(port=port, client_name="tenant"), watch)
+        with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
+            await asyncio.wait_for(until(lambda: not left()), 2)
+        return left()
+
+
+def clients_of(watch: redis.Redis) -> list[dict[str, str]]:
+    found: Any = watch.client_list()
+    return list(found)
+
+
+@pytest.mark.parametrize("work", [taken_alone, taken_and_waited_for])
+@pytest.mark.parametrize("kind", [redis.Redis, redis.asyncio.Redis], ids=["redis", "redis.asyncio"])
+def test_clients_that_are_thrown_away_leave_no_connection_while_the_loop_runs(
+    real_server: RealServer, kind: Callable[..., Any], work: Callable[..., Any]
+) -> None:
+    assert run(thrown_away(kind, work, real_server.port)) == 0
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from django.core.cache import cache
 
 from django_setnx_lock import LockUnavailable, lock
 from django_setnx_lock.testing import LockTester
+from tests.core.aio.helpers import run
 from tests.core.helpers import in_thread
 
 
@@ -57,6 +58,21 @@ def test_a_lock_costs_two_round_trips(locks: LockTester) -> None:
 def test_the_round_trips_of_other_threads_count(locks: LockTester) -> None:
     with locks.assertNumLockRoundTrips(1):
         in_thread(lambda: lock("a").locked())
+
+
+def test_the_round_trips_of_renewals_do_not_count(locks: LockTester) -> None:
+    with locks.assertNumLockRoundTrips(2), lock("a", timeout=30):
+        locks.advance(120)
+
+
+def test_the_round_trips_of_renewals_in_asyncio_do_not_count(locks: LockTester) -> None:
+    async def work() -> None:
+        async with lock("a", timeout=30) as held:
+            await locks.aadvance(120)
+            assert not held.lost
+
+    with locks.assertNumLockRoundTrips(2):
+        run(work())
 
 
 def test_other_round_trips_than_told_are_listed(locks: LockTester) -> None:

@@ -37,7 +37,7 @@ async def call(
 
     ``repeated`` is called before the reply is given if a copy may be still under way.
     ``patience``: see :func:`routed`; of no effect but on a cluster. Raises LockUnavailable;
-    NotImplementedError and TypeError as :func:`connection_for`.
+    NotImplementedError and TypeError as :func:`maker_for`.
     """
     if is_cluster(client):
         with translated(key):

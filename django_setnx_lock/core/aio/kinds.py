@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from redis import connection as redis_connection
@@ -55,16 +56,17 @@ def register(kind: type, twin: type) -> None:
     _TWINS[kind] = twin
 
 
-def connection_for(client: Any, connect_timeout: float | None = None) -> Any:
-    """A connection of asyncio, not connected yet, with the settings of ``client``.
+def maker_for(client: Any, connect_timeout: float | None = None) -> Callable[[], Any]:
+    """What makes connections of asyncio, not connected yet, with the settings of ``client``.
 
-    ``client``: any of redis-py that has one connection pool, as each node of a cluster has.
-    ``connect_timeout``: as in :class:`~django_setnx_lock.core.line.Line`. Raises
-    NotImplementedError for other clients, and TypeError for settings and classes that nothing in
-    asyncio corresponds to.
+    It keeps the settings and not the client. ``client``: any of redis-py that has one connection
+    pool, as each node of a cluster has. ``connect_timeout``: as in
+    :class:`~django_setnx_lock.core.line.Line`. Raises NotImplementedError for other clients; what
+    it gives raises TypeError for settings and classes that nothing in asyncio corresponds to.
     """
     refuse_many_servers(client)
-    return _make(client.connection_pool.connection_class, options_for(client, connect_timeout))
+    options = options_for(client, connect_timeout)
+    return partial(_make, client.connection_pool.connection_class, options)
 
 
 def refuse_many_servers(client: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from redis import exceptions as redis_exceptions
 
 from ..line import Command, packed
-from .kinds import connection_for
+from .kinds import maker_for
 
 _FOREVER = 1e6
 
@@ -21,11 +21,15 @@ class Line:
     After an error, a cancellation or an interruption with replies outstanding, :meth:`drop` it.
     """
 
+    _connection: Any = None
+    _is_connected = False
+    # That in which it is connected.
+    _loop: asyncio.AbstractEventLoop | None = None
+
     def __init__(self, client: Any, *, connect_timeout: float | None = None) -> None:
-        self._client = client
-        self._connect_timeout = connect_timeout
-        self._connection: Any = connection_for(client, connect_timeout)
-        self._is_connected = False
+        # Not the client: lines are kept for the next as long as its pool lives.
+        self._make = maker_for(client, connect_timeout)
+        self._connection = self._make()
         # Whether a command asked was sent more than once; set back by who wants to know.
         self.sent_again = False
 
@@ -77,15 +81,24 @@ class Line:
         if connection is not None:
             _close(connection)
 
+    def __del__(self) -> None:
+        """Close the connection, as those of threads do when their pool is thrown away."""
+        connection, loop = self._connection, self._loop
+        if self._is_connected and loop is not None:
+            # By any thread. The loop may be closed already.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(_close, connection)
+
     def _made(self) -> Any:
         if self._connection is None:
-            self._connection = connection_for(self._client, self._connect_timeout)
+            self._connection = self._make()
         return self._connection
 
     async def _connected(self) -> Any:
         connection = self._made()
         if not self._is_connected:
             await _connect(connection)
+            self._loop = asyncio.get_running_loop()
             self._is_connected = True
         return connection
 

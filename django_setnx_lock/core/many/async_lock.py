@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -14,7 +15,7 @@ from ..aio.calling import call, call_replicated
 from ..aio.owner import Owner
 from ..aio.shielded import patience, undisturbed, undisturbed_later
 from ..aio.waiting import Mailbox
-from ..errors import LockBusy, LockError, LockLost
+from ..errors import LockBusy, LockError, LockLost, LockUnavailable
 from ..held import Held
 from ..lock import RedisLock
 from ..unset import UNSET, Unset
@@ -104,28 +105,29 @@ class AsyncMultiLock(MultiBase):
 
     async def _await_turn(self, turn: ManyTurn, give_up_at: float | None) -> Sequence[Held]:
         mailbox: Mailbox | None = None
-        awaited = None
         tries = 0
         try:
             while True:
                 left = None if give_up_at is None else give_up_at - clock.now()
                 last = left is not None and left <= 0
-                answer = await _ask(turn, waits=not last)
-                if not isinstance(answer, Blocked):
-                    return answer
-                if last:
-                    if turn.asks_again(answer):
-                        continue
-                    raise answer.turn.busy(answer.answer)
-                if mailbox is None or answer.turn is not awaited:
-                    if mailbox is not None:
-                        mailbox.close()
-                    awaited, tries = answer.turn, 0
-                    awaited.tell_wait(answer.answer)
-                    mailbox = Mailbox(awaited.target)
-                tries += 1
-                seconds = time_to_sleep(answer.answer, tries, left)
-                await mailbox.sleep(awaited.token, min(seconds, turn.longest_sleep))
+                try:
+                    answer = await _ask(turn, waits=not last)
+                    if not isinstance(answer, Blocked):
+                        return answer
+                    if last:
+                        if turn.asks_again(answer):
+                            continue
+                        raise answer.turn.busy(answer.answer)
+                    if turn.waits_for(answer):
+                        if mailbox is not None:
+                            mailbox.close()
+                        mailbox, tries = None, 0
+                    tries += 1
+                    mailbox = mailbox or Mailbox(answer.turn.target)
+                    seconds = time_to_sleep(answer.answer, tries, left)
+                    await mailbox.sleep(answer.turn.token, min(seconds, turn.longest_sleep))
+                except LockUnavailable as error:
+                    await asyncio.sleep(turn.outlast(error, give_up_at))
         finally:
             if mailbox is not None:
                 mailbox.close()

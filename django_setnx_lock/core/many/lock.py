@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Literal
 
 from .. import clock, protocol, reentrancy
-from ..batch import leave_each
+from ..batch import leave_each, release_each
 from ..calling import persistently
-from ..errors import LockBusy, LockError, LockLost
+from ..errors import LockBusy, LockError, LockLost, LockUnavailable
 from ..held import Held
 from ..lock import RedisLock
 from ..unset import UNSET, Unset
@@ -76,12 +77,19 @@ class MultiLock(AsyncMultiLock):
     def _fill(self, taken: dict[str, Held], give_up_at: float | None) -> None:
         """Have all of them in ``taken``, by name."""
         missing = []
-        for lock in self._in_order:
-            share = lock.again()
-            if share is None:
-                missing.append(lock)
-            else:
-                taken[lock.name] = share
+        share = None
+        try:
+            for lock in self._in_order:
+                share = lock.again()
+                if share is None:
+                    missing.append(lock)
+                else:
+                    taken[lock.name] = share
+        except BaseException:
+            # Interrupts too: it may not be among them yet.
+            if share is not None:
+                release_each([share], now=True)
+            raise
         if missing and self._are_asked_together():
             self._take_together(missing, give_up_at, taken)
         elif missing:
@@ -106,28 +114,29 @@ class MultiLock(AsyncMultiLock):
 
     def _wait_for(self, turn: ManyTurn, give_up_at: float | None) -> Sequence[Held]:
         mailbox: Mailbox | None = None
-        awaited = None
         tries = 0
         try:
             while True:
                 left = None if give_up_at is None else give_up_at - clock.now()
                 last = left is not None and left <= 0
-                answer = turn.ask(waits=not last)
-                if not isinstance(answer, Blocked):
-                    return answer
-                if last:
-                    if turn.asks_again(answer):
-                        continue
-                    raise answer.turn.busy(answer.answer)
-                if mailbox is None or answer.turn is not awaited:
-                    if mailbox is not None:
-                        mailbox.close()
-                    awaited, tries = answer.turn, 0
-                    awaited.tell_wait(answer.answer)
-                    mailbox = Mailbox(awaited.target)
-                tries += 1
-                seconds = time_to_sleep(answer.answer, tries, left)
-                mailbox.sleep(awaited.token, min(seconds, turn.longest_sleep), None)
+                try:
+                    answer = turn.ask(waits=not last)
+                    if not isinstance(answer, Blocked):
+                        return answer
+                    if last:
+                        if turn.asks_again(answer):
+                            continue
+                        raise answer.turn.busy(answer.answer)
+                    if turn.waits_for(answer):
+                        if mailbox is not None:
+                            mailbox.close()
+                        mailbox, tries = None, 0
+                    tries += 1
+                    mailbox = mailbox or Mailbox(answer.turn.target)
+                    seconds = time_to_sleep(answer.answer, tries, left)
+                    mailbox.sleep(answer.turn.token, min(seconds, turn.longest_sleep), None)
+                except LockUnavailable as error:
+                    time.sleep(turn.outlast(error, give_up_at))
         finally:
             if mailbox is not None:
                 mailbox.close()
@@ -137,7 +146,9 @@ class MultiLock(AsyncMultiLock):
     ) -> None:
         """Take them one after the other, in the same order."""
         for lock in missing:
-            taken[lock.name] = lock.take(time_until(give_up_at))
+            # Asked for its name afterwards, an interrupt would leave it behind.
+            name = lock.name
+            taken[name] = lock.take(time_until(give_up_at))
         for held in taken.values():
             # Much of it may have gone while others were waited for.
             if not held.lost and not reentrancy.is_enough(held):

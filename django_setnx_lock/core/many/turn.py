@@ -51,11 +51,16 @@ class Outcome(NamedTuple):
 class ManyTurn:
     """An attempt at several locks, by ``turns`` in the order of their names."""
 
+    # That of the lock which the caller waits for.
+    awaited: Turn | None = None
+
     def __init__(self, turns: Sequence[Turn]) -> None:
         self.turns = turns
         self._waits = False
         # How many are held, by the last answer.
         self._taken = 0
+        # Whether more may be: what was asked since has not been answered.
+        self._is_unsure = False
         self._tries = _TRIES
         self._lease = min(turn.lease_ms for turn in turns) / 1000
 
@@ -68,6 +73,21 @@ class ManyTurn:
         """Whether a caller whose time is up asks once more."""
         self._tries -= 1
         return blocked.is_vague and self._tries >= 0
+
+    def waits_for(self, blocked: Blocked) -> bool:
+        """The caller waits because of ``blocked``. Gives whether it is for another lock now."""
+        if blocked.turn is self.awaited:
+            return False
+        self.awaited = blocked.turn
+        self.awaited.tell_wait(blocked.answer)
+        return True
+
+    def outlast(self, error: LockUnavailable, give_up_at: float | None) -> float:
+        """As :meth:`Turn.outlast`."""
+        self._is_unsure = True
+        if self.awaited is None:
+            raise error
+        return self.awaited.outlast(error, give_up_at)
 
     def request(self, *, waits: bool) -> protocol.Request:
         self._waits = waits
@@ -103,12 +123,15 @@ class ManyTurn:
             # That took longer than it lasts.
             return Outcome([protocol.Gone()], 0, self.turns)
         at = len(answers) - 1
-        may_hold_later_ones = at < self._taken or (self._waits and not is_certain)
+        may_hold_later_ones = (
+            at < self._taken or self._is_unsure or (self._waits and not is_certain)
+        )
         return Outcome(answers, at, self.turns[at + 1 :] if may_hold_later_ones else ())
 
     def settle(self, outcome: Outcome, sent: float) -> list[Held] | Blocked:
         """The handles, or why there are none; what is to be given up has been."""
         answers, at, to_leave = outcome
+        self._is_unsure = False
         if at is None:
             # That none is late is known.
             settled = [

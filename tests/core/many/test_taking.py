@@ -13,9 +13,11 @@ from django_setnx_lock.core.errors import LockBusy, LockUnavailable
 from django_setnx_lock.core.lock import RedisLock
 from django_setnx_lock.core.many import turn as many_turn
 from django_setnx_lock.core.many.lock import MultiLock
-from django_setnx_lock.core.many.turn import ManyTurn
+from django_setnx_lock.core.many.turn import Blocked, ManyTurn
+from django_setnx_lock.core.outage import Outage
 from tests.core.helpers import FakeTime, listed, queue_of, send
 from tests.core.many.helpers import as_given, held_names, many
+from tests.core.test_outage import WATCHED
 from tests.processes import eventually
 from tests.servers import Server
 
@@ -303,6 +305,41 @@ def test_who_finds_an_earlier_one_lost_gives_up_the_later_ones_before_it_waits(
     assert queue_of(redis_client, "lock:c") == []
     assert len(queue_of(redis_client, "lock:a")) == 1
     busy.release()
+
+
+def test_who_was_not_answered_gives_up_later_ones_that_may_have_been_granted(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = listed(redis_client, "b").take()
+    turn = ManyTurn([listed(redis_client, key).turn() for key in "abc"])
+    blocked = turn.ask(waits=True)
+    assert isinstance(blocked, Blocked)
+    turn.waits_for(blocked)
+    blocked.turn.outage = Outage(WATCHED)
+    first.release()
+    error = grant_and_fail(turn, monkeypatch)
+    assert held_names(redis_client) == "abc"
+    turn.outlast(error, None)
+    redis_client.delete("lock:b")
+    listed(redis_client, "b").acquire(blocking=False)
+
+    turn.ask(waits=True)
+
+    assert held_names(redis_client) == "ab"
+
+
+def grant_and_fail(turn: ManyTurn, monkeypatch: pytest.MonkeyPatch) -> LockUnavailable:
+    """Have the reply to what ``turn`` asks be lost; return what it is told."""
+
+    def cut(*arguments: Any, **options: Any) -> Any:
+        call(*arguments)
+        raise LockUnavailable("cut", cause="unreachable")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(many_turn, "call", cut)
+        with pytest.raises(LockUnavailable) as caught:
+            turn.ask(waits=True)
+    return caught.value
 
 
 def test_who_lost_an_earlier_one_has_all_in_the_end(redis_client: redis.Redis) -> None:

@@ -1,0 +1,130 @@
+"""An interrupt anywhere in taking several locks, of which one is had again, leaves none behind.
+
+Nor does one in taking over a lock that was given away.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_setnx_lock.core import flow
+from django_setnx_lock.core.batch import release_each, take_each
+from django_setnx_lock.core.lock import RedisLock
+from tests.core.many.helpers import held_names, many
+from tests.faults.test_interrupts_sharing import Lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import redis
+
+    from django_setnx_lock.core.held import Held
+    from tests.servers import RealServer
+
+    Work = Callable[[redis.Redis], list[Held]]
+
+
+# What takes several; the rest is interrupted by the tests of one lock.
+LOOKED_AT = ("batch.py:", "base.py:", "lock.py:", "lock_base.py:")
+
+
+def mine(client: redis.Redis, key: str) -> RedisLock:
+    return RedisLock(client, f"lock:{key}", reentrant=True, blocking=False)
+
+
+def each(client: redis.Redis) -> list[Held]:
+    taken = take_each([mine(client, key) for key in "ab"])
+    return [one.held for one in taken if one.held]
+
+
+def together(client: redis.Redis) -> list[Held]:
+    with many(client, "ab", reentrant=True, blocking=False):
+        return []
+
+
+def one_after_the_other(client: redis.Redis) -> list[Held]:
+    # Those that poll are not asked for in one script.
+    with many(client, "ab", reentrant=True, blocking=False, polling=True):
+        return []
+
+
+def standing(client: redis.Redis, work: Work, **outermost: Any) -> Iterator[str]:
+    """Interrupt ``work`` at each line in turn, within ``lock:a``, which is then let go while the
+    interrupt is on its way up. Give the lines where that left a lock standing.
+    """
+    release_each(work(client))
+    whole = Lines()
+    interrupted_at(client, work, whole, outermost)
+    passed = [*enumerate(whole.passed, 1)]
+    firsts = {line: number for number, line in reversed(passed) if line.startswith(LOOKED_AT)}
+    assert len(firsts) > 50
+    for at in firsts.values():
+        lines = Lines(at)
+        interrupted_at(client, work, lines, outermost)
+        if names := held_names(client):
+            yield f"{names} at {lines.passed[-1]}"
+            client.flushall()
+            flow.current().holds.clear()
+
+
+def interrupted_at(
+    client: redis.Redis, work: Work, lines: Lines, outermost: dict[str, Any]
+) -> None:
+    outer = RedisLock(client, "lock:a", reentrant=True, blocking=False, **outermost).take()
+    held: list[Held] = []
+    on_its_way: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            held.extend(work(client))
+        except KeyboardInterrupt as error:
+            on_its_way.append(error)
+            raise
+
+    lines.run(run)
+    release_each(held)
+    outer.release()
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+@pytest.mark.parametrize("work", [each, together])
+def test_no_interrupt_leaves_a_lock_behind(real_server: RealServer, work: Work) -> None:
+    assert list(standing(real_server.client(), work)) == []
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_no_interrupt_leaves_one_behind_that_is_taken_after_another(
+    real_server: RealServer,
+) -> None:
+    assert list(standing(real_server.client(), one_after_the_other, polling=True)) == []
+
+
+def unowned(client: redis.Redis) -> Iterator[str]:
+    """Interrupt the taking over of a lock at each line in turn. Give the lines where that left it
+    held by a token that nobody knows.
+    """
+    at, interrupted = 0, True
+    while interrupted:
+        at += 1
+        given = RedisLock(client, "lock:a", blocking=False).take()
+        ticket = given.give_away()
+        adopted: list[Held] = []
+
+        def adopt(ticket: str = ticket, adopted: list[Held] = adopted) -> None:
+            # As the interpreter keeps what is returned, without a line in between.
+            adopted.append(RedisLock(client, "lock:a", renew=True).adopt(ticket))
+
+        lines = Lines(at)
+        interrupted = lines.run(adopt)
+        release_each(adopted)
+        if client.get("lock:a") not in (None, given.token.encode()):
+            yield lines.passed[-1]
+        client.flushall()
+    assert at > 100
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_no_interrupt_leaves_a_lock_that_was_taken_over_to_nobody(real_server: RealServer) -> None:
+    assert list(unowned(real_server.client())) == []

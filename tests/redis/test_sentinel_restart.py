@@ -1,0 +1,91 @@
+"""Callers that wait while the primary that a Sentinel names is killed and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+from redis.sentinel import Sentinel
+
+from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.many.lock import MultiLock
+from tests.core.queueing import listeners
+from tests.processes import eventually
+from tests.redis.sentinels import SERVICE, sentinel_of
+from tests.servers import ONCE, RealServer, server_binaries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Wait = Callable[[redis.Redis], bool]
+
+# What is waited for; somebody has the last.
+KEYS = ("lock:a", "lock:b", "lock:c")
+
+
+def for_one(client: redis.Redis) -> bool:
+    return RedisLock(client, "lock:c").take(40).owned()
+
+
+def for_several(client: redis.Redis) -> bool:
+    return MultiLock(client, KEYS).take(40).owned()
+
+
+def for_several_in_asyncio(client: redis.Redis) -> bool:
+    async def work() -> bool:
+        held = await MultiLock(client, KEYS).atake(40)
+        return await held.aowned()
+
+    return asyncio.run(work())
+
+
+@pytest.fixture(scope="module")
+def primary() -> Iterator[RealServer]:
+    with RealServer(next(iter(server_binaries().values()))) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def found(primary: RealServer) -> Iterator[redis.Redis]:
+    """Give a client of the primary that the Sentinel names."""
+    with sentinel_of(primary) as port:
+        sentinel: Any = Sentinel([("127.0.0.1", port)], sentinel_kwargs={"retry": ONCE})  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
+        client: redis.Redis = sentinel.master_for(SERVICE, retry=ONCE, socket_timeout=2)
+        eventually(lambda: answers(client))
+        yield client
+        client.close()
+
+
+def answers(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except redis.ConnectionError:
+        return False
+
+
+def outlasts_a_restart(
+    wait: Wait, primary: RealServer, found: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> bool:
+    """Tell whether who waits has the locks when the primary is back, empty."""
+    primary.flush()
+    RedisLock(primary.client(), "lock:c", timeout=60).take(0)
+    with ThreadPoolExecutor(1) as pool, caplog.at_level(logging.DEBUG, "django_setnx_lock.lock"):
+        waiting = pool.submit(wait, found)
+        eventually(lambda: listeners(primary) == 1)
+        primary.kill()
+        try:
+            eventually(lambda: "through an outage" in caplog.text or waiting.done())
+        finally:
+            primary.start()
+        return waiting.result(30)
+
+
+@pytest.mark.parametrize("wait", [for_one, for_several, for_several_in_asyncio])
+def test_who_waits_has_the_locks_when_the_primary_is_back(
+    wait: Wait, primary: RealServer, found: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert outlasts_a_restart(wait, primary, found, caplog)
