@@ -19,7 +19,7 @@ from . import clock
 from .calling import translated
 from .cluster.shared import is_cluster
 from .errors import LockUnavailable
-from .line import Command, Line
+from .line import CONNECT_WITHIN, Command, Line
 from .lines import Lines
 from .protocol import Ahead, Busy, Request, read_ahead
 from .target import Target
@@ -28,7 +28,8 @@ from .target import Target
 SLICE_MS = 25_000
 # A sleep that failed later than that was well begun: proxies cut what is idle for too long.
 AT_ONCE = 1.0
-CONNECT_WITHIN = 5.0
+# For how many seconds a caller whose own time ends sooner waits for an answer.
+_ANSWER_WITHIN = 1.0
 _FOREIGN_FIRST, _FOREIGN_LONGEST = 0.005, 0.1
 _Result = TypeVar("_Result")
 _LINES = Lines(Line, connect_timeout=CONNECT_WITHIN)
@@ -49,6 +50,14 @@ def time_to_sleep(answer: Busy, tries: int, left: float | None) -> float:
     if left is not None:
         seconds = min(seconds, left)
     return max(seconds, 0.001)
+
+
+def time_to_ask(limit: float | None, left: float | None) -> float | None:
+    """How many seconds an answer may take when the caller has ``left`` of his ``limit``.
+
+    None is the limit of the client: where he has none himself, or asks without waiting for others.
+    """
+    return max(left, _ANSWER_WITHIN) if limit and left is not None else None
 
 
 def _jittered(longest: float) -> float:
@@ -169,7 +178,7 @@ class Mailbox:
         if ahead is not None:
             commands.append(ahead.take.by_sha)
         self._sent = clock.now()
-        self._line.send(*commands)
+        self._line.send(*commands, within=seconds)
         if ahead is not None:
             # While there is time.
             self._packed = self._line.pack(ahead.whole.by_sha)

@@ -73,7 +73,7 @@ class Mailbox:
         while (left := end - clock.now()) > 0:
             if self._reading is None:
                 self._listening_at = box
-                await self._line.send(("BLPOP", box, f"{max(left, 0.001):.3f}"))
+                await self._line.send(("BLPOP", box, f"{max(left, 0.001):.3f}"), within=left)
                 self._reading = asyncio.get_running_loop().create_task(self._line.read())
                 self._reading.add_done_callback(take_note)
             # Redis ends a BLPOP up to 0.1 s late: the waiter wakes in time, and hears of it later.

@@ -14,7 +14,7 @@ from ..errors import LockBusy, LockError, LockLost
 from ..held import Held
 from ..lock import RedisLock
 from ..unset import UNSET, Unset
-from ..waiting import Mailbox, time_to_sleep
+from ..waiting import Mailbox, time_to_ask, time_to_sleep
 from .async_lock import AsyncMultiLock
 from .base import time_until
 from .held import MultiHeld
@@ -105,6 +105,7 @@ class MultiLock(AsyncMultiLock):
             raise
 
     def _wait_for(self, turn: ManyTurn, give_up_at: float | None) -> Sequence[Held]:
+        limit = None if give_up_at is None else max(give_up_at - clock.now(), 0.0)
         mailbox: Mailbox | None = None
         awaited = None
         tries = 0
@@ -112,7 +113,7 @@ class MultiLock(AsyncMultiLock):
             while True:
                 left = None if give_up_at is None else give_up_at - clock.now()
                 last = left is not None and left <= 0
-                answer = turn.ask(waits=not last)
+                answer = turn.ask(waits=not last, within=time_to_ask(limit, left))
                 if not isinstance(answer, Blocked):
                     return answer
                 if last:

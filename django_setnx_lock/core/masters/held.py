@@ -24,7 +24,13 @@ WATCHDOG = Watchdog(line=MastersLine)  # type: ignore[arg-type]  # what a courie
 class MastersTarget(Target):
     """Which lock, and the :class:`~.masters.Masters` to ask for it, as ``client``."""
 
-    def call(self, request: protocol.Request, *, repeated: Callable[[], None] | None = None) -> Any:
+    def call(
+        self,
+        request: protocol.Request,
+        *,
+        repeated: Callable[[], None] | None = None,
+        within: float | None = None,
+    ) -> Any:
         releases = request.script is scripts.RELEASE
         replies = self.client.ask(request, insists=releases, repeated=repeated)
         reply = quorum.read_kept(replies)
