@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import MethodType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from redis import exceptions as redis_exceptions
 
@@ -130,10 +130,7 @@ def _call(
         reply = _ask(line, request, until)
     except BaseException as error:
         # Interrupts too: the reply may be still to come.
-        failure = give_up(line, error, key, undo, _UNANSWERED)
-        if failure is error:
-            raise
-        raise failure from error
+        give_up(line, error, key, undo, _UNANSWERED)
     if repeated and line.sent_again:
         repeated()
     _LINES.give_back(client, line)
@@ -156,13 +153,15 @@ def give_up(
     key: str,
     undo: Undo | None,
     unanswered: Unanswered,
-) -> BaseException:
-    """Have what was asked on ``line`` undone, if possible, and use the line no more.
+) -> NoReturn:
+    """Use ``line`` no more, as asking on it ended in ``error``, and raise that.
 
-    Gives the error to raise for ``error``, which asking ended in; it tells whether there is
-    something left to be undone. A ``line`` with what is not answered is left to ``unanswered``.
+    If it has no answer yet, ``undo`` is sent behind it, and the line is left to ``unanswered``. A
+    LockUnavailable tells whether there is something left to be undone.
     """
-    failure = unavailable(error, key) if isinstance(error, TRANSLATED) else error
+    failure = error
+    if isinstance(error, TRANSLATED) and not isinstance(error, LockUnavailable):
+        failure = unavailable(error, key)
     is_undone = undo is not None and line.send_behind(_in_full_once(undo()))
     if isinstance(failure, LockUnavailable):
         failure.repeated |= line.sent_again
@@ -173,7 +172,9 @@ def give_up(
         unanswered.keep(line)
     else:
         line.drop()
-    return failure
+    if failure is error:
+        raise error
+    raise failure from error
 
 
 def _in_full_once(requests: Sequence[Request]) -> list[Command]:
@@ -219,10 +220,7 @@ def call_replicated(
             # A busy answer need not wait for replicas that are not there.
             line.drop()
     except BaseException as error:
-        failure = give_up(line, error, key, undo, _UNANSWERED)
-        if failure is error:
-            raise
-        raise failure from error
+        give_up(line, error, key, undo, _UNANSWERED)
     _LINES.give_back(client, line)
     return reply
 
@@ -350,10 +348,7 @@ def _exists(client: Any, name: str, key: str) -> bool:
     try:
         found = line.ask("EXISTS", name)
     except BaseException as error:
-        failure = give_up(line, error, key, None, _UNANSWERED)
-        if failure is error:
-            raise
-        raise failure from error
+        give_up(line, error, key, None, _UNANSWERED)
     _LINES.give_back(client, line)
     return bool(found)
 

@@ -270,8 +270,8 @@ def run_within(
     """Return when ``run`` has, which a thread of its own does; raise what it raises.
 
     Raises redis-py's TimeoutError after ``seconds``. So nothing that ``run`` waits for takes
-    longer, not even the name resolution, which nothing else bounds. ``undo`` is called when ``run`` has
-    failed, or is over when nobody waits for it any more.
+    longer, not even the name resolution, which nothing else bounds. ``undo`` is called when
+    ``run`` has failed, or is over when nobody waits for it any more.
     """
     failures: list[BaseException] = []
     is_over, deciding = threading.Event(), threading.Lock()
@@ -315,7 +315,8 @@ def run_within(
 def _send_at_once(connection: Any, in_bytes: bytes) -> bool:
     """Whether ``in_bytes`` could be sent on ``connection``, which is not made anew for it."""
     sock = getattr(connection, "_sock", None)
-    if sock is None:
+    if not isinstance(sock, socket.socket):
+        # It is closed, or one to a server in memory, which needs no waiting.
         return False
     with suppress(redis_exceptions.RedisError, OSError):
         sock.settimeout(_AT_ONCE)

@@ -38,8 +38,10 @@ class Target:
         *,
         repeated: Callable[[], None] | None = None,
         within: float | None = None,
+        undo: Undo | None = None,
     ) -> Any:
-        return call(self.client, request, self.key, repeated=repeated, within=within)
+        """The reply to ``request``; see :func:`call`."""
+        return call(self.client, request, self.key, repeated=repeated, within=within, undo=undo)
 
     def ask(
         self,
@@ -49,11 +51,8 @@ class Target:
         within: float | None = None,
         undo: Undo | None = None,
     ) -> Any:
-        """The reply to ``request``, which takes the lock; ``waits``: or else asks again soon.
-
-        ``within`` and ``undo``: as in :func:`call`.
-        """
-        return call(self.client, request, self.key, within=within, undo=undo)
+        """As :meth:`call`, for what takes the lock; ``waits``: or else asks again soon."""
+        return self.call(request, within=within, undo=undo)
 
     def home(self) -> Any:
         """The client of the one server where its mailboxes are."""
@@ -110,15 +109,6 @@ class AsyncOnly(Target):
         request: protocol.Request,
         *,
         repeated: Callable[[], None] | None = None,
-        within: float | None = None,
-    ) -> Any:
-        self.may_block()
-
-    def ask(
-        self,
-        request: protocol.Request,
-        *,
-        waits: bool,
         within: float | None = None,
         undo: Undo | None = None,
     ) -> Any:

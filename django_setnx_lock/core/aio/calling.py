@@ -67,10 +67,7 @@ async def _call(
         reply = await _ask(line, request, until)
     except BaseException as error:
         # Cancellations too: the reply may be still to come.
-        failure = give_up(line, error, key, undo, here().unanswered)
-        if failure is error:
-            raise
-        raise failure from error
+        give_up(line, error, key, undo, here().unanswered)
     if repeated and line.sent_again:
         repeated()
     lines.give_back(client, line)
@@ -111,10 +108,7 @@ async def call_replicated(
             # A busy answer need not wait for replicas that are not there.
             line.drop()
     except BaseException as error:
-        failure = give_up(line, error, key, undo, here().unanswered)
-        if failure is error:
-            raise
-        raise failure from error
+        give_up(line, error, key, undo, here().unanswered)
     lines.give_back(client, line)
     return reply
 
@@ -145,10 +139,7 @@ async def _exists(client: Any, name: str, key: str) -> bool:
     try:
         found = await line.ask("EXISTS", name)
     except BaseException as error:
-        failure = give_up(line, error, key, None, here().unanswered)
-        if failure is error:
-            raise
-        raise failure from error
+        give_up(line, error, key, None, here().unanswered)
     lines.give_back(client, line)
     return bool(found)
 

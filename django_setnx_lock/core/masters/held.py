@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
 from .. import protocol, scripts, tickets
+from ..calling import Undo
 from ..errors import LockUnsupported
 from ..held import Held
 from ..lease import Lease
@@ -30,6 +31,7 @@ class MastersTarget(Target):
         *,
         repeated: Callable[[], None] | None = None,
         within: float | None = None,
+        undo: Undo | None = None,
     ) -> Any:
         releases = request.script is scripts.RELEASE
         replies = self.client.ask(request, insists=releases, repeated=repeated)
