@@ -128,7 +128,7 @@ def _call(
     line.sent_again = False
     try:
         reply = _ask(line, request, until)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - raised by what is called
         # Interrupts too: the reply may be still to come.
         give_up(line, error, key, undo, _UNANSWERED)
     if repeated and line.sent_again:
@@ -219,7 +219,7 @@ def call_replicated(
         elif not _has_ended(line):
             # A busy answer need not wait for replicas that are not there.
             line.drop()
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - raised by what is called
         give_up(line, error, key, undo, _UNANSWERED)
     _LINES.give_back(client, line)
     return reply
@@ -347,7 +347,7 @@ def _exists(client: Any, name: str, key: str) -> bool:
     line = _LINES.borrow(client)
     try:
         found = line.ask("EXISTS", name)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - raised by what is called
         give_up(line, error, key, None, _UNANSWERED)
     _LINES.give_back(client, line)
     return bool(found)

@@ -7,7 +7,7 @@ import contextlib
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django_setnx_lock.core.errors import LockError
 
@@ -44,6 +44,10 @@ class Timed:
         """Whether it has come back by ``give_up_at`` of ``time.monotonic()``."""
         self._thread.join(max(give_up_at - time.monotonic(), 0))
         return not self._thread.is_alive()
+
+    def is_back_within(self, seconds: float) -> bool:
+        """As :meth:`is_back`, ``seconds`` from now on."""
+        return self.is_back(time.monotonic() + seconds)
 
     @property
     def cause(self) -> str:
@@ -88,10 +92,3 @@ def black_hole() -> Iterator[int]:
             with contextlib.suppress(TimeoutError):
                 filler.connect(address)
         yield address[1]
-
-
-def swallow(connection: socket.socket) -> Any:
-    """Read what comes and say nothing."""
-    with connection, contextlib.suppress(OSError):
-        while connection.recv(1 << 16):
-            pass

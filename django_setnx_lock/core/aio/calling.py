@@ -65,7 +65,7 @@ async def _call(
     line.sent_again = False
     try:
         reply = await _ask(line, request, until)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - raised by what is called
         # Cancellations too: the reply may be still to come.
         give_up(line, error, key, undo, here().unanswered)
     if repeated and line.sent_again:
@@ -107,7 +107,7 @@ async def call_replicated(
         elif isinstance(await _read(line, SOON), Exception):
             # A busy answer need not wait for replicas that are not there.
             line.drop()
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - raised by what is called
         give_up(line, error, key, undo, here().unanswered)
     lines.give_back(client, line)
     return reply
@@ -138,7 +138,7 @@ async def _exists(client: Any, name: str, key: str) -> bool:
     lines, line = _borrowed(client)
     try:
         found = await line.ask("EXISTS", name)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - raised by what is called
         give_up(line, error, key, None, here().unanswered)
     lines.give_back(client, line)
     return bool(found)
