@@ -301,10 +301,10 @@ def call_many(
 
     def run() -> list[Any]:
         pipeline = client.pipeline(transaction=False)
-        for request in requests:
-            pipeline.evalsha(request.script.sha, *request.arguments)
-        if then is not None:
-            pipeline.execute_command(*then)
+        # What is sent behind them may take its time: it is to be sent once.
+        by_sha = [one.by_sha for one in requests]
+        for command in by_sha if then is None else [*_in_full_once(requests), then]:
+            pipeline.execute_command(*command)
         replies = pipeline.execute(raise_on_error=False)
         missing = [
             number

@@ -31,8 +31,8 @@ SLICE_MS = 25_000
 AT_ONCE = 1.0
 # Who has less time than that to sleep connects all the same, if that takes no longer.
 CONNECT_AT_LEAST = 0.1
-# For how many seconds a caller whose own time ends sooner waits for an answer.
-_ANSWER_WITHIN = 1.0
+# For how many seconds a caller waits for an answer whose own time, or lease, ends sooner.
+ANSWER_WITHIN = 1.0
 _FOREIGN_FIRST, _FOREIGN_LONGEST = 0.005, 0.1
 _Result = TypeVar("_Result")
 _LINES = Lines(Line, connect_timeout=CONNECT_WITHIN)
@@ -60,7 +60,7 @@ def time_to_ask(limit: float | None, left: float | None) -> float | None:
 
     None is the limit of the client: where he has none himself, or asks without waiting for others.
     """
-    return max(left, _ANSWER_WITHIN) if limit and left is not None else None
+    return max(left, ANSWER_WITHIN) if limit and left is not None else None
 
 
 def _jittered(longest: float) -> float:
