@@ -9,11 +9,14 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.checks import Warning as CheckWarning
+from django.core.exceptions import ImproperlyConfigured
+from redis.exceptions import RedisError
 
 from . import connection
 from .conf import DEFAULTS, SETTING
 from .core import dialects, protocol
 from .core.keys import lock_keys
+from .core.line import CONNECT_WITHIN
 from .core.masters.masters import FEWEST
 from .transactions import RELEASES
 
@@ -268,6 +271,33 @@ def check_socket_timeout(app_configs: Sequence[Any] | None, **kwargs: Any) -> li
         + ("a wait without limit." if wait is None else f"the {wait:g} s a caller may wait."),
         "A server that stalls for longer than the socket timeout ends the wait with "
         "LockUnavailable. Raise SOCKET_TIMEOUT, or lower BLOCKING_TIMEOUT.",
+    )
+
+
+@register(Tags.caches)
+def check_no_socket_timeout(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """W006: there is a socket timeout."""
+    alias = _config()["CACHE"]
+    # A Redlock and a cluster have times of their own, and another factory may do anything.
+    if (
+        _not_redis(alias)
+        or connection.alias_problem(alias) is not None
+        or connection.is_cluster(alias)
+        or connection.has_own_factory(alias)
+    ):
+        return []
+    try:
+        limit, _ = connection.socket_timeout_of(connection.get_client(alias))
+    except (ImproperlyConfigured, TypeError, AttributeError, RedisError):
+        # What is wrong with its OPTIONS is told when it is used.
+        return []
+    if limit is not None:
+        return []
+    return _warning(
+        "W006",
+        f"The cache {alias!r} has no socket timeout: a server that hangs keeps whoever uses it "
+        f"without limit, and each call of a lock for {CONNECT_WITHIN:g} s.",
+        "Set SOCKET_TIMEOUT and SOCKET_CONNECT_TIMEOUT in its OPTIONS.",
     )
 
 

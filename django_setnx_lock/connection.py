@@ -172,6 +172,27 @@ def cache_options(alias: str) -> dict[str, Any]:
     return dict(settings.CACHES[alias].get("OPTIONS") or {})
 
 
+def socket_timeout_of(client: Any) -> tuple[float | None, bool]:
+    """The seconds that a connection of ``client`` waits for an answer, and whether they were set.
+
+    Opens no connection.
+    """
+    pool = client.connection_pool
+    options = pool.connection_kwargs
+    if "socket_timeout" in options:
+        return options["socket_timeout"], True
+    # It connects only when it is used.
+    made = pool.connection_class(**options)
+    return getattr(made, "socket_timeout", None), False
+
+
+def has_own_factory(alias: str) -> bool:
+    """Whether what makes the connections of the cache ``alias`` is not of django-redis."""
+    usual = getattr(settings, "DJANGO_REDIS_CONNECTION_FACTORY", "django_redis.")
+    path = str(cache_options(alias).get("CONNECTION_FACTORY", usual))
+    return not path.startswith("django_redis.")
+
+
 def _without_credentials(url: str) -> str:
     parts = urlsplit(url.strip())
     # As redis-py reads it: the query goes before the path.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.core.checks import run_checks
 from django.test import override_settings
+from redis.connection import Connection
 
 from django_setnx_lock import checks
 
@@ -20,7 +21,8 @@ DOCS = importlib.resources.files("django_setnx_lock").joinpath("../docs/checks.m
 
 
 def redis_cache(location: str | list[str] = "redis://h:6379/1", **options: Any) -> dict[str, Any]:
-    return {"BACKEND": REDIS, "LOCATION": location, "OPTIONS": options}
+    # Before redis-py 8 there is none unless it is set.
+    return {"BACKEND": REDIS, "LOCATION": location, "OPTIONS": {"SOCKET_TIMEOUT": 10, **options}}
 
 
 def found(**settings: Any) -> dict[str | None, str]:
@@ -220,7 +222,7 @@ def test_e005_refuses_a_wait_that_is_no_time(wait: Any) -> None:
 
 @pytest.mark.parametrize("wait", [0, 0.5, None])
 def test_a_wait_may_be_nothing_or_without_limit(wait: Any) -> None:
-    assert found(**with_options(BLOCKING_TIMEOUT=wait)) == {}
+    assert "django_setnx_lock.E005" not in found(**with_options(BLOCKING_TIMEOUT=wait))
 
 
 @pytest.mark.parametrize("prefix", ["", None, 3, "lo}ck:"])
@@ -274,6 +276,28 @@ def test_w001_warns_of_any_socket_timeout_when_a_wait_has_no_limit() -> None:
 
 def test_a_socket_timeout_as_long_as_the_wait_is_fine() -> None:
     assert found(**with_locks_cache(redis_cache(SOCKET_TIMEOUT=10))) == {}
+
+
+def test_w006_warns_where_nothing_limits_how_long_a_server_hangs() -> None:
+    cache = redis_cache("redis://no-limit:6379/1", CONNECTION_POOL_KWARGS={"socket_timeout": None})
+
+    assert list(found(**with_locks_cache(cache))) == ["django_setnx_lock.W006"]
+
+
+def test_w006_is_content_with_what_redis_py_has_of_itself() -> None:
+    cache = redis_cache("redis://its-own-limit:6379/1", SOCKET_TIMEOUT=None)
+    kind: Any = Connection
+
+    warned = "django_setnx_lock.W006" in found(**with_locks_cache(cache))
+
+    assert warned == (kind().socket_timeout is None)
+
+
+def test_w006_leaves_connections_of_a_factory_of_ones_own_alone() -> None:
+    factory = "example_project.caches.EmbeddedConnectionFactory"
+    cache = redis_cache("embedded:///1", SOCKET_TIMEOUT=None, CONNECTION_FACTORY=factory)
+
+    assert found(**with_locks_cache(cache)) == {}
 
 
 def test_w002_warns_when_locks_are_in_the_default_cache() -> None:

@@ -77,6 +77,7 @@ def _ask_for(locks: Sequence[RedisLock], turns: Sequence[Turn]) -> list[Taken]:
         [turn.request(waits=False) for turn in turns],
         [lock.key for lock in locks],
         then,
+        undo=lambda: [turn.leaving() for turn in turns],
     )
     acknowledged = replies.pop() if then is not None else None
     for lock, reply, asked in zip(locks, replies, replicas, strict=True):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import MethodType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from redis import exceptions as redis_exceptions
 
@@ -16,13 +17,19 @@ from .cluster.routes import is_moving
 from .cluster.routing import exchange, routed
 from .cluster.shared import is_cluster
 from .errors import LockUnavailable
-from .line import Command, Line
+from .line import Command, Line, Unanswered
 from .lines import Lines
 from .protocol import Request
 from .replicas import Replicas, is_grant
 
 _Result = TypeVar("_Result")
+# Gives the requests that undo another one.
+Undo: TypeAlias = Callable[[], Sequence[Request]]
 _LINES = Lines(Line)
+_UNANSWERED = Unanswered()
+# How long the undoing of what may have been granted is tried, where it needs a connection of its
+# own, in seconds.
+UNDO_WITHIN = 2.0
 # How long the reply to WAIT may take that nobody is interested in, in seconds.
 SOON = 0.005
 TRANSLATED = (
@@ -74,11 +81,16 @@ def call(
     *,
     repeated: Callable[[], None] | None = None,
     patience: float | None = None,
+    within: float | None = None,
+    undo: Undo | None = None,
 ) -> Any:
     """Run ``request`` and give its reply: EVALSHA, and EVAL where the server lacks the script.
 
     ``repeated`` is called before the reply is given if a copy may be still under way.
-    ``patience``: see :func:`routed`; of no effect but on a cluster.
+    ``patience``: see :func:`routed`; of no effect but on a cluster. ``within``: the seconds that it
+    may take, if that is less than the client's limits, see :class:`Limits`. ``undo`` gives what
+    undoes it: that is sent behind it when it has no answer in time, so that a server that goes on
+    later carries out both.
 
     On a line of its own, so that neither a pool that others have emptied nor its overhead
     stands in the way; through ``client`` where that cannot be, or where its calls are traced.
@@ -87,19 +99,28 @@ def call(
     Raises LockUnavailable.
     """
     blocking.check()
+    until = None if within is None else time.monotonic() + within
     if is_cluster(client):
         with translated(key):
             return routed(
                 client,
                 request.keys[0],
-                lambda node: _call(node, request, key, repeated),
+                lambda node: _call(node, request, key, repeated, until, undo),
                 patience=patience,
                 repeated=repeated,
+                until=until,
             )
-    return _call(client, request, key, repeated)
+    return _call(client, request, key, repeated, until, undo)
 
 
-def _call(client: Any, request: Request, key: str, repeated: Callable[[], None] | None) -> Any:
+def _call(
+    client: Any,
+    request: Request,
+    key: str,
+    repeated: Callable[[], None] | None,
+    until: float | None,
+    undo: Undo | None,
+) -> Any:
     if not _is_plain(client):
         if repeated:
             repeated()
@@ -107,21 +128,75 @@ def _call(client: Any, request: Request, key: str, repeated: Callable[[], None] 
     line = _LINES.borrow(client)
     line.sent_again = False
     try:
-        try:
-            reply = line.ask("EVALSHA", request.script.sha, *request.arguments)
-        except TRANSLATED as error:
-            reply = _in_full(client, line, request, key, error)
-    except BaseException:
+        reply = _ask(line, request, until)
+    except BaseException as error:  # noqa: BLE001 - raised by what is called
         # Interrupts too: the reply may be still to come.
-        line.drop()
-        raise
+        give_up(line, error, key, undo, _UNANSWERED)
     if repeated and line.sent_again:
         repeated()
     _LINES.give_back(client, line)
     return reply
 
 
-def call_replicated(client: Any, request: Request, key: str, replicas: Replicas) -> Any:
+def _ask(line: Line, request: Request, until: float | None, then: Command | None = None) -> Any:
+    try:
+        return line.ask(*request.by_sha, then=then, until=until)
+    except redis_exceptions.NoScriptError:
+        if then is not None and not _has_ended(line):
+            # Nothing was granted that replicas could have to know of.
+            line.drop()
+        return line.ask(*request.in_full, then=then, until=until)
+
+
+def give_up(
+    line: Any,
+    error: BaseException,
+    key: str,
+    undo: Undo | None,
+    unanswered: Unanswered,
+) -> NoReturn:
+    """Use ``line`` no more, as asking on it ended in ``error``, and raise that.
+
+    If it has no answer yet, ``undo`` is sent behind it, and the line is left to ``unanswered``. A
+    LockUnavailable tells whether there is something left to be undone.
+    """
+    failure = error
+    if isinstance(error, TRANSLATED) and not isinstance(error, LockUnavailable):
+        failure = unavailable(error, key)
+    is_undone = undo is not None and line.send_behind(_in_full_once(undo()))
+    if isinstance(failure, LockUnavailable):
+        failure.repeated |= line.sent_again
+        failure.is_undone = is_undone
+        # Where there is no connection to be had, there would be none for the undoing.
+        failure.is_unsent = not (line.has_sent and line.has_connected)
+    if is_undone:
+        unanswered.keep(line)
+    else:
+        line.drop()
+    if failure is error:
+        raise error
+    raise failure from error
+
+
+def _in_full_once(requests: Sequence[Request]) -> list[Command]:
+    """The commands for ``requests``, each script in full where it comes first."""
+    known: set[str] = set()
+    commands: list[Command] = []
+    for request in requests:
+        commands.append(request.by_sha if request.script.sha in known else request.in_full)
+        known.add(request.script.sha)
+    return commands
+
+
+def call_replicated(
+    client: Any,
+    request: Request,
+    key: str,
+    replicas: Replicas,
+    *,
+    within: float | None = None,
+    undo: Undo | None = None,
+) -> Any:
     """Run ``request`` as :func:`call` does and give its reply; if that is a grant, when enough
     of ``replicas`` have acknowledged it. One round trip.
 
@@ -136,28 +211,17 @@ def call_replicated(client: Any, request: Request, key: str, replicas: Replicas)
             refuse_too_few(replicas, acknowledged, key)
         return reply
     line = _LINES.borrow(client)
-
-    def run() -> Any:
-        try:
-            return line.ask(
-                "EVALSHA", request.script.sha, *request.arguments, then=replicas.command
-            )
-        except redis_exceptions.NoScriptError:
-            line.read()
-            return line.ask(
-                "EVAL", request.script.source, *request.arguments, then=replicas.command
-            )
-
+    line.sent_again = False
+    until = None if within is None else time.monotonic() + within
     try:
-        reply = persistently(client, run, key)
+        reply = _ask(line, request, until, replicas.command)
         if is_grant(reply):
-            refuse_too_few(replicas, _read(line), key)
+            refuse_too_few(replicas, _read(line, replicas.wait_ms / 1000), key)
         elif not _has_ended(line):
             # A busy answer need not wait for replicas that are not there.
             line.drop()
-    except BaseException:
-        line.drop()
-        raise
+    except BaseException as error:  # noqa: BLE001 - raised by what is called
+        give_up(line, error, key, undo, _UNANSWERED)
     _LINES.give_back(client, line)
     return reply
 
@@ -173,8 +237,11 @@ def _has_ended(line: Line) -> bool:
     return False
 
 
-def _read(line: Line) -> Any:
+def _read(line: Line, seconds: float) -> Any:
+    """The reply to WAIT, which takes so long, or the error in its place."""
     try:
+        if not line.wait(seconds + line.limits.answer):
+            raise redis_exceptions.TimeoutError("no answer to WAIT")
         return line.read()
     except TRANSLATED as error:
         return error
@@ -192,20 +259,6 @@ def refuse_too_few(replicas: Replicas, acknowledged: Any, key: str) -> None:
         error.repeated = True
         raise error from (error.__cause__ or acknowledged)
     replicas.refuse_too_few(int(acknowledged), key)
-
-
-def _in_full(client: Any, line: Line, request: Request, key: str, error: Exception) -> Any:
-    """The reply to ``request`` with its script, after ``error`` came of it without."""
-    was_sent = not isinstance(error, redis_exceptions.NoScriptError)
-
-    def run() -> Any:
-        nonlocal was_sent
-        line.sent_again |= was_sent
-        was_sent = True
-        return line.ask("EVAL", request.script.source, *request.arguments)
-
-    # Also where the script is known, as the server may be another one by now.
-    return _once_more(client, run, key, error) if was_sent else persistently(client, run, key)
 
 
 def _is_plain(client: Any) -> bool:
@@ -232,12 +285,15 @@ def call_many(
     requests: Sequence[Request],
     keys: Sequence[str],
     then: Command | None = None,
+    *,
+    undo: Undo | None = None,
 ) -> list[Any]:
     """Run ``requests`` in one round trip, and those whose script is missing in a second one.
 
     ``keys`` names the lock of each. Each result is a reply, or a LockUnavailable for that
     request alone. ``then``: a command that is sent behind them; its reply is the last result.
-    More than some hundred take more than one. On a line of its own, as :func:`call`.
+    ``undo`` and the connection: as in :func:`call`. More than some hundred take more than one
+    round trip.
     Raises LockUnavailable when the round trip as a whole failed.
     """
     blocking.check()
@@ -249,12 +305,12 @@ def call_many(
         ]
     if _is_plain(client):
         line = _LINES.borrow(client)
+        line.sent_again = False
         try:
-            replies = persistently(client, lambda: _ask_all(line.ask_all, requests, then), "")
-        except BaseException:
+            replies = _ask_all(line.ask_all, requests, then)
+        except BaseException as error:  # noqa: BLE001 - raised by what is called
             # Interrupts too: replies may be still to come.
-            line.drop()
-            raise
+            give_up(line, error, "", undo, _UNANSWERED)
         _LINES.give_back(client, line)
     else:
         through = partial(_ask_all_through, client)
@@ -268,20 +324,18 @@ def call_many(
 def _ask_all(
     ask: Callable[[Sequence[Command]], list[Any]], requests: Sequence[Request], then: Command | None
 ) -> list[Any]:
-    last = [] if then is None else [then]
-    replies = ask([*(one.by_sha for one in requests), *last])
+    if then is not None:
+        # What is sent behind them may take its time: it is to be sent once.
+        return ask([*_in_full_once(requests), then])
+    replies = ask([one.by_sha for one in requests])
     missing = [
         number
         for number, reply in enumerate(replies)
         if isinstance(reply, redis_exceptions.NoScriptError)
     ]
     if missing:
-        asked = [requests[number] for number in missing]
-        in_full = [("EVAL", one.script.source, *one.arguments) for one in asked]
-        if last:
-            # What came before has reached whoever this has reached.
-            missing.append(len(requests))
-        for number, reply in zip(missing, ask([*in_full, *last]), strict=True):
+        in_full = _in_full_once([requests[number] for number in missing])
+        for number, reply in zip(missing, ask(in_full), strict=True):
             replies[number] = reply
     return replies
 
@@ -295,6 +349,27 @@ def _ask_all_through(client: Any, commands: Sequence[Command]) -> list[Any]:
 
 def _and_last(keys: Sequence[str], then: Command | None) -> Sequence[str]:
     return keys if then is None else [*keys, ""]
+
+
+def exists(client: Any, name: str, key: str) -> bool:
+    """Whether anything stands at ``name``. Raises LockUnavailable."""
+    blocking.check()
+    if is_cluster(client):
+        with translated(key):
+            return routed(client, name, lambda node: _exists(node, name, key))
+    return _exists(client, name, key)
+
+
+def _exists(client: Any, name: str, key: str) -> bool:
+    if not _is_plain(client):
+        return bool(persistently(client, lambda: client.exists(name), key))
+    line = _LINES.borrow(client)
+    try:
+        found = line.ask("EXISTS", name)
+    except BaseException as error:  # noqa: BLE001 - raised by what is called
+        give_up(line, error, key, None, _UNANSWERED)
+    _LINES.give_back(client, line)
+    return bool(found)
 
 
 def scan(client: Any, pattern: str) -> Iterable[Any]:
@@ -375,13 +450,16 @@ def _subject(key: str) -> str:
 def worth_undoing(error: BaseException) -> bool:
     """Whether to ask for the undoing of a request that ended in ``error``.
 
-    Not where the server refused it, nor where no connection was to be had: then no other one
-    would be, and what an earlier copy of the request may have taken ends with its lease.
+    Not where that was sent behind it, or the server refused it, nor where no connection was to be
+    had: then no other one would be, and what an earlier copy of the request may have taken ends
+    with its lease.
     """
-    if not isinstance(error, LockUnavailable) or error.repeated:
+    if not isinstance(error, LockUnavailable):
         return True
+    if error.is_undone or error.is_unsent:
+        return False
     unconnected = "connecting to" in str(error.__cause__)
-    return error.cause not in _REFUSALS and not unconnected
+    return error.repeated or (error.cause not in _REFUSALS and not unconnected)
 
 
 def _cause(error: Exception) -> str:

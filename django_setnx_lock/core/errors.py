@@ -111,6 +111,8 @@ class LockUnavailable(LockError):
         self.cause = cause
         # Whether this is the second failure in a row, after which nothing is certain.
         self.repeated = False
+        # Whether what undoes it was sent behind it; whether nothing was, or nobody can be asked.
+        self.is_undone = self.is_unsent = False
 
 
 class LockUnsupported(LockError):

@@ -9,6 +9,7 @@ from typing import Any
 from . import clock, events, protocol, reentrancy, sharing, tickets
 from .errors import LockError, LockLost, LockUnavailable
 from .grant import Grant
+from .waiting import ANSWER_WITHIN
 
 logger = logging.getLogger("django_setnx_lock.lock")
 
@@ -22,6 +23,11 @@ class Handle(Grant):
     began_release = False
     # Whether what is on its way lets readers in, and nothing go.
     _lets_in = False
+
+    @property
+    def answer_within(self) -> float:
+        """The seconds in which Redis has to answer what is asked about it: while it is ours."""
+        return max(self.lease.end - clock.now(), ANSWER_WITHIN)
 
     def use_token(self, token: str) -> None:
         """Know that ``token`` is what stands at the name now."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import clock, protocol
 from .aio.held import AsyncHeld
@@ -27,7 +27,7 @@ class Held(AsyncHeld):
         LockUnavailable when Redis cannot say, LockError when it was released.
         """
         self.refuse_if_over("check")
-        self._kept(self._target.call(self.checking()))
+        self._kept(self._call(self.checking()))
 
     def owned(self) -> bool:
         """Whether the lock is ours, as :meth:`check` without the exception.
@@ -70,7 +70,7 @@ class Held(AsyncHeld):
 
     def _renew(self, lease_ms: int, how: Literal["add", "least"]) -> Literal[True]:
         sent, cuts = clock.now(), self.lease.cuts
-        reply = self._kept(self._target.call(self.renewing(lease_ms, how)))
+        reply = self._kept(self._call(self.renewing(lease_ms, how)))
         self.lease.confirm(sent, int(reply[1]) / 1000, cuts)
         return True
 
@@ -79,7 +79,7 @@ class Held(AsyncHeld):
         before = self.lease.begin_cut(sent, seconds)
         copies: list[bool] = []
         request = self.renewing(lease_ms, "replace")
-        self._kept(self._target.call(request, repeated=lambda: copies.append(True)))
+        self._kept(self._call(request, repeated=lambda: copies.append(True)))
         self.has_replaced(sent, seconds, before, may_come_again=bool(copies))
         return True
 
@@ -96,7 +96,7 @@ class Held(AsyncHeld):
         another process, and LockUnsupported when it is held with others or on several masters.
         """
         request = self.giving_away(within)
-        self._kept(self._target.call(request))
+        self._kept(self._call(request))
         return self.gave_away()
 
     def __enter__(self) -> Self:
@@ -130,7 +130,7 @@ class Held(AsyncHeld):
         if request is None:
             return
         try:
-            reply = self._target.call(request)
+            reply = self._call(request)
         except LockUnavailable as error:
             raise self.not_released(error) from error.__cause__
         self.read_release(reply)
@@ -153,3 +153,6 @@ class Held(AsyncHeld):
                 if not self.is_let_go:
                     self.release()
             raise
+
+    def _call(self, request: protocol.Request, **options: Any) -> Any:
+        return self._target.call(request, within=self.answer_within, **options)

@@ -171,7 +171,7 @@ class RedisLock(AsyncLock):
                 left = None if give_up_at is None else give_up_at - clock.now()
                 last = left is not None and left <= 0
                 try:
-                    answer = turn.ask(waits=not last)
+                    answer = turn.ask(waits=not last, within=waiting.time_to_ask(limit, left))
                     if isinstance(answer, Held):
                         return answer
                     if last:

@@ -41,6 +41,11 @@ class Request(NamedTuple):
         """The command for a server that knows the script."""
         return ("EVALSHA", self.script.sha, *self.arguments)
 
+    @property
+    def in_full(self) -> tuple[str | bytes, ...]:
+        """The command for any server."""
+        return ("EVAL", self.script.source, *self.arguments)
+
 
 @dataclass(frozen=True, slots=True)
 class Granted:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import blocking, protocol
-from .calling import call, persistently
+from .calling import Undo, call, exists
 from .dialects import Dialect
 from .errors import LockUnavailable
 from .keys import LockKeys
@@ -32,12 +32,27 @@ class Target:
         """Return where a call may wait for Redis. Raises as :func:`blocking.check`."""
         blocking.check()
 
-    def call(self, request: protocol.Request, *, repeated: Callable[[], None] | None = None) -> Any:
-        return call(self.client, request, self.key, repeated=repeated)
+    def call(
+        self,
+        request: protocol.Request,
+        *,
+        repeated: Callable[[], None] | None = None,
+        within: float | None = None,
+        undo: Undo | None = None,
+    ) -> Any:
+        """The reply to ``request``; see :func:`call`."""
+        return call(self.client, request, self.key, repeated=repeated, within=within, undo=undo)
 
-    def ask(self, request: protocol.Request, *, waits: bool) -> Any:
-        """The reply to ``request``, which takes the lock; ``waits``: or else asks again soon."""
-        return self.call(request)
+    def ask(
+        self,
+        request: protocol.Request,
+        *,
+        waits: bool,
+        within: float | None = None,
+        undo: Undo | None = None,
+    ) -> Any:
+        """As :meth:`call`, for what takes the lock; ``waits``: or else asks again soon."""
+        return self.call(request, within=within, undo=undo)
 
     def home(self) -> Any:
         """The client of the one server where its mailboxes are."""
@@ -76,7 +91,7 @@ class Target:
         request = self.dialect.locked(self.keys)
         if request is not None:
             return bool(self.call(request))
-        return bool(persistently(self.client, lambda: self.client.exists(self.keys.name), self.key))
+        return exists(self.client, self.keys.name, self.key)
 
 
 @dataclass(slots=True)
@@ -89,7 +104,14 @@ class AsyncOnly(Target):
             "the methods with the prefix a, or make it with a synchronous client, redis.Redis"
         )
 
-    def call(self, request: protocol.Request, *, repeated: Callable[[], None] | None = None) -> Any:
+    def call(
+        self,
+        request: protocol.Request,
+        *,
+        repeated: Callable[[], None] | None = None,
+        within: float | None = None,
+        undo: Undo | None = None,
+    ) -> Any:
         self.may_block()
 
     def locked(self) -> bool:

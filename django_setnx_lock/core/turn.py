@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import clock, events, protocol, reentrancy, sharing, waiting, watchdog
 from .ahead import FRESH, ClaimedLease
-from .calling import call_replicated
+from .calling import UNDO_WITHIN, call_replicated
 from .errors import LockBusy, LockUnavailable
 from .held import Held
 from .holder import Holder
@@ -54,14 +54,24 @@ class Turn:
             target.keys, target.index, self.token, self.lease_ms, self.record, wait_ms
         )
 
-    def ask(self, *, waits: bool) -> Held | protocol.Busy:
-        """Ask once. A grant that took longer to arrive than it lasts is given back."""
+    def ask(self, *, waits: bool, within: float | None = None) -> Held | protocol.Busy:
+        """Ask once. A grant that took longer to arrive than it lasts is given back.
+
+        ``within``: the seconds in which the answer has to come (None: the limits of the client).
+        """
         sent = clock.now()
-        request = self.request(waits=waits)
+        request, target = self.request(waits=waits), self.target
         if self.replicas is None:
-            return self.read(self.target.ask(request, waits=waits), sent)
-        target = self.target
-        return self.read(call_replicated(target.client, request, target.key, self.replicas), sent)
+            reply = target.ask(request, waits=waits, within=within, undo=self.undo)
+        else:
+            reply = call_replicated(
+                target.client, request, target.key, self.replicas, within=within, undo=self.undo
+            )
+        return self.read(reply, sent)
+
+    def undo(self) -> list[protocol.Request]:
+        """What undoes the request that was sent last."""
+        return [self.leaving()]
 
     def read(self, reply: Any, sent: float) -> Held | protocol.Busy:
         """What ``reply`` to a request sent at ``sent`` means."""
@@ -178,7 +188,7 @@ class Turn:
 
     def leave(self) -> None:
         """Give up: whatever was or will be granted to this token is undone."""
-        self.read_left(self.target.call(self.leaving()))
+        self.read_left(self.target.call(self.leaving(), within=UNDO_WITHIN))
 
     def read_left(self, reply: Any) -> None:
         """Take note of the ``reply`` to :meth:`leaving`."""

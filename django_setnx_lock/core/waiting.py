@@ -13,13 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from redis import exceptions as redis_exceptions
 from redis.exceptions import RedisError, ResponseError
 
 from . import clock
 from .calling import translated
 from .cluster.shared import is_cluster
 from .errors import LockUnavailable
-from .line import Command, Line
+from .line import CONNECT_WITHIN, Command, Line
 from .lines import Lines
 from .protocol import Ahead, Busy, Request, read_ahead
 from .target import Target
@@ -28,7 +29,10 @@ from .target import Target
 SLICE_MS = 25_000
 # A sleep that failed later than that was well begun: proxies cut what is idle for too long.
 AT_ONCE = 1.0
-CONNECT_WITHIN = 5.0
+# Who has less time than that to sleep connects all the same, if that takes no longer.
+CONNECT_AT_LEAST = 0.1
+# For how many seconds a caller waits for an answer whose own time, or lease, ends sooner.
+ANSWER_WITHIN = 1.0
 _FOREIGN_FIRST, _FOREIGN_LONGEST = 0.005, 0.1
 _Result = TypeVar("_Result")
 _LINES = Lines(Line, connect_timeout=CONNECT_WITHIN)
@@ -49,6 +53,14 @@ def time_to_sleep(answer: Busy, tries: int, left: float | None) -> float:
     if left is not None:
         seconds = min(seconds, left)
     return max(seconds, 0.001)
+
+
+def time_to_ask(limit: float | None, left: float | None) -> float | None:
+    """How many seconds an answer may take when the caller has ``left`` of his ``limit``.
+
+    None is the limit of the client: where he has none himself, or asks without waiting for others.
+    """
+    return max(left, ANSWER_WITHIN) if limit and left is not None else None
 
 
 def _jittered(longest: float) -> float:
@@ -148,8 +160,8 @@ class Mailbox:
             self._line = _LINES.borrow(self._client)
         while (left := end - clock.now()) > 0:
             is_new = not self._listening_at
-            if is_new:
-                self._begin(box, left, ahead)
+            if is_new and not self._begin(box, left, ahead):
+                break
             # Redis ends a BLPOP up to 0.1 s late: the waiter wakes in time, and hears of it later.
             self._has_answer = self._line.wait(left)
             # Who has to ask does so at once, and reads afterwards what woke him.
@@ -162,17 +174,25 @@ class Mailbox:
             self._failed = False
         return None
 
-    def _begin(self, box: str, seconds: float, ahead: Ahead | None) -> None:
+    def _begin(self, box: str, seconds: float, ahead: Ahead | None) -> bool:
+        """Whether there was time to connect."""
         self._listening_at = box
         self._ahead = ahead
         commands: list[Command] = [("BLPOP", box, f"{max(seconds, 0.001):.3f}")]
         if ahead is not None:
             commands.append(ahead.take.by_sha)
         self._sent = clock.now()
-        self._line.send(*commands)
+        try:
+            self._line.send(*commands, within=max(seconds, CONNECT_AT_LEAST))
+        except redis_exceptions.TimeoutError:
+            if seconds >= AT_ONCE:
+                raise
+            self._drop()
+            return False
         if ahead is not None:
             # While there is time.
             self._packed = self._line.pack(ahead.whole.by_sha)
+        return True
 
     def _read(self) -> tuple[Any, Claim | None]:
         """What woke the waiter, and the claim if what was sent along took the lock."""

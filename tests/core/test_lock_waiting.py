@@ -75,9 +75,9 @@ def test_a_wait_is_as_long_as_asked_although_each_answer_takes_its_time(
     started = fake_time.now
     ask = Turn.ask
 
-    def slow(turn: Turn, *, waits: bool) -> Any:
+    def slow(turn: Turn, **options: Any) -> Any:
         fake_time.now += 0.045
-        return ask(turn, waits=waits)
+        return ask(turn, **options)
 
     monkeypatch.setattr(Turn, "ask", slow)
     assert RedisLock(redis_client, "lock:a").acquire(blocking_timeout=0.25) is False

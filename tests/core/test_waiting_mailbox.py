@@ -81,7 +81,7 @@ class Deaf:
     def __init__(self) -> None:
         self.sent: list[tuple[str, ...]] = []
 
-    def send(self, *commands: tuple[str, ...]) -> None:
+    def send(self, *commands: tuple[str, ...], within: float) -> None:
         self.sent += commands
 
     def wait(self, seconds: float) -> bool:

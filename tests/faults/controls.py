@@ -6,7 +6,8 @@ import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from django_setnx_lock.core import scripts
+from django_setnx_lock.core import line, scripts
+from django_setnx_lock.core.aio import line as aio_line
 
 if TYPE_CHECKING:
     import pytest
@@ -19,3 +20,9 @@ def take_out(monkeypatch: pytest.MonkeyPatch, script: str, rule: str, instead: s
     source = whole.source.replace(rule, instead)
     sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
     monkeypatch.setattr(scripts, script, replace(whole, source=source, sha=sha))
+
+
+def send_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have what has no answer undone on another connection alone, as by who cannot wait there."""
+    for module in (line, aio_line):
+        monkeypatch.setattr(module.Line, "send_behind", lambda self, commands: False)

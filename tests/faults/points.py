@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pytest
     import redis
 
-METHODS = ("connect", "send_packed_command", "can_read", "read_response")
+METHODS = ("send_packed_command", "can_read", "read_response")
 
 
 class Points:
@@ -51,6 +51,8 @@ class Points:
             monkeypatch.setattr(kind, name, self._watched(name, getattr(kind, name)))
         # Not the connection's own disconnect(), which it calls when it is thrown away.
         monkeypatch.setattr(Line, "drop", self._watched("drop", Line.drop))
+        # Nor its own connect(), which a thread of its own calls.
+        monkeypatch.setattr(Line, "connect", self._watched("connect", Line.connect))
 
     def _watched(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         def watched(connection: Any, *args: Any, **options: Any) -> Any:

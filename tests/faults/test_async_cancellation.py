@@ -16,6 +16,7 @@ from django_setnx_lock.core.lock import RedisLock
 from tests.core.aio.helpers import until
 from tests.core.helpers import queue_of
 from tests.faults.awaits import Awaits
+from tests.faults.controls import send_nothing_behind
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -192,6 +193,7 @@ def test_without_the_clean_up_it_would(
     monkeypatch.setattr(aio_lock, "undisturbed", nothing)
     monkeypatch.setattr("django_setnx_lock.core.aio.held.undisturbed", nothing)
     monkeypatch.setattr("django_setnx_lock.core.aio.own_token.undisturbed", nothing)
+    send_nothing_behind(monkeypatch)
 
     with pytest.raises((AssertionError, TimeoutError, asyncio.TimeoutError, LockBusy)):
         tell(real_server, story, late=True)

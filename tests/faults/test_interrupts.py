@@ -17,6 +17,7 @@ from django_setnx_lock.core import scripts
 from django_setnx_lock.core.held import Held
 from django_setnx_lock.core.lock import RedisLock
 from django_setnx_lock.core.turn import Turn
+from tests.faults.controls import send_nothing_behind
 from tests.faults.points import Points
 from tests.processes import eventually
 
@@ -82,6 +83,7 @@ def test_without_undoing_the_interrupted_lock_would_stand_for_its_lease(
     passed = all_points(server, count_points)
     server.flush()
     monkeypatch.setattr(Turn, "leave", lambda self: None)
+    send_nothing_behind(monkeypatch)
 
     with pytest.raises(KeyboardInterrupt):
         count_points(Points(len(passed)))

@@ -12,6 +12,7 @@ from django_setnx_lock.core.lock import RedisLock
 from django_setnx_lock.core.turn import Turn
 from tests.core.helpers import queue_of
 from tests.core.queueing import caller, claim, holder
+from tests.faults.controls import send_nothing_behind
 from tests.faults.points import Points
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ def test_without_leaving_it_would(
     server: Server, monkeypatch: pytest.MonkeyPatch, story: str
 ) -> None:
     monkeypatch.setattr(Turn, "leave", lambda self: None)
+    send_nothing_behind(monkeypatch)
 
     with pytest.raises(AssertionError):
         tell(server, STORIES[story], monkeypatch)

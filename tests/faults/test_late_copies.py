@@ -13,7 +13,7 @@ from django_setnx_lock.core import protocol, scripts
 from django_setnx_lock.core.errors import LockLost, LockUnavailable
 from django_setnx_lock.core.inspection import Inspector
 from django_setnx_lock.core.lock import RedisLock
-from tests.faults.controls import take_out
+from tests.faults.controls import send_nothing_behind, take_out
 from tests.faults.late import keep_back, kept_back_then_granted, load
 
 if TYPE_CHECKING:
@@ -33,8 +33,11 @@ def direct(real_server: RealServer) -> redis.Redis:
 def give_up_while_kept_back(proxy: Proxy) -> None:
     impatient = proxy.client(retry=Retry(NoBackoff(), 0), socket_timeout=0.1)
     proxy.hold(scripts.ACQUIRE.sha.encode())
-    with pytest.raises(LockUnavailable) as caught:
-        RedisLock(impatient, "lock:a").take(0)
+    # The undoing is there before it.
+    with pytest.MonkeyPatch.context() as patched:
+        send_nothing_behind(patched)
+        with pytest.raises(LockUnavailable) as caught:
+            RedisLock(impatient, "lock:a").take(0)
     assert caught.value.cause == "timeout"
     assert proxy.holds.wait(10)
 

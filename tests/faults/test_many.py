@@ -28,7 +28,7 @@ from tests.core.helpers import listed, queue_of
 from tests.core.many.helpers import held_names, many
 from tests.core.queueing import listeners
 from tests.faults.awaits import Awaits
-from tests.faults.controls import take_out
+from tests.faults.controls import send_nothing_behind, take_out
 from tests.faults.points import Points
 from tests.faults.test_interrupts import Lines
 from tests.processes import eventually
@@ -132,6 +132,7 @@ def test_without_giving_back_he_would(
     server: Server, story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(many_lock, "leave_each", lambda turns: None)
+    send_nothing_behind(monkeypatch)
 
     with pytest.raises(AssertionError):
         interrupted_everywhere(server, story, monkeypatch)
@@ -232,6 +233,7 @@ def test_a_refusal_whose_reply_was_cut_off_names_the_holder_all_the_same(
 
 def test_where_every_reply_is_cut_off_none_is_held(proxy: Proxy, real_server: RealServer) -> None:
     direct = real_server.client()
+    direct.script_load(scripts.ACQUIRE_ALL.source)
     # The holder record is in every copy, whether it names the script or has it in full.
     proxy.drop_replies(b'"pid":')
 
@@ -277,8 +279,10 @@ def late(proxy: Proxy, direct: redis.Redis, *, granted: bool) -> None:
     impatient = proxy.client(retry=Retry(NoBackoff(), 0), socket_timeout=0.1)
     proxy.hold(scripts.ACQUIRE_ALL.sha.encode())
     turn = ManyTurn([listed(impatient, key).turn() for key in "abc"])
-    with pytest.raises(LockUnavailable) as caught:
-        turn.ask(waits=True)
+    with pytest.MonkeyPatch.context() as patched:
+        send_nothing_behind(patched)
+        with pytest.raises(LockUnavailable) as caught:
+            turn.ask(waits=True)
     assert caught.value.cause == "timeout"
     assert proxy.holds.wait(10)
     for one in turn.turns:
@@ -393,6 +397,7 @@ def test_without_the_clean_up_it_would(
 ) -> None:
     monkeypatch.setattr(async_lock, "undisturbed", nothing)
     monkeypatch.setattr("django_setnx_lock.core.aio.batch.undisturbed", nothing)
+    send_nothing_behind(monkeypatch)
 
     with pytest.raises((AssertionError, TimeoutError, asyncio.TimeoutError, LockBusy)):
         cancelled_everywhere(real_server, story, deadline=1, late=True)

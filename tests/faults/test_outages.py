@@ -16,6 +16,7 @@ from django_setnx_lock.core.batch import take_each
 from django_setnx_lock.core.errors import LockUnavailable
 from django_setnx_lock.core.inspection import Inspector
 from django_setnx_lock.core.lock import RedisLock
+from tests.faults.controls import send_nothing_behind
 from tests.processes import eventually
 from tests.servers import free_port
 
@@ -113,7 +114,10 @@ def test_every_operation_on_a_server_that_does_not_answer_ends_in_time(server: R
 
 
 @REAL
-def test_a_grant_that_could_not_be_undone_ends_with_its_lease(server: RealServer) -> None:
+def test_a_grant_that_could_not_be_undone_ends_with_its_lease(
+    server: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send_nothing_behind(monkeypatch)
     watch = server.client()
     taking = server.client(socket_timeout=0.1, **ONCE)
     with RedisLock(taking, "lock:warm"):
@@ -125,7 +129,7 @@ def test_a_grant_that_could_not_be_undone_ends_with_its_lease(server: RealServer
     server.resume()
 
     assert caught.value.cause == "timeout"
-    # What was sent is carried out late, and nobody could send the undoing.
+    # What was sent is carried out late, and the undoing needed a connection.
     eventually(lambda: watch.exists("{lock:a}:meta"))
     eventually(lambda: not watch.exists("lock:a"), seconds=2)
 

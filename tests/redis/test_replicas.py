@@ -208,6 +208,29 @@ def test_a_reply_that_is_lost_is_asked_for_again(pair: Pair) -> None:
         held.release()
 
 
+@pytest.mark.parametrize("way", ["one", "a reader", "several", "in asyncio"])
+def test_replicas_are_waited_for_once_where_the_script_was_unknown(cut_off: Pair, way: str) -> None:
+    client = cut_off.primary.client(retry=ONCE)
+    one = lock(client, replica_timeout=1)
+    ways: dict[str, Callable[[], object]] = {
+        "one": one.take,
+        "a reader": lock(client, replica_timeout=1, shared=True).take,
+        "several": lambda: take_each([one]),
+        "in asyncio": lambda: asyncio.run(_acquired(one)),
+    }
+    client.script_flush()
+    began = clock.now()
+
+    with pytest.raises(LockUnavailable, match="0 of the 1 replicas"):
+        ways[way]()
+
+    assert 1 <= clock.now() - began < 1.9
+
+
+async def _acquired(one: RedisLock) -> bool:
+    return await one.aacquire()
+
+
 def test_a_primary_that_is_gone_before_a_replica_knows_has_granted_nothing(cut_off: Pair) -> None:
     client = cut_off.primary.client(retry=ONCE)
     with ThreadPoolExecutor(1) as pool, Proxy(cut_off.primary.port) as proxy:

@@ -52,7 +52,7 @@ async def ask_each(targets: Sequence[Target], requests: Sequence[Request]) -> li
         return [await _answer(target, one) for target, one in zip(targets, requests, strict=True)]
     lines = here().calling
     line = lines.borrow(client)
-    limit = client.connection_pool.connection_kwargs.get("socket_timeout")
+    limit = line.limits.answer
     try:
         try:
             replies = await _run(line, requests, limit)

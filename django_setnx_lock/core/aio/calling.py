@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from redis import exceptions as redis_exceptions
 
-from ..calling import SOON, TRANSLATED, refuse_too_few, retries, translated, unavailable
+from ..calling import SOON, TRANSLATED, Undo, give_up, refuse_too_few, translated
 from ..cluster.shared import is_cluster
+from ..line import Command
 from ..lines import Lines
 from ..protocol import Request
 from ..replicas import Replicas, is_grant
@@ -20,10 +22,6 @@ from .loops import here
 if TYPE_CHECKING:
     from ..target import Target
 
-_Result = TypeVar("_Result")
-# How much later than it ends the answer to WAIT may come, in seconds.
-_READ_WITHIN = 5.0
-
 
 async def call(
     client: Any,
@@ -32,71 +30,85 @@ async def call(
     *,
     repeated: Callable[[], None] | None = None,
     patience: float | None = None,
+    within: float | None = None,
+    undo: Undo | None = None,
 ) -> Any:
     """Run ``request`` and give its reply: EVALSHA, and EVAL where the server lacks the script.
 
     ``repeated`` is called before the reply is given if a copy may be still under way.
-    ``patience``: see :func:`routed`; of no effect but on a cluster. Raises LockUnavailable;
-    NotImplementedError and TypeError as :func:`maker_for`.
+    ``patience``: see :func:`routed`; of no effect but on a cluster. ``within``, ``undo``: as in its
+    twin. Raises LockUnavailable; NotImplementedError and TypeError as :func:`maker_for`.
     """
+    until = None if within is None else time.monotonic() + within
     if is_cluster(client):
         with translated(key):
             return await routed(
                 client,
                 request.keys[0],
-                lambda node: _call(node, request, key, repeated),
+                lambda node: _call(node, request, key, repeated, until, undo),
                 patience=patience,
                 repeated=repeated,
+                until=until,
             )
-    return await _call(client, request, key, repeated)
+    return await _call(client, request, key, repeated, until, undo)
 
 
 async def _call(
-    client: Any, request: Request, key: str, repeated: Callable[[], None] | None
+    client: Any,
+    request: Request,
+    key: str,
+    repeated: Callable[[], None] | None,
+    until: float | None,
+    undo: Undo | None,
 ) -> Any:
     lines, line = _borrowed(client)
     line.sent_again = False
     try:
-        try:
-            reply = await line.ask("EVALSHA", request.script.sha, *request.arguments)
-        except TRANSLATED as error:
-            reply = await _in_full(client, line, request, key, error)
-    except BaseException:
+        reply = await _ask(line, request, until)
+    except BaseException as error:  # noqa: BLE001 - raised by what is called
         # Cancellations too: the reply may be still to come.
-        line.drop()
-        raise
+        give_up(line, error, key, undo, here().unanswered)
     if repeated and line.sent_again:
         repeated()
     lines.give_back(client, line)
     return reply
 
 
-async def call_replicated(client: Any, request: Request, key: str, replicas: Replicas) -> Any:
+async def _ask(
+    line: Line, request: Request, until: float | None, then: Command | None = None
+) -> Any:
+    try:
+        return await line.ask(*request.by_sha, then=then, until=until)
+    except redis_exceptions.NoScriptError:
+        if then is not None and isinstance(await _read(line, SOON), Exception):
+            # Nothing was granted that replicas could have to know of.
+            line.drop()
+        return await line.ask(*request.in_full, then=then, until=until)
+
+
+async def call_replicated(
+    client: Any,
+    request: Request,
+    key: str,
+    replicas: Replicas,
+    *,
+    within: float | None = None,
+    undo: Undo | None = None,
+) -> Any:
     """The twin of :func:`~django_setnx_lock.core.calling.call_replicated`."""
     lines, line = _borrowed(client)
-
-    async def run() -> Any:
-        try:
-            return await line.ask(
-                "EVALSHA", request.script.sha, *request.arguments, then=replicas.command
-            )
-        except redis_exceptions.NoScriptError:
-            await line.read(replicas.wait_ms / 1000 + _READ_WITHIN)
-            return await line.ask(
-                "EVAL", request.script.source, *request.arguments, then=replicas.command
-            )
-
+    line.sent_again = False
+    until = None if within is None else time.monotonic() + within
     try:
-        reply = await _persistently(client, run, key)
+        reply = await _ask(line, request, until, replicas.command)
         if is_grant(reply):
-            seconds = replicas.wait_ms / 1000 + _READ_WITHIN
+            seconds = replicas.wait_ms / 1000 + line.limits.answer
             refuse_too_few(replicas, await _read(line, seconds), key)
         elif isinstance(await _read(line, SOON), Exception):
             # A busy answer need not wait for replicas that are not there.
             line.drop()
-    except BaseException:
-        line.drop()
-        raise
+    except BaseException as error:  # noqa: BLE001 - raised by what is called
+        give_up(line, error, key, undo, here().unanswered)
     lines.give_back(client, line)
     return reply
 
@@ -108,22 +120,6 @@ async def _read(line: Line, seconds: float) -> Any:
     except TRANSLATED as error:
         return error
     return redis_exceptions.TimeoutError("no answer to WAIT") if reply is None else reply
-
-
-async def _in_full(client: Any, line: Line, request: Request, key: str, error: Exception) -> Any:
-    """The reply to ``request`` with its script, after ``error`` came of it without."""
-    was_sent = not isinstance(error, redis_exceptions.NoScriptError)
-
-    async def run() -> Any:
-        nonlocal was_sent
-        line.sent_again |= was_sent
-        was_sent = True
-        return await line.ask("EVAL", request.script.source, *request.arguments)
-
-    # Also where the script is known, as the server may be another one by now.
-    if was_sent:
-        return await _once_more(client, run, key, error)
-    return await _persistently(client, run, key)
 
 
 async def locked(target: Target) -> bool:
@@ -141,10 +137,9 @@ async def locked(target: Target) -> bool:
 async def _exists(client: Any, name: str, key: str) -> bool:
     lines, line = _borrowed(client)
     try:
-        found = await _persistently(client, lambda: line.ask("EXISTS", name), key)
-    except BaseException:
-        line.drop()
-        raise
+        found = await line.ask("EXISTS", name)
+    except BaseException as error:  # noqa: BLE001 - raised by what is called
+        give_up(line, error, key, None, here().unanswered)
     lines.give_back(client, line)
     return bool(found)
 
@@ -153,25 +148,3 @@ def _borrowed(client: Any) -> tuple[Lines[Line], Line]:
     refuse_many_servers(client)
     lines = here().calling
     return lines, lines.borrow(client)
-
-
-async def _persistently(client: Any, run: Callable[[], Awaitable[_Result]], key: str) -> _Result:
-    """``run()``, and once more when its connection broke and the client itself does not retry."""
-    try:
-        return await run()
-    except TRANSLATED as error:
-        return await _once_more(client, run, key, error)
-
-
-async def _once_more(
-    client: Any, run: Callable[[], Awaitable[_Result]], key: str, error: Exception
-) -> _Result:
-    first = unavailable(error, key)
-    if first.cause != "unreachable" or retries(client):
-        raise first from error
-    try:
-        return await run()
-    except TRANSLATED as again:
-        second = unavailable(again, key)
-        second.repeated = True
-        raise second from again

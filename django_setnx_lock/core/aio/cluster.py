@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ from ..cluster.asking import ASKING, register
 from ..cluster.routes import is_broken, routes_of
 from ..cluster.routing import FAILURES, pause_after, told_by
 from ..errors import LockUnavailable
-from ..line import Command
+from ..line import CONNECT_WITHIN, Command, run_within
 from .line import Line
 
 _Result = TypeVar("_Result")
@@ -27,21 +28,19 @@ _READ_WITHIN = 1.0
 class AskingLine(Line):
     """The twin of :class:`~django_setnx_lock.core.cluster.asking.AskingLine`."""
 
-    async def ask(self, *command: str | bytes, then: Command | None = None) -> Any:
-        """As in :class:`Line`. Nothing is sent twice: who was sent here once may not be again."""
-        await self.send(command, *([] if then is None else [then]))
-        return await self.read()
+    def __init__(self, client: Any, *, connect_timeout: float | None = None) -> None:
+        super().__init__(client, connect_timeout=connect_timeout)
+        # Who was sent here once may not be again.
+        self.repeats = False
 
-    async def send(self, *commands: Command) -> None:
-        """As in :class:`Line`."""
-        await super().send(*(part for command in commands for part in (ASKING, command)))
+    def _packed(self, commands: Sequence[Command]) -> list[bytes]:
+        return super()._packed([part for command in commands for part in (ASKING, command)])
 
-    async def read(self, seconds: float | None = None) -> Any:
-        """As in :class:`Line`."""
+    async def _read(self, seconds: float) -> Any:
         with suppress(redis_exceptions.ResponseError):
-            if await super().read(seconds) is None:
+            if await super()._read(seconds) is None:
                 return None
-        return await super().read(_READ_WITHIN)
+        return await super()._read(_READ_WITHIN)
 
 
 register(Line, AskingLine)
@@ -54,6 +53,7 @@ async def routed(
     *,
     patience: float | None = None,
     repeated: Callable[[], None] | None = None,
+    until: float | None = None,
 ) -> _Result:
     """The twin of :func:`~django_setnx_lock.core.cluster.routing.routed`."""
     routes = routes_of(client)
@@ -62,15 +62,17 @@ async def routed(
     while True:
         try:
             if not routes.is_connected:
-                await asyncio.to_thread(routes.cluster)
+                left = CONNECT_WITHIN if until is None else max(until - time.monotonic(), 0)
+                await asyncio.to_thread(run_within, left, routes.cluster)
             result = await run(routes.route(name))
         except FAILURES as error:
             cause = told_by(error)
             if is_broken(cause) and broken:
                 raise
             broken = broken or is_broken(cause)
+            is_late = until is not None and time.monotonic() >= until
             pause = pause_after(routes, cause, tries, waits=False)
-            if pause is None or clock.now() + pause > give_up_at:
+            if is_late or pause is None or clock.now() + pause > give_up_at:
                 if broken and isinstance(error, LockUnavailable):
                     # An earlier copy may have had an effect, whatever became of the last.
                     error.repeated = True

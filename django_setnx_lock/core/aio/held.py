@@ -120,10 +120,10 @@ class AsyncHeld(Handle):
         before = self.lease.begin_cut(sent, seconds)
         copies: list[bool] = []
         request = self.renewing(lease_ms, "replace")
-        client, key = self._target.client, self.key
-        self._kept(await call(client, request, key, repeated=lambda: copies.append(True)))
+        self._kept(await self._acall(request, repeated=lambda: copies.append(True)))
         self.has_replaced(sent, seconds, before, may_come_again=bool(copies))
         return True
 
-    async def _acall(self, request: protocol.Request) -> Any:
-        return await call(self._target.client, request, self.key)
+    async def _acall(self, request: protocol.Request, **options: Any) -> Any:
+        within = self.answer_within
+        return await call(self._target.client, request, self.key, within=within, **options)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from redis import exceptions as redis_exceptions
 
-from ..line import Command, packed
+from ..line import Command, Limits, options_for, packed
 from .kinds import maker_for
 
 _FOREVER = 1e6
@@ -30,54 +31,106 @@ class Line:
         # Not the client: lines are kept for the next as long as its pool lives.
         self._make = maker_for(client, connect_timeout)
         self._connection = self._make()
+        wishes = client.connection_pool.connection_kwargs
+        self.limits = Limits(options_for(client, connect_timeout), wishes)
+        # As in its twin.
+        self.repeats = connect_timeout is None
+        self._unanswered: list[Any] = []
+        self._owed = 0
+        self.has_sent = self.has_connected = False
         # Whether a command asked was sent more than once; set back by who wants to know.
         self.sent_again = False
 
-    async def ask(self, *command: str | bytes, then: Command | None = None) -> Any:
+    async def ask(
+        self, *command: str | bytes, then: Command | None = None, until: float | None = None
+    ) -> Any:
         """The reply to ``command``, which is sent again as often as the client would.
 
-        ``then`` is sent behind it in the same write; its reply is still to be read.
+        ``then`` is sent behind it in the same write; its reply is still to be read. ``until``:
+        when to give up, by ``time.monotonic()``, if that is before the limits of the client.
         """
-        connection = self._made()
-        in_bytes = packed(command) or connection.pack_command(*command)
-        if then is not None:
-            in_bytes = [*in_bytes, *(packed(then) or connection.pack_command(*then))]
-        try:
-            return await self._exchange(in_bytes)
-        except (redis_exceptions.ConnectionError, redis_exceptions.TimeoutError) as error:
-            failure: Exception | None = error
+        commands = [command] if then is None else [command, then]
+        give_up_at, failures = self.limits.end(until), 0
+        self.has_sent = False
+        while True:
+            try:
+                return await self._exchange(commands, give_up_at)
+            except (redis_exceptions.ConnectionError, redis_exceptions.TimeoutError) as error:
+                failures += 1
+                pause = self.limits.pause_after(error, failures) if self.repeats else None
+                if isinstance(error, redis_exceptions.ConnectionError):
+                    self._close()
+                if pause is None or pause >= give_up_at - time.monotonic():
+                    raise
+            if self._owed:
+                # It may be carried out yet: to be told of what becomes of it.
+                self._unanswered.append(self._connection)
+                self._connection, self._is_connected, self._owed = None, False, 0
+            await asyncio.sleep(pause)
 
-        async def again() -> Any:
-            nonlocal failure
-            if failure is not None:
-                # The first try, above, counts.
-                failed, failure = failure, None
-                raise failed
-            self.sent_again = True
-            return await self._exchange(in_bytes)
+    async def _exchange(self, commands: Sequence[Command], give_up_at: float) -> Any:
+        self.has_connected = False
+        await self._connected(max(give_up_at - time.monotonic(), 0.0))
+        self.has_connected = True
+        self.sent_again |= self.has_sent
+        self.has_sent = True
+        self._write(commands)
+        # No reply to what is asked here is a null.
+        reply = await self.read(min(give_up_at - time.monotonic(), self.limits.answer))
+        if reply is None:
+            raise redis_exceptions.TimeoutError("Timeout reading from the server")
+        while self._unanswered:
+            _close(self._unanswered.pop())
+        return reply
 
-        async def drop(_: Exception) -> None:
-            self.drop()
+    async def send(self, *commands: Command, within: float | None = None) -> None:
+        """Send ``commands`` in one write, connecting first if need be, in ``within`` seconds."""
+        await self._connected(within)
+        self._write(commands)
 
-        return await connection.retry.call_with_retry(again, drop)
+    def _write(self, commands: Sequence[Command]) -> None:
+        self._owed += len(commands)
+        _write(self._connection, self._packed(commands))
 
-    async def send(self, *commands: Command) -> None:
-        """Send ``commands`` in one write, connecting first if need be."""
-        connection = await self._connected()
-        _write(connection, connection.pack_commands(commands))
+    def _packed(self, commands: Sequence[Command]) -> list[bytes]:
+        in_bytes: list[bytes] = []
+        for command in commands:
+            in_bytes += packed(command) or self._made().pack_command(*command)
+        return in_bytes
+
+    def send_behind(self, commands: Sequence[Command]) -> bool:
+        """As in its twin."""
+        owing = [*self._unanswered, self._connection] if self._owed else self._unanswered
+        in_bytes = self._packed(commands)
+        # To all of them.
+        return sum(_was_written(connection, in_bytes) for connection in owing) > 0
 
     async def read(self, seconds: float | None = None) -> Any:
         """One reply; None when none has come within ``seconds`` (None: without limit).
 
         An error reply leaves the line usable.
         """
-        limit = _FOREVER if seconds is None else max(seconds, 0)
-        return await self._connection.read_response(timeout=limit, disconnect_on_error=False)
+        try:
+            reply = await self._read(_FOREVER if seconds is None else max(seconds, 0))
+        except redis_exceptions.ResponseError:
+            self._owed -= 1
+            raise
+        if reply is not None:
+            self._owed -= 1
+        return reply
+
+    async def _read(self, seconds: float) -> Any:
+        return await self._connection.read_response(timeout=seconds, disconnect_on_error=False)
 
     def drop(self) -> None:
         """Close the connection at once; whatever is sent next makes a new one."""
+        while self._unanswered:
+            _close(self._unanswered.pop())
+        self._close()
+
+    def _close(self) -> None:
         connection, self._connection = self._connection, None
-        self._is_connected = False
+        self._is_connected, self._owed = False, 0
         if connection is not None:
             _close(connection)
 
@@ -94,34 +147,30 @@ class Line:
             self._connection = self._make()
         return self._connection
 
-    async def _connected(self) -> Any:
+    async def _connected(self, within: float | None) -> None:
+        if self._is_connected:
+            return
         connection = self._made()
-        if not self._is_connected:
-            await _connect(connection)
-            self._loop = asyncio.get_running_loop()
-            self._is_connected = True
-        return connection
-
-    async def _exchange(self, in_bytes: list[bytes]) -> Any:
-        connection = await self._connected()
-        _write(connection, in_bytes)
-        limit = connection.socket_timeout
-        if limit is None:
-            return await connection.read_response()
-        # No reply to what is asked here is a null.
-        reply = await connection.read_response(timeout=limit)
-        if reply is None:
-            raise redis_exceptions.TimeoutError("Timeout reading from the server")
-        return reply
+        try:
+            limit = None if within is None else min(within, self.limits.connect)
+            await _connect(connection, limit)
+        except BaseException:
+            # Perhaps it is still being connected.
+            self._connection = None
+            raise
+        self._loop = asyncio.get_running_loop()
+        self._is_connected = True
 
 
-async def _connect(connection: Any) -> None:
+async def _connect(connection: Any, within: float | None) -> None:
     # By a task: before Python 3.12, what redis-py does here may swallow a cancellation. And only
     # so does a connection of a Sentinel's pool ask where the server is.
     connecting = asyncio.get_running_loop().create_task(connection.connect())
     connecting.add_done_callback(take_note)
     try:
-        await asyncio.wait({connecting})
+        await asyncio.wait({connecting}, timeout=within)
+        if not connecting.done():
+            raise redis_exceptions.TimeoutError("Timeout connecting to the server")
     except BaseException:
         connecting.cancel()
         connecting.add_done_callback(lambda _: _close(connection))
@@ -137,6 +186,14 @@ def _write(connection: Any, in_bytes: Sequence[bytes]) -> None:
     if connection._writer is None:
         raise redis_exceptions.ConnectionError("The connection was closed")
     connection._writer.writelines(in_bytes)
+
+
+def _was_written(connection: Any, in_bytes: Sequence[bytes]) -> bool:
+    try:
+        _write(connection, in_bytes)
+    except (redis_exceptions.RedisError, OSError, RuntimeError):
+        return False
+    return True
 
 
 def _close(connection: Any) -> None:

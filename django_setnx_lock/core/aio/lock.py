@@ -13,7 +13,7 @@ from ..held import Held
 from ..lock_base import LockBase
 from ..turn import Turn
 from ..unset import UNSET, Unset
-from ..waiting import time_to_sleep
+from ..waiting import time_to_ask, time_to_sleep
 from . import own_token as aio_own_token
 from .block import Block
 from .calling import call, locked
@@ -111,7 +111,7 @@ class AsyncLock(LockBase):
                 left = None if give_up_at is None else give_up_at - clock.now()
                 last = left is not None and left <= 0
                 try:
-                    answer = await ask(turn, waits=not last)
+                    answer = await ask(turn, waits=not last, within=time_to_ask(limit, left))
                     if isinstance(answer, Held):
                         return answer
                     if last:

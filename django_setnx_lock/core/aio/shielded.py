@@ -9,7 +9,7 @@ from typing import Any
 
 from ..cluster.shared import is_cluster
 from ..errors import LockError
-from ..waiting import CONNECT_WITHIN
+from ..line import CONNECT_WITHIN
 
 logger = logging.getLogger("django_setnx_lock.lock")
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from redis import exceptions as redis_exceptions
+
 from .. import clock
 from ..calling import translated
 from ..errors import LockUnavailable
 from ..target import Target
-from ..waiting import AT_ONCE
+from ..waiting import AT_ONCE, CONNECT_AT_LEAST
 from .line import Line, take_note
 from .loops import here
 
@@ -73,7 +75,14 @@ class Mailbox:
         while (left := end - clock.now()) > 0:
             if self._reading is None:
                 self._listening_at = box
-                await self._line.send(("BLPOP", box, f"{max(left, 0.001):.3f}"))
+                within = max(left, CONNECT_AT_LEAST)
+                try:
+                    await self._line.send(("BLPOP", box, f"{max(left, 0.001):.3f}"), within=within)
+                except redis_exceptions.TimeoutError:
+                    if left >= AT_ONCE:
+                        raise
+                    self._drop()
+                    return
                 self._reading = asyncio.get_running_loop().create_task(self._line.read())
                 self._reading.add_done_callback(take_note)
             # Redis ends a BLPOP up to 0.1 s late: the waiter wakes in time, and hears of it later.

@@ -15,21 +15,20 @@ ASKING: Command = ("ASKING",)
 class AskingLine(Line):
     """Says before each command that the other node has sent us."""
 
-    def ask(self, *command: str | bytes, then: Command | None = None) -> Any:
-        """As in :class:`Line`. Nothing is sent twice: who was sent here once may not be again."""
-        self.send(command, *([] if then is None else [then]))
-        return self.read()
+    def __init__(self, client: Any, *, connect_timeout: float | None = None) -> None:
+        super().__init__(client, connect_timeout=connect_timeout)
+        # Who was sent here once may not be again.
+        self.repeats = False
 
     def pack(self, *commands: Command) -> bytes:
         """As in :class:`Line`."""
         return super().pack(*(part for command in commands for part in (ASKING, command)))
 
-    def read(self) -> Any:
-        """As in :class:`Line`."""
+    def _read(self) -> Any:
         # Who lacks the right for it is sent back by the answer to the command.
         with suppress(redis_exceptions.ResponseError):
-            super().read()
-        return super().read()
+            super()._read()
+        return super()._read()
 
 
 class _Pool:

@@ -16,7 +16,7 @@ from redis import exceptions as redis_exceptions
 
 from .. import clock
 from ..errors import LockUnavailable
-from ..line import Command, Line
+from ..line import CONNECT_WITHIN, Command, Line, run_within
 from ..lines import Lines
 from ..protocol import Request
 from .routes import Routes, is_broken, routes_of
@@ -40,25 +40,32 @@ def routed(
     *,
     patience: float | None = None,
     repeated: Callable[[], None] | None = None,
+    until: float | None = None,
 ) -> _Result:
     """``run(node)``, with what is to be asked for the key ``name``; again where that is of use.
 
     ``patience``: for how many seconds a slot that moves is waited for (5). ``repeated`` is called
-    if it was run again after it may have had an effect. Raises what ``run`` or redis-py raises.
+    if it was run again after it may have had an effect. ``until``: when ``run`` gives up, by
+    ``time.monotonic()``. Raises what ``run`` or redis-py raises.
     """
     routes = routes_of(client)
     give_up_at = clock.now() + (PATIENCE if patience is None else patience)
     tries, broken = 0, False
     while True:
         try:
+            if not routes.is_connected:
+                # Each of its nodes may hang.
+                left = CONNECT_WITHIN if until is None else max(until - time.monotonic(), 0)
+                run_within(left, routes.cluster)
             result = run(routes.route(name))
         except FAILURES as error:
             cause = told_by(error)
             if is_broken(cause) and broken:
                 raise
             broken = broken or is_broken(cause)
-            pause = pause_after(routes, cause, tries)
-            if pause is None or clock.now() + pause > give_up_at:
+            is_late = until is not None and time.monotonic() >= until
+            pause = pause_after(routes, cause, tries, waits=not is_late)
+            if is_late or pause is None or clock.now() + pause > give_up_at:
                 if broken and isinstance(error, LockUnavailable):
                     # An earlier copy may have had an effect, whatever became of the last.
                     error.repeated = True

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from .. import protocol
-from ..calling import call
+from ..calling import Undo, call
 from ..errors import LockUnavailable
 from ..target import Target
 from .routes import is_moving, routes_of
@@ -29,10 +28,18 @@ class ClusterTarget(Target):
         # Its key would be in another slot.
         self.index = None
 
-    def ask(self, request: protocol.Request, *, waits: bool) -> Any:
+    def ask(
+        self,
+        request: protocol.Request,
+        *,
+        waits: bool,
+        within: float | None = None,
+        undo: Undo | None = None,
+    ) -> Any:
         """As in :class:`Target`. Who waits is told to ask again while the slot moves."""
+        patience = self.patience(waits=waits)
         try:
-            return call(self.client, request, self.key, patience=self.patience(waits=waits))
+            return call(self.client, request, self.key, patience=patience, within=within, undo=undo)
         except LockUnavailable as error:
             return self.instead(error, waits=waits)
 
@@ -45,10 +52,6 @@ class ClusterTarget(Target):
         if not waits or not is_moving(told_by(error)):
             raise error
         return ("BUSY", "100", "foreign")
-
-    def call(self, request: protocol.Request, *, repeated: Callable[[], None] | None = None) -> Any:
-        """As in :class:`Target`."""
-        return call(self.client, request, self.key, repeated=repeated)
 
     def home(self) -> Any:
         """The client of the node to listen at. Raises what redis-py raises."""

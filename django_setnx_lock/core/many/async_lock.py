@@ -19,7 +19,7 @@ from ..errors import LockBusy, LockError, LockLost, LockUnavailable
 from ..held import Held
 from ..lock import RedisLock
 from ..unset import UNSET, Unset
-from ..waiting import time_to_sleep
+from ..waiting import time_to_ask, time_to_sleep
 from .base import MultiBase, time_until
 from .held import MultiHeld
 from .turn import Blocked, ManyTurn
@@ -104,6 +104,7 @@ class AsyncMultiLock(MultiBase):
             raise
 
     async def _await_turn(self, turn: ManyTurn, give_up_at: float | None) -> Sequence[Held]:
+        limit = None if give_up_at is None else max(give_up_at - clock.now(), 0.0)
         mailbox: Mailbox | None = None
         tries = 0
         try:
@@ -111,7 +112,7 @@ class AsyncMultiLock(MultiBase):
                 left = None if give_up_at is None else give_up_at - clock.now()
                 last = left is not None and left <= 0
                 try:
-                    answer = await _ask(turn, waits=not last)
+                    answer = await _ask(turn, waits=not last, within=time_to_ask(limit, left))
                     if not isinstance(answer, Blocked):
                         return answer
                     if last:
@@ -221,15 +222,22 @@ class AsyncMultiLock(MultiBase):
                 self._shelf.drop(held)
 
 
-async def _ask(turn: ManyTurn, *, waits: bool) -> list[Held] | Blocked:
+async def _ask(turn: ManyTurn, *, waits: bool, within: float | None = None) -> list[Held] | Blocked:
     """The twin of :meth:`ManyTurn.ask`."""
     sent = clock.now()
     request, client = turn.request(waits=waits), turn.turns[0].target.client
     replicas, copies = turn.turns[0].replicas, list[bool]()
     if replicas is None:
-        reply = await call(client, request, "", repeated=lambda: copies.append(True))
+        reply = await call(
+            client,
+            request,
+            "",
+            repeated=lambda: copies.append(True),
+            within=within,
+            undo=turn.undo,
+        )
     else:
-        reply = await call_replicated(client, request, "", replicas)
+        reply = await call_replicated(client, request, "", replicas, within=within, undo=turn.undo)
     outcome = turn.read(reply, sent, is_certain=replicas is None and not copies)
     if outcome.to_leave:
         await leave_each(outcome.to_leave)

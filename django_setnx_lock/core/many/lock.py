@@ -15,7 +15,7 @@ from ..errors import LockBusy, LockError, LockLost, LockUnavailable
 from ..held import Held
 from ..lock import RedisLock
 from ..unset import UNSET, Unset
-from ..waiting import Mailbox, time_to_sleep
+from ..waiting import Mailbox, time_to_ask, time_to_sleep
 from .async_lock import AsyncMultiLock
 from .base import time_until
 from .held import MultiHeld
@@ -113,6 +113,7 @@ class MultiLock(AsyncMultiLock):
             raise
 
     def _wait_for(self, turn: ManyTurn, give_up_at: float | None) -> Sequence[Held]:
+        limit = None if give_up_at is None else max(give_up_at - clock.now(), 0.0)
         mailbox: Mailbox | None = None
         tries = 0
         try:
@@ -120,7 +121,7 @@ class MultiLock(AsyncMultiLock):
                 left = None if give_up_at is None else give_up_at - clock.now()
                 last = left is not None and left <= 0
                 try:
-                    answer = turn.ask(waits=not last)
+                    answer = turn.ask(waits=not last, within=time_to_ask(limit, left))
                     if not isinstance(answer, Blocked):
                         return answer
                     if last:

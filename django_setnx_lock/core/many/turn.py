@@ -93,19 +93,33 @@ class ManyTurn:
         self._waits = waits
         return protocol.acquire_all([turn.request(waits=waits) for turn in self.turns])
 
-    def ask(self, *, waits: bool) -> list[Held] | Blocked:
-        """Ask once. Raises LockUnavailable; also when one of the names holds what is no lock."""
+    def ask(self, *, waits: bool, within: float | None = None) -> list[Held] | Blocked:
+        """Ask once, as :meth:`Turn.ask`.
+
+        Raises LockUnavailable; also when one of the names holds what is no lock.
+        """
         sent = clock.now()
         request, client = self.request(waits=waits), self.turns[0].target.client
         replicas, copies = self.turns[0].replicas, list[bool]()
         if replicas is None:
-            reply = call(client, request, "", repeated=lambda: copies.append(True))
+            reply = call(
+                client,
+                request,
+                "",
+                repeated=lambda: copies.append(True),
+                within=within,
+                undo=self.undo,
+            )
         else:
-            reply = call_replicated(client, request, "", replicas)
+            reply = call_replicated(client, request, "", replicas, within=within, undo=self.undo)
         outcome = self.read(reply, sent, is_certain=replicas is None and not copies)
         if outcome.to_leave:
             leave_each(outcome.to_leave)
         return self.settle(outcome, sent)
+
+    def undo(self) -> list[protocol.Request]:
+        """What gives all of them up."""
+        return [turn.leaving() for turn in self.turns]
 
     def read(self, reply: Any, sent: float, *, is_certain: bool) -> Outcome:
         """What ``reply`` to a request sent at ``sent`` means.
@@ -157,6 +171,8 @@ class ManyTurn:
 
     def is_worth_undoing(self, error: BaseException) -> bool:
         """Whether to give everything up after ``error``. As :func:`worth_undoing`."""
+        if isinstance(error, LockUnavailable) and error.is_undone:
+            return False
         is_of_one = isinstance(error, LockUnavailable) and error.cause in _OF_ONE
         return self._taken > 0 or is_of_one or worth_undoing(error)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
 from .. import protocol, scripts, tickets
+from ..calling import Undo
 from ..errors import LockUnsupported
 from ..held import Held
 from ..lease import Lease
@@ -24,7 +25,14 @@ WATCHDOG = Watchdog(line=MastersLine)  # type: ignore[arg-type]  # what a courie
 class MastersTarget(Target):
     """Which lock, and the :class:`~.masters.Masters` to ask for it, as ``client``."""
 
-    def call(self, request: protocol.Request, *, repeated: Callable[[], None] | None = None) -> Any:
+    def call(
+        self,
+        request: protocol.Request,
+        *,
+        repeated: Callable[[], None] | None = None,
+        within: float | None = None,
+        undo: Undo | None = None,
+    ) -> Any:
         releases = request.script is scripts.RELEASE
         replies = self.client.ask(request, insists=releases, repeated=repeated)
         reply = quorum.read_kept(replies)

@@ -25,10 +25,11 @@ class MastersTurn(Turn):
         masters: Masters = self.target.client
         return masters
 
-    def ask(self, *, waits: bool) -> Held | protocol.Busy:
+    def ask(self, *, waits: bool, within: float | None = None) -> Held | protocol.Busy:
         """Ask once. What was granted in vain is given back. Raises LockUnavailable.
 
-        ``waits`` is of no effect: there is no queue that all masters have in common.
+        ``waits`` is of no effect: there is no queue that all masters have in common. Nor is
+        ``within``: it takes the time of the masters.
         """
         sent = clock.now()
         replies = self.masters.ask(self.request(waits=False))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
+from ...connection import socket_timeout_of
 from .finding import Finding, Severity
 from .patient import Patient
 
@@ -38,15 +38,15 @@ def examine_socket_timeout(patient: Patient) -> Iterator[Finding]:
     if patient.is_master:
         # A Redlock has times of its own for its masters.
         return
-    limit, is_set = _socket_timeout(patient.client)
+    limit, is_set = socket_timeout_of(patient.client)
     wait = patient.settings["BLOCKING_TIMEOUT"]
     if limit is None:
         yield Finding(
             "D013",
             Severity.WARNING,
             patient.using,
-            "There is no socket timeout: when the server hangs, callers wait for it without "
-            "limit, whatever BLOCKING_TIMEOUT is.",
+            "There is no socket timeout: when the server hangs, callers of the cache wait for it "
+            "without limit, and those of locks for 5 s.",
             "Set SOCKET_TIMEOUT and SOCKET_CONNECT_TIMEOUT in the OPTIONS of the cache.",
         )
     elif wait is None or limit < wait:
@@ -127,14 +127,3 @@ def examine_workers(patient: Patient) -> Iterator[Finding]:
             ),
             "Raise TIMEOUT of SETNX_LOCK above it, or end workers sooner.",
         )
-
-
-def _socket_timeout(client: Any) -> tuple[float | None, bool]:
-    """What a connection of ``client`` has, and whether it was set."""
-    pool = client.connection_pool
-    options = pool.connection_kwargs
-    if "socket_timeout" in options:
-        return options["socket_timeout"], True
-    # It connects only when it is used.
-    made = pool.connection_class(**options)
-    return getattr(made, "socket_timeout", None), False

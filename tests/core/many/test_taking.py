@@ -416,10 +416,10 @@ def test_who_does_not_wait_is_told_who_has_it_although_the_first_answer_was_lost
     listed(redis_client, "b", label="view pay").acquire()
     ask = ManyTurn.ask
 
-    def twice(self: ManyTurn, *, waits: bool) -> Any:
+    def twice(self: ManyTurn, *, waits: bool, **limits: Any) -> Any:
         monkeypatch.undo()
         self.turns[0].target.call(self.request(waits=waits))
-        return ask(self, waits=waits)
+        return ask(self, waits=waits, **limits)
 
     monkeypatch.setattr(ManyTurn, "ask", twice)
 
@@ -446,10 +446,12 @@ def test_what_a_first_copy_asked_for_beyond_what_a_second_is_told_is_given_up(
     redis_client.delete("lock:b")
     listed(redis_client, "b").acquire()
 
-    def again(client: Any, request: Any, key: str, repeated: Callable[[], None]) -> Any:
+    def again(
+        client: Any, request: Any, key: str, repeated: Callable[[], None], **limits: Any
+    ) -> Any:
         if is_known:
             repeated()
-        return call(client, request, key)
+        return call(client, request, key, **limits)
 
     monkeypatch.setattr(many_turn, "call", again)
     turn.ask(waits=True)

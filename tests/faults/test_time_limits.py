@@ -1,0 +1,185 @@
+"""How long a call takes at most on a server that hangs, refuses, or is a black hole."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from django_setnx_lock.core import line
+from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.many.lock import MultiLock
+from tests.faults.hanging import MORE, Timed, awaited, black_hole, outlasting
+from tests.processes import figure
+from tests.servers import RealServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.faults.proxy import Proxy
+
+# Seconds: what docs/redis.md says of a client that sets no limit itself.
+UNSET, BLOCKING_TIMEOUT = 5.0, 1.0
+NONE: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": None}
+ONCE: dict[str, Any] = {"retry": Retry(NoBackoff(), 0)}
+
+Calls = dict[str, "Callable[[], object]"]
+
+
+def of_takers(client: redis.Redis) -> Calls:
+    """Return each way to ask for a lock that is free. They use connections of their own."""
+    return {
+        "acquire(blocking=False)": lambda: RedisLock(client, "lock:a").acquire(blocking=False),
+        "acquire(blocking_timeout=1)": lambda: RedisLock(client, "lock:b").acquire(
+            blocking_timeout=BLOCKING_TIMEOUT
+        ),
+        "aacquire(blocking=False)": awaited(
+            lambda: RedisLock(client, "lock:c").aacquire(blocking=False)
+        ),
+        "aacquire(blocking_timeout=1)": awaited(
+            lambda: RedisLock(client, "lock:d").aacquire(blocking_timeout=BLOCKING_TIMEOUT)
+        ),
+        "several keys": lambda: MultiLock(client, ["lock:e", "lock:f"]).acquire(
+            blocking_timeout=BLOCKING_TIMEOUT
+        ),
+        "locked": RedisLock(client, "lock:g").locked,
+    }
+
+
+def of_holders(client: redis.Redis) -> Calls:
+    """Return what holders do, each with a lock of its own that it takes before."""
+    names = "release", "check", "extend", "reacquire", "arelease", "acheck"
+    held = {name: RedisLock(client, f"lock:{name}").take(0) for name in names}
+    return {
+        "release": held["release"].release,
+        "check": held["check"].check,
+        "extend": lambda: held["extend"].extend(1),
+        "reacquire": held["reacquire"].reacquire,
+        "arelease": awaited(held["arelease"].arelease),
+        "acheck": awaited(held["acheck"].acheck),
+    }
+
+
+def limits_of(calls: Calls) -> dict[str, float]:
+    waits = "blocking_timeout", "several"
+    return {
+        name: BLOCKING_TIMEOUT if any(word in name for word in waits) else UNSET for name in calls
+    }
+
+
+@pytest.mark.alone
+def test_no_call_of_a_client_with_default_settings_outlasts_its_limit(
+    proxy: Proxy, real_server: RealServer
+) -> None:
+    swallowing = of_holders(proxy.client()) | of_takers(proxy.client())
+    with contextlib.ExitStack() as stack:
+        stopped = stack.enter_context(RealServer(real_server.binary))
+        killed = stack.enter_context(RealServer(real_server.binary))
+        full = redis.Redis(port=stack.enter_context(black_hole()))
+        calls: Calls = {}
+        for kind, some in (
+            ("stopped", of_holders(stopped.client()) | of_takers(stopped.client())),
+            ("refuses", of_holders(killed.client()) | of_takers(killed.client())),
+            ("swallows", swallowing),
+            ("black hole", of_takers(full)),
+        ):
+            calls |= {f"{kind}: {name}": call for name, call in some.items()}
+        proxy.hold()
+        stopped.pause()
+        stack.callback(stopped.resume)
+        killed.kill()
+
+        timed, late = outlasting(calls, limits_of(calls))
+
+    for name, one in timed.items():
+        figure(f"{name}: {one.seconds:.2f} s, {one.cause}")
+    assert late == []
+    assert {one.cause for one in timed.values()} == {"timeout", "unreachable"}
+
+
+def test_without_a_limit_of_its_own_a_call_would_hang(
+    real_server: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backs = {}
+    for limit in (0.2, 30.0):
+        monkeypatch.setattr(line, "CONNECT_WITHIN", limit)
+        held = RedisLock(real_server.client(**NONE, **ONCE), f"lock:{limit}").take(0)
+        real_server.pause()
+        released = Timed(held.release)
+        backs[limit] = released.is_back_within(1.5)
+        real_server.resume()
+        assert released.is_back_within(10)
+
+    assert backs == {0.2: True, 30.0: False}
+
+
+@pytest.mark.alone
+def test_a_caller_who_does_not_wait_is_kept_for_one_socket_timeout(
+    real_server: RealServer,
+) -> None:
+    client = real_server.client(socket_timeout=0.7, **ONCE)
+    with RedisLock(client, "lock:warm"):
+        pass
+    real_server.pause()
+    calls = {name: call for name, call in of_takers(client).items() if "blocking=False" in name} | {
+        "several": lambda: MultiLock(client, ["lock:e", "lock:f"]).acquire(blocking=False)
+    }
+
+    timed, late = outlasting(calls, dict.fromkeys(calls, 0.7))
+
+    real_server.resume()
+    assert late == []
+    assert {one.cause for one in timed.values()} == {"timeout"}
+
+
+@pytest.mark.parametrize("way", ["release", "arelease"])
+def test_a_client_that_retries_does_so_once_for_connecting_sending_and_reading(
+    real_server: RealServer, way: str
+) -> None:
+    client = real_server.client(socket_timeout=0.2, retry=Retry(NoBackoff(), 3))
+    calls = of_holders(client)
+    real_server.pause()
+
+    released = Timed(calls[way])
+
+    # Four tries.
+    is_back = released.is_back_within(4 * 0.2 + MORE)
+    real_server.resume()
+    assert is_back
+    assert released.seconds > 3.5 * 0.2
+    assert released.cause == "timeout"
+
+
+def test_a_waiter_whose_server_hangs_while_it_waits_is_back_in_time(
+    real_server: RealServer,
+) -> None:
+    RedisLock(real_server.client(), "lock:a").take(0)
+    client = real_server.client(**ONCE)
+    waiting = {
+        "acquire": Timed(lambda: RedisLock(client, "lock:a").acquire(blocking_timeout=0.5)),
+        "aacquire": Timed(
+            awaited(lambda: RedisLock(client, "lock:a").aacquire(blocking_timeout=0.5))
+        ),
+    }
+    real_server.pause()
+
+    # A second for the last answer.
+    back = {name: one.is_back_within(0.5 + 1 + 2 * MORE) for name, one in waiting.items()}
+
+    real_server.resume()
+    assert back == {"acquire": True, "aacquire": True}
+
+
+def test_a_wrong_password_is_told_at_once_by_a_client_that_retries(
+    real_server: RealServer,
+) -> None:
+    client = real_server.client(username="nobody", password="wrong", retry=Retry(NoBackoff(), 1000))
+
+    refused = Timed(RedisLock(client, "lock:a").locked)
+
+    assert refused.is_back_within(10)
+    assert refused.cause == "denied"
