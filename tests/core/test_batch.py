@@ -142,8 +142,8 @@ def test_no_locks_are_no_round_trip(redis_client: redis.Redis, trips: list[list[
 def test_grants_that_took_longer_than_their_leases_are_given_back(
     redis_client: redis.Redis, fake_time: FakeTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def late(*arguments: Any) -> Any:
-        replies = call_many(*arguments)
+    def late(*arguments: Any, **options: Any) -> Any:
+        replies = call_many(*arguments, **options)
         fake_time.now += 31
         return replies
 

@@ -91,12 +91,13 @@ def test_thousands_of_locks_at_once_choke_on_no_full_buffer(real_server: RealSer
 
 
 def test_in_one_write_they_would(real_server: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line, "BATCH", MANY)
+    many = 4 * MANY
+    monkeypatch.setattr(line, "BATCH", many)
     with (
         unbuffered(real_server.port) as port,
         client_of(port, 0.5) as client,
         pytest.raises(LockUnavailable) as caught,
     ):
-        take_and_release(client, MANY)
+        take_and_release(client, many)
 
     assert caught.value.cause == "timeout"
