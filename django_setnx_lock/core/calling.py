@@ -19,6 +19,7 @@ from .line import Command, Line
 from .lines import Lines
 from .protocol import Request
 from .replicas import Replicas, is_grant
+from .sentinel import follow
 
 _Result = TypeVar("_Result")
 _LINES = Lines(Line)
@@ -95,6 +96,7 @@ def call(
                 patience=patience,
                 repeated=repeated,
             )
+    follow(client)
     return _call(client, request, key, repeated)
 
 
@@ -110,12 +112,15 @@ def _call(client: Any, request: Request, key: str, repeated: Callable[[], None] 
             reply = line.ask("EVALSHA", request.script.sha, *request.arguments)
         except TRANSLATED as error:
             reply = _in_full(client, line, request, key, error)
-    except BaseException:
+    except BaseException as error:
         # Interrupts too: the reply may be still to come.
         line.drop()
+        _LINES.forget_after(client, error)
         raise
-    if repeated and line.sent_again:
-        repeated()
+    if line.sent_again:
+        _LINES.forget(client)
+        if repeated:
+            repeated()
     _LINES.give_back(client, line)
     return reply
 
@@ -134,6 +139,7 @@ def call_replicated(client: Any, request: Request, key: str, replicas: Replicas)
         if is_grant(reply):
             refuse_too_few(replicas, acknowledged, key)
         return reply
+    follow(client)
     line = _LINES.borrow(client)
 
     def run() -> Any:
@@ -154,8 +160,9 @@ def call_replicated(client: Any, request: Request, key: str, replicas: Replicas)
         elif not _has_ended(line):
             # A busy answer need not wait for replicas that are not there.
             line.drop()
-    except BaseException:
+    except BaseException as error:
         line.drop()
+        _LINES.forget_after(client, error)
         raise
     _LINES.give_back(client, line)
     return reply
@@ -245,6 +252,7 @@ def call_many(
             unavailable(reply, key) if isinstance(reply, TRANSLATED) else reply
             for key, reply in zip(keys, replies, strict=True)
         ]
+    follow(client)
 
     def run() -> list[Any]:
         pipeline = client.pipeline(transaction=False)

@@ -16,6 +16,7 @@ from .cluster import routed
 from .kinds import refuse_many_servers
 from .line import Line
 from .loops import here
+from .sentinel import follow
 
 if TYPE_CHECKING:
     from ..target import Target
@@ -54,26 +55,29 @@ async def call(
 async def _call(
     client: Any, request: Request, key: str, repeated: Callable[[], None] | None
 ) -> Any:
-    lines, line = _borrowed(client)
+    lines, line = await _borrowed(client)
     line.sent_again = False
     try:
         try:
             reply = await line.ask("EVALSHA", request.script.sha, *request.arguments)
         except TRANSLATED as error:
             reply = await _in_full(client, line, request, key, error)
-    except BaseException:
+    except BaseException as error:
         # Cancellations too: the reply may be still to come.
         line.drop()
+        lines.forget_after(client, error)
         raise
-    if repeated and line.sent_again:
-        repeated()
+    if line.sent_again:
+        lines.forget(client)
+        if repeated:
+            repeated()
     lines.give_back(client, line)
     return reply
 
 
 async def call_replicated(client: Any, request: Request, key: str, replicas: Replicas) -> Any:
     """The twin of :func:`~django_setnx_lock.core.calling.call_replicated`."""
-    lines, line = _borrowed(client)
+    lines, line = await _borrowed(client)
 
     async def run() -> Any:
         try:
@@ -94,8 +98,9 @@ async def call_replicated(client: Any, request: Request, key: str, replicas: Rep
         elif isinstance(await _read(line, SOON), Exception):
             # A busy answer need not wait for replicas that are not there.
             line.drop()
-    except BaseException:
+    except BaseException as error:
         line.drop()
+        lines.forget_after(client, error)
         raise
     lines.give_back(client, line)
     return reply
@@ -139,18 +144,20 @@ async def locked(target: Target) -> bool:
 
 
 async def _exists(client: Any, name: str, key: str) -> bool:
-    lines, line = _borrowed(client)
+    lines, line = await _borrowed(client)
     try:
         found = await _persistently(client, lambda: line.ask("EXISTS", name), key)
-    except BaseException:
+    except BaseException as error:
         line.drop()
+        lines.forget_after(client, error)
         raise
     lines.give_back(client, line)
     return bool(found)
 
 
-def _borrowed(client: Any) -> tuple[Lines[Line], Line]:
+async def _borrowed(client: Any) -> tuple[Lines[Line], Line]:
     refuse_many_servers(client)
+    await follow(client)
     lines = here().calling
     return lines, lines.borrow(client)
 

@@ -8,10 +8,12 @@ from typing import Any
 from .. import clock
 from ..calling import translated
 from ..errors import LockUnavailable
+from ..sentinel import EVERY, leads_elsewhere, primary_of
 from ..target import Target
 from ..waiting import AT_ONCE
 from .line import Line, take_note
 from .loops import here
+from .sentinel import follow
 
 
 class Mailbox:
@@ -65,7 +67,7 @@ class Mailbox:
         self._drop()
 
     async def _listen(self, box: str, end: float) -> None:
-        if self._listening_at not in ("", box):
+        if self._listening_at not in ("", box) or self._is_elsewhere():
             self._drop()
         if self._line is None:
             self._client = self._target.home()
@@ -77,9 +79,15 @@ class Mailbox:
                 self._reading = asyncio.get_running_loop().create_task(self._line.read())
                 self._reading.add_done_callback(take_note)
             # Redis ends a BLPOP up to 0.1 s late: the waiter wakes in time, and hears of it later.
-            done, _ = await asyncio.wait({self._reading}, timeout=left)
+            # One that follows Sentinels looks now and then whether it listens at the primary.
+            limit = left if primary_of(self._client) is None else min(left, EVERY)
+            done, _ = await asyncio.wait({self._reading}, timeout=limit)
             if not done:
-                return
+                await follow(self._client)
+                if self._is_elsewhere():
+                    self._drop()
+                    return
+                continue
             if self._reading.cancelled():
                 # By somebody who cancels whatever tasks there are.
                 self._drop()
@@ -89,6 +97,10 @@ class Mailbox:
             self._listening_at = ""
             if woken is not None:
                 return
+
+    def _is_elsewhere(self) -> bool:
+        """Whether it listens at a server that is the primary no longer."""
+        return self._line is not None and leads_elsewhere(self._client, self._line)
 
     def _drop(self) -> None:
         self._listening_at = ""

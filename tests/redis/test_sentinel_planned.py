@@ -1,0 +1,201 @@
+"""A primary that others take the place of while it goes on answering, as in maintenance.
+
+Redis makes it a replica only some ten seconds later, and its connections stay until then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+import redis
+
+from django_setnx_lock import LockLost, LockUnavailable, lock
+from django_setnx_lock.connection import get_client
+from django_setnx_lock.core.lock import RedisLock
+from tests.core.helpers import command, value_of
+from tests.core.queueing import listeners
+from tests.processes import eventually, figure
+from tests.redis.sentinels import SERVICE, Watched, cache_at, watched
+from tests.redis.test_sentinel import client_of
+from tests.servers import RealServer, server_binaries
+
+if TYPE_CHECKING:
+    from django_setnx_lock.core.held import Held
+
+# What is set up takes seconds.
+pytestmark = pytest.mark.xdist_group("planned")
+
+# How long connections may go on at the old primary: a second, and what a busy machine adds.
+SOON = 4.0
+
+
+class Story(NamedTuple):
+    """How many seconds after the Sentinels named the new primary each was there, and the errors.
+
+    ``asked``, ``asked_in_asyncio``: one who takes a lock now and then. ``traced``: the same through
+    a client whose calls are traced. ``renewed``: one who holds a lock. ``waited``: two who wait, in
+    a thread and in asyncio.
+    """
+
+    seconds: dict[str, float]
+    met: list[Exception]
+
+
+def fail_over(deployment: Watched) -> float:
+    """Have the Sentinels make the replica the primary; tell when they name it."""
+    (new,) = deployment.replicas
+
+    def is_ordered() -> bool:
+        with deployment.sentinel() as sentinel:
+            try:
+                command(sentinel, "SENTINEL", "FAILOVER", SERVICE)
+            except redis.exceptions.ResponseError:
+                # It does not know enough of the replica as yet.
+                return False
+        return True
+
+    eventually(is_ordered, 30)
+    eventually(lambda: deployment.primary_port() == new.port, 30)
+    return time.monotonic()
+
+
+class Asker:
+    """Asks for a lock of its own all the time, until ``old`` hears nothing of a grant."""
+
+    def __init__(self, name: str, old: redis.Redis) -> None:
+        self.name = name
+        self.old = old
+        self.warm = threading.Event()
+        self.met: list[Exception] = []
+
+    def is_there(self, held: Held) -> bool:
+        self.warm.set()
+        return value_of(self.old, held.name) != held.token
+
+    def ask(self, client: redis.Redis | None = None) -> float:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            try:
+                with RedisLock(client or get_client(), f"lock:{self.name}", blocking=False) as held:
+                    if self.is_there(held):
+                        return time.monotonic()
+            except LockLost:
+                # One of the last that the old primary granted, which the new one never heard of.
+                pass
+            except LockUnavailable as error:
+                self.met.append(error)
+            time.sleep(0.02)
+        pytest.fail("never asked there")
+
+    def ask_in_asyncio(self) -> float:
+        async def work() -> float:
+            deadline = time.monotonic() + 30
+            while time.monotonic() < deadline:
+                try:
+                    async with lock(self.name, blocking=False) as held:
+                        if self.is_there(held):
+                            return time.monotonic()
+                except LockLost:
+                    pass
+                except LockUnavailable as error:
+                    self.met.append(error)
+                await asyncio.sleep(0.02)
+            pytest.fail("never asked there")
+
+        return asyncio.run(work())
+
+
+def until_renewed(server: redis.Redis, held: Held) -> float:
+    """Return when the lease of ``held`` was renewed at ``server``."""
+    left = remaining_ms(server, held.name)
+    eventually(lambda: remaining_ms(server, held.name) > left)
+    return time.monotonic()
+
+
+def remaining_ms(server: redis.Redis, name: str) -> int:
+    found: Any = server.pttl(name)
+    return int(found)
+
+
+def until_listening(server: RealServer, count: int) -> float:
+    eventually(lambda: listeners(server) == count, 30)
+    return time.monotonic()
+
+
+async def wait_in_asyncio() -> bool:
+    async with lock("waited in asyncio", blocking_timeout=30):
+        return True
+
+
+def wait() -> bool:
+    with lock("waited", blocking_timeout=30):
+        return True
+
+
+@pytest.fixture(scope="module", params=["valkey", "redis"])
+def story(request: pytest.FixtureRequest) -> Story:
+    binaries = server_binaries()
+    if request.param not in binaries:
+        pytest.skip(f"no {request.param} server on this machine")
+    with (
+        watched(binaries[request.param]) as deployment,
+        cache_at(deployment),
+        client_of(deployment.sentinel()) as traced,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        old, (new,) = deployment.primary, deployment.replicas
+        at_new = new.client(db=1)
+        at_old = old.client(db=1)
+        askers = [Asker("asked", at_old), Asker("asked in asyncio", at_old)]
+        tracing = Asker("traced", old.client())
+        traced.execute_command = traced_as_by_sentry(traced.execute_command)
+        renewed = lock("renewed", timeout=4, renew=True, replicas=1).take(0)
+        before = [
+            lock(name, timeout=60, renew=False, replicas=1).take(0)
+            for name in ("waited", "waited in asyncio")
+        ]
+        waiting = [pool.submit(wait), pool.submit(asyncio.run, wait_in_asyncio())]
+        running = {
+            "asked": pool.submit(askers[0].ask),
+            "asked in asyncio": pool.submit(askers[1].ask_in_asyncio),
+            "traced": pool.submit(tracing.ask, traced),
+        }
+        for asker in (*askers, tracing):
+            assert asker.warm.wait(20)
+        until_listening(old, 2)
+        until_renewed(at_old, renewed)
+
+        try:
+            named = fail_over(deployment)
+            running["waited"] = pool.submit(until_listening, new, 2)
+            running["renewed"] = pool.submit(until_renewed, at_new, renewed)
+            seconds = {name: result.result(40) - named for name, result in running.items()}
+        finally:
+            for held in (renewed, *before):
+                held.release()
+        assert all(result.result(20) for result in waiting)
+    figure(", ".join(f"{name} {took:.1f} s" for name, took in seconds.items()))
+    return Story(seconds, [error for asker in (*askers, tracing) for error in asker.met])
+
+
+def traced_as_by_sentry(method: Any) -> Any:
+    @functools.wraps(method)
+    def wrapper(*args: Any, **options: Any) -> Any:
+        return method(*args, **options)
+
+    return wrapper
+
+
+@pytest.mark.parametrize("who", ["asked", "asked in asyncio", "traced", "waited", "renewed"])
+def test_connections_follow_the_sentinels_to_the_new_primary(story: Story, who: str) -> None:
+    assert story.seconds[who] < SOON
+
+
+def test_nobody_is_told_of_anything_meanwhile(story: Story) -> None:
+    assert story.met == []
