@@ -2,7 +2,8 @@
 
 Run as ``python -m tests.redis.sentinel_storming FOLDER SECONDS REPLICAS``. It prints each stay
 under the lock, one a line: when it was granted, and when the process let go or learned that the
-lock was lost, in seconds on the clock of the machine. Who takes the lock when there is the file
+lock was lost, in seconds on the clock of the machine. It begins, having written ``ready-PID`` in
+FOLDER, when there is the file ``go``. Who takes the lock when there is the file
 ``stay`` in FOLDER removes it, writes ``staying``, and keeps the lock for STAY seconds. Locks are
 renewed; without REPLICAS they are not, so that nobody is told of a loss before others have it.
 """
@@ -10,6 +11,7 @@ renewed; without REPLICAS they are not, so that nobody is told of a loss before 
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import sys
 import time
@@ -59,6 +61,9 @@ def main() -> None:
     folder, seconds, replicas = sys.argv[1:]
     django.setup()
     stormer = Stormer(Path(folder), int(replicas))
+    Path(folder, f"ready-{os.getpid()}").touch()
+    while not Path(folder, "go").exists():
+        time.sleep(0.01)
     end = time.monotonic() + float(seconds)
     while time.monotonic() < end:
         stormer.turn()

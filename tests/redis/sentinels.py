@@ -77,6 +77,15 @@ class Watched(NamedTuple):
             _, port = command(sentinel, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
         return int(port)
 
+    def fails_over(self) -> bool:
+        """Order a failover; tell whether the Sentinel knows enough of the replicas for it."""
+        with self.sentinel() as sentinel:
+            try:
+                command(sentinel, "SENTINEL", "FAILOVER", SERVICE)
+            except redis.exceptions.ResponseError:
+                return False
+        return True
+
     def cut_off(self) -> None:
         """Have no replica hear anything of the primary from now on."""
         for replica in self.replicas:
