@@ -14,7 +14,7 @@ from .cluster import scanning
 from .cluster.routes import is_moving
 from .cluster.routing import exchange, routed
 from .cluster.shared import is_cluster
-from .errors import LockUnavailable
+from .errors import LockUnavailable, subject
 from .line import Command, Line
 from .lines import Lines
 from .protocol import Request
@@ -47,6 +47,9 @@ _CAUSES = {
     "moving": "its slot is being moved to another node of the cluster",
     "server": "Redis answered with an error",
 }
+# What a server refuses a connection with.
+_FULL = "max number of clients"
+_NO_ROOM = "the server has no connection free; raise its maxclients or open fewer"
 _REFUSALS = frozenset({"pool", "readonly", "memory", "wrongtype", "denied", "moving"})
 # Error replies, by a word of theirs: before Redis 7, a script's errors come wrapped in other text.
 _REPLIES = {
@@ -57,6 +60,7 @@ _REPLIES = {
     "undeclared key": "undeclared",
     "bad lua script for redis cluster": "undeclared",
     "NOREPLICAS": "replicas",
+    "CLUSTERDOWN": "unreachable",
     "NOPERM": "denied",
     "NOAUTH": "denied",
     "unauthenticated": "denied",
@@ -348,18 +352,13 @@ def unavailable(error: Exception, key: str) -> LockUnavailable:
         raise error
     if isinstance(error, UnicodeDecodeError):
         return LockUnavailable(
-            f"{_subject(key)} unavailable: Redis answered with bytes that are no text, "
+            f"{subject(key)} unavailable: Redis answered with bytes that are no text, "
             "which a client with decode_responses cannot read",
             key=key,
         )
     cause = _cause(error)
-    return LockUnavailable(
-        f"{_subject(key)} unavailable: {_CAUSES[cause]} ({error})", key=key, cause=cause
-    )
-
-
-def _subject(key: str) -> str:
-    return f"the lock {key!r} is" if key else "the locks are"
+    why = _NO_ROOM if _FULL in str(error) else _CAUSES[cause]
+    return LockUnavailable(f"{subject(key)} unavailable: {why} ({error})", key=key, cause=cause)
 
 
 def worth_undoing(error: BaseException) -> bool:
@@ -370,15 +369,16 @@ def worth_undoing(error: BaseException) -> bool:
     """
     if not isinstance(error, LockUnavailable) or error.repeated:
         return True
-    unconnected = "connecting to" in str(error.__cause__)
+    unconnected = any(text in str(error.__cause__) for text in ("connecting to", _FULL))
     return error.cause not in _REFUSALS and not unconnected
 
 
 def _cause(error: Exception) -> str:
     if is_moving(error):
         return "moving"
-    if isinstance(error, redis_exceptions.RedisClusterException):
-        # What redis-py raises itself, of nodes and slots that it cannot find.
+    not_there = (redis_exceptions.RedisClusterException, redis_exceptions.ClusterDownError)
+    if isinstance(error, not_there):
+        # Nodes and slots that redis-py cannot find, or that a node misses.
         return "unreachable"
     message = str(error)
     for word, cause in _REPLIES.items():
