@@ -29,9 +29,7 @@ class Background:
         if run is None or not self.is_under_way:
             run = self._run = (os.getpid(), Future())
             run[1].set_running_or_notify_cancel()
-            thread = threading.Thread(
-                target=self._go, args=run[1:], name=self._name, daemon=True
-            )
+            thread = threading.Thread(target=self._go, args=run[1:], name=self._name, daemon=True)
             try:
                 thread.start()
             except RuntimeError:

@@ -28,8 +28,8 @@ class Replicas:
         """Raise LockUnavailable unless ``acknowledged`` are enough."""
         if acknowledged < self.count:
             raise LockUnavailable(
-                f"{subject(key)} unavailable: {acknowledged} of the {self.count} replicas asked for "
-                f"acknowledged {'it' if key else 'them'} within {self.wait_ms / 1000:g} s",
+                f"{subject(key)} unavailable: {acknowledged} of the {self.count} replicas asked "
+                f"for acknowledged {'it' if key else 'them'} within {self.wait_ms / 1000:g} s",
                 key=key,
                 cause="replicas",
             )

@@ -80,7 +80,7 @@ _known: WeakKeyDictionary[Any, Primary] = WeakKeyDictionary()
 def primary_of(client: Any) -> Primary | None:
     """What is known of the primary of ``client``; None where no Sentinel names it."""
     pool = getattr(client, "connection_pool", None)
-    if getattr(pool, "sentinel_manager", None) is None or not pool.is_master:
+    if pool is None or getattr(pool, "sentinel_manager", None) is None or not pool.is_master:
         return None
     primary = _known.get(pool)
     if primary is None:

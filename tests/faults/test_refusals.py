@@ -38,7 +38,7 @@ def fill(client: redis.Redis) -> None:
 @REAL
 def test_a_server_without_a_free_connection_says_what_to_raise(server: RealServer) -> None:
     admin = server.client()
-    before = admin.config_get("maxclients")["maxclients"]
+    before = str(admin.config_get("maxclients")["maxclients"])
     admin.config_set("maxclients", 1)
     try:
         with pytest.raises(LockUnavailable, match="raise its maxclients") as caught:

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import redis
-from redis.sentinel import Sentinel
 from django.core.cache import caches as django_caches
 from django.test import override_settings
+from redis.sentinel import Sentinel
 
 from django_setnx_lock.connection import get_client
 from django_setnx_lock.management.doctor import Report, examine
@@ -26,10 +26,7 @@ from django_setnx_lock.management.doctor.times import examine_clock
 from django_setnx_lock.management.doctor.workers import Workers
 from tests.core.helpers import command
 from tests.processes import eventually
-from tests.redis.clusters import Cluster
-from tests.redis.conftest import masters, running_masters  # noqa: F401 - fixtures
 from tests.redis.test_acl import RULE
-from tests.redis.test_cluster_cache import settings_for
 from tests.redis.test_sentinel import watched_over
 from tests.servers import RealServer, server_binaries
 
@@ -496,55 +493,6 @@ def test_d017_is_a_warning_where_sentinels_name_the_primary() -> None:
     watched = replace(patient(info=info), client=client, config={"min-replicas-to-write": "0"})
 
     assert [one.severity for one in examine_old_primary(watched)] == [Severity.WARNING]
-
-
-# A cluster
-
-
-@pytest.fixture
-def cluster(masters: Cluster) -> Iterator[Cluster]:
-    """Give a cluster of three primaries that is the default cache."""
-    with override_settings(**settings_for(masters.urls)):
-        for node in masters.nodes:
-            node.client().config_set("save", "900 1")
-        yield masters
-
-
-def examined() -> dict[str, Finding]:
-    return {one.id: one for one in examine(["default"], NOBODY).findings}
-
-
-def test_a_cluster_is_examined_at_each_of_its_primaries(cluster: Cluster) -> None:
-    report = examine(["default"], NOBODY)
-
-    assert {one.id for one in report.findings} == {"D008", "D010", "D013"}
-    assert len(report.findings) == 3
-    for node in cluster.nodes:
-        assert f"tcp 127.0.0.1:{node.port}/0" in report.examined["default"]
-
-
-def test_what_is_found_at_one_node_of_a_cluster_says_at_which(cluster: Cluster) -> None:
-    node = cluster.nodes[1]
-    node.client().config_set("maxmemory-policy", "allkeys-lru")
-    try:
-        finding = examined()["D006"]
-    finally:
-        node.client().config_set("maxmemory-policy", "noeviction")
-
-    assert finding.seen.startswith(f"At tcp 127.0.0.1:{node.port}/0: maxmemory-policy is")
-
-
-def test_d001_no_node_of_a_cluster_is_there() -> None:
-    with override_settings(**settings_for("redis://127.0.0.1:1/0")):
-        assert {one.id: one.severity for one in examined().values()} == {"D001": Severity.ERROR}
-
-
-def test_d009_replicas_are_asked_for_on_a_cluster(cluster: Cluster) -> None:
-    with override_settings(SETNX_LOCK={"REPLICAS": 1}):
-        finding = examined()["D009"]
-
-    assert finding.severity is Severity.ERROR
-    assert "cannot be had on a cluster" in finding.seen
 
 
 def test_each_finding_is_explained_in_the_docs() -> None:

@@ -13,6 +13,7 @@ from redis.crc import key_slot
 from redis.exceptions import RedisError
 
 from django_setnx_lock.core.batch import release_each, take_each
+from django_setnx_lock.core.cluster.routes import routes_of
 from django_setnx_lock.core.errors import LockBusy, LockUnavailable
 from django_setnx_lock.core.inspection import Inspector, State
 from django_setnx_lock.core.lock import RedisLock
@@ -118,8 +119,7 @@ def test_keys_of_several_slots_are_all_taken_or_none(cluster: redis.RedisCluster
 def test_a_cluster_that_is_down_cannot_be_reached(
     cluster: redis.RedisCluster, is_async: bool
 ) -> None:
-    (node,) = cluster.get_primaries()
-    teller = cluster.get_redis_connection(node)
+    (teller,) = routes_of(cluster).primaries()
     one = RedisLock(cluster, "lock:a")
     other = (key_slot(b"lock:a") + 1) % 16384
     command(teller, "CLUSTER", "DELSLOTS", other)

@@ -1,6 +1,7 @@
-"""A primary that others take the place of while it goes on answering, as in maintenance.
+"""A primary that another takes the place of while connections to it stay.
 
-Redis makes it a replica only some ten seconds later, and its connections stay until then.
+It goes on answering, as in maintenance: Redis makes it a replica only some ten seconds later. Or it
+has vanished without a word.
 """
 
 from __future__ import annotations
@@ -23,9 +24,12 @@ from tests.core.queueing import listeners
 from tests.processes import eventually, figure
 from tests.redis.sentinels import Watched, cache_at, watched
 from tests.redis.test_sentinel import client_of
+from tests.redis.test_vanished_server import SPARE, warm
 from tests.servers import RealServer, server_binaries
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from django_setnx_lock.core.held import Held
 
 # What is set up takes seconds.
@@ -49,10 +53,8 @@ class Story(NamedTuple):
 
 def fail_over(deployment: Watched) -> float:
     """Have the Sentinels make the replica the primary; tell when they name it."""
-    (new,) = deployment.replicas
-
     eventually(deployment.fails_over, 30)
-    eventually(lambda: deployment.primary_port() == new.port, 30)
+    eventually(deployment.names_another, 30)
     return time.monotonic()
 
 
@@ -138,9 +140,7 @@ def wait() -> bool:
         return True
 
 
-@pytest.fixture(
-    scope="module", params=["valkey", pytest.param("redis", marks=pytest.mark.storm)]
-)
+@pytest.fixture(scope="module", params=["valkey", pytest.param("redis", marks=pytest.mark.storm)])
 def story(request: pytest.FixtureRequest) -> Story:
     binaries = server_binaries()
     if request.param not in binaries:
@@ -201,3 +201,51 @@ def test_connections_follow_the_sentinels_to_the_new_primary(story: Story, who: 
 
 def test_nobody_is_told_of_anything_meanwhile(story: Story) -> None:
     assert story.met == []
+
+
+def until_granted(ask: Callable[[], object]) -> float:
+    """Return how long it takes until ``ask`` raises nothing."""
+    began = time.monotonic()
+    while time.monotonic() < began + 30:
+        try:
+            ask()
+        except LockUnavailable:
+            continue
+        return time.monotonic() - began
+    pytest.fail("no lock was granted")
+
+
+async def use(count: int) -> None:
+    held = await asyncio.gather(
+        *(lock(f"used {number}", blocking=False).atake() for number in range(count))
+    )
+    await asyncio.gather(*(one.arelease() for one in held))
+
+
+@pytest.mark.storm
+@pytest.mark.parametrize("kind", ["valkey", "redis"])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_vanished_primary_is_left_within_three_seconds_whatever_was_used(
+    kind: str, is_async: bool
+) -> None:
+    with watched(server_binaries()[kind]) as deployment, cache_at(deployment):
+        loop = asyncio.new_event_loop()
+        try:
+            if is_async:
+                loop.run_until_complete(use(SPARE))
+            else:
+                warm(get_client())
+            deployment.primary.pause()
+            eventually(deployment.names_another, 40)
+
+            took = until_granted(
+                (lambda: loop.run_until_complete(use(1)))
+                if is_async
+                else lambda: lock("asked", blocking=False).take().release()
+            )
+        finally:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+            deployment.primary.resume()
+    figure(f"{kind}, asyncio {is_async}: {took:.2f} s until a lock was granted")
+    assert took < 3

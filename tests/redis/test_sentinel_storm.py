@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PROCESSES, CROWD = 8, 20
+# Those of a crowd that connect when another primary is named: some always do.
+LATE = range(CROWD // 2)
 WHOLE, CUT, MOVED = 20, 25, 26
 # For how long the primary stands still, and how long two may go on at once after the move.
 FROZEN, AFTER = 3.0, 1.5
@@ -110,9 +112,9 @@ def move(folder: Path, kind: str, how: str, replicas: int, *, is_strict: bool) -
             client = server.client()
             client.config_set("min-replicas-to-write", int(is_strict))
             client.config_set("min-replicas-max-lag", 1)
-        processes = list(started(deployment, folder, MOVED, replicas, CROWD))
+        processes = list(started(deployment, folder, MOVED, replicas, CROWD, LATE))
         try:
-            since = moved(deployment, how)
+            since = moved(deployment, folder, how)
             lines = [process.communicate(timeout=MOVED + 60)[0] for process in processes]
         finally:
             for process in processes:
@@ -122,18 +124,20 @@ def move(folder: Path, kind: str, how: str, replicas: int, *, is_strict: bool) -
     return Move(sorted(stays), since)
 
 
-def moved(deployment: Watched, how: str) -> float:
+def moved(deployment: Watched, folder: Path, how: str) -> float:
     """Have another primary named while the processes contend; tell when that was done."""
     client = deployment.primary.client(db=1)
     eventually(lambda: client.exists("lock:storm"), 30)
     time.sleep(3)
     if how == "planned":
         eventually(deployment.fails_over, 30)
-        eventually(lambda: deployment.primary_port() != deployment.primary.port, 30)
+        eventually(deployment.names_another, 30)
+        folder.joinpath("late").touch()
         return time.monotonic()
     deployment.primary.pause()
     end = time.monotonic() + FROZEN
-    eventually(lambda: deployment.primary_port() != deployment.primary.port, 30)
+    eventually(deployment.names_another, 30)
+    folder.joinpath("late").touch()
     # Those who write stays are not to stand still with it.
     time.sleep(max(end - time.monotonic(), 0))
     deployment.primary.resume()
@@ -163,12 +167,19 @@ def storm(folder: Path, kind: str, replicas: int, *, is_cut: bool) -> Storm:
 
 
 def started(
-    deployment: Watched, folder: Path, seconds: float, replicas: int, count: int
+    deployment: Watched,
+    folder: Path,
+    seconds: float,
+    replicas: int,
+    count: int,
+    late: range = range(0),
 ) -> Iterator[subprocess.Popen[str]]:
+    """Give so many processes, of which those ``late`` begin when the test says so."""
     program = "tests.redis.sentinel_storming"
-    for _ in range(count):
+    for number in range(count):
+        sign = "late" if number in late else "go"
         yield subprocess.Popen(
-            [sys.executable, "-m", program, str(folder), str(seconds), str(replicas)],
+            [sys.executable, "-m", program, str(folder), str(seconds), str(replicas), sign],
             cwd=ROOT,
             env={**os.environ, **deployment.variables},
             stdout=subprocess.PIPE,

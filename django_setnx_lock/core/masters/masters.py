@@ -109,8 +109,8 @@ class Masters:
         why = ", ".join(f"{name}: {cause}" for name, cause in causes.items())
         counted = Counter(causes.values()).most_common(1)
         return LockUnavailable(
-            f"{subject(key)} unavailable: {asked} of {len(self.names)} masters answered, which makes no "
-            f"majority that agrees" + (f" ({why})" if why else ""),
+            f"{subject(key)} unavailable: {asked} of {len(self.names)} masters answered, which "
+            f"makes no majority that agrees" + (f" ({why})" if why else ""),
             key=key,
             cause=counted[0][0] if counted else "server",
         )
