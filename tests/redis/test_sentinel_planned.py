@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 import redis
+from redis.asyncio.sentinel import Sentinel as AsyncSentinel
 
 from django_setnx_lock import LockLost, LockUnavailable, lock
 from django_setnx_lock.connection import get_client
@@ -22,13 +23,13 @@ from django_setnx_lock.core.lock import RedisLock
 from tests.core.helpers import value_of
 from tests.core.queueing import listeners
 from tests.processes import eventually, figure
-from tests.redis.sentinels import Watched, cache_at, watched
+from tests.redis.sentinels import SERVICE, Watched, cache_at, watched
 from tests.redis.test_sentinel import client_of
 from tests.redis.test_vanished_server import SPARE, warm
 from tests.servers import RealServer, server_binaries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from django_setnx_lock.core.held import Held
 
@@ -43,8 +44,8 @@ class Story(NamedTuple):
     """How many seconds after the Sentinels named the new primary each was there, and the errors.
 
     ``asked``, ``asked in asyncio``: one who takes locks all the time. ``traced``: the same through
-    a client whose calls are traced. ``renewed``: one who holds a lock. ``waited``: two who wait, in
-    a thread and in asyncio.
+    a client whose calls are traced. ``native``: through one of redis.asyncio. ``renewed``: one who
+    holds a lock. ``waited``: two who wait, in a thread and in asyncio.
     """
 
     seconds: dict[str, float]
@@ -95,12 +96,27 @@ class Asker:
             time.sleep(0.02)
         pytest.fail("never asked there")
 
-    def ask_in_asyncio(self) -> float:
+    def ask_in_asyncio(self, ports: Sequence[int] = ()) -> float:
+        """As :meth:`ask`; by a client of redis.asyncio, of the Sentinels at ``ports``, if given."""
+
         async def work() -> float:
+            kind: Any = AsyncSentinel
+            watchers = kind([("127.0.0.1", port) for port in ports]) if ports else None
+            client = watchers.master_for(SERVICE) if watchers else get_client()
+            try:
+                return await until_there(client)
+            finally:
+                if watchers:
+                    await client.aclose()
+                    for one in watchers.sentinels:
+                        await one.aclose()
+
+        async def until_there(client: Any) -> float:
             deadline = time.monotonic() + 30
             while time.monotonic() < deadline:
                 try:
-                    async with lock(self.another(), blocking=False) as held:
+                    name = f"lock:{self.another()}"
+                    async with RedisLock(client, name, blocking=False) as held:
                         if self.is_there(held):
                             return time.monotonic()
                 except LockLost:
@@ -155,7 +171,7 @@ def story(request: pytest.FixtureRequest) -> Story:
         at_new = new.client(db=1)
         at_old = old.client(db=1)
         askers = [Asker("asked", at_old), Asker("asked in asyncio", at_old)]
-        tracing = Asker("traced", old.client())
+        tracing, native = Asker("traced", old.client()), Asker("native", old.client())
         traced.execute_command = traced_as_by_sentry(traced.execute_command)
         renewed = lock("renewed", timeout=4, renew=True, replicas=1).take(0)
         before = [
@@ -167,8 +183,9 @@ def story(request: pytest.FixtureRequest) -> Story:
             "asked": pool.submit(askers[0].ask),
             "asked in asyncio": pool.submit(askers[1].ask_in_asyncio),
             "traced": pool.submit(tracing.ask, traced),
+            "native": pool.submit(native.ask_in_asyncio, deployment.ports),
         }
-        for asker in (*askers, tracing):
+        for asker in (*askers, tracing, native):
             assert asker.warm.wait(20)
         until_listening(old, 2)
         until_renewed(at_old, renewed)
@@ -183,7 +200,7 @@ def story(request: pytest.FixtureRequest) -> Story:
                 held.release()
         assert all(result.result(20) for result in waiting)
     figure(", ".join(f"{name} {took:.1f} s" for name, took in seconds.items()))
-    return Story(seconds, [error for asker in (*askers, tracing) for error in asker.met])
+    return Story(seconds, [error for asker in (*askers, tracing, native) for error in asker.met])
 
 
 def traced_as_by_sentry(method: Any) -> Any:
@@ -194,7 +211,9 @@ def traced_as_by_sentry(method: Any) -> Any:
     return wrapper
 
 
-@pytest.mark.parametrize("who", ["asked", "asked in asyncio", "traced", "waited", "renewed"])
+@pytest.mark.parametrize(
+    "who", ["asked", "asked in asyncio", "traced", "native", "waited", "renewed"]
+)
 def test_connections_follow_the_sentinels_to_the_new_primary(story: Story, who: str) -> None:
     assert story.seconds[who] < SOON
 
