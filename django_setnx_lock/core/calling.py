@@ -16,17 +16,17 @@ from .cluster import scanning
 from .cluster.routes import is_moving
 from .cluster.routing import exchange, routed
 from .cluster.shared import is_cluster
-from .errors import LockUnavailable
-from .line import Command, Line, Unanswered
+from .errors import LockUnavailable, subject
+from .line import Command, Line
 from .lines import Lines
 from .protocol import Request
 from .replicas import Replicas, is_grant
+from .sentinel import follow
 
 _Result = TypeVar("_Result")
 # Gives the requests that undo another one.
 Undo: TypeAlias = Callable[[], Sequence[Request]]
 _LINES = Lines(Line)
-_UNANSWERED = Unanswered()
 # How long the undoing of what may have been granted is tried, where it needs a connection of its
 # own, in seconds.
 UNDO_WITHIN = 2.0
@@ -54,6 +54,9 @@ _CAUSES = {
     "moving": "its slot is being moved to another node of the cluster",
     "server": "Redis answered with an error",
 }
+# What a server refuses a connection with.
+_FULL = "max number of clients"
+_NO_ROOM = "the server has no connection free; raise its maxclients or open fewer"
 _REFUSALS = frozenset({"pool", "readonly", "memory", "wrongtype", "denied", "moving"})
 # Error replies, by a word of theirs: before Redis 7, a script's errors come wrapped in other text.
 _REPLIES = {
@@ -64,6 +67,7 @@ _REPLIES = {
     "undeclared key": "undeclared",
     "bad lua script for redis cluster": "undeclared",
     "NOREPLICAS": "replicas",
+    "CLUSTERDOWN": "unreachable",
     "NOPERM": "denied",
     "NOAUTH": "denied",
     "unauthenticated": "denied",
@@ -110,6 +114,7 @@ def call(
                 repeated=repeated,
                 until=until,
             )
+    follow(client)
     return _call(client, request, key, repeated, until, undo)
 
 
@@ -131,9 +136,11 @@ def _call(
         reply = _ask(line, request, until)
     except BaseException as error:  # noqa: BLE001 - raised by what is called
         # Interrupts too: the reply may be still to come.
-        give_up(line, error, key, undo, _UNANSWERED)
-    if repeated and line.sent_again:
-        repeated()
+        give_up(_LINES, client, line, error, key, undo)
+    if line.sent_again:
+        _LINES.forget(client)
+        if repeated:
+            repeated()
     _LINES.give_back(client, line)
     return reply
 
@@ -149,15 +156,16 @@ def _ask(line: Line, request: Request, until: float | None, then: Command | None
 
 
 def give_up(
+    lines: Lines[Any],
+    client: Any,
     line: Any,
     error: BaseException,
     key: str,
     undo: Undo | None,
-    unanswered: Unanswered,
 ) -> NoReturn:
-    """Use ``line`` no more, as asking on it ended in ``error``, and raise that.
+    """Use ``line`` of ``lines`` no more, as asking on it ended in ``error``, and raise that.
 
-    If it has no answer yet, ``undo`` is sent behind it, and the line is left to ``unanswered``. A
+    If it has no answer yet, ``undo`` is sent behind it, and the line is kept open. A
     LockUnavailable tells whether there is something left to be undone.
     """
     failure = error
@@ -170,9 +178,10 @@ def give_up(
         # Where there is no connection to be had, there would be none for the undoing.
         failure.is_unsent = not (line.has_sent and line.has_connected)
     if is_undone:
-        unanswered.keep(line)
+        lines.unanswered.keep(line)
     else:
         line.drop()
+    lines.forget_after(client, failure)
     if failure is error:
         raise error
     raise failure from error
@@ -210,6 +219,7 @@ def call_replicated(
         if is_grant(reply):
             refuse_too_few(replicas, acknowledged, key)
         return reply
+    follow(client)
     line = _LINES.borrow(client)
     line.sent_again = False
     until = None if within is None else time.monotonic() + within
@@ -221,7 +231,7 @@ def call_replicated(
             # A busy answer need not wait for replicas that are not there.
             line.drop()
     except BaseException as error:  # noqa: BLE001 - raised by what is called
-        give_up(line, error, key, undo, _UNANSWERED)
+        give_up(_LINES, client, line, error, key, undo)
     _LINES.give_back(client, line)
     return reply
 
@@ -303,6 +313,7 @@ def call_many(
             unavailable(reply, key) if isinstance(reply, TRANSLATED) else reply
             for key, reply in zip(keys, replies, strict=True)
         ]
+    follow(client)
     if _is_plain(client):
         line = _LINES.borrow(client)
         line.sent_again = False
@@ -310,7 +321,7 @@ def call_many(
             replies = _ask_all(line.ask_all, requests, then)
         except BaseException as error:  # noqa: BLE001 - raised by what is called
             # Interrupts too: replies may be still to come.
-            give_up(line, error, "", undo, _UNANSWERED)
+            give_up(_LINES, client, line, error, "", undo)
         _LINES.give_back(client, line)
     else:
         through = partial(_ask_all_through, client)
@@ -367,7 +378,7 @@ def _exists(client: Any, name: str, key: str) -> bool:
     try:
         found = line.ask("EXISTS", name)
     except BaseException as error:  # noqa: BLE001 - raised by what is called
-        give_up(line, error, key, None, _UNANSWERED)
+        give_up(_LINES, client, line, error, key, None)
     _LINES.give_back(client, line)
     return bool(found)
 
@@ -433,18 +444,13 @@ def unavailable(error: Exception, key: str) -> LockUnavailable:
         raise error
     if isinstance(error, UnicodeDecodeError):
         return LockUnavailable(
-            f"{_subject(key)} unavailable: Redis answered with bytes that are no text, "
+            f"{subject(key)} unavailable: Redis answered with bytes that are no text, "
             "which a client with decode_responses cannot read",
             key=key,
         )
     cause = _cause(error)
-    return LockUnavailable(
-        f"{_subject(key)} unavailable: {_CAUSES[cause]} ({error})", key=key, cause=cause
-    )
-
-
-def _subject(key: str) -> str:
-    return f"the lock {key!r} is" if key else "the locks are"
+    why = _NO_ROOM if _FULL in str(error) else _CAUSES[cause]
+    return LockUnavailable(f"{subject(key)} unavailable: {why} ({error})", key=key, cause=cause)
 
 
 def worth_undoing(error: BaseException) -> bool:
@@ -458,15 +464,16 @@ def worth_undoing(error: BaseException) -> bool:
         return True
     if error.is_undone or error.is_unsent:
         return False
-    unconnected = "connecting to" in str(error.__cause__)
+    unconnected = any(text in str(error.__cause__) for text in ("connecting to", _FULL))
     return error.repeated or (error.cause not in _REFUSALS and not unconnected)
 
 
 def _cause(error: Exception) -> str:
     if is_moving(error):
         return "moving"
-    if isinstance(error, redis_exceptions.RedisClusterException):
-        # What redis-py raises itself, of nodes and slots that it cannot find.
+    not_there = (redis_exceptions.RedisClusterException, redis_exceptions.ClusterDownError)
+    if isinstance(error, not_there):
+        # Nodes and slots that redis-py cannot find, or that a node misses.
         return "unreachable"
     message = str(error)
     for word, cause in _REPLIES.items():

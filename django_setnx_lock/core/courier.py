@@ -14,6 +14,7 @@ from .errands import Errand
 from .errors import LockError
 from .line import Line
 from .protocol import Request
+from .sentinel import follow, leads_elsewhere
 
 Asked: TypeAlias = tuple[Errand, Request]
 
@@ -31,6 +32,9 @@ def server_of(client: Any) -> int:
 
 
 class _Line(Protocol):
+    @property
+    def address(self) -> tuple[str, int] | None: ...
+
     def drop(self) -> None: ...
 
 
@@ -69,6 +73,8 @@ class Rounds(Generic[_AnyLine]):
     def _begin_round(self, errands: Sequence[Errand]) -> list[Asked]:
         now = self.used_at = self._now()
         self._is_second = False
+        if self._line is not None and leads_elsewhere(self.client, self._line):
+            self.close()
         return [(errand, errand.request(now)) for errand in errands]
 
     def _begin_post(self, todo: Sequence[Asked]) -> _AnyLine:
@@ -155,6 +161,7 @@ class Courier(Rounds[Line]):
 
     def send(self, errands: Sequence[Errand]) -> None:
         """Send ``errands`` in one write."""
+        follow(self.client)
         todo = self._begin_round(errands)
         if hasattr(self.client, "connection_pool"):
             self._post(todo)

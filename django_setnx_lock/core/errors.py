@@ -28,6 +28,11 @@ def _rebuild(cls: type[LockError], args: tuple[Any, ...], state: dict[str, Any])
     return error
 
 
+def subject(key: str) -> str:
+    """What the text of an error begins with: ``key``, or several locks where it is empty."""
+    return f"the lock {key!r} is" if key else "the locks are"
+
+
 class LockError(redis_exceptions.LockError):
     """Base of all errors here; ``except redis.exceptions.LockError`` catches it too.
 

@@ -166,6 +166,12 @@ class Line:
                 raise
         self._is_connected = True
 
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and port that it was last connected to; None for a socket that has none."""
+        host, port = (getattr(self._connection, name, None) for name in ("host", "port"))
+        return None if host is None or port is None else (host, port)
+
     def fileno(self) -> int | None:
         """The number of its socket while it is connected by one; not so to a server in memory."""
         sock = getattr(self._connection, "_sock", None)

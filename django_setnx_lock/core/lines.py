@@ -8,11 +8,19 @@ from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from .cluster.asking import kind_of_line
+from .errors import LockUnavailable
+from .line import Unanswered
+from .sentinel import leads_elsewhere
 
 _SPARE_AT_MOST = 16
+# What one line has met, all to the same server will.
+_OF_THE_SERVER = frozenset({"unreachable", "timeout", "readonly"})
 
 
 class _Line(Protocol):
+    @property
+    def address(self) -> tuple[str, int] | None: ...
+
     def drop(self) -> None: ...
 
 
@@ -33,6 +41,7 @@ class Lines(Generic[_AnyLine]):
         self._connect_timeout = connect_timeout
         self._spare: WeakKeyDictionary[Any, list[tuple[int, _AnyLine]]] = WeakKeyDictionary()
         self._is_closed = False
+        self.unanswered = Unanswered()
 
     def borrow(self, client: Any) -> _AnyLine:
         """A line to the server of ``client``: a spare one, or one that is not connected yet."""
@@ -46,7 +55,9 @@ class Lines(Generic[_AnyLine]):
             except IndexError:
                 break
             if pid == os.getpid():
-                return line
+                if not leads_elsewhere(client, line):
+                    return line
+                line.drop()
         if self._connect_timeout is None:
             return kind(client)  # type: ignore[no-any-return]  # one that is alike
         options = pool.connection_kwargs
@@ -56,7 +67,14 @@ class Lines(Generic[_AnyLine]):
 
     def forget(self, client: Any) -> None:
         """Keep no spare line to the server of ``client``: one has failed, so all may be dead."""
-        self._spare.pop(client.connection_pool, None)
+        for pid, line in self._spare.pop(client.connection_pool, ()):
+            if pid == os.getpid():
+                line.drop()
+
+    def forget_after(self, client: Any, error: BaseException) -> None:
+        """Do as :meth:`forget` if ``error``, which a line failed with, says that the server did."""
+        if isinstance(error, LockUnavailable) and error.cause in _OF_THE_SERVER:
+            self.forget(client)
 
     def give_back(self, client: Any, line: _AnyLine) -> None:
         """Keep ``line``, which has no reply outstanding, for the next who asks for one."""
@@ -71,6 +89,7 @@ class Lines(Generic[_AnyLine]):
     def close(self) -> None:
         """Close those that are spare, and keep none from now on."""
         self._is_closed = True
+        self.unanswered.close()
         spare, self._spare = list(self._spare.values()), WeakKeyDictionary()
         for lines in spare:
             for _, line in lines:

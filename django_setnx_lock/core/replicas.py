@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import protocol
-from .errors import LockUnavailable
+from .errors import LockUnavailable, subject
 
 DEFAULT_TIMEOUT = 1.0
 
@@ -28,8 +28,8 @@ class Replicas:
         """Raise LockUnavailable unless ``acknowledged`` are enough."""
         if acknowledged < self.count:
             raise LockUnavailable(
-                f"the lock {key!r} is unavailable: {acknowledged} of the {self.count} replicas "
-                f"asked for acknowledged it within {self.wait_ms / 1000:g} s",
+                f"{subject(key)} unavailable: {acknowledged} of the {self.count} replicas asked "
+                f"for acknowledged {'it' if key else 'them'} within {self.wait_ms / 1000:g} s",
                 key=key,
                 cause="replicas",
             )

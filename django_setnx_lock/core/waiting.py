@@ -23,6 +23,7 @@ from .errors import LockUnavailable
 from .line import CONNECT_WITHIN, Command, Line
 from .lines import Lines
 from .protocol import Ahead, Busy, Request, read_ahead
+from .sentinel import EVERY, follow, leads_elsewhere, primary_of
 from .target import Target
 
 # A waiter asks again after so long, whatever it was told: who was to wake it may be gone.
@@ -153,7 +154,7 @@ class Mailbox:
         self._drop()
 
     def _listen(self, box: str, end: float, ahead: Ahead | None) -> Claim | None:
-        if self._listening_at not in ("", box):
+        if self._listening_at not in ("", box) or self._is_elsewhere():
             self._drop()
         if self._line is None:
             self._client = self._target.home()
@@ -163,7 +164,7 @@ class Mailbox:
             if is_new and not self._begin(box, left, ahead):
                 break
             # Redis ends a BLPOP up to 0.1 s late: the waiter wakes in time, and hears of it later.
-            self._has_answer = self._line.wait(left)
+            self._has_answer = self._wait(end)
             # Who has to ask does so at once, and reads afterwards what woke him.
             if not self._has_answer or (is_new and self._ahead is None):
                 break
@@ -173,6 +174,23 @@ class Mailbox:
         if not self._has_answer:
             self._failed = False
         return None
+
+    def _is_elsewhere(self) -> bool:
+        """Whether it listens at a server that is the primary no longer."""
+        return self._line is not None and leads_elsewhere(self._client, self._line)
+
+    def _wait(self, end: float) -> bool:
+        """Whether there is an answer by ``end``; if it ends before, it is to listen elsewhere."""
+        if primary_of(self._client) is None:
+            return bool(self._line.wait(end - clock.now()))
+        while (left := end - clock.now()) > 0:
+            if self._line.wait(min(left, EVERY)):
+                return True
+            follow(self._client)
+            if self._is_elsewhere():
+                self._drop()
+                break
+        return False
 
     def _begin(self, box: str, seconds: float, ahead: Ahead | None) -> bool:
         """Whether there was time to connect."""

@@ -164,12 +164,15 @@ def test_a_server_that_comes_back_empty_has_lost_the_lock(real_server: RealServe
 ANSWERS = [
     ("-LOADING Redis is loading the dataset in memory", "unreachable"),
     ("-ERR max number of clients reached", "unreachable"),
-    ("-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", "server"),
+    (
+        "-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+        "unreachable",
+    ),
     ("-MISCONF Errors writing to the AOF file", "server"),
     ("-NOREPLICAS Not enough good replicas to write.", "replicas"),
     ("-ERR script tried accessing undeclared key, key: k", "undeclared"),
     ("-BUSY Redis is busy running a script.", "server"),
-    ("-CLUSTERDOWN The cluster is down", "server"),
+    ("-CLUSTERDOWN The cluster is down", "unreachable"),
     ("-NOAUTH Authentication required.", "denied"),
     ("-ERR unknown command 'EVALSHA'", "server"),
 ]

@@ -36,6 +36,20 @@ def fill(client: redis.Redis) -> None:
 
 
 @REAL
+def test_a_server_without_a_free_connection_says_what_to_raise(server: RealServer) -> None:
+    admin = server.client()
+    before = str(admin.config_get("maxclients")["maxclients"])
+    admin.config_set("maxclients", 1)
+    try:
+        with pytest.raises(LockUnavailable, match="raise its maxclients") as caught:
+            listed(server.client(retry=Retry(NoBackoff(), 0)), "a").take(0)
+    finally:
+        admin.config_set("maxclients", before)
+
+    assert caught.value.cause == "unreachable"
+
+
+@REAL
 def test_a_server_out_of_memory_gives_no_lock(full: redis.Redis) -> None:
     fill(full)
 

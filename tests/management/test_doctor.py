@@ -6,6 +6,7 @@ import importlib.resources
 import re
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ import pytest
 import redis
 from django.core.cache import caches as django_caches
 from django.test import override_settings
+from redis.sentinel import Sentinel
 
 from django_setnx_lock.connection import get_client
 from django_setnx_lock.management.doctor import Report, examine
 from django_setnx_lock.management.doctor.finding import Finding, Severity
-from django_setnx_lock.management.doctor.keeping import examine_replicas
+from django_setnx_lock.management.doctor.keeping import examine_old_primary, examine_replicas
 from django_setnx_lock.management.doctor.memory import examine_memory
 from django_setnx_lock.management.doctor.patient import Patient
 from django_setnx_lock.management.doctor.times import examine_clock
@@ -135,6 +137,27 @@ def test_d002_a_password_is_wrong(found: Examine, real_server: RealServer) -> No
     assert "wrong@" not in str(findings)
 
 
+def test_d002_nobody_may_wait(found: Examine, admin: redis.Redis) -> None:
+    findings = found(caches=as_user(admin, "~*", "+@all", "-blpop"))
+
+    assert bad(findings) == {"D002": Severity.ERROR}
+    assert "blpop" in findings["D002"].seen
+
+
+def test_d002_a_command_is_renamed_away(found: Examine) -> None:
+    with RealServer(binary(), "--rename-command", "BLPOP", "") as server:
+        findings = found(caches={"locks": cache(server.url)})
+
+    assert findings["D002"].severity is Severity.ERROR
+    assert "BLPOP" in findings["D002"].seen
+
+
+def test_d002_who_polls_needs_no_right_to_wait(found: Examine, admin: redis.Redis) -> None:
+    caches = as_user(admin, "~*", "+@all", "-blpop")
+
+    assert bad(found(caches=caches, POLLING=True)) == {}
+
+
 def test_d003_a_replica(found: Examine, admin: redis.Redis) -> None:
     admin.replicaof("127.0.0.1", "1")
 
@@ -232,6 +255,20 @@ def test_d009_a_replica_that_locks_wait_for_and_one_that_none_waits_for(
     assert "D009" not in used
 
 
+def test_d009_a_replica_that_is_online_and_acknowledges_nothing(
+    found: Examine, admin: redis.Redis
+) -> None:
+    port = str(admin.connection_pool.connection_kwargs["port"])
+    with RealServer(binary(), "--replicaof", "127.0.0.1", port) as replica:
+        eventually(lambda: admin.info("replication").get("slave0", {}).get("state") == "online")
+        replica.pause()
+        findings = found(REPLICAS=1)
+        replica.resume()
+
+    assert bad(findings) == {"D009": Severity.ERROR}
+    assert "fewer do, though 1" in findings["D009"].seen
+
+
 def test_d009_is_not_for_the_masters_of_a_redlock() -> None:
     info = {"connected_slaves": 0}
 
@@ -313,7 +350,7 @@ def test_d012_the_clock_of_this_machine_is_off(
     real_cache: RealServer, step: float, way: str, protocol: str, severity: Severity
 ) -> None:
     with override_settings(SETNX_LOCK={"PROTOCOL": protocol}):
-        admitted = Patient.admit("default", NOBODY, clock=lambda: time.time() + step)
+        (admitted,) = Patient.admit("default", NOBODY, clock=lambda: time.time() + step)
 
     (finding,) = examine_clock(admitted)
     assert (finding.id, finding.severity) == ("D012", severity)
@@ -321,7 +358,9 @@ def test_d012_the_clock_of_this_machine_is_off(
 
 
 def test_d012_a_clock_that_is_right_is_not_spoken_of(real_cache: RealServer) -> None:
-    assert not list(examine_clock(Patient.admit("default", NOBODY)))
+    (admitted,) = Patient.admit("default", NOBODY)
+
+    assert not list(examine_clock(admitted))
 
 
 @pytest.mark.parametrize(
@@ -380,6 +419,25 @@ def test_d014_more_workers_than_the_server_has_connections(
     assert bad(found(workers=Workers(count=21, threads=2))) == {"D014": Severity.WARNING}
 
 
+def test_d014_nearly_all_connections_of_the_server_are_in_use(
+    found: Examine, admin: redis.Redis
+) -> None:
+    others = [redis.Redis(port=admin.connection_pool.connection_kwargs["port"]) for _ in range(40)]
+    for one in others:
+        one.ping()
+    connected = int(admin.info("clients")["connected_clients"])
+    admin.config_set("maxclients", connected + 30)
+    plenty = found()
+    admin.config_set("maxclients", connected + 8)
+    findings = found()
+    for one in others:
+        one.close()
+
+    assert bad(plenty) == {}
+    assert bad(findings) == {"D014": Severity.WARNING}
+    assert "(maxclients) are in use" in findings["D014"].seen
+
+
 @pytest.mark.parametrize(
     ("setting", "seconds", "severity"),
     [
@@ -413,6 +471,30 @@ def test_d016_two_masters_of_a_redlock_that_are_one_server(
     assert "'locks' and 'same'" in findings["D016"].seen
 
 
+def test_d017_a_primary_that_grants_locks_when_it_is_one_no_longer(
+    found: Examine, admin: redis.Redis
+) -> None:
+    port = str(admin.connection_pool.connection_kwargs["port"])
+    with RealServer(binary(), "--replicaof", "127.0.0.1", port):
+        eventually(lambda: admin.info("replication").get("slave0", {}).get("state") == "online")
+        without = found()
+        admin.config_set("min-replicas-to-write", 1)
+        eventually(lambda: admin.info("replication").get("min_slaves_good_slaves"))
+        protected = found()
+
+    assert without["D017"].severity is Severity.INFO
+    assert bad(protected) == {}
+    assert "D017" not in protected
+
+
+def test_d017_is_a_warning_where_sentinels_name_the_primary() -> None:
+    client = Sentinel([("127.0.0.1", 1)]).master_for("shop")  # type: ignore[no-untyped-call]  # redis-py's own
+    info = {"connected_slaves": 1, "slave0": {"state": "online"}}
+    watched = replace(patient(info=info), client=client, config={"min-replicas-to-write": "0"})
+
+    assert [one.severity for one in examine_old_primary(watched)] == [Severity.WARNING]
+
+
 def test_each_finding_is_explained_in_the_docs() -> None:
     sources = importlib.resources.files("django_setnx_lock").joinpath("management/doctor")
     ids = {
@@ -423,7 +505,7 @@ def test_each_finding_is_explained_in_the_docs() -> None:
     }
 
     assert set(re.findall(r"^### (D\d{3})$", DOCS.read_text(), re.MULTILINE)) == ids
-    assert len(ids) == 16
+    assert len(ids) == 17
 
 
 def test_a_report_says_all_of_a_finding() -> None:

@@ -1,8 +1,9 @@
 """A process that takes and leaves one lock, through Sentinels, until its time is over.
 
-Run as ``python -m tests.redis.sentinel_storming FOLDER SECONDS REPLICAS``. It prints each stay
+Run as ``python -m tests.redis.sentinel_storming FOLDER SECONDS REPLICAS SIGN``. It prints each stay
 under the lock, one a line: when it was granted, and when the process let go or learned that the
-lock was lost, in seconds on the clock of the machine. Who takes the lock when there is the file
+lock was lost, in seconds on the clock of the machine. It begins, having written ``ready-PID`` in
+FOLDER, when there is the file SIGN. Who takes the lock when there is the file
 ``stay`` in FOLDER removes it, writes ``staying``, and keeps the lock for STAY seconds. Locks are
 renewed; without REPLICAS they are not, so that nobody is told of a loss before others have it.
 """
@@ -10,6 +11,7 @@ renewed; without REPLICAS they are not, so that nobody is told of a loss before 
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import sys
 import time
@@ -56,9 +58,12 @@ class Stormer:
 
 
 def main() -> None:
-    folder, seconds, replicas = sys.argv[1:]
+    folder, seconds, replicas, sign = sys.argv[1:]
     django.setup()
     stormer = Stormer(Path(folder), int(replicas))
+    Path(folder, f"ready-{os.getpid()}").touch()
+    while not Path(folder, sign).exists():
+        time.sleep(0.01)
     end = time.monotonic() + float(seconds)
     while time.monotonic() < end:
         stormer.turn()

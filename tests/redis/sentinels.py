@@ -77,6 +77,24 @@ class Watched(NamedTuple):
             _, port = command(sentinel, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
         return int(port)
 
+    def names_another(self) -> bool:
+        """Tell whether all Sentinels give another primary to redis-py, as they do at the end."""
+        return all(map(self._names_another, self.ports))
+
+    def _names_another(self, port: int) -> bool:
+        with redis.Redis(port=port, retry=ONCE) as sentinel:
+            about: Any = sentinel.sentinel_master(SERVICE)
+        return int(about["port"]) != self.primary.port
+
+    def fails_over(self) -> bool:
+        """Order a failover; tell whether the Sentinel knows enough of the replicas for it."""
+        with self.sentinel() as sentinel:
+            try:
+                command(sentinel, "SENTINEL", "FAILOVER", SERVICE)
+            except redis.exceptions.ResponseError:
+                return False
+        return True
+
     def cut_off(self) -> None:
         """Have no replica hear anything of the primary from now on."""
         for replica in self.replicas:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 import redis
+from redis.crc import key_slot
 from redis.exceptions import RedisError
 
 from django_setnx_lock.core.batch import release_each, take_each
-from django_setnx_lock.core.errors import LockBusy
+from django_setnx_lock.core.cluster.routes import routes_of
+from django_setnx_lock.core.errors import LockBusy, LockUnavailable
 from django_setnx_lock.core.inspection import Inspector, State
 from django_setnx_lock.core.lock import RedisLock
 from django_setnx_lock.core.many.lock import MultiLock
@@ -110,3 +113,22 @@ def test_keys_of_several_slots_are_all_taken_or_none(cluster: redis.RedisCluster
 
     assert left == []
     assert not any(cluster.exists(name) for name in names)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_cluster_that_is_down_cannot_be_reached(
+    cluster: redis.RedisCluster, is_async: bool
+) -> None:
+    (teller,) = routes_of(cluster).primaries()
+    one = RedisLock(cluster, "lock:a")
+    other = (key_slot(b"lock:a") + 1) % 16384
+    command(teller, "CLUSTER", "DELSLOTS", other)
+    try:
+        eventually(lambda: not is_up(teller))
+        with pytest.raises(LockUnavailable) as caught:
+            asyncio.run(one.atake(0)) if is_async else one.take(0)
+    finally:
+        command(teller, "CLUSTER", "ADDSLOTS", other)
+        eventually(lambda: is_up(teller))
+
+    assert caught.value.cause == "unreachable"

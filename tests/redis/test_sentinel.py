@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 import redis
 from redis.sentinel import Sentinel
 
+from django_setnx_lock.core import sentinel as following
 from django_setnx_lock.core.lock import RedisLock
 from example_project.server import TIED_TO_ITS_STARTER
 from tests.core.helpers import command
@@ -77,6 +79,33 @@ def test_a_lock_is_taken_waited_for_and_handed_on(server: RealServer, tmp_path: 
 
         assert server.client().get("lock:a") == following.token.encode()
         following.release()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@REAL
+def test_connections_are_kept_while_no_sentinel_answers(
+    server: RealServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    # Private, as nothing else has it asked more often than once a second.
+    monkeypatch.setattr(following, "EVERY", 0.0)
+
+    def use(client: redis.Redis) -> None:
+        RedisLock(client, "lock:a").take(0).release()
+
+    async def use_twice(client: redis.Redis, end: contextlib.ExitStack) -> None:
+        for _ in range(2):
+            await (await RedisLock(client, "lock:a").atake(0)).arelease()
+            end.close()
+
+    with contextlib.ExitStack() as stack:
+        client = client_of(stack.enter_context(watched_over(server, tmp_path)))
+        if is_async:
+            asyncio.run(use_twice(client, stack))
+        else:
+            use(client)
+            stack.close()
+            use(client)
+    client.close()
 
 
 def knows_a_replica(sentinel: redis.Redis) -> bool:

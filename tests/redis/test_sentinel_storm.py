@@ -1,4 +1,8 @@
-"""Eight processes that contend for one lock while its primary is killed and Sentinels fail over."""
+"""Processes that contend for one lock while Sentinels fail over.
+
+Its primary is killed; or another one is named while it goes on, as in maintenance; or it stands
+still for a while, as a virtual machine does that is moved, and goes on when another one is named.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
-PROCESSES = 8
-WHOLE, CUT = 20, 25
+PROCESSES, CROWD = 8, 20
+# Those of a crowd that connect when another primary is named: some always do.
+LATE = range(CROWD // 2)
+WHOLE, CUT, MOVED = 20, 25, 26
+# For how long the primary stands still, and how long two may go on at once after the move.
+FROZEN, AFTER = 3.0, 1.5
 
 pytestmark = [pytest.mark.storm, pytest.mark.timeout(180)]
 
@@ -64,6 +72,78 @@ class Storm(NamedTuple):
         )
 
 
+class Move(NamedTuple):
+    """``since``: when another primary was named, and the old one was awake."""
+
+    stays: list[Stay]
+    since: float
+
+    @property
+    def overlaps(self) -> list[float]:
+        """When each stay began that another was not over for, in seconds after the move."""
+        found, end = [], float("-inf")
+        for stay in self.stays:
+            if stay.began < end:
+                found.append(stay.began - self.since)
+            end = max(end, stay.ended)
+        return found
+
+    def tell(self, about: str) -> None:
+        found = self.overlaps
+        when = f", {found[0]:.1f} to {found[-1]:.1f} s after the move" if found else ""
+        after = [stay.began for stay in self.stays if stay.began > self.since]
+        pause = max((later - one for one, later in pairwise(after)), default=float("inf"))
+        figure(
+            f"{about}: {len(self.stays)} stays, {len(after)} of them after the move; "
+            f"{len(found)} double grants{when}; longest time without a grant then {pause:.1f} s"
+        )
+
+
+def move(folder: Path, kind: str, how: str, replicas: int, *, is_strict: bool) -> Move:
+    """Have the processes contend, move the primary, and give what they did.
+
+    ``is_strict``: whether primaries refuse writes that no replica hears of.
+    """
+    binaries = server_binaries()
+    if kind not in binaries:
+        pytest.skip(f"no {kind} server on this machine")
+    with watched(binaries[kind], replicas=2) as deployment:
+        for server in (deployment.primary, *deployment.replicas):
+            client = server.client()
+            client.config_set("min-replicas-to-write", int(is_strict))
+            client.config_set("min-replicas-max-lag", 1)
+        processes = list(started(deployment, folder, MOVED, replicas, CROWD, LATE))
+        try:
+            since = moved(deployment, folder, how)
+            lines = [process.communicate(timeout=MOVED + 60)[0] for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+    assert [process.returncode for process in processes] == [0] * CROWD
+    stays = [Stay(*map(float, line.split())) for text in lines for line in text.splitlines()]
+    return Move(sorted(stays), since)
+
+
+def moved(deployment: Watched, folder: Path, how: str) -> float:
+    """Have another primary named while the processes contend; tell when that was done."""
+    client = deployment.primary.client(db=1)
+    eventually(lambda: client.exists("lock:storm"), 30)
+    time.sleep(3)
+    if how == "planned":
+        eventually(deployment.fails_over, 30)
+        eventually(deployment.names_another, 30)
+        folder.joinpath("late").touch()
+        return time.monotonic()
+    deployment.primary.pause()
+    end = time.monotonic() + FROZEN
+    eventually(deployment.names_another, 30)
+    folder.joinpath("late").touch()
+    # Those who write stays are not to stand still with it.
+    time.sleep(max(end - time.monotonic(), 0))
+    deployment.primary.resume()
+    return time.monotonic()
+
+
 def storm(folder: Path, kind: str, replicas: int, *, is_cut: bool) -> Storm:
     """Have the processes contend, kill the primary, and give what they did.
 
@@ -74,7 +154,7 @@ def storm(folder: Path, kind: str, replicas: int, *, is_cut: bool) -> Storm:
         pytest.skip(f"no {kind} server on this machine")
     seconds = CUT if is_cut else WHOLE
     with watched(binaries[kind]) as deployment:
-        processes = list(started(deployment, folder, seconds, replicas))
+        processes = list(started(deployment, folder, seconds, replicas, PROCESSES))
         try:
             killed = strike(deployment, folder, replicas, is_cut=is_cut)
             lines = [process.communicate(timeout=seconds + 60)[0] for process in processes]
@@ -87,17 +167,27 @@ def storm(folder: Path, kind: str, replicas: int, *, is_cut: bool) -> Storm:
 
 
 def started(
-    deployment: Watched, folder: Path, seconds: float, replicas: int
+    deployment: Watched,
+    folder: Path,
+    seconds: float,
+    replicas: int,
+    count: int,
+    late: range = range(0),
 ) -> Iterator[subprocess.Popen[str]]:
+    """Give so many processes, of which those ``late`` begin when the test says so."""
     program = "tests.redis.sentinel_storming"
-    for _ in range(PROCESSES):
+    for number in range(count):
+        sign = "late" if number in late else "go"
         yield subprocess.Popen(
-            [sys.executable, "-m", program, str(folder), str(seconds), str(replicas)],
+            [sys.executable, "-m", program, str(folder), str(seconds), str(replicas), sign],
             cwd=ROOT,
             env={**os.environ, **deployment.variables},
             stdout=subprocess.PIPE,
             text=True,
         )
+    # To start them takes longer than some of the storms on a machine that is busy.
+    eventually(lambda: len(list(folder.glob("ready-*"))) == count, 60)
+    folder.joinpath("go").touch()
 
 
 def strike(deployment: Watched, folder: Path, replicas: int, *, is_cut: bool) -> float:
@@ -152,3 +242,29 @@ def test_without_replicas_it_is_told_how_many_there_were(tmp_path: Path) -> None
 
     found.tell("redis, no replicas asked for")
     assert len(found.after) > 20
+
+
+MOVES = pytest.mark.parametrize("how", ["planned", "frozen"])
+
+
+@MOVES
+def test_without_replicas_two_have_it_for_a_second_after_another_primary_was_named(
+    tmp_path: Path, how: str
+) -> None:
+    found = move(tmp_path, "redis", how, 0, is_strict=False)
+
+    found.tell(f"{how}, redis, no replicas asked for")
+    assert len(found.stays) > 100
+    assert all(seconds <= AFTER for seconds in found.overlaps)
+
+
+@MOVES
+@pytest.mark.parametrize("replicas", [0, 2])
+def test_where_a_primary_needs_a_replica_to_write_there_is_one_holder_at_a_time(
+    tmp_path: Path, how: str, replicas: int
+) -> None:
+    found = move(tmp_path, "redis", how, replicas, is_strict=True)
+
+    found.tell(f"{how}, redis, replicas={replicas}, min-replicas-to-write 1")
+    assert len(found.stays) > 100
+    assert found.overlaps == []

@@ -16,6 +16,7 @@ from .calling import call
 from .kinds import refuse_many_servers
 from .line import Line
 from .loops import here
+from .sentinel import follow
 from .shielded import patience, undisturbed
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ async def ask_each(targets: Sequence[Target], requests: Sequence[Request]) -> li
         )
     if is_cluster(client):
         return [await _answer(target, one) for target, one in zip(targets, requests, strict=True)]
+    await follow(client)
     lines = here().calling
     line = lines.borrow(client)
     limit = line.limits.answer
@@ -61,9 +63,10 @@ async def ask_each(targets: Sequence[Target], requests: Sequence[Request]) -> li
             if first.cause != "unreachable":
                 raise first from error
             replies = await _run_again(line, requests, limit)
-    except BaseException:
+    except BaseException as error:
         # Cancellations too: replies may be still to come.
         line.drop()
+        lines.forget_after(client, error)
         raise
     lines.give_back(client, line)
     return [

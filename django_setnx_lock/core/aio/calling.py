@@ -18,6 +18,7 @@ from .cluster import routed
 from .kinds import refuse_many_servers
 from .line import Line
 from .loops import here
+from .sentinel import follow
 
 if TYPE_CHECKING:
     from ..target import Target
@@ -61,15 +62,17 @@ async def _call(
     until: float | None,
     undo: Undo | None,
 ) -> Any:
-    lines, line = _borrowed(client)
+    lines, line = await _borrowed(client)
     line.sent_again = False
     try:
         reply = await _ask(line, request, until)
     except BaseException as error:  # noqa: BLE001 - raised by what is called
         # Cancellations too: the reply may be still to come.
-        give_up(line, error, key, undo, here().unanswered)
-    if repeated and line.sent_again:
-        repeated()
+        give_up(lines, client, line, error, key, undo)
+    if line.sent_again:
+        lines.forget(client)
+        if repeated:
+            repeated()
     lines.give_back(client, line)
     return reply
 
@@ -96,7 +99,7 @@ async def call_replicated(
     undo: Undo | None = None,
 ) -> Any:
     """The twin of :func:`~django_setnx_lock.core.calling.call_replicated`."""
-    lines, line = _borrowed(client)
+    lines, line = await _borrowed(client)
     line.sent_again = False
     until = None if within is None else time.monotonic() + within
     try:
@@ -108,7 +111,7 @@ async def call_replicated(
             # A busy answer need not wait for replicas that are not there.
             line.drop()
     except BaseException as error:  # noqa: BLE001 - raised by what is called
-        give_up(line, error, key, undo, here().unanswered)
+        give_up(lines, client, line, error, key, undo)
     lines.give_back(client, line)
     return reply
 
@@ -135,16 +138,17 @@ async def locked(target: Target) -> bool:
 
 
 async def _exists(client: Any, name: str, key: str) -> bool:
-    lines, line = _borrowed(client)
+    lines, line = await _borrowed(client)
     try:
         found = await line.ask("EXISTS", name)
     except BaseException as error:  # noqa: BLE001 - raised by what is called
-        give_up(line, error, key, None, here().unanswered)
+        give_up(lines, client, line, error, key, None)
     lines.give_back(client, line)
     return bool(found)
 
 
-def _borrowed(client: Any) -> tuple[Lines[Line], Line]:
+async def _borrowed(client: Any) -> tuple[Lines[Line], Line]:
     refuse_many_servers(client)
+    await follow(client)
     lines = here().calling
     return lines, lines.borrow(client)

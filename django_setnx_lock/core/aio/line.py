@@ -142,6 +142,12 @@ class Line:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(_close, connection)
 
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """The twin of :attr:`~django_setnx_lock.core.line.Line.address`."""
+        host, port = (getattr(self._connection, name, None) for name in ("host", "port"))
+        return None if host is None or port is None else (host, port)
+
     def _made(self) -> Any:
         if self._connection is None:
             self._connection = self._make()

@@ -7,7 +7,7 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 
-from ..line import CONNECT_WITHIN, Unanswered
+from ..line import CONNECT_WITHIN
 from ..lines import Lines
 from .line import Line
 from .watchdog import LoopWatchdog
@@ -22,7 +22,6 @@ class Room:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.calling = Lines(Line)
         self.waiting = Lines(Line, connect_timeout=CONNECT_WITHIN)
-        self.unanswered = Unanswered()
         self.watchdog = LoopWatchdog(loop)
         # asyncio.run(), and whatever else ends a loop in order, closes its generators.
         self._until_the_end = self._clear_at_the_end()
@@ -38,7 +37,6 @@ class Room:
             finally:
                 self.calling.close()
                 self.waiting.close()
-                self.unanswered.close()
                 # The transports of what was closed hear of it in the loop's next turn.
                 await asyncio.sleep(0)
 

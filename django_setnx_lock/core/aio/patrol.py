@@ -10,6 +10,7 @@ from ..courier import Asked, Rounds
 from ..errands import Errand
 from ..patrol import LINGER, SLICE, Plan
 from .line import Line
+from .sentinel import follow
 
 
 class Courier(Rounds[Line]):
@@ -17,6 +18,7 @@ class Courier(Rounds[Line]):
 
     async def send(self, errands: Sequence[Errand]) -> None:
         """Send ``errands`` in one write."""
+        await follow(self.client)
         await self._post(self._begin_round(errands))
 
     async def collect(self, until: float) -> None:

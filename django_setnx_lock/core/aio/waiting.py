@@ -10,10 +10,12 @@ from redis import exceptions as redis_exceptions
 from .. import clock
 from ..calling import translated
 from ..errors import LockUnavailable
+from ..sentinel import EVERY, leads_elsewhere, primary_of
 from ..target import Target
 from ..waiting import AT_ONCE, CONNECT_AT_LEAST
 from .line import Line, take_note
 from .loops import here
+from .sentinel import follow
 
 
 class Mailbox:
@@ -67,28 +69,26 @@ class Mailbox:
         self._drop()
 
     async def _listen(self, box: str, end: float) -> None:
-        if self._listening_at not in ("", box):
+        if self._listening_at not in ("", box) or self._is_elsewhere():
             self._drop()
         if self._line is None:
             self._client = self._target.home()
             self._line = here().waiting.borrow(self._client)
         while (left := end - clock.now()) > 0:
             if self._reading is None:
-                self._listening_at = box
-                within = max(left, CONNECT_AT_LEAST)
-                try:
-                    await self._line.send(("BLPOP", box, f"{max(left, 0.001):.3f}"), within=within)
-                except redis_exceptions.TimeoutError:
-                    if left >= AT_ONCE:
-                        raise
+                self._reading = await self._begin(box, left)
+            if self._reading is None:
+                return
+            # Redis ends a BLPOP up to 0.1 s late: the waiter wakes in time, and hears of it later.
+            # One that follows Sentinels looks now and then whether it listens at the primary.
+            limit = left if primary_of(self._client) is None else min(left, EVERY)
+            done, _ = await asyncio.wait({self._reading}, timeout=limit)
+            if not done:
+                await follow(self._client)
+                if self._is_elsewhere():
                     self._drop()
                     return
-                self._reading = asyncio.get_running_loop().create_task(self._line.read())
-                self._reading.add_done_callback(take_note)
-            # Redis ends a BLPOP up to 0.1 s late: the waiter wakes in time, and hears of it later.
-            done, _ = await asyncio.wait({self._reading}, timeout=left)
-            if not done:
-                return
+                continue
             if self._reading.cancelled():
                 # By somebody who cancels whatever tasks there are.
                 self._drop()
@@ -98,6 +98,25 @@ class Mailbox:
             self._listening_at = ""
             if woken is not None:
                 return
+
+    async def _begin(self, box: str, seconds: float) -> asyncio.Task[Any] | None:
+        """What reads the answer; None where there was no time to connect."""
+        self._listening_at = box
+        blpop = ("BLPOP", box, f"{max(seconds, 0.001):.3f}")
+        try:
+            await self._line.send(blpop, within=max(seconds, CONNECT_AT_LEAST))
+        except redis_exceptions.TimeoutError:
+            if seconds >= AT_ONCE:
+                raise
+            self._drop()
+            return None
+        reading: asyncio.Task[Any] = asyncio.get_running_loop().create_task(self._line.read())
+        reading.add_done_callback(take_note)
+        return reading
+
+    def _is_elsewhere(self) -> bool:
+        """Whether it listens at a server that is the primary no longer."""
+        return self._line is not None and leads_elsewhere(self._client, self._line)
 
     def _drop(self) -> None:
         self._listening_at = ""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import threading
+from concurrent.futures import wait
 from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -12,6 +11,7 @@ from redis import exceptions as redis_exceptions
 from redis.cluster import PRIMARY, ClusterNode
 
 from .. import clock
+from ..background import Background
 from .asking import Asking
 from .shared import SharedCluster
 
@@ -44,7 +44,7 @@ class Routes:
         self._client = ref(client)
         self._asked: dict[int, tuple[Asking, float]] = {}
         self._asking: WeakKeyDictionary[Any, Asking] = WeakKeyDictionary()
-        self._refresh: tuple[int, threading.Event] | None = None
+        self._refresh = Background(self._make_anew, "setnx-lock-slots")
 
     def cluster(self) -> Any:
         """The client of redis-py. Raises what redis-py raises."""
@@ -122,28 +122,14 @@ class Routes:
 
     def refresh(self, seconds: float) -> None:
         """Have the map of the slots made anew, waiting ``seconds`` for it at most."""
-        under_way = self._refresh
-        if under_way is None or under_way[0] != os.getpid() or under_way[1].is_set():
-            under_way = self._refresh = (os.getpid(), threading.Event())
-            thread = threading.Thread(
-                target=self._make_anew, args=under_way[1:], name="setnx-lock-slots", daemon=True
-            )
-            try:
-                thread.start()
-            except RuntimeError:
-                # As when the interpreter is about to end.
-                under_way[1].set()
+        made = self._refresh.begin()
         if seconds:
-            under_way[1].wait(seconds)
+            wait([made], seconds)
 
-    def _make_anew(self, done: threading.Event) -> None:
-        try:
-            self._asked.clear()
-            # Whoever asks next is told of what is wrong.
-            with suppress(Exception):
-                self.cluster().nodes_manager.initialize()
-        finally:
-            done.set()
+    def _make_anew(self) -> None:
+        self._asked.clear()
+        # Whoever asks next is told of what is wrong.
+        self.cluster().nodes_manager.initialize()
 
     def _move(self, error: Any, seconds: float) -> None:
         self._asked.pop(error.slot_id, None)

@@ -11,7 +11,7 @@ from redis import exceptions as redis_exceptions
 
 from .. import blocking, protocol
 from ..calling import unavailable
-from ..errors import LockUnavailable
+from ..errors import LockUnavailable, subject
 from ..line import Command
 from ..place import place_of
 from .exchange import Exchange
@@ -105,13 +105,12 @@ class Masters:
             for name, reply in zip(self.names, replies, strict=True)
             if isinstance(reply, Exception)
         }
-        subject = f"the lock {key!r} is" if key else "the locks are"
         asked = len(self.names) - len(causes)
         why = ", ".join(f"{name}: {cause}" for name, cause in causes.items())
         counted = Counter(causes.values()).most_common(1)
         return LockUnavailable(
-            f"{subject} unavailable: {asked} of {len(self.names)} masters answered, which makes no "
-            f"majority that agrees" + (f" ({why})" if why else ""),
+            f"{subject(key)} unavailable: {asked} of {len(self.names)} masters answered, which "
+            f"makes no majority that agrees" + (f" ({why})" if why else ""),
             key=key,
             cause=counted[0][0] if counted else "server",
         )

@@ -36,6 +36,11 @@ class Wire:
         self._line.connect()
         self.is_connected = True
 
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """As in :class:`Line`."""
+        return self._line.address
+
     def fileno(self) -> int | None:
         """What can be waited for, if there is such."""
         return self._line.fileno()

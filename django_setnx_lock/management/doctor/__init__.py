@@ -6,14 +6,21 @@ Each finding has an id and a section in docs/locks-command.md. An examination lo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...core.errors import LockUnavailable
 from ...core.masters.masters import FEWEST
+from ...core.place import place_of
 from ...words import problem
 from .finding import Examination, Finding, Severity
-from .keeping import examine_clear, examine_keys, examine_persistence, examine_replicas
+from .keeping import (
+    examine_clear,
+    examine_keys,
+    examine_old_primary,
+    examine_persistence,
+    examine_replicas,
+)
 from .memory import examine_eviction, examine_memory
 from .patient import Patient
 from .taking import examine_taking
@@ -21,11 +28,11 @@ from .times import examine_clock, examine_pool, examine_socket_timeout, examine_
 from .workers import Workers
 
 _EXAMINATIONS: Sequence[Examination] = (
-    examine_taking,
     examine_eviction,
     examine_memory,
     examine_persistence,
     examine_replicas,
+    examine_old_primary,
     examine_clear,
     examine_keys,
     examine_clock,
@@ -92,15 +99,29 @@ def examine(aliases: Sequence[str], workers: Workers) -> Report:
     places: dict[str, str] = {}
     for alias in aliases:
         try:
-            patient = Patient.admit(alias, workers, is_master=len(aliases) >= FEWEST)
-            found = [one for examination in _EXAMINATIONS for one in examination(patient)]
+            patients = Patient.admit(alias, workers, is_master=len(aliases) >= FEWEST)
+            # One lock is enough, also on a cluster.
+            found = list(examine_taking(patients[0]))
+            found += _of_all(patients, places)
         except LockUnavailable as error:
             report.examined[alias] = "not examined"
             report.findings.append(_absent(alias, error))
             continue
-        report.examined[alias] = patient.about
-        report.findings += [*_unseen(patient), *found, *_same_server(patient, places)]
+        report.examined[alias] = "; ".join(patient.about for patient in patients)
+        report.findings += found
     return report
+
+
+def _of_all(patients: Sequence[Patient], places: dict[str, str]) -> Iterator[Finding]:
+    """What is found at each of ``patients``, once; what is not so at all of them says where."""
+    found: dict[Finding, list[str]] = {}
+    for patient in patients:
+        here = [one for examination in _EXAMINATIONS for one in examination(patient)]
+        for one in [*_unseen(patient), *here, *_same_server(patient, places)]:
+            found.setdefault(one, []).append(place_of(patient.client))
+    for one, where in found.items():
+        is_everywhere = len(where) >= len(patients)
+        yield one if is_everywhere else replace(one, seen=f"At {', '.join(where)}: {one.seen}")
 
 
 def _absent(alias: str, error: LockUnavailable) -> Finding:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ...connection import database_of, get_client, redis_aliases
 from ...core.calling import translated
+from ...core.cluster.shared import is_cluster
 from ...core.errors import LockUnavailable
 from .finding import Finding, Severity
 from .patient import Patient
@@ -51,7 +52,15 @@ def examine_persistence(patient: Patient) -> Iterator[Finding]:
 def examine_replicas(patient: Patient) -> Iterator[Finding]:
     """D009: as many replicas are there as locks wait for, and locks wait for those there are."""
     wanted, there = patient.settings["REPLICAS"], patient.online_replicas
-    if "connected_slaves" not in patient.info or patient.is_master:
+    if patient.is_node and wanted:
+        yield Finding(
+            "D009",
+            Severity.ERROR,
+            patient.using,
+            f"REPLICAS is {wanted}, which cannot be had on a cluster: every lock is refused.",
+            "Set REPLICAS of SETNX_LOCK to 0, or give the locks a cache with one primary.",
+        )
+    if "connected_slaves" not in patient.info or patient.is_master or patient.is_node:
         return
     if wanted > there:
         yield Finding(
@@ -71,6 +80,24 @@ def examine_replicas(patient: Patient) -> Iterator[Finding]:
             "that they had not heard of.",
             "Where that matters, set REPLICAS of SETNX_LOCK to 1: see docs/replicas.md.",
         )
+
+
+def examine_old_primary(patient: Patient) -> Iterator[Finding]:
+    """D017: a primary that no replica follows any more grants nothing."""
+    least = patient.config.get("min-replicas-to-write")
+    if least is None or int(least) or not patient.online_replicas or patient.is_node:
+        return
+    watched = getattr(patient.client.connection_pool, "sentinel_manager", None) is not None
+    yield Finding(
+        "D017",
+        # Elsewhere somebody promotes a replica by hand, and may see to it.
+        Severity.WARNING if watched else Severity.INFO,
+        patient.using,
+        "min-replicas-to-write is 0: when another primary takes its place while it goes on "
+        "answering, it grants locks that are granted there, too.",
+        "Set min-replicas-to-write to 1 and min-replicas-max-lag to a few seconds, on all servers: "
+        "see docs/sentinel.md.",
+    )
 
 
 def examine_clear(patient: Patient) -> Iterator[Finding]:
@@ -97,6 +124,8 @@ def _shares_database(patient: Patient, alias: str) -> bool:
         return True
     # One server may have two names.
     client = get_client(alias)
+    if is_cluster(client):
+        return False
     try:
         with translated(""):
             run_id = client.info("server").get("run_id")

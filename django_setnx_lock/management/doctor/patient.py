@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 from ...conf import get_config
 from ...connection import get_client
 from ...core.calling import translated
+from ...core.cluster.routes import routes_of
+from ...core.cluster.shared import is_cluster
 from ...core.errors import LockUnavailable
 from ...core.place import place_of
 from .workers import Workers
@@ -24,7 +26,8 @@ _SAMPLES = 5
 class Patient:
     """The Redis behind the cache ``using``, and how the project uses it.
 
-    ``is_master``: whether it is one of several of a Redlock. ``info`` and ``config`` are what INFO
+    ``is_master``: whether it is one of several of a Redlock. ``is_node``: whether it is one of the
+    primaries of a cluster, each of which is a patient. ``info`` and ``config`` are what INFO
     and CONFIG GET answered, empty where they are refused: then ``refused`` names them. ``ahead``:
     by how many seconds the clock of this machine is ahead of the server's, give or take half of
     ``round_trip``.
@@ -35,6 +38,7 @@ class Patient:
     settings: Mapping[str, Any]
     workers: Workers
     is_master: bool = False
+    is_node: bool = False
     info: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
@@ -49,25 +53,36 @@ class Patient:
         *,
         is_master: bool = False,
         clock: Callable[[], float] = time.time,
-    ) -> Patient:
-        """Ask the Redis behind the cache ``using`` what it is.
+    ) -> list[Patient]:
+        """Ask the Redis behind the cache ``using`` what it is; each primary if it is a cluster.
 
         Raises LockUnavailable when it cannot be reached, ImproperlyConfigured for a cache that
         cannot hold locks.
         """
         client = get_client(using)
-        patient = cls(
-            using=using,
-            client=client,
-            settings=get_config(),
-            workers=workers,
-            is_master=is_master,
-        )
-        patient.info = patient.ask("INFO", client.info) or {}
-        patient.config = patient.ask("CONFIG GET", lambda: client.config_get("*")) or {}
-        samples = [patient.ask("TIME", lambda: _compared(client, clock)) for _ in range(_SAMPLES)]
-        patient.round_trip, patient.ahead = min(filter(None, samples), default=(0, 0))
-        return patient
+        clients = [client]
+        if is_cluster(client):
+            with translated(""):
+                clients = routes_of(client).primaries()
+        return [
+            cls(
+                using=using,
+                client=one,
+                settings=get_config(),
+                workers=workers,
+                is_master=is_master,
+                is_node=is_cluster(client),
+            )._questioned(clock)
+            for one in clients
+        ]
+
+    def _questioned(self, clock: Callable[[], float]) -> Patient:
+        client = self.client
+        self.info = self.ask("INFO", client.info) or {}
+        self.config = self.ask("CONFIG GET", lambda: client.config_get("*")) or {}
+        samples = [self.ask("TIME", lambda: _compared(client, clock)) for _ in range(_SAMPLES)]
+        self.round_trip, self.ahead = min(filter(None, samples), default=(0, 0))
+        return self
 
     def ask(self, name: str, run: Callable[[], _T]) -> _T | None:
         """``run()``; None, and ``name`` among what is refused, where Redis refuses it.

@@ -10,6 +10,7 @@ from .patient import Patient
 
 # Less is usual between machines, and nothing here goes by it.
 _APART = 1.0
+_NEARLY = 0.8
 
 
 def examine_clock(patient: Patient) -> Iterator[Finding]:
@@ -85,6 +86,16 @@ def examine_pool(patient: Patient) -> Iterator[Finding]:
     # Each thread may ask on one connection and wait on another; one renews.
     needed = (workers.count or 1) * (2 * threads + 1)
     there = int(patient.info.get("maxclients", patient.config.get("maxclients", needed)))
+    connected = int(patient.info.get("connected_clients", 0))
+    if connected > _NEARLY * there:
+        yield Finding(
+            "D014",
+            Severity.WARNING,
+            patient.using,
+            f"{connected} of {there} connections of the server (maxclients) are in use. When they "
+            "all are, who connects is refused.",
+            "Raise maxclients of the server, or find out who keeps so many connections.",
+        )
     if needed > there:
         yield Finding(
             "D014",

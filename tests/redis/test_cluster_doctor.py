@@ -1,0 +1,73 @@
+"""``manage.py locks doctor`` on a Redis Cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from django.core.management import call_command
+from django.test import override_settings
+
+from django_setnx_lock.management.doctor import examine
+from django_setnx_lock.management.doctor.finding import Finding, Severity
+from django_setnx_lock.management.doctor.workers import Workers
+from tests.redis.test_cluster_cache import settings_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.redis.clusters import Cluster
+
+
+@pytest.fixture
+def cluster(masters: Cluster) -> Iterator[Cluster]:
+    """Give a cluster of three primaries that is the default cache."""
+    with override_settings(**settings_for(masters.urls)):
+        for node in masters.nodes:
+            node.client().config_set("save", "900 1")
+        yield masters
+
+
+def examined() -> dict[str, Finding]:
+    return {one.id: one for one in examine(["default"], Workers()).findings}
+
+
+def test_a_cluster_is_examined_at_each_of_its_primaries(cluster: Cluster) -> None:
+    report = examine(["default"], Workers())
+
+    assert {one.id for one in report.findings} == {"D008", "D010", "D013"}
+    assert len(report.findings) == 3
+    for node in cluster.nodes:
+        assert f"tcp 127.0.0.1:{node.port}/0" in report.examined["default"]
+
+
+def test_what_is_found_at_one_node_of_a_cluster_says_at_which(cluster: Cluster) -> None:
+    node = cluster.nodes[1]
+    node.client().config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        finding = examined()["D006"]
+    finally:
+        node.client().config_set("maxmemory-policy", "noeviction")
+
+    assert finding.seen.startswith(f"At tcp 127.0.0.1:{node.port}/0: maxmemory-policy is")
+
+
+def test_d001_no_node_of_a_cluster_is_there() -> None:
+    with override_settings(**settings_for("redis://127.0.0.1:1/0")):
+        assert {one.id: one.severity for one in examined().values()} == {"D001": Severity.ERROR}
+
+
+def test_d009_replicas_are_asked_for_on_a_cluster(cluster: Cluster) -> None:
+    with override_settings(SETNX_LOCK={"REPLICAS": 1}):
+        finding = examined()["D009"]
+
+    assert finding.severity is Severity.ERROR
+    assert "cannot be had on a cluster" in finding.seen
+
+
+def test_the_command_ends_well_on_a_cluster(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call_command("locks", "doctor")
+
+    assert "Errors: 0." in capsys.readouterr().out

@@ -1,0 +1,270 @@
+"""A primary that another takes the place of while connections to it stay.
+
+It goes on answering, as in maintenance: Redis makes it a replica only some ten seconds later. Or it
+has vanished without a word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+import redis
+from redis.asyncio.sentinel import Sentinel as AsyncSentinel
+
+from django_setnx_lock import LockLost, LockUnavailable, lock
+from django_setnx_lock.connection import get_client
+from django_setnx_lock.core.lock import RedisLock
+from tests.core.helpers import value_of
+from tests.core.queueing import listeners
+from tests.processes import eventually, figure
+from tests.redis.sentinels import SERVICE, Watched, cache_at, watched
+from tests.redis.test_sentinel import client_of
+from tests.redis.test_vanished_server import SPARE, warm
+from tests.servers import RealServer, server_binaries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from django_setnx_lock.core.held import Held
+
+# What is set up takes seconds.
+pytestmark = pytest.mark.xdist_group("planned")
+
+# How long connections may go on at the old primary: a second, and what a busy machine adds.
+SOON = 4.0
+
+
+class Story(NamedTuple):
+    """How many seconds after the Sentinels named the new primary each was there, and the errors.
+
+    ``asked``, ``asked in asyncio``: one who takes locks all the time. ``traced``: the same through
+    a client whose calls are traced. ``native``: through one of redis.asyncio. ``renewed``: one who
+    holds a lock. ``waited``: two who wait, in a thread and in asyncio.
+    """
+
+    seconds: dict[str, float]
+    met: list[Exception]
+
+
+def fail_over(deployment: Watched) -> float:
+    """Have the Sentinels make the replica the primary; tell when they name it."""
+    eventually(deployment.fails_over, 30)
+    eventually(deployment.names_another, 30)
+    return time.monotonic()
+
+
+class Asker:
+    """Asks for one lock after the other, until ``old`` hears nothing of a grant.
+
+    Not for the same: the release of one that the new primary knows may be lost.
+    """
+
+    def __init__(self, name: str, old: redis.Redis) -> None:
+        self.name = name
+        self.old = old
+        self.warm = threading.Event()
+        self.asked = 0
+        self.met: list[Exception] = []
+
+    def another(self) -> str:
+        self.asked += 1
+        return f"{self.name} {self.asked}"
+
+    def is_there(self, held: Held) -> bool:
+        self.warm.set()
+        return value_of(self.old, held.name) != held.token
+
+    def ask(self, client: redis.Redis | None = None) -> float:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            try:
+                name = f"lock:{self.another()}"
+                with RedisLock(client or get_client(), name, blocking=False) as held:
+                    if self.is_there(held):
+                        return time.monotonic()
+            except LockLost:
+                # One of the last that the old primary granted, which the new one never heard of.
+                pass
+            except LockUnavailable as error:
+                self.met.append(error)
+            time.sleep(0.02)
+        pytest.fail("never asked there")
+
+    def ask_in_asyncio(self, ports: Sequence[int] = ()) -> float:
+        """As :meth:`ask`; by a client of redis.asyncio, of the Sentinels at ``ports``, if given."""
+
+        async def work() -> float:
+            kind: Any = AsyncSentinel
+            watchers = kind([("127.0.0.1", port) for port in ports]) if ports else None
+            client = watchers.master_for(SERVICE) if watchers else get_client()
+            try:
+                return await until_there(client)
+            finally:
+                if watchers:
+                    await client.aclose()
+                    for one in watchers.sentinels:
+                        await one.aclose()
+
+        async def until_there(client: Any) -> float:
+            deadline = time.monotonic() + 30
+            while time.monotonic() < deadline:
+                try:
+                    name = f"lock:{self.another()}"
+                    async with RedisLock(client, name, blocking=False) as held:
+                        if self.is_there(held):
+                            return time.monotonic()
+                except LockLost:
+                    pass
+                except LockUnavailable as error:
+                    self.met.append(error)
+                await asyncio.sleep(0.02)
+            pytest.fail("never asked there")
+
+        return asyncio.run(work())
+
+
+def until_renewed(server: redis.Redis, held: Held) -> float:
+    """Return when the lease of ``held`` was renewed at ``server``."""
+    left = remaining_ms(server, held.name)
+    eventually(lambda: remaining_ms(server, held.name) > left)
+    return time.monotonic()
+
+
+def remaining_ms(server: redis.Redis, name: str) -> int:
+    found: Any = server.pttl(name)
+    return int(found)
+
+
+def until_listening(server: RealServer, count: int) -> float:
+    eventually(lambda: listeners(server) == count, 30)
+    return time.monotonic()
+
+
+async def wait_in_asyncio() -> bool:
+    async with lock("waited in asyncio", blocking_timeout=30):
+        return True
+
+
+def wait() -> bool:
+    with lock("waited", blocking_timeout=30):
+        return True
+
+
+@pytest.fixture(scope="module", params=["valkey", pytest.param("redis", marks=pytest.mark.storm)])
+def story(request: pytest.FixtureRequest) -> Story:
+    binaries = server_binaries()
+    if request.param not in binaries:
+        pytest.skip(f"no {request.param} server on this machine")
+    with (
+        watched(binaries[request.param]) as deployment,
+        cache_at(deployment),
+        client_of(deployment.sentinel()) as traced,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        old, (new,) = deployment.primary, deployment.replicas
+        at_new = new.client(db=1)
+        at_old = old.client(db=1)
+        askers = [Asker("asked", at_old), Asker("asked in asyncio", at_old)]
+        tracing, native = Asker("traced", old.client()), Asker("native", old.client())
+        traced.execute_command = traced_as_by_sentry(traced.execute_command)
+        renewed = lock("renewed", timeout=4, renew=True, replicas=1).take(0)
+        before = [
+            lock(name, timeout=60, renew=False, replicas=1).take(0)
+            for name in ("waited", "waited in asyncio")
+        ]
+        waiting = [pool.submit(wait), pool.submit(asyncio.run, wait_in_asyncio())]
+        running = {
+            "asked": pool.submit(askers[0].ask),
+            "asked in asyncio": pool.submit(askers[1].ask_in_asyncio),
+            "traced": pool.submit(tracing.ask, traced),
+            "native": pool.submit(native.ask_in_asyncio, deployment.ports),
+        }
+        for asker in (*askers, tracing, native):
+            assert asker.warm.wait(20)
+        until_listening(old, 2)
+        until_renewed(at_old, renewed)
+
+        try:
+            named = fail_over(deployment)
+            running["waited"] = pool.submit(until_listening, new, 2)
+            running["renewed"] = pool.submit(until_renewed, at_new, renewed)
+            seconds = {name: result.result(40) - named for name, result in running.items()}
+        finally:
+            for held in (renewed, *before):
+                held.release()
+        assert all(result.result(20) for result in waiting)
+    figure(", ".join(f"{name} {took:.1f} s" for name, took in seconds.items()))
+    return Story(seconds, [error for asker in (*askers, tracing, native) for error in asker.met])
+
+
+def traced_as_by_sentry(method: Any) -> Any:
+    @functools.wraps(method)
+    def wrapper(*args: Any, **options: Any) -> Any:
+        return method(*args, **options)
+
+    return wrapper
+
+
+@pytest.mark.parametrize(
+    "who", ["asked", "asked in asyncio", "traced", "native", "waited", "renewed"]
+)
+def test_connections_follow_the_sentinels_to_the_new_primary(story: Story, who: str) -> None:
+    assert story.seconds[who] < SOON
+
+
+def test_nobody_is_told_of_anything_meanwhile(story: Story) -> None:
+    assert story.met == []
+
+
+def until_granted(ask: Callable[[], object]) -> float:
+    """Return how long it takes until ``ask`` raises nothing."""
+    began = time.monotonic()
+    while time.monotonic() < began + 30:
+        try:
+            ask()
+        except LockUnavailable:
+            continue
+        return time.monotonic() - began
+    pytest.fail("no lock was granted")
+
+
+async def use(count: int) -> None:
+    held = await asyncio.gather(
+        *(lock(f"used {number}", blocking=False).atake() for number in range(count))
+    )
+    await asyncio.gather(*(one.arelease() for one in held))
+
+
+@pytest.mark.storm
+@pytest.mark.parametrize("kind", ["valkey", "redis"])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_vanished_primary_is_left_within_three_seconds_whatever_was_used(
+    kind: str, is_async: bool
+) -> None:
+    with watched(server_binaries()[kind]) as deployment, cache_at(deployment):
+        loop = asyncio.new_event_loop()
+        try:
+            if is_async:
+                loop.run_until_complete(use(SPARE))
+            else:
+                warm(get_client())
+            deployment.primary.pause()
+            eventually(deployment.names_another, 40)
+
+            took = until_granted(
+                (lambda: loop.run_until_complete(use(1)))
+                if is_async
+                else lambda: lock("asked", blocking=False).take().release()
+            )
+        finally:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+            deployment.primary.resume()
+    figure(f"{kind}, asyncio {is_async}: {took:.2f} s until a lock was granted")
+    assert took < 3
