@@ -76,7 +76,7 @@ class Mailbox:
             self._line = here().waiting.borrow(self._client)
         while (left := end - clock.now()) > 0:
             if self._reading is None:
-                self._reading = await self._begin(box, left)
+                self._reading = await self._begin(self._line, box, left)
             if self._reading is None:
                 return
             # Redis ends a BLPOP up to 0.1 s late: the waiter wakes in time, and hears of it later.
@@ -99,18 +99,18 @@ class Mailbox:
             if woken is not None:
                 return
 
-    async def _begin(self, box: str, seconds: float) -> asyncio.Task[Any] | None:
+    async def _begin(self, line: Line, box: str, seconds: float) -> asyncio.Task[Any] | None:
         """What reads the answer; None where there was no time to connect."""
         self._listening_at = box
         blpop = ("BLPOP", box, f"{max(seconds, 0.001):.3f}")
         try:
-            await self._line.send(blpop, within=max(seconds, CONNECT_AT_LEAST))
+            await line.send(blpop, within=max(seconds, CONNECT_AT_LEAST))
         except redis_exceptions.TimeoutError:
             if seconds >= AT_ONCE:
                 raise
             self._drop()
             return None
-        reading: asyncio.Task[Any] = asyncio.get_running_loop().create_task(self._line.read())
+        reading: asyncio.Task[Any] = asyncio.get_running_loop().create_task(line.read())
         reading.add_done_callback(take_note)
         return reading
 
