@@ -301,10 +301,13 @@ def call_many(
 
     def run() -> list[Any]:
         pipeline = client.pipeline(transaction=False)
-        # What is sent behind them may take its time: it is to be sent once.
-        by_sha = [one.by_sha for one in requests]
-        for command in by_sha if then is None else [*_in_full_once(requests), then]:
-            pipeline.execute_command(*command)
+        if then is None:
+            for request in requests:
+                pipeline.evalsha(request.script.sha, *request.arguments)
+        else:
+            # It may take its time, and is to be sent once.
+            for command in (*_in_full_once(requests), then):
+                pipeline.execute_command(*command)
         replies = pipeline.execute(raise_on_error=False)
         missing = [
             number

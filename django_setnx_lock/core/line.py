@@ -217,7 +217,7 @@ class Limits:
     def __init__(self, options: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
         self.connect: float = options["socket_connect_timeout"]
         self.answer: float = options["socket_timeout"]
-        self._longest = max(self.connect, self.answer, CONNECT_WITHIN)
+        self._longest: float = max(self.connect, self.answer, CONNECT_WITHIN)
         self._retry, self._told = wishes.get("retry"), tuple(wishes.get("retry_on_error") or ())
         if wishes.get("retry_on_timeout"):
             self._told += (redis_exceptions.TimeoutError,)
@@ -225,7 +225,7 @@ class Limits:
 
     def end(self, until: float | None) -> float:
         """When a call gives up that begins now, by ``time.monotonic()``."""
-        end = time.monotonic() + self._longest
+        end: float = time.monotonic() + self._longest
         return end if until is None else min(end, until)
 
     def pause_after(self, error: Exception, failures: int) -> float | None:
