@@ -28,6 +28,8 @@ BATCH = 100
 # How long connecting may take, and an answer, where the client sets no limit; and for how long a
 # client that tries again may do so, if that is longer than its own limits. In seconds.
 CONNECT_WITHIN = 5.0
+# By how much an answer may be later than it should.
+_A_LITTLE = 0.1
 # How long sending may take that nobody is to wait for.
 _AT_ONCE = 0.1
 # How long a connection is kept open for an answer that nobody waits for, and how many are.
@@ -38,7 +40,13 @@ _REFUSALS = (redis_exceptions.AuthenticationError, redis_exceptions.Authorizatio
 _HEADS = [f"${length}\r\n" for length in range(1024)]
 # What redis-py 7 and later tell of a server's maintenance: it refers to the pool, which would
 # live for as long as its lines then, and costs each connection a request of its own.
-_OF_THE_POOL = frozenset({"maint_notifications_config", "maint_notifications_pool_handler"})
+_OF_THE_POOL = frozenset(
+    {
+        "maint_notifications_config",
+        "maint_notifications_pool_handler",
+        "oss_cluster_maint_notifications_handler",
+    }
+)
 
 
 class Line:
@@ -115,7 +123,9 @@ class Line:
     def _exchange(self, in_bytes: bytes, expected: int, give_up_at: float) -> Any:
         self._begin(give_up_at)
         self.send_packed(in_bytes, expected)
-        if not self.wait(min(give_up_at - time.monotonic(), self.limits.answer)):
+        left = give_up_at - time.monotonic()
+        # The socket has a limit of its own, and to wait by another takes longer.
+        if left < self.limits.answer - _A_LITTLE and not self.wait(left):
             raise redis_exceptions.TimeoutError("Timeout reading from the server")
         reply = self.read()
         self._forget_unanswered()
@@ -250,6 +260,7 @@ class Limits:
     def __init__(self, options: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
         self.connect: float = options["socket_connect_timeout"]
         self.answer: float = options["socket_timeout"]
+        self._longest: float = max(self.connect, self.answer, CONNECT_WITHIN)
         self._retry, self._told = wishes.get("retry"), tuple(wishes.get("retry_on_error") or ())
         if wishes.get("retry_on_timeout"):
             self._told += (redis_exceptions.TimeoutError,)
@@ -257,7 +268,7 @@ class Limits:
 
     def end(self, until: float | None) -> float:
         """When a call gives up that begins now, by ``time.monotonic()``."""
-        end = time.monotonic() + max(self.connect, self.answer, CONNECT_WITHIN)
+        end: float = time.monotonic() + self._longest
         return end if until is None else min(end, until)
 
     def pause_after(self, error: Exception, failures: int) -> float | None:

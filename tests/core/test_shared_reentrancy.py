@@ -130,10 +130,10 @@ def test_who_reads_on_is_renewed(redis_client: redis.Redis) -> None:
 def test_what_lets_readers_in_may_arrive_twice(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def twice(self: Target, request: Any, *, repeated: Any = None) -> Any:
+    def twice(self: Target, request: Any, **options: Any) -> Any:
         if request.script.name == "shared_downgrade":
             call(self, request)
-        return call(self, request, repeated=repeated)
+        return call(self, request, **options)
 
     call = Target.call
     both = lock_of(redis_client)
@@ -150,13 +150,13 @@ def test_what_lets_readers_in_may_arrive_twice(
 def cut_off(monkeypatch: pytest.MonkeyPatch, name: str, *, after: bool = False) -> list[int]:
     """Have what runs the script ``name`` fail, ``after`` it was carried out or before."""
 
-    def failing(self: Target, request: Any, *, repeated: Any = None) -> Any:
+    def failing(self: Target, request: Any, **options: Any) -> Any:
         if request.script.name == name and not failures:
             failures.append(1)
             if after:
                 call(self, request)
             raise LockUnavailable("cut off", key=self.key)
-        return call(self, request, repeated=repeated)
+        return call(self, request, **options)
 
     call, failures = Target.call, list[int]()
     monkeypatch.setattr(Target, "call", failing)

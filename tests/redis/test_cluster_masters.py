@@ -18,6 +18,7 @@ from django_setnx_lock.core.errors import LockBusy, LockUnavailable
 from django_setnx_lock.core.inspection import Inspector, Outcome, State
 from django_setnx_lock.core.lock import RedisLock
 from tests.core.helpers import in_thread
+from tests.faults.hanging import MORE, Timed
 from tests.processes import eventually, figure
 
 if TYPE_CHECKING:
@@ -178,6 +179,29 @@ def test_a_client_that_nobody_uses_any_more_is_not_kept(masters: Cluster) -> Non
     gc.collect()
 
     assert gone() is None
+
+
+def test_a_node_that_hangs_keeps_nobody_for_longer_than_a_timeout_and_leaves_no_key(
+    masters: Cluster,
+) -> None:
+    client, name = masters.client(socket_timeout=0.5), masters.names()[0]
+    # In the same slot, so that there is a connection for it.
+    other = f"{{{name}}}:other"
+    with RedisLock(client, other):
+        held = RedisLock(client, name).take(0)
+    hanging = masters.nodes[0]
+    hanging.pause()
+    try:
+        taken = Timed(lambda: RedisLock(client, other).take(0))
+        back = [taken.is_back_within(0.5 + MORE)]
+        released = Timed(held.release)
+        back.append(released.is_back_within(0.5 + MORE))
+    finally:
+        hanging.resume()
+
+    assert back == [True, True]
+    assert (released.cause, taken.cause) == ("timeout", "timeout")
+    eventually(lambda: not client.exists(other))
 
 
 def test_those_that_are_busy_are_told_from_those_that_are_taken(
