@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from .cluster.asking import kind_of_line
+from .primitives import kind as kind_now
 
 _SPARE_AT_MOST = 16
 
@@ -31,7 +31,7 @@ class Lines(Generic[_AnyLine]):
     ) -> None:
         self._line = line
         self._connect_timeout = connect_timeout
-        self._spare: WeakKeyDictionary[Any, list[tuple[int, _AnyLine]]] = WeakKeyDictionary()
+        self._spare: WeakKeyDictionary[Any, list[tuple[object, _AnyLine]]] = WeakKeyDictionary()
         self._is_closed = False
 
     def borrow(self, client: Any) -> _AnyLine:
@@ -42,10 +42,10 @@ class Lines(Generic[_AnyLine]):
         while spare:
             # Another thread may take the last one meanwhile.
             try:
-                pid, line = spare.pop()
+                made, line = spare.pop()
             except IndexError:
                 break
-            if pid == os.getpid():
+            if made == kind_now():
                 return line
         if self._connect_timeout is None:
             return kind(client)  # type: ignore[no-any-return]  # one that is alike
@@ -64,7 +64,7 @@ class Lines(Generic[_AnyLine]):
         if spare is None:
             spare = self._spare.setdefault(client.connection_pool, [])
         if len(spare) < _SPARE_AT_MOST and not self._is_closed:
-            spare.append((os.getpid(), line))
+            spare.append((kind_now(), line))
         else:
             line.drop()
 
