@@ -147,3 +147,114 @@ def test_a_lock_is_renewed_while_others_of_the_worker_go_on(served: Served) -> N
     # The view asks Redis at the end whether the lock is held still.
     assert holding.result()["inside"] == 1
     assert longest < 1
+
+
+# Argument: what patches, and when. Prints whether the lock is held still when its lease was over.
+ENDED = """
+import gc, sys, time
+def patch():
+    if sys.argv[1] == "gevent":
+        from gevent import monkey
+        monkey.patch_all()
+    else:
+        global eventlet
+        import eventlet
+        eventlet.monkey_patch()
+if sys.argv[2] == "early":
+    patch()
+import redis
+from django_setnx_lock.core.lock import RedisLock
+client = redis.Redis.from_url(sys.argv[3])
+if sys.argv[2] == "held":
+    before = RedisLock(client, "lock:before", 0.5, renew=True).take()
+if sys.argv[2] != "early":
+    patch()
+kept = []
+def take(name):
+    kept.append(RedisLock(client, name, 0.5, renew=True).take())
+    if name == "lock:goes on":
+        time.sleep(60)
+if sys.argv[1] == "gevent":
+    import gevent
+    spawn = gevent.spawn
+else:
+    spawn = eventlet.spawn
+ended, going = spawn(take, "lock:ended"), spawn(take, "lock:goes on")
+time.sleep(0.1)
+main = RedisLock(client, "lock:main", 0.5, renew=True).take()
+time.sleep(1.5)
+lost = {held.name: held.lost for held in [*kept, main]}
+if sys.argv[2] == "held":
+    lost["lock:before"] = before.lost
+print(lost == {name: name == "lock:ended" for name in lost}, len(lost), lost)
+"""
+
+
+@pytest.mark.parametrize("when", ["early", "late", "held"])
+@pytest.mark.parametrize("what", ["gevent", pytest.param("eventlet", marks=WITH_EVENTLET)])
+def test_what_a_greenlet_that_has_ended_holds_is_renewed_no_longer(
+    real_server: RealServer, what: str, when: str
+) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", ENDED, what, when, real_server.url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)
+
+    assert done.stdout.startswith("True"), done.stdout + done.stderr
+    assert done.stderr.count("has ended without letting it go") == 1
+
+
+# Takes a lock in a process that patches later, and has it again in its greenlets, or not.
+HELD_WHILE_PATCHED = """
+import sys
+import redis
+from django_setnx_lock.core.lock import RedisLock
+client = redis.Redis.from_url(sys.argv[1])
+def mine():
+    return RedisLock(client, "lock:a", reentrant=True, renew=True, blocking=False)
+held = mine().take()
+from gevent import monkey
+monkey.patch_all()
+import gevent
+print(gevent.spawn(mine().acquire).get(), mine().acquire(), held.owned())
+"""
+
+
+def test_a_lock_held_while_greenlets_come_is_the_main_greenlets(real_server: RealServer) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", HELD_WHILE_PATCHED, real_server.url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)
+
+    assert done.stdout.split() == ["False", "True", "True"], done.stderr
+
+
+# Greenlets at a Redlock: its selector has to be one that lets others run.
+REDLOCK = """
+import sys, time
+import redis
+from django_setnx_lock.core.redlock import Redlock
+from gevent import monkey
+monkey.patch_all()
+import gevent
+clients = [redis.Redis.from_url(url) for url in sys.argv[1:]]
+def mine():
+    return Redlock(clients, "lock:a", 5, reentrant=True, blocking_timeout=20)
+inside, most = [], []
+def hold(number):
+    with mine(), mine():
+        inside.append(number)
+        time.sleep(0.02)
+        most.append(len(inside))
+        inside.remove(number)
+tasks = [gevent.spawn(hold, number) for number in range(5)]
+ticks = 0
+while not all(task.dead for task in tasks):
+    time.sleep(0.005)
+    ticks += 1
+print(max(most), len(most), ticks > 10)
+"""
+
+
+def test_one_greenlet_is_inside_a_redlock(real_server: RealServer) -> None:
+    urls = [real_server.url.rsplit("/", 1)[0] + f"/{number}" for number in range(3)]
+    command = [sys.executable, "-W", "ignore", "-c", REDLOCK, *urls]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)
+
+    assert done.stdout.split() == ["1", "5", "True"], done.stderr
