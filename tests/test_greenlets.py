@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.processes import eventually, figure
-from tests.servers import free_port
+from tests.servers import RealServer, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tests.servers import RealServer
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("gevent") is None, reason="gevent is not installed"
@@ -32,7 +30,14 @@ WITH_EVENTLET = pytest.mark.skipif(
 CALLERS = 50
 HOLD = 0.05
 
-GUNICORN = [sys.executable, "-m", "gunicorn", "tests.served:application", "--workers=1", "--no-control-socket"]
+GUNICORN = [
+    sys.executable,
+    "-m",
+    "gunicorn",
+    "tests.served:application",
+    "--workers=1",
+    "--no-control-socket",
+]
 # What gunicorn's own eventlet worker did until it was removed in gunicorn 26.
 EVENTLET = """
 import sys
@@ -166,12 +171,12 @@ import redis
 from django_setnx_lock.core.lock import RedisLock
 client = redis.Redis.from_url(sys.argv[3])
 if sys.argv[2] == "held":
-    before = RedisLock(client, "lock:before", 0.5, renew=True).take()
+    before = RedisLock(client, "lock:before", 1, renew=True).take()
 if sys.argv[2] != "early":
     patch()
 kept = []
 def take(name):
-    kept.append(RedisLock(client, name, 0.5, renew=True).take())
+    kept.append(RedisLock(client, name, 1, renew=True).take())
     if name == "lock:goes on":
         time.sleep(60)
 if sys.argv[1] == "gevent":
@@ -181,8 +186,8 @@ else:
     spawn = eventlet.spawn
 ended, going = spawn(take, "lock:ended"), spawn(take, "lock:goes on")
 time.sleep(0.1)
-main = RedisLock(client, "lock:main", 0.5, renew=True).take()
-time.sleep(1.5)
+main = RedisLock(client, "lock:main", 1, renew=True).take()
+time.sleep(2.2)
 lost = {held.name: held.lost for held in [*kept, main]}
 if sys.argv[2] == "held":
     lost["lock:before"] = before.lost
@@ -190,8 +195,16 @@ print(lost == {name: name == "lock:ended" for name in lost}, len(lost), lost)
 """
 
 
-@pytest.mark.parametrize("when", ["early", "late", "held"])
-@pytest.mark.parametrize("what", ["gevent", pytest.param("eventlet", marks=WITH_EVENTLET)])
+@pytest.mark.parametrize(
+    ("what", "when"),
+    [
+        ("gevent", "early"),
+        ("gevent", "late"),
+        ("gevent", "held"),
+        pytest.param("eventlet", "early", marks=WITH_EVENTLET),
+        pytest.param("eventlet", "late", marks=WITH_EVENTLET),
+    ],
+)
 def test_what_a_greenlet_that_has_ended_holds_is_renewed_no_longer(
     real_server: RealServer, what: str, when: str
 ) -> None:
@@ -252,8 +265,13 @@ print(max(most), len(most), ticks > 10)
 """
 
 
-def test_one_greenlet_is_inside_a_redlock(real_server: RealServer) -> None:
-    urls = [real_server.url.rsplit("/", 1)[0] + f"/{number}" for number in range(3)]
+@pytest.fixture
+def urls(real_server: RealServer) -> Iterator[list[str]]:
+    with RealServer(real_server.binary) as second, RealServer(real_server.binary) as third:
+        yield [real_server.url, second.url, third.url]
+
+
+def test_one_greenlet_is_inside_a_redlock(urls: list[str]) -> None:
     command = [sys.executable, "-W", "ignore", "-c", REDLOCK, *urls]
     done = subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)
 

@@ -1,4 +1,4 @@
-"""What a fork leaves behind, and what gevent and eventlet replace, perhaps long after the import."""
+"""What a fork leaves behind, and what gevent and eventlet replace, perhaps after the import."""
 
 from __future__ import annotations
 

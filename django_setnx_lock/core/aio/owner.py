@@ -26,8 +26,9 @@ class Owner:
         self.watchdog: LoopWatchdog = here().watchdog
         self._loop = asyncio.get_running_loop()
         task = asyncio.current_task()
-        is_nobody = task is None or flow.only_takes(task)
-        self._task: ref[asyncio.Task[Any]] | None = None if is_nobody else ref(task)
+        self._task: ref[asyncio.Task[Any]] | None = None
+        if task is not None and not flow.only_takes(task):
+            self._task = ref(task)
         # The outermost first.
         self._blocks: list[Block] = []
 

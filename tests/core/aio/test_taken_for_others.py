@@ -79,7 +79,7 @@ def test_of_several_a_lock_object_releases_none(redis_client: redis.Redis) -> No
     lock = RedisLock(redis_client, "lock:a", limit=2, blocking=False)
 
     async def work() -> bool:
-        assert await asyncio.gather(lock.aacquire(), lock.aacquire()) == [True, True]
+        assert all(await asyncio.gather(lock.aacquire(), lock.aacquire()))
         with pytest.raises(LockError, match="not held here"):
             await lock.arelease()
         return await lock.aacquire()
