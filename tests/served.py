@@ -40,6 +40,7 @@ def hold(request: HttpRequest, key: str) -> JsonResponse:
     me = object()
     mine = lock(key, timeout=timeout, blocking_timeout=40)
     with mine as held, lock(key, timeout=timeout) as again:
+        began = time.monotonic()
         _inside.append(me)
         time.sleep(seconds)
         inside = len(_inside)
@@ -47,7 +48,14 @@ def hold(request: HttpRequest, key: str) -> JsonResponse:
             held.check()
         _inside.remove(me)
         return JsonResponse(
-            {"inside": inside, "fence": held.fence, "again": again.fence, "pid": os.getpid()}
+            {
+                "inside": inside,
+                "fence": held.fence,
+                "again": again.fence,
+                "pid": os.getpid(),
+                "began": began,
+                "ended": time.monotonic(),
+            }
         )
 
 
