@@ -215,24 +215,28 @@ def test_of_many_jobs_one_is_inside(
     inside: list[object] = []
     most: list[int] = []
     fences: list[int] = []
+    began: list[float] = []
+    ended: list[float] = []
 
     async def caller() -> None:
         held = await call(locks().take)
+        began.append(time.monotonic())
         inside.append(held)
         fences.append(held.fence)
         await asyncio.sleep(HOLD)
         most.append(len(inside))
         inside.remove(held)
+        ended.append(time.monotonic())
         await held.arelease()
 
-    async def main() -> float:
-        began = time.monotonic()
+    async def main() -> None:
         await asyncio.gather(*(caller() for _ in range(CALLERS)))
-        return time.monotonic() - began
 
-    took = asyncio.run(main())
-    figure(f"{CALLERS} jobs of {HOLD} s took {took:.2f} s")
+    asyncio.run(main())
+    # What a busy machine adds to each is none of the lock's.
+    ideal, took = sum(ended) - sum(began), max(ended) - min(began)
+    figure(f"{CALLERS} jobs of {ideal:.2f} s took {took:.2f} s")
 
     assert max(most) == 1
     assert len(set(fences)) == CALLERS
-    assert took < 1.2 * CALLERS * HOLD
+    assert took < 1.2 * ideal
