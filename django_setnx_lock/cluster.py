@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from redis.connection import parse_url
 from redis.exceptions import RedisClusterException, RedisError
 
 from .core.cluster.shared import SharedCluster
+from .core.primitives import Guard
 
 # Seconds. A node that hangs is not to keep its callers for ever; SOCKET_TIMEOUT and
 # SOCKET_CONNECT_TIMEOUT are used instead where they are set.
@@ -23,7 +23,7 @@ _TIMEOUTS = {"socket_timeout": 5.0, "socket_connect_timeout": 5.0}
 _FAILURES = (RedisError, RedisClusterException)
 
 _clusters: dict[str, SharedCluster] = {}
-_adding = threading.Lock()
+_adding = Guard()
 
 
 def _parsed(url: str) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class ClusterConnectionFactory(ConnectionFactory):  # type: ignore[misc] # it is
         settings = self._settings(urls)
         # Those of another cache that differ in anything are another cluster.
         known_by = repr((self.redis_client_cls, tuple(urls), sorted(settings.items(), key=str)))
-        with _adding:
+        with _adding.now():
             if known_by not in _clusters:
                 make = functools.partial(_make, self.redis_client_cls, tuple(urls), settings)
                 _clusters[known_by] = SharedCluster(make, ",".join(map(_place, urls)))

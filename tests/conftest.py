@@ -6,7 +6,6 @@ import importlib.util
 import os
 import signal
 import sys
-import threading
 from typing import TYPE_CHECKING, Any
 
 import fakeredis
@@ -16,7 +15,7 @@ import pytest
 from django.core.cache import caches as django_caches
 from django.test import override_settings
 
-from django_setnx_lock.core import flow, sharing, watchdog
+from django_setnx_lock.core import flow, primitives, sharing, watchdog
 from django_setnx_lock.core.aio import kinds
 from tests import databases, measuring
 from tests.faults.proxy import Proxy
@@ -130,7 +129,7 @@ def forgetful() -> Iterator[None]:
     watchdog.WATCHDOG.forget_all()
     flow.current().holds.clear()
     # Tests interrupt at any line; Python itself does not where a lock is just let go.
-    sharing._deciding = threading.RLock()
+    sharing._deciding = primitives.Guard()
 
 
 @pytest.fixture

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import clock, events, protocol, sharing
 from .errors import LockLost
+from .flow import Strand
 from .possession import Possession
 from .shared import READERS, downgrade
 
@@ -30,7 +30,7 @@ class Grant(Possession):
         all the same.
         """
         root = self.root
-        root._thread = None
+        root._strand = None
         if root._owner is not None:
             root._owner.let_go()
         sharing.close(root)
@@ -39,8 +39,8 @@ class Grant(Possession):
 
     def begin_renewal(self) -> None:
         """Renew it from now on, for a share; nothing if that is done already."""
-        if self._thread is None and self._owner is None:
-            self._thread = threading.current_thread()
+        if self._strand is None and self._owner is None:
+            self._strand = Strand()
         self.watchdog.watch(self)
 
     def end_renewal(self) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +17,7 @@ from . import protocol, reentrancy
 from .errors import LockLost
 from .lease import Lease, Upkeep
 from .place import is_shown, place_of
+from .primitives import Guard
 from .shared import is_of_reader
 from .sharing import handles_of, is_over
 
@@ -66,7 +66,7 @@ class _FollowedLease(Lease):
 _entries: dict[_Spot, _Entry] | None = None
 # Nothing else refers to a followed lock for as long as it is shared.
 _followed: dict[_Spot, Grant] = {}
-_claiming = threading.RLock()
+_claiming = Guard()
 
 
 def described(grant: Grant, environment: Mapping[str, str]) -> str:
@@ -126,7 +126,7 @@ def enter(
     root.is_followed = True
     root.lease = _FollowedLease(entry.timeout, sent + left)
     root.lease.plan(sent)
-    with _claiming:
+    with _claiming.now():
         if is_over(root) or _is_taken(spot):
             return None
         before = _followed.get(spot)
@@ -168,10 +168,9 @@ def _read(text: str) -> dict[_Spot, _Entry]:
 
 
 def _after_fork_in_child() -> None:
-    global _entries, _claiming
+    global _entries
     _entries = {}
     _followed.clear()
-    _claiming = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):

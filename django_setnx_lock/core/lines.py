@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
@@ -10,6 +9,7 @@ from weakref import WeakKeyDictionary
 from .cluster.asking import kind_of_line
 from .errors import LockUnavailable
 from .line import Unanswered
+from .primitives import kind as kind_now
 from .sentinel import leads_elsewhere
 
 _SPARE_AT_MOST = 16
@@ -39,7 +39,7 @@ class Lines(Generic[_AnyLine]):
     ) -> None:
         self._line = line
         self._connect_timeout = connect_timeout
-        self._spare: WeakKeyDictionary[Any, list[tuple[int, _AnyLine]]] = WeakKeyDictionary()
+        self._spare: WeakKeyDictionary[Any, list[tuple[object, _AnyLine]]] = WeakKeyDictionary()
         self._is_closed = False
         self.unanswered = Unanswered()
 
@@ -51,10 +51,10 @@ class Lines(Generic[_AnyLine]):
         while spare:
             # Another thread may take the last one meanwhile.
             try:
-                pid, line = spare.pop()
+                made, line = spare.pop()
             except IndexError:
                 break
-            if pid == os.getpid():
+            if made == kind_now():
                 if not leads_elsewhere(client, line):
                     return line
                 line.drop()
@@ -67,8 +67,8 @@ class Lines(Generic[_AnyLine]):
 
     def forget(self, client: Any) -> None:
         """Keep no spare line to the server of ``client``: one has failed, so all may be dead."""
-        for pid, line in self._spare.pop(client.connection_pool, ()):
-            if pid == os.getpid():
+        for made, line in self._spare.pop(client.connection_pool, ()):
+            if made == kind_now():
                 line.drop()
 
     def forget_after(self, client: Any, error: BaseException) -> None:
@@ -82,7 +82,7 @@ class Lines(Generic[_AnyLine]):
         if spare is None:
             spare = self._spare.setdefault(client.connection_pool, [])
         if len(spare) < _SPARE_AT_MOST and not self._is_closed:
-            spare.append((os.getpid(), line))
+            spare.append((kind_now(), line))
         else:
             line.drop()
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import clock, watchdog
+from .flow import Strand
 from .lease import Lease, Upkeep
 from .target import Target
 
@@ -43,7 +43,7 @@ class Possession:
 
     _released = False
     _may_still_stand = False
-    _thread: threading.Thread | None = None
+    _strand: Strand | None = None
     # That of which this is a share.
     _root: Grant | None = None
     # Why it was given up while it was held.
@@ -89,7 +89,7 @@ class Possession:
         # The first tells why it is lost. Several threads may find it lost at once.
         self._losses: list[LockLost] = []
         if upkeep.renew and owner is None:
-            self._thread = threading.current_thread()
+            self._strand = Strand()
 
     @classmethod
     def share(
@@ -217,7 +217,7 @@ class Possession:
         """Whether the thread or task that took it has ended, and did not hand it over."""
         if self._owner is not None:
             return self._owner.has_ended
-        return self._thread is not None and not self._thread.is_alive()
+        return self._strand is not None and self._strand.has_ended
 
     @property
     def owner(self) -> str:

@@ -5,20 +5,19 @@ Nothing here keeps a handle alive: one that nobody can release counts no longer.
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from weakref import ref
 
 from . import clock
+from .primitives import Guard
 
 if TYPE_CHECKING:
     from .grant import Grant
 
 # Whether a share is the last, or another can still be had, is decided by one thread at a time.
 # Reentrant, for handlers of signals.
-_deciding = threading.RLock()
+_deciding = Guard()
 # Deciding takes no time. Where it lasts, an interrupt came between having decided and saying so.
 _PATIENCE = 1.0
 _P = ParamSpec("_P")
@@ -26,12 +25,13 @@ _T = TypeVar("_T")
 
 
 def _alone(decide: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    is_alone = _deciding.acquire(timeout=_PATIENCE)
+    deciding = _deciding.now()
+    is_alone = deciding.acquire(timeout=_PATIENCE)
     try:
         return decide(*args, **kwargs)
     finally:
         if is_alone:
-            _deciding.release()
+            deciding.release()
 
 
 def handles_of(grant: Grant) -> list[Grant]:
@@ -112,12 +112,3 @@ def is_put_off(grant: Grant) -> bool:
 def is_over(grant: Grant) -> bool:
     """Whether the lock is lost or its lease over, whoever has been told."""
     return grant.is_known_lost or grant.lease.is_over(clock.now())
-
-
-def _after_fork_in_child() -> None:
-    global _deciding
-    _deciding = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -66,9 +66,14 @@ class Watchdog(WatchList):
         # When there is something to do, looks apart, as far as the thread knows.
         self._due_at = -math.inf
         self._busy_until = -math.inf
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
         # Locked while there is no reason to wake up. Anybody may unlock it.
         self._alarm = threading.Lock()
         self._alarm.acquire()
+        # gevent and eventlet may replace it after the import, and the thread that waits for it.
+        self._kind_of_alarm = threading.Lock
 
     def _new_patrol(self) -> Patrol:
         return Patrol(self._held, self._looks, self._now, self._line)
@@ -83,7 +88,7 @@ class Watchdog(WatchList):
         return self._patrol.go()
 
     def _attend(self, due: float) -> None:
-        if self._thread is None:
+        if self._thread is None or self._kind_of_alarm is not threading.Lock:
             self._start()
         elif due < self._wakes_at:
             self._wake()
@@ -105,6 +110,8 @@ class Watchdog(WatchList):
             self._alarm.release()
 
     def _run(self) -> None:
+        self._set_alarm()
+        alarm = self._alarm
         self._thread = me = threading.current_thread()
         # Its own, as for a moment there may be two threads, of which this one is to stay.
         self._patrol = patrol = self._new_patrol()
@@ -125,7 +132,7 @@ class Watchdog(WatchList):
                     return
                 longest = _BUSY_SLEEP if now < self._busy_until else LONGEST_SLEEP
                 self._wakes_at = min(self._due_at, now + longest)
-                is_woken = self._alarm.acquire(timeout=max(self._wakes_at - now, 0))
+                is_woken = alarm.acquire(timeout=max(self._wakes_at - now, 0))
         finally:
             patrol.close()
             if self._thread is me:

@@ -146,7 +146,7 @@ def test_a_fork_is_a_flow_of_its_own() -> None:
 
 
 def test_what_was_thrown_away_is_swept_out() -> None:
-    here = flow.Flow(thread=threading.current_thread())
+    here = flow.Flow()
     here.holds = {str(number): [] for number in range(100)}
 
     here.sweep()

@@ -63,7 +63,7 @@ def test_a_lock_whose_leases_are_left_to_run_out_forgets_them(
         redis_client.delete("lock:a")
         fake_time.now += 31
 
-    assert len(lock._shelf._here()[0].held) == 1
+    assert len(lock._shelf._held) == 1
 
 
 def test_a_clean_release_after_an_earlier_loss_leaves_nothing_lost(

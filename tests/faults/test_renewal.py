@@ -511,3 +511,29 @@ def test_handles_that_are_thrown_away_are_not_renewed(real_server: RealServer) -
 def no_thread_afterwards() -> Iterator[None]:
     yield
     watchdog.WATCHDOG.before_fork()
+
+
+AT_EXIT = """
+import atexit, sys, time
+import redis
+from django_setnx_lock.core.lock import RedisLock
+client = redis.Redis.from_url(sys.argv[1])
+def mine(name):
+    return RedisLock(client, name, 1, renew=True)
+@atexit.register
+def last():
+    with mine("lock:last") as held:
+        time.sleep(1.8)
+        held.check()
+        print("kept")
+with mine("lock:first"):
+    # The thread that renews has begun.
+    pass
+"""
+
+
+def test_a_lock_taken_at_the_exit_of_the_process_is_renewed(real_server: RealServer) -> None:
+    command = [sys.executable, "-c", AT_EXIT, real_server.url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+    assert (done.stdout, done.stderr) == ("kept\n", "")

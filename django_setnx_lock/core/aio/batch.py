@@ -46,8 +46,8 @@ async def ask_each(targets: Sequence[Target], requests: Sequence[Request]) -> li
     refuse_many_servers(client)
     if any(target.client is not client for target in targets):
         raise LockUnsupported(
-            "locks on several servers are not asked for together in asyncio: use a thread, as with "
-            "asyncio.to_thread()"
+            "locks on several servers are not asked for together in asyncio: write a function that "
+            "does the work inside `with` and call it by asyncio.to_thread()"
         )
     if is_cluster(client):
         return [await _answer(target, one) for target, one in zip(targets, requests, strict=True)]

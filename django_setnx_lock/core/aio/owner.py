@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+from .. import flow
 from .loops import here
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Owner:
-    """The running task."""
+    """The running task; nobody if that only takes the lock, for whoever awaits it."""
 
     __slots__ = ("_blocks", "_loop", "_task", "watchdog")
 
@@ -25,7 +26,9 @@ class Owner:
         self.watchdog: LoopWatchdog = here().watchdog
         self._loop = asyncio.get_running_loop()
         task = asyncio.current_task()
-        self._task: ref[asyncio.Task[Any]] | None = None if task is None else ref(task)
+        self._task: ref[asyncio.Task[Any]] | None = None
+        if task is not None and not flow.only_takes(task):
+            self._task = ref(task)
         # The outermost first.
         self._blocks: list[Block] = []
 

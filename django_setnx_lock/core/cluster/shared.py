@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakSet
 
 from redis import exceptions as redis_exceptions
 from redis.cluster import RedisCluster
+
+from ..primitives import Guard
 
 
 class SharedCluster:
@@ -22,6 +23,7 @@ class SharedCluster:
     def __init__(self, make: Callable[[], RedisCluster], name: str) -> None:
         self.name = name
         self._make = make
+        self._making = Guard()
         self._begin()
         _all.add(self)
 
@@ -30,14 +32,13 @@ class SharedCluster:
 
     def _begin(self) -> None:
         self._made: RedisCluster | None = None
-        self._making = threading.Lock()
 
     def cluster(self) -> RedisCluster:
         """The client of redis-py. Raises ConnectionError."""
         made = self._made
         if made is not None:
             return made
-        with self._making:
+        with self._making.now():
             if self._made is None:
                 try:
                     self._made = self._make()

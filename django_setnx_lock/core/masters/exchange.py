@@ -64,8 +64,7 @@ class Exchange:
         self._in_full = in_full
         self._insists = insists
         self._repeated = repeated
-        # Nothing of it is the kernel's, so that a fork shares nothing of it either.
-        self._selector = selectors.PollSelector()
+        self._selector = _selector()
         self._connected: deque[tuple[_Call, Wire, Exception | None]] = deque()
         self._bell: tuple[socket.socket, socket.socket] | None = None
         # Held for the moment in which a thread tells of its connection, or hears that it is late.
@@ -268,6 +267,14 @@ class Exchange:
         self._selector.close()
         for end in self._bell or ():
             end.close()
+
+
+def _selector() -> selectors.BaseSelector:
+    if selectors.DefaultSelector.__module__ == selectors.__name__:
+        # Nothing of it is the kernel's, so that a fork shares nothing of it either.
+        return selectors.PollSelector()
+    # That of gevent or eventlet, which lets others run meanwhile.
+    return selectors.DefaultSelector()
 
 
 def _is_missing(reply: Any) -> bool:

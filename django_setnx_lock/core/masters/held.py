@@ -113,8 +113,9 @@ class MastersHeld(Held):
 def refuse_asyncio(key: str) -> NoReturn:
     """Raise LockUnsupported: several masters are not asked in asyncio."""
     raise LockUnsupported(
-        f"the lock {key!r} is one on several masters, which has no asyncio: use it in a thread, as "
-        "with asyncio.to_thread() or sync_to_async(), or take the lock on one server",
+        f"the lock {key!r} is one on several masters, which has no asyncio: write a function that "
+        "does the work inside `with lock(...)` and call it by asyncio.to_thread() or "
+        "sync_to_async(), or take the lock on one server",
         key=key,
     )
 

@@ -127,7 +127,7 @@ def test_a_lock_whose_task_has_ended_is_renewed_no_longer(
     redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def work() -> tuple[bool, bool]:
-        one = await asyncio.create_task(RedisLock(redis_client, "lock:a", 0.3, renew=True).atake())
+        one = await asyncio.create_task(left(redis_client))
         other = await asyncio.create_task(handed_over(redis_client))
         await asyncio.sleep(0.7)
         return one.lost, other.lost
@@ -137,6 +137,10 @@ def test_a_lock_whose_task_has_ended_is_renewed_no_longer(
 
     assert (lost, handed_over_lost) == (True, False)
     assert "the task that took the lock 'lock:a' has ended" in caplog.text
+
+
+async def left(client: redis.Redis) -> Held:
+    return await RedisLock(client, "lock:a", 0.3, renew=True).atake()
 
 
 async def handed_over(client: redis.Redis) -> Held:
