@@ -159,7 +159,6 @@ class Race:
             self.is_proven = self._changed.wait_for(self._is_decided, timeout=self._within)
             inside = self._in(_State.INSIDE)
             held = _held_by(inside)
-            self.held = self.held or _named(held)
             self.has_met |= any(
                 _keep_out(held, asked)
                 for one in self.racers

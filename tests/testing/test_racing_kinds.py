@@ -181,26 +181,38 @@ def test_a_refusal_before_the_winner_came_in_counts(locks: LockTester) -> None:
 
 
 def test_a_lock_that_is_let_go_before_another_is_taken_is_no_hindrance(locks: LockTester) -> None:
+    was_refused = threading.Event()
+
     def one_after_the_other() -> str:
-        with lock("first", blocking_timeout=0):
-            pass
+        try:
+            with lock("first", blocking_timeout=0):
+                # In vain: the other one has not asked yet.
+                was_refused.wait(0.05)
+        except LockBusy:
+            was_refused.set()
+            raise
         with lock("second", blocking_timeout=0):
             work()
         return "done"
 
-    assert "done" in locks.assert_exclusive(one_after_the_other, inside=INSIDE, threads=3)
+    results = locks.assert_exclusive(one_after_the_other, inside=INSIDE, threads=2)
+
+    assert results.count("done") == 1
+    assert not was_refused.is_set()
 
 
 def test_what_the_winner_writes_before_its_work_sends_nobody_away_too_early(
     locks: LockTester,
 ) -> None:
-    begun: list[str] = []
+    numbers = itertools.count()
+    has_begun = threading.Event()
 
     def unless_begun() -> str:
-        if begun:
+        # In vain: the first one has not asked yet.
+        if next(numbers) and has_begun.wait(0.05):
             return "begun"
         with lock("a", blocking_timeout=0):
-            begun.append("")
+            has_begun.set()
             work()
         return "done"
 
@@ -208,6 +220,22 @@ def test_what_the_winner_writes_before_its_work_sends_nobody_away_too_early(
 
     assert results.count("done") == 1
     assert "begun" not in results
+
+
+@pytest.mark.parametrize("kind", ["read", "write"])
+def test_a_reader_and_a_writer_keep_each_other_out(locks: LockTester, kind: str) -> None:
+    kinds = iter([kind, "write" if kind == "read" else "read"])
+
+    def call() -> str:
+        with own_lock():
+            mine = next(kinds)
+        with getattr(rwlock("a", blocking_timeout=0), mine)():
+            work()
+        return mine
+
+    results = locks.assert_exclusive(call, inside=INSIDE, threads=2)
+
+    assert results.count(kind) == 1
 
 
 def test_to_wait_for_a_lock_that_nobody_inside_holds_proves_nothing(locks: LockTester) -> None:
