@@ -162,17 +162,17 @@ class LockHelpers:
         """Call ``call`` in ``threads`` threads at once: no two are ``inside`` at the same time.
 
         ``inside``: the dotted path of a function that is called under the lock, as ``mock.patch``
-        takes it. Whoever is in there stays until each of the others has come in too, waits for
-        a lock, or has ended: so it fails without the lock whatever the timing. It fails, too,
-        where nothing is proven: nobody came in, nobody asked for a lock meanwhile, or a thread
-        did none of all that ``within`` so many seconds.
+        takes it. One thread comes in there before the others ask for a lock, and stays until each
+        of them has come in too, waits for a lock that it holds, or has ended: so it fails without
+        the lock, and not with it, whatever the timing. It fails, too, where nothing is proven:
+        nobody came in, nobody was kept out by a lock that was held in there, or a thread did none
+        of all that ``within`` so many seconds.
 
         Gives what the calls returned, in no order; LockBusy for those that raised it. What else
         they raise is raised here.
         """
-        return racing.run(
-            call, inside=inside, threads=threads, within=within, wire=self._servers.wire
-        )
+        self._servers  # noqa: B018 - as above
+        return racing.run(call, inside=inside, threads=threads, within=within)
 
 
 class LockTester(LockHelpers):

@@ -46,8 +46,7 @@ class Request:
 class Wire:
     """What goes to the servers of one test and comes back.
 
-    ``prefix``: what the names of its locks begin with. ``heard`` is called in the thread or task
-    that sends something about locks.
+    ``prefix``: what the names of its locks begin with.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -55,7 +54,6 @@ class Wire:
         self.replies_to_drop = 0
         # The time of the servers.
         self.now: Callable[[], float] = time.time
-        self.heard: Callable[[], object] | None = None
         self._prefix = prefix
         self._changing = threading.Lock()
         # When each who waits will wake by himself.
@@ -65,11 +63,8 @@ class Wire:
         """Take note of a write. Gives of each command whether it runs a script of locks."""
         commands = list(_commands(packed))
         told = [self._told(command) for command in commands]
-        if any(told):
-            if self.heard is not None:
-                self.heard()
-            if not _is_of_watchdog():
-                self.requests.append(Request(tuple(filter(None, told))))
+        if any(told) and not _is_of_watchdog():
+            self.requests.append(Request(tuple(filter(None, told))))
         return [_script(command) is not None for command in commands]
 
     def loses(self) -> bool:
