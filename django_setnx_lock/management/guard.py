@@ -76,9 +76,10 @@ def send(
     Whole groups are signalled where there is nobody else in them: nobody escapes that by a fork.
     """
     members, of_others = family(roots, group, nested=nested)
-    targets = {each.pid if each.group in of_others else -each.group for each in members}
-    if group and group not in of_others:
-        targets.add(-group)
+    # Parents first, so that no script goes on to its next line. A dict, as that has an order.
+    targets = {-group: None} if group and group not in of_others else {}
+    for each in members:
+        targets[each.pid if each.group in of_others else -each.group] = None
     allowed = True
     for target in targets:
         for signum in signums:

@@ -83,6 +83,8 @@ class Watch:
             )
         if self._child.status is None:
             return False
+        # As a shell does. What is left gets the keys from us, in whatever group it is.
+        self._terminal.take_back()
         if self._terms.main_only:
             self._child.leave()
             return True

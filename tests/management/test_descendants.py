@@ -29,9 +29,11 @@ TIMEOUT = f'echo $$ >>"$0"; timeout 100 {SLEEPS}; exit 5'
 JOBS = {
     "timeout": ("sh", "-c", TIMEOUT),
     "set -m": ("bash", "-c", f'set -m; echo $$ >>"$0"; {SLEEPS}; exit 5'),
+    # It may not open the file itself.
+    # It may not open the file itself.
     "su": (
         *("sh", "-c"),
-        'echo $$ >>"$0"; su nobody -s /bin/sh -c \'echo $$ >>"$0"; exec sleep 71\' "$0"; exit 5',
+        'exec 3>>"$0"; echo $$ >&3; su nobody -s /bin/sh -c "echo \\$\\$ >&3; exec sleep 71"; :',
     ),
     "daemon": ("sh", "-c", f'(setsid {SLEEPS} &) >&- 2>&-; echo $$ >>"$0"; exec sleep 71'),
 }
@@ -54,10 +56,6 @@ def family_of(
     """Start a with_lock; return it, and the pids of the command and of what it has started."""
     if job == "su" and os.getuid():
         pytest.skip("only root need not give a password")
-    # What runs as nobody writes there, too.
-    log.chmod(0o666)
-    for folder in (log.parent, *log.parent.parents[:2]):
-        folder.chmod(0o755)
     with_lock = forking.start(*options, "k", *JOBS[job], str(log), first=first)
     return with_lock, [int(pid) for pid in lines(log, 2)]
 

@@ -160,6 +160,21 @@ def test_ctrl_c_ends_a_command_that_does_not_catch_it(console: Open) -> None:
     assert not is_held()
 
 
+def test_ctrl_c_ends_what_the_command_has_left(console: Open) -> None:
+    script = "timeout 100 sleep 60 & sleep 0.1"
+    terminal = console(*COMMAND, "-v2", "k", "sh", "-c", script)
+    assert terminal.shows("sh ended with status 0; what it has started has not")
+    was_held = is_held()
+
+    # The first INT is ignored by what a shell has started with &, and so may have to be a KILL.
+    terminal.type(CTRL_C)
+    time.sleep(0.3)
+    terminal.type(CTRL_C)
+
+    assert terminal.end() == 0
+    assert was_held
+
+
 def test_ctrl_c_ends_the_wait_for_the_lock(console: Open) -> None:
     with lock("k"):
         terminal = console(*COMMAND, "k", "true")
