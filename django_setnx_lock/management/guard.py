@@ -179,7 +179,7 @@ class _Guard:  # pragma: no cover - it runs where nothing measures
     def _asked(self) -> list[bytes]:
         data, length = b"", LENGTH
         while len(data) < length:
-            more = os.read(self._control, length - len(data))
+            more = self._hear(length - len(data))
             if not more:
                 os._exit(0)
             data += more
@@ -249,7 +249,7 @@ class _Guard:  # pragma: no cover - it runs where nothing measures
             for fd, _ in events.poll(timeout):
                 if fd == wake:
                     os.read(wake, 4096)
-                elif os.read(self._control, 16) == LEAVE:
+                elif self._hear(16) == LEAVE:
                     os._exit(0)
                 else:
                     # with_lock has no more to say, or is gone.
@@ -270,6 +270,14 @@ class _Guard:  # pragma: no cover - it runs where nothing measures
                     self._say("ended", os.waitstatus_to_exitcode(status))
         except ChildProcessError:
             return False
+
+    def _hear(self, size: int) -> bytes:
+        """What with_lock says; nothing when it has no more to say, or is gone."""
+        try:
+            return os.read(self._control, size)
+        except ConnectionError:
+            # It was killed before it had read all that we said.
+            return b""
 
     def _family(self) -> list[Process]:
         return family([os.getpid()], self._group)[0]

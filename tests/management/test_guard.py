@@ -149,3 +149,23 @@ def test_guards_end_with_the_command(forking: Forking, log: Path) -> None:
 
     assert with_lock.end() == 143
     eventually(lambda: not any(map(is_running, guards)))
+
+
+@pytest.mark.storm
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("spared", range(3), ids=["wrapper", "outer", "inner"])
+def test_two_that_are_killed_at_the_same_moment_leave_nobody(
+    forking: Forking, log: Path, spared: int
+) -> None:
+    script = 'echo $$ >>"$0"; timeout 100 sh -c \'echo $$ >>"$0"; exec sleep 60\' "$0"; :'
+    for _ in range(20):
+        log.write_text("")
+        with_lock = forking.start("--timeout", "2", "k", "sh", "-c", script, str(log))
+        family = [int(pid) for pid in lines(log, 2)]
+        three = [with_lock.pid, outer_guard(with_lock.pid), inner_guard(with_lock.pid)]
+
+        for pid in three[:spared] + three[spared + 1 :]:
+            os.kill(pid, signal.SIGKILL)
+
+        eventually(lambda family=family: not any(map(is_running, family)), seconds=2)
+        with_lock.end()
