@@ -82,6 +82,10 @@ class Child:
         try:
             self._start([options, path, *command])
         except BaseException:
+            if self._error is None:
+                # It may have been started by guards that were killed before they said so.
+                self.kill()
+                self.wait()
             self.close()
             raise
         if not foreground:

@@ -16,7 +16,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
     from typing import NoReturn
 else:
     # Without the enumerations of signal, which take a third of the start.
@@ -34,10 +34,11 @@ _SHORTEST_LOOK, _LONGEST_LOOK = 0.005, 0.5
 
 
 class Process:
-    """A process that is no zombie, as it was found."""
+    """A process as it was found; one that has ended stays until its parent takes note of it."""
 
-    def __init__(self, pid: int, parent: int, group: int, name: bytes) -> None:
+    def __init__(self, pid: int, parent: int, group: int, name: bytes, *, has_ended: bool) -> None:
         self.pid, self.parent, self.group, self.name = pid, parent, group, name
+        self.has_ended = has_ended
 
 
 def adopt_orphans() -> bool:
@@ -45,10 +46,8 @@ def adopt_orphans() -> bool:
     return _prctl(_SUBREAPER, 1)
 
 
-def family(
-    roots: Collection[int], group: int, *, nested: bool = True
-) -> tuple[list[Process], set[int]]:
-    """Find what descends from ``roots`` or is in ``group``, and the groups that others are in.
+def family(roots: set[int], group: int, *, nested: bool = True) -> tuple[list[Process], set[int]]:
+    """Find what lives of what descends from ``roots`` or is in ``group``, and the groups of others.
 
     Without ``nested``, not what another with_lock among them looks after.
     """
@@ -63,14 +62,15 @@ def family(
             if each.pid not in known and (nested or each.name != NAME):
                 known[each.pid] = each
                 to_visit.append(each.pid)
-    members = [each for each in known.values() if each.pid not in roots]
-    ours = {each.pid for each in members}
-    return members, {each.group for each in found if each.pid not in ours}
+    # Those that have ended only lead to others: the table was not read at a single moment, and
+    # their children may have been found before they got another parent.
+    living = [each for each in found if not each.has_ended]
+    ours = known.keys() - roots
+    members = [each for each in known.values() if each.pid in ours and not each.has_ended]
+    return members, {each.group for each in living if each.pid not in ours}
 
 
-def send(
-    signums: Iterable[int], roots: Collection[int], group: int, *, nested: bool = True
-) -> bool:
+def send(signums: Iterable[int], roots: set[int], group: int, *, nested: bool = True) -> bool:
     """Send the signals to all of the family, once each; False when some may not be signalled.
 
     Whole groups are signalled where there is nobody else in them: nobody escapes that by a fork.
@@ -107,8 +107,8 @@ def _processes() -> Iterator[Process]:
         except OSError:
             continue
         state, parent, group = rest.split(None, 3)[:3]
-        if state not in b"ZX":
-            yield Process(int(pid), int(parent), int(group), head.partition(b"(")[2])
+        name = head.partition(b"(")[2]
+        yield Process(int(pid), int(parent), int(group), name, has_ended=state in b"ZX")
 
 
 def _from_ps() -> Iterator[Process]:
@@ -121,8 +121,11 @@ def _from_ps() -> Iterator[Process]:
         ) as ps:
             for line in ps.stdout or ():
                 pid, parent, group, state, name = line.split(None, 4)
-                if int(pid) != ps.pid and not state.startswith(b"Z"):
-                    yield Process(int(pid), int(parent), int(group), name.strip())
+                has_ended = state.startswith(b"Z")
+                if int(pid) != ps.pid:
+                    yield Process(
+                        int(pid), int(parent), int(group), name.strip(), has_ended=has_ended
+                    )
     except OSError:
         return
 
@@ -244,7 +247,7 @@ class _Guard:  # pragma: no cover - it runs where nothing measures
                 self._say("gone")
                 os._exit(0)
             if is_ending:
-                send([signal.SIGKILL], [os.getpid()], self._group)
+                send([signal.SIGKILL], {os.getpid()}, self._group)
             timeout = None if knows_all and not is_ending else pause * 1000
             for fd, _ in events.poll(timeout):
                 if fd == wake:
@@ -280,7 +283,7 @@ class _Guard:  # pragma: no cover - it runs where nothing measures
             return b""
 
     def _family(self) -> list[Process]:
-        return family([os.getpid()], self._group)[0]
+        return family({os.getpid()}, self._group)[0]
 
     def _say(self, *words: str | int) -> None:
         try:  # noqa: SIM105 - contextlib takes long to import

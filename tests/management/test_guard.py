@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -167,5 +168,9 @@ def test_two_that_are_killed_at_the_same_moment_leave_nobody(
         for pid in three[:spared] + three[spared + 1 :]:
             os.kill(pid, signal.SIGKILL)
 
-        eventually(lambda family=family: not any(map(is_running, family)), seconds=2)
+        eventually(partial(nobody_runs, family), seconds=5)
         with_lock.end()
+
+
+def nobody_runs(pids: list[int]) -> bool:
+    return not any(map(is_running, pids))
