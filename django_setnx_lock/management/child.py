@@ -166,6 +166,8 @@ class Child:
     def close(self) -> None:
         """Have what is left of it killed, if anything is, without waiting for that."""
         self._control.close()
+        if self._adopts:
+            guard.adopt_orphans(adopts=False)
         if self._outer:
             with contextlib.suppress(ChildProcessError, ProcessLookupError):
                 os.kill(self._outer, signal.SIGCONT)

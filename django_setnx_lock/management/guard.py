@@ -41,9 +41,12 @@ class Process:
         self.has_ended = has_ended
 
 
-def adopt_orphans() -> bool:
-    """Become the parent of every descendant whose own parent ends; False where that cannot be."""
-    return _prctl(_SUBREAPER, 1)
+def adopt_orphans(*, adopts: bool = True) -> bool:
+    """Become the parent of every descendant whose own parent ends; False where that cannot be.
+
+    Without ``adopts``, do so no longer.
+    """
+    return _prctl(_SUBREAPER, int(adopts))
 
 
 def family(roots: set[int], group: int, *, nested: bool = True) -> tuple[list[Process], set[int]]:
@@ -205,6 +208,7 @@ class _Guard:  # pragma: no cover - it runs where nothing measures
         os.close(to_fail)
         _leave_group(options)
         if number := os.read(failed, 16):
+            os.waitpid(pid, 0)
             self._say("failed", int(number))
             os._exit(0)
         os.close(failed)
