@@ -28,7 +28,7 @@ class Ending:
         if self.killed_at is not None:
             return
         if self.next == math.inf:
-            self._child.send(signal.SIGTERM, signal.SIGCONT)
+            self._child.send_to_all(signal.SIGTERM, signal.SIGCONT)
         self.next = min(self.next, kill_at)
 
     def look(self) -> None:
@@ -41,7 +41,7 @@ class Ending:
         if self.killed_at is not None:
             return
         self.next, self.killed_at = math.inf, clock.now()
-        allowed = self._child.send(signal.SIGKILL)
+        allowed = self._child.kill()
         if self._child.status is not None or (allowed and not why):
             return
         end = "is killed" if allowed else "may not be killed by us: it runs on"

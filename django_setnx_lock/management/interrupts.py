@@ -6,9 +6,10 @@ import contextlib
 import os
 import selectors
 import signal
+import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -94,12 +95,17 @@ class Interrupts:
         if before is not None and not is_ignored:
             self._before[signum] = signal.signal(signum, self._on_signal)
 
-    def wait(self, timeout: float) -> list[int]:
+    def wait(self, timeout: float, connections: Iterable[socket.socket] = ()) -> list[int]:
         """The signals that came since the last call, each once.
 
-        Waits up to ``timeout`` seconds for one; may give none sooner, as after :meth:`wake`.
+        Waits up to ``timeout`` seconds for one; may give none sooner, as after :meth:`wake`, or
+        when there is something to read from ``connections``.
         """
+        for connection in connections:
+            self._selector.register(connection, selectors.EVENT_READ)
         self._selector.select(min(timeout, _LONGEST_WAIT))
+        for connection in connections:
+            self._selector.unregister(connection)
         came: dict[int, None] = {}
         with contextlib.suppress(BlockingIOError):
             while numbers := os.read(self._reader, 4096):

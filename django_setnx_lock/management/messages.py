@@ -14,12 +14,13 @@ from .terminal import unstoppable
 NOTE: Final = "note"
 WAITING: Final = "waiting"
 TAKEN: Final = "taken"
+KEPT: Final = "kept"
 LOST: Final = "lost"
 ENDED: Final = "ended"
 ERROR: Final = "error"
 
 # Told as text with `-v 2` and more only.
-_QUIET = frozenset({TAKEN, ENDED})
+_QUIET = frozenset({TAKEN, KEPT, ENDED})
 
 
 class Messages:

@@ -149,8 +149,17 @@ def _add_command(parser: CommandParser) -> None:
         "--foreground",
         action="store_true",
         help=(
-            "Leave CMD in this process group, as a part of the terminal's job. What CMD starts "
-            "is not signalled or waited for then."
+            "Leave CMD in this process group, as a part of the terminal's job, which hears of "
+            "its keys, too."
+        ),
+    )
+    parser.add_argument(
+        "-o",
+        "--main-only",
+        action="store_true",
+        help=(
+            "Keep the lock for CMD itself only. What it leaves in the background, as a daemon, "
+            "runs on without the lock. Default: the lock is kept until all that has ended."
         ),
     )
     parser.add_argument("--no-stdin", action="store_true", help="Give CMD nothing to read.")
@@ -187,4 +196,5 @@ def terms_of(options: Mapping[str, Any], lease: float) -> Terms:
         on_lost=options["on_lost"],
         foreground=options["foreground"],
         stdin=not options["no_stdin"],
+        main_only=options["main_only"],
     )

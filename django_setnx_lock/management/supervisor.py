@@ -26,12 +26,20 @@ class Supervisor:
     """Runs one command under the lock ``held``, which is released when the command has ended.
 
     ``held`` is renewed by the watchdog, which wakes us by ``interrupts`` when it cannot.
+    ``is_program``: whether this process does nothing else.
     """
 
     def __init__(
-        self, held: Held, interrupts: Interrupts, messages: Messages, terms: Terms
+        self,
+        held: Held,
+        interrupts: Interrupts,
+        messages: Messages,
+        terms: Terms,
+        *,
+        is_program: bool = False,
     ) -> None:
         self._held = held
+        self._is_program = is_program
         self._interrupts = interrupts
         self._messages = messages
         self._terms = terms
@@ -57,15 +65,21 @@ class Supervisor:
                 raise LockLost(message, key=self._held.key)
             terms = self._terms
             child = Child(
-                command, self._environment(), foreground=terms.foreground, stdin=terms.stdin
+                command,
+                self._environment(),
+                foreground=terms.foreground,
+                stdin=terms.stdin,
+                adopts=self._is_program,
             )
             try:
                 watch = Watch(child, self._held, self._interrupts, self._messages, terms)
                 watch.until_extinct()
+            except BaseException:
+                child.kill()
+                child.wait()
+                raise
             finally:
                 is_lost = watch is not None and watch.is_lost
-                if child.status is None:
-                    child.kill()
                 child.close()
         finally:
             if watch is None:

@@ -29,6 +29,7 @@ class Terms:
     max_time: float | None = None
     foreground: bool = False
     stdin: bool = True
+    main_only: bool = False
 
     @property
     def notice(self) -> float:
@@ -46,6 +47,7 @@ def terms(
     on_lost: str = TERM,
     foreground: bool = False,
     stdin: bool = True,
+    main_only: bool = False,
 ) -> Terms:
     """The terms for a lock with a lease of so many seconds.
 
@@ -67,6 +69,7 @@ def terms(
         max_time=max_time,
         foreground=foreground,
         stdin=stdin,
+        main_only=main_only,
     )
     if lease <= found.notice:
         raise ValueError(

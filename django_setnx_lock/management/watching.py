@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+from typing import Literal
 
 from django_setnx_lock.core import clock
 from django_setnx_lock.core.held import Held
@@ -26,6 +27,8 @@ _INSISTING = frozenset({signal.SIGINT, signal.SIGTERM})
 _ANOTHER_AFTER = 0.2
 # What is left of a killed group is waited for so long, if there is no lock to keep for it.
 _DYING = 1.0
+# What ends so soon after the command is not told of.
+_SETTLING = 1.0
 _SHORTEST_LOOK, _LONGEST_LOOK = 0.01, 0.5
 
 
@@ -49,16 +52,18 @@ class Watch:
         self._look_again = _SHORTEST_LOOK
         # By INT or TERM, and when it was first asked to end by one of them.
         self._asked: tuple[int, float] | None = None
+        self._ended_at: float | None = None
+        self._has_told_of_guard = self._has_told_of_rest = False
         # Since when what we have told of has been tried in vain.
         self._told_of: float | None = None
 
     def until_extinct(self) -> None:
-        """Return when the command and all its group have ended."""
+        """Return when the command has ended, and all that it has started."""
         try:
             if not self._terms.foreground and not self._terminal.is_shared():
                 self._lend()
             while not self._has_ended():
-                came = self._interrupts.wait(self._pause())
+                came = self._interrupts.wait(self._pause(), self._child.connections)
                 # First of all: we may have been stopped until after the end of the lease.
                 self._look_after_lock()
                 for signum in came:
@@ -71,12 +76,40 @@ class Watch:
         stopped_by = self._child.look()
         if stopped_by in _JOB_CONTROL:
             self._on_stop(stopped_by)
+        if self._child.was_unguarded and not self._has_told_of_guard:
+            self._has_told_of_guard = True
+            self._messages.say(
+                f"what guards {self._child.program} was killed, and so is all that it has started"
+            )
         if self._child.status is None:
             return False
+        # As a shell does. What is left gets the keys from us, in whatever group it is.
+        self._terminal.take_back()
+        if self._terms.main_only:
+            self._child.leave()
+            return True
         killed_at = self._ending.killed_at
         if self.is_lost and killed_at is not None and clock.now() > killed_at + _DYING:
             return True
-        return self._child.is_extinct()
+        return self._child.is_extinct() or self._tell_of_rest()
+
+    def _tell_of_rest(self) -> Literal[False]:
+        """Tell once what the lock is kept for, when the command has ended for a while."""
+        now = clock.now()
+        if self._ended_at is None:
+            self._ended_at = now
+        if not self._has_told_of_rest and now >= self._ended_at + _SETTLING:
+            self._has_told_of_rest = True
+            left = self._child.left()
+            whom = ", ".join(f"{each.name.decode(errors='replace')} ({each.pid})" for each in left)
+            self._messages.say(
+                f"{self._child.program} ended with status {self._child.status}; what it has "
+                f"started has not, and keeps the lock: {whom}",
+                messages.KEPT,
+                key=self._held.key,
+                pids=[each.pid for each in left],
+            )
+        return False
 
     def _pause(self) -> float:
         now = clock.now()
@@ -84,7 +117,7 @@ class Watch:
         if not self.is_lost:
             until = min(until, self._gives_up_at(now))
         if self._child.status is not None:
-            # Nothing tells of the end of processes that are not our children.
+            # Nothing tells of the end of what is left when both guards were killed.
             until = min(until, now + self._look_again)
             self._look_again = min(self._look_again * 1.5, _LONGEST_LOOK)
         return max(until - now, 0)
@@ -104,7 +137,10 @@ class Watch:
             self._asked = (signum, clock.now())
         if self._terms.foreground and self._is_typed(signum):
             return
-        self._child.send(signum, *([signal.SIGCONT] if signum in _CONTINUING else []))
+        if signum in _CONTINUING:
+            self._child.send_to_all(signum, signal.SIGCONT)
+        else:
+            self._child.send(signum)
 
     def _is_typed(self, signum: int) -> bool:
         """Whether it is one of a terminal's keys, which has sent it to the child as well."""

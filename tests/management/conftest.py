@@ -86,6 +86,17 @@ def run(start: Callable[..., Program]) -> Callable[..., tuple[int, str, str]]:
     return lambda *arguments, **options: start(*arguments, **options).end()
 
 
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Path]:
+    """Give the file in which commands write their pids; what still runs is killed."""
+    log = tmp_path / "log"
+    log.touch()
+    yield log
+    for word in log.read_text().split():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(word), signal.SIGKILL)
+
+
 @pytest.fixture(scope="module")
 def forks(running_server: Callable[[str], RealServer]) -> Iterator[Forking]:
     """Give what forks with_lock processes on the real server, which a module has in common."""

@@ -4,11 +4,13 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from django_setnx_lock.management import child as child_module
 from django_setnx_lock.management.child import CannotRun, Child
+from tests.management.guards import children_of
 from tests.processes import eventually, is_running
 
 
@@ -24,6 +26,7 @@ def child_of() -> Iterator[Callable[..., Child]]:
     yield child_of
     for child in started:
         child.kill()
+        child.wait()
         child.close()
 
 
@@ -52,6 +55,7 @@ def test_killing_it_returns_when_it_is_gone(child_of: Callable[..., Child]) -> N
     child = child_of("sleep", "60")
 
     child.kill()
+    child.wait()
 
     assert child.status == 137
     assert not is_running(child.pid)
@@ -59,72 +63,66 @@ def test_killing_it_returns_when_it_is_gone(child_of: Callable[..., Child]) -> N
 
 def test_a_signal_to_one_that_is_gone_is_no_error(child_of: Callable[..., Child]) -> None:
     child = child_of("true")
-    child.kill()
+    child.wait()
 
-    assert child.send(signal.SIGTERM) is True
-    assert child.is_extinct()
+    child.send(signal.SIGTERM)
+    assert child.send_to_all(signal.SIGTERM) is True
+    assert child.kill() is True
 
 
-@pytest.mark.parametrize("missing", ["Guard", "Launcher"])
-def test_what_keeps_us_from_starting_it_is_told_as_such(
-    monkeypatch: pytest.MonkeyPatch, missing: str
-) -> None:
-    def refused(*arguments: object, **options: object) -> None:
-        raise FileNotFoundError(2, "No such file or directory", "/bin/sh")
+def test_what_keeps_us_from_starting_it_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child_module, "_python", lambda: "/no/such/python")
 
-    monkeypatch.setattr(child_module, missing, refused)
-
-    with pytest.raises(CannotRun, match=r"true cannot be started: .*No such file.*'/bin/sh'"):
+    with pytest.raises(CannotRun, match=r"true cannot be started: .*No such file"):
         Child(["true"], os.environ)
 
 
-ZOMBIE = """
-import os
-if os.fork():
-    os.read(0, 1)
-else:
-    if not os.fork():
-        os._exit(0)
-    os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
-    os.setpgid(0, 0)
-    os.write(1, b"%d\\n" % os.getpid())
-    os.read(0, 1)
-"""
+def test_what_keeps_the_program_from_running_is_told(tmp_path: Path) -> None:
+    unknown = tmp_path / "unknown"
+    unknown.write_text("\0")
+    unknown.chmod(0o755)
+    before = children_of(os.getpid()) if sys.platform == "linux" else []
+
+    with pytest.raises(CannotRun, match="unknown cannot be executed: Exec format error"):
+        Child([str(unknown)], os.environ)
+    if sys.platform == "linux":
+        assert children_of(os.getpid()) == before
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere they count")
-@pytest.mark.parametrize("looks", [True, False], ids=["", "without looking at /proc"])
-def test_dead_processes_that_nobody_takes_note_of_do_not_count(
-    monkeypatch: pytest.MonkeyPatch, looks: bool
+def test_a_guard_that_cannot_start_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child_module, "_python", lambda: "/bin/false")
+
+    with pytest.raises(CannotRun, match="true cannot be started: what is to guard it was killed"):
+        Child(["true"], os.environ)
+
+
+def test_words_reach_the_program_as_they_are(
+    child_of: Callable[..., Child], tmp_path: Path
 ) -> None:
-    # In the group is left what another process, outside it, does not take note of.
-    (to_read, answer), (said, to_say) = os.pipe(), os.pipe()
-    before = os.dup(0), os.dup(1)
-    os.dup2(to_read, 0)
-    os.dup2(to_say, 1)
-    try:
-        child = Child([sys.executable, "-ISc", ZOMBIE], os.environ)
-    finally:
-        os.dup2(before[0], 0)
-        os.dup2(before[1], 1)
-    outside = int(os.read(said, 100))
-    os.kill(child.pid, signal.SIGKILL)
-    eventually(lambda: child.look() is None and child.status is not None)
-    if not looks:
-        monkeypatch.setattr(child_module, "_lives", lambda group: True)
+    out = tmp_path / "out"
+    words = ["-c", "", "", "a  b", "$HOME", "\udcff", "--", "é", "x" * 100_000, ""]
+    script = 'out=$0; printf "%s\\n" "$@" >"$out"'
 
-    assert child.is_extinct() is looks
+    child_of("sh", "-c", script, str(out), *words).wait()
 
-    os.kill(outside, signal.SIGKILL)
-    child.close()
-    for fd in (to_read, answer, said, to_say, *before):
-        os.close(fd)
+    assert out.read_bytes().split(b"\n")[:-1] == [os.fsencode(word) for word in words]
+
+
+def test_inside_a_server_with_python_in_it_the_guards_are_a_python_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    python = tmp_path / "python3"
+    python.symlink_to(sys.executable)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", "/usr/bin/uwsgi")
+
+    assert child_module._python() == str(python)
 
 
 def test_it_says_when_it_may_not_be_signalled(
     child_of: Callable[..., Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    child = child_of("true")
+    child = child_of("sleep", "60")
 
     def refused(pid: int, number: int) -> None:
         raise PermissionError
@@ -132,5 +130,5 @@ def test_it_says_when_it_may_not_be_signalled(
     with monkeypatch.context() as patched:
         patched.setattr(os, "kill", refused)
 
-        assert child.send(signal.SIGTERM) is False
+        assert child.send_to_all(signal.SIGTERM) is False
         assert not child.is_extinct()

@@ -7,44 +7,27 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from django_setnx_lock.management.guard import Guard
-from django_setnx_lock.management.launcher import Launcher
+from tests.management.conftest import Program
 from tests.management.forking import Forking, lines
+from tests.management.guards import inner_guard, outer_guard, with_guard
 from tests.processes import eventually, figure, is_running
 
 # The shell, one in the background, and what that one runs.
 FAMILY = 'echo $$ >>"$0"; (sleep 60 & echo $! >>"$0"; wait) & echo $! >>"$0"; wait'
-NO_GUARD = """
-from django_setnx_lock.management.guard import Guard
-Guard.watch = lambda self, target: None
-"""
-# Between the start of the process and that of the command.
-KILLED_BEFORE_IT_GOES = """
-import os, signal
-from django_setnx_lock.management.launcher import Launcher
-Launcher.go = lambda self: os.kill(os.getpid(), signal.SIGKILL)
-"""
-TOLD_LATE = """
-import os, signal
-from django_setnx_lock.management.guard import Guard
-Guard.watch = lambda self, target: os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[Path]:
-    """Give the file in which commands write their pids; what still runs is killed."""
-    log = tmp_path / "log"
-    log.touch()
-    yield log
-    for pid in log.read_text().split():
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(int(pid), signal.SIGKILL)
+NO_ENDING = ("is_ending = True", "pass")
+# Before the guards are asked to start the command, in the midst of it, and right after.
+KILLED = "os.kill(os.getpid(), 9)"
+MOMENTS = {
+    "not asked": f"Child._start = lambda self, words: {KILLED}",
+    "half asked": f"Child._start = lambda self, words: (self._control.send(b'0' * 9), {KILLED})",
+    "asked": f"Child._receive = lambda self: {KILLED}",
+}
 
 
 def family_of_a_killed(forking: Forking, log: Path, *options: str, first: str = "") -> list[int]:
@@ -56,10 +39,11 @@ def family_of_a_killed(forking: Forking, log: Path, *options: str, first: str = 
     return family
 
 
+@pytest.mark.parametrize("options", [[], ["--foreground"]], ids=["", "foreground"])
 def test_the_command_and_all_that_it_started_are_dead_within_a_second(
-    forking: Forking, log: Path
+    forking: Forking, log: Path, options: list[str]
 ) -> None:
-    family = family_of_a_killed(forking, log)
+    family = family_of_a_killed(forking, log, *options)
 
     killed = time.monotonic()
     eventually(lambda: not any(map(is_running, family)), seconds=1)
@@ -67,30 +51,24 @@ def test_the_command_and_all_that_it_started_are_dead_within_a_second(
     figure(f"dead {(time.monotonic() - killed) * 1000:.0f} ms after with_lock was killed")
 
 
-def test_without_the_guard_they_would_run_on(forking: Forking, log: Path) -> None:
-    family = family_of_a_killed(forking, log, first=NO_GUARD)
+def test_without_the_guards_they_would_run_on(forking: Forking, log: Path, tmp_path: Path) -> None:
+    family = family_of_a_killed(forking, log, first=with_guard(tmp_path, NO_ENDING))
 
     with pytest.raises(pytest.fail.Exception):
         eventually(lambda: not all(map(is_running, family)), seconds=1)
 
 
-def test_in_the_foreground_the_command_itself_is_dead(forking: Forking, log: Path) -> None:
-    command, *others = family_of_a_killed(forking, log, "--foreground")
-
-    eventually(lambda: not is_running(command), seconds=1)
-
-    assert all(map(is_running, others))
-
-
-@pytest.mark.parametrize("moment", [TOLD_LATE, KILLED_BEFORE_IT_GOES], ids=["untold", "told"])
-def test_one_that_is_killed_as_it_starts_the_command_has_started_none(
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_one_that_is_killed_as_it_starts_the_command_leaves_none(
     forking: Forking, log: Path, moment: str
 ) -> None:
-    with_lock = forking.start("k", "sh", "-c", 'echo $$ >>"$0"', str(log), first=moment)
+    first = f"import os\nfrom django_setnx_lock.management.child import Child\n{MOMENTS[moment]}"
+    script = 'sleep 0.2; echo $$ >>"$0"'
+    with_lock = forking.start("k", "sh", "-c", script, str(log), first=first)
 
     assert with_lock.end() == -signal.SIGKILL
 
-    time.sleep(0.2)
+    time.sleep(0.5)
     assert log.read_text() == ""
 
 
@@ -107,74 +85,92 @@ def test_a_stopped_command_dies_too(forking: Forking, log: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_guard_that_was_killed_is_replaced(forking: Forking, log: Path) -> None:
+def test_without_the_outer_guard_the_command_goes_on_and_still_dies_with_us(
+    forking: Forking, log: Path
+) -> None:
     with_lock = forking.start("k", "sh", "-c", FAMILY, str(log))
     family = [int(pid) for pid in lines(log, 3)]
-    guard = guard_of(with_lock.pid)
+    outer = outer_guard(with_lock.pid)
 
-    os.kill(guard, signal.SIGKILL)
-    eventually(lambda: guard_of(with_lock.pid) not in {0, guard})
+    os.kill(outer, signal.SIGKILL)
+    eventually(lambda: not is_running(outer))
+    time.sleep(0.2)
+    went_on = all(map(is_running, family))
     with_lock.send(signal.SIGKILL)
 
+    assert went_on
     eventually(lambda: not any(map(is_running, family)), seconds=1)
 
 
-def guard_of(with_lock: int) -> int:
-    """Return the pid of the child that is no command; 0 if there is none."""
-    for task in Path(f"/proc/{with_lock}/task").iterdir():
-        for child in task.joinpath("children").read_text().split():
-            if b"whom" in Path(f"/proc/{child}/cmdline").read_bytes():
-                return int(child)
-    return 0
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("guards", [[inner_guard], [outer_guard, inner_guard]], ids=["one", "both"])
+def test_with_the_inner_guard_the_command_dies_and_we_say_why(
+    start: Callable[..., Program], log: Path, guards: list[Callable[[int], int]]
+) -> None:
+    with_lock = start("k", "sh", "-c", FAMILY, str(log))
+    family = [int(pid) for pid in lines(log, 3)]
+
+    for pid in [guard(with_lock.pid) for guard in guards]:
+        os.kill(pid, signal.SIGKILL)
+
+    assert with_lock.end() == (
+        137,
+        "",
+        "with_lock: what guards sh was killed, and so is all that it has started\n",
+    )
+    assert not any(map(is_running, family))
 
 
-def test_what_a_command_left_outside_its_group_runs_on(forking: Forking, log: Path) -> None:
-    # docs/command.md says so.
-    script = 'setsid sh -c \'echo $$ >>"$0"; exec sleep 60\' "$0" & sleep 60'
-    with_lock = forking.start("k", "sh", "-c", script, str(log))
-    daemon = int(lines(log, 1)[0])
-
-    with_lock.send(signal.SIGKILL)
-    with_lock.end()
-
-    time.sleep(0.2)
-    assert is_running(daemon)
-
-
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
     "number", [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM], ids=lambda n: n.name
 )
-def test_a_guard_outlives_what_asks_it_to_end(number: signal.Signals) -> None:
-    launcher = Launcher("/bin/sleep", ["sleep", "60"], os.environ)
-    guard = Guard()
-    guard.watch(-launcher.pid)
-    launcher.go()
-    # It has set itself up when it does not end by this.
+def test_guards_outlive_what_asks_them_to_end(
+    forking: Forking, log: Path, number: signal.Signals
+) -> None:
+    with_lock = forking.start("k", "sh", "-c", FAMILY, str(log))
+    family = [int(pid) for pid in lines(log, 3)]
+    guards = [outer_guard(with_lock.pid), inner_guard(with_lock.pid)]
+
+    for guard in guards:
+        os.kill(guard, number)
     time.sleep(0.1)
-    os.kill(guard.pid, number)
 
-    os.close(guard._writer)
-
-    assert os.waitpid(launcher.pid, 0)[1] == signal.SIGKILL
-    os.waitpid(guard.pid, 0)
+    assert all(map(is_running, [*guards, *family]))
 
 
-def test_a_guard_that_is_dismissed_kills_nobody() -> None:
-    launcher = Launcher("/bin/sh", ["sh", "-c", "sleep 0.2; exit 3"], os.environ)
-    guard = Guard()
-    guard.watch(-launcher.pid)
-    launcher.go()
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_guards_end_with_the_command(forking: Forking, log: Path) -> None:
+    with_lock = forking.start("k", "sh", "-c", 'echo $$ >>"$0"; sleep 60', str(log))
+    lines(log, 1)
+    guards = [outer_guard(with_lock.pid), inner_guard(with_lock.pid)]
 
-    guard.dismiss()
+    with contextlib.suppress(ProcessLookupError):
+        with_lock.send(signal.SIGTERM)
 
-    assert os.waitstatus_to_exitcode(os.waitpid(launcher.pid, 0)[1]) == 3
-    assert not is_running(guard.pid)
+    assert with_lock.end() == 143
+    eventually(lambda: not any(map(is_running, guards)))
 
 
-def test_a_guard_that_was_killed_is_no_trouble() -> None:
-    guard = Guard()
-    os.kill(guard.pid, signal.SIGKILL)
-    eventually(guard.has_died)
+@pytest.mark.storm
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("spared", range(3), ids=["wrapper", "outer", "inner"])
+def test_two_that_are_killed_at_the_same_moment_leave_nobody(
+    forking: Forking, log: Path, spared: int
+) -> None:
+    script = 'echo $$ >>"$0"; timeout 100 sh -c \'echo $$ >>"$0"; exec sleep 60\' "$0"; :'
+    for _ in range(20):
+        log.write_text("")
+        with_lock = forking.start("--timeout", "2", "k", "sh", "-c", script, str(log))
+        family = [int(pid) for pid in lines(log, 2)]
+        three = [with_lock.pid, outer_guard(with_lock.pid), inner_guard(with_lock.pid)]
 
-    guard.watch(1)
-    guard.dismiss()
+        for pid in three[:spared] + three[spared + 1 :]:
+            os.kill(pid, signal.SIGKILL)
+
+        eventually(partial(nobody_runs, family), seconds=5)
+        with_lock.end()
+
+
+def nobody_runs(pids: list[int]) -> bool:
+    return not any(map(is_running, pids))

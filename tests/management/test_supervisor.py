@@ -463,7 +463,8 @@ def test_a_command_that_may_not_be_killed_is_said_to_run_on(
     real_cache: RealServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Watchdog, "watch", lambda self, held: None)
-    monkeypatch.setattr(Child, "send", lambda self, *signums: False)
+    monkeypatch.setattr(Child, "send_to_all", lambda self, *signums: False)
+    monkeypatch.setattr(Child, "kill", lambda self: False)
 
     status = called("k", "sleep", "1.2", timeout=0.6)
 

@@ -160,6 +160,19 @@ def test_ctrl_c_ends_a_command_that_does_not_catch_it(console: Open) -> None:
     assert not is_held()
 
 
+def test_ctrl_c_ends_what_the_command_has_left(console: Open) -> None:
+    # What a shell starts with & ignores INT otherwise.
+    script = "env --default-signal=INT timeout 100 sleep 60 & sleep 0.1"
+    terminal = console(*COMMAND, "-v2", "k", "sh", "-c", script)
+    assert terminal.shows("sh ended with status 0; what it has started has not")
+    was_held = is_held()
+
+    terminal.type(CTRL_C)
+
+    assert terminal.end() == 0
+    assert was_held
+
+
 def test_ctrl_c_ends_the_wait_for_the_lock(console: Open) -> None:
     with lock("k"):
         terminal = console(*COMMAND, "k", "true")

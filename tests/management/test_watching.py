@@ -75,8 +75,11 @@ def test_the_lock_is_kept_until_the_last_process_of_the_group_has_ended(
     with_lock = start(forking, log, script='echo on >>"$0"; (sleep 0.4; echo off >>"$0") & exit 3')
     was_held = []
 
-    while "off" not in log.read_text():
-        was_held.append(is_held(real_server))
+    while True:
+        held = is_held(real_server)
+        if "off" in log.read_text():
+            break
+        was_held.append(held)
 
     assert with_lock.end() == 3
     assert was_held
@@ -84,42 +87,20 @@ def test_the_lock_is_kept_until_the_last_process_of_the_group_has_ended(
     assert not is_held(real_server)
 
 
-def test_without_that_it_would_be_free_beside_them(
+def test_with_main_only_it_is_free_beside_what_the_command_left(
     forking: Forking, real_server: RealServer, log: Path
 ) -> None:
-    hasty = (
-        "from django_setnx_lock.management.child import Child; Child.is_extinct = lambda self: True"
-    )
-    script = 'sleep 60 & echo $! >>"$0"; exit 3'
-    with_lock = forking.start("k", "sh", "-c", script, str(log), first=hasty)
+    script = '(setsid sleep 60 & echo $! >>"$0"); sleep 60 & echo $! >>"$0"; exit 3'
+    with_lock = forking.start("--main-only", "k", "sh", "-c", script, str(log))
 
     assert with_lock.end() == 3
 
-    left = int(lines(log, 1)[0])
-    assert is_running(left)
+    left = [int(pid) for pid in lines(log, 2)]
     assert not is_held(real_server)
-    os.kill(left, signal.SIGKILL)
-
-
-def test_with_the_command_alone_signalled_what_it_started_would_run_on(
-    forking: Forking, log: Path
-) -> None:
-    alone = """
-import os
-from django_setnx_lock.management.child import Child
-Child.send = lambda self, *numbers: [os.kill(self.pid, number) for number in numbers]
-"""
-    with_lock = forking.start(
-        "k", "sh", "-c", 'sleep 60 & echo $! >>"$0"; wait', str(log), first=alone
-    )
-    left = int(lines(log, 1)[0])
-
-    with_lock.send(signal.SIGTERM)
-    with pytest.raises(pytest.fail.Exception):
-        eventually(lambda: not is_running(left), seconds=0.3)
-
-    os.kill(left, signal.SIGKILL)
-    assert with_lock.end() == 143
+    time.sleep(0.1)
+    assert all(map(is_running, left))
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
 
 
 def test_a_command_has_so_long_to_run(forking: Forking, real_server: RealServer, log: Path) -> None:

@@ -113,7 +113,9 @@ class Command(BaseCommand):
             key, fence = held.key, _fence(held)
             with_fence = f" with fence {fence}" if fence is not None else ""
             said.say(f"has taken {key!r}{with_fence}", messages.TAKEN, key=key, fence=fence)
-            status = Supervisor(held, interrupts, said, terms).run(program.command)
+            status = Supervisor(held, interrupts, said, terms, is_program=self._is_program).run(
+                program.command
+            )
         held_for = round(clock.now() - began, 3)
         said.say(
             f"has let go of {held.key!r} after {held_for:.1f} s; {name} ended with status {status}",

@@ -1,0 +1,293 @@
+"""The lock follows all that came from the command, also what has left its process group."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+
+from django_setnx_lock.locks import inspector
+from tests.management.conftest import Program
+from tests.management.forking import Forked, Forking, lines
+from tests.management.guards import inner_guard, outer_guard, with_guard
+from tests.management.test_matrix import RECORDER
+from tests.processes import eventually, figure, is_running
+from tests.servers import RealServer
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere: what can be found")
+
+# Each writes down its pid. The second one outlives the first if it is left alone.
+SLEEPS = 'sh -c \'echo $$ >>"$0"; exec sleep 71\' "$0"'
+TIMEOUT = f'echo $$ >>"$0"; timeout 100 {SLEEPS}; exit 5'
+JOBS = {
+    "timeout": ("sh", "-c", TIMEOUT),
+    "set -m": ("bash", "-c", f'set -m; echo $$ >>"$0"; {SLEEPS}; exit 5'),
+    # It may not open the file itself.
+    # It may not open the file itself.
+    "su": (
+        *("sh", "-c"),
+        'exec 3>>"$0"; echo $$ >&3; su nobody -s /bin/sh -c "echo \\$\\$ >&3; exec sleep 71"; :',
+    ),
+    "daemon": ("sh", "-c", f'(setsid {SLEEPS} &) >&- 2>&-; echo $$ >>"$0"; exec sleep 71'),
+}
+BACKGROUND = 'sleep 71 & echo $! >>"$0"; exit 5'
+# Starts another one of itself and ends, again and again, each in a session of its own.
+HOPS = """
+import os, sys
+while True:
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    with open(sys.argv[1], "w") as file:
+        file.write(f"{os.getpid()}\\n")
+"""
+
+
+def family_of(
+    forking: Forking, log: Path, job: str, *options: str, first: str = ""
+) -> tuple[Forked, list[int]]:
+    """Start a with_lock; return it, and the pids of the command and of what it has started."""
+    if job == "su" and os.getuid():
+        pytest.skip("only root need not give a password")
+    with_lock = forking.start(*options, "k", *JOBS[job], str(log), first=first)
+    return with_lock, [int(pid) for pid in lines(log, 2)]
+
+
+def nobody_gets_in_before_the_end_of(forking: Forking, family: list[int]) -> int:
+    """Try to take the lock until it is had or all have ended; return the last status."""
+
+    def is_over() -> int:
+        status = forking.start("-n", "k", "true").end()
+        left = [pid for pid in family if is_running(pid)]
+        assert status == 75 or not left
+        return 0 if left else status or 1
+
+    return eventually(is_over, seconds=10)
+
+
+def by_term(with_lock: Forked) -> None:
+    with_lock.send(signal.SIGTERM)
+
+
+def by_max_time(with_lock: Forked) -> None:
+    """Do nothing: it is told to end its command soon."""
+
+
+def by_kill_of_the_wrapper(with_lock: Forked) -> None:
+    os.kill(with_lock.pid, signal.SIGKILL)
+
+
+def by_kill_of_the_guard(with_lock: Forked) -> None:
+    os.kill(inner_guard(with_lock.pid), signal.SIGKILL)
+
+
+def by_kill_of_the_wrapper_and_the_inner_guard(with_lock: Forked) -> None:
+    inner = inner_guard(with_lock.pid)
+    os.kill(inner, signal.SIGKILL)
+    os.kill(with_lock.pid, signal.SIGKILL)
+
+
+def by_kill_of_the_wrapper_and_the_outer_guard(with_lock: Forked) -> None:
+    outer = outer_guard(with_lock.pid)
+    os.kill(outer, signal.SIGKILL)
+    os.kill(with_lock.pid, signal.SIGKILL)
+
+
+def by_kill_of_both_guards(with_lock: Forked) -> None:
+    outer, inner = outer_guard(with_lock.pid), inner_guard(with_lock.pid)
+    os.kill(outer, signal.SIGKILL)
+    os.kill(inner, signal.SIGKILL)
+
+
+def by_kill_of_one_guard_after_the_other(with_lock: Forked) -> None:
+    outer, inner = outer_guard(with_lock.pid), inner_guard(with_lock.pid)
+    os.kill(outer, signal.SIGKILL)
+    eventually(lambda: not is_running(outer))
+    os.kill(inner, signal.SIGKILL)
+
+
+ASKED = [by_term, by_max_time]
+KILLED = [
+    by_kill_of_the_wrapper,
+    by_kill_of_the_guard,
+    by_kill_of_the_wrapper_and_the_inner_guard,
+    by_kill_of_the_wrapper_and_the_outer_guard,
+    by_kill_of_both_guards,
+    by_kill_of_one_guard_after_the_other,
+]
+
+
+@pytest.mark.parametrize(
+    ("job", "end"),
+    [
+        *(("timeout", end) for end in (*ASKED, *KILLED)),
+        *((job, end) for job in ("set -m", "su", "daemon") for end in (by_term, KILLED[0])),
+    ],
+)
+def test_nobody_gets_the_lock_before_the_last_descendant_is_gone(
+    forking: Forking, real_server: RealServer, log: Path, job: str, end: Callable[[Forked], None]
+) -> None:
+    limit = ["--max-time", "0.3"] if end is by_max_time else []
+    with_lock, family = family_of(forking, log, job, *limit)
+
+    began = time.monotonic()
+    end(with_lock)
+    status = nobody_gets_in_before_the_end_of(forking, family)
+    took = time.monotonic() - began
+
+    figure(f"{job}, {end.__name__}: {took:.2f} s")
+    wrapper_was_killed = with_lock.end() == -signal.SIGKILL
+    # Far from the end of the lease, which a killed one leaves to run out.
+    assert took < 10
+    assert bool(real_server.client().exists("lock:k")) == wrapper_was_killed
+    assert not wrapper_was_killed or status == 75
+
+
+@pytest.mark.parametrize("job", ["timeout", "set -m", "su"])
+def test_after_a_force_release_none_outlives_the_lease(
+    forking: Forking, log: Path, job: str
+) -> None:
+    # The lock itself is free at once: that is what a force-release is for.
+    with_lock, family = family_of(forking, log, job, "--timeout", "3")
+
+    inspector().force_release("lock:k", inspector().get("lock:k").fingerprint)
+    lost = time.monotonic()
+
+    eventually(lambda: not any(map(is_running, family)), seconds=10)
+    assert time.monotonic() - lost < 3
+    assert with_lock.end() == 76
+
+
+NO_ADOPTION = ("_SUBREAPER, _PDEATHSIG, _NAME = 36,", "_SUBREAPER, _PDEATHSIG, _NAME = -1,")
+NO_DESCENDANTS = ("to_visit = [*roots, *known]", "to_visit = []")
+BY_PS = ('if sys.platform != "linux":\n        yield', "if True:\n        yield")
+
+
+def test_without_the_descendants_only_the_process_group_would_be_ended(
+    forking: Forking, real_server: RealServer, log: Path, tmp_path: Path
+) -> None:
+    first = with_guard(tmp_path, NO_ADOPTION, NO_DESCENDANTS)
+    with_lock, family = family_of(forking, log, "timeout", first=first)
+
+    with_lock.send(signal.SIGTERM)
+
+    assert with_lock.end() == 143
+    assert not real_server.client().exists("lock:k")
+    assert list(map(is_running, family)) == [False, True]
+
+
+def test_without_adoption_a_daemon_would_keep_no_lock(
+    forking: Forking, log: Path, tmp_path: Path
+) -> None:
+    with_lock, family = family_of(forking, log, "daemon", first=with_guard(tmp_path, NO_ADOPTION))
+
+    with_lock.send(signal.SIGTERM)
+
+    assert with_lock.end() == 143
+    assert sum(map(is_running, family)) == 1
+
+
+@pytest.mark.parametrize("job", ["timeout", "set -m"])
+def test_elsewhere_what_the_processes_of_the_group_have_started_is_ended_too(
+    forking: Forking, log: Path, tmp_path: Path, job: str
+) -> None:
+    first = with_guard(tmp_path, NO_ADOPTION, BY_PS)
+    with_lock, family = family_of(forking, log, job, first=first)
+
+    with_lock.send(signal.SIGTERM)
+
+    assert with_lock.end() == 143
+    eventually(lambda: not any(map(is_running, family)))
+
+
+def test_what_is_left_in_the_background_keeps_the_lock_and_not_the_status(
+    start: Callable[..., Program], real_server: RealServer, log: Path
+) -> None:
+    with_lock = start("-v2", "k", "sh", "-c", BACKGROUND, str(log), stdout=subprocess.DEVNULL)
+    left = int(lines(log, 1)[0])
+    taken, kept = with_lock.message(), with_lock.message()
+    was_held = real_server.client().exists("lock:k")
+
+    os.kill(left, signal.SIGTERM)
+
+    assert with_lock.end()[0] == 5
+    assert (was_held, real_server.client().exists("lock:k")) == (1, 0)
+    assert "has taken" in taken
+    assert kept == (
+        "with_lock: sh ended with status 5; what it has started has not, and keeps the lock: "
+        f"sleep ({left})"
+    )
+
+
+def test_what_forks_faster_than_it_is_looked_for_does_not_get_away(
+    forking: Forking, log: Path
+) -> None:
+    with_lock = forking.start(
+        *("--max-time", "0.3", "--kill-after", "0.1"),
+        *("k", sys.executable, "-ISc", HOPS, str(log)),
+    )
+
+    assert with_lock.end() == 124
+    before = log.read_text()
+    time.sleep(0.1)
+    assert log.read_text() == before
+
+
+def test_one_under_another_with_lock_gets_a_signal_once(forking: Forking, log: Path) -> None:
+    inner = (sys.executable, "-m", "django", "with_lock", "inner")
+    with_lock = forking.start("k", *inner, sys.executable, "-ISc", RECORDER, str(log), "plain")
+    lines(log, 1)
+
+    with_lock.send(signal.SIGTERM)
+
+    assert with_lock.end() == 143
+    told = log.read_text().splitlines()[1:]
+    log.write_text("")
+    assert told == ["child SIGTERM"]
+
+
+def test_guards_that_were_stopped_hold_up_nothing(forking: Forking, log: Path) -> None:
+    with_lock, family = family_of(forking, log, "timeout")
+    outer, inner = outer_guard(with_lock.pid), inner_guard(with_lock.pid)
+
+    os.kill(inner, signal.SIGSTOP)
+    os.kill(outer, signal.SIGSTOP)
+    with_lock.send(signal.SIGTERM)
+
+    assert with_lock.end() == 143
+    assert not any(map(is_running, family))
+
+
+def test_when_all_three_are_killed_at_once_the_command_itself_dies(
+    forking: Forking, log: Path
+) -> None:
+    with_lock, family = family_of(forking, log, "timeout")
+    three = (outer_guard(with_lock.pid), inner_guard(with_lock.pid), with_lock.pid)
+
+    for pid in three:
+        os.kill(pid, signal.SIGSTOP)
+    for pid in three:
+        os.kill(pid, signal.SIGKILL)
+
+    eventually(lambda: not is_running(family[0]), seconds=5)
+
+
+def test_other_children_of_a_program_that_calls_it_are_left_alone(
+    real_cache: RealServer, log: Path
+) -> None:
+    ends = subprocess.Popen(["sh", "-c", "sleep 0.1; exit 9"])
+    stays = subprocess.Popen(["sleep", "60"])
+
+    call_command("with_lock", "k", "sh", "-c", "(sleep 0.3 &); exit 0")
+    running = stays.poll()
+    stays.kill()
+
+    assert (ends.wait(timeout=5), running) == (9, None)
+    assert stays.wait(timeout=5) == -signal.SIGKILL
