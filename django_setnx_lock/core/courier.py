@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from redis import exceptions as redis_exceptions
@@ -12,14 +16,22 @@ from .calling import call, unavailable
 from .cluster.asking import kind_of_line
 from .errands import Errand
 from .errors import LockError
-from .line import Line
+from .events import apart
+from .line import Command, Line
+from .place import is_shown, place_of
 from .protocol import Request
+
+logger = logging.getLogger("django_setnx_lock.renewal")
 
 Asked: TypeAlias = tuple[Errand, Request]
 
 _CONNECT_WITHIN = 1.0
 # How long to wait for answers before another connection is tried; doubled each time in vain.
 _PATIENCE, _LONGEST_PATIENCE = 1.0, 8.0
+# How long sending, and the rest of an answer that has begun to come, may keep the other servers.
+_BRIEF = 0.05
+# So many commands, and bytes, a socket takes at once when nothing else is under way on it.
+_FEW, _SHORT = 40, 16_000
 
 
 def server_of(client: Any) -> int:
@@ -28,6 +40,27 @@ def server_of(client: Any) -> int:
     Those of one pool, as django-redis makes one for each thread, need one connection only.
     """
     return id(getattr(client, "connection_pool", client))
+
+
+def tell_failure(errand: Errand, error: Exception, now: float, place: str = "") -> None:
+    """Tell ``errand`` that it ended in ``error``, at the server ``place`` if it came so far.
+
+    Nothing is raised, whatever comes of it: others go on.
+    """
+    with apart(logger, "what became of the lock %r could not be told", errand.key):
+        try:
+            errand.target.learn(error)
+        finally:
+            errand.failed(_readable(error, errand.key, place), now)
+
+
+def _readable(error: Exception, key: str, place: str) -> Exception:
+    if isinstance(error, LockError):
+        return error
+    told = unavailable(error, key)
+    if place and is_shown(place):
+        told.args = (f"{told}, at {place}",)
+    return told
 
 
 class _Line(Protocol):
@@ -62,14 +95,27 @@ class Rounds(Generic[_AnyLine]):
     def close(self) -> None:
         """Close the connection. What is outstanding is forgotten."""
         self._waiting.clear()
+        self._close_line()
+
+    def _close_line(self) -> None:
         if self._line is not None:
             self._line.drop()
             self._line = None
 
+    def _give_line_up(self) -> None:
+        """Close the connection, unless it is being made still: then it is for the next round."""
+        self._close_line()
+
     def _begin_round(self, errands: Sequence[Errand]) -> list[Asked]:
         now = self.used_at = self._now()
         self._is_second = False
-        return [(errand, errand.request(now)) for errand in errands]
+        todo: list[Asked] = []
+        for errand in errands:
+            try:
+                todo.append((errand, errand.request(now)))
+            except Exception as error:  # noqa: BLE001 - one lock's trouble must not stop the others
+                self._tell_failure(errand, error)
+        return todo
 
     def _begin_post(self, todo: Sequence[Asked]) -> _AnyLine:
         """The line to send ``todo`` on."""
@@ -106,13 +152,15 @@ class Rounds(Generic[_AnyLine]):
         if isinstance(reply, Exception):
             # A primary that became a replica: the next connection may find the new one.
             self._is_spoilt = True
-            errand.target.learn(reply)
-            errand.failed(_readable(reply, errand.key), self._now())
+            self._tell_failure(errand, reply)
             return
         try:
             errand.answered(reply, self._sent, self._now())
-        except Exception as error:  # noqa: BLE001 - one lock's trouble must not stop the others
-            errand.failed(_readable(error, errand.key), self._now())
+        except Exception as error:  # noqa: BLE001 - as above
+            self._tell_failure(errand, error)
+
+    def _tell_failure(self, errand: Errand, error: Exception) -> None:
+        tell_failure(errand, error, self._now(), place_of(self.client))
 
     def _end_round(self) -> list[Asked]:
         """What is to be sent once more: requests whose script was missing."""
@@ -134,27 +182,83 @@ class Rounds(Generic[_AnyLine]):
             self._patience = min(self._patience * 2, _LONGEST_PATIENCE)
         failed = [*self._missing, *self._waiting]
         self._missing = []
-        self.close()
-        now = self._now()
+        self._waiting.clear()
+        self._give_line_up()
         for errand, _ in failed:
-            errand.target.learn(error)
-            errand.failed(_readable(error, errand.key), now)
+            self._tell_failure(errand, error)
+
+
+class _Aside(threading.Thread):
+    """Does ``work`` on ``line`` in a thread of its own, as it may take long. ``error``: its end."""
+
+    def __init__(self, line: Line, work: Callable[[], None]) -> None:
+        super().__init__(name="setnx-lock-connect", daemon=True)
+        self.done = threading.Event()
+        self.error: Exception | None = None
+        self._line = line
+        self._work = work
+        self._is_unwanted = False
+
+    def start(self) -> None:
+        """As in Thread; does it here where no thread can be had."""
+        try:
+            super().start()
+        except RuntimeError:
+            # As when the interpreter is about to end.
+            self.run()
+
+    def run(self) -> None:
+        """Do it."""
+        try:
+            self._work()
+        except Exception as error:  # noqa: BLE001 - whatever a client's own classes raise
+            self.error = error
+        except BaseException as error:  # noqa: BLE001 - nobody else hears of it
+            self.error = redis_exceptions.ConnectionError(repr(error))
+        finally:
+            self.done.set()
+            if self._is_unwanted:
+                self._line.drop()
+
+    def abandon(self) -> None:
+        """Have the line closed as soon as nobody is at work on it."""
+        self._is_unwanted = True
+        if self.done.is_set():
+            self._line.drop()
+
+
+def join_asides(seconds: float) -> None:
+    """Wait until none is at work, for so long at the most."""
+    give_up_at = time.monotonic() + seconds
+    for thread in threading.enumerate():
+        if isinstance(thread, _Aside):
+            thread.join(max(give_up_at - time.monotonic(), 0))
 
 
 class Courier(Rounds[Line]):
     """Speaks to the server of ``client`` on a connection of its own; for one thread.
 
     A round of errands is sent by :meth:`send`; :meth:`collect` takes the answers that have
-    come by then and may be called again while ``is_under_way``.
+    come by then and may be called again while ``is_under_way``. Neither waits for a connection,
+    nor for a server that takes in nothing: a thread does that, one at a time, unless
+    ``has_threads`` is False.
     """
 
     def __init__(
-        self, client: Any, now: Callable[[], float], line: Callable[..., Line] = Line
+        self,
+        client: Any,
+        now: Callable[[], float],
+        line: Callable[..., Line] = Line,
+        *,
+        has_threads: bool = True,
     ) -> None:
         super().__init__(client, now, line)
+        self._has_threads = has_threads
+        self._unsent: list[Command] = []
+        self._aside: _Aside | None = None
 
     def send(self, errands: Sequence[Errand]) -> None:
-        """Send ``errands`` in one write."""
+        """Send ``errands`` in one write, as soon as there is a connection."""
         todo = self._begin_round(errands)
         if hasattr(self.client, "connection_pool"):
             self._post(todo)
@@ -166,24 +270,88 @@ class Courier(Rounds[Line]):
         while self._waiting and self._line is not None:
             reply = None
             try:
-                if not self._line.wait(max(min(until, self._gives_up_at) - self._now(), 0)):
-                    self._give_up_if_late()
-                    return
-                reply = self._line.read()
-            except redis_exceptions.ResponseError as error:
-                reply = error
+                if self._has_sent(self._line, until) and self._line.wait(self._left(until)):
+                    reply = self._read(self._line)
             except Exception as error:  # noqa: BLE001 - whatever a client's own classes raise
                 self._fail(error)
+                return
+            if reply is None:
+                self._give_up_if_late()
                 return
             self._deliver(*self._waiting.popleft(), reply)
         if not self._waiting and (missing := self._end_round()):
             self._post(missing)
 
-    def _post(self, todo: Sequence[Asked]) -> None:
+    def _left(self, until: float) -> float:
+        return max(min(until, self._gives_up_at) - self._now(), 0)
+
+    def _read(self, line: Line) -> Any:
+        """The next answer; None as long as only the beginning of it has come."""
+        line.limit(_BRIEF)
         try:
-            self._begin_post(todo).send(*self._commands(todo))
+            return line.read()
+        except redis_exceptions.ResponseError as error:
+            return error
+        except redis_exceptions.TimeoutError:
+            return None
+
+    def _post(self, todo: Sequence[Asked]) -> None:
+        if not todo:
+            return
+        if self._aside is not None and self._aside.error is not None:
+            # It has failed since nobody waits for it any more.
+            self._close_line()
+        try:
+            line = self._begin_post(todo)
+            self._unsent = self._commands(todo)
+            self._has_sent(line, self._now())
         except Exception as error:  # noqa: BLE001 - as above: the other servers' locks go on
             self._fail(error)
+
+    def _has_sent(self, line: Line, until: float) -> bool:
+        """Whether all is sent by ``until``. Raises what redis-py raises."""
+        while True:
+            if self._aside is not None:
+                if not self._aside.done.wait(self._left(until)):
+                    return False
+                aside, self._aside = self._aside, None
+                if aside.error is not None:
+                    raise aside.error
+            if not self._unsent:
+                return True
+            if not line.is_connected:
+                self._do_aside(line, line.connect)
+                continue
+            commands, self._unsent = self._unsent, []
+            self._sent = self._now()
+            if _are_short(commands):
+                line.limit(_BRIEF)
+                line.send(*commands)
+            else:
+                line.limit(max(self._left(self._gives_up_at), _BRIEF))
+                self._do_aside(line, partial(line.send, *commands))
+
+    def _do_aside(self, line: Line, work: Callable[[], None]) -> None:
+        self._aside = aside = _Aside(line, work)
+        if self._has_threads:
+            aside.start()
+        else:
+            aside.run()
+
+    def _close_line(self) -> None:
+        self._unsent = []
+        aside, self._aside = self._aside, None
+        if aside is None:
+            super()._close_line()
+        else:
+            aside.abandon()
+            self._line = None
+
+    def _give_line_up(self) -> None:
+        if self._aside is not None and self._line is not None and not self._line.is_connected:
+            self._unsent = []
+        else:
+            self._close_line()
 
     def _call_each(self, todo: Sequence[Asked]) -> None:
         """For clients without a pool."""
@@ -196,5 +364,8 @@ class Courier(Rounds[Line]):
             self._deliver(errand, request, reply)
 
 
-def _readable(error: Exception, key: str) -> Exception:
-    return error if isinstance(error, LockError) else unavailable(error, key)
+def _are_short(commands: Sequence[Command]) -> bool:
+    """Whether a connection on which nothing is under way takes ``commands`` in at once."""
+    if len(commands) > _FEW:
+        return False
+    return sum(len(part) for command in commands for part in command) <= _SHORT

@@ -81,6 +81,18 @@ class Line:
     def connect(self) -> None:
         """Connect now, unless it is connected."""
         self._connection.connect()
+        self._is_connected = True
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it was connected, so that sending does not connect."""
+        return self._is_connected
+
+    def limit(self, seconds: float) -> None:
+        """Have the next :meth:`send`, or :meth:`read`, take so long at the most."""
+        sock = getattr(self._connection, "_sock", None)
+        if isinstance(sock, socket.socket):
+            sock.settimeout(seconds)
 
     def fileno(self) -> int | None:
         """The number of its socket while it is connected by one; not so to a server in memory."""
@@ -115,8 +127,11 @@ class Line:
             return False
 
     def read(self) -> Any:
-        """One reply, which must have begun to come. An error reply leaves the line usable."""
-        return self._connection.read_response()
+        """One reply, which must have begun to come. An error reply leaves the line usable.
+
+        So does a TimeoutError, which says that the rest has not come: it can be read later.
+        """
+        return self._connection.read_response(disconnect_on_error=False)
 
     def drop(self) -> None:
         """Close the connection; whatever is sent next makes a new one."""

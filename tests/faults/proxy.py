@@ -49,6 +49,7 @@ class Proxy:
         self._dropping: tuple[bytes, threading.Event] | None = None
         self._dropping_all: bytes | None = None
         self._holding: bytes | None = None
+        self._halving: bytes | None = None
         self._gate = asyncio.Event()
         self._held: list[_Link] = []
         self._delay = 0.0
@@ -104,6 +105,15 @@ class Proxy:
         self._gate = asyncio.Event()
         self._holding = match
 
+    def halve_replies(self, match: bytes) -> None:
+        """Keep back all but the beginning of the answers to the requests that contain ``match``.
+
+        ``holds`` is set when one has begun.
+        """
+        self.holds.clear()
+        self._gate = asyncio.Event()
+        self._halving = match
+
     def let_go(self) -> None:
         """Send on what was held, also of clients that have gone; return when it is answered."""
         self._call(self._let_go())
@@ -158,7 +168,7 @@ class Proxy:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _let_go(self) -> None:
-        self._holding = None
+        self._holding = self._halving = None
         self._gate.set()
         await asyncio.gather(*(link.answered.wait() for link in self._held))
         self._held.clear()
@@ -212,4 +222,9 @@ class Proxy:
                     return
                 link.answered.set()
                 await asyncio.sleep(self._delay)
+                if self._halving is not None and self._halving in link.request:
+                    link.client.write(data[:2])
+                    data = data[2:]
+                    self.holds.set()
+                    await self._gate.wait()
                 link.client.write(data)

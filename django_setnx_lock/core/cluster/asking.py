@@ -15,6 +15,9 @@ ASKING: Command = ("ASKING",)
 class AskingLine(Line):
     """Says before each command that the other node has sent us."""
 
+    # Whether the answer to that was read, and the one to the command has not come as a whole.
+    _is_admitted = False
+
     def ask(self, *command: str | bytes, then: Command | None = None) -> Any:
         """As in :class:`Line`. Nothing is sent twice: who was sent here once may not be again."""
         self.send(command, *([] if then is None else [then]))
@@ -26,10 +29,23 @@ class AskingLine(Line):
 
     def read(self) -> Any:
         """As in :class:`Line`."""
-        # Who lacks the right for it is sent back by the answer to the command.
-        with suppress(redis_exceptions.ResponseError):
-            super().read()
-        return super().read()
+        if not self._is_admitted:
+            # Who lacks the right for it is sent back by the answer to the command.
+            with suppress(redis_exceptions.ResponseError):
+                super().read()
+        self._is_admitted = True
+        try:
+            reply = super().read()
+        except redis_exceptions.ResponseError:
+            self._is_admitted = False
+            raise
+        self._is_admitted = False
+        return reply
+
+    def drop(self) -> None:
+        """As in :class:`Line`."""
+        self._is_admitted = False
+        super().drop()
 
 
 class _Pool:

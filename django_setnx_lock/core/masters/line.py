@@ -19,6 +19,9 @@ class MastersLine:
     the masters, whatever is given.
     """
 
+    # What it sends takes no time: each master is connected to aside.
+    is_connected = True
+
     def __init__(self, client: Masters, *, connect_timeout: float | None = None) -> None:
         self._masters = client
         self._exchange: Exchange | None = None
@@ -34,6 +37,12 @@ class MastersLine:
         self._expected = len(commands)
         self._exchange = Exchange(masters.clients, commands, wires(masters.timeout))
         self._exchange.__enter__()
+
+    def connect(self) -> None:
+        """Nothing: sending does."""
+
+    def limit(self, seconds: float) -> None:
+        """Nothing: the masters have a limit of their own."""
 
     def wait(self, seconds: float) -> bool:
         """Whether the answers have come within ``seconds``, or no more are waited for."""
