@@ -64,14 +64,32 @@ def _readable(error: Exception, key: str, place: str) -> Exception:
 
 
 class _Line(Protocol):
+    @property
+    def is_connected(self) -> bool: ...
+
     def drop(self) -> None: ...
 
 
+class _Apart(Protocol):
+    """What somebody else does on a line, as it may take long. ``error``: how it ended, if badly."""
+
+    @property
+    def error(self) -> BaseException | None: ...
+
+    def abandon(self) -> None:
+        """Have the line closed, as soon as nobody is at work on it."""
+
+
 _AnyLine = TypeVar("_AnyLine", bound=_Line)
+_AnyAside = TypeVar("_AnyAside", bound=_Apart)
 
 
-class Rounds(Generic[_AnyLine]):
-    """What a courier sends to the server of ``client`` in a round, and what becomes of it."""
+class Rounds(Generic[_AnyLine, _AnyAside]):
+    """What a courier sends to the server of ``client`` in a round, and what becomes of it.
+
+    A connection is made by somebody else, by one at a time. One that takes longer than its round
+    waits for it is there for a later one.
+    """
 
     def __init__(
         self, client: Any, now: Callable[[], float], line: Callable[..., _AnyLine]
@@ -81,6 +99,8 @@ class Rounds(Generic[_AnyLine]):
         self._now = now
         self._make_line = line
         self._line: _AnyLine | None = None
+        self._aside: _AnyAside | None = None
+        self._unsent: list[Command] = []
         self._waiting: deque[Asked] = deque()
         self._missing: list[Asked] = []
         self._sent = self._gives_up_at = 0.0
@@ -98,13 +118,22 @@ class Rounds(Generic[_AnyLine]):
         self._close_line()
 
     def _close_line(self) -> None:
-        if self._line is not None:
-            self._line.drop()
-            self._line = None
+        self._unsent = []
+        aside, self._aside = self._aside, None
+        line, self._line = self._line, None
+        if aside is not None:
+            aside.abandon()
+        elif line is not None:
+            line.drop()
 
-    def _give_line_up(self) -> None:
-        """Close the connection, unless it is being made still: then it is for the next round."""
-        self._close_line()
+    def _end_aside(self) -> None:
+        """What was done aside is done. Raises what it ended in."""
+        aside, self._aside = self._aside, None
+        if aside is not None and aside.error is not None:
+            raise aside.error
+
+    def _left(self, until: float) -> float:
+        return max(min(until, self._gives_up_at) - self._now(), 0)
 
     def _begin_round(self, errands: Sequence[Errand]) -> list[Asked]:
         now = self.used_at = self._now()
@@ -119,6 +148,9 @@ class Rounds(Generic[_AnyLine]):
 
     def _begin_post(self, todo: Sequence[Asked]) -> _AnyLine:
         """The line to send ``todo`` on."""
+        if self._aside is not None and self._aside.error is not None:
+            # It has failed since its round was given up.
+            self._close_line()
         now = self._now()
         self._waiting.extend(todo)
         # Half of what is left to the most urgent, so that there is time to try again.
@@ -130,6 +162,7 @@ class Rounds(Generic[_AnyLine]):
             limit = max(min(max(left / 2, 0.25), left, longest), 0.02)
             make = kind_of_line(self.client, self._make_line)
             self._line = make(self.client, connect_timeout=limit)
+        self._unsent = self._commands(todo)
         return self._line
 
     def _commands(self, todo: Sequence[Asked]) -> list[tuple[str | bytes, ...]]:
@@ -183,7 +216,9 @@ class Rounds(Generic[_AnyLine]):
         failed = [*self._missing, *self._waiting]
         self._missing = []
         self._waiting.clear()
-        self._give_line_up()
+        self._unsent = []
+        if self._aside is None or self._line is None or self._line.is_connected:
+            self._close_line()
         for errand, _ in failed:
             self._tell_failure(errand, error)
 
@@ -235,7 +270,7 @@ def join_asides(seconds: float) -> None:
             thread.join(max(give_up_at - time.monotonic(), 0))
 
 
-class Courier(Rounds[Line]):
+class Courier(Rounds[Line, _Aside]):
     """Speaks to the server of ``client`` on a connection of its own; for one thread.
 
     A round of errands is sent by :meth:`send`; :meth:`collect` takes the answers that have
@@ -254,16 +289,14 @@ class Courier(Rounds[Line]):
     ) -> None:
         super().__init__(client, now, line)
         self._has_threads = has_threads
-        self._unsent: list[Command] = []
-        self._aside: _Aside | None = None
 
     def send(self, errands: Sequence[Errand]) -> None:
         """Send ``errands`` in one write, as soon as there is a connection."""
         todo = self._begin_round(errands)
-        if hasattr(self.client, "connection_pool"):
-            self._post(todo)
-        else:
+        if not hasattr(self.client, "connection_pool"):
             self._call_each(todo)
+        elif todo:
+            self._post(todo)
 
     def collect(self, until: float) -> None:
         """Take the answers that come by ``until``. Those that never come end in an error."""
@@ -282,9 +315,6 @@ class Courier(Rounds[Line]):
         if not self._waiting and (missing := self._end_round()):
             self._post(missing)
 
-    def _left(self, until: float) -> float:
-        return max(min(until, self._gives_up_at) - self._now(), 0)
-
     def _read(self, line: Line) -> Any:
         """The next answer; None as long as only the beginning of it has come."""
         line.limit(_BRIEF)
@@ -296,40 +326,34 @@ class Courier(Rounds[Line]):
             return None
 
     def _post(self, todo: Sequence[Asked]) -> None:
-        if not todo:
-            return
-        if self._aside is not None and self._aside.error is not None:
-            # It has failed since nobody waits for it any more.
-            self._close_line()
         try:
             line = self._begin_post(todo)
-            self._unsent = self._commands(todo)
             self._has_sent(line, self._now())
         except Exception as error:  # noqa: BLE001 - as above: the other servers' locks go on
             self._fail(error)
 
     def _has_sent(self, line: Line, until: float) -> bool:
         """Whether all is sent by ``until``. Raises what redis-py raises."""
-        while True:
+        while self._aside is not None or self._unsent:
             if self._aside is not None:
                 if not self._aside.done.wait(self._left(until)):
                     return False
-                aside, self._aside = self._aside, None
-                if aside.error is not None:
-                    raise aside.error
-            if not self._unsent:
-                return True
-            if not line.is_connected:
+                self._end_aside()
+            elif not line.is_connected:
                 self._do_aside(line, line.connect)
-                continue
-            commands, self._unsent = self._unsent, []
-            self._sent = self._now()
-            if _are_short(commands):
-                line.limit(_BRIEF)
-                line.send(*commands)
             else:
-                line.limit(max(self._left(self._gives_up_at), _BRIEF))
-                self._do_aside(line, partial(line.send, *commands))
+                self._send_on(line)
+        return True
+
+    def _send_on(self, line: Line) -> None:
+        commands, self._unsent = self._unsent, []
+        self._sent = self._now()
+        if _are_short(commands):
+            line.limit(_BRIEF)
+            line.send(*commands)
+        else:
+            line.limit(max(self._left(self._gives_up_at), _BRIEF))
+            self._do_aside(line, partial(line.send, *commands))
 
     def _do_aside(self, line: Line, work: Callable[[], None]) -> None:
         self._aside = aside = _Aside(line, work)
@@ -337,21 +361,6 @@ class Courier(Rounds[Line]):
             aside.start()
         else:
             aside.run()
-
-    def _close_line(self) -> None:
-        self._unsent = []
-        aside, self._aside = self._aside, None
-        if aside is None:
-            super()._close_line()
-        else:
-            aside.abandon()
-            self._line = None
-
-    def _give_line_up(self) -> None:
-        if self._aside is not None and self._line is not None and not self._line.is_connected:
-            self._unsent = []
-        else:
-            self._close_line()
 
     def _call_each(self, todo: Sequence[Asked]) -> None:
         """For clients without a pool."""

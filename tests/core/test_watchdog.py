@@ -330,7 +330,7 @@ def test_trouble_is_logged_when_it_begins_and_when_it_is_over(
     assert not held.lost
     assert [record.getMessage() for record in caplog.records] == [
         "cannot renew the lock 'a', trying on for 20.0 s: "
-        "the lock 'a' is unavailable: Redis cannot be reached (refused)",
+        "the lock 'a' is unavailable: Redis cannot be reached (refused), at tcp localhost:6379/0",
         "the lock 'a' is renewed again",
     ]
 

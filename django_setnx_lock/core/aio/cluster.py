@@ -27,6 +27,8 @@ _READ_WITHIN = 1.0
 class AskingLine(Line):
     """The twin of :class:`~django_setnx_lock.core.cluster.asking.AskingLine`."""
 
+    _is_admitted = False
+
     async def ask(self, *command: str | bytes, then: Command | None = None) -> Any:
         """As in :class:`Line`. Nothing is sent twice: who was sent here once may not be again."""
         await self.send(command, *([] if then is None else [then]))
@@ -38,10 +40,24 @@ class AskingLine(Line):
 
     async def read(self, seconds: float | None = None) -> Any:
         """As in :class:`Line`."""
-        with suppress(redis_exceptions.ResponseError):
-            if await super().read(seconds) is None:
-                return None
-        return await super().read(_READ_WITHIN)
+        if not self._is_admitted:
+            with suppress(redis_exceptions.ResponseError):
+                if await super().read(seconds) is None:
+                    return None
+        # Until that to the command has come, too.
+        self._is_admitted = True
+        try:
+            reply = await super().read(_READ_WITHIN if seconds is None else seconds)
+        except redis_exceptions.ResponseError:
+            self._is_admitted = False
+            raise
+        self._is_admitted = reply is None
+        return reply
+
+    def drop(self) -> None:
+        """As in :class:`Line`."""
+        self._is_admitted = False
+        super().drop()
 
 
 register(Line, AskingLine)

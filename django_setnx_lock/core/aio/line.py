@@ -57,6 +57,15 @@ class Line:
 
         return await connection.retry.call_with_retry(again, drop)
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether it was connected, so that sending does not connect."""
+        return self._is_connected
+
+    async def connect(self) -> None:
+        """Connect now, unless it is connected."""
+        await self._connected()
+
     async def send(self, *commands: Command) -> None:
         """Send ``commands`` in one write, connecting first if need be."""
         connection = await self._connected()
