@@ -317,9 +317,9 @@ class Courier(Rounds[Line, _Aside]):
 
     def _read(self, line: Line) -> Any:
         """The next answer; None as long as only the beginning of it has come."""
-        line.limit(_BRIEF)
         try:
-            return line.read()
+            with line.within(_BRIEF):
+                return line.read()
         except redis_exceptions.ResponseError as error:
             return error
         except redis_exceptions.TimeoutError:
@@ -349,11 +349,10 @@ class Courier(Rounds[Line, _Aside]):
         commands, self._unsent = self._unsent, []
         self._sent = self._now()
         if _are_short(commands):
-            line.limit(_BRIEF)
-            line.send(*commands)
+            _send(line, commands, _BRIEF)
         else:
-            line.limit(max(self._left(self._gives_up_at), _BRIEF))
-            self._do_aside(line, partial(line.send, *commands))
+            seconds = max(self._left(self._gives_up_at), _BRIEF)
+            self._do_aside(line, partial(_send, line, commands, seconds))
 
     def _do_aside(self, line: Line, work: Callable[[], None]) -> None:
         self._aside = aside = _Aside(line, work)
@@ -371,6 +370,11 @@ class Courier(Rounds[Line, _Aside]):
             except LockError as error:
                 reply = error
             self._deliver(errand, request, reply)
+
+
+def _send(line: Line, commands: Sequence[Command], seconds: float) -> None:
+    with line.within(seconds):
+        line.send(*commands)
 
 
 def _are_short(commands: Sequence[Command]) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 from weakref import WeakMethod
 
@@ -88,11 +88,21 @@ class Line:
         """Whether it was connected, so that sending does not connect."""
         return self._is_connected
 
-    def limit(self, seconds: float) -> None:
-        """Have the next :meth:`send`, or :meth:`read`, take so long at the most."""
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Have each thing sent or read in the block take so long at the most."""
         sock = getattr(self._connection, "_sock", None)
-        if isinstance(sock, socket.socket):
-            sock.settimeout(seconds)
+        if not isinstance(sock, socket.socket):
+            yield
+            return
+        before = sock.gettimeout()
+        sock.settimeout(seconds)
+        try:
+            yield
+        finally:
+            # It may have been closed.
+            with suppress(OSError):
+                sock.settimeout(before)
 
     def fileno(self) -> int | None:
         """The number of its socket while it is connected by one; not so to a server in memory."""

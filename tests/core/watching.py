@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -83,8 +84,9 @@ class FakeLine:
             self._wire.connections += 1
             self._wire.open += 1
 
-    def limit(self, seconds: float) -> None:
+    def within(self, seconds: float) -> AbstractContextManager[None]:
         """Do nothing: the wire takes what it is told to take."""
+        return nullcontext()
 
     def send(self, *commands: Sequence[Any]) -> None:
         self.connect()

@@ -49,6 +49,7 @@ class Proxy:
         self._dropping: tuple[bytes, threading.Event] | None = None
         self._dropping_all: bytes | None = None
         self._holding: bytes | None = None
+        self._holds_once = False
         self._halving: bytes | None = None
         self._gate = asyncio.Event()
         self._held: list[_Link] = []
@@ -99,11 +100,15 @@ class Proxy:
         """Undo refuse(), on the same port."""
         self._call(self._listen())
 
-    def hold(self, match: bytes = b"") -> None:
-        """Keep back the requests that contain ``match``; ``holds`` is set when one arrives."""
+    def hold(self, match: bytes = b"", *, once: bool = False) -> None:
+        """Keep back the requests that contain ``match``; ``holds`` is set when one arrives.
+
+        ``once``: the first only.
+        """
         self.holds.clear()
         self._gate = asyncio.Event()
         self._holding = match
+        self._holds_once = once
 
     def halve_replies(self, match: bytes) -> None:
         """Keep back all but the beginning of the answers to the requests that contain ``match``.
@@ -204,6 +209,8 @@ class Proxy:
                 self.requests[link.number] = link.request
                 if self._holding is not None and self._holding in link.request:
                     self._held.append(link)
+                    if self._holds_once:
+                        self._holding = None
                     self.holds.set()
                     await self._gate.wait()
                 link.server.write(data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 import threading
 import time
@@ -17,6 +18,7 @@ from django_setnx_lock.core.aio.line import Line as AsyncLine
 from django_setnx_lock.core.aio.loops import here
 from django_setnx_lock.core.aio.patrol import Courier as AsyncCourier
 from django_setnx_lock.core.lock import RedisLock
+from tests.core.helpers import queue_of
 from tests.faults.proxy import Proxy
 from tests.processes import eventually, figure
 from tests.servers import RealServer, server_binaries
@@ -260,6 +262,47 @@ def test_an_answer_of_which_the_rest_comes_later_counts(servers: list[RealServer
 
         eventually(lambda: held.lease.end > end)
         assert held.lease.trouble is None
+
+
+@pytest.fixture
+def stalled_claim(servers: list[RealServer]) -> Iterator[Held]:
+    """Give a lock that was taken up by what was sent ahead, while the answer for the rest stalls.
+
+    The renewal, which has a connection of its own, is answered.
+    """
+    direct = servers[0].client()
+    first = RedisLock(direct, "lock:a", 30).take(0)
+
+    def release() -> None:
+        eventually(lambda: queue_of(direct))
+        first.release()
+
+    releasing = threading.Thread(target=release)
+    with Proxy(servers[0].port) as proxy:
+        proxy.hold(scripts.RENEW.sha.encode(), once=True)
+        releasing.start()
+        held = RedisLock(proxy.client(), "lock:a", LONG, renew=True).take(10)
+        releasing.join(10)
+        assert proxy.holds.wait(10)
+        yield held
+        watchdog.WATCHDOG.forget_all()
+        proxy.let_go()
+
+
+def test_who_waits_for_the_answer_to_a_claim_loses_no_lock_elsewhere(
+    servers: list[RealServer], stalled_claim: Held
+) -> None:
+    kept = taken(servers[1].client(), lease=1.5)
+    eventually(lambda: stalled_claim.lease._end > clock.now() + 10)
+    asking = threading.Thread(target=stalled_claim.remaining)
+    asking.start()
+
+    upkeep = Upkeep([kept]).watch(3)
+
+    assert upkeep.was_done()
+    # As much as the claim runs, which is not as long as the lease.
+    assert not asking.is_alive()
+    asking.join(LONG)
 
 
 @pytest.mark.parametrize("frozen", [1, 3])

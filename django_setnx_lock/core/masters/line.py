@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ..line import Command
@@ -41,8 +42,9 @@ class MastersLine:
     def connect(self) -> None:
         """Nothing: sending does."""
 
-    def limit(self, seconds: float) -> None:
+    def within(self, seconds: float) -> AbstractContextManager[None]:
         """Nothing: the masters have a limit of their own."""
+        return nullcontext()
 
     def wait(self, seconds: float) -> bool:
         """Whether the answers have come within ``seconds``, or no more are waited for."""
