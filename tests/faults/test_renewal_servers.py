@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
+import gc
 import socket
 import threading
 import time
@@ -14,10 +14,10 @@ import pytest
 import redis
 
 from django_setnx_lock.core import clock, courier, scripts, watchdog
-from django_setnx_lock.core.aio.line import Line as AsyncLine
+from django_setnx_lock.core.aio.line import CONNECTING
 from django_setnx_lock.core.aio.loops import here
-from django_setnx_lock.core.aio.patrol import Courier as AsyncCourier
 from django_setnx_lock.core.lock import RedisLock
+from tests.core.aio.helpers import until
 from tests.core.helpers import queue_of
 from tests.faults.proxy import Proxy
 from tests.processes import eventually, figure
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 LEASE = 2.0
 # Some renewals of a lock with that lease, and as many tries to reach who does not answer.
 A_WHILE = 4.0
+# By then who does not answer is given two seconds a try.
+LONGER = 7.0
 TEN_MINUTES = 600.0
 # Of a lock that is to be renewed in vain all the time.
 LONG = 3600.0
@@ -106,7 +108,7 @@ class Upkeep:
         """Whether none was lost, or renewed so late that it is luck that it was not."""
         figure(f"{self.renewals} renewals, {self.least:.0%} of a lease left at the least")
         enough = self.renewals >= 3 * len(self.kept)
-        return enough and not self.is_lost and self.least > 0.45
+        return enough and not self.is_lost and self.least > 0.3
 
 
 def in_the_thread_of_the_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,11 +133,11 @@ def beside_frozen(servers: list[RealServer], frozen: int, seconds: float) -> Upk
     return upkeep
 
 
-@pytest.mark.parametrize("frozen", [1, 3])
+@pytest.mark.parametrize(("frozen", "seconds"), [(1, LONGER), (3, A_WHILE)])
 def test_no_lock_is_lost_on_servers_that_answer_while_others_are_frozen(
-    servers: list[RealServer], frozen: int
+    servers: list[RealServer], frozen: int, seconds: float
 ) -> None:
-    upkeep = beside_frozen(servers, frozen, A_WHILE)
+    upkeep = beside_frozen(servers, frozen, seconds)
 
     assert upkeep.was_done()
     for held in upkeep.kept:
@@ -237,11 +239,11 @@ def test_an_answer_of_which_the_rest_does_not_come_loses_no_lock_elsewhere(
 ) -> None:
     with Proxy(servers[0].port) as proxy:
         stuck = taken(proxy.client(), lease=LONG)
-        kept = [taken(server.client()) for server in servers[1:]]
+        kept = [taken(server.client(), lease=1.2) for server in servers[1:]]
         proxy.halve_replies(scripts.RENEW.sha.encode())
         keep_trying(stuck)
 
-        upkeep = Upkeep(kept).watch(A_WHILE)
+        upkeep = Upkeep(kept).watch(3)
         has_halved = proxy.holds.is_set()
         watchdog.WATCHDOG.forget_all()
 
@@ -305,15 +307,14 @@ def test_who_waits_for_the_answer_to_a_claim_loses_no_lock_elsewhere(
     asking.join(LONG)
 
 
-@pytest.mark.parametrize("frozen", [1, 3])
-def test_no_lock_is_lost_in_asyncio_either(servers: list[RealServer], frozen: int) -> None:
+def test_no_lock_is_lost_in_asyncio_either(servers: list[RealServer]) -> None:
     async def taken(server: RealServer, lease: float) -> Held:
         return await RedisLock(server.client(), "lock:a", lease, renew=True).atake(0)
 
     async def work() -> None:
-        stuck = [await taken(server, LONG) for server in servers[:frozen]]
-        kept = [await taken(server, LEASE) for server in servers[frozen:]]
-        for server in servers[:frozen]:
+        stuck = [await taken(server, LONG) for server in servers[:3]]
+        kept = [await taken(servers[3], LEASE)]
+        for server in servers[:3]:
             server.pause()
         for held in stuck:
             held.lease.due = clock.now()
@@ -323,10 +324,27 @@ def test_no_lock_is_lost_in_asyncio_either(servers: list[RealServer], frozen: in
         while time.monotonic() < until and not upkeep.is_lost:
             await asyncio.sleep(0.01)
             upkeep.look()
-        for server in servers[:frozen]:
+        for server in servers[:3]:
             server.resume()
         assert upkeep.was_done()
         for held in stuck + kept:
             await held.arelease()
 
     asyncio.run(work())
+
+
+def test_a_loop_that_ends_beside_a_frozen_server_leaves_no_task(
+    servers: list[RealServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        held = await RedisLock(servers[0].client(), "lock:a", LONG, renew=True).atake(0)
+        servers[0].pause()
+        held.lease.due = clock.now()
+        here().watchdog.hurry(held)
+        await until(lambda: any(one.get_name() == CONNECTING for one in asyncio.all_tasks()))
+
+    asyncio.run(work())
+    gc.collect()
+
+    assert "was destroyed" not in caplog.text
+    assert "never retrieved" not in caplog.text

@@ -13,6 +13,8 @@ from ..line import Command, packed
 from .kinds import connection_for
 
 _FOREVER = 1e6
+# The name of the tasks that connect.
+CONNECTING = "setnx-lock-connect"
 
 
 class Line:
@@ -114,7 +116,8 @@ class Line:
 async def _connect(connection: Any) -> None:
     # By a task: before Python 3.12, what redis-py does here may swallow a cancellation. And only
     # so does a connection of a Sentinel's pool ask where the server is.
-    connecting = asyncio.get_running_loop().create_task(connection.connect())
+    loop = asyncio.get_running_loop()
+    connecting = loop.create_task(connection.connect(), name=CONNECTING)
     connecting.add_done_callback(take_note)
     try:
         await asyncio.wait({connecting})

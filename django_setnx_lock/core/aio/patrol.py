@@ -10,7 +10,7 @@ from redis import exceptions as redis_exceptions
 from ..courier import Asked, Rounds
 from ..errands import Errand
 from ..patrol import LINGER, SLICE, Plan
-from .line import Line, take_note
+from .line import CONNECTING, Line, take_note
 
 
 class _Aside:
@@ -18,7 +18,7 @@ class _Aside:
 
     def __init__(self, line: Line) -> None:
         self._line = line
-        self.task = asyncio.get_running_loop().create_task(line.connect())
+        self.task = asyncio.get_running_loop().create_task(line.connect(), name=CONNECTING)
         self.task.add_done_callback(take_note)
 
     @property
