@@ -13,7 +13,8 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import NoScriptError, RedisError, ResponseError, TimeoutError
+from redis import exceptions as redis_exceptions
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from . import clock, protocol
 from .errors import LockLost
@@ -109,7 +110,7 @@ class ClaimedLease(Lease):
             elif clock.now() >= self._end:
                 # Somebody is about to be told that it is over: no answer may change that.
                 self._drop()
-        except TimeoutError:
+        except redis_exceptions.TimeoutError:
             # Only the beginning has come.
             return
         except NoScriptError:

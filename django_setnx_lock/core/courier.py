@@ -16,7 +16,7 @@ from .calling import call, unavailable
 from .cluster.asking import kind_of_line
 from .errands import Errand
 from .errors import LockError
-from .events import apart
+from .events import Apart
 from .line import Command, Line
 from .place import is_shown, place_of
 from .protocol import Request
@@ -47,7 +47,7 @@ def tell_failure(errand: Errand, error: Exception, now: float, place: str = "") 
 
     Nothing is raised, whatever comes of it: others go on.
     """
-    with apart(logger, "what became of the lock %r could not be told", errand.key):
+    with Apart(logger, "what became of the lock %r could not be told", errand.key):
         try:
             errand.target.learn(error)
         finally:
@@ -165,8 +165,8 @@ class Rounds(Generic[_AnyLine, _AnyAside]):
         self._unsent = self._commands(todo)
         return self._line
 
-    def _commands(self, todo: Sequence[Asked]) -> list[tuple[str | bytes, ...]]:
-        commands: list[tuple[str | bytes, ...]] = []
+    def _commands(self, todo: Sequence[Asked]) -> list[Command]:
+        commands: list[Command] = []
         loaded: set[str] = set()
         for _, request in todo:
             script = request.script

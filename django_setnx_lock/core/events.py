@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from types import TracebackType
 from typing import Any
 
 logger = logging.getLogger("django_setnx_lock.events")
@@ -34,21 +35,33 @@ class Event:
             logger.exception("a listener to %s of %r failed", self.name, about.get("key"))
 
 
-@contextmanager
-def apart(where: logging.Logger, message: str, *about: object) -> Iterator[None]:
-    """Log what the block raises, whatever it is, for whoever has others to serve as well.
+class Apart:
+    """A block whose errors, whatever they are, are logged: whoever runs it has others to serve.
 
     An interrupt (Ctrl-C) of the main thread is raised all the same: a watchdog may run there.
     """
-    try:
-        yield
-    except BaseException as error:
+
+    def __init__(self, where: logging.Logger, message: str, *about: object) -> None:
+        self._where = where
+        self._message = message
+        self._about = about
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if error is None:
+            return False
         # A handler of the log may raise, too.
         with suppress(BaseException):
-            where.exception(message, *about)
+            self._where.error(self._message, *self._about, exc_info=error)
         in_main_thread = threading.current_thread() is threading.main_thread()
-        if isinstance(error, KeyboardInterrupt) and in_main_thread:
-            raise
+        return not (isinstance(error, KeyboardInterrupt) and in_main_thread)
 
 
 # Told with key, template and fence, and besides:

@@ -13,7 +13,7 @@ from weakref import ref
 from .courier import Courier, server_of, tell_failure
 from .errands import Errand, Look, Renewal
 from .errors import LockLost
-from .events import apart
+from .events import Apart
 from .line import Line
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class Plan(Generic[_AnyCourier]):
     def _tell(self) -> None:
         while self._losses:
             held, error = self._losses.pop(0)
-            with apart(logger, "what was to be told of the lost lock %r failed", held.key):
+            with Apart(logger, "what was to be told of the lost lock %r failed", held.key):
                 if held.on_trouble is None:
                     logger.warning("%s", error)
                 held.lose(error)

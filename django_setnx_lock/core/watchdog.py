@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from . import clock
 from .courier import join_asides
-from .events import apart
+from .events import Apart
 from .line import Line
 from .patrol import LINGER, Patrol
 from .watchlist import EXIT_WITHIN, LONGEST_SLEEP, WatchList
@@ -73,9 +73,7 @@ class Watchdog(WatchList):
         self._alarm.acquire()
 
     def _new_patrol(self) -> Patrol:
-        return Patrol(
-            self._held, self._looks, self._now, self._line, has_threads=self._has_thread
-        )
+        return Patrol(self._held, self._looks, self._now, self._line, has_threads=self._has_thread)
 
     def owe_look(self, target: Target, head: str) -> None:
         """As in :class:`WatchList`."""
@@ -142,7 +140,7 @@ class Watchdog(WatchList):
         return any(look.due <= now for look in tuple(self._looks.values()))
 
     def _go(self, patrol: Patrol) -> float:
-        with apart(logger, "the renewal of locks stumbled, and goes on"):
+        with Apart(logger, "the renewal of locks stumbled, and goes on"):
             return patrol.go()
         return self._now() + LONGEST_SLEEP
 
