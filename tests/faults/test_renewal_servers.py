@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 import socket
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import redis
 
 from django_setnx_lock.core import clock, courier, scripts, watchdog
 from django_setnx_lock.core.aio.line import CONNECTING
@@ -171,6 +173,47 @@ def test_a_frozen_server_that_goes_on_has_its_locks_renewed(servers: list[RealSe
     servers[0].resume()
 
     eventually(lambda: held.lease.trouble is None)
+
+
+@pytest.mark.parametrize("by", ["port", "path"])
+def test_a_renewal_that_fails_says_at_which_server(
+    servers: list[RealServer], by: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = servers[0]
+    path = f"{server.directory}/redis.sock"
+    held = {
+        "port": lambda: taken(server.client(), lease=LONG),
+        "path": lambda: taken(redis.Redis(unix_socket_path=path), lease=LONG),
+    }[by]()
+    where = {"port": f"tcp 127.0.0.1:{server.port}/0", "path": f"unix {path}/0"}[by]
+    server.pause()
+
+    with caplog.at_level(logging.INFO, "django_setnx_lock.renewal"):
+        keep_trying(held)
+        eventually(lambda: held.lease.trouble)
+
+    assert f", at {where}" in caplog.text
+    server.resume()
+    held.client.close()
+
+
+def test_it_does_not_say_the_password(
+    servers: list[RealServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = servers[0]
+    server.client().config_set("requirepass", "sesame")
+    try:
+        held = taken(server.client(password="sesame"), lease=LONG)
+        server.pause()
+        with caplog.at_level(logging.DEBUG):
+            keep_trying(held)
+            eventually(lambda: held.lease.trouble)
+    finally:
+        server.resume()
+        server.client(password="sesame").config_set("requirepass", "")
+
+    assert f", at tcp 127.0.0.1:{server.port}/0" in caplog.text
+    assert "sesame" not in caplog.text
 
 
 class SlowNames:
