@@ -9,9 +9,11 @@ thing it does is to ask for the whole lease, and it need not wait for the answer
 from __future__ import annotations
 
 import os
+import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from redis import exceptions as redis_exceptions
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from . import clock, protocol
@@ -26,6 +28,8 @@ _CLAIM = protocol.CLAIM_MS / 1000
 FRESH = _CLAIM / 2
 # When the watchdog asks again if the answer has not come.
 _RENEW_AFTER = _CLAIM / 4
+# How long the rest of an answer that has begun to come is waited for.
+_AT_ONCE = 0.001
 
 
 class ClaimedLease(Lease):
@@ -37,18 +41,24 @@ class ClaimedLease(Lease):
 
     _claim: Claim | None = None
     _is_reading = False
+    # Whether somebody was told that it is over: no answer may change that.
+    _was_over = False
 
     def __init__(self, seconds: float, claim: Claim) -> None:
         super().__init__(seconds, claim.sent + _CLAIM)
         self._pid = os.getpid()
         self._claim = claim
+        # Held by who reads the answer, perhaps for as long as the claim runs: others go on, the
+        # renewal of all locks among them.
+        self._reading = threading.RLock()
         self._send(claim, claim.packed)
 
     @property
     def end(self) -> float:
         """Until when it is ours."""
-        if self._claim is not None:
-            self._read(0.0)
+        if self._claim is not None and not self._read(clock.now()):
+            with self._changing:
+                self._was_over = self._was_over or clock.now() >= self._end
         return self._end
 
     @end.setter
@@ -60,39 +70,49 @@ class ClaimedLease(Lease):
         return now >= self._end and now >= self.end
 
     def settle(self) -> None:
-        """As in :class:`Lease`."""
-        if self._claim is not None:
-            self._read(self._end - clock.now())
+        """As in :class:`Lease`. Waits for the answer as long as the claim runs."""
+        claim = self._claim
+        if claim is not None:
+            self._read(claim.sent + _CLAIM)
 
     def close(self) -> None:
         """As in :class:`Lease`."""
-        if self._claim is not None:
-            self._read(0.0)
+        if self._claim is not None and self._read(clock.now()):
             self._drop()
 
-    def _read(self, seconds: float) -> None:
-        """Take note of the answer if it comes within ``seconds``."""
+    def _read(self, until: float) -> bool:
+        """Take note of the answer if it comes by ``until``; say whether nobody else is reading."""
         if self._pid != os.getpid():
             # After a fork the line is the parent's.
-            return
-        with self._changing:
+            return True
+        if not self._reading.acquire(timeout=max(until - clock.now(), 0.0)):
+            return False
+        try:
             # A handler of a signal may come here in the midst of it.
-            if self._claim is None or self._is_reading:
-                return
+            if self._is_reading:
+                return False
             self._is_reading = True
             try:
-                self._read_from(self._claim, seconds)
+                if self._claim is not None:
+                    self._read_from(self._claim, until)
             finally:
                 self._is_reading = False
+            return True
+        finally:
+            self._reading.release()
 
-    def _read_from(self, claim: Claim, seconds: float) -> None:
+    def _read_from(self, claim: Claim, until: float) -> None:
         try:
-            has_come = claim.line.wait(max(seconds, 0.0))
-            if has_come:
-                self._take_note(claim, claim.line.read())
+            if claim.line.wait(max(until - clock.now(), 0.0)):
+                with claim.line.within(_AT_ONCE):
+                    reply = claim.line.read()
+                self._take_note(claim, reply)
             elif clock.now() >= self._end:
                 # Somebody is about to be told that it is over: no answer may change that.
                 self._drop()
+        except redis_exceptions.TimeoutError:
+            # Only the beginning has come.
+            return
         except NoScriptError:
             whole = claim.whole
             self._send(claim, claim.line.pack(("EVAL", whole.script.source, *whole.arguments)))
@@ -108,7 +128,10 @@ class ClaimedLease(Lease):
         with suppress(LockLost):
             if reply is not None:
                 left = protocol.read_kept(reply, "")[1]
-                self.confirm(self._asked_at, int(left) / 1000, 0)
+                with self._changing:
+                    if self._was_over:
+                        return
+                    self.confirm(self._asked_at, int(left) / 1000, 0)
                 self.plan(self._asked_at)
 
     def _send(self, claim: Claim, packed: bytes) -> None:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from . import protocol
+from . import clock, protocol
 from .errors import LockLost
 
 if TYPE_CHECKING:
@@ -105,7 +105,9 @@ class Renewal:
         if held.lease.trouble is not None and held.on_trouble is None:
             logger.info("the lock %r is renewed again", self.key)
         elif logger.isEnabledFor(logging.DEBUG):
-            logger.debug("renewed the lock %r: %.1f s left", self.key, held.remaining())
+            # Not its remaining(), which may wait for the answer to a claim.
+            left = held.lease.end - clock.now()
+            logger.debug("renewed the lock %r: %.1f s left", self.key, left)
 
 
 class Look:

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from redis import exceptions as redis_exceptions
@@ -84,6 +85,14 @@ class LockLost(LockError, redis_exceptions.LockNotOwnedError):
         super().__init__(message, key=key)
         self.forced_by = forced_by
         self.reason = reason
+
+    def again(self) -> LockLost:
+        """The same as an error of its own: one that several threads raise gathers their frames."""
+        other = copy(self)
+        other.__dict__.pop("__notes__", None)
+        other.__cause__ = self.__cause__
+        other.__suppress_context__ = self.__suppress_context__
+        return other
 
 
 class StaleFence(LockLost):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from types import TracebackType
 from typing import Any
 
 logger = logging.getLogger("django_setnx_lock.events")
@@ -17,12 +20,48 @@ class Event:
         self.listeners: list[Callable[..., object]] = []
 
     def tell(self, **about: Any) -> None:
-        """Call every listener with ``about``."""
-        for listener in tuple(self.listeners):
-            try:
-                listener(**about)
-            except Exception:
-                logger.exception("a listener to %s of %r failed", self.name, about.get("key"))
+        """Call every listener with ``about``.
+
+        What is no Exception, such as SystemExit, is raised when all were called.
+        """
+        with ExitStack() as rest:
+            for listener in reversed(self.listeners):
+                rest.callback(self._tell, listener, about)
+
+    def _tell(self, listener: Callable[..., object], about: dict[str, Any]) -> None:
+        try:
+            listener(**about)
+        except Exception:
+            logger.exception("a listener to %s of %r failed", self.name, about.get("key"))
+
+
+class Apart:
+    """A block whose errors, whatever they are, are logged: whoever runs it has others to serve.
+
+    An interrupt (Ctrl-C) of the main thread is raised all the same: a watchdog may run there.
+    """
+
+    def __init__(self, where: logging.Logger, message: str, *about: object) -> None:
+        self._where = where
+        self._message = message
+        self._about = about
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if error is None:
+            return False
+        # A handler of the log may raise, too.
+        with suppress(BaseException):
+            self._where.error(self._message, *self._about, exc_info=error)
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        return not (isinstance(error, KeyboardInterrupt) and in_main_thread)
 
 
 # Told with key, template and fence, and besides:

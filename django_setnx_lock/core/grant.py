@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import clock, events, protocol, sharing
@@ -131,28 +134,30 @@ class Grant(Possession):
         for owner in {id(held._owner): held._owner for held in handles}.values():
             if owner is not None:
                 owner.lost()
-        if events.LOST.listeners:
-            events.LOST.tell(**self.about(), error=error)
-        for held in handles:
-            held._tell_loss()
+        # Whatever one raises, such as SystemExit, the others are called before.
+        with ExitStack() as rest:
+            for held in reversed(handles):
+                rest.callback(held._tell_loss)
+            if events.LOST.listeners:
+                events.LOST.tell(**self.about(), error=error)
         return self._losses[0]
 
     def _tell_loss(self) -> None:
-        if self._upkeep.on_lost and self.is_given:
-            try:
-                self._upkeep.on_lost(self)
-            except (Exception, SystemExit):
-                logger.exception("on_lost of the lock %r failed", self.key)
-        self.tell_trouble()
+        with ExitStack() as rest:
+            rest.callback(self.tell_trouble)
+            if self._upkeep.on_lost and self.is_given:
+                self._call_back("on_lost", partial(self._upkeep.on_lost, self))
+
+    def _call_back(self, what: str, callback: Callable[[], object]) -> None:
+        try:
+            callback()
+        except (Exception, SystemExit):
+            logger.exception("%s of the lock %r failed", what, self.key)
 
     def tell_trouble(self) -> None:
         """Call ``on_trouble``."""
-        if self.on_trouble is None:
-            return
-        try:
-            self.on_trouble()
-        except (Exception, SystemExit):
-            logger.exception("on_trouble of the lock %r failed", self.key)
+        if self.on_trouble is not None:
+            self._call_back("on_trouble", self.on_trouble)
 
     def about(self) -> dict[str, Any]:
         """What listeners are told when it is over."""

@@ -61,7 +61,7 @@ class Handle(Grant):
         self._refuse_elsewhere()
         if not sharing.leave(self):
             if self._losses:
-                raise self._losses[0]
+                raise self._losses[0].again()
             if self._only_readers_are_left():
                 self._lets_in = True
                 return self.root.letting_readers_in()
@@ -70,7 +70,7 @@ class Handle(Grant):
         self._lets_in = False
         request = self.releasing()
         if self._losses and not self._may_still_stand:
-            raise self._losses[0]
+            raise self._losses[0].again()
         return request
 
     def _only_readers_are_left(self) -> bool:
@@ -83,7 +83,7 @@ class Handle(Grant):
 
     def not_released(self, error: LockUnavailable) -> LockError:
         """What a release that ended in ``error`` is to raise."""
-        return self._losses[0] if self._losses else error
+        return self._losses[0].again() if self._losses else error
 
     def read_release(self, reply: Any) -> None:
         """Take note of the ``reply`` to :meth:`releasing`. Raises LockLost, LockUnavailable."""
@@ -99,7 +99,7 @@ class Handle(Grant):
         if self._losses:
             # Its time was over here, and the holder knew: Redis alone does not make it held.
             self._may_still_stand = False
-            raise self._losses[0]
+            raise self._losses[0].again()
         self._released = True
         self.lease.close()
         if logger.isEnabledFor(logging.DEBUG):
@@ -117,7 +117,8 @@ class Handle(Grant):
         """
         if body_error is None and to_raise:
             raise error
-        if error is body_error:
+        if type(error) is type(body_error) and error.args == body_error.args:
+            # Of the same loss.
             return
         logger.warning("%s", error)
         if body_error is not None and hasattr(body_error, "add_note"):
@@ -186,7 +187,7 @@ class Handle(Grant):
         if not self._losses and self.lease.is_over(clock.now()):
             self.lose(self.ran_out())
         if self._losses:
-            raise self._losses[0]
+            raise self._losses[0].again()
 
     def read_check(self, reply: Sequence[Any]) -> None:
         """Take note of the ``reply`` to :meth:`checking`. Raises LockLost."""
@@ -197,4 +198,5 @@ class Handle(Grant):
             return protocol.read_kept(reply, self.key)
         except LockLost as error:
             self._may_still_stand = False
-            raise self.lose(error) from None
+            first = self.lose(error)
+            raise first if first is error else first.again() from None

@@ -155,5 +155,7 @@ class Lease:
     def failed(self, now: float, error: Exception) -> None:
         """A renewal has failed: try again soon."""
         self.asked = False
+        if self.tried_since is None:
+            self.tried_since = now
         self.trouble = error
         self.due = now + min(_LONGEST_PAUSE, self.rhythm / 10)

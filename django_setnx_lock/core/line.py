@@ -7,8 +7,8 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol, TypeVar
 from weakref import WeakMethod
 
@@ -182,6 +182,27 @@ class Line:
         host, port = (getattr(self._connection, name, None) for name in ("host", "port"))
         return None if host is None or port is None else (host, port)
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether it was connected, so that sending does not connect."""
+        return self._is_connected
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Have each thing sent or read in the block take so long at the most."""
+        sock = getattr(self._connection, "_sock", None)
+        if not isinstance(sock, socket.socket):
+            yield
+            return
+        before = sock.gettimeout()
+        sock.settimeout(seconds)
+        try:
+            yield
+        finally:
+            # It may have been closed.
+            with suppress(OSError):
+                sock.settimeout(before)
+
     def fileno(self) -> int | None:
         """The number of its socket while it is connected by one; not so to a server in memory."""
         sock = getattr(self._connection, "_sock", None)
@@ -227,7 +248,10 @@ class Line:
             return False
 
     def read(self) -> Any:
-        """One reply, which must have begun to come. An error reply leaves the line usable."""
+        """One reply, which must have begun to come. An error reply leaves the line usable.
+
+        So does a TimeoutError, which says that the rest has not come: it can be read later.
+        """
         try:
             reply = self._read()
         except redis_exceptions.ResponseError:

@@ -6,16 +6,19 @@ import logging
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 from weakref import ref
 
-from .courier import Courier, server_of
+from .courier import Courier, server_of, tell_failure
 from .errands import Errand, Look, Renewal
 from .errors import LockLost
+from .events import Apart
 from .line import Line
 
 if TYPE_CHECKING:
     from .grant import Grant
+    from .target import Target
 
     # A handle, its key, and when it was first due.
     Watched: TypeAlias = tuple[ref[Grant], str, float]
@@ -112,16 +115,34 @@ class Plan(Generic[_AnyCourier]):
             lease = held.lease
             if lease.due <= now and not self._still_renews(held):
                 continue
-            agenda = _agenda_for(held.target.route(), found)
-            agenda.first = min(agenda.first, lease.due)
-            if lease.due - lease.rhythm / 6 <= now:
-                agenda.ready.append((lease.due, Renewal(held, self._lose)))
+            is_ready = lease.due - lease.rhythm / 6 <= now
+            renewal = Renewal(held, self._lose) if is_ready else None
+            self._enter(held.target, lease.due, renewal, now, found)
         for look in list(self._looks.values()):
-            agenda = _agenda_for(look.target.route(), found)
-            agenda.first = min(agenda.first, look.due)
-            if look.due - _LOOK_SLACK <= now:
-                agenda.ready.append((look.due, look))
+            is_ready = look.due - _LOOK_SLACK <= now
+            self._enter(look.target, look.due, look if is_ready else None, now, found)
         return found
+
+    def _enter(
+        self,
+        target: Target,
+        due: float,
+        errand: Errand | None,
+        now: float,
+        found: dict[int, _Agenda],
+    ) -> None:
+        """Take ``errand`` (None: not yet), due at ``due``, down for the server of ``target``."""
+        try:
+            agenda = _agenda_for(target.route(), found)
+        except Exception as error:  # noqa: BLE001 - one lock's trouble must not stop the others
+            if errand is not None:
+                tell_failure(errand, error, now)
+                due = max(due, now + SLICE)
+            # Of no server: nothing is sent.
+            agenda, errand = _agenda_for(None, found), None
+        agenda.first = min(agenda.first, due)
+        if errand is not None:
+            agenda.ready.append((due, errand))
 
     def _still_renews(self, held: Grant) -> bool:
         if not held.is_orphaned:
@@ -142,11 +163,12 @@ class Plan(Generic[_AnyCourier]):
             self._losses.append((held, error))
 
     def _tell(self) -> None:
-        losses, self._losses = self._losses, []
-        for held, error in losses:
-            if held.on_trouble is None:
-                logger.warning("%s", error)
-            held.lose(error)
+        while self._losses:
+            held, error = self._losses.pop(0)
+            with Apart(logger, "what was to be told of the lost lock %r failed", held.key):
+                if held.on_trouble is None:
+                    logger.warning("%s", error)
+                held.lose(error)
 
 
 class Patrol(Plan[Courier]):
@@ -158,9 +180,11 @@ class Patrol(Plan[Courier]):
         looks: dict[tuple[int, str], Look],
         now: Callable[[], float],
         line: Callable[..., Line],
+        *,
+        has_threads: bool = True,
     ) -> None:
         super().__init__(held, looks, now)
-        self._line = line
+        self._make_courier = partial(Courier, now=now, line=line, has_threads=has_threads)
 
     def go(self) -> float:
         """Do what is due. Gives when there is more to do: a time, ``inf`` for never."""
@@ -173,8 +197,7 @@ class Patrol(Plan[Courier]):
             courier = self._couriers.get(server)
             if agenda.first <= now and not (courier and courier.is_under_way):
                 if courier is None:
-                    courier = Courier(agenda.client, self._now, self._line)
-                    self._couriers[server] = courier
+                    courier = self._couriers[server] = self._make_courier(agenda.client)
                 courier.send(agenda.batch())
                 is_busy = True
         for server, courier in list(self._couriers.items()):

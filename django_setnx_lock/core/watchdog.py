@@ -13,6 +13,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from . import clock
+from .courier import join_asides
+from .events import Apart
 from .line import Line
 from .patrol import LINGER, Patrol
 from .watchlist import EXIT_WITHIN, LONGEST_SLEEP, WatchList
@@ -76,7 +78,7 @@ class Watchdog(WatchList):
         self._kind_of_alarm = threading.Lock
 
     def _new_patrol(self) -> Patrol:
-        return Patrol(self._held, self._looks, self._now, self._line)
+        return Patrol(self._held, self._looks, self._now, self._line, has_threads=self._has_thread)
 
     def owe_look(self, target: Target, head: str) -> None:
         """As in :class:`WatchList`."""
@@ -137,16 +139,17 @@ class Watchdog(WatchList):
             patrol.close()
             if self._thread is me:
                 self._thread = None
+                if self._held or self._looks:
+                    # Whatever has ended it, the locks are held still.
+                    self._start()
 
     def _is_look_due(self, now: float) -> bool:
         return any(look.due <= now for look in tuple(self._looks.values()))
 
     def _go(self, patrol: Patrol) -> float:
-        try:
+        with Apart(logger, "the renewal of locks stumbled, and goes on"):
             return patrol.go()
-        except Exception:
-            logger.exception("the renewal of locks stumbled, and goes on")
-            return self._now() + LONGEST_SLEEP
+        return self._now() + LONGEST_SLEEP
 
     def _retire(self, me: threading.Thread) -> bool:
         """Whether ``me`` may end: nobody has added anything before seeing that it is no more."""
@@ -157,12 +160,25 @@ class Watchdog(WatchList):
         return False
 
     def finish(self) -> None:
-        """Send at the exit of the process what looks are owed. Takes half a second at most."""
+        """Send at the exit of the process what looks are owed. Takes half a second at most.
+
+        Ends the thread: a sub-interpreter that ends with one running takes the process with it.
+        """
         self._hasten_looks()
         self._wake()
         give_up_at = time.monotonic() + EXIT_WITHIN
         while self._looks and self._thread is not None and time.monotonic() < give_up_at:
             time.sleep(0.002)
+        self._end_thread(give_up_at - time.monotonic())
+
+    def _end_thread(self, seconds: float) -> None:
+        """Have the thread end, and those that connect; wait for it for so long at the most."""
+        give_up_at = time.monotonic() + seconds
+        thread, self._thread = self._thread, None
+        self._wake()
+        if thread is not None:
+            thread.join(max(seconds, 0))
+        join_asides(give_up_at - time.monotonic())
 
     def catch_up(self, within: float) -> bool:
         """Wait until nothing is due, for tests that set the clock. Gives whether that is so.
@@ -180,12 +196,8 @@ class Watchdog(WatchList):
 
     def before_fork(self) -> None:
         """End the thread: a fork while it works could leave the child with what it had locked."""
-        thread = self._thread
-        if thread is None or thread is threading.current_thread():
-            return
-        self._thread = None
-        self._wake()
-        thread.join(_FORK_WITHIN)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._end_thread(_FORK_WITHIN)
 
     def after_fork_in_parent(self) -> None:
         """Go on."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -388,3 +389,21 @@ def test_two_threads_that_find_a_loss_at_once_tell_it_once(redis_client: redis.R
 
     assert found == [held]
     assert told[0] is told[1]
+
+
+def test_each_time_it_is_told_of_a_loss_is_an_error_of_its_own(
+    redis_client: redis.Redis,
+) -> None:
+    held = RedisLock(redis_client, "lock:a").take(0)
+    redis_client.delete("lock:a")
+    found: list[LockLost] = []
+    for _ in range(3):
+        with pytest.raises(LockLost) as caught:
+            held.check()
+        found.append(caught.value)
+
+    assert len({id(error) for error in found}) == 3
+    assert len({(str(error), error.key, error.forced_by, error.reason) for error in found}) == 1
+    # One that is raised again and again would keep the frames of all who have raised it.
+    depths = {len(traceback.extract_tb(error.__traceback__)) for error in found}
+    assert max(depths) < 10

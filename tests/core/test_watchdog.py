@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import logging
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from redis import exceptions as redis_exceptions
 
 from django_setnx_lock.core.errors import LockLost
+from django_setnx_lock.core.target import Target
 from tests.core.watching import START, Wire, granted, held_for, lost, pass_time, renewals
 
 if TYPE_CHECKING:
@@ -330,7 +332,7 @@ def test_trouble_is_logged_when_it_begins_and_when_it_is_over(
     assert not held.lost
     assert [record.getMessage() for record in caplog.records] == [
         "cannot renew the lock 'a', trying on for 20.0 s: "
-        "the lock 'a' is unavailable: Redis cannot be reached (refused)",
+        "the lock 'a' is unavailable: Redis cannot be reached (refused), at tcp localhost:6379/0",
         "the lock 'a' is renewed again",
     ]
 
@@ -521,6 +523,58 @@ def test_one_server_that_does_not_answer_keeps_no_other_lock_from_being_renewed(
     assert not healthy.lost
     assert not deaf.lost
     assert deaf.remaining() < 20
+
+
+@dataclass(slots=True)
+class Astray(Target):
+    """One of which nobody knows where it is, as of a cluster none of whose nodes is known."""
+
+    def route(self) -> Any:
+        raise IndexError("list index out of range")
+
+
+def test_a_lock_that_leads_to_no_server_keeps_no_other_from_being_renewed(
+    dog: Watchdog, watch: Watch, fake_time: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    astray, other = watch("lock:a", timeout=3), watch("lock:b", timeout=3)
+    found = astray.target
+    astray._target = Astray(found.client, found.keys, found.key, None)
+
+    pass_time(dog, fake_time, 10)
+
+    assert not other.lost
+    with pytest.raises(LockLost, match="could not be renewed before its lease ended"):
+        astray.check()
+    first = caplog.records[0].getMessage()
+    assert first.startswith("cannot renew the lock 'a', trying on for 2.0 s")
+
+
+def test_a_lock_that_leads_to_no_server_for_a_moment_is_kept(
+    dog: Watchdog, watch: Watch, fake_time: FakeTime
+) -> None:
+    held = watch(timeout=3)
+    found = held.target
+    held._target = Astray(found.client, found.keys, found.key, None)
+    pass_time(dog, fake_time, 2.5)
+
+    held._target = found
+    pass_time(dog, fake_time, 10)
+
+    assert not held.lost
+
+
+def test_a_look_that_leads_to_no_server_keeps_no_lock_from_being_renewed(
+    dog: Watchdog, watch: Watch, fake_time: FakeTime
+) -> None:
+    held = watch("lock:b", timeout=3)
+    found = held.target
+    dog.owe_look(Astray(found.client, found.keys, found.key, None), "waiter 1")
+
+    pass_time(dog, fake_time, 10)
+
+    assert not held.lost
+    assert not dog._looks
 
 
 def test_clients_of_one_pool_share_a_connection(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,14 @@ Command = tuple[Any, ...]
 START = 1000.0
 
 
+class _Pool:
+    """What tells the clients of one server from those of another."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        self.connection_kwargs: dict[str, Any] = {}
+
+
 class Wire:
     """All there is to a server that lines reach: what was sent to it, and how it answers.
 
@@ -41,7 +50,7 @@ class Wire:
         self.down = False
         self.connections = 0
         self.open = 0
-        self.client = SimpleNamespace(connection_pool=SimpleNamespace(wire=self))
+        self.client = SimpleNamespace(connection_pool=_Pool(self))
 
     @property
     def sent(self) -> list[Command]:
@@ -63,13 +72,24 @@ class FakeLine:
     def send_packed(self, packed: Any) -> None:
         self.send(*packed)
 
-    def send(self, *commands: Sequence[Any]) -> None:
+    @property
+    def is_connected(self) -> bool:
+        return self._is_open
+
+    def connect(self) -> None:
         if self._wire.down:
             raise redis_exceptions.ConnectionError("refused")
         if not self._is_open:
             self._is_open = True
             self._wire.connections += 1
             self._wire.open += 1
+
+    def within(self, seconds: float) -> AbstractContextManager[None]:
+        """Do nothing: the wire takes what it is told to take."""
+        return nullcontext()
+
+    def send(self, *commands: Sequence[Any]) -> None:
+        self.connect()
         self._wire.writes.append([tuple(command) for command in commands])
         self._replies.extend(self._wire.answer(tuple(command)) for command in commands)
 

@@ -49,6 +49,8 @@ class Proxy:
         self._dropping: tuple[bytes, threading.Event] | None = None
         self._dropping_all: bytes | None = None
         self._holding: bytes | None = None
+        self._holds_once = False
+        self._halving: bytes | None = None
         self._gate = asyncio.Event()
         self._held: list[_Link] = []
         self._delay = 0.0
@@ -98,11 +100,24 @@ class Proxy:
         """Undo refuse(), on the same port."""
         self._call(self._listen())
 
-    def hold(self, match: bytes = b"") -> None:
-        """Keep back the requests that contain ``match``; ``holds`` is set when one arrives."""
+    def hold(self, match: bytes = b"", *, once: bool = False) -> None:
+        """Keep back the requests that contain ``match``; ``holds`` is set when one arrives.
+
+        ``once``: the first only.
+        """
         self.holds.clear()
         self._gate = asyncio.Event()
         self._holding = match
+        self._holds_once = once
+
+    def halve_replies(self, match: bytes) -> None:
+        """Keep back all but the beginning of the answers to the requests that contain ``match``.
+
+        ``holds`` is set when one has begun.
+        """
+        self.holds.clear()
+        self._gate = asyncio.Event()
+        self._halving = match
 
     def let_go(self) -> None:
         """Send on what was held, also of clients that have gone; return when it is answered."""
@@ -158,7 +173,7 @@ class Proxy:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _let_go(self) -> None:
-        self._holding = None
+        self._holding = self._halving = None
         self._gate.set()
         await asyncio.gather(*(link.answered.wait() for link in self._held))
         self._held.clear()
@@ -194,6 +209,8 @@ class Proxy:
                 self.requests[link.number] = link.request
                 if self._holding is not None and self._holding in link.request:
                     self._held.append(link)
+                    if self._holds_once:
+                        self._holding = None
                     self.holds.set()
                     await self._gate.wait()
                 link.server.write(data)
@@ -212,4 +229,9 @@ class Proxy:
                     return
                 link.answered.set()
                 await asyncio.sleep(self._delay)
+                if self._halving is not None and self._halving in link.request:
+                    link.client.write(data[:2])
+                    data = data[2:]
+                    self.holds.set()
+                    await self._gate.wait()
                 link.client.write(data)

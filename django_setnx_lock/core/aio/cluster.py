@@ -28,6 +28,9 @@ _READ_WITHIN = 1.0
 class AskingLine(Line):
     """The twin of :class:`~django_setnx_lock.core.cluster.asking.AskingLine`."""
 
+    # Whether the answer to ASKING was read, and that to the command has not come as a whole.
+    _is_admitted = False
+
     def __init__(self, client: Any, *, connect_timeout: float | None = None) -> None:
         super().__init__(client, connect_timeout=connect_timeout)
         # Who was sent here once may not be again.
@@ -37,10 +40,22 @@ class AskingLine(Line):
         return super()._packed([part for command in commands for part in (ASKING, command)])
 
     async def _read(self, seconds: float) -> Any:
-        with suppress(redis_exceptions.ResponseError):
-            if await super()._read(seconds) is None:
-                return None
-        return await super()._read(_READ_WITHIN)
+        if not self._is_admitted:
+            with suppress(redis_exceptions.ResponseError):
+                if await super()._read(seconds) is None:
+                    return None
+        self._is_admitted = True
+        try:
+            reply = await super()._read(min(seconds, _READ_WITHIN))
+        except redis_exceptions.ResponseError:
+            self._is_admitted = False
+            raise
+        self._is_admitted = reply is None
+        return reply
+
+    def _close(self) -> None:
+        self._is_admitted = False
+        super()._close()
 
 
 register(Line, AskingLine)

@@ -14,6 +14,8 @@ from ..line import Command, Limits, options_for, packed
 from .kinds import maker_for
 
 _FOREVER = 1e6
+# The name of the tasks that connect.
+CONNECTING = "setnx-lock-connect"
 
 
 class Line:
@@ -105,6 +107,15 @@ class Line:
         # To all of them.
         return sum(_was_written(connection, in_bytes) for connection in owing) > 0
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether it was connected, so that sending does not connect."""
+        return self._is_connected
+
+    async def connect(self) -> None:
+        """Connect now, unless it is connected."""
+        await self._connected(None)
+
     async def read(self, seconds: float | None = None) -> Any:
         """One reply; None when none has come within ``seconds`` (None: without limit).
 
@@ -171,7 +182,8 @@ class Line:
 async def _connect(connection: Any, within: float | None) -> None:
     # By a task: before Python 3.12, what redis-py does here may swallow a cancellation. And only
     # so does a connection of a Sentinel's pool ask where the server is.
-    connecting = asyncio.get_running_loop().create_task(connection.connect())
+    loop = asyncio.get_running_loop()
+    connecting = loop.create_task(connection.connect(), name=CONNECTING)
     connecting.add_done_callback(take_note)
     try:
         await asyncio.wait({connecting}, timeout=within)

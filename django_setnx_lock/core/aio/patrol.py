@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from redis import exceptions as redis_exceptions
@@ -9,30 +10,57 @@ from redis import exceptions as redis_exceptions
 from ..courier import Asked, Rounds
 from ..errands import Errand
 from ..patrol import LINGER, SLICE, Plan
-from .line import Line
+from .line import CONNECTING, Line, take_note
 from .sentinel import follow
 
 
-class Courier(Rounds[Line]):
-    """The twin of :class:`~django_setnx_lock.core.courier.Courier`; for one task."""
+class _Aside:
+    """Connects ``line`` in a task of its own."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self.task = asyncio.get_running_loop().create_task(line.connect(), name=CONNECTING)
+        self.task.add_done_callback(take_note)
+
+    @property
+    def error(self) -> BaseException | None:
+        if not self.task.done():
+            return None
+        if self.task.cancelled():
+            return redis_exceptions.ConnectionError("the task that was to connect was cancelled")
+        return self.task.exception()
+
+    def abandon(self) -> None:
+        self.task.cancel()
+        self._line.drop()
+
+
+class Courier(Rounds[Line, _Aside]):
+    """The twin of :class:`~django_setnx_lock.core.courier.Courier`; for one task.
+
+    Another connects.
+    """
 
     async def send(self, errands: Sequence[Errand]) -> None:
-        """Send ``errands`` in one write."""
+        """Send ``errands`` in one write, as soon as there is a connection."""
         await follow(self.client)
-        await self._post(self._begin_round(errands))
+        if todo := self._begin_round(errands):
+            await self._post(todo)
 
     async def collect(self, until: float) -> None:
         """Take the answers that come by ``until``. Those that never come end in an error."""
         while self._waiting and self._line is not None:
+            reply = None
             try:
-                reply = await self._line.read(min(until, self._gives_up_at) - self._now())
-                if reply is None:
-                    self._give_up_if_late()
-                    return
+                if await self._has_sent(self._line, until):
+                    reply = await self._line.read(self._left(until))
             except redis_exceptions.ResponseError as error:
                 reply = error
             except Exception as error:  # noqa: BLE001 - whatever a client's own classes raise
                 self._fail(error)
+                return
+            if reply is None:
+                self._give_up_if_late()
                 return
             self._deliver(*self._waiting.popleft(), reply)
         if not self._waiting and (missing := self._end_round()):
@@ -40,9 +68,26 @@ class Courier(Rounds[Line]):
 
     async def _post(self, todo: Sequence[Asked]) -> None:
         try:
-            await self._begin_post(todo).send(*self._commands(todo))
+            line = self._begin_post(todo)
+            await self._has_sent(line, self._now())
         except Exception as error:  # noqa: BLE001 - as above: the other servers' locks go on
             self._fail(error)
+
+    async def _has_sent(self, line: Line, until: float) -> bool:
+        """Whether all is sent by ``until``. Raises what redis-py raises."""
+        if not line.is_connected:
+            if self._aside is None:
+                self._aside = _Aside(line)
+            task = self._aside.task
+            await asyncio.wait({task}, timeout=self._left(until))
+            if not task.done():
+                return False
+            self._end_aside()
+        if self._unsent:
+            commands, self._unsent = self._unsent, []
+            self._sent = self._now()
+            await line.send(*commands)
+        return True
 
 
 class Patrol(Plan[Courier]):

@@ -13,6 +13,7 @@ from .. import clock, watchdog
 from ..patrol import LINGER
 from ..target import AsyncOnly, Target
 from ..watchlist import EXIT_WITHIN, LONGEST_SLEEP, WatchList
+from .line import CONNECTING
 from .patrol import Patrol
 
 logger = logging.getLogger("django_setnx_lock.renewal")
@@ -132,3 +133,6 @@ class LoopWatchdog(WatchList):
             logger.debug("a last look failed: %s", error)
         finally:
             patrol.close()
+        # Those that were to connect have been cancelled.
+        if connecting := {one for one in asyncio.all_tasks() if one.get_name() == CONNECTING}:
+            await asyncio.wait(connecting, timeout=EXIT_WITHIN)

@@ -15,6 +15,9 @@ ASKING: Command = ("ASKING",)
 class AskingLine(Line):
     """Says before each command that the other node has sent us."""
 
+    # Whether the answer to that was read, and the one to the command has not come as a whole.
+    _is_admitted = False
+
     def __init__(self, client: Any, *, connect_timeout: float | None = None) -> None:
         super().__init__(client, connect_timeout=connect_timeout)
         # Who was sent here once may not be again.
@@ -25,10 +28,22 @@ class AskingLine(Line):
         return super().pack(*(part for command in commands for part in (ASKING, command)))
 
     def _read(self) -> Any:
-        # Who lacks the right for it is sent back by the answer to the command.
-        with suppress(redis_exceptions.ResponseError):
-            super()._read()
-        return super()._read()
+        if not self._is_admitted:
+            # Who lacks the right for it is sent back by the answer to the command.
+            with suppress(redis_exceptions.ResponseError):
+                super()._read()
+        self._is_admitted = True
+        try:
+            reply = super()._read()
+        except redis_exceptions.ResponseError:
+            self._is_admitted = False
+            raise
+        self._is_admitted = False
+        return reply
+
+    def _close(self) -> None:
+        self._is_admitted = False
+        super()._close()
 
 
 class _Pool:

@@ -80,6 +80,8 @@ class Routes:
         except _FAILURES as error:
             self.learn(error, waits=False)
         nodes = self.primaries()
+        if not nodes:
+            raise redis_exceptions.RedisClusterException("no node of the cluster is known")
         return nodes[0]
 
     def primaries(self) -> list[Any]:

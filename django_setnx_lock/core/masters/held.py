@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -120,6 +121,7 @@ def refuse_asyncio(key: str) -> NoReturn:
     )
 
 
+atexit.register(WATCHDOG.finish)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=WATCHDOG.before_fork,

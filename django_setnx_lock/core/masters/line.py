@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ..line import Command
@@ -19,6 +20,9 @@ class MastersLine:
     the masters, whatever is given.
     """
 
+    # What it sends takes no time: each master is connected to aside.
+    is_connected = True
+
     def __init__(self, client: Masters, *, connect_timeout: float | None = None) -> None:
         self._masters = client
         self._exchange: Exchange | None = None
@@ -34,6 +38,13 @@ class MastersLine:
         self._expected = len(commands)
         self._exchange = Exchange(masters.clients, commands, wires(masters.timeout))
         self._exchange.__enter__()
+
+    def connect(self) -> None:
+        """Nothing: sending does."""
+
+    def within(self, seconds: float) -> AbstractContextManager[None]:
+        """Nothing: the masters have a limit of their own."""
+        return nullcontext()
 
     def wait(self, seconds: float) -> bool:
         """Whether the answers have come within ``seconds``, or no more are waited for."""

@@ -1,0 +1,276 @@
+"""What is called when a lock is lost may raise whatever it likes: the other locks go on."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import subprocess
+import sys
+import threading
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_setnx_lock.core import clock, watchdog
+from django_setnx_lock.core.aio.loops import here
+from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.signals import lock_lost
+from tests.core.aio.helpers import run, until
+from tests.processes import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import redis
+
+    from django_setnx_lock.core.held import Held
+    from tests.servers import RealServer
+
+
+class Timeout(BaseException):
+    """As gevent's, which is no Exception."""
+
+
+ERRORS = pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, Timeout])
+
+
+@pytest.fixture(autouse=True)
+def fresh_watchdog() -> None:
+    """End the thread that earlier tests have left."""
+    watchdog.WATCHDOG.before_fork()
+
+
+class Called:
+    """Takes note of the locks it is called for, and raises ``error``."""
+
+    def __init__(self, error: type[BaseException]) -> None:
+        self.error = error
+        self.keys: list[str] = []
+
+    def receive(self, key: str, **about: Any) -> None:
+        self.keys.append(key)
+        raise self.error
+
+    def on_lost(self, held: Held) -> None:
+        self.receive(held.key)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Callable[[type[BaseException]], Called]]:
+    """Give what has a receiver of ``lock_lost`` raise."""
+    connected: list[Any] = []
+
+    def connect(error: type[BaseException]) -> Called:
+        called = Called(error)
+        connected.append(called.receive)
+        lock_lost.connect(called.receive)
+        return called
+
+    yield connect
+    for one in connected:
+        lock_lost.disconnect(one)
+
+
+def lose_two(client: redis.Redis, **options: Any) -> tuple[list[Held], Held]:
+    """Return two locks that are lost, as the renewal is about to hear, and one that is not."""
+    names = ("lock:a", "lock:b")
+    going = [RedisLock(client, name, 600, renew=True, **options).take(0) for name in names]
+    staying = RedisLock(client, "lock:c", 600, renew=True).take(0)
+    client.delete(*names)
+    return going, staying
+
+
+def is_renewed(held: Held) -> bool:
+    """Have ``held`` renewed at once, which would take minutes."""
+    before = held.lease.end
+    held.lease.due = clock.now()
+    watchdog.WATCHDOG.hurry(held)
+    eventually(lambda: held.lease.end > before or held.lost, seconds=10)
+    return not held.lost
+
+
+def threads() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name == "setnx-lock-watchdog"]
+
+
+def have_noticed(going: list[Held]) -> None:
+    for held in going:
+        held.lease.due = clock.now()
+    watchdog.WATCHDOG.hurry(going[0])
+
+
+def errors_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    found = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert all(record.exc_info for record in found)
+    return [record.name for record in found]
+
+
+@ERRORS
+def test_what_a_receiver_raises_is_logged_and_ends_no_renewal(
+    real_server: RealServer,
+    receiver: Callable[[type[BaseException]], Called],
+    caplog: pytest.LogCaptureFixture,
+    error: type[BaseException],
+) -> None:
+    called = receiver(error)
+    going, staying = lose_two(real_server.client())
+
+    have_noticed(going)
+
+    # The second of one pass, too.
+    eventually(lambda: sorted(called.keys) == ["lock:a", "lock:b"], seconds=10)
+    assert is_renewed(staying)
+    assert len(errors_in(caplog)) == 2
+
+
+@ERRORS
+def test_what_on_lost_raises_is_logged_and_ends_no_renewal(
+    real_server: RealServer, caplog: pytest.LogCaptureFixture, error: type[BaseException]
+) -> None:
+    called = Called(error)
+    going, staying = lose_two(real_server.client(), on_lost=called.on_lost)
+
+    have_noticed(going)
+
+    eventually(lambda: sorted(called.keys) == ["lock:a", "lock:b"], seconds=10)
+    assert is_renewed(staying)
+    assert len(errors_in(caplog)) == 2
+
+
+@ERRORS
+def test_on_lost_is_called_whatever_a_receiver_raises(
+    real_server: RealServer,
+    receiver: Callable[[type[BaseException]], Called],
+    error: type[BaseException],
+) -> None:
+    receiver(error)
+    heard: list[Held] = []
+    going, _ = lose_two(real_server.client(), on_lost=heard.append)
+
+    have_noticed(going)
+
+    eventually(lambda: set(heard) == set(going), seconds=10)
+
+
+@ERRORS
+@pytest.mark.parametrize("is_lost", [True, False], ids=["at a loss", "at a failure"])
+def test_what_on_trouble_raises_is_logged_and_ends_no_renewal(
+    real_server: RealServer,
+    caplog: pytest.LogCaptureFixture,
+    error: type[BaseException],
+    is_lost: bool,
+) -> None:
+    called = Called(error)
+    client = real_server.client()
+    going, staying = lose_two(client)
+    if not is_lost:
+        for held in going:
+            # Which no script can read.
+            client.rpush(held.name, "something else")
+    for held in going:
+        held.on_trouble = lambda held=held: called.receive(held.key)
+
+    have_noticed(going)
+
+    eventually(lambda: set(called.keys) == {"lock:a", "lock:b"}, seconds=10)
+    assert is_renewed(staying)
+    assert errors_in(caplog)
+
+
+@pytest.mark.parametrize("error", [SystemExit, Timeout])
+def test_in_asyncio_it_ends_no_renewal_either(
+    real_server: RealServer,
+    receiver: Callable[[type[BaseException]], Called],
+    caplog: pytest.LogCaptureFixture,
+    error: type[BaseException],
+) -> None:
+    called = receiver(error)
+
+    async def work() -> None:
+        client = real_server.client()
+        locks = [RedisLock(client, f"lock:{name}", 600, renew=True) for name in "abc"]
+        *going, staying = [await lock.atake(0) for lock in locks]
+        client.delete("lock:a", "lock:b")
+        for held in going:
+            held.lease.due = clock.now()
+        here().watchdog.hurry(going[0])
+        await until(lambda: len(called.keys) == 2)
+        end, staying.lease.due = staying.lease.end, clock.now()
+        here().watchdog.hurry(staying)
+        await until(lambda: staying.lease.end > end)
+        await staying.arelease()
+
+    run(work())
+
+    assert len(errors_in(caplog)) == 2
+
+
+def test_an_interrupt_of_the_main_thread_is_not_lost_in_asyncio(
+    real_server: RealServer, receiver: Callable[[type[BaseException]], Called]
+) -> None:
+    called = receiver(KeyboardInterrupt)
+
+    async def work() -> None:
+        client = real_server.client()
+        held = await RedisLock(client, "lock:a", 600, renew=True).atake(0)
+        client.delete("lock:a")
+        held.lease.due = clock.now()
+        here().watchdog.hurry(held)
+        await asyncio.sleep(20)
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(work())
+
+    assert called.keys == ["lock:a"]
+
+
+@ERRORS
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_renewal_that_is_ended_from_outside_begins_again(
+    real_server: RealServer, caplog: pytest.LogCaptureFixture, error: type[BaseException]
+) -> None:
+    held = RedisLock(real_server.client(), "lock:a", 600, renew=True).take(0)
+    assert is_renewed(held)
+    (thread,) = threads()
+
+    # As one is that gevent kills: wherever it may be.
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread.ident or 0), ctypes.py_object(error)
+    )
+    eventually(lambda: caplog.records or not thread.is_alive())
+
+    # Without anything that would have one started.
+    eventually(threads)
+    assert is_renewed(held)
+
+
+IN_SUB_INTERPRETERS = """
+import _testcapi, sys
+WORK = '''
+import sys
+sys.path[:] = {path!r}
+import time, redis
+from django_setnx_lock.core.lock import RedisLock
+with RedisLock(redis.Redis(port={port}), "lock:a", 0.6, renew=True) as held:
+    end = held.lease.end
+    while held.lease.end == end and not held.lost:
+        time.sleep(0.01)
+    held.check()
+print("renewed", flush=True)
+'''.format(path=sys.path, port=int(sys.argv[1]))
+for _ in range(2):
+    print(_testcapi.run_in_subinterp(WORK), flush=True)
+print("end", flush=True)
+"""
+
+
+@pytest.mark.skipif(not find_spec("_testcapi"), reason="needs what CPython is tested with")
+def test_a_sub_interpreter_ends_without_the_process(real_server: RealServer) -> None:
+    command = [sys.executable, "-c", IN_SUB_INTERPRETERS, str(real_server.port)]
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "renewed\n0\n" * 2 + "end\n"

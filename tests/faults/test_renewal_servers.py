@@ -1,0 +1,393 @@
+"""Renewal on several servers, some of which stand still: the locks on the others are kept."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+
+from django_setnx_lock.core import clock, courier, scripts, watchdog
+from django_setnx_lock.core.aio.line import CONNECTING
+from django_setnx_lock.core.aio.loops import here
+from django_setnx_lock.core.lock import RedisLock
+from tests.core.aio.helpers import until
+from tests.core.helpers import queue_of
+from tests.faults.proxy import Proxy
+from tests.processes import eventually, figure
+from tests.servers import RealServer, server_binaries
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_setnx_lock.core.held import Held
+
+LEASE = 2.0
+# Some renewals of a lock with that lease, and as many tries to reach who does not answer.
+A_WHILE = 4.0
+# By then who does not answer is given two seconds a try.
+LONGER = 7.0
+TEN_MINUTES = 600.0
+# Of a lock that is to be renewed in vain all the time.
+LONG = 3600.0
+
+# What is short of a lease of two seconds is no room for a neighbour.
+pytestmark = pytest.mark.alone
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[list[RealServer]]:
+    """Give four servers."""
+    binary = next(iter(server_binaries().values()), None)
+    if binary is None:
+        pytest.skip("no server on this machine")
+    with contextlib.ExitStack() as running:
+        yield [running.enter_context(RealServer(binary)) for _ in range(4)]
+
+
+@pytest.fixture(autouse=True)
+def fresh(servers: list[RealServer]) -> Iterator[None]:
+    """Begin without keys, threads and connections of earlier tests; leave no server standing."""
+    watchdog.WATCHDOG.before_fork()
+    for server in servers:
+        server.flush()
+    yield
+    for server in servers:
+        server.resume()
+        server.close_clients()
+
+
+def taken(client: Any, name: str = "lock:a", lease: float = LEASE, **options: Any) -> Held:
+    return RedisLock(client, name, lease, renew=True, **options).take(0)
+
+
+def keep_trying(held: Held) -> None:
+    """Have ``held`` be due now, as it would be after a third of its lease, which is long."""
+    held.lease.due = clock.now()
+    watchdog.WATCHDOG.hurry(held)
+
+
+class Upkeep:
+    """What became of the locks ``kept`` meanwhile.
+
+    ``renewals``: how many there were; ``least``: the smallest part that was left of a lease.
+    """
+
+    def __init__(self, kept: list[Held]) -> None:
+        self.kept = kept
+        self.renewals = 0
+        self.least = 1.0
+        self._ends = [held.lease.end for held in kept]
+
+    @property
+    def is_lost(self) -> bool:
+        return any(held.lost for held in self.kept)
+
+    def look(self) -> None:
+        before, self._ends = self._ends, [held.lease.end for held in self.kept]
+        pairs = zip(self._ends, before, strict=True)
+        self.renewals += sum(now > then for now, then in pairs)
+        left = min(held.lease.end - clock.now() for held in self.kept)
+        self.least = min(self.least, left / self.kept[0].timeout)
+
+    def watch(self, seconds: float) -> Upkeep:
+        """Look on for so long, or until one is lost."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not self.is_lost:
+            time.sleep(0.01)
+            self.look()
+        return self
+
+    def was_done(self) -> bool:
+        """Whether none was lost, or renewed so late that it is luck that it was not."""
+        figure(f"{self.renewals} renewals, {self.least:.0%} of a lease left at the least")
+        enough = self.renewals >= 3 * len(self.kept)
+        return enough and not self.is_lost and self.least > 0.3
+
+
+def in_the_thread_of_the_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the guarantee out: whoever renews connects himself."""
+    monkeypatch.setattr(courier._Aside, "start", courier._Aside.run)
+
+
+def beside_frozen(servers: list[RealServer], frozen: int, seconds: float) -> Upkeep:
+    """Return what became of the locks on the servers that answer."""
+    stuck = [taken(server.client(), lease=LONG) for server in servers[:frozen]]
+    kept = [
+        taken(server.client(), f"lock:{number}")
+        for server in servers[frozen:]
+        for number in range(3)
+    ]
+    for server in servers[:frozen]:
+        server.pause()
+    for held in stuck:
+        keep_trying(held)
+    upkeep = Upkeep(kept).watch(seconds)
+    assert all(held.lease.trouble for held in stuck) or upkeep.is_lost
+    return upkeep
+
+
+@pytest.mark.parametrize(("frozen", "seconds"), [(1, LONGER), (3, A_WHILE)])
+def test_no_lock_is_lost_on_servers_that_answer_while_others_are_frozen(
+    servers: list[RealServer], frozen: int, seconds: float
+) -> None:
+    upkeep = beside_frozen(servers, frozen, seconds)
+
+    assert upkeep.was_done()
+    for held in upkeep.kept:
+        held.check()
+
+
+def test_connecting_in_the_thread_of_the_renewal_would_lose_them(
+    servers: list[RealServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_the_thread_of_the_renewal(monkeypatch)
+
+    assert beside_frozen(servers, 3, 20).is_lost
+
+
+@pytest.mark.storm
+@pytest.mark.timeout(TEN_MINUTES + 120)
+def test_ten_minutes_beside_a_frozen_server_lose_no_lock_on_the_others(
+    servers: list[RealServer],
+) -> None:
+    upkeep = beside_frozen(servers, 1, TEN_MINUTES)
+
+    assert upkeep.was_done()
+    assert upkeep.renewals > 0.8 * len(upkeep.kept) * TEN_MINUTES / (LEASE / 3)
+
+
+def test_a_frozen_server_that_goes_on_has_its_locks_renewed(servers: list[RealServer]) -> None:
+    held = taken(servers[0].client(), lease=LONG)
+    servers[0].pause()
+    keep_trying(held)
+    eventually(lambda: held.lease.trouble)
+
+    servers[0].resume()
+
+    eventually(lambda: held.lease.trouble is None)
+
+
+@pytest.mark.parametrize("by", ["port", "path"])
+def test_a_renewal_that_fails_says_at_which_server(
+    servers: list[RealServer], by: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = servers[0]
+    path = f"{server.directory}/redis.sock"
+    held = {
+        "port": lambda: taken(server.client(), lease=LONG),
+        "path": lambda: taken(redis.Redis(unix_socket_path=path), lease=LONG),
+    }[by]()
+    where = {"port": f"tcp 127.0.0.1:{server.port}/0", "path": f"unix {path}/0"}[by]
+    server.pause()
+
+    with caplog.at_level(logging.INFO, "django_setnx_lock.renewal"):
+        keep_trying(held)
+        eventually(lambda: held.lease.trouble)
+
+    assert f", at {where}" in caplog.text
+    server.resume()
+    held.client.close()
+
+
+def test_it_does_not_say_the_password(
+    servers: list[RealServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = servers[0]
+    server.client().config_set("requirepass", "sesame")
+    try:
+        held = taken(server.client(password="sesame"), lease=LONG)
+        server.pause()
+        with caplog.at_level(logging.DEBUG):
+            keep_trying(held)
+            eventually(lambda: held.lease.trouble)
+    finally:
+        server.resume()
+        server.client(password="sesame").config_set("requirepass", "")
+
+    assert f", at tcp 127.0.0.1:{server.port}/0" in caplog.text
+    assert "sesame" not in caplog.text
+
+
+class SlowNames:
+    """The look-up of the names that end in ``.slow`` takes until it is let go."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.under_way = 0
+        self._look_up = socket.getaddrinfo
+
+    def __call__(self, host: Any, *args: Any, **options: Any) -> Any:
+        if not str(host).endswith(".slow"):
+            return self._look_up(host, *args, **options)
+        self.under_way += 1
+        try:
+            self.gate.wait(30)
+        finally:
+            self.under_way -= 1
+        return self._look_up("127.0.0.1", *args, **options)
+
+
+@pytest.fixture
+def slow_names(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowNames]:
+    names = SlowNames()
+    monkeypatch.setattr(socket, "getaddrinfo", names)
+    yield names
+    names.gate.set()
+    eventually(lambda: not names.under_way)
+
+
+def test_a_name_that_takes_long_to_look_up_loses_no_lock_elsewhere(
+    servers: list[RealServer], slow_names: SlowNames
+) -> None:
+    stuck = taken(servers[0].client(host="redis.slow"), lease=LONG)
+    kept = [taken(server.client()) for server in servers[1:]]
+    slow_names.gate.clear()
+    keep_trying(stuck)
+    eventually(lambda: slow_names.under_way)
+
+    upkeep = Upkeep(kept).watch(A_WHILE)
+    under_way = slow_names.under_way
+
+    assert upkeep.was_done()
+    # However often it was tried.
+    assert under_way == 1
+
+
+def test_a_connection_that_took_long_is_used_when_it_is_there(
+    servers: list[RealServer], slow_names: SlowNames
+) -> None:
+    held = taken(servers[0].client(host="redis.slow"), lease=LONG)
+    slow_names.gate.clear()
+    keep_trying(held)
+    eventually(lambda: held.lease.trouble)
+    end = held.lease.end
+
+    slow_names.gate.set()
+
+    eventually(lambda: held.lease.end > end)
+
+
+def test_an_answer_of_which_the_rest_does_not_come_loses_no_lock_elsewhere(
+    servers: list[RealServer],
+) -> None:
+    with Proxy(servers[0].port) as proxy:
+        stuck = taken(proxy.client(), lease=LONG)
+        kept = [taken(server.client(), lease=1.2) for server in servers[1:]]
+        proxy.halve_replies(scripts.RENEW.sha.encode())
+        keep_trying(stuck)
+
+        upkeep = Upkeep(kept).watch(3)
+        has_halved = proxy.holds.is_set()
+        watchdog.WATCHDOG.forget_all()
+
+    assert has_halved
+    assert upkeep.was_done()
+
+
+def test_an_answer_of_which_the_rest_comes_later_counts(servers: list[RealServer]) -> None:
+    with Proxy(servers[0].port) as proxy:
+        held = taken(proxy.client(), lease=LONG)
+        proxy.halve_replies(scripts.RENEW.sha.encode())
+        end = held.lease.end
+        keep_trying(held)
+        assert proxy.holds.wait(10)
+        time.sleep(0.2)
+
+        proxy.let_go()
+
+        eventually(lambda: held.lease.end > end)
+        assert held.lease.trouble is None
+
+
+@pytest.fixture
+def stalled_claim(servers: list[RealServer]) -> Iterator[Held]:
+    """Give a lock that was taken up by what was sent ahead, while the answer for the rest stalls.
+
+    The renewal, which has a connection of its own, is answered.
+    """
+    direct = servers[0].client()
+    first = RedisLock(direct, "lock:a", 30).take(0)
+
+    def release() -> None:
+        eventually(lambda: queue_of(direct))
+        first.release()
+
+    releasing = threading.Thread(target=release)
+    with Proxy(servers[0].port) as proxy:
+        proxy.hold(scripts.RENEW.sha.encode(), once=True)
+        releasing.start()
+        held = RedisLock(proxy.client(), "lock:a", LONG, renew=True).take(10)
+        releasing.join(10)
+        assert proxy.holds.wait(10)
+        yield held
+        watchdog.WATCHDOG.forget_all()
+        proxy.let_go()
+
+
+def test_who_waits_for_the_answer_to_a_claim_loses_no_lock_elsewhere(
+    servers: list[RealServer], stalled_claim: Held
+) -> None:
+    kept = taken(servers[1].client(), lease=1.5)
+    # Since the renewal was answered, whoever asks for the end would read the answer to the claim.
+    eventually(lambda: stalled_claim.lease.__dict__["_end"] > clock.now() + 10)
+    asking = threading.Thread(target=stalled_claim.remaining)
+    asking.start()
+
+    upkeep = Upkeep([kept]).watch(3)
+
+    assert upkeep.was_done()
+    # As much as the claim runs, which is not as long as the lease.
+    assert not asking.is_alive()
+    asking.join(LONG)
+
+
+def test_no_lock_is_lost_in_asyncio_either(servers: list[RealServer]) -> None:
+    async def taken(server: RealServer, lease: float) -> Held:
+        return await RedisLock(server.client(), "lock:a", lease, renew=True).atake(0)
+
+    async def work() -> None:
+        stuck = [await taken(server, LONG) for server in servers[:3]]
+        kept = [await taken(servers[3], LEASE)]
+        for server in servers[:3]:
+            server.pause()
+        for held in stuck:
+            held.lease.due = clock.now()
+            here().watchdog.hurry(held)
+        upkeep = Upkeep(kept)
+        until = time.monotonic() + A_WHILE
+        while time.monotonic() < until and not upkeep.is_lost:
+            await asyncio.sleep(0.01)
+            upkeep.look()
+        for server in servers[:3]:
+            server.resume()
+        assert upkeep.was_done()
+        for held in stuck + kept:
+            await held.arelease()
+
+    asyncio.run(work())
+
+
+def test_a_loop_that_ends_beside_a_frozen_server_leaves_no_task(
+    servers: list[RealServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        held = await RedisLock(servers[0].client(), "lock:a", LONG, renew=True).atake(0)
+        servers[0].pause()
+        held.lease.due = clock.now()
+        here().watchdog.hurry(held)
+        await until(lambda: any(one.get_name() == CONNECTING for one in asyncio.all_tasks()))
+
+    asyncio.run(work())
+    gc.collect()
+
+    assert "was destroyed" not in caplog.text
+    assert "never retrieved" not in caplog.text
