@@ -277,7 +277,9 @@ def _is_plain(client: Any) -> bool:
     if type(execute) is MethodType:
         # What a method lacks itself it takes long to say.
         execute = execute.__func__
-    return hasattr(client, "connection_pool") and not hasattr(execute, "__wrapped__")
+    # Several masters have no server of their own, and nothing to execute.
+    is_of_one = execute is not None and hasattr(client, "connection_pool")
+    return is_of_one and not hasattr(execute, "__wrapped__")
 
 
 def _call_through(client: Any, request: Request, key: str) -> Any:

@@ -212,9 +212,9 @@ def test_all_locks_are_taken_in_one_round_trip_in_the_order_of_their_names(
 ) -> None:
     trips: list[list[str]] = []
 
-    def count(client: Any, requests: Any, keys: Any, *then: Any) -> Any:
+    def count(client: Any, requests: Any, *rest: Any, **options: Any) -> Any:
         trips.append([request.keys[0] for request in requests])
-        return call_many(client, requests, keys, *then)
+        return call_many(client, requests, *rest, **options)
 
     monkeypatch.setattr("django_setnx_lock.core.batch.call_many", count)
 

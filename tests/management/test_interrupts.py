@@ -132,8 +132,8 @@ def test_a_signal_during_a_wait_leaves_no_waiter(real_cache: RealServer) -> None
 def signal_after_the_reply(monkeypatch: pytest.MonkeyPatch) -> None:
     ask = Turn.ask
 
-    def ask_and_signal(self: Turn, *, waits: bool) -> Held | protocol.Busy:
-        answer = ask(self, waits=waits)
+    def ask_and_signal(self: Turn, **options: Any) -> Held | protocol.Busy:
+        answer = ask(self, **options)
         signal_ourselves()
         return answer
 
