@@ -67,7 +67,9 @@ _REPLIES = {
     "undeclared key": "undeclared",
     "bad lua script for redis cluster": "undeclared",
     "NOREPLICAS": "replicas",
+    # Those of redis-py before it had classes for them.
     "CLUSTERDOWN": "unreachable",
+    "MASTERDOWN": "unreachable",
     "NOPERM": "denied",
     "NOAUTH": "denied",
     "unauthenticated": "denied",
@@ -277,9 +279,9 @@ def _is_plain(client: Any) -> bool:
     if type(execute) is MethodType:
         # What a method lacks itself it takes long to say.
         execute = execute.__func__
-    # Several masters have no server of their own, and nothing to execute.
-    is_of_one = execute is not None and hasattr(client, "connection_pool")
-    return is_of_one and not hasattr(execute, "__wrapped__")
+    # What stands for several masters has a pool, too, but makes no connections.
+    pool = getattr(client, "connection_pool", None)
+    return hasattr(pool, "connection_class") and not hasattr(execute, "__wrapped__")
 
 
 def _call_through(client: Any, request: Request, key: str) -> Any:

@@ -123,9 +123,11 @@ class Line:
         """
         try:
             reply = await self._read(_FOREVER if seconds is None else max(seconds, 0))
-        except redis_exceptions.ResponseError:
+        except redis_exceptions.ResponseError as error:
             self._owed -= 1
-            raise
+            # Older redis-py has the error in a frame of its traceback: that circle would keep the
+            # line until it is garbage together with its connection, which then complains.
+            raise error.with_traceback(None)  # noqa: B904 - it is the same error
         if reply is not None:
             self._owed -= 1
         return reply
