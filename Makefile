@@ -53,7 +53,7 @@ coverage: .venv/ready-test
 	$(PY) -m tests --coverage
 
 # What only computes, or asks for no times, goes side by side; what contends for the processors not.
-COMPUTES := tests/model tests/test_packaging.py tests/example_project
+COMPUTES := tests/model tests/test_packaging.py tests/example_project tests/testing
 
 storm: .venv/ready-test
 	$(PYTEST) -m storm -n 2 --dist loadgroup $(COMPUTES)

@@ -302,9 +302,9 @@ def test_a_signal_reaches_the_command_while_the_server_does_not_answer(
 
     status, _, err = with_lock.end()
     assert status == 143
-    assert (
-        "cannot release the lock, which ends with its lease in 0.0 s: Redis does not answer" in err
-    )
+    # By the time of the request, or of the lease, whichever ends first.
+    ending = r"cannot release the lock, which ends with its lease in .* (did|does) not answer"
+    assert re.search(ending, err)
 
 
 def test_a_release_that_fails_is_a_message_and_the_status_stands(
