@@ -327,9 +327,15 @@ class Unanswered:
         self._lines: deque[tuple[float, _Line]] = deque()
 
     def keep(self, line: _Line) -> None:
-        """Keep ``line``, and close those that were kept for long."""
+        """Keep ``line``."""
+        self._lines.append((time.monotonic() + _KEPT_FOR, line))
+        self.expire()
+
+    def expire(self) -> None:
+        """Close those that were kept for long."""
+        if not self._lines:
+            return
         now = time.monotonic()
-        self._lines.append((now + _KEPT_FOR, line))
         # Another thread may take the last one meanwhile.
         with suppress(IndexError):
             while self._lines[0][0] < now or len(self._lines) > _KEPT_AT_MOST:

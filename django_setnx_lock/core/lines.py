@@ -78,6 +78,7 @@ class Lines(Generic[_AnyLine]):
 
     def give_back(self, client: Any, line: _AnyLine) -> None:
         """Keep ``line``, which has no reply outstanding, for the next who asks for one."""
+        self.unanswered.expire()
         spare = self._spare.get(client.connection_pool)
         if spare is None:
             spare = self._spare.setdefault(client.connection_pool, [])

@@ -11,10 +11,12 @@ import pytest
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from django_setnx_lock.core import calling, line
 from django_setnx_lock.core.errors import LockUnavailable
 from django_setnx_lock.core.lock import RedisLock
 from django_setnx_lock.core.many.lock import MultiLock
 from tests.faults.controls import send_nothing_behind
+from tests.processes import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -149,3 +151,31 @@ def test_without_the_undoing_behind_it_the_key_would_be_left(
         take(lock)
 
     assert stall(real_server, began) > 0
+
+
+@pytest.mark.parametrize(("kept_for", "left"), [(0.0, 1), (60.0, 2)])
+def test_a_connection_that_was_kept_for_its_undoing_is_closed_by_a_later_call(
+    real_server: RealServer, monkeypatch: pytest.MonkeyPatch, kept_for: float, left: int
+) -> None:
+    # Nobody can wait here for as long as it is kept, nor for those of the tests before.
+    monkeypatch.setattr(line, "_KEPT_FOR", kept_for)
+    calling._LINES.unanswered.close()
+    client = real_server.client(
+        socket_timeout=TIMEOUT, retry=Retry(NoBackoff(), 0), client_name="mine"
+    )
+    with RedisLock(client, "lock:a"):
+        pass
+    began = time.monotonic()
+    real_server.pause()
+    with pytest.raises(LockUnavailable):
+        RedisLock(client, "lock:a").take(0)
+    stall(real_server, began)
+
+    with RedisLock(client, "lock:a"):
+        pass
+
+    def connected() -> int:
+        found: Any = real_server.client().client_list()
+        return sum(one["name"] == "mine" for one in found)
+
+    eventually(lambda: connected() == left)
