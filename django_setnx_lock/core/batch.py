@@ -44,20 +44,10 @@ def take_each(locks: Sequence[RedisLock]) -> list[Taken]:
     a whole failed.
     """
     blocking.check()
-    ordered = sorted({id(lock): lock for lock in locks}.values(), key=lambda lock: lock.name)
     shares: dict[int, Held | None] = {}
     turns: list[Turn] = []
     try:
-        for lock in ordered:
-            number = id(lock)
-            # At once: an interrupt must not leave one that nobody counts out.
-            shares[number] = lock.again()
-        missing = [lock for lock in ordered if shares[id(lock)] is None]
-        turns = [lock.turn() for lock in missing]
-        asked = _ask_for(missing, turns) if missing else []
-        taken = {id(lock): Taken(lock, held=shares[id(lock)]) for lock in ordered}
-        taken |= {id(one.lock): one for one in asked}
-        return [taken[id(lock)] for lock in locks]
+        return _take_each(locks, shares, turns)
     except BaseException as error:
         # Interrupts too. A share that is on its way up in a traceback would count as held.
         release_each([share for share in shares.values() if share is not None], now=True)
@@ -65,6 +55,23 @@ def take_each(locks: Sequence[RedisLock]) -> list[Taken]:
             with suppress(LockError):
                 leave_each(turns)
         raise
+
+
+def _take_each(
+    locks: Sequence[RedisLock], shares: dict[int, Held | None], turns: list[Turn]
+) -> list[Taken]:
+    """Do so, with all that is to be undone in ``shares`` and ``turns`` at any moment."""
+    ordered = sorted({id(lock): lock for lock in locks}.values(), key=lambda lock: lock.name)
+    for lock in ordered:
+        number = id(lock)
+        # At once: an interrupt must not leave one that nobody counts out.
+        shares[number] = lock.again()
+    missing = [lock for lock in ordered if shares[id(lock)] is None]
+    turns.extend([lock.turn() for lock in missing])
+    asked = _ask_for(missing, turns) if missing else []
+    taken = {id(lock): Taken(lock, held=shares[id(lock)]) for lock in ordered}
+    taken |= {id(one.lock): one for one in asked}
+    return [taken[id(lock)] for lock in locks]
 
 
 def _ask_for(locks: Sequence[RedisLock], turns: Sequence[Turn]) -> list[Taken]:
