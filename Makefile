@@ -6,32 +6,30 @@ BENCH_ARGS ?=
 
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
+# Tests marked xdist_group share servers that take seconds to start: one process runs them.
+SIDE_BY_SIDE := -n auto --dist loadgroup
 # Another Python, or a checkout that was moved or copied, gets a fresh environment.
 VENV_ID := $(shell $(PYTHON) -c 'import os, sys, zlib; print("%d.%d.%d-%08x" \
 	% (*sys.version_info[:3], zlib.crc32((os.getcwd() + sys.base_prefix).encode())))')
 
-EXTRAS_demo := demo
-EXTRAS_test := test
-EXTRAS_lint := demo,test,lint
-EXTRAS_tox := tox
-EXTRAS_bench := bench
-EXTRAS_docs := demo,test,docs
-
 # Nothing outside the checkout may choose other settings or other code.
 unexport DJANGO_SETTINGS_MODULE PYTEST_ADDOPTS PYTHONPATH
+# Tests start hundreds of programs, each of which would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help demo test coverage storm marathon lint docs tox bench clean
+.PHONY: help demo test coverage matrix storm marathon lint docs tox bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    a tour in the terminal, then the shop on http://127.0.0.1:8000"
 	@echo "             (DEMO_ARGS=--no-serve ends after the tour)"
-	@echo "make test    the tests, but for the long ones"
+	@echo "make test    the tests, but for the long ones and the matrix"
 	@echo "make coverage"
 	@echo "             the same, measured: in twice the time"
+	@echo "make matrix  the same tests on the second kind of server, the fake, and in further combinations"
 	@echo "make storm   the long tests"
 	@echo "make marathon"
 	@echo "             the longest: searches of the model, ten minutes of renewals; some 16 minutes"
@@ -47,20 +45,27 @@ demo: .venv/ready-demo
 	$(PY) -m example_project.demo $(DEMO_ARGS)
 
 test: .venv/ready-test
-	$(PY) -m tests
+	$(PYTEST) $(SIDE_BY_SIDE)
 
 coverage: .venv/ready-test
-	$(PY) -m tests --coverage
+	$(PY) -m coverage erase
+	$(PY) -m coverage run -m pytest $(SIDE_BY_SIDE)
+	$(PY) -m coverage combine --quiet
+	$(PY) -m coverage report
 
-# What only computes, or asks for no times, goes side by side; what contends for the processors not.
-COMPUTES := tests/model tests/test_packaging.py tests/example_project tests/testing
+matrix: .venv/ready-test
+	$(PYTEST) $(SIDE_BY_SIDE) -m matrix
+
+# Those that measure short times run one after the other. Where a thread stands is not shown after
+# a while: they last longer, and to look at one that runs may end the process.
+LONG := -o faulthandler_timeout=0
 
 storm: .venv/ready-test
-	$(PYTEST) -m storm -n 2 --dist loadgroup $(COMPUTES)
-	$(PYTEST) -m storm $(COMPUTES:%=--ignore=%)
+	$(PYTEST) $(LONG) -n 3 --dist loadgroup -m "storm and not alone"
+	$(PYTEST) $(LONG) -m "storm and alone"
 
 marathon: .venv/ready-test
-	$(PYTEST) -m marathon
+	$(PYTEST) $(LONG) -m marathon
 
 lint: .venv/ready-lint
 	$(PY) -m ruff check
@@ -88,7 +93,9 @@ bench: .venv/ready-bench
 	@touch $@
 
 .venv/ready-%: .venv/made-by-$(VENV_ID) setup.cfg pyproject.toml
-	$(PY) -m pip install --quiet --editable '.[$(EXTRAS_$*)]'
+	@# The first pip that knows --group; most Pythons bring an older one.
+	$(PY) -m pip install --quiet 'pip>=25.1'
+	$(PY) -m pip install --quiet --editable '.[testing]' --group $*
 	@touch $@
 
 clean:

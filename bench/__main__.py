@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench import contended, idle, many, plot, pool, report, solo, takeover
+from bench import contended, idle, many, plot, pool, report, solo, takeover, transaction
 from bench.address import PREFERRED, Observer, private_server
 from bench.machine import describe
 from bench.part import Bench, Outcome, say
@@ -27,6 +27,7 @@ PARTS = {
     "takeover": takeover,
     "many": many,
     "pool": pool,
+    "transaction": transaction,
 }
 RESULTS = Path(__file__).resolve().parent / "results"
 

@@ -20,7 +20,18 @@ class Bar(NamedTuple):
 
 def judge(parts: dict[str, Any]) -> list[Bar]:
     """Return a verdict for each bar whose figures this run has."""
-    judged = (ratio, handover, total, overtaken, round_trips, idle, takeover, many, pool)
+    judged = (
+        ratio,
+        handover,
+        total,
+        overtaken,
+        round_trips,
+        idle,
+        takeover,
+        many,
+        pool,
+        transaction,
+    )
     return [bar for verdict in judged for bar in verdict(parts)]
 
 
@@ -102,3 +113,8 @@ def pool(parts: dict[str, Any]) -> Iterable[Bar]:
     for what in ("release", "renewal"):
         value = seen(parts, "pool", f"{what}_p99_ms")
         yield from at_most(value, 20, f"{what} p99, pool of 2, 50 waiting threads", ".1f", " ms")
+
+
+def transaction(parts: dict[str, Any]) -> Iterable[Bar]:
+    what = "6,000 locks in one transaction, to release=exit"
+    return at_most(seen(parts, "transaction", "to_exit"), 1.3, what, ".2f")

@@ -36,6 +36,7 @@ PANELS = (
     Panel("Next after kill -9, worst, ms", "takeover", "worst_ms", ".0f", 150),
     Panel("1,000 renewed, requests / cycle", "many", "requests_per_cycle", ".0f", 10),
     Panel("Release p99, pool of 2, ms", "pool", "release_p99_ms", ".1f", 20),
+    Panel("6,000 in one transaction, to exit", "transaction", "to_exit", ".2f", 1.3),
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bench import contended, idle, many, pool, solo, takeover
+from bench import contended, idle, many, pool, solo, takeover, transaction
 from bench.bars import judge
 from bench.peers import PEERS
 
@@ -87,6 +87,18 @@ TABLES: dict[str, tuple[str, tuple[Column, ...]]] = {
             Column("renewal p50 ms", "renewal_p50_ms", ".1f"),
             Column("renewal p99 ms", "renewal_p99_ms", ".1f"),
             Column("turns", "turns", ".0f"),
+            Column("overlaps", "overlaps", ".0f"),
+        ),
+    ),
+    "transaction": (
+        transaction.TITLE,
+        (
+            Column("s / 1,000", "commit_s_per_1000"),
+            Column("s / 1,000, release=exit", "exit_s_per_1000"),
+            Column("to release=exit", "to_exit"),
+            Column("last to first 1,000", "last_to_first"),
+            Column("of it the commit s", "commit_s"),
+            Column("locks", "turns", ".0f"),
             Column("overlaps", "overlaps", ".0f"),
         ),
     ),

@@ -27,3 +27,5 @@ CACHES = {
         CONNECTION_POOL_KWARGS={"max_connections": POOL_SIZE, "timeout": POOL_SECONDS},
     ),
 }
+# Its own for each process.
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}

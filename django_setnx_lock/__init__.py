@@ -14,14 +14,12 @@ if TYPE_CHECKING:
         LockUnsupported,
         StaleFence,
     )
-    from .core.keytemplate import KeyTemplate
-    from .core.lock import RedisLock
-    from .core.many.lock import MultiLock
-    from .core.redlock import Redlock
-    from .core.rwlock import RWLock
+    from .core.locks.lock import RedisLock, RWLock
+    from .core.locks.multi_lock import MultiLock
+    from .core.locks.redlock import Redlock
     from .decorators import redis_lock
-    from .locks import lock, lock_all
-    from .sharing import rwlock, semaphore
+    from .key_template import KeyTemplate
+    from .locks import lock, lock_all, rwlock, semaphore
 
 __all__ = [
     "KeyTemplate",
@@ -44,30 +42,21 @@ __all__ = [
 
 # Imported when first asked for, so that the core can be used without Django, and pytest can load
 # the plugin where nobody uses locks.
-_ERRORS = "core.errors"
-_MODULES = {
-    "KeyTemplate": "core.keytemplate",
-    "LockBusy": _ERRORS,
-    "LockError": _ERRORS,
-    "LockLost": _ERRORS,
-    "LockUnavailable": _ERRORS,
-    "LockUnsupported": _ERRORS,
-    "MultiLock": "core.many.lock",
-    "RWLock": "core.rwlock",
-    "RedisLock": "core.lock",
-    "Redlock": "core.redlock",
-    "StaleFence": _ERRORS,
-    "lock": "locks",
-    "lock_all": "locks",
+# The rest is in core.errors.
+_MODULE_OF = {
+    **dict.fromkeys(("RWLock", "RedisLock"), "core.locks.lock"),
+    "MultiLock": "core.locks.multi_lock",
+    "Redlock": "core.locks.redlock",
     "redis_lock": "decorators",
-    "rwlock": "sharing",
-    "semaphore": "sharing",
+    "KeyTemplate": "key_template",
+    **dict.fromkeys(("lock", "lock_all", "rwlock", "semaphore"), "locks"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    module = import_module(f"{__name__}.{_MODULE_OF.get(name, 'core.errors')}")
+    value = getattr(module, name)
     globals()[name] = value
     return value

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from django.apps import AppConfig, apps
+from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
 
 
@@ -10,10 +10,7 @@ class SetnxLockConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from . import async_safety, bridges, checks, scopes, url_checks  # noqa: F401 - some to have effect as such
+        from . import async_support, checks, leftovers  # noqa: F401 - the checks register themselves
 
-        bridges.install()
-        scopes.install()
-
-        if apps.is_installed("django.contrib.admin"):
-            from .admin import checks as admin_checks  # noqa: F401 - the same
+        async_support.install()
+        leftovers.install()

@@ -1,34 +1,75 @@
-"""System checks of the settings, one function each. None opens a connection."""
+"""System checks of the settings and of the locked views. No check opens a connection."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 from django.conf import settings
+from django.core import mail
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.checks import Warning as CheckWarning
-from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpRequest
+from django.urls import get_resolver
+from django.urls.converters import StringConverter
 from redis.exceptions import RedisError
 
 from . import connection
-from .conf import DEFAULTS, SETTING
-from .core import dialects, protocol
-from .core.keys import lock_keys
-from .core.line import CONNECT_WITHIN
-from .core.masters.masters import FEWEST
-from .transactions import RELEASES
+from .arguments import (
+    arguments_in,
+    behind_api_view,
+    dotted_name,
+    own_signature,
+    signature_of,
+    view_class_of,
+)
+from .conf import APP, DEFAULTS, SETTING, problem
+from .core.connections.client_settings import CONNECT_WITHIN
+from .core.docs import docs_url
+from .core.locks.redlock_servers import FEWEST
+from .decorators import DecoratedLock, options_of
+
+# Stands in for a value that only a request brings.
+_SOMETHING = object()
+# The same, where the value is text of the URL.
+_TEXT = object()
+# Attributes that Django's middleware and REST framework add to a new request.
+_ADDED = {"auser", "auth", "data", "query_params", "request", "session", "site", "user"}
+# Names of fields that usually find a row, where one value may have several texts.
+_LIKE_A_KEY = re.compile(r"(?:\A|_)(?:pk|id|uuid)\Z")
+
+
+def message(number: str, text: str, hint: str, obj: Any = None, kind: Any = None) -> CheckMessage:
+    """Return the error ``E...`` or warning ``W...``; its hint ends with where it is documented."""
+    usual = Error if number.startswith("E") else CheckWarning
+    hint = f"{hint} See {docs_url('checks', number)}"
+    made: CheckMessage = (kind or usual)(text, hint=hint, obj=obj, id=f"django_setnx_lock.{number}")
+    return made
+
+
+def unusable_caches(what: str, using: str | Sequence[str] | None) -> Iterator[CheckMessage]:
+    """Yield E011 for each cache that ``using`` of ``what`` names and that cannot hold locks."""
+    for alias in connection.aliases_in(using):
+        if wrong := connection.client_problem(alias):
+            text = f"{what} is locked using={using!r}: {wrong}."
+            yield message("E011", text, "Name another alias, or leave using out.")
 
 
 def _config() -> dict[str, Any]:
-    """The options, as far as they can be read: E001 speaks of the rest."""
+    """Return the options, as far as they can be read. E001 reports the rest."""
     given = getattr(settings, SETTING, {})
     return {**DEFAULTS, **given} if isinstance(given, dict) else DEFAULTS
 
 
 def _aliases() -> list[Any]:
-    """What CACHE names: one alias, or several for a Redlock. E002 speaks of too few."""
+    """Return what CACHE names: one alias, or several for a Redlock. E002 reports too few."""
     named = _config()["CACHE"]
     if not isinstance(named, (list, tuple)):
         return [named]
@@ -39,21 +80,29 @@ def _exists(alias: Any) -> bool:
     return isinstance(alias, str) and alias in settings.CACHES
 
 
-def _not_redis(alias: Any) -> bool:
-    """Whether E002 or E003 speak of the alias already."""
-    return not _exists(alias) or not connection.is_django_redis(alias)
+def _is_usable(alias: Any) -> bool:
+    return _exists(alias) and connection.client_problem(alias) is None
 
 
-def _hint(text: str, anchor: str) -> str:
-    return f"{text} See docs/checks.md#{anchor.lower()}."
+def _of_values(number: str, *options: str) -> list[CheckMessage]:
+    """Return an error for each of ``options`` with a value that it cannot have."""
+    config = _config()
+    return [
+        message(number, f"{wrong}.", f"The default is {DEFAULTS[option]!r}.")
+        for option in options
+        if (wrong := problem(option, config[option])) is not None
+    ]
 
 
-def _error(number: str, message: str, hint: str) -> list[CheckMessage]:
-    return [Error(message, hint=_hint(hint, number), id=f"django_setnx_lock.{number}")]
-
-
-def _warning(number: str, message: str, hint: str) -> list[CheckMessage]:
-    return [CheckWarning(message, hint=_hint(hint, number), id=f"django_setnx_lock.{number}")]
+def _unless_tested(number: str, text: str, hint: str) -> list[CheckMessage]:
+    """Return an error; in a test run, which the kit for tests may be for, a warning at most."""
+    # Test runners make the outbox.
+    if not hasattr(mail, "outbox"):
+        return [message(number, text, hint)]
+    if f"{APP}.testing.helpers" in sys.modules:
+        return []
+    hint += f" In tests, LockTestMixin has a server in memory in its place: {docs_url('testing')}"
+    return [message(number, text, hint, kind=CheckWarning)]
 
 
 @register(Tags.caches)
@@ -61,281 +110,260 @@ def check_options(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Chec
     """E001: SETNX_LOCK is a dict of known options."""
     given = getattr(settings, SETTING, {})
     if not isinstance(given, dict):
-        return _error("E001", f"{SETTING} is not a dict.", "Write it as a dict of options.")
+        return [message("E001", f"{SETTING} is not a dict.", "Write it as a dict of options.")]
     found: list[CheckMessage] = []
     for name in given:
         if name not in DEFAULTS:
             close = get_close_matches(str(name).upper(), DEFAULTS, n=1)
             meant = f"Did you mean {close[0]!r}?" if close else f"Known are: {', '.join(DEFAULTS)}."
-            found += _error("E001", f"{SETTING} has an unknown option {name!r}.", meant)
+            found.append(message("E001", f"{SETTING} has an unknown option {name!r}.", meant))
     return found
 
 
 @register(Tags.caches)
-def check_alias_exists(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E002: the cache that locks are kept in is in CACHES; each of several, three at least."""
+def check_caches(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """E002, E003, E004, E012, E013, E015: the caches can hold locks; three at least of several."""
     if not _aliases():
-        return _error(
-            "E002",
-            f"{SETTING}['CACHE'] is {_config()['CACHE']!r}.",
-            f"Name one cache alias, or {FEWEST} at least for a Redlock.",
-        )
-    return [
-        message
-        for alias in _aliases()
-        if not _exists(alias)
-        for message in _error(
-            "E002",
-            f"{SETTING}['CACHE'] names the cache {alias!r}, which is not in CACHES.",
-            f"Name one of: {', '.join(map(repr, settings.CACHES))}.",
-        )
-    ]
+        text = f"{SETTING}['CACHE'] is {_config()['CACHE']!r}."
+        hint = f"Name one cache alias, or {FEWEST} at least for a Redlock."
+        return [message("E002", text, hint)]
+    return [found for alias in _aliases() for found in _of_cache(alias)]
 
 
-@register(Tags.caches)
-def check_alias_is_redis(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E003: that cache is one of django-redis."""
-    return [
-        message
-        for alias in _aliases()
-        if _exists(alias) and not connection.is_django_redis(alias)
-        for message in _error(
+def _of_cache(alias: Any) -> list[CheckMessage]:
+    if not _exists(alias):
+        text = f"{SETTING}['CACHE'] names the cache {alias!r}, which is not in CACHES."
+        return [message("E002", text, f"Name one of: {', '.join(map(repr, settings.CACHES))}.")]
+    kept = f"Locks are kept in the cache {alias!r}"
+    if not connection.is_django_redis(alias):
+        return _unless_tested(
             "E003",
-            f"Locks are kept in the cache {alias!r}, whose backend "
-            f"{settings.CACHES[alias].get('BACKEND')!r} is not django-redis.",
+            f"{kept}, whose backend {settings.CACHES[alias].get('BACKEND')!r} is not django-redis.",
             "Set its BACKEND to 'django_redis.cache.RedisCache', or name another cache "
             f"in {SETTING}['CACHE'].",
         )
-    ]
-
-
-@register(Tags.caches)
-def check_alias_is_one_server(
-    app_configs: Sequence[Any] | None, **kwargs: Any
-) -> list[CheckMessage]:
-    """E004: that cache is not sharded by the client."""
-    return [
-        message
-        for alias in _aliases()
-        if not _not_redis(alias) and connection.is_sharded(alias)
-        for message in _error(
+    if connection.is_sharded(alias):
+        return _unless_tested(
             "E004",
-            f"Locks are kept in the cache {alias!r}, which is sharded over several servers.",
+            f"{kept}, which is sharded over several servers.",
             "A lock and what belongs to it must live on one server: use an alias with the "
             "default client.",
         )
-    ]
-
-
-@register(Tags.caches)
-def check_cluster(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E012: a cache in a cluster can be one, and is no master of a Redlock."""
     found: list[CheckMessage] = []
-    for alias in _aliases():
-        if _not_redis(alias) or not connection.is_cluster(alias):
-            continue
-        problem = connection.cluster_problem(alias)
-        if problem:
-            message = f"Locks are kept in the cache {alias!r}, but {problem}."
-            found += _error("E012", message, "Write redis://host:port/0, for one or more nodes.")
-        if len(_aliases()) > 1:
-            message = f"The cache {alias!r} is a cluster, and no master of a Redlock."
-            hint = "Name caches of a single server each, or the cluster alone."
-            found += _error("E012", message, hint)
-    return found
-
-
-@register(Tags.caches)
-def check_sentinels(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E013: django-redis reaches the Sentinels of that cache, and not those of another one."""
-    return [
-        message
-        for alias in _aliases()
-        if not _not_redis(alias) and (other := connection.taken_for(alias))
-        for message in _error(
-            "E013",
+    if wrong := connection.cluster_problem(alias):
+        hint = "Write redis://host:port/0, for one or more nodes."
+        found.append(message("E012", f"{kept}, but {wrong}.", hint))
+    elif wrong := connection.client_problem(alias):
+        found += _unless_tested("E015", f"No lock can be taken: {wrong}.", "Correct it in CACHES.")
+    elif other := connection.taken_for(alias):
+        text = (
             f"The caches {alias!r} and {other!r} have one LOCATION and different SENTINELS. "
-            "django-redis keeps one connection pool for both, so locks may be kept at either.",
-            "Give them different names of services or databases.",
+            "django-redis keeps one connection pool for both, so locks may be kept at either."
         )
+        hint = "Give them different names of services or databases."
+        found.append(message("E013", text, hint))
+    if connection.is_cluster(alias) and len(_aliases()) > 1:
+        text = f"The cache {alias!r} is a cluster, and no master of a Redlock."
+        hint = "Name caches of a single server each, or the cluster alone."
+        found.append(message("E012", text, hint))
+    return found
+
+
+@register(Tags.caches)
+def check_values(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """E005, E006, E007, E008, E009: the options have values that they can have."""
+    return [
+        *_of_values("E005", "TIMEOUT", "BLOCKING_TIMEOUT", "MASTER_TIMEOUT"),
+        *_of_values("E006", "KEY_PREFIX"),
+        *_of_values("E009", "REPLICAS"),
+        *_of_values("E007", "INDEX", "RENEW", "REENTRANT"),
+        *_of_values("E008", "PROTOCOL", "UNIT", "RELEASE"),
     ]
-
-
-@register(Tags.caches)
-def check_times(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E005: TIMEOUT, BLOCKING_TIMEOUT and MASTER_TIMEOUT are usable numbers of seconds."""
-    config = _config()
-    found: list[CheckMessage] = []
-    for option, validate in (
-        ("TIMEOUT", protocol.milliseconds),
-        ("BLOCKING_TIMEOUT", protocol.waiting_time),
-        ("MASTER_TIMEOUT", protocol.milliseconds),
-    ):
-        try:
-            validate(config[option], f"{SETTING}[{option!r}]")
-        except ValueError as error:
-            found += _error("E005", f"{error}.", f"The default is {DEFAULTS[option]}.")
-    return found
-
-
-@register(Tags.caches)
-def check_prefix(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E006: KEY_PREFIX can begin a name."""
-    prefix = _config()["KEY_PREFIX"]
-    if isinstance(prefix, str) and prefix:
-        try:
-            lock_keys(f"{prefix}key")
-        except ValueError as error:
-            problem = str(error)
-        else:
-            return []
-    else:
-        problem = "it must be a str that is not empty"
-    return _error(
-        "E006", f"{SETTING}['KEY_PREFIX'] is {prefix!r}: {problem}.", "The default is 'lock:'."
-    )
-
-
-@register(Tags.caches)
-def check_replicas(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E009: REPLICAS is a number of replicas."""
-    value = _config()["REPLICAS"]
-    if type(value) is int and value >= 0:
-        return []
-    return _error("E009", f"{SETTING}['REPLICAS'] is {value!r}.", "Write 0, or how many.")
-
-
-@register(Tags.caches)
-def check_switches(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E007: INDEX, RENEW and REENTRANT are True or False."""
-    found: list[CheckMessage] = []
-    for option in ("INDEX", "RENEW", "REENTRANT"):
-        value = _config()[option]
-        if not isinstance(value, bool):
-            message = f"{SETTING}[{option!r}] is {value!r}."
-            found += _error("E007", message, "Write True or False.")
-    return found
-
-
-@register(Tags.caches)
-def check_protocol(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E008: PROTOCOL, UNIT and RELEASE are among those that there are."""
-    found: list[CheckMessage] = []
-    for option, known in (
-        ("PROTOCOL", dialects.PROTOCOLS),
-        ("UNIT", dialects.UNITS),
-        ("RELEASE", RELEASES),
-    ):
-        value = _config()[option]
-        if value not in known:
-            message = f"{SETTING}[{option!r}] is {value!r}."
-            found += _error("E008", message, f"Write one of: {', '.join(map(repr, known))}.")
-    return found
 
 
 @register(Tags.caches)
 def check_polling(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
     """E014: POLLING is True or False, and True only where it has an effect."""
     config = _config()
-    polling, message = config["POLLING"], f"{SETTING}['POLLING'] is {config['POLLING']!r}"
-    if not isinstance(polling, bool):
-        return _error("E014", f"{message}.", "Write True or False.")
-    if polling and config["PROTOCOL"] == "timestamp":
+    wrong = _of_values("E014", "POLLING")
+    if wrong or not config["POLLING"]:
+        return wrong
+    text = f"{SETTING}['POLLING'] is True"
+    if config["PROTOCOL"] == "timestamp":
         hint = "With PROTOCOL 'timestamp' nobody is woken anyway: leave POLLING out."
-        return _error("E014", f"{message}, and PROTOCOL 'timestamp'.", hint)
-    if polling and not isinstance(config["CACHE"], str):
+        return [message("E014", f"{text}, and PROTOCOL 'timestamp'.", hint)]
+    if not isinstance(config["CACHE"], str):
         hint = "Nobody is woken with a Redlock anyway: leave POLLING out, or name one cache."
-        return _error("E014", f"{message}, and CACHE names several caches.", hint)
+        return [message("E014", f"{text}, and CACHE names several caches.", hint)]
     return []
 
 
 @register(Tags.caches)
 def check_socket_timeout(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """W001: socket_timeout is not shorter than a wait."""
+    """W001: socket_timeout is not shorter than a wait. W006: there is a socket timeout."""
     config = _config()
     alias, wait = config["CACHE"], config["BLOCKING_TIMEOUT"]
-    # A Redlock has times of its own for its masters, and a wait through Sentinels goes on.
-    if _not_redis(alias) or isinstance(wait, bool) or connection.sentinels_of(alias):
+    # A Redlock has times of its own for its masters.
+    if not _is_usable(alias):
         return []
+    found: list[CheckMessage] = []
     options = connection.cache_options(alias)
     limit = (options.get("CONNECTION_POOL_KWARGS") or {}).get(
         "socket_timeout", options.get("SOCKET_TIMEOUT")
     )
-    if not isinstance(limit, (int, float)) or not (wait is None or isinstance(wait, (int, float))):
-        return []
-    if wait is not None and limit >= wait:
-        return []
-    return _warning(
-        "W001",
-        f"The cache {alias!r} has a socket timeout of {limit:g} s, shorter than "
-        + ("a wait without limit." if wait is None else f"the {wait:g} s a caller may wait."),
-        "A server that stalls for longer than the socket timeout ends the wait with "
-        "LockUnavailable. Raise SOCKET_TIMEOUT, or lower BLOCKING_TIMEOUT.",
-    )
-
-
-@register(Tags.caches)
-def check_no_socket_timeout(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """W006: there is a socket timeout."""
-    alias = _config()["CACHE"]
-    # A Redlock and a cluster have times of their own, and another factory may do anything.
-    if (
-        _not_redis(alias)
-        or connection.alias_problem(alias) is not None
-        or connection.is_cluster(alias)
-        or connection.has_own_factory(alias)
-    ):
-        return []
-    try:
-        limit, _ = connection.socket_timeout_of(connection.get_client(alias))
-    except (ImproperlyConfigured, TypeError, AttributeError, RedisError):
-        # What is wrong with its OPTIONS is told when it is used.
-        return []
-    if limit is not None:
-        return []
-    return _warning(
-        "W006",
-        f"The cache {alias!r} has no socket timeout: a server that hangs keeps whoever uses it "
-        f"without limit, and each call of a lock for {CONNECT_WITHIN:g} s.",
-        "Set SOCKET_TIMEOUT and SOCKET_CONNECT_TIMEOUT in its OPTIONS.",
-    )
+    is_known = isinstance(limit, (int, float)) and isinstance(wait, (int, float, type(None)))
+    is_shorter = is_known and not isinstance(wait, bool) and (wait is None or limit < wait)
+    # A wait through Sentinels goes on.
+    if is_shorter and not connection.sentinels_of(alias):
+        text = f"The cache {alias!r} has a socket timeout of {limit:g} s, shorter than "
+        text += "a wait without limit." if wait is None else f"the {wait:g} s a caller may wait."
+        hint = (
+            "A server that stalls for longer than the socket timeout ends the wait with "
+            "LockUnavailable. Raise SOCKET_TIMEOUT, or lower BLOCKING_TIMEOUT."
+        )
+        found.append(message("W001", text, hint))
+    # A cluster has times of its own, and another factory may do anything. What is wrong with the
+    # OPTIONS of a connection is told when it is used.
+    with suppress(TypeError, AttributeError, RedisError):
+        is_ours = not connection.is_cluster(alias) and not connection.has_own_factory(alias)
+        if is_ours and connection.socket_timeout_of(connection.get_client(alias))[0] is None:
+            text = (
+                f"The cache {alias!r} has no socket timeout: a server that hangs keeps whoever "
+                f"uses it without limit, and each call of a lock for {CONNECT_WITHIN:g} s."
+            )
+            hint = "Set SOCKET_TIMEOUT and SOCKET_CONNECT_TIMEOUT in its OPTIONS."
+            found.append(message("W006", text, hint))
+    return found
 
 
 @register(Tags.caches)
 def check_clear(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
     """W002: cache.clear() does not flush the locks."""
-    return [message for alias in _aliases() for message in _clearing(alias)]
+    found: list[CheckMessage] = []
+    for alias in filter(_is_usable, _aliases()):
+        place = connection.database_of(alias)
+        sharers = [
+            other
+            for other in settings.CACHES
+            if other != alias and _is_usable(other) and connection.database_of(other) == place
+        ]
+        if alias == "default" or sharers:
+            culprit = alias if alias == "default" else sharers[0]
+            text = (
+                f"clear() of the cache {culprit!r} empties the database that the locks are in, "
+                "and lets every holder's lock go."
+            )
+            hint = (
+                "A cluster has one database: keep the locks in another cluster, or on a server of "
+                f"their own, and name that alias in {SETTING}['CACHE']; or do not call clear()."
+                if connection.is_cluster(alias)
+                else "Give the locks an alias of their own with a database of its own (…/1 in its "
+                f"LOCATION) and name it in {SETTING}['CACHE']."
+            )
+            found.append(message("W002", text, hint))
+    return found
 
 
-def _clearing(alias: Any) -> list[CheckMessage]:
-    if _not_redis(alias):
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """A route, and the values that it gives to its view."""
+
+    text: str = ""
+    callback: Any = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+    unnamed: int = 0
+
+
+@register(Tags.urls)
+def check_views(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """E010, E011, W004, W005: each route gives its locked view what the lock needs."""
+    try:
+        routes = list(_routes(get_resolver().url_patterns, _Route()))
+    except Exception:  # noqa: BLE001 - a URLconf can fail in any way, and Django's checks tell it
         return []
-    place = connection.database_of(alias)
-    sharers = [
-        other
-        for other in settings.CACHES
-        if other != alias
-        and connection.is_django_redis(other)
-        and connection.database_of(other) == place
-    ]
-    if alias != "default" and not sharers:
-        return []
-    culprit = sharers[0] if alias != "default" else alias
-    return _warning(
-        "W002",
-        f"clear() of the cache {culprit!r} empties the database that the locks are in, "
-        "and lets every holder's lock go.",
-        _a_place_apart(alias),
-    )
+    return [found for route in routes for found in _of_route(route)]
 
 
-def _a_place_apart(alias: str) -> str:
-    if connection.is_cluster(alias):
-        return (
-            "A cluster has one database: keep the locks in another cluster, or on a server of "
-            f"their own, and name that alias in {SETTING}['CACHE']; or do not call clear()."
+def _of_lock(
+    route: _Route,
+    func: Callable[..., Any],
+    signature: inspect.Signature,
+    leading: Sequence[Any],
+    decorated: DecoratedLock,
+) -> Iterator[CheckMessage]:
+    """Yield what is wrong with a lock that a route's view, or a method of it, is decorated with."""
+    template, using = decorated.template, decorated.options.get("using")
+    view = f"The view {dotted_name(func)} at {route.text!r}"
+    yield from unusable_caches(view, using)
+    try:
+        given = [*leading, *[_TEXT] * route.unnamed]
+        arguments = arguments_in(signature, given, route.values)
+    except TypeError:
+        return  # a decorator in between changes the arguments, so nothing can be said
+    view = f"{view} is locked by {template.text!r}, but"
+    for name in template.fields:
+        root, dot, _ = name.partition(".")
+        if dot and root not in arguments:
+            if root not in _ADDED and not hasattr(HttpRequest(), root):
+                text = f"{view} {root!r} is neither an argument of it nor an attribute that Django "
+                text += "gives requests."
+                yield message("W004", text, f"If a middleware sets it, write <request.{name}>.")
+        elif arguments.get(root) is None:
+            text = f"{view} neither the route nor a default gives <{name}> a value."
+            hint = f"The route gives {', '.join(route.values) or 'no names'}."
+            yield message("E010", text, hint)
+    for name in dict.fromkeys(template.fields):
+        has_type = name in template.types or name in decorated.parsers
+        if not has_type and _LIKE_A_KEY.search(name) and arguments.get(name) is _TEXT:
+            text = f"{view} the route gives {name!r} as text. 42 and 042 may be one row there, and "
+            text += "are two locks."
+            hint = f"Write <{name}:int> or <{name}:uuid>, or name the model, in @redis_lock; "
+            hint += f"<{name}:str> where each text is another row."
+            yield message("W005", text, hint)
+
+
+def _routes(patterns: Iterable[Any], parent: _Route) -> Iterator[_Route]:
+    for pattern in patterns:
+        regex = pattern.pattern.regex
+        is_resolver = hasattr(pattern, "url_patterns")
+        fixed = pattern.default_kwargs if is_resolver else pattern.default_args
+        # The converters for slug and path inherit from that for str; others that convert may, too.
+        converters = {name: type(one).to_python for name, one in pattern.pattern.converters.items()}
+        is_text = StringConverter.to_python
+        groups = {
+            name: _TEXT if converters.get(name, is_text) is is_text else _SOMETHING
+            for name in regex.groupindex
+        }
+        values = {**parent.values, **groups, **fixed}
+        # Django does so: named groups push the unnamed ones out.
+        own = 0 if regex.groupindex else regex.groups
+        route = _Route(
+            text=parent.text + str(pattern.pattern),
+            callback=None if is_resolver else pattern.callback,
+            values=values,
+            unnamed=own + (0 if values else parent.unnamed),
         )
-    return (
-        "Give the locks an alias of their own with a database of its own (…/1 in its "
-        f"LOCATION) and name it in {SETTING}['CACHE']."
-    )
+        if is_resolver:
+            yield from _routes(pattern.url_patterns, route)
+        else:
+            yield route
+
+
+def _of_route(route: _Route) -> Iterator[CheckMessage]:
+    view: Any = route.callback
+    while isinstance(view, partial):
+        view = view.func
+    view_class = view_class_of(view)
+    # A dispatch method's locks are on the view too, as as_view() copies them.
+    signature = own_signature(view) if view_class else signature_of(route.callback)
+    for decorated in options_of(view):
+        yield from _of_lock(route, view, signature, [_SOMETHING], decorated)
+    if view_class is None:
+        return
+    actions = getattr(view, "actions", None)
+    names = actions.values() if actions else view_class.http_method_names
+    for handler in dict.fromkeys(getattr(view_class, name, None) for name in names):
+        func = behind_api_view(handler)
+        leading = [_SOMETHING, _SOMETHING] if func is handler else [_SOMETHING]
+        for decorated in options_of(func):
+            yield from _of_lock(route, func, signature_of(func), leading, decorated)

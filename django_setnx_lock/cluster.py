@@ -1,9 +1,9 @@
-"""A django-redis client for a cache that lives in a Redis Cluster. See docs/cluster.md."""
+"""A django-redis client for a cache that lives in a Redis Cluster. See :doc:`cluster`."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -14,13 +14,12 @@ from redis.cluster import ClusterNode, RedisCluster
 from redis.connection import parse_url
 from redis.exceptions import RedisClusterException, RedisError
 
-from .core.cluster.shared import SharedCluster
-from .core.primitives import Guard
+from .core.connections.cluster_routes import SharedCluster
+from .core.connections.primitives import Guard
 
 # Seconds. A node that hangs is not to keep its callers for ever; SOCKET_TIMEOUT and
 # SOCKET_CONNECT_TIMEOUT are used instead where they are set.
 _TIMEOUTS = {"socket_timeout": 5.0, "socket_connect_timeout": 5.0}
-_FAILURES = (RedisError, RedisClusterException)
 
 _clusters: dict[str, SharedCluster] = {}
 _adding = Guard()
@@ -31,13 +30,13 @@ def _parsed(url: str) -> dict[str, Any]:
 
 
 def urls_of(location: str | Sequence[str]) -> list[str]:
-    """The addresses that a LOCATION names."""
+    """Return the addresses that a LOCATION names."""
     urls = location.split(",") if isinstance(location, str) else location
     return [url for url in (str(url).strip() for url in urls) if url]
 
 
 def location_problem(location: str | Sequence[str]) -> str | None:
-    """Why a cluster cannot be at ``location``, or None. Connects to nothing."""
+    """Return why a cluster cannot be at ``location``, or None. Connects to nothing."""
     for url in urls_of(location):
         try:
             options = _parsed(url)
@@ -46,10 +45,9 @@ def location_problem(location: str | Sequence[str]) -> str | None:
             return "its LOCATION cannot be understood: write for example redis://redis-1:6379/0"
         if options.get("path"):
             return "it is a cluster, which has no unix socket: write redis://host:port/0"
-        if options.get("db"):
+        if number := options.get("db"):
             return (
-                f"it is a cluster, which has the database 0 alone, and its LOCATION names "
-                f"{options['db']}"
+                f"it is a cluster, which has the database 0 alone, and its LOCATION names {number}"
             )
     return None
 
@@ -61,10 +59,7 @@ class ClusterConnectionFactory(ConnectionFactory):  # type: ignore[misc] # it is
         super().__init__({"REDIS_CLIENT_CLASS": "redis.cluster.RedisCluster", **options})
 
     def connect_to(self, urls: Sequence[str]) -> SharedCluster:
-        """The cluster that the nodes at ``urls`` belong to. Connects to none of them yet.
-
-        Raises ImproperlyConfigured for what cannot be the nodes of a cluster.
-        """
+        """Return the cluster at ``urls``. Raises ImproperlyConfigured for what cannot be one."""
         if not issubclass(self.redis_client_cls, RedisCluster):
             raise ImproperlyConfigured(
                 "the REDIS_CLIENT_CLASS of a cluster is redis.cluster.RedisCluster, or derived "
@@ -73,46 +68,44 @@ class ClusterConnectionFactory(ConnectionFactory):  # type: ignore[misc] # it is
         problem = location_problem(urls)
         if problem:
             raise ImproperlyConfigured(f"the cache cannot be used: {problem}")
-        settings = self._settings(urls)
-        # Those of another cache that differ in anything are another cluster.
-        known_by = repr((self.redis_client_cls, tuple(urls), sorted(settings.items(), key=str)))
-        with _adding.now():
-            if known_by not in _clusters:
-                make = functools.partial(_make, self.redis_client_cls, tuple(urls), settings)
-                _clusters[known_by] = SharedCluster(make, ",".join(map(_place, urls)))
-            return _clusters[known_by]
-
-    def _settings(self, urls: Sequence[str]) -> dict[str, Any]:
         given = self.make_connection_params(urls[0])
         for name in ("url", "parser_class"):
             given.pop(name, None)
         if "USERNAME" in self.options:
             # django-redis 6 knows none.
             given["username"] = self.options["USERNAME"]
-        return {**_TIMEOUTS, **given, **self.pool_cls_kwargs, **self.redis_client_cls_kwargs}
+        settings = {**_TIMEOUTS, **given, **self.pool_cls_kwargs, **self.redis_client_cls_kwargs}
+
+        def make() -> Any:
+            others: Any = ClusterNode
+            nodes = [others(*_node(url)) for url in urls[1:]]
+            return self.redis_client_cls(url=urls[0], startup_nodes=nodes, **settings)
+
+        # Options that differ in anything make another cluster.
+        known_by = repr((self.redis_client_cls, tuple(urls), sorted(settings.items(), key=str)))
+        with _adding.now():
+            if known_by not in _clusters:
+                _clusters[known_by] = SharedCluster(
+                    make, ",".join("{}:{}".format(*_node(url)) for url in urls)
+                )
+            return _clusters[known_by]
 
     def disconnect(self, connection: SharedCluster) -> None:
         """Close the connections of all threads, which make new ones."""
         connection.disconnect()
 
 
-def _make(
-    kind: Callable[..., RedisCluster], urls: Sequence[str], settings: Mapping[str, Any]
-) -> RedisCluster:
-    nodes = map(_parsed, urls[1:])
-    others: Any = ClusterNode
-    return kind(
-        url=urls[0],
-        startup_nodes=[
-            others(node.get("host", "localhost"), node.get("port", 6379)) for node in nodes
-        ],
-        **settings,
-    )
-
-
-def _place(url: str) -> str:
+def _node(url: str) -> tuple[str, int]:
     node = _parsed(url)
-    return f"{node.get('host', 'localhost')}:{node.get('port', 6379)}"
+    return node.get("host", "localhost"), node.get("port", 6379)
+
+
+@contextmanager
+def _told_as_interrupted(client: Any) -> Iterator[None]:
+    try:
+        yield
+    except (RedisError, RedisClusterException) as error:
+        raise ConnectionInterrupted(connection=client) from error
 
 
 class ClusterClient(DefaultClient):  # type: ignore[misc] # it is untyped
@@ -133,29 +126,20 @@ class ClusterClient(DefaultClient):  # type: ignore[misc] # it is untyped
         self._clients = [None]
 
     def get_next_client_index(self, write: bool = True, tried: list[int] | None = None) -> int:
-        """Which of the addresses to use: all of them are one cluster's."""
+        """Return which of the addresses to use: all of them are one cluster's."""
         return 0
 
     def connect(self, index: int = 0) -> Any:
-        """As in django-redis. Opens no connection yet."""
+        """Return the cluster, as django-redis does its client. Opens no connection yet."""
         factory: Any = self.connection_factory
         return factory.connect_to(self._server)
 
     def get_many(
         self, keys: Collection[str], version: int | None = None, client: Any = None
     ) -> dict[str, Any]:
-        """As in django-redis, with one trip to each node."""
+        """Do as django-redis does, with one trip to each node."""
         names = {self.make_key(key, version=version): key for key in keys}
-        if not names:
-            return {}
-        client = client or self.get_client(write=False)
-        try:
-            pipeline = client.pipeline()
-            for name in names:
-                pipeline.get(name)
-            values = pipeline.execute()
-        except _FAILURES as error:
-            raise ConnectionInterrupted(connection=client) from error
+        values = self._of_each("get", names, client or self.get_client(write=False))
         return {
             names[name]: self.decode(value)
             for name, value in zip(names, values, strict=True)
@@ -163,9 +147,9 @@ class ClusterClient(DefaultClient):  # type: ignore[misc] # it is untyped
         }
 
     def delete_many(self, keys: Any, version: int | None = None, client: Any = None) -> int:
-        """As in django-redis, with one trip to each node."""
+        """Do as django-redis does, with one trip to each node."""
         names = [self.make_key(key, version=version) for key in keys]
-        return self._delete(names, client or self.get_client(write=True))
+        return sum(self._of_each("delete", names, client or self.get_client(write=True)))
 
     def delete_pattern(
         self,
@@ -175,30 +159,25 @@ class ClusterClient(DefaultClient):  # type: ignore[misc] # it is untyped
         client: Any = None,
         itersize: int | None = None,
     ) -> int:
-        """As in django-redis: looks through the keys of all nodes."""
+        """Do as django-redis does, with the keys of all nodes."""
         client = client or self.get_client(write=True)
         matching = self.make_pattern(pattern, version=version, prefix=prefix)
-        try:
-            names = list(dict.fromkeys(client.scan_iter(match=matching, count=itersize)))
-        except _FAILURES as error:
-            raise ConnectionInterrupted(connection=client) from error
-        return self._delete(names, client)
+        with _told_as_interrupted(client):
+            names = dict.fromkeys(client.scan_iter(match=matching, count=itersize))
+        return sum(self._of_each("delete", names, client))
 
     def keys(self, search: str, version: int | None = None, client: Any = None) -> list[Any]:
-        """As in django-redis: those of all nodes."""
+        """Do as django-redis does, with the keys of all nodes."""
         client = client or self.get_client(write=False)
-        try:
+        with _told_as_interrupted(client):
             return list(dict.fromkeys(self.iter_keys(search, client=client, version=version)))
-        except _FAILURES as error:
-            raise ConnectionInterrupted(connection=client) from error
 
-    def _delete(self, names: Sequence[Any], client: Any) -> int:
+    def _of_each(self, command: str, names: Collection[Any], client: Any) -> list[Any]:
+        """Return the replies to ``command`` of each of ``names``."""
         if not names:
-            return 0
-        try:
+            return []
+        with _told_as_interrupted(client):
             pipeline = client.pipeline()
             for name in names:
-                pipeline.delete(name)
-            return sum(pipeline.execute())
-        except _FAILURES as error:
-            raise ConnectionInterrupted(connection=client) from error
+                getattr(pipeline, command)(name)
+            return list(pipeline.execute())

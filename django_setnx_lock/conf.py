@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
+from django.apps import apps
 from django.conf import settings
-from django.core.exceptions import ImproperlyConfigured
+from django.core.exceptions import AppRegistryNotReady, ImproperlyConfigured
 from django.core.signals import setting_changed
 
+from .core.protocol import commands
+from .core.protocol.keys import lock_keys
+
+APP = __package__
 SETTING = "SETNX_LOCK"
+RELEASES = ("commit", "exit")
 
 DEFAULTS: dict[str, Any] = {
     "CACHE": "default",
@@ -30,11 +38,16 @@ DEFAULTS: dict[str, Any] = {
 
 @lru_cache(maxsize=1)
 def get_config() -> dict[str, Any]:
-    """Every option with its value.
-
-    Raises ImproperlyConfigured when SETNX_LOCK is no dict or has an option that does not exist:
-    a misspelt CACHE would have one machine lock elsewhere than the others.
-    """
+    """Return every option with its value. Raises ImproperlyConfigured for what cannot be one."""
+    # A misspelt CACHE, say, would have one machine lock elsewhere than the others.
+    is_installed = True
+    with suppress(AppRegistryNotReady):
+        is_installed = apps.is_installed(APP)
+    if not is_installed:
+        raise ImproperlyConfigured(
+            f"add {APP!r} to INSTALLED_APPS: without it nothing checks the settings, locks that a "
+            "request leaves held stay held, and a busy view has no page"
+        )
     given = getattr(settings, SETTING, {})
     if not isinstance(given, dict):
         raise ImproperlyConfigured(f"{SETTING} must be a dict, not {type(given).__name__}")
@@ -43,11 +56,71 @@ def get_config() -> dict[str, Any]:
         raise ImproperlyConfigured(
             f"{SETTING} has an unknown option {unknown[0]!r}; known are: {', '.join(DEFAULTS)}"
         )
+    for option, value in given.items():
+        wrong = problem(option, value)
+        if wrong is not None:
+            raise ImproperlyConfigured(wrong)
     return {**DEFAULTS, **given}
 
 
+def problem(option: str, value: object) -> str | None:
+    """Return what is wrong with ``value`` for ``option``, or None."""
+    try:
+        _VALIDATORS[option](value, f"{SETTING}[{option!r}]")
+    except (TypeError, ValueError) as error:
+        return str(error)
+    return None
+
+
+def _must_be(text: str, is_so: Callable[[Any], bool]) -> Callable[[object, str], None]:
+    def validate(value: object, what: str) -> None:
+        if not is_so(value):
+            raise ValueError(f"{what} is {text}, not {value!r}")
+
+    return validate
+
+
+def _one_of(known: tuple[str, ...]) -> Callable[[object, str], None]:
+    return _must_be(f"one of {', '.join(map(repr, known))}", known.__contains__)
+
+
+def _are_aliases(value: object) -> bool:
+    several = value if isinstance(value, (list, tuple)) else [value]
+    return bool(several) and all(isinstance(alias, str) for alias in several)
+
+
+def _prefix(value: object, what: str) -> None:
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"{what} is a str that is not empty, not {value!r}")
+    try:
+        lock_keys(f"{value}key")
+    except ValueError as error:
+        raise ValueError(f"{what} is {value!r}: {error}") from error
+
+
+_SWITCH = _must_be("True or False", lambda value: isinstance(value, bool))
+_NUMBER = _must_be(
+    "a number of replicas, 0 or more", lambda value: type(value) is int and value >= 0
+)
+_VALIDATORS: dict[str, Callable[[Any, str], object]] = {
+    "CACHE": _must_be("a cache alias or a list of them", _are_aliases),
+    "KEY_PREFIX": _prefix,
+    "TIMEOUT": commands.milliseconds,
+    "BLOCKING_TIMEOUT": commands.waiting_time,
+    "RENEW": _SWITCH,
+    "REENTRANT": _SWITCH,
+    "INDEX": _SWITCH,
+    "RELEASE": _one_of(RELEASES),
+    "REPLICAS": _NUMBER,
+    "PROTOCOL": _one_of(tuple(commands.PROTOCOLS)),
+    "UNIT": _one_of(tuple(commands.UNITS)),
+    "POLLING": _SWITCH,
+    "MASTER_TIMEOUT": commands.milliseconds,
+}
+
+
 def _forget(*, setting: str, **kwargs: Any) -> None:
-    if setting == SETTING:
+    if setting in (SETTING, "INSTALLED_APPS"):
         get_config.cache_clear()
 
 

@@ -6,6 +6,7 @@ import functools
 import re
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -15,56 +16,53 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 from django_redis.cache import RedisCache
-from django_redis.client import DefaultClient, ShardClient
+from django_redis.client import ShardClient
 
 from . import cluster
 from .conf import get_config
-from .core.masters.masters import Masters, masters_of
+from .core.locks.redlock_servers import RedlockServers, servers_of
+
+_ADVICE = "write for example redis://127.0.0.1:6379/1"
 
 
-class _Caches(threading.local):
-    """The caches of one thread, by alias: Django takes long to find them."""
-
-    def __init__(self) -> None:
-        self.found: dict[str, Any] = {}
-
-
-_caches = _Caches()
+# The caches of each thread by alias. Looking one up in Django takes long.
+_caches = threading.local()
 
 
 def get_client(using: str | None = None) -> Any:
-    """The client of the cache alias ``using`` (None: the ``CACHE`` of SETNX_LOCK).
+    """Return the client of the cache alias ``using`` (None: the ``CACHE`` of SETNX_LOCK).
 
     Opens no connection yet. Raises ImproperlyConfigured when the alias is missing, is no
     django-redis cache, is sharded, or has settings that cannot be used.
     """
     alias = default_alias() if using is None else using
-    cache = _caches.found.get(alias)
+    found = vars(_caches)
     try:
-        if cache is None:
-            cache = _caches.found[alias] = _cache_of(alias)
-        return cache.client.get_client(write=True)
+        if alias not in found:
+            if problem := alias_problem(alias):
+                raise ImproperlyConfigured(problem)
+            found[alias] = caches[alias]
+        return found[alias].client.get_client(write=True)
     except ImportError as error:
         message = f"the OPTIONS of the cache {alias!r} name what cannot be imported: {error}"
         raise ImproperlyConfigured(message) from error
     except ValueError:
         # Without the error's own text, which can quote a password from the URL.
         message = f"the LOCATION or OPTIONS of the cache {alias!r} cannot be understood"
-        raise ImproperlyConfigured(message) from None
+        raise ImproperlyConfigured(f"{message}: {_ADVICE}") from None
+    except (AttributeError, TypeError) as error:
+        message = f"the LOCATION or OPTIONS of the cache {alias!r} are of a wrong type: {error}"
+        raise ImproperlyConfigured(message) from error
 
 
-def masters(using: str | Sequence[str] | None) -> Masters | None:
-    """What a Redlock of the cache aliases ``using`` is taken on; None for a single alias.
-
-    Raises ValueError for aliases that cannot be masters, ImproperlyConfigured where they come from
-    the settings, and as :func:`get_client`.
-    """
+def masters(using: str | Sequence[str] | None) -> RedlockServers | None:
+    """Return the servers of a Redlock; None for one alias. Raises ValueError for bad aliases."""
     config = get_config()
     aliases = config["CACHE"] if using is None else using
     if isinstance(aliases, str):
         return None
     try:
-        return masters_of(list(map(get_client, aliases)), aliases, config["MASTER_TIMEOUT"])
+        return servers_of(list(map(get_client, aliases)), aliases, config["MASTER_TIMEOUT"])
     except (TypeError, ValueError) as error:
         if using is not None:
             raise
@@ -72,26 +70,18 @@ def masters(using: str | Sequence[str] | None) -> Masters | None:
 
 
 def aliases_in(using: str | Sequence[str] | None) -> Sequence[str]:
-    """The cache aliases that ``using`` names."""
+    """Return the cache aliases that ``using`` names."""
     return () if using is None else (using,) if isinstance(using, str) else using
 
 
 def default_alias() -> str:
-    """The cache alias that the settings name, or the first of several."""
-    alias = get_config()["CACHE"]
-    return alias if isinstance(alias, str) or not alias else alias[0]
-
-
-def _cache_of(alias: str) -> Any:
-    problem = alias_problem(alias)
-    if problem:
-        raise ImproperlyConfigured(problem)
-    return caches[alias]
+    """Return the cache alias that the settings name, or the first of several."""
+    return aliases_in(get_config()["CACHE"])[0]
 
 
 @functools.cache
 def alias_problem(alias: str) -> str | None:
-    """Why locks cannot be kept in the cache ``alias``, or None. Opens no connection."""
+    """Return why locks cannot be kept in the cache ``alias``, or None. Opens no connection."""
     if alias not in settings.CACHES:
         return f"there is no cache {alias!r} in CACHES"
     if not is_django_redis(alias):
@@ -100,83 +90,81 @@ def alias_problem(alias: str) -> str | None:
             f"'{RedisCache.__module__}.{RedisCache.__qualname__}', or name another cache"
         )
     if not settings.CACHES[alias].get("LOCATION"):
-        return f"the cache {alias!r} has no LOCATION: write for example redis://127.0.0.1:6379/1"
+        return f"the cache {alias!r} has no LOCATION: {_ADVICE}"
     if is_sharded(alias):
         return f"the cache {alias!r} is sharded, and one lock must live on one server"
     problem = cluster_problem(alias)
     return problem and f"the cache {alias!r} cannot be used: {problem}"
 
 
+def client_problem(alias: str) -> str | None:
+    """Return why no locks can be kept there, or None; makes the client, where django-redis does."""
+    problem = alias_problem(alias)
+    if problem or is_cluster(alias) or has_own_factory(alias):
+        return problem
+    try:
+        get_client(alias)
+    except ImproperlyConfigured as error:
+        # Django closes all caches it keeps, which fails for this one.
+        vars(_caches).pop(alias, None)
+        with suppress(AttributeError):
+            del caches[alias]
+        return str(error)
+    return None
+
+
 def is_django_redis(alias: str) -> bool:
-    """Whether the cache ``alias`` is one of django-redis."""
     return issubclass(_imported(settings.CACHES[alias].get("BACKEND", "")), RedisCache)
 
 
 def is_sharded(alias: str) -> bool:
-    """Whether the django-redis cache ``alias`` spreads its keys over several servers."""
-    default = f"{DefaultClient.__module__}.{DefaultClient.__qualname__}"
-    return issubclass(_imported(cache_options(alias).get("CLIENT_CLASS", default)), ShardClient)
+    """Return whether the django-redis cache ``alias`` spreads its keys over several servers."""
+    return issubclass(_client_class(alias), ShardClient)
 
 
 def is_cluster(alias: str) -> bool:
-    """Whether the cache ``alias`` lives in a Redis Cluster."""
-    path = dict(settings.CACHES.get(alias, {}).get("OPTIONS") or {}).get("CLIENT_CLASS", "")
-    return issubclass(_imported(path), cluster.ClusterClient)
+    return issubclass(_client_class(alias), cluster.ClusterClient)
 
 
 def cluster_problem(alias: str) -> str | None:
-    """Why the cache ``alias``, if it is a cluster's, cannot be at its LOCATION, or None."""
+    """Return why the cache ``alias``, if it is a cluster's, cannot be at its LOCATION, or None."""
     location = settings.CACHES[alias].get("LOCATION") or ""
     return cluster.location_problem(location) if is_cluster(alias) else None
 
 
 def database_of(alias: str) -> tuple[str, ...]:
-    """Which servers and database the cache ``alias`` lives in, as written in CACHES."""
-    location = settings.CACHES[alias].get("LOCATION") or ""
-    places = location.split(",") if isinstance(location, str) else location
-    written = [_without_credentials(str(place)) for place in places]
-    return tuple(sorted([*written, *sentinels_of(alias)]))
+    """Return which servers and database the cache ``alias`` lives in, as written in CACHES."""
+    urls = cluster.urls_of(settings.CACHES[alias].get("LOCATION") or "")
+    return tuple(sorted([*map(_without_credentials, urls), *sentinels_of(alias)]))
 
 
 def sentinels_of(alias: str) -> tuple[str, ...]:
-    """The Sentinels that name the primary of the cache ``alias``; none where it has an address."""
+    """Return the Sentinels of the cache ``alias``; none where its LOCATION is an address."""
     return tuple(sorted(str(tuple(one)) for one in cache_options(alias).get("SENTINELS") or ()))
 
 
 def taken_for(alias: str) -> str | None:
-    """A cache of other Sentinels that django-redis cannot tell from ``alias``, or None.
-
-    It keeps its pools by LOCATION, whatever the OPTIONS are.
-    """
-    location, sentinels = settings.CACHES[alias].get("LOCATION"), sentinels_of(alias)
-    return next(
-        (
-            other
-            for other, cache in settings.CACHES.items()
-            if is_django_redis(other)
-            and cache.get("LOCATION") == location
-            and sentinels_of(other) not in ((), sentinels)
-        ),
-        None,
-    )
+    """Return a cache of other Sentinels that django-redis gives the same pool, or None."""
+    place, sentinels = settings.CACHES[alias].get("LOCATION"), sentinels_of(alias)
+    for other, cache in settings.CACHES.items():
+        is_there = cache.get("LOCATION") == place and client_problem(other) is None
+        if is_there and sentinels_of(other) not in ((), sentinels):
+            return other
+    return None
 
 
 def redis_aliases() -> list[str]:
-    """The cache aliases that locks can be kept in, the configured one first."""
+    """Return the cache aliases that locks can be kept in, the configured one first."""
     usable = [alias for alias in settings.CACHES if alias_problem(alias) is None]
     return sorted(usable, key=lambda alias: alias != default_alias())
 
 
 def cache_options(alias: str) -> dict[str, Any]:
-    """The OPTIONS of the cache ``alias``."""
-    return dict(settings.CACHES[alias].get("OPTIONS") or {})
+    return dict(settings.CACHES.get(alias, {}).get("OPTIONS") or {})
 
 
 def socket_timeout_of(client: Any) -> tuple[float | None, bool]:
-    """The seconds that a connection of ``client`` waits for an answer, and whether they were set.
-
-    Opens no connection.
-    """
+    """Return the socket timeout of ``client`` in seconds, and whether the settings name one."""
     pool = client.connection_pool
     options = pool.connection_kwargs
     if "socket_timeout" in options:
@@ -187,15 +175,15 @@ def socket_timeout_of(client: Any) -> tuple[float | None, bool]:
 
 
 def has_own_factory(alias: str) -> bool:
-    """Whether what makes the connections of the cache ``alias`` is not of django-redis."""
+    """Return whether what makes the connections of the cache ``alias`` is not of django-redis."""
     usual = getattr(settings, "DJANGO_REDIS_CONNECTION_FACTORY", "django_redis.")
     path = str(cache_options(alias).get("CONNECTION_FACTORY", usual))
     return not path.startswith("django_redis.")
 
 
 def _without_credentials(url: str) -> str:
-    parts = urlsplit(url.strip())
-    # As redis-py reads it: the query goes before the path.
+    parts = urlsplit(url)
+    # redis-py reads it so: the query goes before the path.
     asked = dict(parse_qsl(parts.query)).get("db")
     if parts.scheme == "unix":
         return f"{parts.path}?db={asked or 0}"
@@ -203,6 +191,11 @@ def _without_credentials(url: str) -> str:
     # Not parts.port, which raises for what is no port: that is told where it is used.
     port = "" if re.search(r":\w+\Z", place) else ":6379"
     return f"{place}{port}/{asked or parts.path.strip('/') or 0}"
+
+
+def _client_class(alias: str) -> type:
+    """Return the CLIENT_CLASS; another class where there is none, or it cannot be imported."""
+    return _imported(cache_options(alias).get("CLIENT_CLASS", ""))
 
 
 def _imported(path: str) -> type:
@@ -217,8 +210,8 @@ def _forget(*, setting: str, **kwargs: Any) -> None:
     global _caches
     if setting == "CACHES":
         alias_problem.cache_clear()
-        # Those of all threads.
-        _caches = _Caches()
+        # For all threads.
+        _caches = threading.local()
 
 
 setting_changed.connect(_forget, dispatch_uid="django_setnx_lock.connection")

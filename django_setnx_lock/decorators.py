@@ -3,55 +3,135 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
-from django.core.exceptions import SynchronousOnlyOperation
+from django.core.exceptions import FieldDoesNotExist, SynchronousOnlyOperation, ValidationError
+from django.db import models
 from django.http import Http404
 
-from .atomic_requests import databases, leave_to_lock, refuse_async
-from .core import protocol
-from .core.keytemplate import KeyTemplate, NotCanonical
-from .core.lease import Upkeep
-from .core.lock import RedisLock
-from .core.replicas import checked
-from .core.shared import chosen
-from .core.unset import UNSET, Unset
-from .guard import aguard, guard
-from .locks import lock
-from .row_keys import parsers_for
-from .signatures import (
+from . import responses
+from .arguments import (
     arguments_in,
     dotted_name,
     is_async,
     is_django_task,
+    known_user,
     names_in,
     own_signature,
     refuse_undecoratable,
+    request_in,
     signature_of,
     takes_any_name,
+    takes_request,
 )
-from .transactions import checked_release
-from .view_request import known_user, request_in, takes_request
+from .core.errors import LockBusy, LockError, LockLost, LockUnavailable
+from .core.locks.batch import check_each
+from .core.locks.cancel_scope import CancelScope
+from .core.locks.lock import RedisLock
+from .core.locks.options import UNSET, Unset
+from .key_template import KeyTemplate, NotCanonical
+from .locks import check_options, lock
+from .responses import USUAL_TIMES
+from .transactions import (
+    AT_COMMIT,
+    by_client,
+    held_around,
+    is_deferred,
+    leave_to_lock,
+    left_databases,
+    roll_back,
+    transactions_under,
+)
 
 if TYPE_CHECKING:
-    from django.db.models import Model
+    from typing import Literal
 
-    from .guard import OnBusy, OnLost, OnUnavailable
+    from django.http import HttpResponseBase
+
+    from .locks import Options
     from .transactions import Release
 
-_ANSWERS = ("on_busy", "on_unavailable", "on_lost")
+    # Awaitable for async views only.
+    _Response = HttpResponseBase | Awaitable[HttpResponseBase]
+    OnBusy = Callable[[Any, LockBusy], _Response] | Literal["raise"] | None
+    OnUnavailable = Callable[[Any, LockUnavailable | LockLost], _Response] | Literal["raise"] | None
+    OnLost = Callable[[Any, LockLost], _Response] | Literal["raise"] | None
+
+logger = logging.getLogger("django_setnx_lock.views")
+
+# The database finds one row by several texts of these, and str() of the value is not always one.
+_MANY_TEXTS = (
+    models.BinaryField,
+    models.DateTimeField,
+    models.DecimalField,
+    models.DurationField,
+    models.FloatField,
+    models.GeneratedField,
+    models.GenericIPAddressField,
+    models.JSONField,
+    models.TimeField,
+)
+
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DecoratedLock:
+    """What ``redis_lock()`` was given. Decorated callables carry it, for the system checks."""
+
+    template: KeyTemplate
+    parsers: Mapping[str, Callable[[Any], Any]]
+    answers: Mapping[str, Any]
+    label: str | None
+    options: Options
+
+    def __post_init__(self) -> None:
+        check_options(self.options)
+        for name, answer in self.answers.items():
+            if answer not in (None, "raise") and not callable(answer):
+                raise TypeError(
+                    f'{name} is "raise" or a callable (request, exception) -> response, '
+                    f"not {answer!r}"
+                )
+
+    def lock_for(self, name: str, arguments: dict[str, Any], request: Any) -> RedisLock:
+        """Return the lock for one call of ``name``. Raises Http404 for a bad key of a view."""
+        kind, options = "function", self.options.copy()
+        if request is not None:
+            kind = "view"
+            if options.get("blocking_timeout") is UNSET:
+                options["blocking_timeout"] = 0
+            for root, dot, _ in (field.partition(".") for field in self.template.fields):
+                if dot and root not in arguments and (root == "request" or hasattr(request, root)):
+                    arguments[root] = request if root == "request" else getattr(request, root)
+        try:
+            key = self.template.resolve(arguments, self.parsers)
+        except NotCanonical as error:
+            if request is None:
+                raise
+            raise Http404(str(error)) from error
+        options["label"] = f"{kind} {name}" if self.label is None else self.label
+        options["user"] = known_user(request)
+        options["template"] = self.template.text
+        return lock(key, **options)
+
+
+def options_of(func: Any) -> list[DecoratedLock]:
+    """Return the locks that ``func`` is decorated with, also below other decorators."""
+    return [one for one in getattr(func, "__dict__", {}).values() if isinstance(one, DecoratedLock)]
 
 
 def redis_lock(
     template: str,
     *,
-    model: type[Model] | None = None,
+    model: type[models.Model] | None = None,
     timeout: float | None = None,
     blocking_timeout: float | Unset | None = UNSET,
     using: str | Sequence[str] | None = None,
@@ -77,20 +157,13 @@ def redis_lock(
     them (None: they are taken as they come). Text that is not written as ``str()`` writes the
     value of its type or field makes no key: a view answers 404, another call raises ValueError.
 
-    ``timeout``: the lease in seconds (None: the setting ``TIMEOUT``).
-    ``blocking_timeout``: how many seconds to wait (default: 0 for views, the
-    setting ``BLOCKING_TIMEOUT`` for functions; None: without limit). ``using``: the cache alias,
-    or several for a Redlock, which an async function cannot have (None: the setting ``CACHE``).
-    ``renew``: whether the lease is renewed while the call runs (None: the setting ``RENEW``);
-    without, ``timeout`` must outlast it. ``max_hold``: for how many seconds at most (None: without
-    limit). ``min_hold``: for how many seconds from the grant on nobody else gets it, however soon
-    the call ends (None: none). ``replicas``: how many replicas have to acknowledge it (None: the
-    setting ``REPLICAS``). ``label`` (default: what is decorated) and ``note`` are shown to
-    operators. ``reentrant``: whether a caller that holds the lock already goes on with it (None:
-    the setting ``REENTRANT``). ``shared``: whether calls that are ``shared`` may run at the same
-    time (False); ``limit``: how many with a limit may (None: one runs alone). ``release``:
+    ``blocking_timeout``: how many seconds to wait (default: 0 for views, the setting
+    ``BLOCKING_TIMEOUT`` for functions; None: without limit). ``using``: the cache alias, or
+    several for a Redlock, which an async function cannot have (None: the setting ``CACHE``).
+    ``label`` (default: what is decorated) and ``note`` are shown to operators. ``release``:
     ``commit`` to hold it until the transaction has ended, which a view under ATOMIC_REQUESTS begins
-    under its lock then; ``exit`` to let go of it before (None: the setting ``RELEASE``).
+    under its lock then; ``exit`` to let go of it before (None: the setting ``RELEASE``). The other
+    options are those of :func:`lock`: without ``renew``, ``timeout`` must outlast the call.
 
     A call with a request among its first two arguments, or called ``request``, is a view's.
     When its lock is busy it answers 409, when Redis cannot say or the lock was lost on the way
@@ -107,27 +180,17 @@ def redis_lock(
     what the callable does not take or the model does not have, for a bad time, and for classes
     and generators.
     """
-    parsed = KeyTemplate(template)
-    options = LockOptions(
+    # All parameters, and nothing else yet.
+    options: Any = dict(locals())
+    parsed = KeyTemplate(options.pop("template"))
+    decorated = DecoratedLock(
         template=parsed,
-        parsers=parsers_for(model, parsed),
-        timeout=timeout,
-        blocking_timeout=blocking_timeout,
-        using=using,
-        renew=renew,
-        max_hold=max_hold,
-        min_hold=min_hold,
-        replicas=replicas,
-        on_busy=on_busy,
-        on_unavailable=on_unavailable,
-        on_lost=on_lost,
-        label=label,
-        note=note,
-        reentrant=reentrant,
-        shared=shared,
-        limit=limit,
-        release=release,
+        parsers=parsers_for(options.pop("model"), parsed),
+        label=options.pop("label"),
+        answers={name: options.pop(name) for name in ("on_busy", "on_unavailable", "on_lost")},
+        options=options,
     )
+    USUAL_TIMES.watch(parsed.text, min_hold)
 
     def decorate(func: Callable[_P, _R]) -> Callable[_P, _R]:
         if is_django_task(func):
@@ -136,7 +199,7 @@ def redis_lock(
             return cast("Callable[_P, _R]", replace(task, func=decorate(task.func)))
         refuse_undecoratable(func, "redis_lock")
         signature = signature_of(func)
-        _refuse_misfit(options, func, signature)
+        _refuse_misfit(decorated, func, signature)
         name = dotted_name(func)
 
         def lock_of(request: Any, args: Any, kwargs: Any) -> RedisLock:
@@ -145,7 +208,7 @@ def redis_lock(
             except TypeError:
                 # A decorator in between takes other arguments than what it wraps.
                 arguments = arguments_in(own_signature(func), args, kwargs)
-            return options.lock_for(name, arguments, request)
+            return decorated.lock_for(name, arguments, request)
 
         @wraps(func)
         def locked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -154,137 +217,53 @@ def redis_lock(
             if request is None:
                 with one:
                     return _call(func, *args, **kwargs)
-            left = databases(request, wrapper, options)
+            left = left_databases(request, wrapper, decorated)
             return cast(
-                "_R", guard(one, request, lambda: _call(func, *args, **kwargs), options, left)
+                "_R", _run_view(one, request, lambda: _call(func, *args, **kwargs), decorated, left)
             )
 
         @wraps(func)
         async def alocked(*args: _P.args, **kwargs: _P.kwargs) -> Any:
             request = request_in(args, kwargs)
-            refuse_async(request, wrapper, options)
             try:
                 one = lock_of(request, args, kwargs)
             except SynchronousOnlyOperation:
-                # As <user.pk> of a user who is still to be looked up.
+                # For instance <user.pk> of a user who has not been looked up yet.
                 one = await sync_to_async(lock_of)(request, args, kwargs)
             if request is None:
                 async with one:
                     return await _awaited(func, *args, **kwargs)
-            return await aguard(one, request, lambda: _awaited(func, *args, **kwargs), options)
+            left = left_databases(request, wrapper, decorated)
+            return await _arun_view(
+                one, request, lambda: _awaited(func, *args, **kwargs), decorated, left
+            )
 
         wrapper = cast("Callable[_P, _R]", alocked) if is_async(func) else locked
         # A name of its own: decorators of decorators merge the __dict__ of what they wrap.
-        setattr(wrapper, f"_redis_lock_{id(options):x}", options)
-        leave_to_lock(wrapper, options, release)
+        setattr(wrapper, f"_redis_lock_{id(decorated):x}", decorated)
+        leave_to_lock(wrapper, decorated, release)
         return wrapper
 
     return decorate
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LockOptions:
-    """What ``redis_lock()`` was given. Decorated callables carry it, for the system checks."""
-
-    template: KeyTemplate
-    parsers: Mapping[str, Callable[[Any], Any]]
-    timeout: float | None
-    blocking_timeout: float | Unset | None
-    using: str | Sequence[str] | None
-    renew: bool | None
-    max_hold: float | None
-    min_hold: float | None
-    replicas: int | None
-    on_busy: OnBusy
-    on_unavailable: OnUnavailable
-    on_lost: OnLost
-    label: str | None
-    note: str
-    reentrant: bool | None
-    shared: bool
-    limit: int | None
-    release: Release | None
-
-    def __post_init__(self) -> None:
-        if self.timeout is not None:
-            protocol.milliseconds(self.timeout, "timeout")
-        if self.blocking_timeout is not UNSET:
-            protocol.waiting_time(self.blocking_timeout)
-        Upkeep(
-            True if self.renew is None else self.renew,
-            self.max_hold,
-            reentrant=True if self.reentrant is None else self.reentrant,
-        )
-        protocol.least_hold(self.min_hold, self.max_hold)
-        checked(self.replicas)
-        checked_release(self.release)
-        chosen(protocol, self.shared, self.limit, min_hold=self.min_hold, reentrant=self.reentrant)
-        for name in _ANSWERS:
-            answer = getattr(self, name)
-            if answer not in (None, "raise") and not callable(answer):
-                raise TypeError(
-                    f'{name} is "raise" or a callable (request, exception) -> response, '
-                    f"not {answer!r}"
-                )
-
-    def lock_for(self, name: str, arguments: dict[str, Any], request: Any) -> RedisLock:
-        """The lock for one call of the callable ``name``.
-
-        Raises as :meth:`KeyTemplate.resolve` and :func:`lock` do, and Http404 in the place of
-        NotCanonical for a view.
-        """
-        kind, wait = "function", self.blocking_timeout
-        if request is not None:
-            kind, wait = "view", 0 if wait is UNSET else wait
-            _add_attributes(arguments, self.template, request)
-        try:
-            key = self.template.resolve(arguments, self.parsers)
-        except NotCanonical as error:
-            if request is None:
-                raise
-            raise Http404(str(error)) from error
-        return lock(
-            key,
-            timeout=self.timeout,
-            blocking_timeout=wait,
-            using=self.using,
-            renew=self.renew,
-            max_hold=self.max_hold,
-            min_hold=self.min_hold,
-            replicas=self.replicas,
-            label=f"{kind} {name}" if self.label is None else self.label,
-            user=known_user(request),
-            note=self.note,
-            template=self.template.text,
-            reentrant=self.reentrant,
-            shared=self.shared,
-            limit=self.limit,
-            release=self.release,
-        )
-
-
-def options_of(func: Any) -> list[LockOptions]:
-    """The locks that ``func`` is decorated with, the decorators around them looked through."""
-    return [one for one in getattr(func, "__dict__", {}).values() if isinstance(one, LockOptions)]
-
-
 def _refuse_misfit(
-    options: LockOptions, func: Callable[..., Any], signature: inspect.Signature
+    decorated: DecoratedLock, func: Callable[..., Any], signature: inspect.Signature
 ) -> None:
-    if is_async(func) and not isinstance(options.using, (str, type(None))):
+    if is_async(func) and not isinstance(decorated.options.get("using"), (str, type(None))):
         raise TypeError(
             f"{dotted_name(func)} is async, and a lock on several masters has no asyncio: name one "
             "cache alias with using, or make it a plain function"
         )
-    for name in _ANSWERS:
-        # Any method may be behind a **kwargs, as the one that method_decorator tries it on.
-        can_be_async = is_async(func) or takes_any_name(signature)
-        if iscoroutinefunction(getattr(options, name)) and not can_be_async:
+    # Any method may be behind a **kwargs, as the one that method_decorator tries it on.
+    can_be_async = is_async(func) or takes_any_name(signature)
+    for name, answer in decorated.answers.items():
+        if iscoroutinefunction(answer) and not can_be_async:
             raise TypeError(f"{name} must not be async, as {dotted_name(func)} is not")
-    text, names = options.template.text, names_in(signature)
+    text, names = decorated.template.text, names_in(signature)
     has_request = takes_request(signature)
     if not takes_any_name(signature):
-        for field in options.template.fields:
+        for field in decorated.template.fields:
             root, dot, _ = field.partition(".")
             if root not in names and not (dot and has_request):
                 raise ValueError(
@@ -292,21 +271,11 @@ def _refuse_misfit(
                     f"{', '.join(names) or 'no arguments'}"
                     + ("" if not dot else "; call its request parameter request if it has one")
                 )
-    if not has_request and any(callable(getattr(options, name)) for name in _ANSWERS):
+    if not has_request and any(map(callable, decorated.answers.values())):
         raise TypeError(
             f"{dotted_name(func)} takes no request, so there is none to answer; "
             "catch LockBusy, LockUnavailable and LockLost where it is called"
         )
-
-
-def _add_attributes(arguments: dict[str, Any], template: KeyTemplate, request: Any) -> None:
-    """Add what dotted fields name that is no argument, from the request."""
-    for root, dot, _ in (field.partition(".") for field in template.fields):
-        if dot and root not in arguments:
-            if root == "request":
-                arguments[root] = request
-            elif hasattr(request, root):
-                arguments[root] = getattr(request, root)
 
 
 def _call(func: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -324,3 +293,145 @@ async def _awaited(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     result = func(*args, **kwargs)
     # A view of REST framework may be marked async and answer at once.
     return await result if inspect.isawaitable(result) else result
+
+
+def _run_view(
+    one: RedisLock,
+    request: Any,
+    view: Callable[[], Any],
+    decorated: DecoratedLock,
+    databases: Sequence[str],
+) -> Any:
+    """Return the response of ``view()``, run under the lock, or the answer in its place."""
+    is_done = False
+    around = held_around(request)
+    begun: Sequence[Any] = ()
+    try:
+        held = one.take(one.blocking_timeout)
+    except (LockBusy, LockUnavailable) as error:
+        return _answer(decorated, error)(request, error)
+    try:
+        try:
+            # Those that are begun have rolled back when the lock is lost.
+            with transactions_under(held, request, databases) as begun:
+                response = view()
+                if databases or is_deferred(decorated.options.get("release")):
+                    # A loss found at the commit is raised by Django, not in the view.
+                    is_done = True
+                    for some in by_client([*around, held]):
+                        check_each(some)
+        except BaseException as error:
+            held.finish(error)
+            raise
+        try:
+            held.finish(None)
+        except LockUnavailable as error:
+            # The view has done its work in time; the lease ends by itself.
+            logger.error("%s", error)
+    except LockLost as error:
+        # The view itself may find the loss of any lock: by a check, or by a write with its fence.
+        if error.key != one.key and (not is_done or error.key in [other.key for other in around]):
+            raise
+        answer = _answer(decorated, error)
+        is_callers = not begun and not roll_back(request)
+        if is_callers and not held.is_put_off and is_deferred(decorated.options.get("release")):
+            # The commit of the caller's transaction is refused, as for every lock in it.
+            AT_COMMIT.defers(held)
+        return answer(request, error)
+    return response
+
+
+async def _arun_view(
+    one: RedisLock,
+    request: Any,
+    view: Callable[[], Awaitable[Any]],
+    decorated: DecoratedLock,
+    databases: Sequence[str],
+) -> Any:
+    """Do as :func:`_run_view` for an async view, which is cancelled when its lock is lost."""
+    if databases:
+        # The handler does so where it sees that the view is async.
+        raise RuntimeError("You cannot use ATOMIC_REQUESTS with async views.")
+    try:
+        held = await one.atake(one.blocking_timeout)
+    except (LockBusy, LockUnavailable) as error:
+        return await _aanswer(decorated, request, error)
+    block = CancelScope(held)
+    try:
+        try:
+            response = await view()
+        except BaseException as error:
+            await block.leave(error)
+            raise
+        try:
+            await block.leave(None)
+        except LockUnavailable as error:
+            logger.error("%s", error)
+    except LockLost as error:
+        # Another lock may be lost in the view.
+        if error.key != one.key:
+            raise
+        return await _aanswer(decorated, request, error)
+    return response
+
+
+async def _aanswer(decorated: DecoratedLock, request: Any, error: LockError) -> Any:
+    answer = _answer(decorated, error)
+    if iscoroutinefunction(answer):
+        return await answer(request, error)
+    # It may ask the database, as the context processors of a page do.
+    result = await sync_to_async(answer)(request, error)
+    return await result if inspect.isawaitable(result) else result
+
+
+def _answer(decorated: DecoratedLock, error: LockError) -> Callable[..., Any]:
+    """Return the callable that answers the request; raise ``error`` where options say so."""
+    ours: Any = responses.unavailable
+    chosen = decorated.answers["on_unavailable"]
+    if isinstance(error, LockBusy):
+        ours, chosen = responses.busy, decorated.answers["on_busy"]
+    elif isinstance(error, LockLost) and decorated.answers["on_lost"] is not None:
+        chosen = decorated.answers["on_lost"]
+    if chosen == "raise":
+        raise error
+    if not isinstance(error, LockBusy):
+        logger.error("%s", error)
+    return ours if chosen is None else cast("Callable[..., Any]", chosen)
+
+
+def parsers_for(model: Any, template: KeyTemplate) -> Mapping[str, Callable[[Any], Any]]:
+    """Return what reads each field of ``template`` without type or dot, a field of ``model``."""
+    if model is None:
+        return {}
+    if not (isinstance(model, type) and issubclass(model, models.Model)) or model._meta.abstract:
+        raise TypeError(f"model is a class of a model that has a table, not {model!r}")
+    names = [one for one in template.fields if "." not in one and one not in template.types]
+    if not names:
+        raise ValueError(
+            f"the key template {template.text!r} names no field of {model._meta.label}; "
+            "leave model out"
+        )
+    return {name: partial(_cleaned, _field(model, name, template)) for name in names}
+
+
+def _field(model: Any, name: str, template: KeyTemplate) -> models.Field[Any, Any]:
+    found: Any = None
+    problem = f"which is no field of {model._meta.label}"
+    with suppress(FieldDoesNotExist):
+        found = model._meta.pk if name == "pk" else model._meta.get_field(name)
+        problem = "" if found.concrete else f"which is no single column of {model._meta.label}"
+    if isinstance(found, _MANY_TEXTS):
+        problem = f"a {type(found).__name__}, whose values have several texts"
+    if problem:
+        raise ValueError(
+            f"the key template {template.text!r} names <{name}>, {problem}; name another field, "
+            f"or give it a type, as in <{name}:int>"
+        )
+    return found  # type: ignore[no-any-return]  # what is concrete is a Field
+
+
+def _cleaned(field: models.Field[Any, Any], value: Any) -> Any:
+    try:
+        return field.to_python(value)
+    except ValidationError as error:
+        raise ValueError(" ".join(error.messages)) from None

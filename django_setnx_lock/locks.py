@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, cast, overload
 
-from . import async_safety  # noqa: F401 - it has calls that block refused in event loops
+from . import async_support  # noqa: F401 - it has calls that block refused in event loops
 from .conf import get_config
 from .connection import get_client, masters
-from .core.held import Held
+from .core.connections.execute import DEFAULT_REPLICA_TIMEOUT, checked_replicas
 from .core.inspection import Inspector
-from .core.keys import index_for, name_for
-from .core.lock import RedisLock
-from .core.many.held import LossRelay, MultiHeld
-from .core.many.lock import MultiLock
-from .core.redlock import Redlock
-from .core.replicas import DEFAULT_TIMEOUT
-from .core.unset import UNSET, Unset
-from .transactions import AT_COMMIT, waits_for_commit
+from .core.locks.handle import LockHandle
+from .core.locks.lock import RedisLock, RWLock
+from .core.locks.multi_handle import LossRelay, MultiLockHandle
+from .core.locks.multi_lock import MultiLock
+from .core.locks.options import UNSET, Unset
+from .core.locks.redlock import Redlock
+from .core.protocol.keys import index_for, name_for
+from .transactions import AT_COMMIT, checked_release, waits_for_commit
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -56,7 +57,7 @@ class Options(TypedDict, total=False):
 
 @overload
 def lock(
-    key: str, *, on_lost: Callable[[Held], object] | None = None, **options: Unpack[Options]
+    key: str, *, on_lost: Callable[[LockHandle], object] | None = None, **options: Unpack[Options]
 ) -> RedisLock: ...
 @overload
 def lock(
@@ -64,7 +65,7 @@ def lock(
     another: str,
     /,
     *more: str,
-    on_lost: Callable[[MultiHeld], object] | None = None,
+    on_lost: Callable[[MultiLockHandle], object] | None = None,
     **options: Unpack[Options],
 ) -> MultiLock: ...
 def lock(
@@ -81,7 +82,7 @@ def lock(
     max_hold: float | None = None,
     min_hold: float | None = None,
     replicas: int | None = None,
-    replica_timeout: float = DEFAULT_TIMEOUT,
+    replica_timeout: float = DEFAULT_REPLICA_TIMEOUT,
     on_lost: Callable[[Any], object] | None = None,
     label: str = "",
     user: str = "",
@@ -96,16 +97,16 @@ def lock(
     polling: bool | None = None,
     release: Release | None = None,
 ) -> RedisLock | MultiLock:
-    """The lock called ``key``: ``with lock("order:42") as held: ...``.
+    """Return the lock called ``key``: ``with lock("order:42") as held: ...``.
 
     With several keys, ``with lock("from", "to") as held: ...``, a :class:`MultiLock`, which takes
-    all of them or none (docs/many.md); :func:`lock_all` does for any number of keys.
+    all of them or none (:doc:`many`); :func:`lock_all` does for any number of keys.
 
     ``timeout``: the lease in seconds (None: the setting ``TIMEOUT``, 30).
     ``blocking``: whether taking it waits at all (True). ``blocking_timeout``: how many
     seconds at most (default: the setting ``BLOCKING_TIMEOUT``, 10; None: without limit).
     ``using``: the cache alias (default: the setting ``CACHE``); a tuple of them makes a
-    :class:`Redlock` on several masters (docs/redlock.md). ``renew``: whether the lease
+    :class:`Redlock` on several masters (:doc:`redlock`). ``renew``: whether the lease
     is renewed while the lock is held (None: the setting ``RENEW``, True). ``max_hold``: for
     how many seconds at most (None: without limit). ``min_hold``: for how many seconds from the
     grant on nobody else gets it, however soon it is let go (None: none). ``replicas``: how
@@ -121,59 +122,45 @@ def lock(
     it is held alone). ``polling``: whether the server lets scripts touch none but the keys that
     they were told of (None: the setting ``POLLING``, False, for ``setnx`` on one server).
     ``release``: ``commit`` to hold it until the transactions have ended that are open where it is
-    let go, ``exit`` not to (None: the setting ``RELEASE``, ``commit``); docs/transactions.md. The
+    let go, ``exit`` not to (None: the setting ``RELEASE``, ``commit``); :doc:`transactions`. The
     rest is as in :class:`RedisLock`.
 
     Opens no connection until the lock is taken. Raises ValueError or TypeError for a bad key,
     time or protocol, ImproperlyConfigured when the cache cannot hold locks. Taking it raises
     :class:`LockBusy` and :class:`LockUnavailable`.
     """
+    # All parameters, and nothing else yet.
+    options: Any = dict(locals())
+    del options["key"], options["more"]
     if more:
-        # All parameters, and nothing else yet.
-        options = dict(locals())
         for one in more:
             if not isinstance(one, str):
                 raise TypeError(
                     f"the positional arguments of lock() are keys, and {one!r} is none: name the "
                     "others, as timeout="
                 )
-        return lock_all((options.pop("key"), *options.pop("more")), **options)
+        return lock_all((key, *more), **options)
     config = get_config()
     prefix = key_prefix()
-    wait: Any = config["BLOCKING_TIMEOUT"] if blocking_timeout is UNSET else blocking_timeout
     several = masters(using)
-    kind = config["PROTOCOL"] if protocol is None else protocol
+    for name in ("timeout", "renew", "replicas", "protocol", "unit"):
+        if options[name] is None:
+            options[name] = config[name.upper()]
+    if blocking_timeout is UNSET:
+        options["blocking_timeout"] = config["BLOCKING_TIMEOUT"]
+    if reentrant is None:
+        options["reentrant"] = config["REENTRANT"] and limit is None
     if polling is None:
-        polling = config["POLLING"] if kind == "setnx" and several is None else False
+        can_poll = options["protocol"] == "setnx" and several is None
+        options["polling"] = config["POLLING"] and can_poll
+    del options["using"], options["release"]
     make: Callable[..., RedisLock] = RedisLock if several is None else Redlock
     return make(
         several or get_client(cast("str | None", using)),
         name_for(prefix, key),
-        config["TIMEOUT"] if timeout is None else timeout,
-        sleep,
-        blocking=blocking,
-        blocking_timeout=wait,
-        thread_local=thread_local,
-        raise_on_release_error=raise_on_release_error,
-        renew=config["RENEW"] if renew is None else renew,
-        max_hold=max_hold,
-        min_hold=min_hold,
-        replicas=config["REPLICAS"] if replicas is None else replicas,
-        replica_timeout=replica_timeout,
-        on_lost=on_lost,
+        **options,
         key=key,
         index=index_for(prefix) if config["INDEX"] else None,
-        label=label,
-        user=user,
-        note=note,
-        template=template,
-        reentrant=(config["REENTRANT"] and limit is None) if reentrant is None else reentrant,
-        protocol=kind,
-        unit=config["UNIT"] if unit is None else unit,
-        expire=expire,
-        polling=polling,
-        shared=shared,
-        limit=limit,
         ending=AT_COMMIT if waits_for_commit(release) else None,
     )
 
@@ -181,10 +168,10 @@ def lock(
 def lock_all(
     keys: Iterable[str],
     *,
-    on_lost: Callable[[MultiHeld], object] | None = None,
+    on_lost: Callable[[MultiLockHandle], object] | None = None,
     **options: Unpack[Options],
 ) -> MultiLock:
-    """The lock over all of ``keys``: ``with lock_all(["from", "to"]) as held: ...``.
+    """Return the lock over all of ``keys``: ``with lock_all(["from", "to"]) as held: ...``.
 
     They are taken together, all or none, whatever the order in which they are given; one given
     twice is taken once. ``on_lost``: called once with the handle of all (None). ``options``: those
@@ -200,11 +187,23 @@ def lock_all(
     return MultiLock.of(locks, relay)
 
 
-def inspector(using: str | None = None) -> Inspector:
-    """Looks at the project's locks in the cache ``using`` (None: the setting ``CACHE``).
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raise ValueError or TypeError as :func:`lock` will for ``options``, at decoration."""
+    checked_replicas(options.get("replicas"))
+    checked_release(options.get("release"))
+    given: dict[str, Any] = {
+        name: value
+        for name, value in options.items()
+        if name not in {"using", "replicas", "release"} and value not in (None, UNSET)
+    }
+    RedisLock(None, "lock:a", **given)
 
-    Of several caches in the setting it is the first. Raises ImproperlyConfigured when the cache
-    cannot hold locks.
+
+def inspector(using: str | None = None) -> Inspector:
+    """Return an Inspector of the project's locks.
+
+    ``using``: the cache alias (None: the setting ``CACHE``, of several the first). Raises
+    ImproperlyConfigured when the cache cannot hold locks.
     """
     config = get_config()
     return Inspector(
@@ -217,5 +216,24 @@ def inspector(using: str | None = None) -> Inspector:
 
 
 def key_prefix() -> str:
-    """What the names of all the project's locks begin with."""
+    """Return the prefix of all the project's names in Redis."""
     return str(get_config()["KEY_PREFIX"])
+
+
+def rwlock(key: str, **options: Any) -> RWLock:
+    """Return a lock of many readers or one writer: ``with rwlock("report").read(): ...``.
+
+    ``options``: those of :func:`lock`, which is what ``.write()`` takes: a caller of
+    ``lock(key)`` is a writer. Raises as :func:`lock`.
+    """
+    return RWLock.made_by(partial(lock, key, **options))
+
+
+def semaphore(key: str, limit: int, **options: Any) -> RedisLock:
+    """Return a lock with ``limit`` permits: ``with semaphore("exports", 3): ...``.
+
+    First come, first served. Each permit has a lease of its own and is renewed as any lock is. All
+    callers must give the same ``limit``, a number from 1 to 1,000,000. A holder that takes it
+    again gets another permit. ``options``: those of :func:`lock`, which raises what this raises.
+    """
+    return lock(key, limit=limit, **options)

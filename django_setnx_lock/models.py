@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from django.core.exceptions import ImproperlyConfigured
 from django.db import models
+from django.db.models.manager import EmptyManager
 from django.utils.translation import gettext_lazy as _
 
 from .conf import get_config
-
-
-class _NoRows(models.Manager["Lock"]):
-    """Gives no rows, and so asks no database for a table that is not there."""
-
-    def get_queryset(self) -> models.QuerySet[Lock]:
-        rows: models.QuerySet[Lock] = super().get_queryset().none()
-        return rows
+from .core.plain import plain
 
 
 class Lock(models.Model):
@@ -22,7 +19,8 @@ class Lock(models.Model):
     # Nothing enforces the length: no row is stored, and MySQL's checks ask for 255 at most.
     name = models.CharField(_("name"), max_length=255, primary_key=True)
 
-    objects = _NoRows()
+    # Gives no rows, and so asks no database for a table that is not there.
+    objects: ClassVar[models.Manager[Lock]] = EmptyManager(None)  # type: ignore[arg-type]  # set later
 
     class Meta:
         managed = False
@@ -34,4 +32,8 @@ class Lock(models.Model):
         permissions = (("release_lock", "Can force-release lock"),)
 
     def __str__(self) -> str:
-        return self.name.removeprefix(get_config()["KEY_PREFIX"])
+        try:
+            return plain(self.name.removeprefix(str(get_config()["KEY_PREFIX"])))
+        except ImproperlyConfigured:
+            # A page that tells what is wrong with the settings names the lock, too.
+            return plain(self.name)

@@ -1,91 +1,145 @@
-"""What a locked view answers when it could not run under its lock."""
+"""The answers of a locked view that could not run under its lock."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+from django.apps import apps
+from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpResponse, JsonResponse
 from django.template import TemplateDoesNotExist
 from django.template.loader import render_to_string
+from django.templatetags.static import static
 from django.utils.cache import patch_vary_headers
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy as _
 
+from .arguments import http_request
 from .conf import get_config
+from .core import events
 from .core.errors import LockBusy, LockError, LockLost
-from .view_request import http_request
+
+# What the answers say.
+BUSY = _("Somebody else is working on this right now. Please try again in a moment.")
+UNAVAILABLE = _("This cannot be done at the moment. Please try again later.")
+LOST = _("This may have been done or not. Please check before you try again.")
 
 _HTML = "text/html"
 _JSON = "application/json"
 # Seconds. Long enough for a primary to be back after most failovers' first moments.
 _RETRY_UNAVAILABLE = 5
+# The same for a busy lock, where nothing is known of earlier holders.
+_RETRY_BUSY = 2
+# The share of the latest holder in the mean.
+_WEIGHT = 0.2
 
 
-def busy(request: Any, error: LockBusy, *, timeout: float | None = None) -> HttpResponse:
-    """409 with Retry-After. It says nothing of the key or the holder.
+class UsualTimes:
+    """The mean time for which this process held the locks of each watched template, in seconds."""
 
-    ``timeout``: the seconds to wait for a holder whose lease never ends (None: the setting
-    ``TIMEOUT``). The page is the template ``django_setnx_lock/busy.html``, which gets
-    ``retry_after`` in seconds.
+    # Threads need no lock: when two end at once, one of the two may not be counted.
+    def __init__(self) -> None:
+        self._means: dict[str, float] = {}
+        self._least: dict[str, float] = {}
+
+    def watch(self, template: str, min_hold: float | None) -> None:
+        """Measure the locks of ``template`` from now on; nobody else gets them before min_hold."""
+        self._least[template] = max(self._least.get(template, 0), min_hold or 0)
+        if self._note not in events.RELEASED.listeners:
+            events.RELEASED.listeners.append(self._note)
+
+    def of(self, template: str) -> float | None:
+        """Return the mean of ``template``, None where no lock of it was let go here."""
+        return self._means.get(template)
+
+    def forget(self) -> None:
+        """Forget the means, so that a test starts as a new process does."""
+        self._means.clear()
+
+    def _note(self, *, template: str, held_for: float, **about: object) -> None:
+        least = self._least.get(template)
+        if least is not None:
+            taken = max(held_for, least)
+            mean = self._means.get(template, taken)
+            self._means[template] = mean + (taken - mean) * _WEIGHT
+
+
+USUAL_TIMES = UsualTimes()
+
+
+def busy(request: Any, error: LockBusy) -> HttpResponse:
+    """Return 409 with :func:`retry_after`. It tells neither the key nor the holder.
+
+    The page is the template ``django_setnx_lock/busy.html``, which gets ``retry_after`` in
+    seconds.
     """
-    detail, retry_after = say_busy(error, timeout)
-    return _answer(request, 409, "django_setnx_lock/busy.html", detail, retry_after)
+    return _answer(request, 409, "django_setnx_lock/busy.html", str(BUSY), retry_after(error))
 
 
 def unavailable(request: Any, error: LockError) -> HttpResponse:
-    """503 for LockUnavailable, with Retry-After, and for LockLost.
+    """Return 503 for LockUnavailable, with Retry-After, and for LockLost.
 
     The view has run when its lock was lost, so that answer asks nobody to try again. The page
     is the template ``django_setnx_lock/unavailable.html``, which gets ``retry_after`` in
     seconds, None when lost.
     """
-    detail, retry_after = say_unavailable(error)
-    return _answer(request, 503, "django_setnx_lock/unavailable.html", detail, retry_after)
+    return _answer(request, 503, "django_setnx_lock/unavailable.html", *say_unavailable(error))
 
 
-def say_busy(error: LockBusy, timeout: float | None = None) -> tuple[str, int]:
-    """What :func:`busy` says, and in how many seconds to try again."""
-    left = error.remaining
-    if left is None:
-        left = get_config()["TIMEOUT"] if timeout is None else timeout
-    detail = _("Somebody else is working on this right now. Please try again in a moment.")
-    return detail, max(math.ceil(left), 1)
+def retry_after(error: LockBusy) -> int:
+    """Return in how many whole seconds to try again for the lock of ``error``; 1 or more.
+
+    The holder is expected to take the usual time; one that has held it for longer is expected to
+    take as long again. It is never more than what is left of the lease, when the lock of a killed
+    holder is free, nor than the ``timeout`` of the caller (or the setting ``TIMEOUT``).
+    """
+    usual, held_for = USUAL_TIMES.of(error.template), error.held_for or 0
+    if usual is None:
+        usual = _RETRY_BUSY
+    left = usual - held_for if held_for < usual else held_for
+    timeout = get_config()["TIMEOUT"] if error.timeout is None else error.timeout
+    limits = [timeout] if error.remaining is None else [timeout, error.remaining]
+    return max(math.ceil(min(left, *limits)), 1)
 
 
 def say_unavailable(error: LockError) -> tuple[str, int | None]:
-    """What :func:`unavailable` says, and in how many seconds to try again, if at all."""
+    """Return what :func:`unavailable` says, and in how many seconds to try again, if at all."""
     if isinstance(error, LockLost):
-        return _("This may have been done or not. Please check before you try again."), None
-    return _("This cannot be done at the moment. Please try again later."), _RETRY_UNAVAILABLE
+        return str(LOST), None
+    return str(UNAVAILABLE), _RETRY_UNAVAILABLE
 
 
 def _answer(
-    request: Any, status: int, template: str, detail: str, retry_after: int | None
+    request: Any, status: int, template: str, detail: str, seconds: int | None
 ) -> HttpResponse:
-    body: dict[str, Any] = {"detail": detail}
-    if retry_after is not None:
-        body["retry_after"] = retry_after
-    response: HttpResponse | None = None
+    body = {"detail": detail, "retry_after": seconds}
+    said = {name: value for name, value in body.items() if value is not None}
+    response: HttpResponse = JsonResponse(said, status=status)
     if not _prefers_json(request):
-        response = _page(request, status, template, body | {"retry_after": retry_after})
-    if response is None:
-        response = JsonResponse(body, status=status)
-    if retry_after is not None:
-        response["Retry-After"] = str(retry_after)
+        context = {**body, "stylesheet": _stylesheet()}
+        try:
+            page = render_to_string(template, context, http_request(request))
+            response = HttpResponse(page, status=status)
+        except TemplateDoesNotExist as error:
+            # The project has no template engine to find it.
+            if error.args[0] != template:
+                raise
+    if seconds is not None:
+        response["Retry-After"] = str(seconds)
     response["Cache-Control"] = "no-store"
     patch_vary_headers(response, ["Accept"])
     return response
 
 
-def _page(request: Any, status: int, template: str, context: dict[str, Any]) -> HttpResponse | None:
-    """The template, or None in a project that has no template engine to find it."""
+def _stylesheet() -> str | None:
+    """Return the address of the pages' stylesheet, or None where nothing serves it."""
+    if not apps.is_installed("django.contrib.staticfiles"):
+        return None
+    # A style within the pages would be blocked by a strict Content-Security-Policy.
     try:
-        return HttpResponse(
-            render_to_string(template, context, http_request(request)), status=status
-        )
-    except TemplateDoesNotExist as error:
-        if error.args[0] != template:
-            raise
+        return static("django_setnx_lock/pages.css")
+    except (ImproperlyConfigured, ValueError):
+        # There is no STATIC_URL, or its manifest was not made yet, as in tests.
         return None
 
 

@@ -2,9 +2,9 @@
 
 All are sent with ``key``, as the caller wrote it, and ``template``, as in ``order:<pk>``, which
 has few values and so suits as a label of a metric (the empty string where nobody gave one).
-``waited`` and ``held_for`` are seconds. Receivers run where the thing happens, ``lock_lost``
-mostly in the thread that renews all locks: they must be quick. What they raise is logged.
-No token is ever sent.
+``waited`` and ``held_for`` are seconds. Receivers run where the event happens, those of
+``lock_lost`` mostly in the thread that renews all locks, so they must be quick. Their exceptions
+are logged. No token is ever sent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from django.dispatch import Signal
 
 from .core import events
-from .core.lock import RedisLock
+from .core.locks.lock import RedisLock
 
 
 class LockSignal(Signal):
@@ -25,13 +25,11 @@ class LockSignal(Signal):
         self._event = event
 
     def connect(self, *args: Any, **kwargs: Any) -> None:
-        """As of Django's Signal."""
         super().connect(*args, **kwargs)
         if self._send not in self._event.listeners:
             self._event.listeners.append(self._send)
 
     def disconnect(self, *args: Any, **kwargs: Any) -> bool:
-        """As of Django's Signal."""
         disconnected = super().disconnect(*args, **kwargs)
         if not self.receivers and self._send in self._event.listeners:
             self._event.listeners.remove(self._send)

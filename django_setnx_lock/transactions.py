@@ -1,82 +1,420 @@
-"""Puts the release of locks off until the transactions of the caller have ended."""
+"""Locks and the transactions of the database.
+
+A lock that is let go in a transaction is released when that has ended. Django has a hook for
+commits only. So while a release is deferred, the methods of that connection which end transactions
+are wrapped.
+
+A locked view under ATOMIC_REQUESTS begins and ends its transaction under the lock. Django's handler
+opens a transaction of each database around a view and all its decorators, unless the view opts out.
+A locked view opts out, and opens them itself.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import logging
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from itertools import groupby
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from weakref import WeakSet
 
-from django.core.exceptions import ImproperlyConfigured
+from asgiref.sync import iscoroutinefunction
+from django.db import Error, connections
+from django.db.transaction import atomic
+from redis import Redis
 
-from .conf import SETTING, get_config
-from .core import sharing
-from .core.place import place_of
-from .open_transactions import PutOff, open_transactions, put_off_here
+from .conf import RELEASES, get_config
+from .core.connections.endpoints import server_id
+from .core.locks.batch import check_each, release_each
 
 if TYPE_CHECKING:
-    from .core.grant import Grant
-    from .core.held import Held
-    from .core.target import Target
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+    from .core.connections.endpoints import Target
+    from .core.locks.grant import Grant
+    from .core.locks.handle import LockHandle
 
     Release = Literal["commit", "exit"]
 
-RELEASES = ("commit", "exit")
+_WATCHED = (
+    *("commit", "rollback", "close", "set_autocommit"),
+    *("savepoint_commit", "savepoint_rollback"),
+)
+_MARK = "_setnx_lock_transaction"
+# The attribute that Django's handler looks at and non_atomic_requests adds to.
+_ATTRIBUTE = "_non_atomic_requests"
+# The code that runs where the handler has made a view atomic.
+_MADE_ATOMIC = atomic(lambda: None).__code__
+
+logger = logging.getLogger("django_setnx_lock.lock")
+
+
+# The watched transactions of all threads.
+_open: WeakSet[OpenTransaction] = WeakSet()
 
 
 def checked_release(release: Release | None) -> Release | None:
-    """``release``. Raises ValueError if it is none."""
+    """Return ``release``. Raises ValueError if it is none of those that there are."""
     if release is not None and release not in RELEASES:
         raise ValueError(f"release is 'commit', 'exit' or None, not {release!r}")
     return release
 
 
 def waits_for_commit(release: Release | None) -> bool:
-    """Whether a lock with ``release`` is held until the end of a transaction.
+    """Return whether a lock with ``release`` is held until the end of a transaction.
 
-    None: as the setting RELEASE says. Raises ValueError for what is none, ImproperlyConfigured
-    where the setting is.
+    None: as the setting RELEASE says. Raises ValueError for what is none.
     """
-    if checked_release(release) is None:
-        release = get_config()["RELEASE"]
-        if release not in RELEASES:
-            raise ImproperlyConfigured(
-                f"{SETTING}['RELEASE'] must be 'commit' or 'exit', not {release!r}"
-            )
-    return release == "commit"
+    return (checked_release(release) or get_config()["RELEASE"]) == "commit"
+
+
+def is_deferred(release: Release | None) -> bool:
+    """Return whether a lock with ``release`` that is let go here would wait for a transaction."""
+    return waits_for_commit(release) and bool(open_transactions())
 
 
 class AtCommit:
-    """The :class:`~.core.ending.Ending` of a lock that outlives the transaction around it."""
+    """The release policy of a lock that outlives the transaction around it."""
 
-    def puts_off(self, held: Held) -> bool:
+    def defers(self, held: LockHandle) -> bool:
         around = open_transactions()
         if not around:
             return False
-        if held.root is not held and any(
-            one.held.root is held.root and one.waits_for.issuperset(around)
-            for one in around[0].put_off
+        if held.is_again and any(
+            one.held.grant is held.grant and one.waits_for.issuperset(around)
+            for one in around[0].deferred_of(held.name)
         ):
-            # One of several shares is enough to keep it.
+            # One of several handles is enough to keep it.
             return False
-        one = PutOff(held, set(around))
+        one = DeferredRelease(held, set(around))
         for transaction in around:
-            transaction.put_off.append(one)
+            transaction.defer(one)
         return True
 
     def kept(self, target: Target) -> Grant | None:
-        for one in put_off_here():
-            root = one.held.root
-            if root.name == target.keys.name and _may_be_had(root, target):
-                return root
+        # Every acquire asks, and mostly none is open.
+        watched = connections.all(initialized_only=True) if _open else ()
+        transactions = filter(None, [vars(one).get(_MARK) for one in watched])
+        for one in [one for some in transactions for one in some.deferred_of(target.keys.name)]:
+            grant: Grant = one.held.grant
+            if (
+                grant.target.command_set == target.command_set
+                and server_id(grant.client) == server_id(target.client)
+                and grant.is_here
+                and not grant.is_over
+                and grant.is_put_off
+            ):
+                return grant
         return None
 
 
 AT_COMMIT = AtCommit()
 
 
-def _may_be_had(root: Grant, target: Target) -> bool:
-    return (
-        root.target.dialect == target.dialect
-        and place_of(root.client) == place_of(target.client)
-        and root.is_here
-        and not sharing.is_over(root)
-        and sharing.is_put_off(root)
-    )
+@dataclass(eq=False)
+class DeferredRelease:
+    """A handle with a deferred release, and the transactions that it waits for."""
+
+    held: LockHandle
+    waits_for: set[OpenTransaction]
+
+
+def open_transactions() -> list[OpenTransaction]:
+    """Return the transactions of this thread's connections, but for those around a TestCase."""
+    found = []
+    for connection in connections.all(initialized_only=True):
+        blocks = connection.atomic_blocks if connection.in_atomic_block else []
+        around = 0
+        while around < len(blocks) and blocks[around]._from_testcase:  # type: ignore[attr-defined]  # it has
+            around += 1
+        if around < len(blocks) or (
+            # In manual transaction management any query may have begun one.
+            not connection.in_atomic_block
+            and connection.connection is not None
+            and not connection.autocommit
+        ):
+            known: OpenTransaction | None = vars(connection).get(_MARK)
+            if known is not None and not known.is_still(around):
+                known.has_ended()
+                known = None
+            found.append(known or OpenTransaction(connection, around))
+    return found
+
+
+class OpenTransaction:
+    """A transaction of one connection, watched until it has ended.
+
+    ``around``: the atomic blocks of a TestCase in which it is a savepoint; mostly 0.
+    """
+
+    def __init__(self, connection: BaseDatabaseWrapper, around: int) -> None:
+        # In order, and by name, as many locks may be deferred.
+        self._deferred: list[DeferredRelease] = []
+        self._by_name: dict[str, list[DeferredRelease]] = {}
+        self._connection = connection
+        self._around = around
+        self._outermost = connection.atomic_blocks[around] if around else None
+        own = vars(connection)
+        self._watched: dict[str, tuple[Callable[..., Any], bool]] = {
+            name: (getattr(connection, name), name in own) for name in _WATCHED
+        }
+        wrapped = {name: getattr(self, f"_{name}") for name in _WATCHED}
+        if around:
+            connection.atomic_blocks = _Blocks(connection.atomic_blocks, self)
+        _open.add(self)
+        # All at once: an interrupt must not leave it known but not watched.
+        own.update(wrapped, **{_MARK: self})
+
+    def defer(self, one: DeferredRelease) -> None:
+        """Release ``one`` when this has ended, and all else that it waits for."""
+        self._by_name.setdefault(one.held.name, []).append(one)
+        self._deferred.append(one)
+
+    def deferred_of(self, name: str) -> Sequence[DeferredRelease]:
+        """Return the deferred handles of ``name`` in Redis that wait for this transaction."""
+        return self._by_name.get(name, ())
+
+    def is_still(self, around: int) -> bool:
+        """Return whether this is the transaction of a block with ``around``."""
+        blocks = self._connection.atomic_blocks
+        return around == self._around and (not around or blocks[around] is self._outermost)
+
+    def has_ended(self) -> None:
+        """Release what waits for nothing else. Raises nothing, unless it is interrupted."""
+        self._watch_no_longer()
+        deferred, self._deferred = self._deferred, []
+        self._by_name = {}
+        due = []
+        for one in reversed(deferred):
+            one.waits_for.discard(self)
+            if not one.waits_for:
+                due.append(one.held)
+        groups = by_client(due)[::-1]
+        try:
+            while groups:
+                for error in release_each(groups.pop(), now=True):
+                    logger.warning("%s", error)
+        finally:
+            # An interrupt keeps nothing at another server.
+            for some in groups:
+                release_each(some, now=True)
+
+    def left_without_savepoint(self) -> bool:
+        """Return whether the outermost block was left without a call that could be wrapped."""
+        savepoints = self._connection.savepoint_ids
+        return self._is_left and bool(savepoints) and savepoints[-1] is None
+
+    def _watch_no_longer(self) -> None:
+        connection, own = self._connection, vars(self._connection)
+        if own.get(_MARK) is not self:
+            return
+        del own[_MARK]
+        _open.discard(self)
+        for name, (original, was_own) in self._watched.items():
+            # A later wrapper goes on calling ours, which does nothing any more.
+            if own.get(name) == getattr(self, f"_{name}"):
+                del own[name]
+                if was_own:
+                    own[name] = original
+        if isinstance(connection.atomic_blocks, _Blocks):
+            connection.atomic_blocks = list(connection.atomic_blocks)
+
+    @property
+    def _is_left(self) -> bool:
+        """Whether the block of a developer within that of a TestCase is left."""
+        return bool(self._around) and len(self._connection.atomic_blocks) <= self._around
+
+    def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        return self._watched[name][0](*args, **kwargs)
+
+    def _check(self, roll_back: Callable[[], object]) -> None:
+        """Raise LockLost, and roll back, if one of the locks is lost before the commit."""
+        try:
+            for some in by_client(one.held for one in self._deferred):
+                check_each(some)
+        except BaseException:
+            # For interrupts, too: Django would not roll back, and some databases then commit.
+            try:
+                roll_back()
+            except Error:
+                self._connection.close()
+            raise
+
+    def _commit(self) -> None:
+        self._connection.validate_no_atomic_block()
+        self._check(self._connection.rollback)
+        self._call("commit")
+        self.has_ended()
+
+    def _rollback(self) -> None:
+        self._call("rollback")
+        self.has_ended()
+
+    def _close(self) -> None:
+        try:
+            self._call("close")
+        finally:
+            connection = self._connection
+            # SQLite's is not closed when it is in memory.
+            if connection.connection is None or connection.closed_in_transaction:
+                self.has_ended()
+
+    def _set_autocommit(self, autocommit: bool, *args: Any, **kwargs: Any) -> None:
+        if autocommit and not self._connection.in_atomic_block:
+            # It commits where it does not fail.
+            self._check(self._connection.rollback)
+        self._call("set_autocommit", autocommit, *args, **kwargs)
+        if autocommit:
+            self.has_ended()
+
+    def _savepoint_commit(self, sid: str) -> None:
+        if self._is_left:
+            self._check(lambda: self._savepoint_rollback(sid))
+        self._call("savepoint_commit", sid)
+        if self._is_left:
+            self.has_ended()
+
+    def _savepoint_rollback(self, sid: str) -> None:
+        self._call("savepoint_rollback", sid)
+        if self._is_left:
+            self.has_ended()
+
+
+class _Blocks(list[Any]):
+    """The atomic blocks of a connection, which tell when one without a savepoint is left."""
+
+    def __init__(self, blocks: Iterable[Any], transaction: OpenTransaction) -> None:
+        super().__init__(blocks)
+        self._transaction = transaction
+
+    def pop(self, *args: Any) -> Any:
+        block = super().pop(*args)
+        if self._transaction.left_without_savepoint():
+            self._transaction.has_ended()
+        return block
+
+
+def by_client(held: Iterable[LockHandle]) -> list[list[LockHandle]]:
+    """Return ``held`` in order, grouped by what one round trip can release."""
+    groups: list[list[LockHandle]] = []
+    for client, some in groupby(held, lambda one: one.client):
+        # Locks on several servers are not asked for together.
+        same = list(some)
+        groups += [same] if isinstance(client, Redis) else [[one] for one in same]
+    return groups
+
+
+class LeftToLock(set[str]):
+    """Has all databases, as the lock of ``by`` begins the transactions; lists where nobody does."""
+
+    def __init__(self, by: object, release: Release | None, exempt: Iterable[str]) -> None:
+        super().__init__(exempt)
+        self.by = by
+        self._release = release
+
+    def __contains__(self, alias: object) -> bool:
+        return waits_for_commit(self._release) or super().__contains__(alias)
+
+
+def leave_to_lock(view: Callable[..., Any], by: object, release: Release | None) -> None:
+    """Make the lock of ``by``, unless one below does, begin the transactions of a sync ``view``."""
+    exempt = getattr(view, _ATTRIBUTE, ())
+    is_left = isinstance(exempt, LeftToLock) or iscoroutinefunction(view)
+    if not is_left and release != "exit":
+        setattr(view, _ATTRIBUTE, LeftToLock(by, release, exempt))
+
+
+def left_databases(request: Any, view: Callable[..., Any], by: object) -> list[str]:
+    """Return where the handler has left the transactions of ``view`` to the lock of ``by``."""
+    # The view that the handler saw; method_decorator makes another wrapper for each call.
+    callback = _callback_of(request)
+    left = getattr(callback, _ATTRIBUTE, None)
+    # The callback may be decorated with another lock.
+    carried = getattr(callback, "__dict__", {}).values()
+    if not isinstance(left, LeftToLock) or not any(one is by for one in carried):
+        return []
+    # With a list, method_decorator gives the callback the attributes of the outermost.
+    own = getattr(view, _ATTRIBUTE, left)
+    if (own if isinstance(own, LeftToLock) else left).by is not by:
+        return []
+    exempt = {*left, *own}
+    return [
+        alias
+        for alias, settings in connections.settings.items()
+        if settings["ATOMIC_REQUESTS"] and alias not in exempt and alias in left
+    ]
+
+
+def _callback_of(request: Any) -> Any:
+    """Return the callback that the handler called for ``request``; None in a unit test."""
+    return getattr(getattr(request, "resolver_match", None), "func", None)
+
+
+class _LockedView(NamedTuple):
+    """A view under ``held`` for ``match``, and the transactions that all its locks have begun."""
+
+    match: Any
+    held: LockHandle
+    begun: list[Any]
+
+
+_running: ContextVar[tuple[_LockedView, ...]] = ContextVar("setnx_lock_views", default=())
+
+
+def _running_for(request: Any) -> list[_LockedView]:
+    match = getattr(request, "resolver_match", None)
+    return [] if match is None else [one for one in _running.get() if one.match is match]
+
+
+def held_around(request: Any) -> list[LockHandle]:
+    """Return the locks of the decorators around the caller that ``request`` came through."""
+    return [one.held for one in _running_for(request)]
+
+
+@contextmanager
+def transactions_under(
+    held: LockHandle, request: Any, databases: Iterable[str]
+) -> Iterator[list[Any]]:
+    """Run a view under ``held``, in transactions; yield all that it or a lock below begins."""
+    around = _running_for(request)
+    begun: list[Any] = around[-1].begun if around and not around[-1].begun else []
+    running = _LockedView(getattr(request, "resolver_match", None), held, begun)
+    with ExitStack() as stack:
+        stack.callback(_running.reset, _running.set((*_running.get(), running)))
+        for alias in databases:
+            block = atomic(using=alias)
+            begun.append(block)
+            stack.enter_context(block)
+        yield begun
+
+
+def roll_back(request: Any) -> bool:
+    """Roll back what was begun for ``request``; return whether the caller is in nothing else."""
+    begun = [*_begun_by_handler(_callback_of(request))]
+    begun += [block for one in _running_for(request) for block in one.begun]
+    are_all = True
+    for connection in connections.all(initialized_only=True):
+        if connection.in_atomic_block:
+            if any(connection.atomic_blocks[-1] is block for block in begun):
+                connection.set_rollback(True)
+            else:
+                are_all = False
+    return are_all
+
+
+def _begun_by_handler(callback: Any) -> Iterator[Any]:
+    """Yield the blocks that the handler has begun for ``callback``; it leaves no other trace."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and callback is not None:
+        if frame.f_code is _MADE_ATOMIC:
+            # One block for each database, inside one another.
+            view = frame.f_locals["func"]
+            while getattr(view, "__code__", None) is _MADE_ATOMIC and view is not callback:
+                view = view.__wrapped__
+            if view is callback:
+                yield frame.f_locals["self"]
+        frame = frame.f_back

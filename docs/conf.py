@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from importlib.metadata import version as version_of
+from pathlib import Path
 
-# The reference is made from the docstrings of what a project imports.
+from django_setnx_lock.core.docs import DOCS
+
+# autodoc imports the modules that it documents, and those need Django's settings.
+sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 
 import django
@@ -21,15 +26,19 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.intersphinx",
+    "sphinx_copybutton",
 ]
-# Nothing is looked up elsewhere while it is built: a site that is down is no fault here.
+# The copy button leaves out prompts and the output of commands.
+copybutton_prompt_text = r"\$ |>>> |\.\.\. "
+copybutton_prompt_is_regexp = True
+# A build must not fail because another site is down, so no inventory is fetched.
 intersphinx_mapping: dict[str, tuple[str, None]] = {}
 exclude_patterns = ["_build"]
 
-# Settings and checks are flat lists, whose entries are of one size with those of other pages.
+# The pages of settings and checks begin at the third level, so that their entries look like others.
 suppress_warnings = ["myst.header"]
 myst_enable_extensions = ["colon_fence"]
-# As on GitHub, so that links to headings work in both places.
+# Headings get the anchors that GitHub gives them, so that links work in both places.
 myst_heading_anchors = 4
 
 autodoc_member_order = "bysource"
@@ -38,5 +47,6 @@ autodoc_class_signature = "separated"
 default_role = "code"
 
 html_theme = "furo"
-html_title = project
+html_title = f"{project} {version}"
+html_baseurl = DOCS
 html_static_path: list[str] = []

@@ -45,19 +45,20 @@ def run(port: int, *, serve: bool) -> int:
     from redis import RedisError
 
     from example_project.server import ServerError
-    from example_project.tour.checks import WentWrong
-    from example_project.tour.site import Site
+    from example_project.tour import WentWrong
+    from example_project.tour.site import HOST, serving
 
     # The tour tells what the site answers; the site's own log would say it again.
     logging.getLogger("django").setLevel(logging.ERROR)
     logging.getLogger("django.server").setLevel(logging.ERROR)
     try:
-        with Site(port) as site:
-            if port not in (0, site.port):
-                say(f"Port {port} is taken, so the site is on port {site.port}.\n")
-            left = give_tour(site.url)
+        with serving(port) as found:
+            if port not in (0, found):
+                say(f"Port {port} is taken, so the site is on port {found}.\n")
+            url = f"http://{HOST}:{found}/"
+            left = give_tour(url)
             if serve:
-                serve_until_interrupted(site.url, left)
+                serve_until_interrupted(url, left)
     except ServerError as error:
         return fail(str(error))
     except (WentWrong, RedisError, DatabaseError, OSError, OverflowError, SubprocessError) as error:
@@ -70,13 +71,12 @@ def give_tour(url: str) -> Order:
 
     Raises what the steps raise.
     """
-    from example_project.tour import setting_up
-    from example_project.tour.steps import STEPS
+    from example_project.tour.steps import STEPS, describe, set_up
 
     began = time.monotonic()
     say("django-setnx-lock: a view, a command and the admin share one lock.\n")
-    orders = setting_up.set_up()
-    for line in setting_up.describe(url):
+    orders = set_up()
+    for line in describe(url):
         say(f"   {line}")
     for number, step in enumerate(STEPS, start=1):
         say(f"\n{number}. {step.title}\n")
@@ -88,7 +88,7 @@ def give_tour(url: str) -> Order:
 
 def serve_until_interrupted(url: str, order: Order) -> None:
     """Say where the site is and how to get in; return at Ctrl-C."""
-    from example_project.tour.setting_up import PASSWORD, USERNAME
+    from example_project.tour.steps import PASSWORD, USERNAME
 
     python = sys.executable.removeprefix(f"{os.getcwd()}/")
     say(f"""Now it is yours:

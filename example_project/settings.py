@@ -10,7 +10,6 @@ SECRET_KEY = "public, as this project serves the local machine only"  # noqa: S1
 DEBUG = True
 ALLOWED_HOSTS = ["localhost", "127.0.0.1"]
 ROOT_URLCONF = "example_project.urls"
-WSGI_APPLICATION = "example_project.wsgi.application"
 
 INSTALLED_APPS = [
     "django.contrib.admin",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.core.checks import CheckMessage
@@ -18,17 +18,15 @@ from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSet
 
 from django_setnx_lock import redis_lock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from django_setnx_lock.checks import check_views
 
 order_lock = redis_lock("order:<pk>")
 
 
-def found(check: Callable[..., list[CheckMessage]], *routes: Any) -> list[CheckMessage]:
-    """Return what ``check`` says of a URLconf of these ``routes``."""
+def found(number: str, *routes: Any) -> list[CheckMessage]:
+    """Return what the check ``number`` says of a URLconf of these ``routes``."""
     with override_settings(ROOT_URLCONF=routes):
-        return check(None)
+        return [one for one in check_views(None) if one.id == f"django_setnx_lock.{number}"]
 
 
 @order_lock

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import importlib.util
 import os
 import signal
@@ -13,11 +14,15 @@ import fakeredis.aioredis
 import hypothesis
 import pytest
 from django.core.cache import caches as django_caches
+from django.core.management.commands import flush
+from django.core.management.sql import sql_flush as sql_of_django
 from django.test import override_settings
 
-from django_setnx_lock.core import flow, primitives, sharing, watchdog
-from django_setnx_lock.core.aio import kinds
-from tests import databases, measuring
+from django_setnx_lock.core.connections import client_settings
+from django_setnx_lock.core.locks import owner
+from django_setnx_lock.core.renewal import watchdog
+from tests import databases
+from tests.core.watching import IdleWatchdog
 from tests.faults.proxy import Proxy
 from tests.servers import FakeServer, RealServer, Server, server_binaries
 from tests.settings import FAKE, caches
@@ -49,17 +54,29 @@ hypothesis.settings.load_profile("tests")
 
 # What Django, redis-py and the tests do is traced as well as the package, which doubles the time.
 UNMEASURED = ("tests/bench/", "tests/browser/", "tests/example_project/", "tests/model/")
+# Where coverage tells the programs that tests start to measure themselves.
+MEASURES = "COVERAGE_PROCESS_CONFIG"
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    # A process that only hands out the tests leaves it to its workers, who are to be measured.
-    if not config.getoption("numprocesses", None):
-        measuring.postpone()
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Have seven workers on two processors: tests wait more than half of the time."""
+    return 7 * (os.cpu_count() or 1) // 2
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     if item.nodeid.startswith(UNMEASURED):
         item.add_marker("unmeasured")
+    # `make test` runs one kind of real server, and `make matrix` the other and the fake.
+    others = [*server_binaries(), "fake"][1:]
+    params = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    if any(kind in params for kind in others) and not item.get_closest_marker("storm"):
+        item.add_marker("matrix")
+
+
+def pytest_collection_finish() -> None:
+    # Those thousands of objects stay: no collection of garbage is to look through them again.
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -70,7 +87,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     if not at_work or not item.get_closest_marker("unmeasured"):
         return (yield)
     with pytest.MonkeyPatch.context() as patched:
-        patched.delenv(measuring.VARIABLE, raising=False)
+        patched.delenv(MEASURES, raising=False)
         at_work.stop()
         try:
             return (yield)
@@ -98,13 +115,13 @@ def running_server() -> Iterator[Callable[[str], RealServer]]:
 @pytest.fixture
 def real_server(running_server: Callable[[str], RealServer]) -> Iterator[RealServer]:
     """Give a real server, empty; it is shared, so what a test configures it must undo."""
-    server = running_server(next(iter(server_binaries()), "valkey"))
+    server = running_server(next(iter(server_binaries()), "redis"))
     server.flush()
     yield server
     server.close_clients()
 
 
-@pytest.fixture(params=["fake", "valkey", "redis"])
+@pytest.fixture(params=["fake", "redis", "valkey"])
 def server(
     request: pytest.FixtureRequest, running_server: Callable[[str], RealServer]
 ) -> Iterator[Server]:
@@ -127,15 +144,21 @@ def forgetful() -> Iterator[None]:
     """Have no lock of one test renewed, told as lost, or had again, during the next."""
     yield
     watchdog.WATCHDOG.forget_all()
-    flow.current().holds.clear()
-    # Tests interrupt at any line; Python itself does not where a lock is just let go.
-    sharing._deciding = primitives.Guard()
+    owner.current().holds.clear()
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    """Collect no garbage: its callbacks would fail where nested JSON has used up the stack."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture
 def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have nobody looked after whom a lock was handed to, unless the test does it."""
-    monkeypatch.setattr(watchdog, "WATCHDOG", watchdog.Watchdog(has_thread=False))
+    monkeypatch.setattr(watchdog, "WATCHDOG", IdleWatchdog())
 
 
 @pytest.fixture(autouse=True)
@@ -149,7 +172,9 @@ def fake_server() -> FakeServer:
 def fake_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the fake's clients used in asyncio as they are elsewhere."""
     monkeypatch.setitem(
-        kinds._TWINS, fakeredis.FakeRedisConnection, fakeredis.aioredis.FakeAsyncRedisConnection
+        client_settings.TWINS,
+        fakeredis.FakeRedisConnection,
+        fakeredis.aioredis.FakeAsyncRedisConnection,
     )
 
 
@@ -164,6 +189,20 @@ def real_cache(real_server: RealServer, monkeypatch: pytest.MonkeyPatch) -> Iter
         pool = factory._pools.pop(real_server.url, None)
         if pool is not None:
             pool.disconnect()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cheap_flush() -> Iterator[None]:
+    """Have what migrations put into the database stay there, in place of being made each time."""
+    stays = ('DELETE FROM "django_content_type";', 'DELETE FROM "auth_permission";')
+
+    def sql_flush(*args: Any, **options: Any) -> list[str]:
+        return [sql for sql in sql_of_django(*args, **options) if sql not in stays]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(flush, "sql_flush", sql_flush)
+        patched.setattr(flush, "emit_post_migrate_signal", lambda *_, **__: None)
+        yield
 
 
 @pytest.fixture(scope="session")

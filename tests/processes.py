@@ -26,6 +26,16 @@ def eventually(condition: Callable[[], T], seconds: float = 20) -> T:
     return answer
 
 
+def may_be_late(quiet: float) -> pytest.MarkDecorator:
+    """Give a test the seconds that something may come ``late``.
+
+    They are many on a machine that does other things too; ``make storm`` runs the test alone, and
+    gives it those of a ``quiet`` one.
+    """
+    alone = pytest.param(quiet, marks=[pytest.mark.storm, pytest.mark.alone], id="quiet")
+    return pytest.mark.parametrize("late", [pytest.param(4.0, id="busy"), alone])
+
+
 def figure(text: str) -> None:
     """Print what a test measured; ``-s`` shows it."""
     sys.stdout.write(f"\n{text}\n")

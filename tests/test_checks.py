@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import importlib.resources
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.core.checks import run_checks
+from django.core import mail
+from django.core.checks import CheckMessage, run_checks
 from django.test import override_settings
 from redis.connection import Connection
 
@@ -18,6 +20,12 @@ if TYPE_CHECKING:
 
 REDIS = "django_redis.cache.RedisCache"
 DOCS = importlib.resources.files("django_setnx_lock").joinpath("../docs/checks.md")
+
+
+@pytest.fixture(autouse=True)
+def no_tests_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the checks take the project for one at work: only test runners make an outbox."""
+    monkeypatch.delattr(mail, "outbox")
 
 
 def redis_cache(location: str | list[str] = "redis://h:6379/1", **options: Any) -> dict[str, Any]:
@@ -48,6 +56,14 @@ def with_options(**options: Any) -> dict[str, Any]:
 
 def with_locks_cache(cache: dict[str, Any]) -> dict[str, Any]:
     return {**WELL, "CACHES": {"default": redis_cache("redis://h:6379/0"), "locks": cache}}
+
+
+# What is wrong with a cache that the kit for tests replaces.
+OF_THE_CACHE = {
+    "E003": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
+    "E004": redis_cache(CLIENT_CLASS="django_redis.client.ShardClient"),
+    "E015": redis_cache("h:6379"),
+}
 
 
 def test_a_project_that_is_set_up_well_hears_nothing() -> None:
@@ -340,11 +356,12 @@ CHECKS = [value for name, value in vars(checks).items() if name.startswith("chec
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_each_check_has_a_section_in_the_docs(check: Callable[..., Any]) -> None:
-    number = str(check.__doc__)[:4]
+    numbers = re.findall(r"[EW]\d{3}", str(check.__doc__).partition(":")[0])
 
     sections = re.findall(r"^### ([EW]\d{3})$", DOCS.read_text(), re.MULTILINE)
 
-    assert number in sections
+    assert numbers
+    assert set(numbers) <= set(sections)
 
 
 @pytest.mark.parametrize("alias", [["default"], None, 3])
@@ -367,3 +384,70 @@ def test_w002_reads_locations_as_redis_py_does(one: str, other: str, warned: boo
     messages = found(CACHES=caches, SETNX_LOCK={"CACHE": "locks"})
 
     assert ("django_setnx_lock.W002" in messages) is warned
+
+
+def told_of(cache: dict[str, Any]) -> CheckMessage:
+    """What E015 says of the cache; Django's own checks do not take every one."""
+    with override_settings(**with_locks_cache(cache)):
+        (message,) = checks.check_caches(None)
+    assert message.id == "django_setnx_lock.E015"
+    return message
+
+
+@pytest.mark.parametrize(
+    "location", ["", None, [], "127.0.0.1:6379", "redis://:secret@h:port/1", "redis://h:99999/1", 5]
+)
+def test_e015_tells_of_a_location_that_makes_no_client(location: Any) -> None:
+    message = told_of(redis_cache(location))
+
+    assert "the cache 'locks'" in message.msg
+    assert "redis://127.0.0.1:6379/1" in message.msg or location == 5
+    assert "secret" not in f"{message.msg} {message.hint}"
+
+
+@pytest.mark.parametrize("options", [{"CONNECTION_POOL_KWARGS": 5}, {"SERIALIZER": "no.such"}])
+def test_e015_tells_of_options_that_make_no_client(options: dict[str, Any]) -> None:
+    # django-redis keeps the pool of a LOCATION.
+    message = told_of(redis_cache("redis://of-its-own:6379/1", **options))
+
+    assert "the cache 'locks'" in message.msg
+
+
+def test_a_cache_without_locks_may_be_as_it_likes() -> None:
+    strange = {"strange": redis_cache("h:port"), "default": redis_cache("redis://h:6379/0")}
+
+    assert found(**{**WELL, "CACHES": {**strange, "locks": redis_cache()}}) == {}
+
+
+def test_a_factory_of_the_project_may_understand_any_location() -> None:
+    own = redis_cache("own://h", CONNECTION_FACTORY="tests.test_checks.found")
+
+    with override_settings(**with_locks_cache(own)):
+        assert checks.check_caches(None) == []
+
+
+@pytest.mark.usefixtures("in_tests")
+class TestWhileTestsRun:
+    """The kit for tests takes any cache, and not all tests import it."""
+
+    @pytest.fixture
+    def in_tests(self, monkeypatch: pytest.MonkeyPatch, no_tests_run: None) -> None:
+        monkeypatch.setattr(mail, "outbox", [], raising=False)
+
+    @pytest.mark.parametrize("number", OF_THE_CACHE)
+    def test_a_cache_that_cannot_hold_locks_is_a_warning(
+        self, monkeypatch: pytest.MonkeyPatch, number: str
+    ) -> None:
+        monkeypatch.delitem(sys.modules, "django_setnx_lock.testing.helpers", raising=False)
+
+        with override_settings(**with_locks_cache(OF_THE_CACHE[number])):
+            (message,) = [one for one in run_checks() if str(one.id).endswith(number)]
+
+        assert not message.is_serious()
+        assert "LockTestMixin" in str(message.hint)
+
+    @pytest.mark.parametrize("number", OF_THE_CACHE)
+    def test_nothing_is_said_where_the_kit_is_used(self, number: str) -> None:
+        import django_setnx_lock.testing.helpers  # noqa: F401 - as tests do
+
+        assert found(**with_locks_cache(OF_THE_CACHE[number])) == {}

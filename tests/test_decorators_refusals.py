@@ -150,3 +150,14 @@ def test_a_template_that_fits_by_method_decorator_is_not_refused_early() -> None
             return HttpResponse()
 
     assert method_decorator(redis_lock("order:<pk>"), name="post")(Pay) is Pay
+
+
+@pytest.mark.parametrize("module", ["celery.app.task", "dramatiq.actor", "huey.api"])
+def test_what_sends_a_task_is_refused_unasked(module: str) -> None:
+    def asked(self: object, name: str) -> None:
+        raise AssertionError(f"asked for {name}")
+
+    kind = type("Task", (), {"__module__": module, "__call__": print, "__getattr__": asked})
+
+    with pytest.raises(TypeError, match="put redis_lock below the decorator that makes the task"):
+        redis_lock("order:<pk>")(kind())

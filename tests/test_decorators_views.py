@@ -8,8 +8,8 @@ from django.http import HttpRequest, HttpResponse
 from django.test import Client
 
 from django_setnx_lock import lock, redis_lock
-from django_setnx_lock.core.keytemplate import MissingValue
-from django_setnx_lock.core.waiting import Mailbox
+from django_setnx_lock.core.locks.mailbox import Mailbox
+from django_setnx_lock.key_template import MissingValue
 from tests.views_urls import ROUTES, ByDispatch, ByMethod, seen
 
 if TYPE_CHECKING:
@@ -39,9 +39,11 @@ def test_every_kind_of_view_answers_409_while_its_lock_is_held(route: str) -> No
 @pytest.mark.parametrize("route", ROUTES)
 def test_no_kind_of_view_waits_by_itself(route: str, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(
-        Mailbox, "sleep", lambda _mailbox, _token, seconds, _ahead: waits.append(seconds)
-    )
+
+    async def sleep(_mailbox: Mailbox, _token: str, seconds: float, _ahead: object) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr(Mailbox, "sleep", sleep)
 
     with lock("order:42"):
         Client().post(f"/{route}")

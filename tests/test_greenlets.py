@@ -61,10 +61,10 @@ SERVED = pytest.mark.parametrize(
     "served",
     [
         "gevent",
-        "gevent-preload",
+        pytest.param("gevent-preload", marks=pytest.mark.matrix),
         "gthread",
-        pytest.param("eventlet", marks=WITH_EVENTLET),
-        pytest.param("eventlet-late", marks=WITH_EVENTLET),
+        pytest.param("eventlet", marks=[WITH_EVENTLET, pytest.mark.matrix]),
+        pytest.param("eventlet-late", marks=[WITH_EVENTLET, pytest.mark.matrix]),
     ],
     indirect=True,
 )
@@ -138,6 +138,7 @@ def test_of_many_requests_of_one_worker_one_is_inside(served: Served) -> None:
     at_once(served, 0.01)
 
 
+@pytest.mark.storm
 @pytest.mark.alone
 @pytest.mark.parametrize("served", ["gevent", "gevent-preload"], indirect=True)
 def test_one_after_the_other_they_take_little_longer_than_their_work(served: Served) -> None:
@@ -180,12 +181,20 @@ def patch():
 if sys.argv[2] == "early":
     patch()
 import redis
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.lock import RedisLock
 client = redis.Redis.from_url(sys.argv[3])
 if sys.argv[2] == "held":
-    before = RedisLock(client, "lock:before", 1, renew=True).take()
+    before = RedisLock(client, "lock:before", 3, renew=True).take()
+    # gevent may hang when two threads import at once while it patches or makes its first hub: the
+    # renewal imports when it is first due, after a second, and has the next second off.
+    renewed = client.pttl("lock:before")
+    while client.pttl("lock:before") <= renewed:
+        renewed = client.pttl("lock:before")
 if sys.argv[2] != "early":
     patch()
+if sys.argv[2] == "held":
+    import gevent
+    gevent.get_hub()
 kept = []
 def take(name):
     kept.append(RedisLock(client, name, 1, renew=True).take())
@@ -202,7 +211,7 @@ main = RedisLock(client, "lock:main", 1, renew=True).take()
 time.sleep(2.2)
 lost = {held.name: held.lost for held in [*kept, main]}
 if sys.argv[2] == "held":
-    lost["lock:before"] = before.lost
+    lost["lock:before"] = before.lost or client.pttl("lock:before") < 1_500
 print(lost == {name: name == "lock:ended" for name in lost}, len(lost), lost)
 """
 
@@ -213,7 +222,7 @@ print(lost == {name: name == "lock:ended" for name in lost}, len(lost), lost)
         ("gevent", "early"),
         ("gevent", "late"),
         ("gevent", "held"),
-        pytest.param("eventlet", "early", marks=WITH_EVENTLET),
+        pytest.param("eventlet", "early", marks=[WITH_EVENTLET, pytest.mark.matrix]),
         pytest.param("eventlet", "late", marks=WITH_EVENTLET),
     ],
 )
@@ -231,7 +240,7 @@ def test_what_a_greenlet_that_has_ended_holds_is_renewed_no_longer(
 HELD_WHILE_PATCHED = """
 import sys
 import redis
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.lock import RedisLock
 client = redis.Redis.from_url(sys.argv[1])
 def mine():
     return RedisLock(client, "lock:a", reentrant=True, renew=True, blocking=False)
@@ -250,17 +259,19 @@ def test_a_lock_held_while_greenlets_come_is_the_main_greenlets(real_server: Rea
     assert done.stdout.split() == ["False", "True", "True"], done.stderr
 
 
-# Greenlets at a Redlock: its selector has to be one that lets others run.
+# Greenlets at a Redlock: while one waits for the servers, others run.
 REDLOCK = """
 import sys, time
 import redis
-from django_setnx_lock.core.redlock import Redlock
+from django_setnx_lock.core.locks.redlock import Redlock
 from gevent import monkey
 monkey.patch_all()
 import gevent
 clients = [redis.Redis.from_url(url) for url in sys.argv[1:]]
 def mine():
-    return Redlock(clients, "lock:a", 5, reentrant=True, blocking_timeout=20)
+    return Redlock(
+        clients, "lock:a", 5, reentrant=True, blocking_timeout=20, master_timeout=1
+    )
 inside, most = [], []
 def hold(number):
     with mine(), mine():

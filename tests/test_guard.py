@@ -6,8 +6,6 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from django.contrib.auth.models import Group
-from django.db import connection, transaction
 from django.http import Http404, HttpRequest, HttpResponse
 
 from django_setnx_lock import LockBusy, LockError, LockLost, LockUnavailable, lock, redis_lock
@@ -16,8 +14,6 @@ from tests.processes import eventually
 from tests.settings import FAKE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from django.test import RequestFactory
 
     from tests.servers import FakeServer
@@ -317,56 +313,3 @@ def test_a_busy_lock_inside_the_view_is_not_taken_for_its_own(rf: RequestFactory
         nested(rf.get("/"), 42)
 
     assert caught.value.key == "stock"
-
-
-@pytest.fixture
-def atomic_requests(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
-    yield
-    Group.objects.all().delete()
-
-
-def add_group(request: HttpRequest, name: str) -> HttpResponse:
-    Group.objects.create(name=name)
-    if "lose" in request.GET:
-        lose(f"group:{name}")
-    return HttpResponse()
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("atomic_requests")
-def test_the_transaction_of_a_request_that_lost_its_lock_is_rolled_back(
-    rf: RequestFactory,
-) -> None:
-    # Django wraps the view in its transaction just so when ATOMIC_REQUESTS is set.
-    view = transaction.atomic(redis_lock("group:<name>")(add_group))
-
-    response = view(rf.post("/?lose"), "x")
-
-    assert (response.status_code, Group.objects.count()) == (503, 0)
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("atomic_requests")
-def test_the_transaction_of_a_view_that_found_out_its_loss_is_rolled_back(
-    rf: RequestFactory,
-) -> None:
-    def add_and_find_out(request: HttpRequest, pk: int) -> HttpResponse:
-        Group.objects.create(name="x")
-        return find_out(request, pk)
-
-    view = transaction.atomic(redis_lock("order:<pk>", reentrant=True)(add_and_find_out))
-
-    response = view(rf.post("/"), 42)
-
-    assert (response.status_code, Group.objects.count()) == (503, 0)
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("atomic_requests")
-def test_the_transaction_of_a_request_that_kept_its_lock_is_committed(rf: RequestFactory) -> None:
-    view = transaction.atomic(redis_lock("group:<name>")(add_group))
-
-    response = view(rf.post("/"), "x")
-
-    assert (response.status_code, Group.objects.count()) == (200, 1)

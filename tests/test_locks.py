@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 from django.test import override_settings
 
-from django_setnx_lock import LockBusy, LockLost, LockUnavailable, RedisLock, lock
+from django_setnx_lock import KeyTemplate, LockBusy, LockLost, LockUnavailable, RedisLock, lock
 from django_setnx_lock.conf import DEFAULTS
 from django_setnx_lock.connection import get_client
-from django_setnx_lock.core.held import Held
-from django_setnx_lock.core.watchdog import WATCHDOG
+from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core.renewal.watchdog import WATCHDOG
 from django_setnx_lock.locks import inspector
 from tests.servers import FakeServer
 
@@ -49,7 +49,7 @@ def test_the_defaults_are_thirty_and_ten_seconds() -> None:
 @pytest.mark.parametrize("renew", [True, False])
 def test_the_setting_says_whether_leases_are_renewed(renew: bool) -> None:
     with override_settings(SETNX_LOCK={"RENEW": renew}), lock("order:42") as held:
-        assert WATCHDOG.forget(held) is renew
+        assert WATCHDOG.forget(held.grant) is renew
 
 
 @pytest.mark.parametrize("renew", [True, False])
@@ -58,16 +58,16 @@ def test_a_lock_can_be_renewed_or_not_whatever_the_setting_says(renew: bool) -> 
         override_settings(SETNX_LOCK={"RENEW": not renew}),
         lock("order:42", renew=renew) as held,
     ):
-        assert WATCHDOG.forget(held) is renew
+        assert WATCHDOG.forget(held.grant) is renew
 
 
 def test_leases_are_renewed_by_default() -> None:
     with lock("order:42") as held:
-        assert WATCHDOG.forget(held)
+        assert WATCHDOG.forget(held.grant)
 
 
 def test_a_lock_knows_how_long_it_may_be_held_and_whom_to_tell_of_its_loss() -> None:
-    found: list[Held] = []
+    found: list[LockHandle] = []
     held = lock("order:42", max_hold=5, on_lost=found.append).take(0)
     get_client().delete("lock:order:42")
 
@@ -87,7 +87,9 @@ def test_a_lock_is_kept_for_its_min_hold() -> None:
 
 def test_the_replicas_asked_for_are_those_of_the_setting_or_of_the_lock() -> None:
     with override_settings(SETNX_LOCK={"REPLICAS": 2}):
-        asked = [lock("order:42", replicas=replicas).turn().replicas for replicas in (None, 1, 0)]
+        asked = [
+            lock("order:42", replicas=replicas).attempt().replicas for replicas in (None, 1, 0)
+        ]
 
     assert [one and one.count for one in asked] == [2, 1, None]
 
@@ -182,3 +184,12 @@ def test_every_default_is_documented() -> None:
     page = Path(__file__).parents[1].joinpath("docs", "settings.md").read_text()
 
     assert [name for name in DEFAULTS if f"### {name}" not in page] == []
+
+
+@pytest.mark.parametrize("name", ["a<b>c", "<script>", "{}", f"{{{'x' * 300}}}"])
+def test_text_from_outside_may_make_no_key_and_always_fills_a_template(name: str) -> None:
+    with pytest.raises(ValueError, match=r"template|braces|tag"):
+        lock(f"file:{name}")
+
+    with lock(KeyTemplate("file:<name>").format(name=name)) as held:
+        assert held.owned()

@@ -169,9 +169,9 @@ def lose_by_an_outage(proxy: Proxy) -> None:
         raise ZeroDivisionError
 
     with redis.Redis(port=proxy.port, retry=ONCE) as client:
-        held = RedisLock(client, "r", timeout=1, renew=True, on_lost=on_lost).take(0)
-        held.extend(0.2, replace_ttl=True)
-        eventually(lambda: held.remaining() > 0.5)
+        held = RedisLock(client, "r", timeout=3, renew=True, on_lost=on_lost).take(0)
+        held.extend(2, replace_ttl=True)
+        eventually(lambda: held.remaining() > 2.5)
         proxy.refuse()
         assert lost.wait(timeout=10)
         with suppress(LockUnavailable, LockError):
@@ -222,7 +222,7 @@ def test_no_log_tells_a_token(
     for record in caplog.records:
         by_logger[record.name].add(record.levelname)
     # What nobody foresees comes from no drive.
-    unforeseen = {(f"{NAME}.{part}", "ERROR") for part in ("lock", "renewal")}
+    unforeseen = {(f"{NAME}.{part}", "ERROR") for part in ("lock", "renewal", "force_release")}
     expected = set(documented()) - unforeseen
     assert expected <= {(name, level) for name, found in by_logger.items() for level in found}
     assert len(tokens) > 8

@@ -13,11 +13,12 @@ from django.test import override_settings
 
 from django_setnx_lock import LockBusy, LockLost, RedisLock, lock, lock_all, locks
 from django_setnx_lock.connection import get_client
-from django_setnx_lock.core.calling import call
-from django_setnx_lock.core.unset import UNSET
+from django_setnx_lock.core.connections import execute
+from django_setnx_lock.core.connections.backends import Blocking
+from django_setnx_lock.core.locks.options import UNSET
 
 if TYPE_CHECKING:
-    from django_setnx_lock.core.many.held import MultiHeld
+    from django_setnx_lock.core.locks.multi_handle import MultiLockHandle
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT.joinpath("docs", "many.md").read_text()
@@ -41,11 +42,13 @@ def test_any_number_of_keys_is_taken_from_an_iterable() -> None:
 def test_they_are_taken_by_one_script(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def noting(client: Any, request: Any, *rest: Any, **options: Any) -> Any:
-        asked.append(request.script.name)
-        return call(client, request, *rest, **options)
+    call = execute.call
 
-    monkeypatch.setattr("django_setnx_lock.core.many.turn.call", noting)
+    async def noting(io: Blocking, client: Any, request: Any, *rest: Any, **options: Any) -> Any:
+        asked.append(request.script.name)
+        return await call(io, client, request, *rest, **options)
+
+    monkeypatch.setattr(execute, "call", noting)
 
     lock("b", "a").take().release()
 
@@ -99,7 +102,7 @@ def test_what_is_held_is_had_again_by_default() -> None:
 
 
 def test_a_loss_is_told_once_with_the_handle_of_all() -> None:
-    told: list[MultiHeld] = []
+    told: list[MultiLockHandle] = []
     held = lock("a", "b", on_lost=told.append).take()
     get_client().delete("lock:b")
 
@@ -148,7 +151,7 @@ def test_with_times_at_the_names_they_are_taken_one_after_the_other() -> None:
 
 
 def test_the_page_is_linked_from_the_others() -> None:
-    pages = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("code", "reentrancy"))]
+    pages = [ROOT / "docs" / f"{name}.md" for name in ("code", "reentrancy")]
 
     assert [page.name for page in pages if "many.md" not in page.read_text()] == []
 

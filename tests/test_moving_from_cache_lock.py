@@ -12,7 +12,7 @@ from redis.exceptions import LockError
 
 from django_setnx_lock import RedisLock, lock
 from django_setnx_lock.connection import get_client
-from django_setnx_lock.core.watchdog import WATCHDOG
+from django_setnx_lock.core.renewal.watchdog import WATCHDOG
 from tests.core import (
     test_redis_py_differences,
     test_redis_py_differences_leaving,
@@ -74,7 +74,7 @@ def test_a_lease_is_renewed_unless_it_is_told_not_to_be() -> None:
     ]
     held = [one.take(0) for one in locks]
 
-    assert [WATCHDOG.forget(one) for one in held] == [True, False, False]
+    assert [WATCHDOG.forget(one.grant) for one in held] == [True, False, False]
 
 
 @differs("`blocking_timeout` not given")
@@ -106,7 +106,7 @@ def test_a_version_or_a_client_is_refused(cache: Any, name: str) -> None:
 
 
 @pytest.mark.django_db
-@differs("let go inside a transaction")
+@differs("a release inside a transaction")
 def test_a_lock_outlives_the_transaction_that_it_is_let_go_in(cache: Any) -> None:
     theirs, ours = cache.lock("a", timeout=20), lock("b")
 

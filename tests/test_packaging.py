@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import redis
 
+from django_setnx_lock.core.docs import DOCS
 from tests.servers import RealServer
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -131,7 +132,7 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: zipfile.ZipFile) -> No
     "pattern",
     [
         "py.typed",
-        "core/scripts/*.lua",
+        "core/protocol/scripts/*.lua",
         "migrations/0001_*.py",
         "templates/*.html",
         "static/*.css",
@@ -156,6 +157,16 @@ def test_the_wheel_asks_for_django_and_django_redis_alone(metadata: Message) -> 
     asked = metadata.get_all("Requires-Dist") or []
 
     assert [one for one in asked if "extra ==" not in one] == ["Django>=5.2", "django-redis>=6"]
+
+
+def test_what_only_developers_need_is_offered_to_nobody(metadata: Message) -> None:
+    assert metadata.get_all("Provides-Extra") == ["testing"]
+
+
+def test_the_metadata_link_to_the_documentation(metadata: Message) -> None:
+    links = dict(link.split(", ") for link in metadata.get_all("Project-URL") or [])
+
+    assert links["Documentation"] == DOCS
 
 
 def test_a_fresh_environment_takes_a_lock(

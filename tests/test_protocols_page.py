@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from django_setnx_lock.core.dialects import PROTOCOLS, UNITS
+from django_setnx_lock.core.protocol.commands import PROTOCOLS, UNITS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT.joinpath("docs", "protocols.md").read_text()
@@ -26,6 +26,6 @@ def test_every_test_that_is_named_exists() -> None:
 
 
 def test_the_page_is_linked_from_the_others() -> None:
-    pages = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("settings", "code"))]
+    pages = [ROOT / "docs" / f"{name}.md" for name in ("settings", "code")]
 
     assert [page.name for page in pages if "protocols.md" not in page.read_text()] == []

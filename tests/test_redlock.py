@@ -22,10 +22,10 @@ from django_setnx_lock import (
     lock,
     redis_lock,
 )
-from django_setnx_lock.checks import check_alias_exists, check_times
+from django_setnx_lock.checks import check_caches, check_values
 from django_setnx_lock.connection import get_client, redis_aliases
-from django_setnx_lock.core.batch import take_each
-from django_setnx_lock.core.masters.held import WATCHDOG
+from django_setnx_lock.core.locks.batch import take_each
+from django_setnx_lock.core.locks.redlock import WATCHDOG
 from django_setnx_lock.locks import inspector
 from tests.servers import FakeServer
 
@@ -94,7 +94,7 @@ def test_the_setting_may_name_several() -> None:
         assert left() == [1] * 5
         assert [info.key for info in inspector().page().locks] == ["a"]
         assert redis_aliases()[0] == "r1"
-        assert WATCHDOG.forget(held)
+        assert WATCHDOG.forget(held.grant)
 
 
 def test_the_setting_gives_the_time_that_a_master_has() -> None:
@@ -109,7 +109,6 @@ def test_the_setting_gives_the_time_that_a_master_has() -> None:
     ("using", "problem"),
     [
         (("r1", "r2"), "3 masters at least"),
-        ((), "3 masters at least"),
         (("r1", "r2", "r2"), "'r2' and 'r2' of a Redlock are one server"),
         (("r1", "r2", "again"), "'r1' and 'again' of a Redlock are one server"),
         (("r1", "r2", "other"), "'r2' and 'other' of a Redlock are one server"),
@@ -127,6 +126,16 @@ def test_aliases_that_cannot_be_masters_together_are_refused(
         lock("a")
 
 
+def test_no_alias_at_all_is_refused() -> None:
+    with pytest.raises(ValueError, match="3 masters at least"):
+        lock("a", using=())
+    with (
+        override_settings(SETNX_LOCK={"CACHE": ()}),
+        pytest.raises(ImproperlyConfigured, match=r"SETNX_LOCK\['CACHE'\] is a cache alias or a"),
+    ):
+        lock("a")
+
+
 def test_an_alias_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ImproperlyConfigured, match="no cache 'r9'"):
         lock("a", using=("r1", "r2", "r9"))
@@ -134,7 +143,7 @@ def test_an_alias_that_does_not_exist_is_refused() -> None:
 
 def test_the_checks_look_at_each_alias_of_the_setting() -> None:
     with override_settings(SETNX_LOCK={"CACHE": ("r1", "r8", "r9"), "MASTER_TIMEOUT": 0}):
-        found = [*check_alias_exists(None), *check_times(None)]
+        found = [*check_caches(None), *check_values(None)]
 
     assert [message.id for message in found] == ["django_setnx_lock.E002"] * 2 + [
         "django_setnx_lock.E005"

@@ -1,27 +1,34 @@
 from __future__ import annotations
 
+import copy
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import django
 import pytest
+from django.conf import settings
+from django.contrib.staticfiles import finders
 from django.http import HttpResponse
 from django.template.exceptions import TemplateDoesNotExist, TemplateSyntaxError
 from django.test import override_settings
+from django.urls import path
 from django.utils import translation
 from rest_framework.test import APIRequestFactory
 from rest_framework.views import APIView
 
-from django_setnx_lock import LockBusy, LockLost, LockUnavailable, lock, responses
+from django_setnx_lock import LockBusy, LockLost, LockUnavailable, responses
 from django_setnx_lock.core.holder import Holder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from django.test import RequestFactory
+    from django.test import Client, RequestFactory
     from rest_framework.request import Request
 
 HOLDER = Holder(host="web-7.internal", pid=4711, thread="Thread-9", user="zoe", label="till 3")
-BUSY = LockBusy("the lock 'order:42' is held", key="order:42", holder=HOLDER, remaining=7.2)
+BUSY = LockBusy(
+    "the lock 'order:42' is held", key="order:42", holder=HOLDER, remaining=20.0, held_for=7.2
+)
 DOWN = LockUnavailable("redis.internal:6379 is down", key="order:42", cause="unreachable")
 LOST = LockLost("force-released by bob", key="order:42", forced_by="bob", reason="stuck")
 
@@ -35,6 +42,9 @@ ACCEPTS = {
     "text/html, application/json;q=0.9": "text/html; charset=utf-8",
     "image/png": "text/html; charset=utf-8",
 }
+STATICFILES = "django.contrib.staticfiles.storage"
+LINK = '<link rel="stylesheet" href="/static/django_setnx_lock/pages.css">'
+urlpatterns = [path("", lambda request: responses.busy(request, BUSY))]
 every_error = pytest.mark.parametrize("error", [BUSY, DOWN, LOST], ids=["busy", "down", "lost"])
 both_kinds = pytest.mark.parametrize("accept", ["application/json", "text/html"])
 
@@ -58,22 +68,9 @@ def test_a_busy_answer_is_409_with_whole_seconds_in_retry_after(rf: RequestFacto
 def test_retry_after_is_rounded_up_to_one_second_or_more(
     rf: RequestFactory, remaining: float, seconds: str
 ) -> None:
-    response = answer(rf, LockBusy("busy", remaining=remaining))
+    response = answer(rf, LockBusy("busy", remaining=remaining, held_for=20.0))
 
     assert response["Retry-After"] == seconds
-
-
-def test_a_holder_that_never_expires_is_given_the_time_of_an_own_lease(rf: RequestFactory) -> None:
-    response = responses.busy(rf.get("/"), LockBusy("busy", remaining=None), timeout=2.5)
-
-    assert response["Retry-After"] == "3"
-
-
-@override_settings(SETNX_LOCK={"TIMEOUT": 45})
-def test_without_an_own_lease_the_setting_is_taken(rf: RequestFactory) -> None:
-    response = responses.busy(rf.get("/"), LockBusy("busy", remaining=None))
-
-    assert response["Retry-After"] == "45"
 
 
 def test_an_unavailable_answer_is_503_with_retry_after(rf: RequestFactory) -> None:
@@ -149,13 +146,65 @@ def test_no_answer_is_stored_or_mixed_up_by_caches(
 
 
 @every_error
-def test_pages_load_nothing_else_and_fit_light_and_dark(
+def test_pages_load_nothing_but_their_style_and_fit_light_and_dark(
     rf: RequestFactory, error: LockBusy
 ) -> None:
     page = answer(rf, error).content.decode()
 
     assert '<meta name="color-scheme" content="light dark">' in page
-    assert [part for part in ("src=", "href=", "url(", "<script") if part in page] == []
+    assert LINK in page
+    rest = page.replace(LINK, "")
+    assert [part for part in ("src=", "href=", "url(", "<script", "style") if part in rest] == []
+
+
+@pytest.mark.parametrize(
+    "project",
+    [
+        {"INSTALLED_APPS": ["django_setnx_lock"]},
+        {"STATIC_URL": None},
+        {"STORAGES": {"staticfiles": {"BACKEND": f"{STATICFILES}.ManifestStaticFilesStorage"}}},
+    ],
+    ids=["no staticfiles", "no url", "no manifest"],
+)
+def test_pages_do_without_their_style_where_nothing_serves_it(
+    rf: RequestFactory, project: dict[str, Any]
+) -> None:
+    with override_settings(**project):
+        page = answer(rf, BUSY)
+
+    assert page.status_code == 409
+    assert "<h1>" in page.content.decode()
+    assert "stylesheet" not in page.content.decode()
+
+
+def test_the_style_is_there_for_staticfiles_to_serve() -> None:
+    assert finders.find("django_setnx_lock/pages.css") is not None
+
+
+@pytest.mark.skipif(django.VERSION < (6, 0), reason="Django has a policy of its own since 6.0")
+@pytest.mark.parametrize("processors", [[], ["django.template.context_processors.csp"]])
+def test_a_policy_blocks_nothing_in_the_pages(client: Client, processors: list[str]) -> None:
+    from django.utils.csp import CSP
+
+    templates: Any = copy.deepcopy(settings.TEMPLATES)
+    templates[0]["OPTIONS"]["context_processors"] += processors
+    policy = [CSP.NONCE] if processors else [CSP.SELF]
+    with override_settings(
+        ROOT_URLCONF=__name__,
+        SECURE_CSP={"default-src": policy},
+        TEMPLATES=templates,
+        MIDDLEWARE=["django.middleware.csp.ContentSecurityPolicyMiddleware"],
+    ):
+        response = client.get("/")
+
+    page, header = response.content.decode(), response.headers["Content-Security-Policy"]
+    assert "<style" not in page
+    assert "style=" not in page
+    if processors:
+        nonce = header.partition("'nonce-")[2].rstrip("'")
+        assert f'pages.css" nonce="{nonce}">' in page
+    else:
+        assert LINK in page
 
 
 def test_pages_follow_the_language_and_its_direction(rf: RequestFactory) -> None:
@@ -226,10 +275,3 @@ def test_a_rest_framework_view_shows_the_page_to_a_browser() -> None:
     response = Api.as_view()(APIRequestFactory().post("/", headers={"accept": BROWSER}))
 
     assert response["Content-Type"] == "text/html; charset=utf-8"
-
-
-def test_the_time_to_try_again_is_the_holders(rf: RequestFactory) -> None:
-    with lock("order:42", timeout=77), pytest.raises(LockBusy) as caught:
-        lock("order:42").take(0)
-
-    assert answer(rf, caught.value)["Retry-After"] in {"76", "77"}

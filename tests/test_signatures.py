@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from django_setnx_lock.signatures import (
+from django_setnx_lock.arguments import (
     arguments_in,
     dotted_name,
     names_in,

@@ -11,7 +11,7 @@ from django.db import DatabaseError, connection, connections, transaction
 from django.test import override_settings
 
 from django_setnx_lock import LockBusy, LockError, Redlock, lock, redis_lock, rwlock, semaphore
-from django_setnx_lock.core.batch import release_each, take_each
+from django_setnx_lock.core.locks.batch import release_each, take_each
 from django_setnx_lock.transactions import AT_COMMIT, AtCommit
 from tests.databases import SECOND, second_database, state
 from tests.processes import eventually
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from django_setnx_lock import RedisLock
-    from django_setnx_lock.core.held import Held
+    from django_setnx_lock.core.locks.handle import LockHandle
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -154,7 +154,7 @@ def test_another_word_for_the_release_is_refused(make: Callable[..., Any]) -> No
 
 @override_settings(SETNX_LOCK={"RELEASE": None})
 def test_another_word_in_the_setting_is_refused() -> None:
-    with pytest.raises(ImproperlyConfigured, match="must be 'commit' or 'exit', not None"):
+    with pytest.raises(ImproperlyConfigured, match="is one of 'commit', 'exit', not None"):
         lock("a")
 
 
@@ -296,13 +296,13 @@ def test_a_commit_that_fails_is_rolled_back_before_the_release(
 def test_a_release_that_fails_breaks_no_commit(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("django_setnx_lock.open_transactions.check_each", lambda _held: None)
+    monkeypatch.setattr("django_setnx_lock.transactions.check_each", lambda _held: None)
 
     with transaction.atomic():
         Group.objects.create(name="x")
         with lock("a") as held:
             pass
-        held.use_token("of somebody else")
+        held.grant.token = "of somebody else"
 
     assert Group.objects.get().name == "x"
     assert "the lock 'a' is no longer ours" in caplog.text
@@ -321,7 +321,7 @@ def test_a_handle_tells_that_it_is_put_off_until_the_end() -> None:
 
 def test_what_is_put_off_is_renewed() -> None:
     with transaction.atomic():
-        with lock("a", timeout=0.3, renew=True) as held:
+        with lock("a", timeout=3, renew=True) as held:
             end = held.lease.end
 
         assert eventually(lambda: held.lease.end > end)
@@ -401,15 +401,15 @@ def test_an_interrupt_among_the_releases_of_a_batch_leaves_none_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[str] = []
-    puts_off = AtCommit.puts_off
+    defers = AtCommit.defers
 
-    def interrupted(self: AtCommit, held: Held) -> bool:
+    def interrupted(self: AtCommit, held: LockHandle) -> bool:
         asked.append(held.key)
         if len(asked) == 2:
             raise KeyboardInterrupt
-        return puts_off(self, held)
+        return defers(self, held)
 
-    monkeypatch.setattr(AtCommit, "puts_off", interrupted)
+    monkeypatch.setattr(AtCommit, "defers", interrupted)
     with transaction.atomic():
         taken = [one.held for one in take_each([lock("a"), lock("b")]) if one.held]
 

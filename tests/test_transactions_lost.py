@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from django_setnx_lock.core.line import Command
+    from django_setnx_lock.core.connections.connection import Command
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -61,7 +61,7 @@ def test_what_was_lost_before_the_commit_is_rolled_back(journal: list[str]) -> N
 def test_without_the_look_before_the_commit_it_would_be_committed(
     monkeypatch: pytest.MonkeyPatch, journal: list[str]
 ) -> None:
-    monkeypatch.setattr("django_setnx_lock.open_transactions.check_each", lambda _held: None)
+    monkeypatch.setattr("django_setnx_lock.transactions.check_each", lambda _held: None)
 
     work("a")
 
@@ -233,7 +233,7 @@ def test_an_interrupt_while_it_looks_commits_nothing(
     def interrupt(_held: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("django_setnx_lock.open_transactions.check_each", interrupt)
+    monkeypatch.setattr("django_setnx_lock.transactions.check_each", interrupt)
 
     with pytest.raises(KeyboardInterrupt), transaction.atomic(), lock("a"):
         Group.objects.create(name="a")

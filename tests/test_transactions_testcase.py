@@ -18,6 +18,8 @@ from tests.databases import state
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from django.test import RequestFactory
+
 pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
 
 
@@ -162,3 +164,44 @@ def test_a_request_within_a_transaction_leaves_its_lock_to_that(
 
     assert (within, state("a")) == ("locked", "open")
     assert "still held" not in caplog.text
+
+
+def lose(request: HttpRequest) -> HttpResponse:
+    Group.objects.create(name="x")
+    get_client().delete("lock:a")
+    return HttpResponse()
+
+
+LOSING = {
+    "locked": redis_lock("a")(lose),
+    "hidden": lambda request: redis_lock("a")(lose)(request),
+    "exempt": transaction.non_atomic_requests(redis_lock("a")(lose)),
+}
+urlpatterns += [path(f"{name}/", view) for name, view in LOSING.items()]
+
+
+@pytest.fixture
+def atomic_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+
+
+@pytest.mark.usefixtures("atomic_requests")
+@pytest.mark.parametrize("name", LOSING)
+def test_a_view_that_lost_its_lock_leaves_the_transaction_of_the_test_as_it_is(
+    name: str, rf: RequestFactory
+) -> None:
+    response = LOSING[name](rf.get("/"))
+
+    assert (response.status_code, Group.objects.count()) == (503, 1)
+
+
+@pytest.mark.usefixtures("atomic_requests")
+@pytest.mark.parametrize(("name", "written"), [("locked", 0), ("hidden", 0), ("exempt", 1)])
+def test_a_request_that_lost_its_lock_rolls_back_its_own_transaction_only(
+    name: str, written: int
+) -> None:
+    Group.objects.create(name="mine")
+
+    response = Client().get(f"/{name}/")
+
+    assert (response.status_code, Group.objects.count()) == (503, 1 + written)

@@ -19,8 +19,8 @@ from django_setnx_lock import (
     redis_lock,
 )
 from django_setnx_lock.connection import get_client
-from django_setnx_lock.core.held import Held
-from django_setnx_lock.core.many.held import MultiHeld
+from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core.locks.multi_handle import MultiLockHandle
 from tests.servers import FakeServer
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def test_what_the_methods_return() -> None:
 
 def test_what_a_block_gives() -> None:
     with lock("order:42") as held:
-        assert_type(held, Held)
+        assert_type(held, LockHandle)
         assert_type(held.fence, int)
         assert_type(held.token, str)
         assert assert_type(held.remaining(), float) > 0
@@ -57,14 +57,14 @@ def test_what_a_block_gives() -> None:
 def test_what_several_keys_give() -> None:
     told: list[dict[str, int]] = []
 
-    def note(held: MultiHeld) -> None:
+    def note(held: MultiLockHandle) -> None:
         told.append(held.fences)
 
     assert_type(lock("order:42", "order:43"), MultiLock)
     assert_type(lock_all(f"order:{pk}" for pk in (42, 43)), MultiLock)
     with lock("order:42", "order:43", timeout=5, on_lost=note) as held:
-        assert_type(held, MultiHeld)
-        assert_type(held["order:42"], Held)
+        assert_type(held, MultiLockHandle)
+        assert_type(held["order:42"], LockHandle)
         assert_type(held.fences, dict[str, int])
         assert assert_type(held.remaining(), float) > 0
         assert assert_type(held.lost, bool) is False
@@ -85,7 +85,7 @@ def test_what_is_awaited() -> None:
         assert assert_type(await mine.alocked(), bool)
         await mine.arelease()
         async with mine as held:
-            assert_type(held, Held)
+            assert_type(held, LockHandle)
             return held.token
 
     assert assert_type(asyncio.run(work()), str)

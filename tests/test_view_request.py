@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 from rest_framework.request import Request
 
-from django_setnx_lock.view_request import http_request, request_in, takes_request
+from django_setnx_lock.arguments import http_request, request_in, takes_request
 
 if TYPE_CHECKING:
     from django.test import RequestFactory

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.contrib import messages
+from django.contrib.admin.sites import all_sites
+from django.contrib.admin.utils import model_ngettext
+from django.core.checks import CheckMessage, Tags, register
+from django.core.exceptions import ImproperlyConfigured
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from ..core import protocol
-from ..core.batch import release_each, take_each
-from ..core.errors import LockError, LockLost, LockUnavailable
-from ..core.keys import lock_keys, name_for
-from ..core.keytemplate import KeyTemplate, MissingValue
-from ..locks import key_prefix, lock
-from ..transactions import checked_release
+from ..checks import message
+from ..connection import aliases_in, client_problem
+from ..core.errors import LockLost, LockUnavailable
+from ..core.locks.batch import release_each, take_each
+from ..core.protocol.keys import lock_keys, name_for
+from ..key_template import KeyTemplate, MissingValue
+from ..locks import check_options, key_prefix, lock
 
 if TYPE_CHECKING:
     from django.contrib.admin import ModelAdmin
@@ -34,25 +38,6 @@ _Action = TypeVar("_Action", bound="Action")
 _NAMED = 10
 
 
-class _Attributes(Mapping[str, Any]):
-    """The attributes of an object, for a key template to look names up in."""
-
-    def __init__(self, row: Model) -> None:
-        self._row = row
-
-    def __getitem__(self, name: str) -> Any:
-        try:
-            return getattr(self._row, name)
-        except AttributeError:
-            raise KeyError(name) from None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dir(self._row))
-
-    def __len__(self) -> int:
-        return len(dir(self._row))
-
-
 def locked_action(
     template: str,
     *,
@@ -65,23 +50,16 @@ def locked_action(
     """Run a ModelAdmin action under the lock of each selected object.
 
     ``template``: the key, its ``<names>`` taken from the object: ``"order:<pk>"``.
-    ``timeout``: the lease in seconds (None: the setting ``TIMEOUT``), which is renewed while
-    the action runs if the setting ``RENEW`` says so. ``min_hold``: for how many seconds from the
-    grant on nobody else gets them, however soon the action is done (None: none). ``using``: the
-    cache alias (None: the setting ``CACHE``). ``note``: shown to operators beside the action's
-    name. ``release``: ``commit`` to hold them until the transaction has ended, where the action
-    runs in one, ``exit`` not to (None: the setting ``RELEASE``).
+    The options are those of :func:`lock`; the locks are renewed while the action runs if the
+    setting ``RENEW`` says so, and ``note`` is shown beside the action's name.
 
     All locks are taken in one round trip, without waiting. The action gets a queryset of the
-    rows whose lock was free; a message names the others and who holds them. When Redis
-    cannot be reached nothing is done, and a message says so. Raises ValueError or TypeError
-    at decoration for a malformed template or a bad time.
+    rows whose lock was free; a message names the others, and who holds them to those
+    with the permission ``view_lock``. When Redis cannot be reached nothing is done, and a message
+    says so. Raises ValueError or TypeError at decoration for a malformed template or a bad time.
     """
     parsed = KeyTemplate(template)
-    if timeout is not None:
-        protocol.milliseconds(timeout, "timeout")
-    protocol.least_hold(min_hold)
-    checked_release(release)
+    check_options({"timeout": timeout, "min_hold": min_hold, "release": release})
 
     def decorate(action: _Action) -> _Action:
         @wraps(action)
@@ -89,42 +67,53 @@ def locked_action(
             modeladmin: ModelAdmin[Any], request: HttpRequest, queryset: QuerySet[Any]
         ) -> HttpResponseBase | None:
             skipped: list[str] = []
-            rows_of = rows_by_key(queryset, parsed, skipped)
-            locks = [
-                lock(
-                    key,
-                    timeout=timeout,
-                    min_hold=min_hold,
-                    using=using,
-                    label=f"action {modeladmin.opts.label_lower}.{action.__name__}",
-                    user=request.user.get_username(),
-                    note=note,
-                    release=release,
-                )
-                for key in rows_of
-            ]
+            may_see = request.user.has_perm("django_setnx_lock.view_lock")
             try:
+                rows_of = rows_by_key(queryset, parsed, skipped)
+                locks = [
+                    lock(
+                        key,
+                        timeout=timeout,
+                        min_hold=min_hold,
+                        using=using,
+                        label=f"action {modeladmin.opts.label_lower}.{action.__name__}",
+                        user=request.user.get_username(),
+                        note=note,
+                        release=release,
+                    )
+                    for key in rows_of
+                ]
                 taken = take_each(locks)
-            except LockUnavailable as error:
-                modeladmin.message_user(request, _nothing_done(error), messages.ERROR)
+            except (ImproperlyConfigured, LockUnavailable) as error:
+                text = _("Nothing was done: %(problem)s") % {"problem": error}
+                modeladmin.message_user(request, text, messages.ERROR)
                 return None
             held = [one.held for one in taken if one.held]
             try:
                 for one in taken:
                     if one.error:
-                        skipped += [f"{row} ({one.error})" for row in rows_of[one.lock.key]]
+                        why = str(one.error) if may_see else _("its lock is busy")
+                        skipped += [f"{row} ({why})" for row in rows_of[one.lock.key]]
                 keys = {row.pk: one.key for one in held for row in rows_of[one.key]}
                 rows = _unchanged(queryset, parsed, keys, skipped)
                 if rows is None:
                     for unused in held:
-                        unused.forgo_min_hold()
+                        unused.waive_min_hold()
                 response = action(modeladmin, request, rows) if rows is not None else None
             finally:
-                _tell_failures(modeladmin, request, release_each(held))
+                for failed in release_each(held):
+                    text = _("%(problem)s. It is let go when its lease ends.")
+                    if isinstance(failed, LockLost):
+                        text = _(
+                            "%(problem)s. Somebody else may have worked on it at the same time."
+                        )
+                    text %= {"problem": capfirst(str(failed))}
+                    modeladmin.message_user(request, text, messages.ERROR)
             tell_skipped(modeladmin, request, skipped)
             return response
 
-        locked.lock_template = parsed  # type: ignore[attr-defined]  # read by the system check
+        locked._lock_template = parsed  # type: ignore[attr-defined]  # read by the system checks
+        locked.lock_using = using  # type: ignore[attr-defined]  # the same
         return locked  # type: ignore[return-value]  # wraps() keeps the kind of callable
 
     return decorate
@@ -133,11 +122,12 @@ def locked_action(
 def rows_by_key(
     queryset: QuerySet[Any], template: KeyTemplate, skipped: list[str]
 ) -> dict[str, list[Model]]:
-    """The rows under each key, which several may share; those without one go to ``skipped``."""
+    """Return the rows of each key, which rows may share; add rows without a key to ``skipped``."""
     found: dict[str, list[Model]] = {}
     for row in queryset:
         try:
-            key = template.resolve(_Attributes(row))
+            names = [name for name in template.roots if hasattr(row, name)]
+            key = template.resolve({name: getattr(row, name) for name in names})
             lock_keys(name_for(key_prefix(), key))
         except (MissingValue, TypeError, ValueError) as error:
             skipped.append(f"{row} ({error})")
@@ -149,7 +139,7 @@ def rows_by_key(
 def _unchanged(
     queryset: QuerySet[Any], template: KeyTemplate, keys: dict[Any, str], skipped: list[str]
 ) -> QuerySet[Any] | None:
-    """The rows of ``keys``, without those that had another key when their locks were ours."""
+    """Return the rows of ``keys`` whose key did not change before their locks were taken."""
     locked: set[Any] = set()
     now = rows_by_key(queryset.filter(pk__in=keys), template, skipped)
     for key, rows in now.items():
@@ -161,12 +151,8 @@ def _unchanged(
     return queryset.filter(pk__in=locked) if locked else None
 
 
-def _nothing_done(error: LockUnavailable) -> str:
-    return _("Nothing was done: %(problem)s") % {"problem": error}
-
-
 def tell_skipped(modeladmin: ModelAdmin[Any], request: HttpRequest, skipped: list[str]) -> None:
-    """Name the rows that nothing was done to, if there are any."""
+    """Show a message that names the skipped rows, if there are any."""
     if not skipped:
         return
     named = "; ".join(skipped[:_NAMED])
@@ -178,21 +164,41 @@ def tell_skipped(modeladmin: ModelAdmin[Any], request: HttpRequest, skipped: lis
         len(skipped),
     ) % {
         "count": len(skipped),
-        "name": modeladmin.opts.verbose_name
-        if len(skipped) == 1
-        else modeladmin.opts.verbose_name_plural,
+        "name": model_ngettext(modeladmin.opts, len(skipped)),
         "rows": named,
     }
     modeladmin.message_user(request, text, messages.WARNING)
 
 
-def _tell_failures(
-    modeladmin: ModelAdmin[Any], request: HttpRequest, errors: list[LockError]
-) -> None:
-    for error in errors:
-        if isinstance(error, LockLost):
-            text = _("%(problem)s. Somebody else may have worked on it at the same time.")
-        else:
-            text = _("%(problem)s. It is let go when its lease ends.")
-        problem = capfirst(str(error))
-        modeladmin.message_user(request, text % {"problem": problem}, messages.ERROR)
+@register(Tags.admin)
+def check_locks(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """W003: a model has what its templates name. E011: the cache of its locks can hold them."""
+    found: list[CheckMessage] = []
+    for modeladmin, template, using in _locked():
+        label, kind = modeladmin.opts.label, type(modeladmin)
+        for root in sorted(template.roots):
+            if not hasattr(modeladmin.model, root):
+                text = f"The key template {template.text!r} takes <{root}> from {label}, "
+                text += "which has no such attribute."
+                found.append(message("W003", text, "Rows without it are skipped.", kind))
+        for alias in aliases_in(using):
+            if problem := client_problem(alias):
+                text = f"The locks {template.text!r} of {label} are kept in the cache {alias!r}: "
+                text += f"{problem}."
+                found.append(message("E011", text, "Name another alias, or none.", kind))
+    return found
+
+
+def _locked() -> Iterator[tuple[Any, KeyTemplate, Any]]:
+    """Yield each admin with locks, its key template, and its cache alias or None."""
+    for site in all_sites:
+        for modeladmin in site._registry.values():
+            actions: list[Any] = [
+                getattr(modeladmin, action, None) if isinstance(action, str) else action
+                for action in modeladmin.actions or ()
+            ]
+            # A ReleaseLocksMixin has a template itself.
+            for one in (modeladmin, *actions):
+                template = getattr(one, "_lock_template", None)
+                if isinstance(template, KeyTemplate):
+                    yield modeladmin, template, one.lock_using

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import django
-from django.contrib import admin
-from django.contrib.admin.utils import unquote
+from django.contrib import admin, messages
+from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse
+from django.core.paginator import Page, Paginator
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path
+from django.urls import URLPattern, path, reverse
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
 from ..conf import get_config
 from ..connection import default_alias, is_cluster, redis_aliases
 from ..core.errors import LockUnavailable
-from ..core.inspection import LockInfo
-from ..core.keys import lock_keys
+from ..core.inspection import Inspector, LockInfo, Outcome, State
+from ..core.plain import plain
+from ..core.protocol.keys import lock_keys, name_for
+from ..descriptions import Said, holder_facts, meanings, problem, redis_facts
 from ..locks import inspector, key_prefix
 from ..models import Lock
-from ..words import facts, holder_facts, problem
-from . import listing
-from .force_release import release_page
-from .links import FILTERS, Links
-from .words import Row
+from .release import ReleaseForm, lock_of, log_releases, release_text
 
 if TYPE_CHECKING:
     _LockModelAdmin = admin.ModelAdmin[Lock]
@@ -33,35 +35,130 @@ else:
     _LockModelAdmin = admin.ModelAdmin
 
 _PROBLEMS = (LockUnavailable, ImproperlyConfigured)
+# Django's own admin does so: the filters of the list, to come back to.
+FILTERS = "_changelist_filters"
+_PER_PAGE = 50
+# The pages of one lock.
+_PAGES = ("change", "release", "history")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Links:
+    """Addresses that remember the cache ``using`` ("": the configured one) and the list."""
+
+    site: str
+    using: str = ""
+    filters: str = ""
+
+    def to(self, page: str, *name: str) -> str:
+        """Return the address of a ``page`` of ``name``, or without one of the list as it was."""
+        kept = {FILTERS: self.filters} if name else QueryDict(self.filters).dict()
+        given = {key: value for key, value in {"using": self.using, **kept}.items() if value}
+        view = f"admin:django_setnx_lock_lock_{page}"
+        args = list(map(quote, name))
+        return reverse(view, args=args, query=given or None, current_app=self.site)
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Said):
+    """A lock in words, with the address of its page."""
+
+    url: str
+
+    @property
+    def state_class(self) -> str:
+        return "lock-" + self.info.state.name.lower().replace("_", "-")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Query:
+    """What was asked of the list. What makes no sense in an address counts as not asked."""
+
+    search: str
+    order: str
+    number: int
+    everything: bool
+
+    @classmethod
+    def from_address(cls, parameters: QueryDict) -> Query:
+        """Read ``q``, ``o`` (``key``, ``-key``, ``lease``, ``-lease``), ``p``, ``everything``."""
+        order, number = parameters.get("o", ""), 1
+        with suppress(ValueError):
+            number = max(int(parameters.get("p", "")), 1)
+        return cls(
+            search=parameters.get("q", "").strip(),
+            order=order if order in ("-key", "lease", "-lease") else "key",
+            number=number,
+            everything=parameters.get("everything") == "1",
+        )
+
+    def headers(self) -> list[dict[str, str]]:
+        """Return the columns: the order that a ``click`` asks for, and how each is ``sorted``."""
+        columns = [
+            (_("Key"), "key"),
+            (_("State"), ""),
+            (_("Holder"), ""),
+            (_("Held for"), ""),
+            (_("Lease left"), "lease"),
+            (_("Fence"), ""),
+            (_("Waiting"), ""),
+        ]
+        # The later of two entries stands: no column is called "-key".
+        how = {self.order.removeprefix("-"): "descending", self.order: "ascending"}
+        return [
+            {
+                "text": text,
+                "click": f"-{column}" if column == self.order else column,
+                "sorted": how.get(column, ""),
+            }
+            for text, column in columns
+        ]
+
+    def read(self, look: Inspector) -> tuple[list[LockInfo], Page[int]]:
+        """Return the locks to show, the one that was searched for first, and the page."""
+        ask = partial(
+            look.page,
+            search=self.search,
+            by_lease=self.order.endswith("lease"),
+            descending=self.order.startswith("-"),
+            limit=_PER_PAGE,
+            everything=self.everything,
+        )
+        found = ask(offset=(self.number - 1) * _PER_PAGE)
+        page = Paginator(range(found.total), _PER_PAGE).get_page(self.number)
+        if page.number != self.number:
+            found = ask(offset=(page.number - 1) * _PER_PAGE)
+        locks = list(found.locks)
+        # The search may be for a name that is not listed, or that no lock can have.
+        with suppress(ValueError):
+            name = name_for(key_prefix(), self.search)
+            if page.number == 1 and name not in {lock.name for lock in locks}:
+                exact = look.get(name)
+                if exact.state is not State.FREE:
+                    locks.insert(0, exact)
+        return locks, page
 
 
 @admin.register(Lock)
 class LockAdmin(_LockModelAdmin):
-    """Shows what is in Redis. There is no table, so nothing here is read from the database.
+    """Shows what is in Redis. There is no table, so no page reads locks from the database.
 
     Seeing takes the permission ``view_lock``; releasing ``release_lock`` besides.
     """
 
     def get_urls(self) -> list[URLPattern]:
-        release = path(
-            "<path:object_id>/release/",
-            self.admin_site.admin_view(self.release_view),
-            name=f"{self.opts.app_label}_{self.opts.model_name}_release",
-        )
-        return [release, *super().get_urls()]
+        view = self.admin_site.admin_view(self.release_view)
+        name = "django_setnx_lock_lock_release"
+        return [path("<path:object_id>/release/", view, name=name), *super().get_urls()]
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
+    def has_add_permission(self, request: HttpRequest, obj: Lock | None = None) -> bool:
         return False
 
-    def has_change_permission(self, request: HttpRequest, obj: Lock | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Lock | None = None) -> bool:
-        return False
+    has_change_permission = has_delete_permission = has_add_permission
 
     def has_release_permission(self, request: HttpRequest) -> bool:
-        """Whether the user may see locks and take them from their holders."""
-        may_release = request.user.has_perm(f"{self.opts.app_label}.release_lock")
+        """Return whether the user may see locks and take them from their holders."""
+        may_release = request.user.has_perm("django_setnx_lock.release_lock")
         return may_release and self.has_view_permission(request)
 
     def get_object(
@@ -70,27 +167,37 @@ class LockAdmin(_LockModelAdmin):
         # Asked for by the history page, which a lock has whether or not somebody holds it.
         return Lock(name=object_id)
 
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show the log of one lock."""
+        name = unquote(object_id)
+        context = {"object": Lock(name=name), **(extra_context or {})}
+        # The form that entries of the log have.
+        return super().history_view(request, quote(plain(name)), context)
+
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """The list of the held locks."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
+        """List the held locks."""
         links = self._links(request, filters=request.GET.urlencode())
-        query = listing.Query.from_address(request.GET)
+        query = Query.from_address(request.GET)
         context: dict[str, Any] = {
             "query": query,
             "parameters": {name: request.GET.get(name) for name in ("o", "everything", "using")},
-            "scans": not get_config()["INDEX"] or is_cluster(links.using or default_alias()),
         }
         try:
-            locks, page = listing.read(inspector(links.using or None), query)
+            context["scans"] = not get_config()["INDEX"] or is_cluster(
+                links.using or default_alias()
+            )
+            locks, page = query.read(inspector(links.using or None))
         except _PROBLEMS as error:
             context |= problem(error)
         else:
             context |= {
-                "rows": [self.row(lock, links) for lock in locks],
-                "headers": listing.headers(query),
+                "rows": [Row(lock, links.to("change", lock.name)) for lock in locks],
+                "headers": query.headers(),
+                "states": meanings(),
                 "count": max(page.paginator.count, len(locks)),
                 "page": page,
                 "page_range": page.paginator.get_elided_page_range(page.number),
@@ -105,17 +212,16 @@ class LockAdmin(_LockModelAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """One lock in full, held or not."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        name = _name(object_id)
+        """Show one lock in full, held or not."""
+        name = unquote(object_id)
         links = self._links(request)
         try:
-            row = self.row(inspector(links.using or None).get(name), links)
+            _check(name)
+            row = Row(inspector(links.using or None).get(name), links.to("change", name))
             context: dict[str, Any] = {
                 "row": row,
-                "facts": facts(row),
                 "holder_facts": holder_facts(row),
+                "redis_facts": redis_facts(row),
             }
         except _PROBLEMS as error:
             context = problem(error)
@@ -126,67 +232,108 @@ class LockAdmin(_LockModelAdmin):
         """Release a lock by force, after a confirmation."""
         if not self.has_release_permission(request):
             raise PermissionDenied
-        name = _name(object_id)
+        name = unquote(object_id)
         links = self._links(request)
         try:
-            return release_page(self, request, name, links)
+            _check(name)
+            return self._release(request, name, links)
         except _PROBLEMS as error:
-            return self.release_response(request, links, name, **problem(error))
+            return self._confirmation(request, links, name, **problem(error))
 
-    def release_response(
+    def _release(self, request: HttpRequest, name: str, links: Links) -> HttpResponse:
+        """Release the lock ``name``, if that is confirmed, from the holder that was seen."""
+        # The fingerprint is of the page that the operator was looking at.
+        look = inspector(links.using or None)
+        info = look.get(name)
+        seen = request.POST.get("fingerprint") or info.fingerprint
+        for share in info.shares:
+            if share.fingerprint == seen:
+                info = info.of_one(share)
+        row = Row(info, links.to("change", name))
+        form = ReleaseForm(
+            request.POST if request.POST.get("post") else None, initial={"fingerprint": seen}
+        )
+        if form.is_valid():
+            try:
+                outcome = look.force_release(
+                    name, seen, by=request.user.get_username(), reason=form.cleaned_data["reason"]
+                )
+            except LockUnavailable as error:
+                unsure = _("It is not known whether the lock was released. Look at it again.")
+                return self._confirmation(request, links, name, **problem(error, unsure))
+        elif not row.is_held:
+            outcome = Outcome.FREE
+        elif info.fingerprint != seen:
+            outcome = Outcome.CHANGED_HANDS
+        else:
+            return self._confirmation(request, links, name, row=row, form=form)
+        level = messages.WARNING
+        text = _("Nobody holds the lock “%(key)s” any more: nothing was released.")
+        if outcome is Outcome.RELEASED:
+            # Only now: a log that tells of a release that did not happen misleads.
+            why = release_text(row, form.cleaned_data["reason"])
+            log_releases(request.user, [(lock_of(info), why)])
+            level = messages.SUCCESS
+            text = _("The lock “%(key)s” was released from %(holder)s, which this did not stop.")
+        elif outcome is Outcome.CHANGED_HANDS:
+            text = _(
+                "The lock “%(key)s” changed hands after you looked: nothing was released. "
+                "This is its holder now."
+            )
+        self.message_user(request, text % {"key": row.key, "holder": row.holder}, level)
+        # To the new holder, or to the list.
+        changed = outcome is Outcome.CHANGED_HANDS
+        return HttpResponseRedirect(row.url if changed else links.to("changelist"))
+
+    def _confirmation(
         self, request: HttpRequest, links: Links, name: str, **context: Any
     ) -> HttpResponse:
-        """The page that asks whether to release."""
-        return self._response(
-            request,
-            "release_confirmation",
-            links,
-            title=_("Force-release lock"),
-            is_release=True,
-            name=name,
-            **context,
-        )
-
-    def row(self, info: LockInfo, links: Links) -> Row:
-        """A lock as it is shown."""
-        return Row(info, links.to("change", info.name), links.to("release", info.name))
+        context |= {"title": _("Force-release lock"), "is_release": True}
+        return self._response(request, "release_confirmation", links, name=name, **context)
 
     def _links(self, request: HttpRequest, *, filters: str | None = None) -> Links:
-        """The addresses for this request. Raises Http404 for a cache that keeps no locks."""
+        """Return the addresses for who may see locks. Raises Http404 for a cache without."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
         using = request.GET.get("using", "")
-        if using and using not in redis_aliases():
+        aliases, default = _caches()
+        if using and default and using not in aliases:
             raise Http404(_("There is no django-redis cache %(name)r.") % {"name": using})
         kept = request.GET.get(FILTERS, "") if filters is None else filters
-        return Links(opts=self.opts, site=self.admin_site.name, using=using, filters=kept)
+        return Links(site=self.admin_site.name, using=using, filters=kept)
 
     def _response(
         self, request: HttpRequest, template: str, links: Links, *, name: str = "", **context: Any
     ) -> TemplateResponse:
         request.current_app = self.admin_site.name
-        aliases = redis_aliases()
+        aliases, default = _caches()
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
-            "links": links,
-            "list_url": links.to_list(),
+            "list_url": links.to("changelist"),
             "name": name,
             "subtitle": str(Lock(name=name)) if name else None,
-            "detail_url": links.to("change", name) if name else "",
-            "history_url": links.to("history", name) if name else "",
+            **{f"{page}_url": links.to(page, name) for page in _PAGES if name},
             "aliases": aliases if len(aliases) > 1 else [],
-            "alias": links.using or default_alias(),
+            "alias": links.using or default,
             "may_release": self.has_release_permission(request),
             "breadcrumbs_are_a_list": django.VERSION >= (6, 1),
             **context,
         }
-        return TemplateResponse(
-            request, f"admin/{self.opts.app_label}/{self.opts.model_name}/{template}.html", context
-        )
+        file = f"admin/django_setnx_lock/lock/{template}.html"
+        return TemplateResponse(request, file, context)
 
 
-def _name(object_id: str) -> str:
-    """The Redis name in an address. Raises Http404 when it cannot be a lock of the project."""
-    name = unquote(object_id)
+def _caches() -> tuple[list[str], str]:
+    """Return the caches that can keep locks and the default; nothing if the settings are wrong."""
+    try:
+        return redis_aliases(), default_alias()
+    except ImproperlyConfigured:
+        return [], ""
+
+
+def _check(name: str) -> None:
+    """Raise Http404 when ``name`` cannot be a lock of the project in Redis."""
     try:
         lock_keys(name)
     except ValueError as error:
@@ -194,4 +341,3 @@ def _name(object_id: str) -> str:
     # Else a release could delete any string in Redis.
     if not name.startswith(key_prefix()):
         raise Http404(_("No lock's name begins so."))
-    return name

@@ -1,26 +1,39 @@
-"""A ModelAdmin action that force-releases the locks of the selected rows."""
+"""Release locks by force: the forms, the log entries, and an action for any ModelAdmin."""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import django
+from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin import helpers
+from django.contrib.admin.widgets import AdminTextInputWidget
+from django.core import signing
 from django.core.exceptions import ImproperlyConfigured
+from django.db import router, transaction
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from ..core.errors import LockUnavailable
 from ..core.inspection import Inspector, LockInfo, Outcome
-from ..core.keys import name_for
-from ..core.keytemplate import KeyTemplate
+from ..core.plain import plain
+from ..core.protocol.keys import name_for
+from ..descriptions import Said
+from ..key_template import KeyTemplate
 from ..locks import inspector, key_prefix
+from ..models import Lock
 from .actions import rows_by_key, tell_skipped
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from django.contrib.admin import AdminSite, ModelAdmin
+    from django.contrib.auth.base_user import AbstractBaseUser
+    from django.contrib.auth.models import AnonymousUser
     from django.db.models import Model, QuerySet
     from django.http import HttpRequest
 
@@ -29,6 +42,82 @@ else:
     _Base = object
 
 ACTION = "release_locks_of_selected"
+logger = logging.getLogger("django_setnx_lock.force_release")
+
+
+class ReasonForm(forms.Form):
+    """Why a lock is taken from its holder."""
+
+    reason = forms.CharField(
+        label=gettext_lazy("Reason"),
+        help_text=gettext_lazy("Kept in the log, and told to the holder when it finds out."),
+        required=False,
+        max_length=200,
+        widget=AdminTextInputWidget,
+    )
+
+
+class ReleaseForm(ReasonForm):
+    """Which holder the operator saw, and why the lock is taken from it."""
+
+    fingerprint = forms.CharField(widget=forms.HiddenInput)
+
+
+def release_text(said: Said, reason: str, how: str = "") -> str:
+    """Return the log entry for a released lock. ``how``: a sentence, when not by a page."""
+    text = _("Force-released from %(holder)s, held for %(held_for)s.") % {
+        "holder": said.holder,
+        "held_for": said.held_for,
+    }
+    why = _("Reason: %s") % plain(reason) if reason else ""
+    return " ".join(part for part in (text, how, why) if part)
+
+
+def lock_of(info: LockInfo) -> Lock:
+    """Return the object of the log entry. A database may refuse what Redis takes in a name."""
+    return Lock(name=plain(info.name))
+
+
+def log_releases(
+    user: AbstractBaseUser | AnonymousUser, noted: Sequence[tuple[Model, str]]
+) -> bool:
+    """Write the releases to the admin's log, or what it refuses to ours; return if it has all."""
+    from django.contrib.admin.models import CHANGE, LogEntry
+    from django.contrib.contenttypes.models import ContentType
+
+    if not noted:
+        return True
+    kind_of = ContentType.objects.get_for_model
+    try:
+        entries = [
+            LogEntry(
+                user_id=user.pk,  # type: ignore[misc]  # who may release has one
+                content_type_id=kind_of(obj, for_concrete_model=False).pk,
+                object_id=obj.pk,
+                object_repr=str(obj)[:200],
+                action_flag=CHANGE,
+                change_message=text,
+            )
+            for obj, text in noted
+        ]
+        # A statement that fails must not break a transaction of the request's.
+        with transaction.atomic(using=router.db_for_write(LogEntry)):
+            # Thousands at once are more than some databases take.
+            LogEntry.objects.bulk_create(entries, batch_size=500)
+    except Exception:
+        if len(noted) == 1:
+            ((obj, text),) = noted
+            by = user.get_username()
+            logger.exception(
+                "the admin's log did not take what %r did to %r: %s", by, str(obj), text
+            )
+        else:
+            # A refused entry must not cost the others theirs.
+            half = len(noted) // 2
+            for some in (noted[:half], noted[half:]):
+                log_releases(user, some)
+        return False
+    return True
 
 
 class ReleaseLocksMixin(_Base):
@@ -64,7 +153,7 @@ class ReleaseLocksMixin(_Base):
             self.actions = [*self.actions, ACTION]
 
     def has_release_lock_permission(self, request: HttpRequest) -> bool:
-        """Whether the user may force-release locks."""
+        """Return whether the user may force-release locks."""
         return request.user.has_perm("django_setnx_lock.release_lock")
 
     @admin.action(
@@ -74,14 +163,22 @@ class ReleaseLocksMixin(_Base):
     def release_locks_of_selected(
         self, request: HttpRequest, queryset: QuerySet[Any]
     ) -> TemplateResponse | None:
-        """Show who holds the locks of the selected rows; when confirmed, take those away."""
+        """Show who holds the locks of the selected rows; release them once confirmed."""
+        form = ReasonForm(request.POST if request.POST.get("post") else None)
         try:
             look = inspector(self.lock_using)
+            if request.POST.get("post"):
+                seen = signing.loads(request.POST.get("seen", ""), salt=ACTION)
+                queryset = self.get_queryset(request).filter(pk__in=list(seen))
             found = self._held(request, look, queryset)
-            if found and request.POST.get("post"):
-                self._release(request, look, found)
+            if found and form.is_valid():
+                self._release(request, look, found, seen, form.cleaned_data["reason"])
                 return None
-        except LockUnavailable as error:
+        except signing.BadSignature:
+            text = _("The confirmation was changed or is broken: nothing was released.")
+            self.message_user(request, text, messages.ERROR)
+            return None
+        except (ImproperlyConfigured, LockUnavailable) as error:
             self.message_user(request, str(error), messages.ERROR)
             return None
         if not found:
@@ -91,6 +188,14 @@ class ReleaseLocksMixin(_Base):
             **self.admin_site.each_context(request),
             "title": _("Release locks"),
             "found": found,
+            "form": form,
+            "breadcrumbs_are_a_list": django.VERSION >= (6, 1),
+            # The action runs for a form with a row in it; for two fields a row, Django's limit of
+            # fields in a form is soon too low.
+            "one": found[0][0],
+            "seen": signing.dumps(
+                {str(row.pk): info.fingerprint for row, info in found}, salt=ACTION, compress=True
+            ),
             "opts": self.opts,
             "action": ACTION,
             "action_checkbox_name": helpers.ACTION_CHECKBOX_NAME,
@@ -101,45 +206,47 @@ class ReleaseLocksMixin(_Base):
     def _held(
         self, request: HttpRequest, look: Inspector, queryset: QuerySet[Any]
     ) -> list[tuple[Model, LockInfo]]:
-        """The selected rows whose lock somebody holds, each with that lock."""
+        """Return the selected rows whose lock somebody holds, each with that lock."""
         skipped: list[str] = []
-        names: dict[str, Model] = {}
-        for key, (row, *_others) in rows_by_key(queryset, self._lock_template, skipped).items():
-            names[name_for(key_prefix(), key)] = row
+        rows_of = rows_by_key(queryset, self._lock_template, skipped)
+        names = {name_for(key_prefix(), key): rows[0] for key, rows in rows_of.items()}
         tell_skipped(self, request, skipped)
-        infos = look.get_each(list(names))
-        return [(names[info.name], info) for info in infos if info.fingerprint]
+        return [(names[info.name], info) for info in look.get_each(list(names)) if info.fingerprint]
 
     def _release(
-        self, request: HttpRequest, look: Inspector, found: list[tuple[Model, LockInfo]]
+        self,
+        request: HttpRequest,
+        look: Inspector,
+        found: list[tuple[Model, LockInfo]],
+        seen_of: dict[str, str],
+        reason: str,
     ) -> None:
-        reason = request.POST.get("reason", "").strip()[:200]
         by = request.user.get_username()
         outcomes: Counter[Outcome] = Counter()
+        noted: list[tuple[Model, str]] = []
         try:
             for row, info in found:
-                seen = request.POST.get(f"seen-{row.pk}", "")
+                seen = seen_of.get(str(row.pk), "")
                 outcome = look.force_release(info.name, seen, by=by, reason=reason)
                 outcomes[outcome] += 1
                 if outcome is Outcome.RELEASED:
                     note = _("Released the lock %(key)s held by %(holder)s. %(reason)s")
                     whom = info.holder or _("another program")
-                    self.log_change(
-                        request, row, note % {"key": info.key, "holder": whom, "reason": reason}
-                    )
+                    about = {"key": plain(info.key), "holder": whom, "reason": plain(reason)}
+                    noted += [
+                        (row, note % about),
+                        (lock_of(info), release_text(Said(info), reason)),
+                    ]
         finally:
-            self._tell(request, outcomes)
-
-    def _tell(self, request: HttpRequest, outcomes: Counter[Outcome]) -> None:
-        released = outcomes[Outcome.RELEASED]
-        spared = outcomes[Outcome.CHANGED_HANDS] + outcomes[Outcome.FREE]
-        if released:
-            text = ngettext("%(n)d lock was released.", "%(n)d locks were released.", released)
-            self.message_user(request, text % {"n": released}, messages.SUCCESS)
-        if spared:
-            text = ngettext(
-                "%(n)d lock had changed hands or was free: nothing was released there.",
-                "%(n)d locks had changed hands or were free: nothing was released there.",
-                spared,
-            )
-            self.message_user(request, text % {"n": spared}, messages.WARNING)
+            # All at once: thousands one by one take longer than their release.
+            log_releases(request.user, noted)
+            if released := outcomes[Outcome.RELEASED]:
+                text = ngettext("%(n)d lock was released.", "%(n)d locks were released.", released)
+                self.message_user(request, text % {"n": released}, messages.SUCCESS)
+            if spared := outcomes[Outcome.CHANGED_HANDS] + outcomes[Outcome.FREE]:
+                text = ngettext(
+                    "%(n)d lock had changed hands or was free: nothing was released there.",
+                    "%(n)d locks had changed hands or were free: nothing was released there.",
+                    spared,
+                )
+                self.message_user(request, text % {"n": spared}, messages.WARNING)

@@ -6,21 +6,26 @@ import inspect
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
 from celery import shared_task
 from celery.contrib.django.task import DjangoTask
 from celery.exceptions import Ignore, Retry
 from celery.worker.request import Request
+from django.core.checks import CheckMessage, Tags, register
 
-from ..core import protocol
+from ..arguments import arguments_in, names_in, takes_any_name
+from ..checks import unusable_caches
+from ..core.connections.backends import BLOCKING, run
 from ..core.errors import LockBusy, LockError, LockUnavailable
-from ..core.held import Held
-from ..core.keytemplate import KeyTemplate
-from ..core.lock import RedisLock
-from ..core.taking_over import release
+from ..core.locks.handle import LockHandle
+from ..core.locks.lock import RedisLock
+from ..core.locks.operations import tell_at_end
+from ..core.plain import plain
+from ..core.protocol import commands
+from ..key_template import KeyTemplate
+from ..locks import check_options
 from ..locks import lock as make_lock
-from ..signatures import arguments_in, names_in, takes_any_name
 
 if TYPE_CHECKING:
     from ..locks import Options
@@ -29,9 +34,13 @@ logger = logging.getLogger("django_setnx_lock.lock")
 
 # A message's header: the ticket of a lock that is handed to the task. A secret.
 _TICKET = "setnx_lock_ticket"
-# What a worker adds for its own process that runs the task: the token to hold the lock by.
+# Added by a worker for the process that runs the task: the token to hold the lock by.
 _TOKEN = "setnx_lock_token"  # noqa: S105 - the name of it
 _BEGUN = "setnx_lock_begun"
+# The caches that tasks are locked in, by the names of their functions or classes.
+_named: dict[str, Any] = {}
+# The options of a task besides its lock.
+_DECLARED = ("on_busy", "busy_countdown", "lock_options")
 _ON_BUSY = ("retry", "skip", "wait")
 _OPTIONS = frozenset(
     (
@@ -77,32 +86,31 @@ class LockedTask(DjangoTask):  # type: ignore[misc]  # Celery ships no types
         if run is None:
             return
         is_bound = not isinstance(run, staticmethod)
-        cls._signature = _signature(run if is_bound else run.__func__, is_bound=is_bound)
-        cls._template = _checked_template(cls.__name__, cls.lock, cls._signature)
-        _check_options(cls.on_busy, cls.busy_countdown, cls.lock_options)
+        cls._template, cls._signature = _checked(
+            cls,
+            run if is_bound else run.__func__,
+            is_bound=is_bound,
+            lock=cls.lock,
+            **{name: getattr(cls, name) for name in _DECLARED},
+        )
 
     def lock_for(self, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None) -> RedisLock:
-        """The lock of a call with ``args`` and ``kwargs``.
-
-        Raises TypeError when the task cannot be called so, else as :meth:`KeyTemplate.resolve`.
-        """
+        """Return the lock of a call. Raises TypeError when the task cannot be called so."""
         arguments = arguments_in(self._signature, args or (), kwargs or {})
-        more: Any = self.lock_options
-        one: RedisLock = make_lock(
+        return make_lock(
             self._template.resolve(arguments),
             label=f"task {self.name}",
             note=self.request.id or "",
             template=self._template.text,
-            **more,
+            **cast("Any", self.lock_options),
         )
-        return one
 
     def apply_async(
         self,
         args: Sequence[Any] | None = None,
         kwargs: Mapping[str, Any] | None = None,
         *positional: Any,
-        held: Held | str | None = None,
+        held: LockHandle | str | None = None,
         **options: Any,
     ) -> Any:
         """Send the task; with ``held`` its lock is held all the time until the task has it.
@@ -113,19 +121,19 @@ class LockedTask(DjangoTask):  # type: ignore[misc]  # Celery ships no types
         ticket travels in the message's headers; it is a secret.
 
         Raises TypeError for a ``held`` that is neither, ValueError when it is another lock than the
-        task's, and as :meth:`Held.give_away`.
+        task's, and as :meth:`LockHandle.give_away`.
         """
         if held is None:
             return super().apply_async(args, kwargs, *positional, **options)
-        if not isinstance(held, (Held, str)):
+        if not isinstance(held, (LockHandle, str)):
             raise TypeError(f"held is the handle of one lock or its ticket, not {held!r}")
         one = self.lock_for(args, kwargs)
-        if isinstance(held, Held) and held.name != one.name:
+        if isinstance(held, LockHandle) and held.name != one.name:
             raise ValueError(
                 f"the task {self.name} runs under the lock {one.key!r}, and was handed "
                 f"{held.key!r}: hand it the one that its arguments name"
             )
-        ticket = held.give_away() if isinstance(held, Held) else held
+        ticket = held.give_away() if isinstance(held, LockHandle) else held
         options["headers"] = {**(options.get("headers") or {}), _TICKET: ticket}
         try:
             return super().apply_async(args, kwargs, *positional, **options)
@@ -146,8 +154,13 @@ class LockedTask(DjangoTask):  # type: ignore[misc]  # Celery ships no types
         # They are secrets: neither the body nor a retry has them.
         ticket, token = _taken_out(request, _TICKET), _taken_out(request, _TOKEN)
         one = self.lock_for(args, kwargs)
+        is_patient = self.on_busy == "wait" or "blocking_timeout" in self.lock_options
         try:
-            held = one._adopt(ticket, token) if ticket else one._take(self._patience(one), token)
+            held = run(
+                one._adopt(BLOCKING, ticket, token)
+                if ticket
+                else one._take(BLOCKING, one.blocking_timeout if is_patient else 0, token)
+            )
         except LockBusy as busy:
             self._put_off(busy)
         except LockUnavailable as error:
@@ -166,16 +179,11 @@ class LockedTask(DjangoTask):  # type: ignore[misc]  # Celery ships no types
             logger.error("%s", error)
         return result
 
-    def _patience(self, one: RedisLock) -> float | None:
-        if self.on_busy == "wait" or "blocking_timeout" in self.lock_options:
-            return one.blocking_timeout
-        return 0
-
     def _put_off(self, busy: LockBusy) -> NoReturn:
-        """Do what is to be done where the lock is busy."""
+        """Skip the task, send it again, or fail, as ``on_busy`` says."""
         request = self.request
-        # Of a worker that was killed, or that is still at it: to skip it could lose the work.
-        is_own = busy.holder is not None and busy.holder.note == request.id
+        # The worker may have been killed or still be at work: to skip it could lose the work.
+        is_own = busy.holder is not None and busy.holder.note == plain(request.id or "?")
         if self.on_busy == "skip" and not is_own:
             if not request.is_eager:
                 self.backend.mark_as_revoked(request.id, "its lock is held", request=request)
@@ -190,25 +198,19 @@ class LockedTask(DjangoTask):  # type: ignore[misc]  # Celery ships no types
         again.apply_async()
         raise Retry(exc=error, when=countdown, sig=again) from None
 
-    @classmethod
-    def _is_let_go_late(cls) -> bool:
-        """Whether the worker lets the lock go: not where only its handle can."""
-        kinds = ("shared", "limit", "polling", "min_hold")
-        options = cls.lock_options
-        return not any(options.get(kind) for kind in kinds)
-
 
 class LockedRequest(Request):  # type: ignore[misc]  # the same
-    """A message that a worker has received, whose lock it lets go after the acknowledgement.
-
-    The process that runs the task may be another one than that which acknowledges it. So this one
-    chooses the token, and the other leaves the lock held.
-    """
+    """A message that a worker has received, whose lock it lets go after the acknowledgement."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._request_dict.pop(_TOKEN, None)
-        if self.task.acks_late and self._can_be_let_go():
+        # Some kinds of lock can only be released by the handle.
+        kinds = ("shared", "limit", "polling", "min_hold")
+        is_late = self.task.acks_late and not any(map(self.task.lock_options.get, kinds))
+        one = self._lock() if is_late else None
+        if one is not None and one.can_be_given_away:
+            # The process that runs the task may be another one, which leaves the lock held.
             self._request_dict[_TOKEN] = secrets.token_hex(16)
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -223,32 +225,24 @@ class LockedRequest(Request):  # type: ignore[misc]  # the same
             try:
                 return inner(self, outcome, **kwargs)
             finally:
-                self._let_go()
+                token = self._request_dict.get(_TOKEN)
+                one = None if token is None else self._lock()
+                if one is not None:
+                    run(one.attempt().release_by_token(BLOCKING, token))
 
         cls.on_success = on_success
 
     def _lock(self) -> RedisLock | None:
         try:
             args, kwargs, _ = self._payload
-            one: RedisLock = self.task.lock_for(args, kwargs)
+            return cast("RedisLock", self.task.lock_for(args, kwargs))
         except Exception:  # noqa: BLE001 - a value may raise what it likes
             # The task fails for the same reason.
             return None
-        return one
-
-    def _can_be_let_go(self) -> bool:
-        one = self._lock()
-        return one is not None and one.can_be_given_away and self.task._is_let_go_late()
-
-    def _let_go(self) -> None:
-        token = self._request_dict.get(_TOKEN)
-        one = None if token is None else self._lock()
-        if one is not None:
-            release(one.turn().target, token)
 
 
 def locked_task(template: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """``@shared_task`` of a :class:`LockedTask`: ``@locked_task("invoice:<invoice_id>")``.
+    """Make a ``@shared_task`` of a :class:`LockedTask`: ``@locked_task("invoice:<invoice_id>")``.
 
     ``template``: its ``lock``. ``options``: ``on_busy``, ``busy_countdown`` and ``lock_options`` of
     the task, and what ``@shared_task`` takes.
@@ -259,19 +253,24 @@ def locked_task(template: str, **options: Any) -> Callable[[Callable[..., Any]],
 
     def decorate(func: Callable[..., Any]) -> Any:
         # Celery makes the task later, where it is used first.
-        signature = _signature(func, is_bound=bool(options.get("bind")))
-        _checked_template(func.__name__, template, signature)
-        _check_options(
-            options.get("on_busy", LockedTask.on_busy),
-            options.get("busy_countdown", LockedTask.busy_countdown),
-            options.get("lock_options", {}),
-        )
+        given = {name: options.get(name, getattr(LockedTask, name)) for name in _DECLARED}
+        _checked(func, func, is_bound=bool(options.get("bind")), lock=template, **given)
         return shared_task(lock=template, **options)(func)
 
     return decorate
 
 
-def _end(held: Held, body_error: BaseException | None, *, is_late: bool) -> None:
+@register(Tags.caches)
+def check_aliases(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """E011: the caches that tasks name in their ``lock_options`` can hold locks."""
+    return [
+        found
+        for name, using in _named.items()
+        for found in unusable_caches(f"The task {name}", using)
+    ]
+
+
+def _end(held: LockHandle, body_error: BaseException | None, *, is_late: bool) -> None:
     """Let go of ``held``, or leave it to the worker, at the end of a body."""
     if not is_late:
         held.finish(body_error)
@@ -279,44 +278,48 @@ def _end(held: Held, body_error: BaseException | None, *, is_late: bool) -> None
     try:
         held.give_away()
     except LockError as error:
-        held.tell_at_end(error, body_error, to_raise=True)
+        tell_at_end(error, body_error, to_raise=True)
 
 
 def _taken_out(request: Any, name: str) -> Any:
-    headers = request.headers or {}
-    found = headers.pop(name, None)
+    found = (request.headers or {}).pop(name, None)
     return request.__dict__.pop(name, None) or found
 
 
-def _signature(run: Callable[..., Any], *, is_bound: bool) -> inspect.Signature:
-    signature = inspect.signature(run)
-    return signature.replace(parameters=list(signature.parameters.values())[int(is_bound) :])
-
-
-def _checked_template(name: str, text: str, signature: inspect.Signature) -> KeyTemplate:
-    if not text:
+def _checked(
+    declared: Any,
+    run: Callable[..., Any],
+    *,
+    is_bound: bool,
+    lock: str,
+    on_busy: object,
+    busy_countdown: Any,
+    lock_options: Mapping[str, Any],
+) -> tuple[KeyTemplate, inspect.Signature]:
+    """Return the template and signature of a task that is declared. Raises for bad options."""
+    name, signature = declared.__name__, inspect.signature(run)
+    if not lock:
         raise TypeError(
             f'the task {name} needs a lock: give lock="invoice:<invoice_id>", of its arguments'
         )
-    template, names = KeyTemplate(text), names_in(signature)
+    parameters = list(signature.parameters.values())[int(is_bound) :]
+    template, signature = KeyTemplate(lock), signature.replace(parameters=parameters)
+    names = names_in(signature)
     missing = template.roots.difference(names)
     if missing and not takes_any_name(signature):
         raise ValueError(
-            f"the key template {text!r} names <{min(missing)}>, but the task {name} takes "
+            f"the key template {lock!r} names <{min(missing)}>, but the task {name} takes "
             f"{', '.join(names) or 'no arguments'}"
         )
-    return template
-
-
-def _check_options(on_busy: object, countdown: Any, options: Mapping[str, Any]) -> None:
     if on_busy not in _ON_BUSY:
         raise ValueError(f"on_busy is one of {', '.join(_ON_BUSY)}, not {on_busy!r}")
-    protocol.milliseconds(countdown, "busy_countdown")
-    unknown = sorted(set(options) - _OPTIONS)
+    commands.milliseconds(busy_countdown, "busy_countdown")
+    unknown = sorted(set(lock_options) - _OPTIONS)
     if unknown:
         raise TypeError(
             f"lock_options has no {unknown[0]!r}; it can have {', '.join(sorted(_OPTIONS))}"
         )
-    known = {name: value for name, value in options.items() if name not in {"using", "replicas"}}
-    # Refuses what is no time, and what does not go together.
-    RedisLock(None, "lock:a", **{name: one for name, one in known.items() if one is not None})
+    check_options(lock_options)
+    # Celery makes a class of the name of the function; it is one task.
+    _named[f"{declared.__module__}.{name}"] = lock_options.get("using")
+    return template, signature

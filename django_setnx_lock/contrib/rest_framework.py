@@ -24,8 +24,8 @@ class Busy(APIException):
     default_code = "lock_busy"
 
     def __init__(self, error: LockBusy) -> None:
-        detail, self.wait = responses.say_busy(error)
-        super().__init__(detail)
+        self.wait = responses.retry_after(error)
+        super().__init__(responses.BUSY)
 
 
 class Unavailable(APIException):
@@ -40,7 +40,7 @@ class Unavailable(APIException):
 
 
 def redis_lock(template: str, **options: Any) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """As :func:`django_setnx_lock.redis_lock`, for what REST framework calls with its request.
+    """Lock as :func:`django_setnx_lock.redis_lock` does what REST framework calls.
 
     That is below ``@api_view`` and ``@action``, and on methods of ``APIView``, generics and
     viewsets. :class:`Busy` and :class:`Unavailable` are raised there instead of answered, so
@@ -54,14 +54,14 @@ def redis_lock(template: str, **options: Any) -> Callable[[Callable[_P, _R]], Ca
 
 
 def busy(request: Any, error: LockBusy) -> HttpResponse:
-    """For ``on_busy``. Raises Busy in a view of REST framework, and answers elsewhere."""
+    """Raise Busy in a view of REST framework, and answer elsewhere. For ``on_busy``."""
     if isinstance(request, Request):
         raise Busy(error) from error
     return responses.busy(request, error)
 
 
 def unavailable(request: Any, error: LockError) -> HttpResponse:
-    """For ``on_unavailable`` and ``on_lost``. Raises Unavailable, or answers, as :func:`busy`."""
+    """Raise Unavailable, or answer, as :func:`busy`. For ``on_unavailable`` and ``on_lost``."""
     if isinstance(request, Request):
         raise Unavailable(error) from error
     return responses.unavailable(request, error)

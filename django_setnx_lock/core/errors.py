@@ -30,7 +30,7 @@ def _rebuild(cls: type[LockError], args: tuple[Any, ...], state: dict[str, Any])
 
 
 def subject(key: str) -> str:
-    """What the text of an error begins with: ``key``, or several locks where it is empty."""
+    """Return the subject of an error's message: ``key``, or several locks when it is empty."""
     return f"the lock {key!r} is" if key else "the locks are"
 
 
@@ -56,7 +56,9 @@ class LockBusy(LockError):
 
     ``holder`` is their :class:`~django_setnx_lock.core.holder.Holder` record, or None
     when the holder is not one of ours; ``remaining`` is what was left of their lease in
-    seconds when Redis answered, or None when it never expires.
+    seconds when Redis answered, or None when it never expires; ``held_for`` is for how many
+    seconds they had held it then, or None when that is not known. ``template`` and ``timeout``
+    are those of the lock that was asked for.
     """
 
     def __init__(
@@ -66,10 +68,16 @@ class LockBusy(LockError):
         key: str = "",
         holder: Holder | None = None,
         remaining: float | None = None,
+        held_for: float | None = None,
+        template: str = "",
+        timeout: float | None = None,
     ) -> None:
         super().__init__(message, key=key)
         self.holder = holder
         self.remaining = remaining
+        self.held_for = held_for
+        self.template = template
+        self.timeout = timeout
 
 
 class LockLost(LockError, redis_exceptions.LockNotOwnedError):
@@ -87,7 +95,7 @@ class LockLost(LockError, redis_exceptions.LockNotOwnedError):
         self.reason = reason
 
     def again(self) -> LockLost:
-        """The same as an error of its own: one that several threads raise gathers their frames."""
+        """Return a copy: an error that several threads raise would collect all their frames."""
         other = copy(self)
         other.__dict__.pop("__notes__", None)
         other.__cause__ = self.__cause__
@@ -99,7 +107,7 @@ class StaleFence(LockLost):
     """A write was refused, as somebody who held the lock later has written before it.
 
     ``fence`` is the fencing number of the write, ``stored`` the larger one that was found;
-    ``stored`` is None where the row is there no longer. See docs/fencing.md.
+    ``stored`` is None where the row is there no longer. See :doc:`fencing`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What befalls locks, told to whoever listens; nobody does, mostly, and then it costs nothing."""
+"""Events of locks, and who listens to them. An event without listeners costs nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ logger = logging.getLogger("django_setnx_lock.events")
 
 
 class Event:
-    """One kind of thing that befalls locks. What a listener raises is logged, not passed on."""
+    """One kind of event. An error that a listener raises is logged, not passed on."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""Who holds what, and taking a lock away from a holder that is stuck."""
+"""List the locks, and take one away from a holder that is stuck."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from . import blocking, polling, protocol, shared, watchdog
-from .calling import call, call_many, persistently, scan
-from .cluster.shared import is_cluster
-from .cluster.target import kind_of
-from .dialects import chosen
+from .connections import execute
+from .connections.backends import BLOCKING, run
+from .connections.cluster_routes import is_cluster
+from .connections.endpoints import kind_of
+from .connections.execute import scan
 from .errors import LockError
 from .holder import Holder
-from .keys import index_for, lock_keys
-from .shared import READERS
+from .plain import plain
+from .protocol import commands, replies
+from .protocol.commands import POLLING, READERS, SETNX, command_set, limit_of
+from .protocol.keys import index_for, lock_keys
+from .renewal import watchdog
 
 logger = logging.getLogger("django_setnx_lock.force_release")
 
 
 class State(str, enum.Enum):
-    """What is to be said of a lock, in a word."""
+    """The state of a lock."""
 
     HELD = "held"
     READ = "read"
@@ -42,7 +45,7 @@ _STANDING = {b"readers:": State.READ, b"permits:": State.PERMITS, b"kept:": Stat
 
 
 class Outcome(str, enum.Enum):
-    """What became of a force-release."""
+    """The outcome of a force-release."""
 
     RELEASED = "released"
     CHANGED_HANDS = "changed hands"
@@ -87,8 +90,14 @@ class LockInfo:
     shares: tuple[ShareInfo, ...] = ()
     token: bytes = field(default=b"", repr=False)
 
+    @property
+    def limit(self) -> int | None:
+        """How many permits there are, if some are in use: the most that a holder knows of."""
+        known = (limit_of(one.token) for one in self.shares)
+        return max((limit for limit in known if limit), default=None)
+
     def of_one(self, share: ShareInfo) -> LockInfo:
-        """This lock as if ``share`` alone held it."""
+        """Return this lock as if ``share`` alone held it."""
         return replace(
             self,
             holder=share.holder,
@@ -129,19 +138,25 @@ class Inspector:
         polling: bool = False,
     ) -> None:
         self._client = client
-        self._polling = polling
+        self._kind = POLLING if polling else SETNX
         self._unit = unit
         self._prefix = prefix
         self._index = index_for(prefix) if use_index and not is_cluster(client) else None
 
     def get(self, name: str) -> LockInfo:
-        """The lock with the Redis name ``name``, held or not. One round trip."""
-        return self._read(name, call(self._client, self._looking_at(name), self._key(name)))
+        """Return the lock with the Redis name ``name``, held or not. One round trip."""
+        return self._read(
+            name, run(execute.call(BLOCKING, self._client, self._looking_at(name), self._key(name)))
+        )
 
     def get_each(self, names: Sequence[str]) -> list[LockInfo]:
-        """The locks with the Redis names ``names``, held or not. One round trip."""
+        """Return the locks with the Redis names ``names``, held or not. One round trip."""
         requests = list(map(self._looking_at, names))
-        replies = call_many(self._client, requests, list(map(self._key, names))) if requests else []
+        replies = (
+            run(execute.call_many(BLOCKING, self._client, requests, list(map(self._key, names))))
+            if requests
+            else []
+        )
         found = []
         for name, reply in zip(names, replies, strict=True):
             if isinstance(reply, LockError):
@@ -159,7 +174,7 @@ class Inspector:
         limit: int = 50,
         everything: bool = False,
     ) -> LockPage:
-        """A page of the held locks, sorted by key, or by the end of the lease.
+        """Return a page of the held locks, sorted by key, or by the end of the lease.
 
         ``search`` keeps the keys it is a part of. ``everything`` looks through the whole
         keyspace with SCAN instead of the index, and so finds locks of other programs that
@@ -191,67 +206,62 @@ class Inspector:
         if seen.fingerprint != fingerprint and not shares:
             return Outcome.CHANGED_HANDS
         keys = lock_keys(name)
-        dialect = READERS if shares else chosen("setnx", polling=self._polling)
-        if shares:
-            tokens = [one.token for one in shares]
-            request = shared.force(keys, self._index, tokens, by, reason)
-        else:
-            dialect = chosen("timestamp", seen.unit) if seen.unit else dialect
-            request = dialect.force(keys, self._index, seen.token, by, reason)
-        reply = call(self._client, request, self._key(name))
-        head = protocol.read_handed_on(reply)
+        kind = READERS if shares else self._kind
+        if seen.unit:
+            kind = command_set("timestamp", seen.unit)
+        tokens = [one.token for one in shares] or [seen.token]
+        request = kind.force_release(keys, self._index, tokens, by, reason)
+        reply = run(execute.call(BLOCKING, self._client, request, self._key(name)))
+        head = replies.read_handed_on(reply)
         if head:
-            kind = kind_of(self._client)
-            target = kind(self._client, keys, self._key(name), self._index, dialect=dialect)
-            watchdog.owe_look(target, head)
+            make = kind_of(self._client)
+            target = make(self._client, keys, self._key(name), self._index, command_set=kind)
+            watchdog.WATCHDOG.schedule_handoff_check(target, head)
         outcomes = {"OK": Outcome.RELEASED, "FREE": Outcome.FREE}
-        outcome = outcomes.get(protocol.text(reply[0]) or "", Outcome.CHANGED_HANDS)
+        outcome = outcomes.get(replies.text(reply[0]) or "", Outcome.CHANGED_HANDS)
         if outcome is Outcome.RELEASED:
             logger.info(
                 "%r force-released the lock %r from %r: %r",
-                by or "an operator",
+                plain(by) or "an operator",
                 seen.key,
                 ", ".join(str(one.holder) for one in shares)
                 or str(seen.holder or "another program"),
-                reason,
+                plain(reason),
             )
         return outcome
 
-    def _looking_at(self, name: str) -> protocol.Request:
-        keys = lock_keys(name)
-        if self._polling:
-            return polling.inspect(keys, self._index)
-        return protocol.inspect(keys, self._index, self._unit)
+    def _looking_at(self, name: str) -> commands.Request:
+        return self._kind.inspect(lock_keys(name), self._index, self._unit)
 
     def _names(self, *, everything: bool) -> list[str]:
-        blocking.check()
         found: dict[str, None] = {}
         index = self._index
         if index:
-            listed = persistently(self._client, lambda: self._client.zrange(index, 0, -1), "")
-            found.update(dict.fromkeys(filter(None, map(_plain, listed))))
+            everybody = commands.PlainRequest(("ZRANGE", index, "0", "-1"))
+            listed = run(execute.call(BLOCKING, self._client, everybody, ""))
+            found.update(dict.fromkeys(filter(None, map(_name_in, listed))))
         if everything or not index:
             pattern = _glob_escaped(self._prefix) + "*"
-            found.update(dict.fromkeys(filter(None, map(_plain, scan(self._client, pattern)))))
+            found.update(dict.fromkeys(filter(None, map(_name_in, scan(self._client, pattern)))))
         return list(found)
 
     def _key(self, name: str) -> str:
         return name.removeprefix(self._prefix)
 
     def _read(self, name: str, reply: Sequence[Any]) -> LockInfo:
-        kind = protocol.text(reply[0]) or "none"
+        kind = replies.text(reply[0]) or "none"
         value, how, left, fence, record, waiting, listed, now_ms, unit, sharers = reply[1:]
         token = value.encode() if isinstance(value, str) else value or b""
-        ours = protocol.text(how) == "ours"
+        ours = replies.text(how) == "ours"
         if kind == "none":
             # Listed with an end that is yet to come: a foreign lock, let go by its owner.
             over = listed is not None and float(listed) <= int(now_ms) + 1
             state = State.OVER if over else State.FREE
         elif kind != "string":
             state = State.NO_LOCK
-        elif protocol.text(how) == "over":
+        elif replies.text(how) == "over":
             state = State.OVER
-        elif protocol.text(how) == "baton":
+        elif replies.text(how) == "baton":
             state = State.CHANGING_HANDS
         elif int(left) < 0:
             state = State.NEVER_EXPIRES
@@ -266,16 +276,16 @@ class Inspector:
             key=self._key(name),
             name=name,
             state=state,
-            holder=Holder.from_json(protocol.text(record)) if known else None,
+            holder=Holder.from_json(replies.text(record)) if known else None,
             fence=int(fence) if known and fence else None,
-            remaining=protocol.seconds_left(left) if value is not None else None,
+            remaining=replies.seconds_left(left) if value is not None else None,
             held_for=max(int(now_ms) - int(fence) // 1000, 0) / 1000 if ours and fence else None,
             waiting=int(waiting),
             fingerprint=_fingerprint(name, *(sorted(one.token for one in shares) or [token]))
             if value is not None
             else "",
             kind=kind,
-            unit=protocol.text(unit) or "",
+            unit=replies.text(unit) or "",
             shares=shares,
             token=token,
         )
@@ -284,7 +294,7 @@ class Inspector:
         token, left, fence, record = found
         token = token.encode() if isinstance(token, str) else token
         return ShareInfo(
-            holder=Holder.from_json(protocol.text(record)),
+            holder=Holder.from_json(replies.text(record)),
             fence=int(fence),
             remaining=int(left) / 1000,
             held_for=max(now_ms - int(fence) // 1000, 0) / 1000,
@@ -297,8 +307,8 @@ def _fingerprint(name: str, *tokens: bytes) -> str:
     return hashlib.sha256(b"\0".join([name.encode(), *tokens])).hexdigest()[:32]
 
 
-def _plain(name: Any) -> str | None:
-    """A listed name as text; None for one that cannot be a lock of ours."""
+def _name_in(name: Any) -> str | None:
+    """Return a listed name as text; None for one that cannot be a lock of ours."""
     try:
         text = name.decode() if isinstance(name, bytes) else str(name)
         lock_keys(text)

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser, OutputWrapper
 
-from ..core import protocol
-from ..core.errors import LockBusy, LockLost, LockUnavailable
-from ..core.held import Held
-from ..core.keytemplate import KeyTemplate, MissingValue
-from ..core.lock import RedisLock
-from ..locks import Options, lock
-from . import statuses
-from .printing import printable
-from .wording import holding, user_name
+from django_setnx_lock.core.errors import LockBusy, LockLost, LockUnavailable
+from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.protocol import commands
+from django_setnx_lock.key_template import KeyTemplate, MissingValue
+from django_setnx_lock.locks import Options, lock
+from django_setnx_lock.management import statuses
+from django_setnx_lock.management.wording import holding, printable, user_name
 
 
 class LockedCommandMixin(BaseCommand):
@@ -31,7 +30,7 @@ class LockedCommandMixin(BaseCommand):
     ``--no-wait``, ``--wait`` and ``--isolated`` are added to the command (True).
 
     While the command runs, ``self.held`` is the handle of the lock. A command that cannot have it,
-    or loses it, raises CommandError with the ``returncode`` of docs/command.md. Raises ValueError
+    or loses it, raises CommandError with the ``returncode`` of :doc:`command`. Raises ValueError
     or TypeError for a malformed template when the class is made, and ImproperlyConfigured when it
     is first used for one that names what the command does not take.
     """
@@ -40,7 +39,7 @@ class LockedCommandMixin(BaseCommand):
     lock_wait: ClassVar[float | None] = None
     lock_options: ClassVar[Options] = {}
     lock_arguments: ClassVar[bool] = True
-    held: Held
+    held: LockHandle
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -48,7 +47,7 @@ class LockedCommandMixin(BaseCommand):
             KeyTemplate(cls.lock)
 
     def get_lock_key(self, options: Mapping[str, Any]) -> str:
-        """The key for ``options``, as they were parsed. Override it for what no template can say.
+        """Return the key for ``options``, as parsed. Override it for what no template can say.
 
         Raises MissingValue, TypeError or ValueError, which are wrong usage.
         """
@@ -63,46 +62,37 @@ class LockedCommandMixin(BaseCommand):
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         wait, isolated = self._given(options)
-        key = self._key(options)
+        try:
+            key = self.get_lock_key(options)
+        except (MissingValue, TypeError, ValueError) as error:
+            message = f"there is no key for the lock {self.lock!r} of this command: {error}"
+            raise CommandError(message, returncode=statuses.USAGE) from error
         stderr = OutputWrapper(options["stderr"]) if options.get("stderr") else self.stderr
 
         def say(message: str) -> None:
             stderr.write(printable(message), lambda plain: plain)
 
-        def run() -> str | None:
-            return super(LockedCommandMixin, self).execute(*args, **options)
-
-        try:
+        made = self._lock(key, 0 if isolated is not None else wait or 0)
+        is_taken = False
+        while True:
             try:
-                return self._under(key, 0 if isolated is not None or wait is None else wait, run)
-            except _NotTaken as problem:
-                if isolated is not None or wait is not None:
-                    raise
-                say(f"waiting for {_held_by(problem.busy)}")
-            return self._under(key, None, run)
-        except _NotTaken as problem:
-            message = _held_by(problem.busy)
-            if isolated is None:
-                raise CommandError(message, returncode=statuses.BUSY) from problem.busy
-            if isolated:
-                raise CommandError(message, returncode=isolated) from problem.busy
-            say(f"not run: {message}")
-            return None
-
-    def _under(self, key: str, wait: float | None, run: Callable[[], str | None]) -> str | None:
-        """``run()`` while the lock is held. Raises _NotTaken when somebody else has it."""
-        taken = False
-        made = self._lock(key, wait)
-        with _told(key):
-            try:
-                with made as self.held:
-                    taken = True
-                    return run()
+                with _translated(key), made as self.held:
+                    is_taken = True
+                    return super().execute(*args, **options)
             except LockBusy as busy:
                 # The command may wait for locks of its own.
-                if taken:
+                if is_taken:
                     raise
-                raise _NotTaken(busy) from None
+                if isolated is None and wait is None:
+                    say(f"waiting for {_held_by(busy, ',')}")
+                    made = self._lock(key, None)
+                    continue
+                message = _held_by(busy, " is")
+                if isolated == 0:
+                    say(f"not run: {message}")
+                    return None
+                status = statuses.BUSY if isolated is None else isolated
+                raise CommandError(message, returncode=status) from busy
 
     def _lock(self, key: str, wait: float | None) -> RedisLock:
         given: dict[str, Any] = {
@@ -113,13 +103,12 @@ class LockedCommandMixin(BaseCommand):
             "renew": True,
             **self.lock_options,
         }
-        try:
+        faults = (ImproperlyConfigured, TypeError, ValueError)
+        with statuses.given_for(faults, statuses.MISCONFIGURED):
             return lock(key, **{**given, "blocking": True, "blocking_timeout": wait})
-        except (ImproperlyConfigured, TypeError, ValueError) as error:
-            raise CommandError(str(error), returncode=statuses.MISCONFIGURED) from error
 
     def _given(self, options: dict[str, Any]) -> tuple[float | None, int | None]:
-        """How long to wait, and the status if somebody else has it; none of it is for handle()."""
+        """Take out how long to wait, and the status if somebody else has the lock."""
         no_wait, wait, isolated = (
             options.pop(name, None) for name in ("lock_no_wait", "lock_wait", "lock_isolated")
         )
@@ -127,17 +116,8 @@ class LockedCommandMixin(BaseCommand):
             wait = 0
         elif wait is None:
             wait = self.lock_wait
-        try:
-            return protocol.waiting_time(wait, "--wait"), isolated
-        except ValueError as error:
-            raise CommandError(str(error), returncode=statuses.USAGE) from error
-
-    def _key(self, options: Mapping[str, Any]) -> str:
-        try:
-            return self.get_lock_key(options)
-        except (MissingValue, TypeError, ValueError) as error:
-            message = f"there is no key for the lock {self.lock!r} of this command: {error}"
-            raise CommandError(message, returncode=statuses.USAGE) from error
+        with statuses.given_for(ValueError, statuses.USAGE):
+            return commands.waiting_time(wait, "--wait"), isolated
 
     def _check_template(self, parser: CommandParser) -> None:
         if type(self).get_lock_key is not LockedCommandMixin.get_lock_key:
@@ -154,34 +134,25 @@ class LockedCommandMixin(BaseCommand):
             )
 
 
-class _NotTaken(Exception):
-    """Somebody else has the lock, says ``busy``; nothing was run."""
-
-    def __init__(self, busy: LockBusy) -> None:
-        super().__init__(str(busy))
-        self.busy = busy
-
-
-def _held_by(busy: LockBusy) -> str:
-    # Not every one who shows it makes sure that it plays no tricks on a terminal.
-    return printable(f"{busy.key!r}, {holding(busy, None)}")
-
-
-@contextlib.contextmanager
-def _told(key: str) -> Iterator[None]:
-    """Raise as CommandError what is wrong with the lock ``key``, and with no other."""
+@contextmanager
+def _translated(key: str) -> Iterator[None]:
     try:
         yield
     except (LockLost, LockUnavailable) as error:
+        # It may be about a lock that the command takes itself.
         if error.key != key:
             raise
-        lost = isinstance(error, LockLost)
-        status = statuses.LOST if lost else statuses.UNAVAILABLE
+        status = statuses.LOST if isinstance(error, LockLost) else statuses.UNAVAILABLE
         raise CommandError(str(error), returncode=status) from error
 
 
+def _held_by(busy: LockBusy, between: str) -> str:
+    # Not every one who shows it makes sure that it plays no tricks on a terminal.
+    return printable(f"{busy.key!r}{between} {holding(busy, None)}")
+
+
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """What ``parser`` and its subparsers take."""
+    """Yield what ``parser`` and its subparsers take."""
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):
@@ -212,10 +183,8 @@ def _add_arguments(parser: CommandParser, wait: float | None) -> None:
         const=0,
         dest="lock_isolated",
         metavar="STATUS",
-        help=(
-            "Run only if nobody else does, and end well without having run otherwise; with "
-            "--isolated=STATUS, with that status."
-        ),
+        help="Run only if nobody else does, and end well without having run otherwise; with "
+        "--isolated=STATUS, with that status.",
     )
 
 

@@ -5,20 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .helpers import LockTester
-    from .mixin import LockTestMixin
+    from .helpers import LockTester, LockTestMixin
 
 __all__ = ["LockTestMixin", "LockTester"]
 
 
 def __getattr__(name: str) -> Any:
     # Late, as pytest imports this in every project where the package is installed.
-    if name == "LockTester":
-        from .helpers import LockTester
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import helpers
 
-        return LockTester
-    if name == "LockTestMixin":
-        from .mixin import LockTestMixin
-
-        return LockTestMixin
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(helpers, name)

@@ -2,138 +2,165 @@
 
 from __future__ import annotations
 
+import os
 import time
+import unittest
 import warnings
+from asyncio import _get_running_loop
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import TYPE_CHECKING, Literal, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
-from ..core.grant import Grant
-from ..core.inspection import LockInfo, State
-from . import elsewhere, racing
-from .server import MemoryServers
-from .time import Clocks
+from ..core.connections import execute
+from ..core.connections.backends import BLOCKING, run
+from ..core.errors import LockError, LockLost
+from ..core.holder import Holder
+from ..core.inspection import Inspector, LockInfo, State
+from ..core.locks import owner
+from ..core.locks.grant import Grant
+from ..core.locks.lock import RedisLock
+from ..core.protocol.keys import name_for
+from ..core.protocol.replies import read_kept
+from ..core.renewal.loop_watchdog import all_watchdogs
+from ..locks import inspector, key_prefix, lock
+from ..responses import USUAL_TIMES
+from . import racing
+from .server import Clocks, MemoryServers
 
 if TYPE_CHECKING:
+    from django.test import SimpleTestCase
     from typing_extensions import Unpack
 
     from ..core.errors import LockBusy
-    from ..core.held import Held
+    from ..core.locks.attempt import AcquireAttempt
+    from ..core.locks.handle import LockHandle
     from ..locks import Options
 
+    _TestCase = SimpleTestCase
+else:
+    _TestCase = object
+
 Leftovers = Literal["fail", "warn", "ignore"]
-_LEFTOVERS = ("fail", "warn", "ignore")
 _Result = TypeVar("_Result")
+_FREE = frozenset({State.FREE, State.OVER})
 
 
 class LockHelpers:
-    """The helpers of the ``TestCase`` mixin and of the pytest fixture; see docs/testing.md."""
+    """The helpers of the ``TestCase`` mixin and of the pytest fixture; see :doc:`testing`."""
 
-    _memory: MemoryServers | None = None
-    _clocks: Clocks
+    _started: Clocks | None = None
 
     def _start_locks(self) -> ExitStack:
-        """Begin with empty servers. Gives what is to be closed at the end."""
+        """Begin with empty servers, and return what is to be closed at the end."""
         started = ExitStack()
         memory = started.enter_context(MemoryServers())
-        self._clocks = started.enter_context(Clocks(memory))
-        self._memory = memory
+        self._started = started.enter_context(Clocks(memory))
+        # Or Retry-After would depend on the tests before.
+        USUAL_TIMES.forget()
         return started
 
     def _report_leftovers(self, leftovers: Leftovers) -> None:
-        """Say which locks are still held. Raises AssertionError with ``fail``."""
-        if leftovers not in _LEFTOVERS:
-            raise ValueError(f"for leftover locks give one of {_LEFTOVERS}, not {leftovers!r}")
-        if leftovers == "ignore":
-            return
-        left = elsewhere.aside(self._servers.left_held)
-        if left:
+        """Tell which locks are still held. Raises AssertionError with ``fail``."""
+        known = get_args(Leftovers)
+        if leftovers not in known:
+            raise ValueError(f"for leftover locks give one of {known}, not {leftovers!r}")
+        if leftovers != "ignore" and (left := _aside(self._clocks.servers.left_held)):
             text = "locks are held at the end of the test: " + "; ".join(map(_described, left))
             if leftovers == "fail":
                 raise AssertionError(text)
             warnings.warn(text, stacklevel=2)
 
     @property
-    def _servers(self) -> MemoryServers:
-        if self._memory is None:
+    def _clocks(self) -> Clocks:
+        if self._started is None:
             raise RuntimeError("there is no server in memory yet: call super().setUp() in setUp()")
-        return self._memory
+        return self._started
 
     def _info(self, key: str, using: str | None) -> LockInfo:
-        self._servers  # noqa: B018 - says what is missing
-        return elsewhere.info_of(key, using)
+        self._clocks  # noqa: B018 - says what is missing
+        return _aside(lambda: inspector(using).get(name_for(key_prefix(), key)))
 
     @contextmanager
-    def held_elsewhere(self, key: str, **options: Unpack[Options]) -> Iterator[Held]:
-        """Somebody else holds ``key`` for the time of the block; gives the handle.
+    def held_elsewhere(self, key: str, **options: Unpack[Options]) -> Iterator[LockHandle]:
+        """Hold ``key`` as another process does, for the time of the block; gives the handle.
 
         ``options``: those of :func:`lock`, as ``shared``, ``limit``, ``timeout``, ``renew``, and
         ``label``, ``user``, ``note`` for the record of the holder. Raises LockBusy where it is
         held already.
         """
-        self._servers  # noqa: B018 - says what is missing
-        held = elsewhere.aside(lambda: elsewhere.take_elsewhere(key, dict(options)))
+        self._clocks  # noqa: B018 - says what is missing
+        held = _aside(lambda: _take_elsewhere(key, dict(options)))
         try:
             yield held
         finally:
-            elsewhere.aside(lambda: elsewhere.leave_elsewhere(held))
+            # It may be lost meanwhile, as to a force-release that is being tested.
+            with suppress(LockError):
+                _aside(held.release)
 
-    def lost(self, held: Held | str, *, by: str = "", reason: str = "") -> None:
-        """Have ``held``, a handle or the key of what this process holds, lost now.
+    def lost(self, held: LockHandle | str, *, by: str = "", reason: str = "") -> None:
+        """Lose ``held`` now: a handle, or the key of what this process holds.
 
-        As if its lease had run out; with ``by`` or ``reason`` it is force-released. Raises
+        It is as if its lease had run out; with ``by`` or ``reason`` it is force-released. Raises
         LookupError where nothing of the kind is held here.
         """
-        found: list[Grant] = elsewhere.held_here(held) if isinstance(held, str) else [held]
+        if isinstance(held, str):
+            name = name_for(key_prefix(), held)
+            noted: list[Any] = [one for dog in all_watchdogs() for one in dog.watched()]
+            # A lock that is not renewed was taken by this thread or task.
+            noted += filter(None, [ref() for ref in owner.current().holds.get(name, [])])
+            found: list[Grant] = [one for one in noted if one.name == name and not one.is_over]
+        else:
+            found = [held.grant]
         if not found:
             raise LookupError(f"the lock {held!r} is not held by this process")
-        for one in found:
-            elsewhere.lose(one, by, reason)
+        for one in dict.fromkeys(found):
+            error = _aside(partial(_taken_away, one, by, reason))
+            one.lose(error or one.ran_out())
 
     def drop_next_reply(self, count: int = 1) -> None:
-        """Have the next ``count`` requests carried out, but their replies never arrive."""
-        self._servers.wire.replies_to_drop += count
+        """Carry the next ``count`` requests out, and lose their replies."""
+        self._clocks.servers.replies_to_drop += count
 
     def unreachable(self) -> AbstractContextManager[None]:
-        """Have nobody reach Redis for the time of the block: LockUnavailable."""
-        return self._servers.unreachable()
+        """Let nobody reach Redis for the time of the block: LockUnavailable."""
+        return self._clocks.servers.unreachable()
 
     def advance(self, seconds: float) -> None:
-        """Have ``seconds`` pass at once, for leases, renewals, and threads that wait.
+        """Let ``seconds`` pass at once, for leases, renewals, and threads that wait.
 
         Not in asyncio: there is :meth:`aadvance`. Raises ValueError for a negative time.
         """
-        self._servers  # noqa: B018 - as above
         self._clocks.advance(seconds)
 
     async def aadvance(self, seconds: float) -> None:
-        """The same for what was taken in this event loop. Tasks that wait sleep on, though."""
-        self._servers  # noqa: B018 - as above
+        """Do the same for what was taken in this event loop. Tasks that wait sleep on, though."""
         await self._clocks.aadvance(seconds)
 
     def assert_locked(self, key: str, *, using: str | None = None) -> LockInfo:
-        """Somebody holds ``key`` in the cache ``using``. Gives who, and what else is known."""
+        """Assert that ``key`` is held in the cache ``using``; return by whom, and what is known."""
         info = self._info(key, using)
-        if elsewhere.is_free(info):
+        if info.state in _FREE:
             raise AssertionError(f"nobody holds the lock {key!r}")
         return info
 
     def assert_not_locked(self, key: str, *, using: str | None = None) -> None:
-        """Anybody may take ``key`` now."""
+        """Assert that anybody may take ``key`` now."""
         info = self._info(key, using)
-        if not elsewhere.is_free(info):
+        if info.state not in _FREE:
             raise AssertionError(f"the lock is not free: {_described(info)}")
 
     def assert_released(self, key: str, *, using: str | None = None) -> None:
-        """Nobody holds ``key`` any more, though ``min_hold`` may still keep it from others."""
+        """Assert that nobody holds ``key`` any more; ``min_hold`` may still keep it from others."""
         info = self._info(key, using)
-        if not elsewhere.is_free(info) and info.state is not State.KEPT:
+        if info.state not in {*_FREE, State.KEPT}:
             raise AssertionError(f"the lock was not released: {_described(info)}")
 
     def assert_waiting(
         self, key: str, count: int, *, using: str | None = None, within: float = 5.0
     ) -> None:
-        """``count`` callers wait for ``key``, or will within so many seconds."""
+        """Assert that ``count`` callers wait for ``key``, or will ``within`` so many seconds."""
         give_up_at = time.monotonic() + within
         while (waiting := self._info(key, using).waiting) != count:
             if time.monotonic() >= give_up_at:
@@ -142,8 +169,8 @@ class LockHelpers:
 
     @contextmanager
     def assertNumLockRoundTrips(self, num: int) -> Iterator[None]:  # noqa: N802 - as assertNumQueries
-        """In the block Redis is asked about locks ``num`` times, renewals by the thread apart."""
-        requests = self._servers.wire.requests
+        """Assert that the block asks Redis about locks ``num`` times, renewals apart."""
+        requests = self._clocks.servers.requests
         before = len(requests)
         yield
         made = requests[before:]
@@ -168,10 +195,10 @@ class LockHelpers:
         nobody came in, nobody was kept out by a lock that was held in there, or a thread did none
         of all that ``within`` so many seconds.
 
-        Gives what the calls returned, in no order; LockBusy for those that raised it. What else
+        Returns what the calls returned, in no order; LockBusy for those that raised it. What else
         they raise is raised here.
         """
-        self._servers  # noqa: B018 - as above
+        self._clocks  # noqa: B018 - says what is missing
         return racing.run(call, inside=inside, threads=threads, within=within)
 
 
@@ -183,18 +210,105 @@ class LockTester(LockHelpers):
 
     def __init__(self, leftovers: Leftovers = "fail") -> None:
         self._leftovers = leftovers
-        self._started = ExitStack()
+        self._open = ExitStack()
 
     def __enter__(self) -> LockTester:
-        self._started = self._start_locks()
+        self._open = self._start_locks()
         return self
 
     def __exit__(self, kind: object, *error: object) -> None:
-        with self._started:
-            # What has failed already need not fail for this, too.
+        with self._open:
+            # A test that has failed already need not fail for this, too.
             if kind is None:
                 self._report_leftovers(self._leftovers)
 
 
+class LockTestMixin(LockHelpers, _TestCase):
+    """Begin each test with an empty server in memory; write it before the test case.
+
+    ``class PayTests(LockTestMixin, TestCase)``. It suits SimpleTestCase, TestCase,
+    TransactionTestCase, and async tests of them. What ``setUpClass()`` and ``setUpTestData()``
+    lock is on another server in memory. ``leftover_locks``: what becomes of locks that
+    are held at the end of a test: ``fail`` (the default), ``warn`` or ``ignore``.
+    """
+
+    leftover_locks: Leftovers = "fail"
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        bases = cls.__mro__
+        if unittest.TestCase in bases[: bases.index(LockTestMixin)]:
+            raise TypeError(
+                f"put LockTestMixin before the test case in the bases of {cls.__name__}: "
+                "its tests would lock in the real Redis"
+            )
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        memory = MemoryServers()
+        memory.__enter__()
+        cls.addClassCleanup(memory.close)
+        super().setUpClass()
+
+    def setUp(self) -> None:
+        started = self._start_locks()
+        # Last of all, as the test's own cleanups may let locks go.
+        self.addCleanup(started.close)
+        self.addCleanup(lambda: self._report_leftovers(self.leftover_locks))
+        super().setUp()
+
+
 def _described(info: LockInfo) -> str:
     return f"{info.key!r} is {info.state.value}, by {info.holder or 'another program'}"
+
+
+def _aside(func: Callable[[], _Result]) -> _Result:
+    """Return ``func()``, which blocks: called in another thread if an event loop runs here."""
+    if _get_running_loop() is None:
+        return func()
+    with ThreadPoolExecutor(1, "setnx-lock-testing") as thread:
+        return thread.submit(func).result()
+
+
+def _take_elsewhere(key: str, options: dict[str, Any]) -> LockHandle:
+    """Take ``key`` as another process would. Raises as :func:`lock` and LockBusy."""
+    one = lock(key, **{**options, "reentrant": False})
+    if not isinstance(one, RedisLock):
+        raise TypeError(f"held_elsewhere() takes one key, not {key!r}")
+    about = {name: options.get(name, "") for name in ("label", "user", "note")}
+    record = Holder(
+        **about, host="elsewhere.invalid", pid=os.getpid() + 1, thread="MainThread"
+    ).to_json()
+    make_attempt = one.attempt
+
+    def attempt() -> AcquireAttempt:
+        made = make_attempt()
+        made.record = record
+        return made
+
+    one.attempt = attempt  # type: ignore[method-assign]  # of this one lock
+    held = one.take(0)
+    # Neither this thread nor this task is the holder.
+    held.handover()
+    return held
+
+
+def _taken_away(grant: Grant, by: str, reason: str) -> LockLost | None:
+    """Take it away on the server; return what its holder is told, if by somebody."""
+    target = grant.target
+    looking = Inspector(target.client, target.keys.name.removesuffix(target.key))
+    seen = looking.get(grant.name)
+    mine = [one for one in seen.shares if one.token == grant.token.encode()]
+    fingerprint = mine[0].fingerprint if mine else seen.fingerprint
+    if not grant.handles or not fingerprint:
+        raise LookupError(f"the lock {grant.key!r} is not held, and so cannot be lost")
+    looking.force_release(grant.name, fingerprint, by=by, reason=reason)
+    if not by and not reason:
+        return None
+    try:
+        read_kept(
+            run(execute.call(BLOCKING, target.client, grant.checking(), grant.key)), grant.key
+        )
+    except LockLost as error:
+        return error
+    raise AssertionError(f"the lock {grant.key!r} could not be taken away")

@@ -1,7 +1,4 @@
-"""The helpers for pytest: the fixture ``locks``.
-
-Loaded in every project where the package is installed: it imports nothing until it is used.
-"""
+"""The fixture ``locks``. pytest loads this everywhere, so it imports nothing until it is used."""
 
 from __future__ import annotations
 

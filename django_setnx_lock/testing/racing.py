@@ -9,20 +9,17 @@ from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar
 from unittest.mock import patch
 
 from django.db import connections
 
-from ..core import sharing
+from ..core.connections.endpoints import Target, server_id
 from ..core.errors import LockBusy
-from ..core.grant import Grant
-from ..core.many.turn import ManyTurn
-from ..core.place import place_of
-from ..core.shared import Shared
-from ..core.target import Target
-from ..core.turn import Turn
+from ..core.locks.attempt import AcquireAttempt
+from ..core.locks.grant import Grant
+from ..core.locks.multi_lock import MultiAttempt
 
 _Result = TypeVar("_Result")
 
@@ -43,16 +40,16 @@ class _Racer:
     has_asked: bool = False
     took: list[Grant] = field(default_factory=list)
     # Several locks that it asks for together: it has some while it waits for the rest.
-    many: ManyTurn | None = None
+    many: MultiAttempt | None = None
     # The last is what it waits for, while it does.
     sought: list[Target] = field(default_factory=list)
 
     @property
     def holds(self) -> list[Target]:
         """The locks that it took and still has."""
-        some = [] if self.many is None else self.many.turns[: self.many._taken]
+        some = [] if self.many is None else self.many.attempts[: self.many._taken]
         return [one.target for one in some] + [
-            one.target for one in self.took if sharing.handles_of(one) and not sharing.is_over(one)
+            one.target for one in self.took if one.handles and not one.is_over
         ]
 
 
@@ -61,12 +58,7 @@ _racer: ContextVar[_Racer | None] = ContextVar("setnx_lock_racer", default=None)
 
 
 class Race:
-    """Where each of ``count`` threads is.
-
-    The first one asks for its lock alone, and comes in, before any other asks. Whoever comes in
-    stays until each of the others has come in too, is kept out by a lock, or has ended. So it
-    takes the same course at any speed.
-    """
+    """Where each of ``count`` threads is: the first comes in alone, and all is decided then."""
 
     def __init__(self, count: int, within: float) -> None:
         self.racers = [_Racer() for _ in range(count)]
@@ -75,7 +67,7 @@ class Race:
         # Whether anybody was kept out by a lock that the one who was inside held.
         self.has_met = False
         self.is_proven = True
-        # What those who were inside held.
+        # The locks that the threads inside held.
         self.held = ""
         self._within = within
         self._changed = threading.Condition()
@@ -84,21 +76,21 @@ class Race:
         return [one for one in self.racers if one.state in states]
 
     @contextmanager
-    def being(self, state: _State) -> Iterator[None]:
-        """The caller is in ``state`` for the time of the block."""
+    def inside(self) -> Iterator[None]:
+        """Let the caller be inside for the time of the block, which begins when all is decided."""
         racer = _racer.get()
         if racer is None:
             yield
             return
         before = racer.state
-        self.put(racer, state)
+        self.put(racer, _State.INSIDE)
         try:
+            self._look_round()
             yield
         finally:
             self.put(racer, before)
 
     def put(self, racer: _Racer, state: _State) -> None:
-        """Have ``racer`` be in ``state`` from now on."""
         with self._changed:
             racer.state = state
             inside = self._in(_State.INSIDE)
@@ -107,50 +99,33 @@ class Race:
                 self.held = _named(_held_by(inside))
             self._changed.notify_all()
 
-    def line_up(self, *_: object) -> None:
-        """The caller is about to ask for a lock: if it is the first, return when it may."""
-        racer = _racer.get()
-        if racer is None or racer.has_asked or racer.state is _State.INSIDE:
+    def line_up(self, racer: _Racer, _: object) -> None:
+        """Return when ``racer``, which is about to ask for its first lock, may do so."""
+        if racer.has_asked:
             return
         racer.has_asked = True
-        with self._changed, self.being(_State.ABOUT_TO_ASK):
+        with self._changed:
+            self.put(racer, _State.ABOUT_TO_ASK)
             self._changed.wait_for(lambda: self._may_ask(racer), timeout=self._within)
+            self.put(racer, _State.UNDER_WAY)
 
     def _may_ask(self, racer: _Racer) -> bool:
         if self._in(_State.INSIDE):
             return True
         return not self._in(_State.UNDER_WAY) and self._in(_State.ABOUT_TO_ASK)[0] is racer
 
-    def waits(self, turn: Turn) -> None:
-        """The caller begins to wait for the lock of ``turn``."""
-        self._sought(turn, _State.WAITS)
+    def is_kept_out(self, racer: _Racer, attempt: AcquireAttempt, state: _State) -> None:
+        """Note that ``racer`` waits for the lock of ``attempt``, or does not get it."""
+        with self._changed:
+            racer.sought.append(attempt.target)
+            self.put(racer, state)
 
-    def is_refused(self, turn: Turn) -> None:
-        """The caller does not get the lock of ``turn``."""
-        self._sought(turn, _State.UNDER_WAY)
+    def has_taken(self, racer: _Racer, grant: Grant) -> None:
+        racer.took.append(grant)
+        racer.many = None
+        self.put(racer, _State.UNDER_WAY)
 
-    def _sought(self, turn: Turn, state: _State) -> None:
-        racer = _racer.get()
-        if racer is not None and racer.state is not _State.INSIDE:
-            with self._changed:
-                racer.sought.append(turn.target)
-                self.put(racer, state)
-
-    def has_taken(self, grant: Grant) -> None:
-        """The caller has taken ``grant``."""
-        racer = _racer.get()
-        if racer is not None and racer.state is not _State.INSIDE:
-            racer.took.append(grant)
-            racer.many = None
-            self.put(racer, _State.UNDER_WAY)
-
-    def asks_for(self, many: ManyTurn) -> None:
-        """The caller asks for several locks."""
-        racer = _racer.get()
-        if racer is not None and racer.state is not _State.INSIDE:
-            racer.many = many
-
-    def look_round(self) -> None:
+    def _look_round(self) -> None:
         """Return when another is inside too, or nobody else can come in as things are."""
         with self._changed:
             self.entries += 1
@@ -177,29 +152,17 @@ class Race:
         return not waiting and not self._in(_State.UNDER_WAY, _State.ABOUT_TO_ASK)
 
     def watched(self, inner: Callable[..., Any]) -> Callable[..., Any]:
-        """``inner``, which whoever calls it is inside of."""
-        if inspect.iscoroutinefunction(inner):
-
-            @wraps(inner)
-            async def acall(*args: Any, **kwargs: Any) -> Any:
-                with self.being(_State.INSIDE):
-                    # Each racer has a loop of its own.
-                    self._look_round_once()
-                    return await inner(*args, **kwargs)
-
-            return acall
+        """Return ``inner``, which whoever calls it is inside of."""
+        if not inspect.iscoroutinefunction(inner):
+            return self.inside()(inner)
 
         @wraps(inner)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with self.being(_State.INSIDE):
-                self._look_round_once()
-                return inner(*args, **kwargs)
+        async def acall(*args: Any, **kwargs: Any) -> Any:
+            # It blocks, as each racer has a loop of its own.
+            with self.inside():
+                return await inner(*args, **kwargs)
 
-        return call
-
-    def _look_round_once(self) -> None:
-        if _racer.get() is not None:
-            self.look_round()
+        return acall
 
 
 def _held_by(racers: Iterable[_Racer]) -> list[Target]:
@@ -207,56 +170,53 @@ def _held_by(racers: Iterable[_Racer]) -> list[Target]:
 
 
 def _keep_out(held: Iterable[Target], asked: Target) -> bool:
-    """Whether the locks ``held`` alone keep out who asks for ``asked``."""
-    place, name = place_of(asked.client), asked.keys.name
-    same = [one for one in held if one.keys.name == name and place_of(one.client) == place]
-    if not isinstance(asked.dialect, Shared) or any(not _is_shared(one) for one in same):
+    """Return whether the locks ``held`` alone keep out whoever asks for ``asked``."""
+    place, name = server_id(asked.client), asked.keys.name
+    same = [one for one in held if one.keys.name == name and server_id(one.client) == place]
+    if not asked.command_set.is_shared or any(not one.command_set.is_shared for one in same):
         return bool(same)
-    return asked.dialect.limit is not None and len(same) >= asked.dialect.limit
-
-
-def _is_shared(target: Target) -> bool:
-    return target.dialect.is_shared()
+    return asked.command_set.limit is not None and len(same) >= asked.command_set.limit
 
 
 def _named(targets: Iterable[Target]) -> str:
-    """The locks, for people."""
     kinds = {
-        f"{one.key!r} ({one.dialect})" if _is_shared(one) else repr(one.key) for one in targets
+        f"{one.key!r} ({one.command_set})" if one.command_set.is_shared else repr(one.key)
+        for one in targets
     }
     return ", ".join(sorted(kinds)) or "no lock"
 
 
-def _telling(tell: Callable[[Any], object], inner: Callable[..., Any]) -> Callable[..., Any]:
-    """``inner``, a method, before which ``tell`` is told of its object."""
-
-    @wraps(inner)
-    def call(one: Any, *args: Any, **kwargs: Any) -> Any:
-        tell(one)
-        return inner(one, *args, **kwargs)
-
-    return call
-
-
 @contextmanager
 def _told(race: Race) -> Iterator[None]:
-    """Have ``race`` told what becomes of locks, of all kinds and in asyncio too."""
+    """Tell ``race`` what becomes of locks, of all kinds and in asyncio too."""
+
+    def telling(tell: Callable[..., object], inner: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(inner)
+        def call(one: Any, *args: Any, **kwargs: Any) -> Any:
+            racer = _racer.get()
+            # A thread that is inside has nothing more to tell.
+            if racer is not None and racer.state is not _State.INSIDE:
+                tell(racer, one)
+            return inner(one, *args, **kwargs)
+
+        return call
+
     with ExitStack() as patched:
         for kind, name, tell in (
-            (Turn, "__init__", race.line_up),
-            (Turn, "tell_wait", race.waits),
-            (Turn, "busy", race.is_refused),
+            (AcquireAttempt, "__init__", race.line_up),
+            (AcquireAttempt, "tell_wait", partial(race.is_kept_out, state=_State.WAITS)),
+            (AcquireAttempt, "busy", partial(race.is_kept_out, state=_State.UNDER_WAY)),
             (Grant, "begin_upkeep", race.has_taken),
-            (ManyTurn, "request", race.asks_for),
+            (MultiAttempt, "request", lambda racer, many: setattr(racer, "many", many)),
         ):
-            patched.enter_context(patch.object(kind, name, _telling(tell, getattr(kind, name))))
+            patched.enter_context(patch.object(kind, name, telling(tell, getattr(kind, name))))
         yield
 
 
 def run(
     call: Callable[[], _Result], *, inside: str, threads: int, within: float
 ) -> list[_Result | LockBusy]:
-    """See :meth:`LockHelpers.assert_exclusive`."""
+    """Run the race of :meth:`LockHelpers.assert_exclusive`."""
     if threads < 2:
         raise ValueError(f"threads is {threads!r}: a race takes two at least")
     race = Race(threads, within)

@@ -1,30 +1,151 @@
-"""A server in memory behind the caches that locks are kept in, for the time of one test."""
+"""Servers in memory behind the caches of locks, and the clocks of a test."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sized
+from contextlib import ExitStack, contextmanager, suppress
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
+import redis
 from django.conf import settings
 from django.core.cache import caches
+from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 from ..conf import get_config
 from ..connection import aliases_in, database_of, get_client, redis_aliases
-from ..core import sharing, watchdog
+from ..core import clock
+from ..core.connections import client_settings
 from ..core.inspection import Inspector, LockInfo, State
+from ..core.protocol import scripts
+from ..core.protocol.keys import lock_keys
+from ..core.renewal import watchdog
+from ..core.renewal.loop_watchdog import all_watchdogs, running_watchdog
+from ..core.renewal.scheduler import RenewalRegistry
 from ..locks import key_prefix
-from .wire import MemoryConnection, MemoryServer, Wire
+
+try:
+    import fakeredis
+    import fakeredis.aioredis
+    import lupa  # type: ignore[import-untyped]  # noqa: F401 - without it fakeredis has no Lua
+except ImportError as error:  # pragma: no cover - seen by a process of its own
+    raise ImproperlyConfigured(
+        "django_setnx_lock.testing keeps locks in memory with fakeredis and its Lua: install "
+        "them with pip install 'django-setnx-lock[testing]'"
+    ) from error
 
 _numbers = itertools.count(1)
-# What a cache keeps of its OPTIONS: how values are written, not where to.
+# The OPTIONS that a cache keeps: how values are written, not where to.
 _KEPT = ("SERIALIZER", "COMPRESSOR", "PICKLE_VERSION", "IGNORE_EXCEPTIONS")
 _NOT_LEFT = frozenset({State.FREE, State.OVER, State.KEPT, State.NO_LOCK})
+_SCRIPTS = [one for one in vars(scripts).values() if isinstance(one, scripts.Script)]
+_SENT_AS = {sent: one for one in _SCRIPTS for sent in (one.sha, one.source)}
+_QUEUE = lock_keys("any").waiters.removeprefix("{any}").encode()
+_DROPPED = "Connection closed by server: the test dropped the reply"
+# Renewals and whoever waits have that long of real time.
+_WITHIN = 10.0
+_PAUSE = 0.001
+# And whoever has just been woken, to sleep again or to have the lock.
+_AWAKE_FOR = 1.0
+# A waiter asks again that often, by the clocks, so that nobody takes it for dead.
+_STEP = 5.0
 
 
-class MemoryServers:
+class MemoryServer(fakeredis.FakeServer):
+    """A server in memory that knows the scripts already, as one does that was used before."""
+
+    def __init__(self, servers: MemoryServers) -> None:
+        super().__init__(version=(7,))
+        self.servers = servers
+        for one in _SCRIPTS:
+            self.script_cache[one.sha.encode()] = one.source.encode()
+
+    def waiting(self) -> int:
+        """Return how many stand in the queues of locks."""
+        with self.lock:
+            found = [
+                item.value
+                for database in self.dbs.values()
+                for name, item in list(database._dict.items())
+                if name.endswith(_QUEUE) and isinstance(item.value, Sized)
+            ]
+            return sum(map(len, found))
+
+
+class MemoryConnection(fakeredis.FakeRedisConnection):
+    _server: MemoryServer
+    # For each reply to come: whether it answers a script of locks.
+    _expected: deque[bool]
+
+    def _connect(self) -> Any:
+        self._expected = deque()
+        socket: Any = super()._connect()
+        # With the lock of the server held, as the clocks are when they go on.
+        block = socket._blocking
+
+        def blocking(seconds: float | None, *more: Any) -> Any:
+            with self._server.servers.sleeping(seconds):
+                return block(seconds, *more)
+
+        socket._blocking = blocking
+        return socket
+
+    def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+        self.connect()
+        packed = command if isinstance(command, (list, tuple)) else [command]
+        self._expected += self._server.servers.sent(packed)
+        super().send_packed_command(packed, check_health=check_health)  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
+
+    def read_response(self, *args: Any, **options: Any) -> Any:
+        is_ours = bool(self._expected) and self._expected.popleft()
+        reply = super().read_response(*args, **options)
+        if is_ours and self._server.servers.loses():
+            self.disconnect()  # type: ignore[no-untyped-call]  # the same
+            raise redis.ConnectionError(_DROPPED)
+        return reply
+
+
+class _Writer(fakeredis.aioredis.FakeWriter):
+    def __init__(self, connection: AsyncMemoryConnection, socket: Any) -> None:
+        super().__init__(socket)
+        self._connection = connection
+
+    def writelines(self, data: Iterable[Any]) -> None:
+        packed = list(data)
+        self._connection._expected += self._connection._server.servers.sent(packed)
+        super().writelines(packed)
+
+
+class AsyncMemoryConnection(fakeredis.aioredis.FakeAsyncRedisConnection):
+    _server: MemoryServer
+    _expected: deque[bool]
+
+    async def _connect(self) -> None:
+        self._expected = deque()
+        await super()._connect()
+        self._writer = _Writer(self, self._sock)
+
+    async def read_response(self, *args: Any, **options: Any) -> Any:
+        is_ours = bool(self._expected) and self._expected.popleft()
+        reply = await super().read_response(*args, **options)
+        if is_ours and self._server.servers.loses():
+            await self.disconnect()
+            raise redis.ConnectionError(_DROPPED)
+        return reply
+
+
+client_settings.register(MemoryConnection, AsyncMemoryConnection)
+
+
+class MemoryServers(ExitStack):
     """One server in memory for each server and database that CACHES names; a context manager.
 
     In place are all django-redis caches that locks can be kept in, and those that the setting
@@ -32,35 +153,54 @@ class MemoryServers:
     """
 
     def __init__(self) -> None:
-        self.wire = Wire(key_prefix())
-        self.aliases: list[str] = []
-        self.servers: list[MemoryServer] = []
+        super().__init__()
+        # Each write, in words for people.
+        self.requests: list[str] = []
+        self.replies_to_drop = 0
+        # The time of the servers.
+        self.now: Callable[[], float] = time.time
+        self._aliases: list[str] = []
+        self._servers: list[MemoryServer] = []
         self._urls: list[str] = []
-        self._open = ExitStack()
+        self._prefix = key_prefix()
+        self._changing = threading.Lock()
+        # When each who waits will wake by himself.
+        self._asleep: dict[object, float] = {}
 
     def __enter__(self) -> MemoryServers:
-        self._open.enter_context(override_settings(CACHES=self._caches()))
+        changed = self._caches()
+        for alias in set(self._aliases).difference(redis_aliases()):
+            # With new settings Django closes those of before, which one without a LOCATION refuses.
+            with suppress(AttributeError):
+                del caches[alias]
+        self.enter_context(override_settings(CACHES=changed))
+        self.callback(self._end)
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self._forget_handles()
-        pools = caches[self.aliases[0]].client.connection_factory._pools if self.aliases else {}  # type: ignore[attr-defined]  # BaseCache has none
+    def _end(self) -> None:
+        """Renew nothing that was taken on these servers, and give it to nobody, from now on."""
+        mine = set(map(id, self._servers))
+        watched: list[Any] = watchdog.WATCHDOG.watched()
+        for held in watched:
+            if id(held.client.connection_pool.connection_kwargs.get("server")) in mine:
+                held.close()
+                held.end_renewal()
+        pools = caches[self._aliases[0]].client.connection_factory._pools if self._aliases else {}  # type: ignore[attr-defined]  # BaseCache has none
         # Kept for the life of the process otherwise.
         for url in self._urls:
             pool = pools.pop(url, None)
             if pool is not None:
                 pool.disconnect()
-        self._open.close()
 
     def _caches(self) -> dict[str, Any]:
         named = [one for one in aliases_in(get_config()["CACHE"]) if one in settings.CACHES]
         changed = dict(settings.CACHES)
         servers: dict[object, tuple[str, MemoryServer]] = {}
-        self.aliases = list(dict.fromkeys([*named, *redis_aliases()]))
-        for alias in self.aliases:
+        self._aliases = list(dict.fromkeys([*named, *redis_aliases()]))
+        for alias in self._aliases:
             url = f"redis://memory-{next(_numbers)}.invalid:6379/0"
             place = database_of(alias) if alias in redis_aliases() else alias
-            url, server = servers.setdefault(place, (url, MemoryServer(self.wire)))
+            url, server = servers.setdefault(place, (url, MemoryServer(self)))
             options = dict(settings.CACHES[alias].get("OPTIONS") or {})
             changed[alias] = {
                 **settings.CACHES[alias],
@@ -75,27 +215,67 @@ class MemoryServers:
                 },
             }
         self._urls = [url for url, _ in servers.values()]
-        self.servers = [server for _, server in servers.values()]
+        self._servers = [server for _, server in servers.values()]
         return changed
 
+    def sent(self, packed: Iterable[Any]) -> list[bool]:
+        """Note a write, and return of each command whether it runs a script of locks."""
+        told: list[str] = []
+        is_ours: list[bool] = []
+        for command in _commands(packed):
+            script = _SENT_AS.get(command[1]) if command[0] in ("EVAL", "EVALSHA") else None
+            is_ours.append(script is not None)
+            if script is not None:
+                # By the first key, which is the name of the lock or what it is listed in.
+                told.append(" ".join([script.name, *command[3:4]]))
+            elif any(part.lstrip("{").startswith(self._prefix) for part in command[1:2]):
+                told.append(" ".join(command[:2]))
+        # Renewals are no requests of the test's.
+        if told and not any(dog.is_current() for dog in all_watchdogs()):
+            self.requests.append(" + ".join(told))
+        return is_ours
+
+    def loses(self) -> bool:
+        """Return whether the reply that has just come is one to be lost."""
+        with self._changing:
+            if not self.replies_to_drop:
+                return False
+            self.replies_to_drop -= 1
+            return True
+
+    @contextmanager
+    def sleeping(self, seconds: float | None) -> Iterator[None]:
+        """Note that the caller sleeps at a server for ``seconds`` (None: without end)."""
+        sleeper = object()
+        self._asleep[sleeper] = self.now() + (seconds or float("inf"))
+        try:
+            yield
+        finally:
+            del self._asleep[sleeper]
+
     def all_sleep(self) -> bool:
-        """Whether all who wait for a lock sleep now. Where no server is reached nobody can."""
-        reached = [server for server in self.servers if server.connected]
-        return not reached or self.wire.asleep() == sum(server.waiting() for server in reached)
+        """Return whether all who wait for a lock sleep now; without a server nobody can."""
+        reached = [server for server in self._servers if server.connected]
+        ends = list(self._asleep.values())
+        # Somebody who is to wake by now may not have done so.
+        is_still = min(ends, default=float("inf")) > self.now()
+        waiting = sum(server.waiting() for server in reached)
+        return not reached or (is_still and len(ends) == waiting)
 
     @contextmanager
     def all_awake(self) -> Iterator[None]:
-        """Have all who sleep look at what the block has changed, while no server does anything."""
+        """Make all who sleep look at what the block has changed, while no server does anything."""
         with ExitStack() as locked:
-            for server in self.servers:
+            for server in self._servers:
                 locked.enter_context(server.lock)
             yield
-            for server in self.servers:
-                server.wake_sleepers()
+            for server in self._servers:
+                for database in list(server.dbs.values()):
+                    database.condition.notify_all()
 
     @contextmanager
     def unreachable(self) -> Iterator[None]:
-        """Have nobody reach a server meanwhile."""
+        """Make nobody reach a server meanwhile."""
         self._connect(is_connected=False)
         try:
             yield
@@ -104,30 +284,98 @@ class MemoryServers:
 
     def _connect(self, *, is_connected: bool) -> None:
         with self.all_awake():
-            for server in self.servers:
+            for server in self._servers:
                 server.connected = is_connected
 
     def left_held(self) -> list[LockInfo]:
-        """The locks that somebody holds. Asks each server."""
+        """Return the locks that somebody holds. Asks each server."""
         seen: dict[tuple[str, str], LockInfo] = {}
-        for alias in self.aliases:
+        for alias in self._aliases:
             client = get_client(alias)
             page = Inspector(client, key_prefix()).page(limit=1000, everything=True)
             where = str(id(client.connection_pool))
             seen |= {(where, one.name): one for one in page.locks if one.state not in _NOT_LEFT}
         return list(seen.values())
 
-    def _forget_handles(self) -> None:
-        """Have nothing that was taken on these servers renewed, or had again, from now on."""
-        for held in self.handles(watchdog.WATCHDOG._patrol.living()):
-            sharing.close(held)
-            held.end_renewal()
 
-    def handles(self, among: Iterable[Any]) -> list[Any]:
-        """Those of ``among`` that were taken on these servers."""
-        mine = set(map(id, self.servers))
-        return [
-            one
-            for one in among
-            if id(one.client.connection_pool.connection_kwargs.get("server")) in mine
-        ]
+def _commands(packed: Iterable[Any]) -> Iterator[list[str]]:
+    """Yield the commands in what is written in the protocol of Redis."""
+    left = b"".join(part if isinstance(part, bytes) else bytes(part) for part in packed)
+    while left.startswith(b"*"):
+        head, _, left = left.partition(b"\r\n")
+        parts = []
+        for _ in range(int(head[1:])):
+            size, _, left = left.partition(b"\r\n")
+            length = int(size[1:])
+            parts.append(left[:length].decode(errors="replace"))
+            left = left[length + 2 :]
+        yield [parts[0].upper(), *parts[1:]]
+
+
+class Clocks(ExitStack):
+    """The local clock of locks and the clock of ``servers``; a context manager."""
+
+    def __init__(self, servers: MemoryServers) -> None:
+        super().__init__()
+        self.ahead = 0.0
+        self.servers = servers
+
+    def __enter__(self) -> Clocks:
+        real, wall = clock.now, time.time
+        self.enter_context(patch.object(clock, "now", lambda: real() + self.ahead))
+        # The module as fakeredis sees it.
+        shifted = SimpleNamespace(**{**vars(time), "time": lambda: wall() + self.ahead})
+        self.enter_context(patch.object(self.servers, "now", shifted.time))
+        for name, module in list(sys.modules.items()):
+            if name.partition(".")[0] == "fakeredis" and getattr(module, "time", None) is time:
+                self.enter_context(patch.object(module, "time", shifted))
+        return self
+
+    def advance(self, seconds: float) -> None:
+        """Go on by ``seconds``; what is due meanwhile is done meanwhile."""
+        dog = watchdog.WATCHDOG
+        all_sleep = self._all_sleep()
+        for _ in self._steps(seconds, dog):
+            for _ in _until_nothing_is_due(dog):
+                time.sleep(_PAUSE)
+            # Time that goes on while somebody is about to ask would take him for dead.
+            all_sleep = all_sleep and self._all_sleep()
+
+    def _all_sleep(self) -> bool:
+        """Return whether all who wait sleep, soon; one who polls does not."""
+        give_up_at = time.monotonic() + _AWAKE_FOR
+        while not self.servers.all_sleep():
+            if time.monotonic() > give_up_at:
+                return False
+            time.sleep(_PAUSE)
+        return True
+
+    async def aadvance(self, seconds: float) -> None:
+        """Do the same for locks that were taken in this event loop, and in threads."""
+        dogs = running_watchdog(), watchdog.WATCHDOG
+        for _ in self._steps(seconds, *dogs):
+            for dog in dogs:
+                for _ in _until_nothing_is_due(dog):
+                    await asyncio.sleep(_PAUSE)
+
+    def _steps(self, seconds: float, *dogs: RenewalRegistry) -> Iterator[None]:
+        if not seconds >= 0:
+            raise ValueError(f"clocks only go forward, not by {seconds!r} s")
+        end = self.ahead + seconds
+        yield
+        while self.ahead < end:
+            due = min(dog.next_due() for dog in dogs) - clock.now()
+            with self.servers.all_awake():
+                self.ahead = min(end, self.ahead + min(max(due, _PAUSE), _STEP))
+            yield
+
+
+def _until_nothing_is_due(dog: RenewalRegistry) -> Iterator[None]:
+    """Wake ``dog`` again and again, and give the caller time to wait, until it has caught up."""
+    give_up_at = time.monotonic() + _WITHIN
+    while dog.next_due() <= clock.now():
+        if time.monotonic() > give_up_at:
+            raise AssertionError(f"locks were not renewed within {_WITHIN:g} s")
+        # It may have looked just before the clocks went on.
+        dog.wake()
+        yield

@@ -52,7 +52,7 @@ class PayTests(LockTestMixin, TestCase):
             answer = self.pay()
 
         self.assertEqual(answer.status_code, 409)
-        self.assertEqual(answer.headers["Retry-After"], "30")
+        self.assertEqual(answer.headers["Retry-After"], "2")
         self.assertFalse(Charge.objects.exists())
 
     def test_an_order_whose_lock_is_lost_is_answered_with_503(self) -> None:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from django.contrib import messages
 from django.db.models import Count
-from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import get_object_or_404, redirect, render
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from django_setnx_lock import StaleFence, lock, redis_lock
@@ -14,7 +14,7 @@ from .models import Order
 
 @require_safe
 def orders(request: HttpRequest) -> HttpResponse:
-    """The front page."""
+    """Show the front page."""
     found = Order.objects.annotate(times_charged=Count("charges"))
     # For the line to try in a terminal: an order that can still be paid, if there is one.
     example = min(found, key=lambda order: order.paid_at is not None, default=None)
@@ -25,15 +25,17 @@ def orders(request: HttpRequest) -> HttpResponse:
 @redis_lock("order:<pk>", timeout=10, reentrant=True)
 def pay(request: HttpRequest, pk: int) -> HttpResponse:
     """Charge the customer, once: between the look at ``paid_at`` and its change time passes."""
-    order = get_object_or_404(Order, pk=pk)
-    if order.paid_at:
-        return _answer(request, f"{order} was paid before.", status=409)
     try:
         # The same lock, for its fence.
         with lock(f"order:{pk}", timeout=10, reentrant=True) as held:
+            order = Order.objects.claim(held, pk=pk)
+            if order.paid_at:
+                return _answer(request, f"{order} was paid before.", status=409)
             payments.pay(order, request.user.get_username() or "a visitor", held)
+    except Order.DoesNotExist as error:
+        raise Http404(error) from error
     except StaleFence:
-        return _answer(request, f"{order} is somebody else's by now.", status=409)
+        return _answer(request, f"Order {pk} is somebody else's by now.", status=409)
     return _answer(request, f"{order} is paid.")
 
 
@@ -41,12 +43,14 @@ def pay(request: HttpRequest, pk: int) -> HttpResponse:
 @redis_lock("order:<pk>", timeout=10, reentrant=True)
 def refund(request: HttpRequest, pk: int) -> HttpResponse:
     """Undo the payment. Under the same key, so never in the middle of one."""
-    order = get_object_or_404(Order, pk=pk)
     try:
         with lock(f"order:{pk}", timeout=10, reentrant=True) as held:
+            order = Order.objects.claim(held, pk=pk)
             payments.refund(order, held)
+    except Order.DoesNotExist as error:
+        raise Http404(error) from error
     except StaleFence:
-        return _answer(request, f"{order} is somebody else's by now.", status=409)
+        return _answer(request, f"Order {pk} is somebody else's by now.", status=409)
     return _answer(request, f"{order} is refunded.")
 
 

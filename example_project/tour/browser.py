@@ -12,7 +12,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode, urljoin, urlsplit
 from urllib.request import HTTPCookieProcessor, ProxyHandler, Request, build_opener
 
-from example_project.tour.checks import WentWrong
+from example_project.tour import WentWrong
 
 TIMEOUT = 15  # seconds
 

@@ -6,14 +6,12 @@ import math
 import re
 from typing import TYPE_CHECKING
 
+from example_project.tour import WentWrong
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from example_project.tour.browser import Answer, Page
-
-
-class WentWrong(Exception):
-    """The tour did not go as told; the message says what was expected, and what came."""
 
 
 def _expect(holds: bool, expected: str, came: object) -> None:
@@ -22,7 +20,7 @@ def _expect(holds: bool, expected: str, came: object) -> None:
 
 
 def is_busy(answer: Answer) -> None:
-    """The lock was taken, and the answer names the wait in seconds."""
+    """Expect that the lock was taken, and that the answer names the wait in seconds."""
     wait = answer.retry_after
     _expect(
         answer.status == 409 and wait.isdecimal() and int(wait) > 0,
@@ -32,12 +30,12 @@ def is_busy(answer: Answer) -> None:
 
 
 def is_paid(answer: Answer) -> None:
-    """The order was paid by this request."""
+    """Expect that the order was paid by this request."""
     _expect(answer.status == 200, "200", _told(answer))
 
 
 def one_paid_one_waits(answers: Sequence[Answer], times_charged: int) -> None:
-    """Of two payments at once, one was made."""
+    """Expect that one of two payments at once was made."""
     statuses = sorted(answer.status for answer in answers)
     came = " and ".join(map(_told, answers))
     _expect(statuses == [200, 409], "one 200 and one 409", came)
@@ -48,17 +46,17 @@ def one_paid_one_waits(answers: Sequence[Answer], times_charged: int) -> None:
 
 
 def job_ended_well(status: int) -> None:
-    """The job ended with status 0."""
+    """Expect that the job ended with status 0."""
     _expect(status == 0, "the job's status to be 0", status)
 
 
 def no_orphan(seconds: float) -> None:
-    """The command of a job that was killed died with it, so many seconds later."""
+    """Expect that the command of a killed job died with it, so many seconds later."""
     _expect(math.isfinite(seconds), "the killed job's command to be dead, too", "it alive")
 
 
 def is_refused(status: int, said: str, paid_by: str, times_charged: int) -> None:
-    """The late payment failed, and what was paid meanwhile stands, charged once."""
+    """Expect that the late payment failed, and that the order stays paid and charged once."""
     came = f"status {status} with {said!r}, paid by {paid_by!r}, charged {times_charged} times"
     _expect(
         (status, paid_by, times_charged) == (1, "a visitor", 1) and "refused" in said,
@@ -68,7 +66,7 @@ def is_refused(status: int, said: str, paid_by: str, times_charged: int) -> None
 
 
 def row_of_holder(page: Page, key: str, pid: int) -> list[str]:
-    """The page lists the lock as held by the process ``pid``; returns the row."""
+    """Return the row that lists the lock as held by the process ``pid``."""
     row = next((row for row in page.rows if row[:1] == [key]), [])
     _expect(
         len(row) > 4 and row[1] == "held" and _names(row[2], pid),
@@ -79,12 +77,12 @@ def row_of_holder(page: Page, key: str, pid: int) -> list[str]:
 
 
 def names_holder(page: Page, pid: int) -> None:
-    """The page that asks for confirmation says whose lock it is about."""
+    """Expect that the page asking for confirmation says whose lock it is about."""
     _expect(_names(page.text, pid), f"to be asked about process {pid}", page.gist)
 
 
 def is_released(page: Page, key: str) -> None:
-    """The page says that the lock was released, and lists it no more."""
+    """Expect that the page says that the lock was released, and lists it no more."""
     gone = all(row[:1] != [key] for row in page.rows)
     _expect(gone and f"“{key}” was released" in page.text, f"{key} to be released", page.gist)
 

@@ -1,10 +1,12 @@
-"""Jobs under ``manage.py with_lock``, each a process of its own."""
+"""Programs of the tour that hold a lock, each a process of its own."""
 
 from __future__ import annotations
 
 import math
+import os
 import select
 import shlex
+import signal
 import subprocess
 import sys
 import threading
@@ -12,35 +14,69 @@ import time
 from typing import IO, TYPE_CHECKING, cast
 
 from example_project.embedded import CHECKOUT
-from example_project.tour.checks import WentWrong
+from example_project.server import TIED_TO_ITS_STARTER
+from example_project.tour import WentWrong
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
+
+    from typing_extensions import Self
 
 PATIENCE = 15  # seconds
 LIMIT = 1  # second
+LEASE = 2  # seconds
 
 
-class Job:
+class _Program:
+    """``manage.py COMMAND``, killed at the end of the ``with`` block if it still runs then."""
+
+    def __init__(self, *command: str, stdin: int, stderr: int, before: Sequence[str] = ()) -> None:
+        self.line = shlex.join(["python", "manage.py", *command])
+        self._process = subprocess.Popen(
+            [*before, sys.executable, "manage.py", *command],
+            cwd=CHECKOUT,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            start_new_session=True,  # Ctrl-C in the terminal is not for it
+        )
+        self._output = cast("IO[str]", self._process.stdout)
+        self.pid = self._process.pid
+
+    def _next_line(self) -> str:
+        """Return what it says next; the empty string if it says nothing in time."""
+        limit = threading.Timer(PATIENCE, self._process.kill)
+        limit.start()
+        try:
+            return self._output.readline()
+        finally:
+            limit.cancel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._process.returncode is None:
+            self._process.kill()
+            self._process.communicate(timeout=PATIENCE)
+
+
+class Job(_Program):
     """``manage.py with_lock [OPTION...] KEY -- cat``: it has the lock until end() or kill().
 
     ``cat`` ends when its input does, and so also when this process dies: no job outlives it.
     """
 
     def __init__(self, key: str, *options: str) -> None:
-        command = ["manage.py", "with_lock", *options, key, "--", "cat"]
-        self.line = shlex.join(["python", *command])
-        self._process = subprocess.Popen(
-            [sys.executable, *command],
-            cwd=CHECKOUT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C in the terminal is not for it
-        )
-        self._input = cast("IO[bytes]", self._process.stdin)
-        self._output = cast("IO[bytes]", self._process.stdout)
-        self.pid = self._process.pid
+        command = ("with_lock", *options, key, "--", "cat")
+        super().__init__(*command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
         self._said = ""
 
     def wait_until_it_runs(self) -> None:
@@ -48,16 +84,13 @@ class Job:
 
         Raises WentWrong if that does not happen in time.
         """
-        limit = threading.Timer(PATIENCE, self._process.kill)
-        limit.start()
+        given = cast("IO[str]", self._process.stdin)
         try:
-            self._input.write(b"?\n")
-            self._input.flush()
-            echo = self._output.readline()
+            given.write("?\n")
+            given.flush()
+            echo = self._next_line()
         except BrokenPipeError:
-            echo = b""
-        finally:
-            limit.cancel()
+            echo = ""
         if not echo:
             self.kill()
             raise WentWrong(f"the job does not run: {self._said}")
@@ -84,16 +117,31 @@ class Job:
     def _finish(self) -> None:
         # Closes the input and reads what is left until nobody has the pipes: then cat is gone too.
         _, errors = self._process.communicate(timeout=PATIENCE)
-        self._said = errors.decode().strip()
+        self._said = errors.strip()
 
-    def __enter__(self) -> Job:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._process.returncode is None:
-            self.kill()
+class Counter(_Program):
+    """``manage.py pay_order ORDER``: it has the lock once it is stopped, until its lease ends."""
+
+    def __init__(self, order: int) -> None:
+        # It would else outlive this process, stopped as it is, if that is killed.
+        tie = (sys.executable, "-ISc", TIED_TO_ITS_STARTER, str(os.getpid()))
+        command = ("pay_order", str(order), "--timeout", str(LEASE))
+        super().__init__(*command, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, before=tie)
+
+    def stop(self) -> str:
+        """Stop it where it waits for the provider, as ``kill -STOP`` does; return what it said.
+
+        Raises WentWrong if it does not come so far in time.
+        """
+        said = self._next_line().strip()
+        self._process.send_signal(signal.SIGSTOP)
+        if "asking the provider" not in said:
+            raise WentWrong(f"the counter does not pay: {said}")
+        return said
+
+    def go_on(self) -> tuple[int, str]:
+        """Let it go on; return its exit status and the last line that it said."""
+        self._process.send_signal(signal.SIGCONT)
+        said, _ = self._process.communicate(timeout=PATIENCE)
+        return self._process.returncode, said.strip().rpartition("\n")[2]

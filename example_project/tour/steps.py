@@ -1,21 +1,64 @@
-"""The steps of the tour. Each yields the lines it tells, and raises WentWrong when it does."""
+"""The tour: what it sets up, and its steps.
+
+Each step yields the lines it tells, and raises WentWrong if something did not go as told.
+"""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import NamedTuple
 
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.core.management import call_command
 from django.urls import reverse
 
-from example_project.shop.models import Order
+from django_setnx_lock.connection import get_client
+from example_project.shop import importing
+from example_project.shop.models import Charge, Order
 from example_project.tour import checks
 from example_project.tour.browser import Answer, Browser, Page
-from example_project.tour.counter import LEASE, Counter
-from example_project.tour.jobs import Job
-from example_project.tour.setting_up import PASSWORD, USERNAME
+from example_project.tour.jobs import LEASE, Counter, Job
+
+SAMPLE_ORDERS = Path(importing.__file__).with_name("sample_orders.csv")
+USERNAME = "admin"
+PASSWORD = "demo"  # noqa: S105 - public, for a site that only this machine can reach
+
+
+def set_up() -> list[Order]:
+    """Return the sample orders, all unpaid; what else is in the database stays as it is."""
+    call_command("migrate", verbosity=0, interactive=False)
+    importing.import_orders(SAMPLE_ORDERS)
+    samples = Order.objects.filter(number__in=importing.read(SAMPLE_ORDERS))
+    Charge.objects.filter(order__in=samples).delete()
+    samples.update(paid_at=None, paid_by="")
+    _make_admin()
+    return list(samples)
+
+
+def describe(url: str) -> Iterator[str]:
+    """Yield what there is: the site, the server behind the locks, the database."""
+    server = get_client().info("server")
+    kind = server.get("server_name", "redis").capitalize()
+    version = server.get("valkey_version") or server["redis_version"]
+    whose = "from REDIS_URL" if os.environ.get("REDIS_URL") else "embedded"
+    name = os.path.relpath(settings.DATABASES["default"]["NAME"])
+    yield f"site       {url}"
+    yield f"locks      {kind} {version} ({whose})"
+    yield f"database   {name}, with {Order.objects.count()} orders"
+
+
+def _make_admin() -> None:
+    rights = {"is_staff": True, "is_superuser": True, "is_active": True}
+    user, _ = get_user_model().objects.update_or_create(username=USERNAME, defaults=rights)
+    if not user.check_password(PASSWORD):  # else whoever is logged in stays so
+        user.set_password(PASSWORD)
+        user.save()
 
 
 class Step(NamedTuple):
@@ -139,7 +182,7 @@ STEPS = (
 
 
 def _visitor(site: str) -> Browser:
-    """Somebody who has the front page open, and so a cookie to post with."""
+    """Return a visitor who has the front page open, and so a cookie to post with."""
     visitor = Browser(site)
     visitor.open("/")
     return visitor
@@ -150,7 +193,7 @@ def _pay(visitor: Browser, order: Order) -> Answer:
 
 
 def _log_in(site: str) -> tuple[Browser, Page]:
-    """An operator who has logged in to see the locks, and what they see."""
+    """Return an operator who has logged in to see the locks, and the page that they see."""
     operator = Browser(site)
     login = operator.open(_path("changelist"))
     return operator, operator.submit(login, "username", username=USERNAME, password=PASSWORD)

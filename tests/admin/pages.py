@@ -6,8 +6,12 @@ import html
 import re
 from typing import Any
 
+from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
 from django.contrib.auth.models import Permission, User
+from django.contrib.contenttypes.models import ContentType
+from django.db import connection
+from django.db.models import Model
 from django.test import Client
 from django.urls import reverse
 
@@ -46,6 +50,22 @@ def hold_since(key: str, seconds: int) -> None:
     write_meta(client, meta._replace(fence=meta.fence - seconds * 1_000_000), name)
 
 
+def entries_of(model: type[Model]) -> list[LogEntry]:
+    """What the admin's log has of objects of that kind, in the order of writing."""
+    kind = ContentType.objects.get_for_model(model)
+    return list(LogEntry.objects.filter(content_type=kind).order_by("pk"))
+
+
+def refuse_entries(*names: str) -> None:
+    """Have the database refuse what the admin's log would have of objects called so."""
+    called = ", ".join(f"'{name}'" for name in names)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE TRIGGER refusing BEFORE INSERT ON django_admin_log "
+            f"WHEN NEW.object_repr IN ({called}) BEGIN SELECT RAISE(ABORT, 'refused'); END"
+        )
+
+
 def text(response: Any) -> str:
     """What the page says, without its tags."""
     page = response.content.decode()
@@ -61,7 +81,7 @@ def keys(response: Any) -> list[str]:
 
 def row(response: Any, key: str) -> str:
     """What the list says in the row of that key."""
-    for found in re.findall(r"<tr>(.*?)</tr>", response.content.decode(), re.DOTALL):
+    for found in re.findall(r"<tr[^>]*>(.*?)</tr>", response.content.decode(), re.DOTALL):
         words = " ".join(html.unescape(re.sub(r"<[^>]*>", " ", found)).split())
         if words.startswith(f"{key} "):
             return words

@@ -3,18 +3,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import Group, Permission, User
+from django.test import override_settings
 
 from django_setnx_lock import LockBusy, lock
 from django_setnx_lock.admin import actions
 from django_setnx_lock.admin.actions import locked_action
-from django_setnx_lock.core.batch import take_each
-from django_setnx_lock.core.calling import call_many
-from django_setnx_lock.core.watchdog import WATCHDOG
+from django_setnx_lock.core.connections import execute
+from django_setnx_lock.core.connections.backends import Blocking
+from django_setnx_lock.core.locks.batch import take_each
+from django_setnx_lock.core.renewal.watchdog import WATCHDOG
 from django_setnx_lock.locks import inspector
 from tests.admin.groups import GroupAdmin, act, messages_of
 
 if TYPE_CHECKING:
+    from django.db.models import QuerySet
     from django.test import Client
 
     from tests.servers import FakeServer
@@ -187,12 +190,12 @@ def test_the_leases_are_renewed_while_the_action_runs(
     admin_client: Client, groups: list[Group], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched: list[int] = []
-    monkeypatch.setattr(GroupAdmin, "_note", lambda self: watched.append(len(WATCHDOG._held)))
+    monkeypatch.setattr(GroupAdmin, "_note", lambda self: watched.append(len(WATCHDOG.watched())))
 
     act(admin_client, "shout", groups)
 
     assert watched == [len(groups)]
-    assert not WATCHDOG._held
+    assert not WATCHDOG.watched()
 
 
 def test_the_order_of_the_decorators_does_not_matter() -> None:
@@ -212,11 +215,14 @@ def test_all_locks_are_taken_in_one_round_trip_in_the_order_of_their_names(
 ) -> None:
     trips: list[list[str]] = []
 
-    def count(client: Any, requests: Any, *rest: Any, **options: Any) -> Any:
-        trips.append([request.keys[0] for request in requests])
-        return call_many(client, requests, *rest, **options)
+    call_many = execute.call_many
 
-    monkeypatch.setattr("django_setnx_lock.core.batch.call_many", count)
+    async def count(io: Blocking, client: Any, requests: Any, *rest: Any, **options: Any) -> Any:
+        if requests[0].script.name in ("acquire", "release"):
+            trips.append([request.keys[0] for request in requests])
+        return await call_many(io, client, requests, *rest, **options)
+
+    monkeypatch.setattr(execute, "call_many", count)
 
     act(admin_client, "shout", list(reversed(groups)))
 
@@ -281,3 +287,44 @@ def test_a_row_whose_key_changed_before_its_lock_was_ours_is_skipped(
 def test_a_lease_that_is_no_time_is_refused_at_decoration() -> None:
     with pytest.raises(ValueError, match="timeout"):
         locked_action("group:<pk>", timeout=0)
+
+
+def test_a_cache_that_does_not_exist_is_told_and_nothing_is_done(
+    admin_client: Client, groups: list[Group], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @locked_action("group:<pk>", using="nope")
+    def shout(modeladmin: object, request: object, queryset: QuerySet[Group]) -> None:
+        queryset.delete()
+
+    monkeypatch.setattr(GroupAdmin, "shout", shout)
+    response = act(admin_client, "shout", groups)
+
+    assert messages_of(response) == ["error: Nothing was done: there is no cache 'nope' in CACHES"]
+    assert names() == ["ann", "bob", "cyd"]
+
+
+def test_settings_that_cannot_be_read_are_told_and_nothing_is_done(
+    admin_client: Client, groups: list[Group]
+) -> None:
+    with override_settings(SETNX_LOCK={"CASHE": "default"}):
+        response = act(admin_client, "whisper", groups)
+
+    (message,) = messages_of(response)
+    assert message.startswith("error: Nothing was done: SETNX_LOCK has an unknown option 'CASHE'")
+
+
+@pytest.mark.parametrize("may_see", [False, True])
+def test_holders_are_named_to_those_who_may_see_locks(
+    client: Client, groups: list[Group], may_see: bool
+) -> None:
+    user = User.objects.create_user("clerk", is_staff=True)
+    wanted = ["view_group", "change_group", *["view_lock"] * may_see]
+    user.user_permissions.set(Permission.objects.filter(codename__in=wanted))
+    client.force_login(user)
+
+    with lock(f"group:{groups[0].pk}", label="nightly", note="secret note"):
+        (message,) = messages_of(act(client, "shout", groups[:1]))
+
+    assert message.startswith("warning: 1 group was skipped: ann (")
+    assert ("secret note" in message) is may_see
+    assert (":" in message.partition("ann (")[2]) is may_see

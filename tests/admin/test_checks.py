@@ -7,8 +7,7 @@ from django.contrib import admin
 from django.contrib.admin.sites import all_sites
 from django.contrib.auth.models import Group
 
-from django_setnx_lock.admin.actions import locked_action
-from django_setnx_lock.admin.checks import check_action_templates
+from django_setnx_lock.admin.actions import check_locks, locked_action
 from django_setnx_lock.admin.release import ReleaseLocksMixin
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def site() -> Iterator[admin.AdminSite]:
 def test_w003_names_the_attribute_that_the_model_does_not_have(site: admin.AdminSite) -> None:
     site.register(Group, actions=[paint])
 
-    messages = [m for m in check_action_templates(None) if "<colour>" in m.msg]
+    messages = [m for m in check_locks(None) if "<colour>" in m.msg]
 
     assert [message.id for message in messages] == ["django_setnx_lock.W003"]
     assert "auth.Group" in messages[0].msg
@@ -42,7 +41,7 @@ def test_w003_names_the_attribute_that_the_model_does_not_have(site: admin.Admin
 def test_attributes_that_the_model_has_are_fine() -> None:
     from tests.admin import groups
 
-    messages = [m for m in check_action_templates(None) if m.obj is groups.GroupAdmin]
+    messages = [m for m in check_locks(None) if m.obj is groups.GroupAdmin]
 
     assert messages == []
 
@@ -53,6 +52,39 @@ def test_w003_looks_at_the_lock_template_of_the_release_action(site: admin.Admin
 
     site.register(Group, Painted)
 
-    messages = [m for m in check_action_templates(None) if "<hue>" in m.msg]
+    messages = [m for m in check_locks(None) if "<hue>" in m.msg]
 
     assert [message.id for message in messages] == ["django_setnx_lock.W003"]
+
+
+@locked_action("group:<pk>", using="nope")
+def lose(modeladmin: object, request: HttpRequest, queryset: QuerySet[Group]) -> None: ...
+
+
+def test_e011_names_the_cache_of_an_action_that_does_not_exist(site: admin.AdminSite) -> None:
+    site.register(Group, actions=[lose])
+
+    (message,) = [m for m in check_locks(None) if m.obj is type(site._registry[Group])]
+
+    assert message.id == "django_setnx_lock.E011"
+    assert "there is no cache 'nope' in CACHES" in message.msg
+
+
+def test_e011_looks_at_the_lock_using_of_the_release_action(site: admin.AdminSite) -> None:
+    class Released(ReleaseLocksMixin, admin.ModelAdmin):  # type: ignore[type-arg]  # the same
+        lock_template = "group:<pk>"
+        lock_using = "neither"
+
+    site.register(Group, Released)
+
+    (message,) = [m for m in check_locks(None) if m.obj is Released]
+
+    assert message.id == "django_setnx_lock.E011"
+    assert "there is no cache 'neither' in CACHES" in message.msg
+
+
+def test_the_usual_cache_of_an_action_is_fine(site: admin.AdminSite) -> None:
+    site.register(Group, actions=[paint])
+
+    found = [m for m in check_locks(None) if m.obj is type(site._registry[Group])]
+    assert [m for m in found if str(m.id).endswith("E011")] == []

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ from django_setnx_lock import lock
 from django_setnx_lock.core.inspection import State
 from django_setnx_lock.models import Lock
 from tests.admin.pages import LIST, address, hold_since, info, messages, staff, text
+from tests.core.helpers import ask
 
 if TYPE_CHECKING:
     from tests.servers import FakeServer
@@ -38,7 +40,7 @@ def test_seeing_a_lock_takes_the_permission() -> None:
 def test_everything_known_is_told(admin_client: Client) -> None:
     lock("order:42", timeout=150, label="pay", user="ann", note="by hand").take(0)
     hold_since("order:42", 3610)
-    lock("order:42").turn().ask(waits=True)
+    ask(lock("order:42").attempt(), waits=True)
     record = info("order:42").holder
     assert record is not None
 
@@ -61,6 +63,29 @@ def test_everything_known_is_told(admin_client: Client) -> None:
         "Note by hand",
     ]:
         assert said in words
+
+
+def test_what_an_operator_asks_first_comes_first(admin_client: Client) -> None:
+    lock("order:42", label="pay", user="ann").take(0)
+
+    page = admin_client.get(PAGE).content.decode()
+
+    asked = ["State", "Holder", "Held for", "Lease left", "Waiting", "Host", "Fence"]
+    places = [page.index(f'<th scope="row">{label}</th>') for label in asked]
+    places.insert(asked.index("Host"), page.index(RELEASE))
+    assert places == sorted(places)
+
+
+def test_what_is_in_redis_is_folded(admin_client: Client) -> None:
+    lock("order:42").take(0)
+
+    page = admin_client.get(PAGE).content.decode()
+
+    (opened, folded) = re.search(r"<details([^>]*)>(.*?)</details>", page, re.DOTALL).groups()  # type: ignore[union-attr]  # it is there
+    assert "open" not in opened
+    for label in ("Name in Redis", "Type in Redis", "Fingerprint of the holder"):
+        assert label in folded
+        assert page.count(label) == 1
 
 
 def test_the_token_is_not_told(admin_client: Client) -> None:

@@ -162,3 +162,24 @@ def test_a_cache_whose_settings_cannot_be_used_is_named(
     assert page.status_code == 200
     assert "of the cache 'default'" in text(page)
     assert "pass-word" not in page.content.decode()
+
+
+@PAGES
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ({"TIME_OUT": 5}, "unknown option 'TIME_OUT'"),
+        ({"CACHE": []}, "a list of them, not []"),
+        ({"CACHE": 5}, "a list of them, not 5"),
+        ([], "SETNX_LOCK must be a dict"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_named(
+    admin_client: Client, page: str, setting: Any, said: str
+) -> None:
+    with override_settings(SETNX_LOCK=setting):
+        response = admin_client.get(page)
+
+    assert response.status_code == 200
+    assert said in text(response)
+    assert "Correct CACHES or SETNX_LOCK" in text(response)

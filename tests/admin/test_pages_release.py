@@ -8,10 +8,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from django_setnx_lock import LockLost, lock
-from django_setnx_lock.core.held import Held
 from django_setnx_lock.core.inspection import Inspector, Outcome
+from django_setnx_lock.core.locks.handle import LockHandle
 from django_setnx_lock.models import Lock
-from tests.admin.pages import LIST, address, hold_since, info, messages, staff, text
+from tests.admin.pages import LIST, address, hold_since, info, messages, refuse_entries, staff, text
 
 if TYPE_CHECKING:
     from tests.servers import FakeServer
@@ -22,7 +22,7 @@ ASKING = "Are you sure you want to take the lock"
 
 
 @pytest.fixture
-def held() -> Held:
+def held() -> LockHandle:
     held = lock("order:42", timeout=150, label="pay", user="ann", note="by hand").take(0)
     hold_since("order:42", 3610)
     return held
@@ -34,7 +34,7 @@ def seen() -> dict[str, str]:
 
 
 def test_a_confirmation_names_the_holder_and_releases_nothing(
-    admin_client: Client, held: Held
+    admin_client: Client, held: LockHandle
 ) -> None:
     page = admin_client.post(RELEASE, seen())
 
@@ -47,7 +47,9 @@ def test_a_confirmation_names_the_holder_and_releases_nothing(
     assert held.owned()
 
 
-def test_the_confirmation_can_be_asked_for_by_its_address(admin_client: Client, held: Held) -> None:
+def test_the_confirmation_can_be_asked_for_by_its_address(
+    admin_client: Client, held: LockHandle
+) -> None:
     page = admin_client.get(RELEASE)
 
     assert ASKING in text(page)
@@ -56,7 +58,7 @@ def test_the_confirmation_can_be_asked_for_by_its_address(admin_client: Client, 
 
 
 def test_an_address_with_the_whole_form_in_it_releases_nothing(
-    admin_client: Client, held: Held
+    admin_client: Client, held: LockHandle
 ) -> None:
     page = admin_client.get(RELEASE, {**seen(), "post": "yes"})
 
@@ -64,7 +66,7 @@ def test_an_address_with_the_whole_form_in_it_releases_nothing(
     assert held.owned()
 
 
-def test_once_confirmed_the_lock_is_released(admin_client: Client, held: Held) -> None:
+def test_once_confirmed_the_lock_is_released(admin_client: Client, held: LockHandle) -> None:
     page = admin_client.post(RELEASE, {**seen(), "post": "yes"}, follow=True)
 
     assert not held.locked()
@@ -72,7 +74,7 @@ def test_once_confirmed_the_lock_is_released(admin_client: Client, held: Held) -
     assert messages(page)[0].startswith("success: The lock “order:42” was released from ann@")
 
 
-def test_after_a_release_the_list_is_as_it_was(admin_client: Client, held: Held) -> None:
+def test_after_a_release_the_list_is_as_it_was(admin_client: Client, held: LockHandle) -> None:
     page = admin_client.post(
         f"{RELEASE}?_changelist_filters=q%3Dorder%26p%3D2", {**seen(), "post": "yes"}
     )
@@ -80,7 +82,7 @@ def test_after_a_release_the_list_is_as_it_was(admin_client: Client, held: Held)
     assert page.headers["Location"] == f"{LIST}?q=order&p=2"
 
 
-def test_the_holder_learns_who_released_it_and_why(admin_client: Client, held: Held) -> None:
+def test_the_holder_learns_who_released_it_and_why(admin_client: Client, held: LockHandle) -> None:
     admin_client.post(RELEASE, {**seen(), "post": "yes", "reason": "its host is gone"})
 
     with pytest.raises(LockLost) as caught:
@@ -90,7 +92,7 @@ def test_the_holder_learns_who_released_it_and_why(admin_client: Client, held: H
 
 
 def test_the_release_is_logged_with_holder_and_reason(
-    admin_client: Client, admin_user: User, held: Held
+    admin_client: Client, admin_user: User, held: LockHandle
 ) -> None:
     record = info("order:42").holder
     assert record is not None
@@ -112,7 +114,7 @@ def test_the_release_is_logged_with_holder_and_reason(
 
 
 def test_the_log_is_written_after_redis_has_answered(
-    admin_client: Client, held: Held, monkeypatch: pytest.MonkeyPatch
+    admin_client: Client, held: LockHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entries_at_release = []
     force_release = Inspector.force_release
@@ -132,7 +134,7 @@ def test_the_log_is_written_after_redis_has_answered(
 
 @pytest.mark.parametrize("confirmed", [{}, {"post": "yes"}])
 def test_when_it_changed_hands_nothing_is_released(
-    admin_client: Client, held: Held, confirmed: dict[str, str]
+    admin_client: Client, held: LockHandle, confirmed: dict[str, str]
 ) -> None:
     shown = seen()
     held.release()
@@ -152,7 +154,7 @@ def test_when_it_changed_hands_nothing_is_released(
 
 @pytest.mark.parametrize("confirmed", [{}, {"post": "yes"}])
 def test_when_it_became_free_nothing_is_released(
-    admin_client: Client, held: Held, confirmed: dict[str, str]
+    admin_client: Client, held: LockHandle, confirmed: dict[str, str]
 ) -> None:
     shown = seen()
     held.release()
@@ -165,7 +167,9 @@ def test_when_it_became_free_nothing_is_released(
     assert not LogEntry.objects.exists()
 
 
-def test_a_holder_that_was_never_seen_is_not_released(admin_client: Client, held: Held) -> None:
+def test_a_holder_that_was_never_seen_is_not_released(
+    admin_client: Client, held: LockHandle
+) -> None:
     page = admin_client.post(RELEASE, {"post": "yes"})
 
     assert page.status_code == 200
@@ -173,7 +177,7 @@ def test_a_holder_that_was_never_seen_is_not_released(admin_client: Client, held
 
 
 def test_a_reason_that_is_too_long_is_refused_before_anything_is_done(
-    admin_client: Client, held: Held
+    admin_client: Client, held: LockHandle
 ) -> None:
     page = admin_client.post(RELEASE, {**seen(), "post": "yes", "reason": "x" * 201})
 
@@ -183,7 +187,7 @@ def test_a_reason_that_is_too_long_is_refused_before_anything_is_done(
 
 
 @pytest.mark.parametrize("permissions", [(), ("view_lock",), ("release_lock",)])
-def test_releasing_takes_both_permissions(held: Held, permissions: tuple[str, ...]) -> None:
+def test_releasing_takes_both_permissions(held: LockHandle, permissions: tuple[str, ...]) -> None:
     client = staff(*permissions)
 
     assert client.get(RELEASE).status_code == 403
@@ -192,13 +196,13 @@ def test_releasing_takes_both_permissions(held: Held, permissions: tuple[str, ..
     assert held.owned()
 
 
-def test_both_permissions_are_enough_to_release(held: Held) -> None:
+def test_both_permissions_are_enough_to_release(held: LockHandle) -> None:
     staff("view_lock", "release_lock").post(RELEASE, {**seen(), "post": "yes"})
 
     assert not held.locked()
 
 
-def test_a_post_from_another_site_is_refused(admin_user: User, held: Held) -> None:
+def test_a_post_from_another_site_is_refused(admin_user: User, held: LockHandle) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(admin_user)
 
@@ -232,7 +236,7 @@ def test_a_lock_of_another_program_is_released_and_logged_as_such(
     )
 
 
-def test_neither_pages_nor_log_tell_the_token(admin_client: Client, held: Held) -> None:
+def test_neither_pages_nor_log_tell_the_token(admin_client: Client, held: LockHandle) -> None:
     asked = admin_client.post(RELEASE, seen())
     told = admin_client.post(RELEASE, {**seen(), "post": "yes"}, follow=True)
 
@@ -254,3 +258,45 @@ def test_what_the_holder_says_is_escaped(admin_client: Client) -> None:
     for page in (asked, told, admin_client.get(address("history", "lock:order:42"))):
         assert "<script>l" not in page.content.decode()
         assert "<script>w" not in page.content.decode()
+
+
+def test_a_reason_of_several_lines_is_logged_and_told_in_one(
+    admin_client: Client, held: LockHandle
+) -> None:
+    admin_client.post(RELEASE, {**seen(), "post": "yes", "reason": "stuck\r\nERROR forged"})
+
+    with pytest.raises(LockLost, match=r": stuck\\r\\nERROR forged\Z"):
+        held.check()
+    assert LogEntry.objects.get().change_message.endswith(r"stuck\r\nERROR forged")
+
+
+def test_a_release_that_the_log_does_not_take_is_answered_and_logged_elsewhere(
+    admin_client: Client,
+    held: LockHandle,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    refuse_entries("order:42")
+
+    page = admin_client.post(RELEASE, {**seen(), "post": "yes", "reason": "stuck"}, follow=True)
+
+    assert not held.locked()
+    assert messages(page)[0].startswith("success: The lock “order:42” was released from ann@")
+    (record,) = [one for one in caplog.records if one.levelname == "ERROR"]
+    assert record.name == "django_setnx_lock.force_release"
+    assert record.getMessage().startswith("the admin's log did not take what 'admin' did to 'order")
+    assert record.getMessage().endswith("(pay; by hand), held for 1 h. Reason: stuck")
+
+
+@pytest.mark.parametrize("name", ["lock:a\nb", "lock:a\0b", "lock:\u202eb"])
+def test_the_history_of_a_lock_with_any_name_shows_its_releases(
+    admin_client: Client, name: str
+) -> None:
+    key = name.removeprefix("lock:")
+    lock(key).take(0)
+    form = {"fingerprint": info(key).fingerprint, "post": "yes", "reason": "stuck"}
+
+    admin_client.post(address("release", name), form)
+    history = admin_client.get(address("history", name))
+
+    assert "Reason: stuck" in text(history)
+    assert address("change", name) in history.content.decode()

@@ -7,7 +7,7 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client
 
 from django_setnx_lock import lock, semaphore
-from django_setnx_lock.core.held import Held
+from django_setnx_lock.core.locks.handle import LockHandle
 from tests.admin.pages import LIST, address, info, messages, row, staff, text
 
 pytestmark = pytest.mark.django_db
@@ -16,7 +16,7 @@ RELEASE = address("release", "lock:report")
 ONE, ALL = 'value="Force-release…"', 'value="Force-release all…"'
 
 
-def readers(*notes: str) -> list[Held]:
+def readers(*notes: str) -> list[LockHandle]:
     return [
         lock(
             "report", shared=True, reentrant=False, user=note, note=note, timeout=60 + number
@@ -49,7 +49,14 @@ def test_permits_in_use_are_listed(admin_client: Client) -> None:
     with semaphore("exports", 2, user="ann"), semaphore("exports", 2, user="bob"):
         said = row(admin_client.get(LIST), "exports")
 
-    assert said.startswith("exports in use ann@")
+    assert said.startswith("exports in use, 2 of 2 ann@")
+
+
+def test_the_page_tells_how_many_of_the_permits_are_in_use(admin_client: Client) -> None:
+    with semaphore("exports", 3), semaphore("exports", 3):
+        said = text(admin_client.get(address("change", "lock:exports")))
+
+    assert "State in use, 2 of 3: Several hold it together" in said
 
 
 def test_the_page_of_the_lock_tells_all_of_each(admin_client: Client) -> None:

@@ -7,12 +7,15 @@ import pytest
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group, Permission, User
+from django.core import signing
 from django.core.exceptions import ImproperlyConfigured
 
 from django_setnx_lock import KeyTemplate, LockLost, lock
 from django_setnx_lock.admin.release import ReleaseLocksMixin
+from django_setnx_lock.connection import get_client
 from django_setnx_lock.locks import inspector
-from tests.admin.groups import act, messages_of, site
+from tests.admin.groups import GroupAdmin, act, messages_of, site
+from tests.admin.pages import entries_of
 
 if TYPE_CHECKING:
     from django.test import Client
@@ -24,9 +27,15 @@ ACTION = "release_locks_of_selected"
 
 
 def seen(response: Any) -> dict[str, str]:
-    """The fingerprints that the confirmation page carries."""
-    found = re.findall(r'name="(seen-\d+)" value="(\w+)"', response.content.decode())
+    """The fingerprints that the confirmation page carries, signed, in one field."""
+    found = re.findall(r'name="(seen)" value="([^"]+)"', response.content.decode())
     return dict(found)
+
+
+def unsigned(fields: dict[str, str]) -> dict[str, str]:
+    """The fingerprints in what ``seen`` returned: a signature has a time in it."""
+    found: dict[str, str] = signing.loads(fields["seen"], salt=ACTION)
+    return found
 
 
 def test_the_action_asks_first_and_names_the_holder(
@@ -64,7 +73,7 @@ def test_the_release_is_logged_on_the_object(
 
     act(admin_client, ACTION, groups, post="yes", reason="stuck", **fingerprints)
 
-    entry = LogEntry.objects.get()
+    (entry,) = entries_of(Group)
     assert entry.object_id == str(groups[0].pk)
     assert "the stuck one" in entry.change_message
     assert held.token not in entry.change_message
@@ -96,6 +105,40 @@ def test_a_confirmation_without_a_fingerprint_releases_nothing(
     act(admin_client, ACTION, groups, post="yes")
 
     assert held.owned()
+
+
+@pytest.mark.parametrize("forged", ["", "x", "{}", "eyJhIjoiYiJ9:1abcde:forged"])
+def test_a_forged_confirmation_is_refused(
+    admin_client: Client, groups: list[Group], forged: str
+) -> None:
+    held = lock(f"group:{groups[0].pk}").take(0)
+
+    response = act(admin_client, ACTION, groups, post="yes", seen=forged)
+
+    assert messages_of(response) == [
+        "error: The confirmation was changed or is broken: nothing was released."
+    ]
+    assert held.owned()
+
+
+def test_more_rows_than_a_form_may_have_fields_are_released(
+    admin_client: Client, settings: Any
+) -> None:
+    settings.DATA_UPLOAD_MAX_NUMBER_FIELDS = 20
+    names = [f"group {number}" for number in range(30)]
+    groups = Group.objects.bulk_create([Group(name=name) for name in names])
+    locks = [f"lock:group:{group.pk}" for group in groups]
+    get_client().mset(dict.fromkeys(locks, "theirs"))
+    asked = act(admin_client, ACTION, groups[:1], select_across="1")
+    form = re.search(r'<form method="post">.*?</form>', asked.content.decode(), re.DOTALL)
+    assert form
+    fields = re.findall(r'name="([^"]+)"[^>]* value="([^"]*)"', form[0])
+
+    response = admin_client.post("/groups-admin/auth/group/", dict(fields), follow=True)
+
+    assert len(fields) < 10
+    assert messages_of(response) == ["success: 30 locks were released."]
+    assert not get_client().exists(*locks)
 
 
 def test_with_nothing_locked_there_is_nothing_to_confirm(
@@ -148,7 +191,8 @@ def test_without_the_permission_a_confirmed_post_releases_nothing(
 ) -> None:
     held = lock(f"group:{groups[0].pk}").take(0)
     name = f"lock:group:{groups[0].pk}"
-    fingerprint = {f"seen-{groups[0].pk}": inspector().get(name).fingerprint}
+    fingerprints = {str(groups[0].pk): inspector().get(name).fingerprint}
+    fingerprint = {"seen": signing.dumps(fingerprints, salt=ACTION)}
 
     act(client, ACTION, groups, post="yes", **fingerprint)
 
@@ -191,3 +235,29 @@ def test_rows_that_have_no_lock_are_named(
         "warning: 1 group was skipped: ann (<number>: there is no 'number' to take it from)",
         "info: Nobody holds a lock of these.",
     ]
+
+
+def test_a_cache_that_does_not_exist_is_told(
+    admin_client: Client, groups: list[Group], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GroupAdmin, "lock_using", "nope")
+
+    response = act(admin_client, ACTION, groups)
+
+    assert messages_of(response) == ["error: there is no cache 'nope' in CACHES"]
+
+
+@pytest.mark.parametrize("reason", ["a\0b", "x" * 201], ids=["nul", "too long"])
+def test_a_reason_that_cannot_be_kept_is_refused_before_anything_is_done(
+    admin_client: Client, groups: list[Group], reason: str
+) -> None:
+    held = lock(f"group:{groups[0].pk}").take(0)
+    fingerprints = seen(act(admin_client, ACTION, groups))
+
+    page = act(admin_client, ACTION, groups, post="yes", reason=reason, **fingerprints)
+
+    assert 'class="errorlist"' in page.content.decode()
+    # What is behind the first colon tells of the second at which it was signed.
+    assert seen(page)["seen"].split(":")[0] == fingerprints["seen"].split(":")[0]
+    assert held.owned()
+    assert not LogEntry.objects.exists()

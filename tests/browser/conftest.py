@@ -1,18 +1,20 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.contrib.auth.models import User
 from selenium import webdriver
+from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.expected_conditions import staleness_of
 from selenium.webdriver.support.wait import WebDriverWait
+from selenium_axe_python.axe import Axe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from django.test import Client
     from pytest_django.live_server_helper import LiveServer
     from selenium.webdriver.remote.webelement import WebElement
 
@@ -23,21 +25,27 @@ _BLOCKED = 2
 
 
 class Browser:
-    """A headless Chromium that runs no scripts."""
+    """A headless Chromium; pages run no scripts in it unless ``with_scripts``."""
 
-    def __init__(self, program: str, driver: str) -> None:
+    def __init__(self, *, with_scripts: bool = False) -> None:
+        program = shutil.which("chromium") or shutil.which("chromium-browser")
+        driver = shutil.which("chromedriver")
+        if not program or not driver:
+            pytest.skip("chromium and chromedriver are not both on this machine")
         options = webdriver.ChromeOptions()
         options.binary_location = program
         options.add_argument("--headless=new")
         # Neither a sandbox nor a large /dev/shm is to be had in a container.
         options.add_argument("--no-sandbox")
         options.add_argument("--disable-dev-shm-usage")
-        options.add_experimental_option(
-            "prefs", {"profile.managed_default_content_settings.javascript": _BLOCKED}
-        )
+        if not with_scripts:
+            options.add_experimental_option(
+                "prefs", {"profile.managed_default_content_settings.javascript": _BLOCKED}
+            )
         service = webdriver.ChromeService(executable_path=driver)
         self._driver = webdriver.Chrome(options=options, service=service)
         self._driver.set_page_load_timeout(20)
+        self._driver.set_script_timeout(20)
 
     def open(self, url: str) -> None:
         """Open a page."""
@@ -45,22 +53,21 @@ class Browser:
 
     def click(self, selector: str) -> None:
         """Click what leads to another page, and wait for that page."""
-        page = self._driver.find_element(By.TAG_NAME, "html")
-        self._driver.find_element(By.CSS_SELECTOR, selector).click()
-        self._wait_for_page_after(page)
+        self._leave(self._driver.find_element(By.CSS_SELECTOR, selector))
 
     def follow(self, link: str) -> None:
         """Click a link in the content of the page by its words, and wait for its page."""
-        page = self._driver.find_element(By.TAG_NAME, "html")
         content = self._driver.find_element(By.ID, "content")
-        content.find_element(By.LINK_TEXT, link).click()
-        self._wait_for_page_after(page)
+        self._leave(content.find_element(By.LINK_TEXT, link))
 
-    def _wait_for_page_after(self, page: WebElement) -> None:
-        wait = WebDriverWait(self._driver, 20)
-        wait.until(staleness_of(page))
-        # The driver may run this where pages may not; what is found before may be replaced.
-        wait.until(lambda driver: driver.execute_script("return document.readyState") == "complete")
+    def _leave(self, link: WebElement) -> None:
+        # The driver may run scripts where pages may not. In the moment of the change it may not
+        # answer either, and gives various errors for an element of the page that has gone.
+        self.run("document.documentElement.dataset.left = 'yes'")
+        link.click()
+        there = "return !document.documentElement.dataset.left && document.readyState == 'complete'"
+        wait = WebDriverWait(self._driver, 20, ignored_exceptions=[WebDriverException])
+        wait.until(lambda driver: driver.execute_script(there))
 
     def write(self, field: str, text: str) -> None:
         """Write into the field of that name."""
@@ -70,6 +77,35 @@ class Browser:
         """What is to be read there."""
         return self._driver.find_element(By.CSS_SELECTOR, selector).text
 
+    def sign_in(self, url: str, client: Client) -> None:
+        """Have the session of ``client`` at the site of ``url``."""
+        session = client.cookies["sessionid"].value
+        cookie = {"name": "sessionid", "value": session, "url": url}
+        self._driver.execute_cdp_cmd("Network.setCookie", cookie)
+
+    def run(self, script: str) -> Any:
+        """Run ``script`` in the page; return what it returns."""
+        return self._driver.execute_script(script)
+
+    def show(self, width: int, theme: str) -> None:
+        """Show the page so wide, and as to one who prefers that theme: ``light`` or ``dark``."""
+        metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+        self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        media = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
+        self._driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        shown = (
+            f"return innerWidth === {width}"
+            f" && matchMedia('(prefers-color-scheme: {theme})').matches"
+        )
+        WebDriverWait(self._driver, 20).until(lambda driver: driver.execute_script(shown))
+
+    def axe(self, style: str = "") -> Axe:
+        """Have axe look at the page that is open now, with that ``style`` added."""
+        self.run(f"document.head.insertAdjacentHTML('beforeend', '<style>{style}</style>')")
+        axe = Axe(self._driver)
+        axe.inject()  # type: ignore[no-untyped-call]  # it has no annotations
+        return axe
+
     def close(self) -> None:
         """End the browser."""
         self._driver.quit()
@@ -78,11 +114,7 @@ class Browser:
 @pytest.fixture
 def browser() -> Iterator[Browser]:
     """Give a browser that runs no scripts."""
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    driver = shutil.which("chromedriver")
-    if not program or not driver:
-        pytest.skip("chromium and chromedriver are not both on this machine")
-    browser = Browser(program, driver)
+    browser = Browser()
     yield browser
     browser.close()
 

@@ -15,8 +15,8 @@ pytestmark = [
     pytest.mark.django_db(transaction=True),
     # A browser takes seconds to start where the machine is busy.
     pytest.mark.timeout(180),
-    # The driver loses a page now and then while the browser replaces it.
-    pytest.mark.flaky(reruns=2),
+    # One process starts the browsers: side by side they keep everybody else waiting.
+    pytest.mark.xdist_group("browser"),
 ]
 RELEASE = ".lock-release input[type=submit]"
 CONFIRM = "#content form input[type=submit]"

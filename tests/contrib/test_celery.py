@@ -7,15 +7,17 @@ import subprocess
 import sys
 import threading
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
+from celery import Task, shared_task
 from celery.exceptions import TaskRevokedError
 from django.core.cache import caches as django_caches
 from django.test import override_settings
 from kombu.exceptions import VersionMismatch
 
-from django_setnx_lock import LockBusy, LockLost, lock
+from django_setnx_lock import LockBusy, LockLost, lock, redis_lock
+from django_setnx_lock.contrib import celery as contrib
 from django_setnx_lock.contrib.celery import LockedTask, locked_task
 from tests.contrib import shop
 from tests.processes import eventually
@@ -25,6 +27,8 @@ from tests.settings import caches
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from django_setnx_lock.locks import Options
 
 pytestmark = [pytest.mark.unmeasured, pytest.mark.xdist_group("celery")]
 
@@ -308,6 +312,7 @@ def f(pk: int) -> None: ...
         ("order:<pk>", {"busy_countdown": 0}, "busy_countdown"),
         ("order:<pk>", {"lock_options": {"lease": 3}}, "lock_options has no 'lease'"),
         ("order:<pk>", {"lock_options": {"timeout": -1}}, "timeout"),
+        ("order:<pk>", {"lock_options": {"replicas": -1}}, "replicas"),
     ],
 )
 def test_what_cannot_work_is_refused_where_the_task_is_declared(
@@ -317,3 +322,62 @@ def test_what_cannot_work_is_refused_where_the_task_is_declared(
         locked_task(template, **options)(f)
     with pytest.raises((ValueError, TypeError), match=message):
         type("f", (LockedTask,), {"run": staticmethod(f), "lock": template, **options})
+
+
+@pytest.fixture
+def no_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no task declared yet, nor those of this test for others."""
+    monkeypatch.setattr(contrib, "_named", {})
+
+
+@pytest.mark.usefixtures("no_tasks")
+def test_e011_names_the_cache_of_a_task_that_does_not_exist() -> None:
+    @locked_task("order:<pk>", lock_options={"using": "nope"})
+    def pay(pk: int) -> None: ...
+
+    (message,) = contrib.check_aliases(None)
+
+    assert message.id == "django_setnx_lock.E011"
+    assert f"The task {__name__}.pay is locked using='nope'" in message.msg
+    assert "there is no cache 'nope' in CACHES" in message.msg
+
+
+@pytest.mark.usefixtures("no_tasks")
+def test_e011_looks_at_tasks_that_are_classes() -> None:
+    class Pay(LockedTask):
+        lock = "order:<pk>"
+        lock_options: ClassVar[Options] = {"using": "nope"}
+
+        def run(self, pk: int) -> None: ...
+
+    assert [message.id for message in contrib.check_aliases(None)] == ["django_setnx_lock.E011"]
+
+
+@pytest.mark.usefixtures("no_tasks")
+def test_the_usual_cache_of_a_task_is_fine() -> None:
+    @locked_task("order:<pk>")
+    def usual(pk: int) -> None: ...
+
+    assert contrib.check_aliases(None) == []
+
+
+def test_a_task_is_refused_above_which_a_lock_is_put() -> None:
+    @shared_task  # type: ignore[untyped-decorator]  # Celery ships no types
+    def pays(pk: int) -> None: ...
+
+    class Pays(Task):  # type: ignore[misc]  # the same
+        name = "pays-by-class"
+
+    for task in (pays, Pays()):
+        with pytest.raises(TypeError, match="put redis_lock below the decorator that makes the"):
+            redis_lock("order:<pk>")(task)
+
+
+def test_a_lock_below_shared_task_leaves_a_task() -> None:
+    @shared_task  # type: ignore[untyped-decorator]  # as above
+    @redis_lock("order:<pk>", blocking_timeout=0)
+    def refunds(pk: str) -> bool:
+        return lock(f"order:{pk}").locked()
+
+    assert callable(refunds.delay)
+    assert refunds("below")

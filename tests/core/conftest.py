@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core import clock, watchdog
+from django_setnx_lock.core import clock
 from django_setnx_lock.core.inspection import Inspector
-from django_setnx_lock.core.waiting import Mailbox
-from django_setnx_lock.core.watchdog import Watchdog
+from django_setnx_lock.core.locks.mailbox import Mailbox
+from django_setnx_lock.core.renewal import watchdog
 from tests.core.helpers import PREFIX, FakeTime
 from tests.core.queueing import CLAIM
-from tests.core.watching import FakeLine, Wire, held_for
+from tests.core.watching import FakeLine, IdleWatchdog, Wire, held_for
 from tests.faults.controls import take_out
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import redis
 
-    from django_setnx_lock.core.held import Held
+    from django_setnx_lock.core.locks.handle import LockHandle
 
 
 @pytest.fixture
@@ -34,16 +34,18 @@ def fake_time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
     fake = FakeTime()
     monkeypatch.setattr(clock, "now", lambda: fake.now)
     monkeypatch.setattr(time, "sleep", fake.sleep)
-    monkeypatch.setattr(
-        Mailbox, "sleep", lambda _mailbox, _token, seconds, _ahead: fake.sleep(seconds)
-    )
+
+    async def sleep(_mailbox: Mailbox, _token: str, seconds: float, _ahead: object) -> None:
+        fake.sleep(seconds)
+
+    monkeypatch.setattr(Mailbox, "sleep", sleep)
     return fake
 
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have what is left to a waiter wait for it, however long the machine does something else."""
-    plain = ("ACQUIRE", "RELEASE", "LEAVE", "LOOK", "RENEW", "FORCE")
+    plain = ("ACQUIRE", "RELEASE", "CANCEL", "LOOK", "RENEW", "FORCE")
     shared = (*(f"SHARED_{name}" for name in plain), "SHARED_DOWNGRADE")
     for script in (*plain, "ACQUIRE_ALL", *shared):
         take_out(monkeypatch, script, "local CLAIM = 1000 ", f"local CLAIM = {CLAIM} ")
@@ -56,21 +58,21 @@ def wire() -> Wire:
 
 
 @pytest.fixture
-def dog(fake_time: FakeTime, monkeypatch: pytest.MonkeyPatch) -> Watchdog:
+def dog(fake_time: FakeTime, monkeypatch: pytest.MonkeyPatch) -> IdleWatchdog:
     """Give the watchdog of all handles, which works when it is told to."""
-    dog = Watchdog(line=FakeLine, has_thread=False)  # type: ignore[arg-type]  # stands in for Line
+    dog = IdleWatchdog(FakeLine)
     monkeypatch.setattr(watchdog, "WATCHDOG", dog)
     return dog
 
 
 @pytest.fixture
-def watch(dog: Watchdog, wire: Wire, fake_time: FakeTime) -> Callable[..., Held]:
+def watch(dog: IdleWatchdog, wire: Wire, fake_time: FakeTime) -> Callable[..., LockHandle]:
     """Give what takes a lock now and has it renewed; somebody refers to it all the time."""
-    kept: list[Held] = []
+    kept: list[LockHandle] = []
 
-    def watch(name: str = "lock:a", client: Any = None, **options: Any) -> Held:
+    def watch(name: str = "lock:a", client: Any = None, **options: Any) -> LockHandle:
         held = held_for(client or wire.client, fake_time.now, name, **options)
-        dog.watch(held)
+        dog.watch(held.grant)
         kept.append(held)
         return held
 

@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import pytest
 
-from django_setnx_lock.core import protocol
+from django_setnx_lock.core.connections.backends import BLOCKING, run
 from django_setnx_lock.core.errors import LockBusy
-from django_setnx_lock.core.keys import index_for, lock_keys, name_for
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.protocol import replies
+from django_setnx_lock.core.protocol.keys import index_for, lock_keys, name_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from django_setnx_lock.core.connections.endpoints import Target
     from django_setnx_lock.core.inspection import LockInfo
-    from django_setnx_lock.core.protocol import Request
+    from django_setnx_lock.core.locks.attempt import AcquireAttempt
+    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core.protocol.commands import Request
 
 T = TypeVar("T")
 PREFIX = "lock:"
@@ -49,6 +53,11 @@ def send(client: Any, request: Request) -> Any:
     return client.eval(request.script.source, *request.arguments)
 
 
+def called(target: Target, request: Request) -> Any:
+    """Run ``request`` about ``target`` as the package does."""
+    return run(target.call(BLOCKING, request))
+
+
 def send_sha(client: Any, request: Request) -> Any:
     """Run ``request`` by the SHA of its script, which the server must know."""
     return client.evalsha(request.script.sha, *request.arguments)
@@ -69,7 +78,7 @@ class Meta(NamedTuple):
 
 def meta_of(client: Any, name: str = "lock:a") -> Meta:
     """Read ``FENCE LENGTH-OF-TOKEN TOKEN RECORD`` beside the lock."""
-    fence, length, rest = (protocol.text(client.get(lock_keys(name).meta)) or "").split(" ", 2)
+    fence, length, rest = (replies.text(client.get(lock_keys(name).meta)) or "").split(" ", 2)
     return Meta(int(fence), rest[: int(length)], rest[int(length) + 1 :])
 
 
@@ -81,11 +90,11 @@ def write_meta(client: Any, meta: Meta, name: str = "lock:a") -> None:
 
 def queue_of(client: Any, name: str = "lock:a") -> list[str | None]:
     """Return the tokens of those who wait, the first in the queue first."""
-    return [protocol.text(token) for token in client.zrange(lock_keys(name).waiters, 0, -1)]
+    return [replies.text(token) for token in client.zrange(lock_keys(name).waiters, 0, -1)]
 
 
 def value_of(client: Any, name: str = "lock:a") -> str | None:
-    return protocol.text(client.get(name))
+    return replies.text(client.get(name))
 
 
 def server_ms(client: Any) -> int:
@@ -97,7 +106,7 @@ def server_ms(client: Any) -> int:
 def let_lapse(client: Any, token: str, name: str = "lock:a") -> None:
     """Have the waiter ``token`` be one who should have asked again long ago."""
     alive = lock_keys(name).alive
-    _, rank, asks_again = (protocol.text(client.hget(alive, token)) or "").split()
+    _, rank, asks_again = (replies.text(client.hget(alive, token)) or "").split()
     client.hset(alive, token, f"1 {rank} {asks_again}")
 
 
@@ -111,3 +120,13 @@ class FakeTime:
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         self.now += seconds
+
+
+def ask(attempt: AcquireAttempt, *, waits: bool) -> LockHandle | replies.Busy:
+    """Ask once for the lock of ``attempt``, in the calling thread."""
+    return run(attempt.ask(BLOCKING, waits=waits))
+
+
+def cancel(attempt: AcquireAttempt) -> None:
+    """Cancel ``attempt``, in the calling thread."""
+    run(attempt.cancel(BLOCKING))

@@ -5,18 +5,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from django_setnx_lock.core.batch import Taken, release_each, take_each
-from django_setnx_lock.core.calling import call_many
+from django_setnx_lock.core.connections import execute
 from django_setnx_lock.core.errors import LockBusy, LockError, LockLost, LockUnavailable
-from django_setnx_lock.core.held import Held
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.batch import Taken, release_each, take_each
+from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core.locks.lock import RedisLock
 from tests.core.helpers import FakeTime
 from tests.core.many.helpers import around_many, fail_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from django_setnx_lock.core.line import Command
+    from django_setnx_lock.core.connections.connection import Command
 
 INDEX = "{lock:}:index"
 
@@ -25,7 +25,7 @@ def locks(client: redis.Redis, names: str, **options: Any) -> list[RedisLock]:
     return [RedisLock(client, f"lock:{name}", key=name, index=INDEX, **options) for name in names]
 
 
-def held_ones(taken: list[Taken]) -> list[Held]:
+def held_ones(taken: list[Taken]) -> list[LockHandle]:
     return [one.held for one in taken if one.held]
 
 
@@ -142,12 +142,14 @@ def test_no_locks_are_no_round_trip(redis_client: redis.Redis, trips: list[list[
 def test_grants_that_took_longer_than_their_leases_are_given_back(
     redis_client: redis.Redis, fake_time: FakeTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def late(*arguments: Any, **options: Any) -> Any:
-        replies = call_many(*arguments, **options)
+    call_many = execute.call_many
+
+    async def late(*arguments: Any, **options: Any) -> Any:
+        replies = await call_many(*arguments, **options)
         fake_time.now += 31
         return replies
 
-    monkeypatch.setattr("django_setnx_lock.core.batch.call_many", late)
+    monkeypatch.setattr(execute, "call_many", late)
 
     taken = take_each(locks(redis_client, "ab"))
 
@@ -227,10 +229,10 @@ def test_a_batch_that_fails_leaves_no_lock_that_was_had_again(
         fail_once(monkeypatch, redis.exceptions.TimeoutError("down"))
         # The error holds on to the frames that it came through.
         with pytest.raises(LockUnavailable) as caught:
-            take_each(locks(redis_client, "ab", reentrant=True))
+            take_each(locks(redis_client, "abc", reentrant=True))
 
     assert caught.value.cause == "timeout"
-    assert not redis_client.exists("lock:a", "lock:b")
+    assert not redis_client.exists("lock:a", "lock:b", "lock:c")
 
 
 def test_a_batch_that_asks_for_what_it_cannot_have_leaves_no_lock_that_was_had_again(

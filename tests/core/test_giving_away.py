@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from django_setnx_lock.core import clock, scripts
+from django_setnx_lock.core import clock
 from django_setnx_lock.core.errors import (
     LockBusy,
     LockError,
@@ -19,10 +19,11 @@ from django_setnx_lock.core.errors import (
     LockUnsupported,
 )
 from django_setnx_lock.core.inspection import Inspector
-from django_setnx_lock.core.lock import RedisLock
-from django_setnx_lock.core.redlock import Redlock
-from django_setnx_lock.core.tickets import Ticket
-from django_setnx_lock.core.watchdog import WATCHDOG
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.locks.redlock import Redlock
+from django_setnx_lock.core.locks.transfer import TransferTicket
+from django_setnx_lock.core.protocol import scripts
+from django_setnx_lock.core.renewal.watchdog import WATCHDOG
 from tests.core.helpers import in_thread, listed
 from tests.core.redis_py import around
 from tests.faults.controls import take_out
@@ -40,7 +41,7 @@ def test_what_is_given_away_stays_held_and_is_not_renewed(redis_client: redis.Re
     with listed(redis_client, "a", renew=True) as held:
         held.give_away()
 
-    assert held.number not in WATCHDOG._held
+    assert held.grant not in WATCHDOG.watched()
     assert redis_client.get("lock:a") == held.token.encode()
     with pytest.raises(LockError, match="it was released"):
         held.check()
@@ -65,7 +66,7 @@ def test_who_takes_it_over_has_its_fence_and_lets_it_go(redis_client: redis.Redi
     with listed(redis_client, "a", label="task send", renew=True).adopt(ticket) as held:
         seen = Inspector(redis_client, "lock:").get("lock:a")
         held.check()
-        is_renewed = held.number in WATCHDOG._held
+        is_renewed = held.grant in WATCHDOG.watched()
 
     assert held.fence == given_by.fence == seen.fence
     assert is_renewed
@@ -87,7 +88,7 @@ def test_a_ticket_is_good_for_one(redis_client: redis.Redis) -> None:
 def test_without_a_new_token_two_would_take_it_over(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "SWAP", "redis.call('SET', KEYS[1], ARGV[2], 'KEEPTTL')", "")
+    take_out(monkeypatch, "SWAP", "redis.call('SET', NAME, ARGV[2], 'KEEPTTL')", "")
     ticket = given(redis_client)
     listed(redis_client, "a").adopt(ticket)
 
@@ -303,7 +304,7 @@ def test_what_was_taken_over_too_late_is_not_begun(
 
 
 def test_a_ticket_does_not_show_its_token() -> None:
-    assert "secret" not in repr(Ticket("lock:a", "secret", 1))
+    assert "secret" not in repr(TransferTicket("lock:a", "secret", 1))
 
 
 def test_a_lock_is_held_for_a_block_of_its_handle(redis_client: redis.Redis) -> None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core import protocol
-from django_setnx_lock.core.held import Held
-from tests.core.helpers import meta_of, queue_of, value_of
+from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core.protocol import replies
+from tests.core.helpers import ask, meta_of, queue_of, value_of
 from tests.core.queueing import CLAIM, baton_of, caller, claim, holder, is_busy, is_woken, waiters
 from tests.faults.controls import take_out
 
@@ -33,7 +33,7 @@ def order_of_grants(client: redis.Redis, count: int) -> list[int]:
         first, *others = sorted(left, key=lambda _: chance.random())[:3] + left[:1]
         granted = None
         for turn in (first, *others):
-            if isinstance(answer := turn.ask(waits=True), Held):
+            if isinstance(answer := ask(turn, waits=True), LockHandle):
                 held, granted = answer, turn
                 break
         assert granted
@@ -98,11 +98,11 @@ def test_only_the_one_it_is_left_to_may_have_it(redis_client: redis.Redis) -> No
     held.release()
 
     answers = [
-        turn.ask(waits=waits) for turn, waits in [(second, True), (caller(redis_client), False)]
+        ask(turn, waits=waits) for turn, waits in [(second, True), (caller(redis_client), False)]
     ]
 
     for answer in answers:
-        assert isinstance(answer, protocol.Busy)
+        assert isinstance(answer, replies.Busy)
         assert not answer.foreign
         assert answer.remaining is not None
         assert answer.remaining <= CLAIM / 1000

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core import protocol, scripts
+from django_setnx_lock.core.protocol import commands, replies, scripts
 from tests.core.helpers import meta_of, queue_of, send, value_of
 from tests.core.queueing import (
     caller,
@@ -22,29 +22,29 @@ from tests.faults.controls import take_out
 if TYPE_CHECKING:
     import redis
 
-    from django_setnx_lock.core.held import Held
-    from django_setnx_lock.core.turn import Turn
+    from django_setnx_lock.core.locks.attempt import AcquireAttempt
+    from django_setnx_lock.core.locks.handle import LockHandle
 
 pytestmark = pytest.mark.usefixtures("nobody_looks")
 
 
-def ahead(client: redis.Redis, turn: Turn) -> Any:
+def ahead(client: redis.Redis, turn: AcquireAttempt) -> Any:
     """Send what ``turn`` would send ahead; return the raw reply."""
     keys, token = turn.target.keys, turn.token
-    return send(client, protocol.ahead(keys, None, token, turn.lease_ms, turn.record).take)
+    return send(client, commands.ahead(keys, None, token, turn.lease_ms, turn.record).take)
 
 
-def taken_ahead(client: redis.Redis, behind: int = 0) -> list[Turn]:
+def taken_ahead(client: redis.Redis, behind: int = 0) -> list[AcquireAttempt]:
     """Have a lock taken up by the first of some waiters by what it sent ahead."""
     queued = left_to_the_first(client, behind + 1)
-    assert protocol.read_ahead(ahead(client, queued[0]))
+    assert replies.read_ahead(ahead(client, queued[0]))
     return queued
 
 
 def test_it_takes_the_lock_that_is_left_to_its_token(redis_client: redis.Redis) -> None:
     (turn,) = left_to_the_first(redis_client, 1)
 
-    fence = protocol.read_ahead(ahead(redis_client, turn))
+    fence = replies.read_ahead(ahead(redis_client, turn))
 
     assert value_of(redis_client) == turn.token
     assert (meta_of(redis_client).fence, meta_of(redis_client).token) == (fence, turn.token)
@@ -53,35 +53,35 @@ def test_it_takes_the_lock_that_is_left_to_its_token(redis_client: redis.Redis) 
 def test_it_does_so_for_the_claim_time_only(redis_client: redis.Redis) -> None:
     taken_ahead(redis_client)
 
-    assert 0 < redis_client.pttl("lock:a") <= protocol.CLAIM_MS
+    assert 0 < redis_client.pttl("lock:a") <= commands.CLAIM_MS
 
 
-def free(client: redis.Redis) -> Turn:
+def free(client: redis.Redis) -> AcquireAttempt:
     return caller(client)
 
 
-def held_by_another(client: redis.Redis) -> Turn:
+def held_by_another(client: redis.Redis) -> AcquireAttempt:
     client.held = holder(client)  # type: ignore[attr-defined]  # to live as long
     return waiters(client, 1)[0]
 
 
-def left_to_another(client: redis.Redis) -> Turn:
+def left_to_another(client: redis.Redis) -> AcquireAttempt:
     return left_to_the_first(client, 2)[1]
 
 
-def held_already(client: redis.Redis) -> Turn:
+def held_already(client: redis.Redis) -> AcquireAttempt:
     (turn,) = taken_ahead(client)
     client.pexpire("lock:a", 20_000)
     return turn
 
 
-def given_up(client: redis.Redis) -> Turn:
+def given_up(client: redis.Redis) -> AcquireAttempt:
     (turn,) = left_to_the_first(client, 1)
-    client.set(turn.target.keys.gone(turn.token), "left")
+    client.set(turn.target.keys.tombstone(turn.token), "left")
     return turn
 
 
-def behind_one_that_would_sleep_too_long(client: redis.Redis) -> Turn:
+def behind_one_that_would_sleep_too_long(client: redis.Redis) -> AcquireAttempt:
     held = holder(client, 60)
     turn = caller(client, 5)
     assert is_busy(turn)
@@ -108,7 +108,7 @@ def test_else_it_changes_nothing(redis_client: redis.Redis, scene: Any) -> None:
 
     reply = ahead(redis_client, turn)
 
-    assert protocol.read_ahead(reply) is None
+    assert replies.read_ahead(reply) is None
     assert sorted(redis_client.keys()) == keys
     after = value_of(redis_client), queue_of(redis_client), redis_client.pttl("lock:a") > 1000
     assert after == before
@@ -161,14 +161,14 @@ def test_without_looking_again_the_next_would_sleep_beside_a_free_lock(
 
 
 def test_the_claim_time_is_the_one_of_the_scripts() -> None:
-    assert f"local CLAIM = {protocol.CLAIM_MS} " in scripts.LOOK.source
+    assert f"local CLAIM = {commands.CLAIM_MS} " in scripts.LOOK.source
 
 
-def has_seen(client: redis.Redis, monkeypatch: pytest.MonkeyPatch, *, waits: bool) -> bool:
+def handoff_confirmed(client: redis.Redis, monkeypatch: pytest.MonkeyPatch, *, waits: bool) -> bool:
     """Tell whether who asks takes the lock for one that need not be looked after."""
     turn, noted = caller(client), []
     monkeypatch.setattr(
-        type(turn.watchlist), "has_seen", lambda _, target, sent: noted.append(target)
+        type(turn.watchlist), "handoff_confirmed", lambda _, target, sent: noted.append(target)
     )
     assert is_busy(turn, waits=waits)
     return bool(noted)
@@ -180,13 +180,13 @@ def test_only_who_waits_need_not_look_after_one_that_has_it_for_the_claim_time(
 ) -> None:
     taken_ahead(redis_client)
 
-    assert has_seen(redis_client, monkeypatch, waits=waits) is waits
+    assert handoff_confirmed(redis_client, monkeypatch, waits=waits) is waits
 
 
 def test_nobody_need_look_after_one_that_has_it_for_longer(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held: Held = holder(redis_client)
+    held: LockHandle = holder(redis_client)
 
-    assert has_seen(redis_client, monkeypatch, waits=False)
+    assert handoff_confirmed(redis_client, monkeypatch, waits=False)
     held.release()

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core import protocol
-from tests.core.helpers import send, value_of
+from django_setnx_lock.core.protocol import replies
+from tests.core.helpers import ask, cancel, send, value_of
 from tests.core.queueing import (
     baton_of,
     caller,
@@ -23,7 +23,7 @@ from tests.faults.controls import take_out
 if TYPE_CHECKING:
     import redis
 
-    from django_setnx_lock.core.turn import Turn
+    from django_setnx_lock.core.locks.attempt import AcquireAttempt
 
 LONG, SHORT = 20, 3
 
@@ -33,14 +33,14 @@ pytestmark = pytest.mark.usefixtures("nobody_looks", "patient")
 def test_a_waiter_is_told_how_long_the_lease_runs(redis_client: redis.Redis) -> None:
     holder(redis_client, LONG)
 
-    answer = caller(redis_client).ask(waits=True)
+    answer = ask(caller(redis_client), waits=True)
 
-    assert isinstance(answer, protocol.Busy)
+    assert isinstance(answer, replies.Busy)
     assert answer.remaining == pytest.approx(LONG, abs=2)
     assert not answer.foreign
 
 
-def followed_by(client: redis.Redis, lease: float) -> Turn:
+def followed_by(client: redis.Redis, lease: float) -> AcquireAttempt:
     """Have a lock of 20 s taken over by one of ``lease``; return who waits on."""
     held = holder(client, LONG)
     (following,) = waiters(client, 1, lease)
@@ -80,9 +80,9 @@ def test_a_waiter_that_asked_again_meanwhile_knows_of_the_shorter_lease(
     waiting = followed_by(redis_client, SHORT)
     open_mail(waiting)
 
-    answer = waiting.ask(waits=True)
+    answer = ask(waiting, waits=True)
 
-    assert isinstance(answer, protocol.Busy)
+    assert isinstance(answer, replies.Busy)
     assert answer.remaining is not None
     assert answer.remaining <= SHORT
 
@@ -154,7 +154,7 @@ def test_who_is_woken_too_early_keeps_its_place(redis_client: redis.Redis) -> No
     assert value_of(redis_client) == baton_of(waiting)
 
 
-def told_until(turn: Turn) -> int:
+def told_until(turn: AcquireAttempt) -> int:
     """Return when ``turn`` asks again, by what Redis knows, in ms."""
     found = turn.target.client.hget("{lock:a}:alive", turn.token)
     return int((found or b"").split()[2])
@@ -195,7 +195,7 @@ def test_who_leaves_passes_on_that_a_lease_was_cut(redis_client: redis.Redis) ->
     first, second = waiters(redis_client, 2)
     held.extend(SHORT, replace_ttl=True)
 
-    first.leave()
+    cancel(first)
 
     assert is_woken(second)
 
@@ -203,11 +203,11 @@ def test_who_leaves_passes_on_that_a_lease_was_cut(redis_client: redis.Redis) ->
 def test_without_that_the_next_would_sleep_for_what_was_cut(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "LEAVE", "if left >= 0 then", "if false then")
+    take_out(monkeypatch, "CANCEL", "if left >= 0 then", "if false then")
     held = holder(redis_client, LONG)
     first, second = waiters(redis_client, 2)
     held.extend(SHORT, replace_ttl=True)
 
-    first.leave()
+    cancel(first)
 
     assert not is_woken(second)

@@ -99,7 +99,7 @@ def test_who_was_passed_over_keeps_its_place(redis_client: redis.Redis) -> None:
 def test_without_its_place_who_was_slow_for_a_moment_would_be_overtaken_by_all(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "LOOK", "redis.call('ZADD', KEYS[2], rank, head)", "")
+    take_out(monkeypatch, "LOOK", "redis.call('ZADD', WAITERS, rank, head)", "")
     first, second, third = left_to_the_first(redis_client, 3)
     looked(first)
 

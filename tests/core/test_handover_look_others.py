@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core import protocol
-from tests.core.helpers import queue_of, value_of
+from django_setnx_lock.core.protocol import commands, replies
+from tests.core.helpers import ask, called, queue_of, value_of
 from tests.core.queueing import (
     CLAIM,
     baton_of,
@@ -101,7 +101,7 @@ def test_a_look_tells_whether_it_passed_the_lock_on(redis_client: redis.Redis) -
     keys = first.target.keys
 
     passed = [
-        protocol.read_passed_on(first.target.call(protocol.look(keys, turn.token)))
+        replies.read_passed_on(called(first.target, commands.SETNX.check_handoff(keys, turn.token)))
         for turn in (first, first, second, third)
     ]
 
@@ -112,13 +112,13 @@ def test_a_look_tells_whether_it_passed_the_lock_on(redis_client: redis.Redis) -
 def test_when_nobody_will_look_again_the_next_waiter_does(redis_client: redis.Redis) -> None:
     first, second = left_to_the_first(redis_client, 2)
     open_mail(first)
-    last = protocol.look(first.target.keys, first.token, is_last=True)
+    last = commands.SETNX.check_handoff(first.target.keys, first.token, is_last=True)
 
     handed_on(first, last)
 
     assert is_woken(second)
-    answer = second.ask(waits=True)
-    assert isinstance(answer, protocol.Busy)
+    answer = ask(second, waits=True)
+    assert isinstance(answer, replies.Busy)
     assert answer.remaining is not None
     assert answer.remaining <= CLAIM / 1000
 

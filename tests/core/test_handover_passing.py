@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core import protocol
 from django_setnx_lock.core.errors import LockLost
-from tests.core.helpers import queue_of, send, value_of
+from django_setnx_lock.core.protocol import commands, replies
+from tests.core.helpers import cancel, queue_of, send, value_of
 from tests.core.queueing import (
     baton_of,
     caller,
@@ -27,33 +27,33 @@ if TYPE_CHECKING:
 
     import redis
 
-    from django_setnx_lock.core.turn import Turn
+    from django_setnx_lock.core.locks.attempt import AcquireAttempt
 
-    Request = Callable[[Turn], protocol.Request]
+    Request = Callable[[AcquireAttempt], commands.Request]
 
 pytestmark = pytest.mark.usefixtures("nobody_looks", "patient")
 
 
-def releasing(turn: Turn) -> protocol.Request:
-    return protocol.release(turn.target.keys, turn.target.index, turn.token)
+def releasing(turn: AcquireAttempt) -> commands.Request:
+    return commands.SETNX.release(turn.target.keys, turn.target.index, turn.token)
 
 
-def leaving(turn: Turn) -> protocol.Request:
-    return turn.leaving()
+def leaving(turn: AcquireAttempt) -> commands.Request:
+    return turn.cancelling()
 
 
-def forcing(turn: Turn) -> protocol.Request:
+def forcing(turn: AcquireAttempt) -> commands.Request:
     keys, index = turn.target.keys, turn.target.index
-    return protocol.force(keys, index, turn.token.encode(), "joe", "stuck")
+    return commands.SETNX.force_release(keys, index, [turn.token.encode()], "joe", "stuck")
 
 
-LETTING_GO: dict[str, Request] = {"RELEASE": releasing, "LEAVE": leaving, "FORCE": forcing}
-GIVING_UP: dict[str, Request] = {"RELEASE": releasing, "LEAVE": leaving}
+LETTING_GO: dict[str, Request] = {"RELEASE": releasing, "CANCEL": leaving, "FORCE": forcing}
+GIVING_UP: dict[str, Request] = {"RELEASE": releasing, "CANCEL": leaving}
 letting_go = pytest.mark.parametrize("how", LETTING_GO)
 giving_up = pytest.mark.parametrize("how", GIVING_UP)
 
 
-def held_turn(client: redis.Redis) -> Turn:
+def held_turn(client: redis.Redis) -> AcquireAttempt:
     turn = caller(client)
     claim(turn)
     return turn
@@ -135,7 +135,7 @@ def test_who_gives_up_waiting_is_out_of_the_queue(redis_client: redis.Redis, how
 
     assert head is None
     assert queue_of(redis_client) == [second.token]
-    assert [protocol.text(key) for key in redis_client.hkeys("{lock:a}:alive")] == [second.token]
+    assert [replies.text(key) for key in redis_client.hkeys("{lock:a}:alive")] == [second.token]
     held.check()
 
 
@@ -157,12 +157,12 @@ def test_who_gives_up_what_was_left_to_it_leaves_it_to_the_next(
 def test_without_that_a_lock_would_be_left_to_one_who_has_gone(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "LEAVE", "value == token or head == token", "value == token")
+    take_out(monkeypatch, "CANCEL", "value == token or head == token", "value == token")
     held = holder(redis_client)
     first, second = waiters(redis_client, 2)
     held.release()
 
-    first.leave()
+    cancel(first)
 
     assert value_of(redis_client) == baton_of(first)
     assert not is_woken(second)
@@ -197,7 +197,7 @@ def test_who_gave_up_is_not_queued_by_a_copy_that_comes_late(redis_client: redis
     holder(redis_client)
     (waiter,) = waiters(redis_client, 1)
     late = waiter.request(waits=True)
-    waiter.leave()
+    cancel(waiter)
 
     assert send(redis_client, late) == [b"GONE"]
 
@@ -210,7 +210,7 @@ def test_who_gave_up_is_not_granted_what_was_left_to_it(
 ) -> None:
     # No order of requests is known that leads here.
     (waiter,) = left_to_the_first(redis_client, 1)
-    redis_client.set(waiter.target.keys.gone(waiter.token), "left")
+    redis_client.set(waiter.target.keys.tombstone(waiter.token), "left")
 
     assert send(redis_client, waiter.request(waits=waits)) == [b"GONE"]
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core import waiting
-from tests.core.helpers import let_lapse, queue_of, server_ms, value_of
+from django_setnx_lock.core.locks import mailbox
+from tests.core.helpers import ask, let_lapse, queue_of, server_ms, value_of
 from tests.core.queueing import holder, is_busy, waiters
 from tests.faults.controls import take_out
 
@@ -41,7 +41,7 @@ def test_without_its_rank_who_asks_again_would_go_to_the_end(
     holder(redis_client)
     first, second = waiters(redis_client, 2)
 
-    first.ask(waits=True)
+    ask(first, waits=True)
 
     assert queue_of(redis_client) == [second.token, first.token]
 
@@ -110,7 +110,7 @@ def test_a_waiter_is_alive_for_longer_than_it_may_sleep(
     found = redis_client.hget("{lock:a}:alive", waiter.token)
 
     alive, _, asks_again = map(int, (found or b"").split())
-    longest = min(lease * 1000, waiting.SLICE_MS)
+    longest = min(lease * 1000, mailbox.SLICE_MS)
     assert before + longest - 2 <= asks_again <= after + longest + 2
     assert alive - asks_again == MARGIN
 
@@ -121,4 +121,4 @@ def test_a_queue_lives_for_longer_than_any_waiter_may_sleep(redis_client: redis.
 
     lives = [redis_client.pttl(key) for key in ("{lock:a}:waiters", "{lock:a}:alive")]
 
-    assert min(lives) > waiting.SLICE_MS
+    assert min(lives) > mailbox.SLICE_MS

@@ -9,19 +9,20 @@ from typing import Literal
 import pytest
 import redis
 
-from django_setnx_lock.core import clock, protocol
+from django_setnx_lock.core import clock
 from django_setnx_lock.core.errors import LockError, LockLost
-from django_setnx_lock.core.held import Held
-from django_setnx_lock.core.lock import RedisLock
-from tests.core.helpers import send
+from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.protocol import commands
+from tests.core.helpers import ask, send
 
 
 @pytest.fixture
-def held(redis_client: redis.Redis) -> Held:
+def held(redis_client: redis.Redis) -> LockHandle:
     return RedisLock(redis_client, "lock:a", timeout=30, key="a").take(0)
 
 
-def test_a_handle_tells_what_it_holds(held: Held, redis_client: redis.Redis) -> None:
+def test_a_handle_tells_what_it_holds(held: LockHandle, redis_client: redis.Redis) -> None:
     assert held.key == "a"
     assert held.name == "lock:a"
     assert held.client is redis_client
@@ -32,7 +33,7 @@ def test_a_handle_tells_what_it_holds(held: Held, redis_client: redis.Redis) -> 
     assert not held.released
 
 
-def test_a_fresh_lock_is_ours(held: Held) -> None:
+def test_a_fresh_lock_is_ours(held: LockHandle) -> None:
     held.check()
 
     assert held.owned()
@@ -40,7 +41,7 @@ def test_a_fresh_lock_is_ours(held: Held) -> None:
     assert 29 < held.remaining() <= 30
 
 
-def test_a_released_lock_is_nobodys(held: Held, redis_client: redis.Redis) -> None:
+def test_a_released_lock_is_nobodys(held: LockHandle, redis_client: redis.Redis) -> None:
     held.release()
 
     assert held.released
@@ -51,7 +52,7 @@ def test_a_released_lock_is_nobodys(held: Held, redis_client: redis.Redis) -> No
     assert not redis_client.exists("lock:a")
 
 
-def test_releasing_a_second_time_is_an_error(held: Held) -> None:
+def test_releasing_a_second_time_is_an_error(held: LockHandle) -> None:
     held.release()
 
     with pytest.raises(LockError, match="was released already") as caught:
@@ -61,47 +62,49 @@ def test_releasing_a_second_time_is_an_error(held: Held) -> None:
 
 
 @pytest.mark.parametrize("what", ["check", "reacquire", "extend"])
-def test_a_released_lock_cannot_be_used(held: Held, what: str) -> None:
+def test_a_released_lock_cannot_be_used(held: LockHandle, what: str) -> None:
     held.release()
 
     with pytest.raises(LockError, match=f"cannot {'extend' if what == 'reacquire' else what}"):
         getattr(held, what)(*[10] if what == "extend" else [])
 
 
-def test_the_request_to_release_may_arrive_twice(held: Held, redis_client: redis.Redis) -> None:
-    request = held.releasing()
+def test_the_request_to_release_may_arrive_twice(
+    held: LockHandle, redis_client: redis.Redis
+) -> None:
+    request = held.grant.releasing()
     again = [send(redis_client, request) for _ in range(2)]
 
     assert [reply[0] for reply in again] == [b"OK", b"OK"]
 
 
 def test_the_second_copy_of_a_release_takes_nothing_from_the_next_holder(
-    held: Held, redis_client: redis.Redis
+    held: LockHandle, redis_client: redis.Redis
 ) -> None:
     held.release()
     other = RedisLock(redis_client, "lock:a").take(0)
-    request = held.releasing()
+    request = held.grant.releasing()
 
     send(redis_client, request)
 
     assert other.owned()
 
 
-def test_extending_adds_to_what_is_left(held: Held, redis_client: redis.Redis) -> None:
+def test_extending_adds_to_what_is_left(held: LockHandle, redis_client: redis.Redis) -> None:
     assert held.extend(15) is True
 
     assert 44 < held.remaining() <= 45
     assert 44_000 < redis_client.pttl("lock:a") <= 45_000
 
 
-def test_extending_can_replace_what_is_left(held: Held, redis_client: redis.Redis) -> None:
+def test_extending_can_replace_what_is_left(held: LockHandle, redis_client: redis.Redis) -> None:
     held.extend(5, replace_ttl=True)
 
     assert 4 < held.remaining() <= 5
     assert 4_000 < redis_client.pttl("lock:a") <= 5_000
 
 
-def test_reacquiring_starts_the_lease_anew(held: Held, redis_client: redis.Redis) -> None:
+def test_reacquiring_starts_the_lease_anew(held: LockHandle, redis_client: redis.Redis) -> None:
     held.extend(5, replace_ttl=True)
 
     assert held.reacquire() is True
@@ -110,7 +113,9 @@ def test_reacquiring_starts_the_lease_anew(held: Held, redis_client: redis.Redis
     assert 29_000 < redis_client.pttl("lock:a") <= 30_000
 
 
-def test_the_lease_here_ends_before_that_in_redis(held: Held, redis_client: redis.Redis) -> None:
+def test_the_lease_here_ends_before_that_in_redis(
+    held: LockHandle, redis_client: redis.Redis
+) -> None:
     held.extend(0.4)
 
     there = redis_client.pttl("lock:a") / 1000
@@ -120,7 +125,7 @@ def test_the_lease_here_ends_before_that_in_redis(held: Held, redis_client: redi
 
 
 @pytest.mark.parametrize("seconds", [0, -1, True, float("nan"), float("inf"), "5", None], ids=repr)
-def test_extending_by_no_time_is_refused(held: Held, seconds: float) -> None:
+def test_extending_by_no_time_is_refused(held: LockHandle, seconds: float) -> None:
     with pytest.raises(ValueError, match="additional_time") as caught:
         held.extend(seconds)
 
@@ -129,7 +134,7 @@ def test_extending_by_no_time_is_refused(held: Held, seconds: float) -> None:
 
 @pytest.mark.parametrize("what", ["check", "release", "reacquire"])
 def test_a_lock_somebody_overwrote_is_lost(
-    held: Held, redis_client: redis.Redis, what: str
+    held: LockHandle, redis_client: redis.Redis, what: str
 ) -> None:
     redis_client.set("lock:a", "somebody", px=30_000)
 
@@ -143,7 +148,7 @@ def test_a_lock_somebody_overwrote_is_lost(
 
 
 def test_a_lock_whose_key_is_no_string_any_more_is_lost(
-    held: Held, redis_client: redis.Redis
+    held: LockHandle, redis_client: redis.Redis
 ) -> None:
     redis_client.delete("lock:a")
     redis_client.lpush("lock:a", "x")
@@ -155,7 +160,7 @@ def test_a_lock_whose_key_is_no_string_any_more_is_lost(
 
 
 def test_a_lock_is_lost_when_its_lease_is_over_here(
-    held: Held, monkeypatch: pytest.MonkeyPatch
+    held: LockHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = clock.now
     monkeypatch.setattr(clock, "now", lambda: now() + 60)
@@ -167,7 +172,7 @@ def test_a_lock_is_lost_when_its_lease_is_over_here(
 
 
 def test_a_lease_that_is_over_here_is_not_extended(
-    held: Held, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    held: LockHandle, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = clock.now
     monkeypatch.setattr(clock, "now", lambda: now() + 60)
@@ -178,7 +183,9 @@ def test_a_lease_that_is_over_here_is_not_extended(
     assert redis_client.pttl("lock:a") <= 30_000
 
 
-def test_a_loss_is_final_even_if_the_token_reappears(held: Held, redis_client: redis.Redis) -> None:
+def test_a_loss_is_final_even_if_the_token_reappears(
+    held: LockHandle, redis_client: redis.Redis
+) -> None:
     redis_client.set("lock:a", "somebody")
     with pytest.raises(LockLost):
         held.check()
@@ -190,7 +197,7 @@ def test_a_loss_is_final_even_if_the_token_reappears(held: Held, redis_client: r
         held.check()
 
 
-def test_a_handle_may_be_released_by_another_thread(held: Held) -> None:
+def test_a_handle_may_be_released_by_another_thread(held: LockHandle) -> None:
     thread = threading.Thread(target=held.release)
 
     thread.start()
@@ -201,7 +208,7 @@ def test_a_handle_may_be_released_by_another_thread(held: Held) -> None:
 
 
 def test_finishing_after_a_body_that_succeeded_raises_what_went_wrong(
-    held: Held, redis_client: redis.Redis
+    held: LockHandle, redis_client: redis.Redis
 ) -> None:
     redis_client.delete("lock:a")
 
@@ -210,7 +217,7 @@ def test_finishing_after_a_body_that_succeeded_raises_what_went_wrong(
 
 
 def test_finishing_never_hides_the_error_of_the_body(
-    held: Held, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+    held: LockHandle, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     redis_client.delete("lock:a")
     body_error = RuntimeError("the body's own")
@@ -225,7 +232,7 @@ def test_finishing_never_hides_the_error_of_the_body(
 
 
 def test_finishing_can_log_instead_of_raising(
-    held: Held, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+    held: LockHandle, redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     redis_client.delete("lock:a")
 
@@ -235,7 +242,7 @@ def test_finishing_can_log_instead_of_raising(
     assert [record.name for record in caplog.records] == ["django_setnx_lock.lock"]
 
 
-def test_finishing_a_lock_the_body_released_does_nothing(held: Held) -> None:
+def test_finishing_a_lock_the_body_released_does_nothing(held: LockHandle) -> None:
     held.release()
 
     held.finish(None)
@@ -245,7 +252,7 @@ def test_finishing_a_lock_the_body_released_does_nothing(held: Held) -> None:
 
 @pytest.mark.parametrize("state", ["held", "released", "lost"])
 def test_a_handle_shows_its_state_and_never_its_token(
-    held: Held, redis_client: redis.Redis, state: str
+    held: LockHandle, redis_client: redis.Redis, state: str
 ) -> None:
     if state == "released":
         held.release()
@@ -255,7 +262,7 @@ def test_a_handle_shows_its_state_and_never_its_token(
 
     shown = repr(held)
 
-    assert shown == f"<Held 'a' fence={held.fence} {state}>"
+    assert shown == f"<LockHandle 'a' fence={held.fence} {state}>"
     assert held.token not in shown
 
 
@@ -263,12 +270,12 @@ def test_a_handle_shows_its_state_and_never_its_token(
 def test_a_late_copy_of_a_request_does_not_cut_what_was_added_since(
     redis_client: redis.Redis, late: Literal["acquire", "reacquire"]
 ) -> None:
-    turn = RedisLock(redis_client, "lock:a", timeout=5).turn()
-    held = turn.ask(waits=False)
-    assert isinstance(held, Held)
+    turn = RedisLock(redis_client, "lock:a", timeout=5).attempt()
+    held = ask(turn, waits=False)
+    assert isinstance(held, LockHandle)
     copy = turn.request(waits=False)
     if late == "reacquire":
-        copy = protocol.renew(turn.target.keys, None, held.token, 5_000, "least")
+        copy = commands.SETNX.renew(turn.target.keys, None, held.token, 5_000, "least")
     held.extend(100)
 
     send(redis_client, copy)

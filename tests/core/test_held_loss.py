@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core import watchdog
-from django_setnx_lock.core.batch import release_each, take_each
 from django_setnx_lock.core.errors import LockLost, LockUnavailable
-from django_setnx_lock.core.held import Held
-from django_setnx_lock.core.lock import RedisLock
-from django_setnx_lock.core.watchdog import Watchdog
-from tests.core.watching import pass_time
+from django_setnx_lock.core.locks.batch import release_each, take_each
+from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.renewal import watchdog
+from tests.core.helpers import ask, cancel
+from tests.core.watching import IdleWatchdog, pass_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,9 +30,9 @@ pytestmark = pytest.mark.usefixtures("dog")
 
 
 @pytest.fixture
-def dog(fake_time: FakeTime, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watchdog]:
+def dog(fake_time: FakeTime, monkeypatch: pytest.MonkeyPatch) -> Iterator[IdleWatchdog]:
     """Give the watchdog of all handles, which works on the real server when it is told to."""
-    dog = Watchdog(has_thread=False)
+    dog = IdleWatchdog()
     monkeypatch.setattr(watchdog, "WATCHDOG", dog)
     yield dog
     dog.forget_all()
@@ -45,7 +45,7 @@ def renewed(client: Any, name: str = "lock:a", **options: Any) -> RedisLock:
     return RedisLock(client, name, key=name.removeprefix("lock:"), renew=True, **options)
 
 
-FINDERS: dict[str, Callable[[Held], object]] = {
+FINDERS: dict[str, Callable[[LockHandle], object]] = {
     "check": lambda held: held.check(),
     "extend": lambda held: held.extend(10),
     "replace": lambda held: held.extend(10, replace_ttl=True),
@@ -59,7 +59,7 @@ FINDERS: dict[str, Callable[[Held], object]] = {
 def test_on_lost_is_called_once_by_whoever_finds_the_loss(
     redis_client: redis.Redis, finder: str, renew: bool
 ) -> None:
-    found: list[Held] = []
+    found: list[LockHandle] = []
     lock = RedisLock(redis_client, "lock:a", renew=renew, on_lost=found.append)
     held = lock.take(0)
     redis_client.delete("lock:a")
@@ -72,9 +72,9 @@ def test_on_lost_is_called_once_by_whoever_finds_the_loss(
 
 
 def test_on_lost_is_called_once_when_the_watchdog_has_found_it(
-    redis_client: redis.Redis, dog: Watchdog, fake_time: FakeTime
+    redis_client: redis.Redis, dog: IdleWatchdog, fake_time: FakeTime
 ) -> None:
-    found: list[Held] = []
+    found: list[LockHandle] = []
     held = renewed(redis_client, on_lost=found.append).take(0)
     redis_client.delete("lock:a")
     pass_time(dog, fake_time, 11)
@@ -87,7 +87,7 @@ def test_on_lost_is_called_once_when_the_watchdog_has_found_it(
 
 def test_a_loss_that_was_found_is_asked_about_no_more(
     redis_client: redis.Redis,
-    dog: Watchdog,
+    dog: IdleWatchdog,
     fake_time: FakeTime,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -116,28 +116,28 @@ def interrupted_after(work: Callable[..., object]) -> Callable[..., object]:
 @pytest.mark.parametrize("how", ["release", "leave", "batch"])
 def test_who_hands_the_lock_on_looks_after_the_waiter_it_was_handed_to(
     redis_client: redis.Redis,
-    dog: Watchdog,
+    dog: IdleWatchdog,
     fake_time: FakeTime,
     monkeypatch: pytest.MonkeyPatch,
     how: str,
 ) -> None:
     lock = RedisLock(redis_client, "lock:a")
-    turn, dead, living = (lock.turn() for _ in range(3))
+    turn, dead, living = (lock.attempt() for _ in range(3))
 
     def queue_up(*_: Any) -> None:
         for waiter in (dead, living):
-            waiter.ask(waits=True)
+            ask(waiter, waits=True)
 
     if how == "batch":
         # Granted, but it is interrupted before it hears of that.
-        monkeypatch.setattr("django_setnx_lock.core.batch._read", interrupted_after(queue_up))
+        monkeypatch.setattr("django_setnx_lock.core.locks.batch._read", interrupted_after(queue_up))
         with pytest.raises(KeyboardInterrupt):
             take_each([lock])
     else:
-        held = turn.ask(waits=False)
-        assert isinstance(held, Held)
+        held = ask(turn, waits=False)
+        assert isinstance(held, LockHandle)
         queue_up()
-        held.release() if how == "release" else turn.leave()
+        held.release() if how == "release" else cancel(turn)
     handed_to = redis_client.get("lock:a")
     pass_time(dog, fake_time, 0.03)
 
@@ -146,9 +146,9 @@ def test_who_hands_the_lock_on_looks_after_the_waiter_it_was_handed_to(
 
 
 def test_on_lost_is_not_called_for_a_lock_that_was_let_go(
-    redis_client: redis.Redis, dog: Watchdog, fake_time: FakeTime
+    redis_client: redis.Redis, dog: IdleWatchdog, fake_time: FakeTime
 ) -> None:
-    found: list[Held] = []
+    found: list[LockHandle] = []
     renewed(redis_client, on_lost=found.append).take(0).release()
 
     pass_time(dog, fake_time, 60)
@@ -159,7 +159,7 @@ def test_on_lost_is_not_called_for_a_lock_that_was_let_go(
 def test_what_on_lost_raises_is_logged_and_hides_nothing(
     redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(held: Held) -> None:
+    def fail(held: LockHandle) -> None:
         raise RuntimeError("the callback's own")
 
     held = renewed(redis_client, on_lost=fail).take(0)
@@ -174,7 +174,7 @@ def test_what_on_lost_raises_is_logged_and_hides_nothing(
 
 
 def test_leaving_the_block_of_a_lock_that_was_declared_lost_raises_though_redis_still_has_it(
-    redis_client: redis.Redis, dog: Watchdog, fake_time: FakeTime
+    redis_client: redis.Redis, dog: IdleWatchdog, fake_time: FakeTime
 ) -> None:
     stood: list[int] = []
 
@@ -211,7 +211,7 @@ def test_a_lock_that_is_not_renewed_is_let_go_late_if_redis_still_has_it(
 
 
 def test_the_error_of_a_block_whose_lock_was_lost_comes_out_with_a_note(
-    redis_client: redis.Redis, dog: Watchdog, fake_time: FakeTime
+    redis_client: redis.Redis, dog: IdleWatchdog, fake_time: FakeTime
 ) -> None:
     def work() -> None:
         with renewed(redis_client):
@@ -227,7 +227,7 @@ def test_the_error_of_a_block_whose_lock_was_lost_comes_out_with_a_note(
 
 
 def test_a_loss_is_told_though_redis_is_gone_when_the_block_ends(
-    fake_server: FakeServer, dog: Watchdog, fake_time: FakeTime
+    fake_server: FakeServer, dog: IdleWatchdog, fake_time: FakeTime
 ) -> None:
     lock = renewed(fake_server.client())
     lock.acquire()
@@ -239,7 +239,7 @@ def test_a_loss_is_told_though_redis_is_gone_when_the_block_ends(
 
 
 def test_many_locks_are_let_go_at_once_and_those_that_were_lost_told(
-    redis_client: redis.Redis, dog: Watchdog, fake_time: FakeTime
+    redis_client: redis.Redis, dog: IdleWatchdog, fake_time: FakeTime
 ) -> None:
     late = renewed(redis_client, "lock:a", timeout=5).take(0)
     fresh = renewed(redis_client, "lock:b", timeout=60).take(0)
@@ -253,7 +253,7 @@ def test_many_locks_are_let_go_at_once_and_those_that_were_lost_told(
 
 
 def test_many_locks_that_are_taken_at_once_are_renewed(
-    redis_client: redis.Redis, dog: Watchdog, fake_time: FakeTime
+    redis_client: redis.Redis, dog: IdleWatchdog, fake_time: FakeTime
 ) -> None:
     taken = take_each([renewed(redis_client, "lock:a"), renewed(redis_client, "lock:b")])
 
@@ -263,14 +263,14 @@ def test_many_locks_that_are_taken_at_once_are_renewed(
 
 
 def test_a_grant_that_is_given_back_is_not_renewed(
-    redis_client: redis.Redis, dog: Watchdog, fake_time: FakeTime
+    redis_client: redis.Redis, dog: IdleWatchdog, fake_time: FakeTime
 ) -> None:
-    found: list[Held] = []
-    turn = renewed(redis_client, on_lost=found.append).turn()
-    held = turn.ask(waits=False)
-    assert isinstance(held, Held)
+    found: list[LockHandle] = []
+    turn = renewed(redis_client, on_lost=found.append).attempt()
+    held = ask(turn, waits=False)
+    assert isinstance(held, LockHandle)
 
-    turn.leave()
+    cancel(turn)
     pass_time(dog, fake_time, 11)
 
     assert found == []
@@ -278,7 +278,7 @@ def test_a_grant_that_is_given_back_is_not_renewed(
 
 
 def test_a_release_that_failed_is_not_followed_by_renewals(
-    fake_server: FakeServer, dog: Watchdog, fake_time: FakeTime
+    fake_server: FakeServer, dog: IdleWatchdog, fake_time: FakeTime
 ) -> None:
     held = renewed(fake_server.client()).take(0)
     fake_server.connected = False
@@ -293,7 +293,7 @@ def test_a_release_that_failed_is_not_followed_by_renewals(
 
 
 def test_a_lock_that_was_extended_is_renewed_beside_that(
-    redis_client: redis.Redis, dog: Watchdog, fake_time: FakeTime
+    redis_client: redis.Redis, dog: IdleWatchdog, fake_time: FakeTime
 ) -> None:
     held = renewed(redis_client, timeout=30).take(0)
     held.extend(60)
@@ -304,7 +304,7 @@ def test_a_lock_that_was_extended_is_renewed_beside_that(
 
 
 def test_a_renewed_lease_that_was_cut_is_whole_again_soon(
-    redis_client: redis.Redis, dog: Watchdog, fake_time: FakeTime
+    redis_client: redis.Redis, dog: IdleWatchdog, fake_time: FakeTime
 ) -> None:
     held = renewed(redis_client, timeout=30).take(0)
     held.extend(5, replace_ttl=True)
@@ -338,7 +338,7 @@ def test_the_lease_is_no_longer_than_max_hold(redis_client: redis.Redis) -> None
 
 
 def test_a_lock_that_is_not_renewed_is_left_alone(
-    redis_client: redis.Redis, dog: Watchdog, fake_time: FakeTime
+    redis_client: redis.Redis, dog: IdleWatchdog, fake_time: FakeTime
 ) -> None:
     held = RedisLock(redis_client, "lock:a").take(0)
     held.handover()
@@ -354,7 +354,7 @@ def test_a_max_hold_that_is_no_time_is_refused_at_once(max_hold: float) -> None:
         RedisLock(None, "lock:a", max_hold=max_hold)
 
 
-async def asynchronous(held: Held) -> None:
+async def asynchronous(held: LockHandle) -> None:
     """Be awaited by nobody."""
 
 
@@ -371,7 +371,7 @@ def test_a_renew_that_is_no_bool_is_refused_at_once(renew: Any) -> None:
 
 
 def test_two_threads_that_find_a_loss_at_once_tell_it_once(redis_client: redis.Redis) -> None:
-    found: list[Held] = []
+    found: list[LockHandle] = []
     together = threading.Barrier(2)
     held = renewed(redis_client, on_lost=found.append).take(0)
     reasons = [LockLost("one"), LockLost("other")]
@@ -379,7 +379,7 @@ def test_two_threads_that_find_a_loss_at_once_tell_it_once(redis_client: redis.R
 
     def find(reason: LockLost) -> None:
         together.wait(10)
-        told.append(held.lose(reason))
+        told.append(held.grant.lose(reason))
 
     threads = [threading.Thread(target=find, args=[reason]) for reason in reasons]
     for thread in threads:

@@ -4,12 +4,14 @@ import json
 import os
 import socket
 import threading
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from django_setnx_lock.core.holder import Holder
+from django_setnx_lock.core.plain import LONGEST
 
 TEXTS = st.text(max_size=20)
 HOLDERS = st.builds(
@@ -60,6 +62,7 @@ def test_a_record_of_a_later_version_is_read_without_what_it_adds() -> None:
     assert Holder.from_json('{"host":"web1","container":"c1"}') == Holder(host="web1")
 
 
+@pytest.mark.usefixtures("no_collection")
 @pytest.mark.parametrize(
     "text",
     [None, "", "null", "[]", '"x"', "{", "\x00", "1", "[" * 100_000],
@@ -69,9 +72,46 @@ def test_a_record_that_cannot_be_read_is_none(text: str | None) -> None:
     assert Holder.from_json(text) is None
 
 
-@pytest.mark.parametrize("pid", ['"x"', "null", "[]", "1e999", "1.5"])
+@pytest.mark.parametrize(
+    "pid", ['"x"', "null", "[]", "1e999", "1.5", "NaN", "true", "-1", "4294967296", "9" * 4000]
+)
 def test_a_process_id_that_is_none_does_not_hide_the_rest(pid: str) -> None:
     assert Holder.from_json(f'{{"host":"web1","pid":{pid}}}') == Holder(host="web1")
+
+
+@pytest.mark.parametrize("value", ["7", "null", "[]", '{"a":1}', "NaN", "true"])
+def test_a_text_of_another_type_does_not_hide_the_rest(value: str) -> None:
+    assert Holder.from_json(f'{{"host":"web1","note":{value}}}') == Holder(host="web1")
+
+
+TEXT_FIELDS = ("host", "thread", "label", "user", "note")
+
+
+@pytest.mark.parametrize("name", TEXT_FIELDS)
+def test_a_text_is_plain_whoever_wrote_it(name: str) -> None:
+    shown = r"a\n\x00\udce4\u202e"
+    given: dict[str, Any] = {name: "a\n\0\udce4\u202e"}
+
+    assert getattr(Holder.from_json(json.dumps(given)), name) == shown
+    assert json.loads(Holder(**given).to_json()) == {name: shown}
+
+
+@pytest.mark.parametrize("name", TEXT_FIELDS)
+def test_a_long_text_is_cut_where_it_is_written_and_where_it_is_read(name: str) -> None:
+    cut = "x" * (LONGEST - 1) + "…"
+    given: dict[str, Any] = {name: "x" * 1_000_000}
+
+    assert getattr(Holder.from_json(json.dumps(given)), name) == cut
+    assert json.loads(Holder(**given).to_json()) == {name: cut}
+
+
+def test_what_is_no_text_is_written_as_one() -> None:
+    number: Any = 42
+    nothing: Any = None
+
+    record = Holder(label=nothing, note=number).to_json()
+
+    assert json.loads(record) == {"note": "42"}
 
 
 @pytest.mark.parametrize(

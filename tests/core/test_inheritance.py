@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from django_setnx_lock.core import inheritance
 from django_setnx_lock.core.errors import LockBusy, LockError, LockLost
-from django_setnx_lock.core.lock import RedisLock
-from django_setnx_lock.core.watchdog import WATCHDOG
+from django_setnx_lock.core.locks import parent_process
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.renewal.watchdog import WATCHDOG
 from tests.core.helpers import in_thread, value_of
 from tests.processes import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from django_setnx_lock.core.held import Held
+    from django_setnx_lock.core.locks.handle import LockHandle
     from tests.servers import RealServer
 
-VARIABLE = "SETNX_LOCK_HELD"
+VARIABLE = "SETNX_LOCK_HELD_TOKENS"
 
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    inheritance.forget()
+    parent_process.forget()
     yield
-    inheritance.forget()
+    parent_process.forget()
 
 
 @pytest.fixture
@@ -48,21 +48,21 @@ def mine(real_server: RealServer) -> Callable[..., RedisLock]:
 @pytest.fixture
 def started_under(
     mine: Callable[..., RedisLock], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Held]:
+) -> Callable[..., LockHandle]:
     """Give what has this process be one that was started under a lock."""
 
-    def started_under(name: str = "lock:a", **options: Any) -> Held:
+    def started_under(name: str = "lock:a", **options: Any) -> LockHandle:
         # Taken in a thread that is over: the one who holds it is another process.
         held = in_thread(mine(name, **options).take)
-        monkeypatch.setenv(VARIABLE, inheritance.described(held, os.environ))
-        inheritance.forget()
+        monkeypatch.setenv(VARIABLE, parent_process.described(held.grant, os.environ))
+        parent_process.forget()
         return held
 
     return started_under
 
 
 def test_it_has_the_lock_again(
-    started_under: Callable[..., Held], mine: Callable[..., RedisLock]
+    started_under: Callable[..., LockHandle], mine: Callable[..., RedisLock]
 ) -> None:
     above = started_under()
 
@@ -72,7 +72,9 @@ def test_it_has_the_lock_again(
 
 
 def test_leaving_it_releases_nothing(
-    started_under: Callable[..., Held], mine: Callable[..., RedisLock], real_server: RealServer
+    started_under: Callable[..., LockHandle],
+    mine: Callable[..., RedisLock],
+    real_server: RealServer,
 ) -> None:
     above = started_under()
 
@@ -86,13 +88,13 @@ def test_leaving_it_releases_nothing(
 
 
 def test_without_the_environment_it_waits_for_itself(
-    started_under: Callable[..., Held],
+    started_under: Callable[..., LockHandle],
     mine: Callable[..., RedisLock],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     above = started_under()
     monkeypatch.delenv(VARIABLE)
-    inheritance.forget()
+    parent_process.forget()
 
     with pytest.raises(LockBusy):
         mine().take()
@@ -100,7 +102,9 @@ def test_without_the_environment_it_waits_for_itself(
 
 
 def test_a_lock_that_the_one_above_has_lost_is_not_had_again(
-    started_under: Callable[..., Held], mine: Callable[..., RedisLock], real_server: RealServer
+    started_under: Callable[..., LockHandle],
+    mine: Callable[..., RedisLock],
+    real_server: RealServer,
 ) -> None:
     above = started_under()
     real_server.client().set("lock:a", "somebody", px=20_000)
@@ -111,7 +115,7 @@ def test_a_lock_that_the_one_above_has_lost_is_not_had_again(
 
 
 def test_a_lock_that_the_one_above_has_let_go_is_taken_anew(
-    started_under: Callable[..., Held], mine: Callable[..., RedisLock]
+    started_under: Callable[..., LockHandle], mine: Callable[..., RedisLock]
 ) -> None:
     above = started_under()
     above.release()
@@ -121,7 +125,7 @@ def test_a_lock_that_the_one_above_has_let_go_is_taken_anew(
 
 
 def test_all_that_are_held_are_carried(
-    started_under: Callable[..., Held], mine: Callable[..., RedisLock]
+    started_under: Callable[..., LockHandle], mine: Callable[..., RedisLock]
 ) -> None:
     above = [started_under("lock:a"), started_under("lock:b")]
 
@@ -130,7 +134,7 @@ def test_all_that_are_held_are_carried(
 
 
 def test_one_thread_has_it_at_a_time(
-    started_under: Callable[..., Held], mine: Callable[..., RedisLock]
+    started_under: Callable[..., LockHandle], mine: Callable[..., RedisLock]
 ) -> None:
     above = started_under()
 
@@ -141,7 +145,9 @@ def test_one_thread_has_it_at_a_time(
 
 
 def test_one_check_is_asked_for_and_none_inside(
-    started_under: Callable[..., Held], mine: Callable[..., RedisLock], real_server: RealServer
+    started_under: Callable[..., LockHandle],
+    mine: Callable[..., RedisLock],
+    real_server: RealServer,
 ) -> None:
     above = started_under()
     client = real_server.client()
@@ -161,7 +167,9 @@ def test_one_check_is_asked_for_and_none_inside(
 
 
 def test_the_lease_is_followed_and_never_lengthened(
-    started_under: Callable[..., Held], mine: Callable[..., RedisLock], real_server: RealServer
+    started_under: Callable[..., LockHandle],
+    mine: Callable[..., RedisLock],
+    real_server: RealServer,
 ) -> None:
     above = started_under(timeout=20)
     client = real_server.client()
@@ -177,7 +185,7 @@ def test_the_lease_is_followed_and_never_lengthened(
 
 
 def test_it_goes_on_as_long_as_the_one_above_renews(
-    started_under: Callable[..., Held], mine: Callable[..., RedisLock]
+    started_under: Callable[..., LockHandle], mine: Callable[..., RedisLock]
 ) -> None:
     above = started_under(timeout=0.6)
     held = mine(timeout=0.6, renew=False).take()
@@ -196,10 +204,10 @@ def test_it_goes_on_as_long_as_the_one_above_renews(
 
 
 def test_it_is_lost_when_the_one_above_stops_renewing(
-    started_under: Callable[..., Held], mine: Callable[..., RedisLock]
+    started_under: Callable[..., LockHandle], mine: Callable[..., RedisLock]
 ) -> None:
     above = started_under(timeout=0.3)
-    lost: list[Held] = []
+    lost: list[LockHandle] = []
     held = mine(timeout=0.3, on_lost=lost.append).take()
 
     eventually(lambda: bool(lost))
@@ -212,20 +220,20 @@ def test_it_is_lost_when_the_one_above_stops_renewing(
 
 
 def test_it_is_looked_after_only_while_it_is_shared(
-    started_under: Callable[..., Held], mine: Callable[..., RedisLock]
+    started_under: Callable[..., LockHandle], mine: Callable[..., RedisLock]
 ) -> None:
     above = started_under()
     held = mine().take()
-    during = len(WATCHDOG._held)
+    during = len(WATCHDOG.watched())
 
     held.release()
 
-    assert (during, len(WATCHDOG._held)) == (1, 0)
+    assert (during, len(WATCHDOG.watched())) == (1, 0)
     assert not above.released
 
 
 def test_a_lock_that_is_not_reentrant_is_not_had_again(
-    started_under: Callable[..., Held], mine: Callable[..., RedisLock]
+    started_under: Callable[..., LockHandle], mine: Callable[..., RedisLock]
 ) -> None:
     above = started_under()
 
@@ -235,16 +243,16 @@ def test_a_lock_that_is_not_reentrant_is_not_had_again(
 
 
 def test_a_fork_has_none_of_it(
-    started_under: Callable[..., Held], mine: Callable[..., RedisLock]
+    started_under: Callable[..., LockHandle], mine: Callable[..., RedisLock]
 ) -> None:
     above = started_under()
-    assert inheritance.is_possible()
+    assert parent_process.is_possible()
 
     child = os.fork()
     if not child:
         status = 1
         try:
-            status = int(inheritance.is_possible())
+            status = int(parent_process.is_possible())
         finally:
             os._exit(status)
 
@@ -255,6 +263,7 @@ def test_a_fork_has_none_of_it(
 GOOD = {"place": "p", "name": "n", "token": "secret", "fence": 1, "timeout": 30.0}
 
 
+@pytest.mark.usefixtures("no_collection")
 @pytest.mark.parametrize(
     "text",
     [
@@ -300,7 +309,7 @@ def test_neither_credentials_nor_what_only_this_process_knows_are_told(
     for one in clients:
         held = RedisLock(real_server.client(), "lock:a").take()
         object.__setattr__(held.target, "client", one)
-        told.append(inheritance.described(held, {}))
+        told.append(parent_process.described(held.grant, {}))
         object.__setattr__(held.target, "client", real_server.client())
         held.release()
 

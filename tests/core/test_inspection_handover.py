@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_setnx_lock.core.inspection import Inspector, Outcome, State
-from tests.core.helpers import INDEX, keys_of, listed, queue_of, value_of
+from tests.core.helpers import INDEX, ask, keys_of, listed, queue_of, value_of
 from tests.core.queueing import CLAIM, baton_of, claim, holder, is_woken, waiters
 
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ def test_a_lock_stays_on_the_list_while_it_changes_hands(
     redis_client: redis.Redis, inspector: Inspector
 ) -> None:
     held = listed(redis_client, "a").take(0)
-    following = listed(redis_client, "a").turn()
-    following.ask(waits=True)
+    following = listed(redis_client, "a").attempt()
+    ask(following, waits=True)
 
     held.release()
     between = keys_of(inspector.page().locks)

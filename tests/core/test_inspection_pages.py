@@ -5,7 +5,7 @@ import redis
 
 from django_setnx_lock.core.errors import LockUnavailable
 from django_setnx_lock.core.inspection import Inspector, State
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.lock import RedisLock
 from tests.core.helpers import INDEX, PREFIX, keys_of, listed, meet
 
 
@@ -112,7 +112,9 @@ def test_everything_finds_foreign_locks_that_nobody_met(
     redis_client.lpush("lock:list", "x")
     listed(redis_client, "b").take()
 
-    assert keys_of(inspector.page(everything=True).locks) == ["a", "b"]
+    found = inspector.page(everything=True).locks
+    assert keys_of(found) == ["a", "b", "list"]
+    assert found[-1].state is State.NO_LOCK
 
 
 def test_without_an_index_every_lock_is_looked_for(redis_client: redis.Redis) -> None:

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from redis.crc import key_slot
 
-from django_setnx_lock.core.keys import (
+from django_setnx_lock.core.protocol.keys import (
     MAX_NAME_BYTES,
     hash_tag,
     index_for,
@@ -33,7 +33,7 @@ ANY_KEY = (NASTY | TEXT).filter(lambda key: not ("<" in key and ">" in key))
 
 def companions(name: str, token: str = "0" * 32) -> set[str]:
     keys = lock_keys(name)
-    return {keys.meta, keys.waiters, keys.alive, keys.wake(token), keys.gone(token)}
+    return {keys.meta, keys.waiters, keys.alive, keys.wake(token), keys.tombstone(token)}
 
 
 def is_accepted(name: str) -> bool:
@@ -52,7 +52,7 @@ def test_the_companions_of_a_plain_name_carry_it_as_their_hash_tag() -> None:
     assert keys.waiters == "{lock:order:42}:waiters"
     assert keys.alive == "{lock:order:42}:alive"
     assert keys.wake("t0ken") == "{lock:order:42}:wake:t0ken"
-    assert keys.gone("t0ken") == "{lock:order:42}:gone:t0ken"
+    assert keys.tombstone("t0ken") == "{lock:order:42}:gone:t0ken"
 
 
 def test_the_companions_of_a_tagged_name_carry_its_own_tag() -> None:

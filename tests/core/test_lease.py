@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from django_setnx_lock.core.lease import Lease, Upkeep
+from django_setnx_lock.core.locks.options import LockOptions
+from django_setnx_lock.core.renewal.lease import Lease
 
 SENT = 1000.0
 
@@ -141,4 +142,4 @@ def test_a_lease_that_reaches_max_hold_is_not_renewed_over_and_over() -> None:
     ("max_hold", "first"), [(None, 30_000), (60, 30_000), (10, 10_000), (0.25, 250)]
 )
 def test_the_first_lease_is_no_longer_than_max_hold(max_hold: float | None, first: int) -> None:
-    assert Upkeep(True, max_hold).first_lease(30_000) == first
+    assert LockOptions(renew=True, max_hold=max_hold, timeout=30).lease_ms == first

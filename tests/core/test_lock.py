@@ -7,7 +7,7 @@ import redis
 import redis.asyncio
 
 from django_setnx_lock.core.errors import LockBusy, LockError
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.lock import RedisLock
 
 
 def test_a_free_lock_is_acquired_and_released(redis_client: redis.Redis) -> None:

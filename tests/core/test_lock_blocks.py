@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from django_setnx_lock.core.errors import LockBusy, LockError, LockLost
-from django_setnx_lock.core.held import Held
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core.locks.lock import RedisLock
 from tests.core.helpers import in_thread
 
 
@@ -18,7 +18,7 @@ def test_a_with_block_gives_the_handle_and_releases_at_its_end(redis_client: red
     lock = RedisLock(redis_client, "lock:a")
 
     with lock as held:
-        assert isinstance(held, Held)
+        assert isinstance(held, LockHandle)
         assert held is lock.held
         assert lock.fence == held.fence
         assert lock.locked()

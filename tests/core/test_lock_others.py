@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from django_setnx_lock.core.errors import LockBusy, LockError, LockUnavailable
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.lock import RedisLock
 
 
 def test_a_lock_of_redis_py_excludes_ours(redis_client: redis.Redis) -> None:

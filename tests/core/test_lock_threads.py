@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
+from typing import cast
 
 import pytest
 import redis
 
 from django_setnx_lock.core.errors import LockError
-from django_setnx_lock.core.held import Held
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core.locks.lock import RedisLock
 from tests.core.helpers import FakeTime, in_thread
 
 
@@ -40,13 +43,13 @@ def test_two_threads_that_release_at_once_do_not_trip_each_other(
     lock = RedisLock(redis_client, "lock:a", thread_local=False)
     lock.acquire()
     both = threading.Barrier(2, timeout=10)
-    release = Held.release
+    release = LockHandle.release
 
-    def together(held: Held) -> None:
+    def together(held: LockHandle) -> None:
         both.wait()
         release(held)
 
-    monkeypatch.setattr(Held, "release", together)
+    monkeypatch.setattr(LockHandle, "release", together)
     with ThreadPoolExecutor(2) as pool:
         results = [pool.submit(lock.release) for _ in range(2)]
         errors = [type(result.exception(10)) for result in results]
@@ -58,12 +61,15 @@ def test_a_lock_whose_leases_are_left_to_run_out_forgets_them(
     redis_client: redis.Redis, fake_time: FakeTime
 ) -> None:
     lock = RedisLock(redis_client, "lock:a")
+    seen = []
     for _ in range(20):
         assert lock.acquire(blocking=False)
+        seen.append(weakref.ref(cast(LockHandle, lock.held)))
         redis_client.delete("lock:a")
         fake_time.now += 31
 
-    assert len(lock._shelf._held) == 1
+    gc.collect()
+    assert [held() for held in seen] == [None] * 19 + [lock.held]
 
 
 def test_a_clean_release_after_an_earlier_loss_leaves_nothing_lost(

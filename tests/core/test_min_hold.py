@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core import clock, protocol
-from django_setnx_lock.core.batch import release_each, take_each
+from django_setnx_lock.core import clock
 from django_setnx_lock.core.errors import LockBusy, LockError, LockLost
 from django_setnx_lock.core.events import RELEASED
 from django_setnx_lock.core.inspection import Inspector, Outcome, State
-from django_setnx_lock.core.lock import RedisLock
-from tests.core.helpers import INDEX, in_thread, listed, meta_of, queue_of, value_of
+from django_setnx_lock.core.locks.batch import release_each, take_each
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.protocol import replies
+from tests.core.helpers import INDEX, ask, in_thread, listed, meta_of, queue_of, value_of
 from tests.core.queueing import caller, is_woken, open_mail, waiters
 from tests.faults.controls import take_out
 from tests.processes import eventually
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     import redis
 
-    from django_setnx_lock.core.held import Held
+    from django_setnx_lock.core.locks.handle import LockHandle
     from tests.servers import FakeServer, RealServer
 
 # For a lock that is to be kept for as long as the test looks at it.
@@ -40,7 +41,7 @@ def told() -> Iterator[list[dict[str, Any]]]:
     RELEASED.listeners.clear()
 
 
-def kept(client: Any, min_hold: float = LONG, **options: Any) -> Held:
+def kept(client: Any, min_hold: float = LONG, **options: Any) -> LockHandle:
     """Take the lock and let it go at once."""
     held = listed(client, "a", min_hold=min_hold, **options).take(0)
     held.release()
@@ -71,15 +72,15 @@ def test_it_is_free_by_itself_when_the_time_from_the_grant_on_is_over(
     redis_client: redis.Redis,
 ) -> None:
     began = clock.now()
-    held = listed(redis_client, "a", min_hold=0.4).take(0)
+    held = listed(redis_client, "a", min_hold=3).take(0)
     time.sleep(0.2)
 
     held.release()
 
-    assert redis_client.pttl("lock:a") <= 200
+    assert redis_client.pttl("lock:a") <= 2_800
     assert not is_free(redis_client)
     eventually(lambda: is_free(redis_client))
-    assert 0.39 < clock.now() - began < 1
+    assert 2.99 < clock.now() - began < 10
 
 
 def test_a_lock_held_for_longer_than_that_is_let_go_as_ever(redis_client: redis.Redis) -> None:
@@ -95,11 +96,15 @@ def test_what_is_left_is_that_of_min_hold_whatever_the_lease_was(
 ) -> None:
     held = kept(redis_client, min_hold, timeout=timeout)
 
-    left = redis_client.pttl("lock:a")
+    # Both at one moment: what passes between two questions would count for the second only.
+    both = redis_client.pipeline()
+    both.pttl("lock:a")
+    both.pttl("{lock:a}:meta")
+    left, known = both.execute()
     assert min_hold * 1000 - 2000 < left <= min_hold * 1000
     # The last fence is known for longer than the name is taken.
     assert meta_of(redis_client).fence == held.fence
-    assert redis_client.pttl("{lock:a}:meta") >= left + 60_000 - 10
+    assert known >= left + 60_000 - 10
 
 
 def test_to_its_holder_it_is_released(
@@ -111,9 +116,9 @@ def test_to_its_holder_it_is_released(
     assert not held.lost
     assert held.remaining() == 0
     assert [about["fence"] for about in told] == [held.fence]
-    for ask in (held.release, held.check, held.reacquire):
+    for use in (held.release, held.check, held.reacquire):
         with pytest.raises(LockError, match="released"):
-            ask()
+            use()
 
 
 def test_its_holder_does_not_get_it_again_either(redis_client: redis.Redis) -> None:
@@ -128,7 +133,7 @@ def test_it_is_renewed_no_longer(redis_client: redis.Redis) -> None:
 
     held.release()
 
-    assert not held.watchdog.forget(held)
+    assert not held.watchdog.forget(held.grant)
 
 
 def test_the_body_that_failed_has_used_its_time(redis_client: redis.Redis) -> None:
@@ -143,10 +148,10 @@ def test_what_was_never_used_is_let_go_at_once(
 ) -> None:
     lock = listed(redis_client, "a", min_hold=LONG)
 
-    def interrupted(_held: Held) -> None:
+    def interrupted(_held: LockHandle) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(lock._shelf, "enter", interrupted)
+    monkeypatch.setattr(lock._handles, "enter", interrupted)
 
     with pytest.raises(KeyboardInterrupt), lock:
         pytest.fail("entered")
@@ -220,8 +225,8 @@ def test_all_who_wait_are_told_of_the_earlier_end(redis_client: redis.Redis) -> 
 
     assert [is_woken(turn) for turn in queued] == [True, True, True]
     open_mail(queued[1])
-    answer = queued[1].ask(waits=True)
-    assert isinstance(answer, protocol.Busy)
+    answer = ask(queued[1], waits=True)
+    assert isinstance(answer, replies.Busy)
     assert not answer.foreign
     assert answer.remaining is not None
     assert answer.remaining <= 3
@@ -379,10 +384,10 @@ def test_a_clock_that_stepped_back_keeps_it_for_no_longer_than_min_hold(
     redis_client: redis.Redis,
 ) -> None:
     turn = caller(redis_client, min_hold=3)
-    held = turn.ask(waits=False)
-    assert not isinstance(held, protocol.Busy)
+    held = ask(turn, waits=False)
+    assert not isinstance(held, replies.Busy)
     # As where the last fence was ahead of the clock.
-    held._fence += 3_600_000_000
+    held.grant.fence += 3_600_000_000
 
     held.release()
 

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import redis
 
-from django_setnx_lock.core import own_token, polling, protocol, scripts
-from django_setnx_lock.core.dialects import Timestamp
 from django_setnx_lock.core.errors import LockLost, LockUnavailable
 from django_setnx_lock.core.inspection import Inspector, Outcome
-from django_setnx_lock.core.keys import lock_keys
-from django_setnx_lock.core.shared import READERS, Shared, downgrade
-from tests.core.helpers import INDEX, command, listed, send
+from django_setnx_lock.core.protocol import commands, scripts
+from django_setnx_lock.core.protocol.commands import (
+    READERS,
+    CommandSet,
+    command_set,
+    downgrade,
+    permits,
+)
+from django_setnx_lock.core.protocol.keys import lock_keys
+from tests.core.helpers import INDEX, ask, cancel, command, listed, send
 from tests.core.queueing import caller, holder, waiters
 from tests.faults.controls import take_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from django_setnx_lock.core.dialects import Dialect
     from tests.servers import RealServer
 
 KEYS = lock_keys("lock:a")
-TIMES, POLLS = Timestamp("s"), polling.Polling()
+TIMES, POLLS = command_set("timestamp", "s"), commands.POLLING
 TYPES: dict[str, tuple[str | int, ...]] = {
     "hash": ("HSET", "42", "paid"),
     "list": ("RPUSH", "w1", "w2"),
@@ -32,49 +36,51 @@ TYPES: dict[str, tuple[str | int, ...]] = {
     "zset": ("ZADD", "1", "w1", "2", "w2"),
     "stream": ("XADD", "*", "w1", "paid"),
 }
+# At the name of a lock it is a token; beside it, it may be as wrong as the others.
+STRING = {"string": ("SET", "paid")}
 # Every request there is, as one who waits or has it, or saw it held, may send it.
-REQUESTS: dict[str, protocol.Request] = {
-    "acquire": protocol.acquire(KEYS, INDEX, "w1", 1000, "{}", 0),
-    "acquire and wait": protocol.acquire(KEYS, INDEX, "w1", 1000, "{}", 1000),
-    "acquire ahead": protocol.ahead(KEYS, INDEX, "w1", 1000, "{}").take,
-    "acquire all": protocol.acquire_all(
-        [protocol.acquire(KEYS, INDEX, "w1", 1000, "{}", slice_ms) for slice_ms in (0, 0)]
+REQUESTS: dict[str, commands.Request] = {
+    "acquire": commands.SETNX.acquire(KEYS, INDEX, "w1", 1000, "{}", 0),
+    "acquire and wait": commands.SETNX.acquire(KEYS, INDEX, "w1", 1000, "{}", 1000),
+    "acquire ahead": commands.ahead(KEYS, INDEX, "w1", 1000, "{}").take,
+    "acquire all": commands.acquire_all(
+        [commands.SETNX.acquire(KEYS, INDEX, "w1", 1000, "{}", slice_ms) for slice_ms in (0, 0)]
     ),
-    "release": protocol.release(KEYS, INDEX, "w1"),
-    "release kept": protocol.release_kept(KEYS, INDEX, "w1", 1000, 1),
-    "leave": protocol.leave(KEYS, INDEX, "w1"),
-    "look": protocol.look(KEYS, "w1"),
-    "look for the last time": protocol.look(KEYS, "w1", is_last=True),
-    "check": protocol.check(KEYS, "w1"),
-    "renew alone": protocol.renew_alone(KEYS, "w1", 1000),
-    "swap": own_token.request(KEYS, "w1", "chosen", 1),
-    "force": protocol.force(KEYS, INDEX, b"w1", "joe", "stuck"),
-    "force of nothing": protocol.force(KEYS, INDEX, b"", "joe", "stuck"),
-    "inspect": protocol.inspect(KEYS, INDEX, "s"),
-    "locked": TIMES.locked(KEYS),
+    "release": commands.SETNX.release(KEYS, INDEX, "w1"),
+    "release kept": commands.release_kept(KEYS, INDEX, "w1", 1000, 1),
+    "leave": commands.SETNX.cancel(KEYS, INDEX, "w1"),
+    "look": commands.SETNX.check_handoff(KEYS, "w1"),
+    "look for the last time": commands.SETNX.check_handoff(KEYS, "w1", is_last=True),
+    "check": commands.SETNX.check(KEYS, "w1"),
+    "renew alone": commands.renew_alone(KEYS, "w1", 1000),
+    "swap": commands.replace_token(KEYS, "w1", "chosen", 1),
+    "force": commands.SETNX.force_release(KEYS, INDEX, [b"w1"], "joe", "stuck"),
+    "force of nothing": commands.SETNX.force_release(KEYS, INDEX, [b""], "joe", "stuck"),
+    "inspect": commands.SETNX.inspect(KEYS, INDEX, "s"),
+    "locked": cast(commands.Request, TIMES.locked(KEYS)),
     "downgrade": downgrade(KEYS, INDEX, "w1"),
-    "inspect, polling": polling.inspect(KEYS, INDEX),
+    "inspect, polling": commands.POLLING.inspect(KEYS, INDEX),
 }
-DIALECTS: dict[str, Dialect] = {
+COMMAND_SETS: dict[str, CommandSet] = {
     "shared": READERS,
-    "limit": Shared(2),
+    "limit": permits(2),
     "time": TIMES,
     "polling": POLLS,
 }
-for name, dialect in DIALECTS.items():
+for name, kind in COMMAND_SETS.items():
     REQUESTS |= {
-        f"{name}: acquire": dialect.acquire(KEYS, INDEX, "w1", 1000, "{}", 0),
-        f"{name}: acquire and wait": dialect.acquire(KEYS, INDEX, "w1", 1000, "{}", 1000),
-        f"{name}: release": dialect.release(KEYS, INDEX, "w1"),
-        f"{name}: leave": dialect.leave(KEYS, INDEX, "w1"),
-        f"{name}: look": dialect.look(KEYS, "w1"),
-        f"{name}: look for the last time": dialect.look(KEYS, "w1", is_last=True),
-        f"{name}: check": dialect.check(KEYS, "w1"),
-        f"{name}: force": dialect.force(KEYS, INDEX, b"w1", "joe", "stuck"),
-        f"{name}: force of nothing": dialect.force(KEYS, INDEX, b"", "joe", "stuck"),
+        f"{name}: acquire": kind.acquire(KEYS, INDEX, "w1", 1000, "{}", 0),
+        f"{name}: acquire and wait": kind.acquire(KEYS, INDEX, "w1", 1000, "{}", 1000),
+        f"{name}: release": kind.release(KEYS, INDEX, "w1"),
+        f"{name}: leave": kind.cancel(KEYS, INDEX, "w1"),
+        f"{name}: look": kind.check_handoff(KEYS, "w1"),
+        f"{name}: look for the last time": kind.check_handoff(KEYS, "w1", is_last=True),
+        f"{name}: check": kind.check(KEYS, "w1"),
+        f"{name}: force": kind.force_release(KEYS, INDEX, [b"w1"], "joe", "stuck"),
+        f"{name}: force of nothing": kind.force_release(KEYS, INDEX, [b""], "joe", "stuck"),
     }
 for name, renew in {
-    "": protocol.renew,
+    "": commands.SETNX.renew,
     "shared: ": READERS.renew,
     "time: ": TIMES.renew,
     "polling: ": POLLS.renew,
@@ -94,7 +100,7 @@ def queue_up(client: redis.Redis) -> None:
 
 def put(client: redis.Redis, name: str, kind: str) -> None:
     """Have somebody's data of a ``kind`` stand at ``name``."""
-    redis_command, *words = TYPES[kind]
+    redis_command, *words = {**TYPES, **STRING}[kind]
     command(client, str(redis_command), name, *words)
 
 
@@ -130,8 +136,8 @@ def test_taking_it_for_nothing_a_waiter_that_leaves_would_write_over_it(
     real_server: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rule = "type(value) == 'table' and '' or value"
-    take_out(monkeypatch, "LEAVE", rule, "type(value) ~= 'table' and value")
-    monkeypatch.setitem(REQUESTS, "leave", protocol.leave(KEYS, INDEX, "w1"))
+    take_out(monkeypatch, "CANCEL", rule, "type(value) ~= 'table' and value")
+    monkeypatch.setitem(REQUESTS, "leave", commands.SETNX.cancel(KEYS, INDEX, "w1"))
 
     assert changed_by(real_server.client(), "hash", ["leave"]) == ["leave"]
 
@@ -144,11 +150,11 @@ def test_a_waiter_meets_them_as_an_error_and_leaves_them(redis_client: redis.Red
     redis_client.hset("lock:a", "42", "paid")
 
     with pytest.raises(LockUnavailable) as caught:
-        first.ask(waits=True)
+        ask(first, waits=True)
     with pytest.raises(LockLost):
         held.release()
     for turn in (first, second):
-        turn.leave()
+        cancel(turn)
 
     assert caught.value.cause == "wrongtype"
     assert redis_client.hgetall("lock:a") == {b"42": b"paid"}
@@ -193,12 +199,12 @@ def test_a_copy_of_a_request_does_not_write_over_them_in_the_place_of_its_fence(
     redis_client: redis.Redis,
 ) -> None:
     turn = caller(redis_client)
-    turn.ask(waits=False)
+    ask(turn, waits=False)
     redis_client.delete(KEYS.meta)
     redis_client.hset(KEYS.meta, "42", "paid")
 
     with pytest.raises(LockUnavailable):
-        turn.ask(waits=False)
+        ask(turn, waits=False)
 
     assert redis_client.hgetall(KEYS.meta) == {b"42": b"paid"}
 
@@ -215,3 +221,42 @@ def test_a_held_lock_is_held_on_where_they_stand_in_the_place_of_the_index(
 
     assert caught.value.cause == "wrongtype"
     held.check()
+
+
+def companions(lock: str, token: str) -> dict[str, str]:
+    """Return the keys beside a held lock, each with the type that it has in truth."""
+    common = {KEYS.meta: "string", KEYS.tombstone(token): "string", INDEX: "zset"}
+    queue = {KEYS.waiters: "zset", KEYS.alive: "hash"}
+    shares = {KEYS.shares: "zset", KEYS.holders: "hash"}
+    return common | {"setnx": queue, "readers": queue | shares, "permits": queue | shares}.get(
+        lock, {}
+    )
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_beside_a_held_lock_they_hide_no_lock_and_keep_none_from_being_released(
+    redis_client: redis.Redis, lock: str
+) -> None:
+    inspector = Inspector(redis_client, "lock:", unit="ms", polling=lock == "polling")
+    broken = []
+    for companion, own in companions(lock, "TOKEN").items():
+        for kind in {*TYPES, *STRING} - {own}:
+            redis_client.flushall()
+            held = listed(redis_client, "a", **LOCKS[lock]).take(0)
+            listed(redis_client, "b").take(0)
+            name = companion.replace("TOKEN", held.token)
+            redis_client.delete(name)
+            put(redis_client, name, kind)
+
+            info = inspector.get("lock:a")
+            shown = [one.key for one in inspector.get_each(["lock:a", "lock:b"])]
+            outcome = inspector.force_release("lock:a", info.fingerprint)
+
+            # Who shares it is in them: of those who cannot be named nobody was seen.
+            kept = companion in {KEYS.shares, KEYS.holders}
+            expected = Outcome.CHANGED_HANDS if kept else Outcome.RELEASED
+            stands = bool(redis_client.exists("lock:a"))
+            if (shown, outcome, stands) != (["a", "b"], expected, kept):
+                broken.append((companion, kind, shown, outcome))
+            held.finish(None, raise_on_release_error=False)
+    assert broken == []

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from django_setnx_lock.core import protocol
 from django_setnx_lock.core.errors import LockBusy, LockError, LockLost
-from django_setnx_lock.core.keys import lock_keys
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.protocol import commands
+from django_setnx_lock.core.protocol.keys import lock_keys
 from tests.core.helpers import in_thread, listed, send
 from tests.core.redis_py import around
 
@@ -71,7 +71,7 @@ def test_two_callers_with_one_token_exclude_each_other(redis_client: redis.Redis
 def test_the_script_that_takes_a_lock_would_grant_one_token_twice(
     redis_client: redis.Redis,
 ) -> None:
-    request = protocol.acquire(KEYS, None, "worker-7", 30_000, "{}", 0)
+    request = commands.SETNX.acquire(KEYS, None, "worker-7", 30_000, "{}", 0)
 
     replies = [send(redis_client, request) for _ in range(2)]
 

@@ -8,16 +8,17 @@ import pytest
 import redis
 from django.db import transaction
 
-from django_setnx_lock.core import own_token, scripts
-from django_setnx_lock.core.aio import own_token as aio_own_token
-from django_setnx_lock.core.aio.calling import call
+from django_setnx_lock.core.connections import execute
+from django_setnx_lock.core.connections.backends import BLOCKING, run
 from django_setnx_lock.core.errors import LockLost, LockUnavailable
-from django_setnx_lock.core.held import Held
-from django_setnx_lock.core.lock import RedisLock
-from django_setnx_lock.core.turn import Turn
-from django_setnx_lock.core.watchdog import WATCHDOG
+from django_setnx_lock.core.locks.attempt import AcquireAttempt
+from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.protocol import scripts
+from django_setnx_lock.core.renewal.watchdog import WATCHDOG
 from django_setnx_lock.transactions import AT_COMMIT
-from tests.core.aio.helpers import run
+from tests.core.aio.helpers import run as run_in_loop
+from tests.core.helpers import ask
 from tests.core.redis_py import around
 from tests.faults.controls import take_out
 
@@ -47,15 +48,15 @@ def fail_after_swap(
 @pytest.fixture
 def knowing(redis_client: redis.Redis) -> redis.Redis:
     """Give a client of a server that knows the scripts."""
-    for script in (scripts.ACQUIRE, scripts.SWAP, scripts.RELEASE, scripts.LEAVE):
+    for script in (scripts.ACQUIRE, scripts.SWAP, scripts.RELEASE, scripts.CANCEL):
         redis_client.script_load(script.source)
     return redis_client
 
 
-def granted(client: redis.Redis, **options: Any) -> tuple[Turn, Held]:
-    turn = RedisLock(client, "lock:a", **options).turn()
-    held = turn.ask(waits=False)
-    assert isinstance(held, Held)
+def granted(client: redis.Redis, **options: Any) -> tuple[AcquireAttempt, LockHandle]:
+    turn = RedisLock(client, "lock:a", **options).attempt()
+    held = ask(turn, waits=False)
+    assert isinstance(held, LockHandle)
     return turn, held
 
 
@@ -87,7 +88,7 @@ def test_a_late_copy_of_the_request_that_took_the_lock_is_refused(
 def test_without_remembering_the_random_token_a_late_copy_makes_a_ghost(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "SWAP", "redis.call('SET', KEYS[4], 'left', 'PX', MEMORY)", "")
+    take_out(monkeypatch, "SWAP", "redis.call('SET', TOMBSTONE, 'left', 'PX', MEMORY)", "")
 
     assert late_copy(redis_client, monkeypatch)[0] == b"OK"
 
@@ -144,16 +145,18 @@ def test_in_asyncio_a_swap_that_failed_leaves_no_lock(
 ) -> None:
     errors = [LockUnavailable("slow", key="a", cause="timeout")]
 
-    async def cut(*args: Any) -> Any:
-        reply = await call(*args)
-        if errors:
+    call: Any = execute.call
+
+    async def cut(io: Any, client: Any, request: Any, *args: Any, **options: Any) -> Any:
+        reply = await call(io, client, request, *args, **options)
+        if errors and request.script is scripts.SWAP:
             raise errors.pop()
         return reply
 
-    monkeypatch.setattr(aio_own_token, "call", cut)
+    monkeypatch.setattr(execute, "call", cut)
 
     with pytest.raises(LockUnavailable):
-        run(RedisLock(redis_client, "lock:a", ending=AT_COMMIT).aacquire(token="worker-7"))
+        run_in_loop(RedisLock(redis_client, "lock:a", ending=AT_COMMIT).aacquire(token="worker-7"))
 
     assert errors == []
     assert not redis_client.exists("lock:a")
@@ -168,7 +171,7 @@ def test_an_interrupted_swap_takes_nothing_from_another_with_the_same_token(
     other.acquire(token="worker-7")
 
     with pytest.raises(LockLost):
-        own_token.put(turn, held, "worker-7")
+        run(turn.replace_token(BLOCKING, held, "worker-7"))
 
     assert other.owned()
 
@@ -196,7 +199,7 @@ def test_a_swap_that_is_refused_gives_the_lock_back(redis_client: redis.Redis) -
     redis_client.lpush("{lock:a}:meta", "x")
 
     with pytest.raises(LockUnavailable):
-        own_token.put(turn, held, "worker-7")
+        run(turn.replace_token(BLOCKING, held, "worker-7"))
 
     assert not redis_client.exists("lock:a")
 
@@ -205,26 +208,26 @@ def test_nothing_is_renewed_by_the_random_token_while_it_is_swapped(
     knowing: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turn, held = granted(knowing, renew=True)
-    before = WATCHDOG.forget(held)
-    WATCHDOG.watch(held)
+    before = WATCHDOG.forget(held.grant)
+    WATCHDOG.watch(held.grant)
     meanwhile: list[bool] = []
 
     def note(send: Callable[[], Any], words: tuple[Any, ...]) -> Any:
-        meanwhile.append(WATCHDOG.forget(held))
+        meanwhile.append(WATCHDOG.forget(held.grant))
         return send()
 
     around(knowing, monkeypatch, note)
-    own_token.put(turn, held, "worker-7")
+    run(turn.replace_token(BLOCKING, held, "worker-7"))
 
     assert (before, meanwhile) == (True, [False])
-    assert WATCHDOG.forget(held) is True
+    assert WATCHDOG.forget(held.grant) is True
 
 
 def test_every_key_still_expires(redis_client: redis.Redis) -> None:
     turn, held = granted(redis_client)
     redis_client.delete("{lock:a}:meta")
 
-    own_token.put(turn, held, "worker-7")
+    run(turn.replace_token(BLOCKING, held, "worker-7"))
 
     assert redis_client.exists("{lock:a}:meta")
     assert [key for key in redis_client.keys("*") if redis_client.pttl(key) < 0] == []

@@ -10,8 +10,8 @@ import redis
 import redis.asyncio
 from redis.sentinel import Sentinel
 
-from django_setnx_lock.core import place
-from django_setnx_lock.core.place import is_shown, place_of
+from django_setnx_lock.core.connections import endpoints
+from django_setnx_lock.core.connections.endpoints import is_portable, server_id
 from tests.servers import FakeServer
 
 
@@ -29,7 +29,7 @@ def test_clients_of_one_database_agree() -> None:
         redis.asyncio.Redis(host="redis", db=1),
     ]
 
-    assert {place_of(client) for client in clients} == {"tcp redis:6379/1"}
+    assert {server_id(client) for client in clients} == {"tcp redis:6379/1"}
 
 
 @pytest.mark.parametrize(
@@ -45,46 +45,46 @@ def test_clients_of_one_database_agree() -> None:
     ids=["host", "port", "database", "socket", "sentinel", "fake"],
 )
 def test_another_server_or_database_is_another(other: redis.Redis) -> None:
-    assert place_of(other) != place_of(redis.Redis(host="redis"))
+    assert server_id(other) != server_id(redis.Redis(host="redis"))
 
 
 def test_sockets_are_told_by_their_path() -> None:
-    assert place_of(redis.Redis(unix_socket_path="/run/a", db=2)) == "unix /run/a/2"
+    assert server_id(redis.Redis(unix_socket_path="/run/a", db=2)) == "unix /run/a/2"
 
 
 def test_what_is_behind_sentinels_is_told_by_service_and_sentinels() -> None:
-    same = {place_of(sentinel("a", "b")), place_of(sentinel("b", "a"))}
+    same = {server_id(sentinel("a", "b")), server_id(sentinel("b", "a"))}
 
     assert len(same) == 1
-    assert place_of(sentinel("a", "b", name="other")) not in same
-    assert place_of(sentinel("c")) not in same
-    assert place_of(sentinel("a", "b", db=1)) not in same
+    assert server_id(sentinel("a", "b", name="other")) not in same
+    assert server_id(sentinel("c")) not in same
+    assert server_id(sentinel("a", "b", db=1)) not in same
 
 
 def test_a_fake_is_its_own_server_and_means_nothing_elsewhere() -> None:
     one, other = FakeServer(), FakeServer()
 
-    assert place_of(one.client()) == place_of(one.client())
-    assert place_of(one.client()) != place_of(other.client())
-    assert not is_shown(place_of(one.client()))
-    assert is_shown(place_of(redis.Redis()))
+    assert server_id(one.client()) == server_id(one.client())
+    assert server_id(one.client()) != server_id(other.client())
+    assert not is_portable(server_id(one.client()))
+    assert is_portable(server_id(redis.Redis()))
 
 
 def test_a_client_without_a_pool_is_a_place_of_its_own() -> None:
     one, other = object(), object()
 
-    assert place_of(one) != place_of(other)
-    assert not is_shown(place_of(one))
+    assert server_id(one) != server_id(other)
+    assert not is_portable(server_id(one))
 
 
 def test_pools_that_are_gone_are_forgotten() -> None:
     client = redis.Redis(host="redis")
-    place_of(client)
+    server_id(client)
     number = id(client.connection_pool)
-    known = number in place._known
+    known = number in endpoints._known
 
     del client
     gc.collect()
 
     assert known
-    assert number not in place._known
+    assert number not in endpoints._known

@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from django_setnx_lock.core import clock, polling, protocol
-from django_setnx_lock.core.batch import release_each, take_each
+from django_setnx_lock.core import clock
 from django_setnx_lock.core.errors import LockBusy, LockLost, LockUnavailable
 from django_setnx_lock.core.inspection import Inspector, Outcome, State
-from django_setnx_lock.core.lock import RedisLock
-from django_setnx_lock.core.redlock import Redlock
-from tests.core.helpers import INDEX, PREFIX, in_thread, meta_of, send, value_of
+from django_setnx_lock.core.locks.batch import release_each, take_each
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.locks.redlock import Redlock
+from django_setnx_lock.core.protocol import commands, replies
+from django_setnx_lock.core.protocol.keys import lock_keys
+from django_setnx_lock.core.protocol.replies import text
+from tests.core.helpers import INDEX, PREFIX, ask, called, in_thread, meta_of, send, value_of
 from tests.faults.controls import take_out
 from tests.processes import eventually
 
 if TYPE_CHECKING:
-    from django_setnx_lock.core.turn import Turn
+    from django_setnx_lock.core.locks.attempt import AcquireAttempt
     from tests.faults.proxy import Proxy
     from tests.servers import RealServer
 
@@ -35,8 +38,8 @@ def queueing(client: Any, timeout: float = 10, **options: Any) -> RedisLock:
     return RedisLock(client, "lock:a", timeout, key="a", index=INDEX, **options)
 
 
-def asking(client: Any, **options: Any) -> Turn:
-    return polled(client, **options).turn()
+def asking(client: Any, **options: Any) -> AcquireAttempt:
+    return polled(client, **options).attempt()
 
 
 # What stands in Redis
@@ -120,9 +123,9 @@ def test_one_who_queues_sleeps_no_longer_behind_one_who_polls_than_behind_a_stra
 ) -> None:
     polled(redis_client, 60).take()
 
-    answer = queueing(redis_client).turn().ask(waits=True)
+    answer = ask(queueing(redis_client).attempt(), waits=True)
 
-    assert isinstance(answer, protocol.Busy)
+    assert isinstance(answer, replies.Busy)
     assert answer.foreign
 
 
@@ -163,33 +166,34 @@ def test_a_copy_of_the_request_gets_the_same_fence_and_cuts_no_lease(
 ) -> None:
     turn = asking(redis_client)
     request = turn.request(waits=True)
-    first = protocol.read_acquire(turn.target.call(request))
+    first = replies.read_acquire(called(turn.target, request))
     redis_client.pexpire("lock:a", 60_000)
 
-    assert protocol.read_acquire(turn.target.call(request)) == first
+    assert replies.read_acquire(called(turn.target, request)) == first
     assert redis_client.pttl("lock:a") > 50_000
 
 
-@pytest.mark.parametrize("end", ["release", "leave"])
+@pytest.mark.parametrize("end", ["release", "cancel"])
 def test_a_late_copy_takes_nothing_any_more(redis_client: redis.Redis, end: str) -> None:
     turn = asking(redis_client)
     request = turn.request(waits=True)
-    turn.target.call(request)
-    dialect, target = turn.target.dialect, turn.target
-    target.call(getattr(dialect, end)(target.keys, target.index, turn.token))
+    called(turn.target, request)
+    command_set, target = turn.target.command_set, turn.target
+    called(target, getattr(command_set, end)(target.keys, target.index, turn.token))
 
-    assert protocol.read_acquire(target.call(request)) == protocol.Gone()
+    assert replies.read_acquire(called(target, request)) == replies.Gone()
     assert not redis_client.exists("lock:a")
 
 
 def test_a_late_copy_of_one_that_was_found_busy_takes_nothing(redis_client: redis.Redis) -> None:
     held = polled(redis_client).take()
     turn = asking(redis_client)
+    turn.note_repeat()
     request = turn.request(waits=False)
-    turn.target.call(request)
+    called(turn.target, request)
     held.release()
 
-    assert protocol.read_acquire(turn.target.call(request)) == protocol.Gone()
+    assert replies.read_acquire(called(turn.target, request)) == replies.Gone()
 
 
 def test_without_the_memory_of_tokens_it_would(
@@ -199,21 +203,22 @@ def test_without_the_memory_of_tokens_it_would(
     take_out(monkeypatch, "POLLING_ACQUIRE", rule, "false")
     held = polled(redis_client).take()
     turn = asking(redis_client)
+    turn.note_repeat()
     request = turn.request(waits=False)
-    turn.target.call(request)
+    called(turn.target, request)
     held.release()
 
-    assert isinstance(protocol.read_acquire(turn.target.call(request)), protocol.Granted)
+    assert isinstance(replies.read_acquire(called(turn.target, request)), replies.Granted)
 
 
 def test_letting_go_twice_is_as_good_as_once(redis_client: redis.Redis) -> None:
     turn = asking(redis_client)
-    turn.target.call(turn.request(waits=True))
-    request = turn.target.dialect.release(turn.target.keys, None, turn.token)
+    called(turn.target, turn.request(waits=True))
+    request = turn.target.command_set.release(turn.target.keys, None, turn.token)
 
-    replies = [turn.target.call(request)[0] for _ in range(2)]
+    replies = [called(turn.target, request)[0] for _ in range(2)]
 
-    assert [protocol.text(reply) for reply in replies] == ["OK", "OK"]
+    assert [text(reply) for reply in replies] == ["OK", "OK"]
 
 
 def test_a_lock_that_another_has_is_lost_and_left_to_him(redis_client: redis.Redis) -> None:
@@ -249,7 +254,7 @@ def test_the_thread_that_has_it_gets_it_again(redis_client: redis.Redis) -> None
 
 
 def test_it_is_renewed_and_a_loss_is_found(redis_client: redis.Redis) -> None:
-    held = polled(redis_client, 0.9, renew=True).take()
+    held = polled(redis_client, 3, renew=True).take()
     until = clock.now() + held.remaining()
 
     eventually(lambda: clock.now() + held.remaining() > until + 0.1)
@@ -296,13 +301,13 @@ def test_an_operator_sees_and_releases_either_kind(
 def test_an_operator_releases_nothing_else_than_he_saw(redis_client: redis.Redis) -> None:
     inspector = Inspector(redis_client, PREFIX, polling=True)
     polled(redis_client).take()
-    request = polling.POLLING.force(polled(redis_client)._target.keys, INDEX, b"x", "ann", "")
+    request = commands.POLLING.force_release(lock_keys("lock:a"), INDEX, [b"x"], "ann", "")
 
     replies = [send(redis_client, request)]
     redis_client.delete("lock:a")
     replies.append(send(redis_client, request))
 
-    assert [protocol.text(reply[0]) for reply in replies] == ["CHANGED", "FREE"]
+    assert [text(reply[0]) for reply in replies] == ["CHANGED", "FREE"]
     assert inspector.get("lock:a").state is State.FREE
 
 

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from django_setnx_lock.core import protocol, scripts
 from django_setnx_lock.core.errors import LockError, LockLost
 from django_setnx_lock.core.holder import Holder
-from django_setnx_lock.core.keys import lock_keys
+from django_setnx_lock.core.protocol import commands, replies, scripts
+from django_setnx_lock.core.protocol.commands import POLLING, READERS, SETNX, command_set
+from django_setnx_lock.core.protocol.keys import lock_keys
 
 KEYS = lock_keys("lock:a")
+COMMAND_SETS: list[Any] = [SETNX, READERS, command_set("timestamp"), POLLING]
 NO_SECONDS = [True, False, "5", b"5", [5], Decimal(5), dt.timedelta(seconds=5)]
 NOT_POSITIVE = [0, -1, -0.5, 0.0, math.nan, math.inf, -math.inf, 0.0009]
 
@@ -22,60 +24,61 @@ NOT_POSITIVE = [0, -1, -0.5, 0.0, math.nan, math.inf, -math.inf, 0.0009]
     ("seconds", "ms"), [(1, 1000), (0.001, 1), (2.5, 2500), (0.0019, 1), (86400, 86_400_000)]
 )
 def test_seconds_become_whole_milliseconds(seconds: float, ms: int) -> None:
-    assert protocol.milliseconds(seconds, "timeout") == ms
+    assert commands.milliseconds(seconds, "timeout") == ms
 
 
 @pytest.mark.parametrize("seconds", [None, *NO_SECONDS], ids=repr)
 def test_a_lease_that_is_no_number_is_refused(seconds: object) -> None:
     with pytest.raises(ValueError, match="timeout is a number of seconds, not"):
-        protocol.milliseconds(seconds, "timeout")
+        commands.milliseconds(seconds, "timeout")
 
 
 @pytest.mark.parametrize("seconds", NOT_POSITIVE, ids=repr)
 def test_a_lease_that_is_not_positive_and_finite_is_refused(seconds: float) -> None:
     with pytest.raises(ValueError, match=r"at least 0\.001 and finite"):
-        protocol.milliseconds(seconds, "timeout")
+        commands.milliseconds(seconds, "timeout")
 
 
 @pytest.mark.parametrize("seconds", [10**400, 1e300, 1e15], ids=["10**400", "1e300", "1e15"])
 def test_a_lease_longer_than_redis_can_count_is_refused(seconds: float) -> None:
     with pytest.raises(ValueError, match="timeout"):
-        protocol.milliseconds(seconds, "timeout")
+        commands.milliseconds(seconds, "timeout")
 
 
 @pytest.mark.parametrize("seconds", [None, 0, 0.5, 10])
 def test_a_waiting_time_may_be_none_or_zero(seconds: float | None) -> None:
-    assert protocol.waiting_time(seconds) == seconds
+    assert commands.waiting_time(seconds) == seconds
 
 
 @pytest.mark.parametrize("seconds", NO_SECONDS, ids=repr)
 def test_a_waiting_time_that_is_no_number_is_refused(seconds: object) -> None:
     with pytest.raises(ValueError, match="blocking_timeout is a number of seconds or None"):
-        protocol.waiting_time(seconds)
+        commands.waiting_time(seconds)
 
 
 @pytest.mark.parametrize("seconds", [-1, -0.001, math.nan, math.inf], ids=repr)
 def test_a_waiting_time_below_zero_or_endless_is_refused(seconds: float) -> None:
     with pytest.raises(ValueError, match="finite number >= 0 or None"):
-        protocol.waiting_time(seconds)
+        commands.waiting_time(seconds)
 
 
 def test_a_waiting_time_too_large_for_a_float_is_refused() -> None:
     with pytest.raises(ValueError, match="blocking_timeout"):
-        protocol.waiting_time(10**400)
+        commands.waiting_time(10**400)
 
 
 def test_a_request_runs_as_evalsha_takes_it() -> None:
-    request = protocol.check(KEYS, "t")
+    request = commands.SETNX.check(KEYS, "t")
 
     assert request.script is scripts.CHECK
     assert request.arguments == (
-        "4", "lock:a", "{lock:a}:waiters", "{lock:a}:alive", "{lock:a}:gone:t", "t",
+        "5", "lock:a", "{lock:a}:waiters", "{lock:a}:alive", "{lock:a}:gone:t", "{lock:a}:meta",
+        "t",
     )  # fmt: skip
 
 
 def test_a_request_goes_out_without_ints() -> None:
-    request = protocol.acquire(KEYS, None, "t", 30_000, "{}", 0)
+    request = commands.SETNX.acquire(KEYS, None, "t", 30_000, "{}", 0)
 
     assert [type(word) for word in request.arguments] == [str] * len(request.arguments)
 
@@ -84,59 +87,65 @@ def test_a_request_goes_out_without_ints() -> None:
     ("with_index", "without"),
     [
         (
-            protocol.acquire(KEYS, "i", "t", 1, "{}", 0),
-            protocol.acquire(KEYS, None, "t", 1, "{}", 0),
+            commands.SETNX.acquire(KEYS, "i", "t", 1, "{}", 0),
+            commands.SETNX.acquire(KEYS, None, "t", 1, "{}", 0),
         ),
-        (protocol.release(KEYS, "i", "t"), protocol.release(KEYS, None, "t")),
-        (protocol.leave(KEYS, "i", "t"), protocol.leave(KEYS, None, "t")),
-        (protocol.renew(KEYS, "i", "t", 1, "least"), protocol.renew(KEYS, None, "t", 1, "least")),
-        (protocol.force(KEYS, "i", b"t", "", ""), protocol.force(KEYS, None, b"t", "", "")),
-        (protocol.inspect(KEYS, "i"), protocol.inspect(KEYS, None)),
+        (commands.SETNX.release(KEYS, "i", "t"), commands.SETNX.release(KEYS, None, "t")),
+        (commands.SETNX.cancel(KEYS, "i", "t"), commands.SETNX.cancel(KEYS, None, "t")),
+        (
+            commands.SETNX.renew(KEYS, "i", "t", 1, "least"),
+            commands.SETNX.renew(KEYS, None, "t", 1, "least"),
+        ),
+        (
+            commands.SETNX.force_release(KEYS, "i", [b"t"], "", ""),
+            commands.SETNX.force_release(KEYS, None, [b"t"], "", ""),
+        ),
+        (commands.SETNX.inspect(KEYS, "i"), commands.SETNX.inspect(KEYS, None)),
     ],
     ids=["acquire", "release", "leave", "renew", "force", "inspect"],
 )
 def test_the_index_is_the_last_key_when_there_is_one(
-    with_index: protocol.Request, without: protocol.Request
+    with_index: commands.Request, without: commands.Request
 ) -> None:
     assert with_index.keys == (*without.keys, "i")
     assert with_index.args == without.args
 
 
 def test_each_addition_to_a_lease_is_another_one() -> None:
-    first, second = (protocol.renew(KEYS, None, "t", 1, "add").args[2] for _ in range(2))
+    first, second = (commands.SETNX.renew(KEYS, None, "t", 1, "add").args[2] for _ in range(2))
 
     assert first != second
 
 
 @pytest.mark.parametrize("word", ["OK", b"OK"], ids=repr)
 def test_a_grant_carries_its_fence(word: Any) -> None:
-    assert protocol.read_acquire([word, b"17"]) == protocol.Granted(17)
+    assert replies.read_acquire([word, b"17"]) == replies.Granted(17)
 
 
 def test_a_busy_answer_carries_holder_and_what_is_left() -> None:
     record = Holder(host="web1", pid=7)
 
-    answer = protocol.read_acquire([b"BUSY", 1500, b"ours", record.to_json().encode()])
+    answer = replies.read_acquire([b"BUSY", 1500, b"ours", record.to_json().encode()])
 
-    assert answer == protocol.Busy(1.5, record)
+    assert answer == replies.Busy(1.5, record)
 
 
 @pytest.mark.parametrize("word", ["baton", b"baton"], ids=repr)
 def test_a_busy_answer_about_a_lock_that_changes_hands_knows_how_long_at_most(word: Any) -> None:
-    answer = protocol.read_acquire(["BUSY", 1000, word])
+    answer = replies.read_acquire(["BUSY", 1000, word])
 
-    assert answer == protocol.Busy(1.0, None, handed_on=True)
+    assert answer == replies.Busy(1.0, None, handed_on=True)
 
 
 @pytest.mark.parametrize("word", ["foreign", b"foreign"], ids=repr)
 def test_a_busy_answer_about_a_foreign_lock_without_end_says_only_that(word: Any) -> None:
-    answer = protocol.read_acquire(["BUSY", -1, word])
+    answer = replies.read_acquire(["BUSY", -1, word])
 
-    assert answer == protocol.Busy(None, None, foreign=True)
+    assert answer == replies.Busy(None, None, foreign=True)
 
 
 def test_a_token_that_was_given_up_is_gone() -> None:
-    assert protocol.read_acquire(["GONE"]) == protocol.Gone()
+    assert replies.read_acquire(["GONE"]) == replies.Gone()
 
 
 @pytest.mark.parametrize(
@@ -155,11 +164,11 @@ def test_a_token_that_was_given_up_is_gone() -> None:
     ids=repr,
 )
 def test_an_answer_tells_whom_to_look_after(reply: list[Any], head: str | None) -> None:
-    assert protocol.read_handed_on(reply) == head
+    assert replies.read_handed_on(reply) == head
 
 
 @pytest.mark.parametrize(
-    "read", [protocol.read_acquire, lambda r: protocol.read_kept(r, "a")], ids=["acquire", "kept"]
+    "read", [replies.read_acquire, lambda r: replies.read_kept(r, "a")], ids=["acquire", "kept"]
 )
 def test_an_answer_no_script_gives_is_not_taken_for_one(read: Any) -> None:
     with pytest.raises(AssertionError, match="WAT"):
@@ -170,15 +179,20 @@ def test_a_lost_lock_tells_who_took_it_and_why() -> None:
     mark = json.dumps({"by": "joe", "reason": "stuck"}).encode()
 
     with pytest.raises(LockLost, match=r"'a' was force-released by joe: stuck") as caught:
-        protocol.read_kept([b"LOST", mark], "a")
+        replies.read_kept([b"LOST", mark], "a")
 
     assert (caught.value.key, caught.value.forced_by, caught.value.reason) == ("a", "joe", "stuck")
 
 
-@pytest.mark.parametrize("mark", [None, b"left", b"released", b"[]", b"{", b"7"])
+@pytest.mark.usefixtures("no_collection")
+@pytest.mark.parametrize(
+    "mark",
+    [None, b"left", b"released", b"[]", b"{", b"7", b"[" * 100_000],
+    ids=lambda mark: repr(mark)[:9],
+)
 def test_a_lock_lost_to_nobody_known_says_its_lease_ran_out(mark: bytes | None) -> None:
     with pytest.raises(LockLost, match="lease ran out") as caught:
-        protocol.read_kept([b"LOST", mark], "a")
+        replies.read_kept([b"LOST", mark], "a")
 
     assert caught.value.forced_by == ""
 
@@ -186,26 +200,54 @@ def test_a_lock_lost_to_nobody_known_says_its_lease_ran_out(mark: bytes | None) 
 def test_a_force_release_without_a_name_was_by_an_operator() -> None:
     mark = json.dumps({"by": "", "reason": ""})
 
-    assert str(protocol.lost("a", mark)) == "the lock 'a' was force-released by an operator"
+    assert str(replies.lost("a", mark)) == "the lock 'a' was force-released by an operator"
+
+
+def test_who_took_it_and_why_are_told_in_one_short_line() -> None:
+    mark = json.dumps({"by": "joe\n\udce4", "reason": "x\nERROR forged\x1b[2J" + "x" * 1_000_000})
+
+    lost = replies.lost("a", mark)
+
+    assert str(lost).startswith(
+        r"the lock 'a' was force-released by joe\n\udce4: x\nERROR forged\x1b[2Jx"
+    )
+    assert len(str(lost)) < 600
+    assert lost.forced_by == r"joe\n\udce4"
+    assert lost.reason.startswith(r"x\nERROR forged\x1b[2Jx")
+
+
+@pytest.mark.parametrize("value", ["7", "null", "[]", '{"a":1}', "NaN", "true"])
+def test_a_mark_whose_texts_are_none_was_made_by_an_operator(value: str) -> None:
+    mark = f'{{"by":{value},"reason":{value}}}'
+
+    assert str(replies.lost("a", mark)) == "the lock 'a' was force-released by an operator"
+
+
+@pytest.mark.parametrize("command_set", COMMAND_SETS, ids=["setnx", "shared", "time", "polling"])
+def test_who_takes_it_and_why_are_sent_in_one_short_line(command_set: Any) -> None:
+    request = command_set.force_release(KEYS, None, [b"t"], "joe\n", "x" * 1_000_000)
+
+    (mark,) = [one for one in request.args if str(one).startswith("{")]
+    assert json.loads(mark) == {"by": r"joe\n", "reason": "x" * 499 + "…"}
 
 
 def test_a_kept_lock_gives_the_rest_of_the_answer() -> None:
-    assert protocol.read_kept([b"OK", 900], "a")[1] == 900
+    assert replies.read_kept([b"OK", 900], "a")[1] == 900
 
 
 @pytest.mark.parametrize("value", [b"caf\xe9", "caf\\xe9"])
 def test_a_reply_is_text_whatever_its_bytes(value: Any) -> None:
-    assert protocol.text(value) == "caf\\xe9"
+    assert replies.text(value) == "caf\\xe9"
 
 
 def test_what_is_left_of_a_lease_is_in_seconds() -> None:
-    assert protocol.seconds_left(1500) == 1.5
-    assert protocol.seconds_left(0) == 0
-    assert protocol.seconds_left(-1) is None
+    assert replies.seconds_left(1500) == 1.5
+    assert replies.seconds_left(0) == 0
+    assert replies.seconds_left(-1) is None
 
 
 def test_a_value_error_about_a_time_is_no_lock_error() -> None:
     with pytest.raises(ValueError, match="timeout") as caught:
-        protocol.milliseconds(0, "timeout")
+        commands.milliseconds(0, "timeout")
 
     assert not isinstance(caught.value, LockError)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from typing import Any
 
 import pytest
 import redis
+import redis.asyncio.lock
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import LockError, LockNotOwnedError
 
 from django_setnx_lock.core.errors import LockBusy, LockUnavailable
-from django_setnx_lock.core.held import Held
+from django_setnx_lock.core.locks.handle import LockHandle
 from tests.core.helpers import in_thread
 from tests.core.redis_py import NAME, OURS, THEIRS, can_log_a_failed_release, differs
-from tests.servers import FakeServer
+from tests.servers import FakeServer, RealServer
 
 
 @differs("Redis cannot be asked")
@@ -59,7 +61,7 @@ def test_a_block_gives_a_handle(redis_client: redis.Redis) -> None:
     with theirs as given:
         assert given is theirs
     with ours as given:
-        assert isinstance(given, Held)
+        assert isinstance(given, LockHandle)
         names = set(dir(given))
 
     assert names >= {"extend", "reacquire", "release", "owned", "locked", "name", "token", "fence"}
@@ -73,6 +75,25 @@ def test_a_block_may_release_before_its_end(redis_client: redis.Redis) -> None:
 
     with OURS(redis_client, NAME) as held:
         held.release()
+
+
+@differs("a block of asyncio whose lock is lost")
+def test_a_loss_ends_a_block_of_asyncio(real_server: RealServer) -> None:
+    ended = []
+
+    async def hold(library: Any, seconds: float) -> None:
+        async with (
+            redis.asyncio.Redis(port=real_server.port) as client,
+            client.lock(NAME, timeout=0.05, lock_class=library),
+        ):
+            await asyncio.sleep(seconds)
+            ended.append(library)
+
+    for library, seconds in ((redis.asyncio.lock.Lock, 0.1), (OURS, 10)):
+        with pytest.raises(LockNotOwnedError):
+            asyncio.run(hold(library, seconds))
+
+    assert ended == [redis.asyncio.lock.Lock]
 
 
 @differs("a block that fails although its lock was lost")

@@ -12,8 +12,9 @@ from redis.backoff import NoBackoff
 from redis.exceptions import LockNotOwnedError
 from redis.retry import Retry
 
-from django_setnx_lock.core.held import Held
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core.locks.lock import RedisLock
+from tests.core.helpers import ask
 from tests.core.redis_py import NAME, OURS, THEIRS, around, differs, first_answer
 
 if TYPE_CHECKING:
@@ -100,20 +101,19 @@ def test_redis_pys_waiting_callers_are_overtaken(
     assert overtook == [True]
 
 
-# What is handed on waits for a second only, on a machine that may be doing something else.
-@pytest.mark.flaky(reruns=2)
 @differs("which waiting caller is next")
+@pytest.mark.usefixtures("patient")
 def test_our_waiting_callers_are_served_in_order(redis_client: redis.Redis) -> None:
     holder = RedisLock(redis_client, NAME)
     holder.acquire()
-    first, second = (RedisLock(redis_client, NAME).turn() for _ in range(2))
-    first.ask(waits=True)
-    second.ask(waits=True)
+    first, second = (RedisLock(redis_client, NAME).attempt() for _ in range(2))
+    ask(first, waits=True)
+    ask(second, waits=True)
     holder.release()
 
     assert OURS(redis_client, NAME).acquire(blocking=False) is False
-    assert not isinstance(second.ask(waits=True), Held)
-    assert isinstance(first.ask(waits=True), Held)
+    assert not isinstance(ask(second, waits=True), LockHandle)
+    assert isinstance(ask(first, waits=True), LockHandle)
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def cutting(proxy: Proxy, real_server: RealServer) -> Proxy:
     return proxy
 
 
-@differs("a reply that is lost on the way")
+@differs("a lost reply")
 def test_a_lost_grant_is_made_good(cutting: Proxy) -> None:
     taken = {}
     for library in (THEIRS, OURS):
@@ -137,7 +137,7 @@ def test_a_lost_grant_is_made_good(cutting: Proxy) -> None:
     assert taken == {THEIRS: (False, False, True), OURS: (True, True, True)}
 
 
-@differs("a reply that is lost on the way")
+@differs("a lost reply")
 def test_a_lost_release_is_made_good(cutting: Proxy) -> None:
     theirs, ours = (
         library(cutting.client(**RETRYING), NAME, timeout=20) for library in (THEIRS, OURS)

@@ -9,13 +9,14 @@ import pytest
 import redis
 import redis.asyncio
 
-from django_setnx_lock.core import blocking, events
+from django_setnx_lock.core import events
+from django_setnx_lock.core.connections import backends
 from django_setnx_lock.core.errors import LockBusy, LockError, LockLost, LockUnsupported
-from django_setnx_lock.core.masters import held as masters_held
-from django_setnx_lock.core.masters.masters import Masters, masters_of
-from django_setnx_lock.core.redlock import Redlock
-from django_setnx_lock.core.watchdog import Watchdog
+from django_setnx_lock.core.locks import redlock as redlock_module
+from django_setnx_lock.core.locks.redlock import Redlock
+from django_setnx_lock.core.locks.redlock_servers import RedlockServers, servers_of
 from tests.core.helpers import in_thread
+from tests.core.watching import IdleWatchdog
 from tests.servers import FakeServer
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ def _with_lua() -> None:
 @pytest.fixture(autouse=True)
 def _without_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have nothing renewed in the background."""
-    idle = Watchdog(has_thread=False)
-    monkeypatch.setattr(masters_held, "WATCHDOG", idle)
+    idle = IdleWatchdog()
+    monkeypatch.setattr(redlock_module, "WATCHDOG", idle)
 
 
 @pytest.fixture
@@ -57,14 +58,14 @@ def taking_long(monkeypatch: pytest.MonkeyPatch, fake_time: FakeTime) -> Callabl
     """Give what has each question to the masters take so many seconds."""
 
     def takes(seconds: float) -> None:
-        ask = Masters.ask
+        ask = RedlockServers.ask
 
-        def late(masters: Masters, *args: Any, **kwargs: Any) -> list[Any]:
+        def late(masters: RedlockServers, *args: Any, **kwargs: Any) -> list[Any]:
             replies = ask(masters, *args, **kwargs)
             fake_time.now += seconds
             return replies
 
-        monkeypatch.setattr(Masters, "ask", late)
+        monkeypatch.setattr(RedlockServers, "ask", late)
 
     return takes
 
@@ -300,7 +301,7 @@ def test_so_is_every_method_that_is_awaited_and_the_lock_stays_held(
 def test_a_call_in_a_running_event_loop_is_refused(
     clients: list[redis.Redis], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocking, "refuse", blocking._raise)
+    monkeypatch.setattr(backends, "refuse", backends.refuse_blocking)
 
     async def work() -> None:
         redlock(clients).take(0)
@@ -362,8 +363,8 @@ def test_a_lease_that_a_master_that_hangs_would_cost_is_refused(
 def test_masters_are_known_again_by_their_pools(clients: list[redis.Redis]) -> None:
     others = [redis.Redis(connection_pool=client.connection_pool) for client in clients]
 
-    assert masters_of(clients) is masters_of(others)
-    assert masters_of(clients) is not masters_of(clients, ["a", "b", "c"])
+    assert servers_of(clients) is servers_of(others)
+    assert servers_of(clients) is not servers_of(clients, ["a", "b", "c"])
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_setnx_lock.core.errors import LockLost
-from django_setnx_lock.core.lock import RedisLock
-from django_setnx_lock.core.watchdog import WATCHDOG
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.renewal.watchdog import WATCHDOG
 from tests.core.helpers import in_thread
 from tests.processes import eventually
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
     import redis
 
-    from django_setnx_lock.core.held import Held
+    from django_setnx_lock.core.locks.handle import LockHandle
 
 
 @pytest.fixture
-def take(redis_client: redis.Redis) -> Callable[..., Held]:
+def take(redis_client: redis.Redis) -> Callable[..., LockHandle]:
     """Give what takes one reentrant lock, again and again."""
 
-    def take(**options: Any) -> Held:
+    def take(**options: Any) -> LockHandle:
         return RedisLock(redis_client, "lock:a", reentrant=True, **options).take(0)
 
     return take
 
 
 def renewed() -> int:
-    return len(WATCHDOG._held)
+    return len(WATCHDOG.watched())
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def renewed() -> int:
     ],
 )
 def test_it_is_renewed_while_an_inner_one_asks_for_it(
-    take: Callable[..., Held], outer: bool, inner: bool, seen: list[int]
+    take: Callable[..., LockHandle], outer: bool, inner: bool, seen: list[int]
 ) -> None:
     first = take(renew=outer)
     found = [renewed()]
@@ -61,7 +61,7 @@ def test_it_is_renewed_while_an_inner_one_asks_for_it(
 
 @pytest.mark.parametrize(("inner", "left"), [(True, 1), (False, 0)])
 def test_when_the_outer_is_released_first_the_inner_decides(
-    take: Callable[..., Held], inner: bool, left: int
+    take: Callable[..., LockHandle], inner: bool, left: int
 ) -> None:
     outer, second = take(renew=True), take(renew=inner)
 
@@ -73,33 +73,35 @@ def test_when_the_outer_is_released_first_the_inner_decides(
 
 
 def test_an_inner_one_keeps_the_lease_up(
-    take: Callable[..., Held], redis_client: redis.Redis
+    take: Callable[..., LockHandle], redis_client: redis.Redis
 ) -> None:
-    outer = take(timeout=0.6)
-    inner = take(timeout=0.6, renew=True)
+    outer = take(timeout=3)
+    inner = take(timeout=3, renew=True)
     end = outer.lease.end
 
-    eventually(lambda: outer.lease.end > end + 0.5)
+    eventually(lambda: outer.lease.end > end)
 
     assert not inner.lost
     assert redis_client.exists("lock:a")
 
 
 def test_renewals_give_what_the_longest_timeout_asks_for(
-    take: Callable[..., Held], redis_client: redis.Redis
+    take: Callable[..., LockHandle], redis_client: redis.Redis
 ) -> None:
-    outer = take(timeout=0.3, renew=True)
+    outer = take(timeout=3, renew=True)
     inner = take(timeout=30)
-    inner.extend(0.3, replace_ttl=True)
+    inner.extend(3, replace_ttl=True)
 
     eventually(lambda: outer.remaining() > 29)
 
     assert redis_client.pttl("lock:a") > 29_000
 
 
-def test_all_are_told_by_the_watchdog(take: Callable[..., Held], redis_client: redis.Redis) -> None:
-    told: list[Held] = []
-    handles = [take(timeout=0.3, renew=True, on_lost=told.append) for _ in range(3)]
+def test_all_are_told_by_the_watchdog(
+    take: Callable[..., LockHandle], redis_client: redis.Redis
+) -> None:
+    told: list[LockHandle] = []
+    handles = [take(timeout=3, renew=True, on_lost=told.append) for _ in range(3)]
     redis_client.delete("lock:a")
 
     eventually(lambda: len(told) == 3)
@@ -111,11 +113,11 @@ def test_all_are_told_by_the_watchdog(take: Callable[..., Held], redis_client: r
 
 
 def test_a_lease_that_ran_out_under_a_share_is_released_all_the_same(
-    take: Callable[..., Held], redis_client: redis.Redis
+    take: Callable[..., LockHandle], redis_client: redis.Redis
 ) -> None:
     # Renewed for the inner one only; nobody answers.
     outer, inner = take(timeout=20), take(timeout=20, renew=True)
-    inner.lose(inner.ran_out())
+    inner.grant.lose(inner.grant.ran_out())
 
     for held in (inner, outer):
         with pytest.raises(LockLost):
@@ -125,14 +127,14 @@ def test_a_lease_that_ran_out_under_a_share_is_released_all_the_same(
 
 
 def test_a_share_of_a_thread_that_has_ended_is_renewed_no_longer(
-    take: Callable[..., Held], caplog: pytest.LogCaptureFixture
+    take: Callable[..., LockHandle], caplog: pytest.LogCaptureFixture
 ) -> None:
-    kept: list[Held] = []
+    kept: list[LockHandle] = []
     done = threading.Event()
 
     def work() -> None:
-        kept.append(take(timeout=0.3))
-        kept.append(take(timeout=0.3, renew=True))
+        kept.append(take(timeout=2))
+        kept.append(take(timeout=2, renew=True))
         done.set()
 
     thread = threading.Thread(target=work)
@@ -145,8 +147,8 @@ def test_a_share_of_a_thread_that_has_ended_is_renewed_no_longer(
     assert "has ended without letting it go" in caplog.text
 
 
-def test_handing_over_a_share_hands_over_the_lock(take: Callable[..., Held]) -> None:
-    kept: list[Held] = []
+def test_handing_over_a_share_hands_over_the_lock(take: Callable[..., LockHandle]) -> None:
+    kept: list[LockHandle] = []
 
     def work() -> None:
         kept.append(take(renew=True))
@@ -155,5 +157,5 @@ def test_handing_over_a_share_hands_over_the_lock(take: Callable[..., Held]) -> 
 
     in_thread(work)
 
-    assert not kept[0].is_orphaned
+    assert not kept[0].grant.is_orphaned
     assert renewed() == 1

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core.lock import RedisLock
-from django_setnx_lock.core.rwlock import RWLock
+from django_setnx_lock.core.locks.lock import RedisLock, RWLock
 from tests.core.helpers import queue_of
 from tests.processes import eventually
 

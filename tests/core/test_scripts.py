@@ -1,22 +1,24 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from importlib import resources
+from typing import cast
 
 import pytest
 import redis
 
-from django_setnx_lock.core import own_token, polling, protocol, scripts
-from django_setnx_lock.core.dialects import Timestamp
-from django_setnx_lock.core.keys import index_for, lock_keys
-from django_setnx_lock.core.shared import READERS, downgrade
+from django_setnx_lock.core.protocol import commands, scripts
+from django_setnx_lock.core.protocol.commands import READERS, Request, command_set, downgrade
+from django_setnx_lock.core.protocol.keys import index_for, lock_keys
 from tests.core.helpers import send
 
 POLLING = [
     scripts.POLLING_ACQUIRE,
     scripts.POLLING_RELEASE,
-    scripts.POLLING_LEAVE,
+    scripts.POLLING_CANCEL,
     scripts.POLLING_RENEW,
+    scripts.POLLING_CHECK,
     scripts.POLLING_FORCE,
     scripts.POLLING_INSPECT,
 ]
@@ -24,7 +26,7 @@ ALL = [
     scripts.ACQUIRE,
     scripts.ACQUIRE_ALL,
     scripts.RELEASE,
-    scripts.LEAVE,
+    scripts.CANCEL,
     scripts.LOOK,
     scripts.RENEW,
     scripts.RENEW_ALONE,
@@ -34,14 +36,14 @@ ALL = [
     scripts.INSPECT,
     scripts.TIMESTAMP_ACQUIRE,
     scripts.TIMESTAMP_RELEASE,
-    scripts.TIMESTAMP_LEAVE,
+    scripts.TIMESTAMP_CANCEL,
     scripts.TIMESTAMP_RENEW,
     scripts.TIMESTAMP_CHECK,
     scripts.TIMESTAMP_LOCKED,
     scripts.TIMESTAMP_FORCE,
     scripts.SHARED_ACQUIRE,
     scripts.SHARED_RELEASE,
-    scripts.SHARED_LEAVE,
+    scripts.SHARED_CANCEL,
     scripts.SHARED_LOOK,
     scripts.SHARED_RENEW,
     scripts.SHARED_CHECK,
@@ -51,90 +53,133 @@ ALL = [
 ]
 SHARED = {
     "adding.lua",
+    "asking.lua",
     "constants.lua",
+    "keys.lua",
+    "letting_go.lua",
+    "shared_keys.lua",
+    "clock.lua",
+    "polling.lua",
     "prelude.lua",
     "reading.lua",
     "shared.lua",
     "timestamp.lua",
+    "unqueued.lua",
 }
 KEYS = lock_keys("lock:a")
 INDEX = index_for("lock:")
-TIMES = Timestamp("s")
+TIMES = command_set("timestamp", "s")
 REQUESTS = [
-    protocol.ahead(KEYS, INDEX, "t", 1000, "{}").take,
-    protocol.release_kept(KEYS, INDEX, "t", 1000, 1),
-    protocol.leave(KEYS, INDEX, "t"),
-    protocol.look(KEYS, "t"),
-    protocol.renew(KEYS, INDEX, "t", 1000, "replace"),
-    protocol.check(KEYS, "t"),
-    own_token.request(KEYS, "t", "chosen", 1),
-    protocol.force(KEYS, INDEX, b"t", "joe", "stuck"),
-    protocol.inspect(KEYS, INDEX),
+    commands.ahead(KEYS, INDEX, "t", 1000, "{}").take,
+    commands.release_kept(KEYS, INDEX, "t", 1000, 1),
+    commands.SETNX.cancel(KEYS, INDEX, "t"),
+    commands.SETNX.check_handoff(KEYS, "t"),
+    commands.SETNX.renew(KEYS, INDEX, "t", 1000, "replace"),
+    commands.SETNX.check(KEYS, "t"),
+    commands.replace_token(KEYS, "t", "chosen", 1),
+    commands.SETNX.force_release(KEYS, INDEX, [b"t"], "joe", "stuck"),
+    commands.SETNX.inspect(KEYS, INDEX),
 ]
 TIMESTAMP_REQUESTS = [
     TIMES.acquire(KEYS, INDEX, "t", 1000, "{}", 0),
     TIMES.release(KEYS, INDEX, "t"),
-    TIMES.leave(KEYS, INDEX, "t"),
+    TIMES.cancel(KEYS, INDEX, "t"),
     TIMES.renew(KEYS, INDEX, "t", 1000, "replace"),
     TIMES.check(KEYS, "t"),
-    TIMES.locked(KEYS),
-    TIMES.force(KEYS, INDEX, b"t", "joe", "stuck"),
+    cast(Request, TIMES.locked(KEYS)),
+    TIMES.force_release(KEYS, INDEX, [b"t"], "joe", "stuck"),
 ]
 SHARED_REQUESTS = [
     READERS.acquire(KEYS, INDEX, "t", 1000, "{}", 0),
     READERS.release(KEYS, INDEX, "t"),
-    READERS.leave(KEYS, INDEX, "t"),
-    READERS.look(KEYS, "t"),
+    READERS.cancel(KEYS, INDEX, "t"),
+    READERS.check_handoff(KEYS, "t"),
     READERS.renew(KEYS, INDEX, "t", 1000, "replace"),
     READERS.check(KEYS, "t"),
-    READERS.force(KEYS, INDEX, b"t", "joe", "stuck"),
+    READERS.force_release(KEYS, INDEX, [b"t"], "joe", "stuck"),
     downgrade(KEYS, INDEX, "t"),
 ]
 
-POLLS = polling.Polling()
+POLLS = commands.POLLING
 POLLING_REQUESTS = [
     POLLS.acquire(KEYS, INDEX, "t", 1000, "{}", 0),
     POLLS.release(KEYS, INDEX, "t"),
-    POLLS.leave(KEYS, INDEX, "t"),
+    POLLS.cancel(KEYS, INDEX, "t"),
     POLLS.renew(KEYS, INDEX, "t", 1000, "replace"),
-    POLLS.force(KEYS, INDEX, b"t", "joe", "stuck"),
-    polling.inspect(KEYS, INDEX),
+    POLLS.check(KEYS, "t"),
+    POLLS.force_release(KEYS, INDEX, [b"t"], "joe", "stuck"),
+    commands.POLLING.inspect(KEYS, INDEX),
 ]
 
 
 def own_part(script: scripts.Script) -> str:
     folder = resources.files(scripts)
-    return folder.joinpath(f"{script.name}.lua").read_text(encoding="utf-8")
+    return folder.joinpath(file_of(script)).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
-def test_the_server_knows_a_script_by_the_same_sha(
-    script: scripts.Script, redis_client: redis.Redis
-) -> None:
-    assert redis_client.script_load(script.source) == script.sha
+def file_of(script: scripts.Script) -> str:
+    """Return the name of its file: both kinds of lock without a queue have theirs in common."""
+    kind, _, operation = script.name.partition("_")
+    is_of_family = kind in ("timestamp", "polling") and operation != "inspect"
+    return f"unqueued_{operation}.lua" if is_of_family else f"{script.name}.lua"
 
 
-@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
-def test_a_script_is_headed_by_its_keys_arguments_and_replies(script: scripts.Script) -> None:
-    head = re.match(r"(--.*\n)+", own_part(script))
+def test_the_server_knows_each_script_by_the_same_sha(redis_client: redis.Redis) -> None:
+    loaded = {script.name: redis_client.script_load(script.source) for script in ALL}
 
-    assert head
-    assert "-- KEYS " in head[0]
-    assert "-- Reply " in head[0]
-    assert "-- ARGV " in head[0] or "ARGV" not in own_part(script)
+    assert loaded == {script.name: script.sha for script in ALL}
+
+
+def is_headed(script: scripts.Script) -> bool:
+    """Return whether its head tells of its keys, or those of its kind, arguments and replies."""
+    found = re.match(r"(--.*\n)+", own_part(script))
+    head = found[0] if found else ""
+    keys = r"^(-- KEYS |--- ((\w+_)?keys|unqueued)$)"
+    takes_none = "ARGV" not in own_part(script)
+    return (
+        re.search(keys, head, re.MULTILINE) is not None
+        and "-- Reply " in head
+        and ("-- ARGV " in head or takes_none)
+    )
+
+
+def test_each_script_is_headed_by_its_keys_arguments_and_replies() -> None:
+    assert [script.name for script in ALL if not is_headed(script)] == []
+
+
+def arguments_read_by(script: scripts.Script) -> set[int]:
+    return {int(number) for number in re.findall(r"ARGV\[(\d+)\]", own_part(script))}
+
+
+def layout(request: commands.Request) -> list[str]:
+    """Return the names of the keys of ``request``, in order."""
+    known = {KEYS.name: "name", INDEX: "index"}
+    return [known.get(key, key.removeprefix(f"{KEYS.stem}:").split(":")[0]) for key in request.keys]
+
+
+QUEUE = ["name", "waiters", "alive", "gone", "meta"]
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: request.script.name)
-def test_a_request_fills_every_key_and_argument_its_script_reads(
-    request_: protocol.Request,
+def test_every_script_of_a_lock_with_a_queue_gets_the_same_keys_in_the_same_order(
+    request_: commands.Request,
 ) -> None:
-    source = own_part(request_.script)
-    keys = {int(number) for number in re.findall(r"KEYS\[(\d+)\]", source)}
-    args = {int(number) for number in re.findall(r"ARGV\[(\d+)\]", source)}
+    own = {"swap": ["gone"], "inspect": ["shares", "holders", "index"]}.get(
+        request_.script.name, ["index"] * (INDEX in request_.keys)
+    )
 
-    # The first three are the same for all of them, whatever a script needs of them.
-    assert keys | {1, 2, 3} == set(range(1, len(request_.keys) + 1))
-    assert args == set(range(1, len(request_.args) + 1))
+    assert layout(request_) == [*QUEUE, *own]
+    assert arguments_read_by(request_.script) == set(range(1, len(request_.args) + 1))
+
+
+@pytest.mark.parametrize("request_", SHARED_REQUESTS, ids=lambda request: request.script.name)
+def test_every_script_of_sharers_gets_the_same_keys_in_the_same_order(
+    request_: commands.Request,
+) -> None:
+    index = ["index"] * (INDEX in request_.keys)
+
+    assert layout(request_) == [*QUEUE, "shares", "holders", *index]
+    assert arguments_read_by(request_.script) <= set(range(1, len(request_.args) + 1))
 
 
 @pytest.mark.parametrize(
@@ -142,54 +187,57 @@ def test_a_request_fills_every_key_and_argument_its_script_reads(
     [*TIMESTAMP_REQUESTS, *POLLING_REQUESTS],
     ids=lambda request: request.script.name,
 )
-def test_a_request_of_another_kind_fills_every_key_and_argument_its_script_reads(
-    request_: protocol.Request,
+def test_every_script_without_a_queue_gets_the_same_keys_in_the_same_order(
+    request_: commands.Request,
 ) -> None:
-    source = own_part(request_.script)
-    keys = {int(number) for number in re.findall(r"KEYS\[(\d+)\]", source)}
-    args = {int(number) for number in re.findall(r"ARGV\[(\d+)\]", source)}
+    index = ["index"] * (INDEX in request_.keys)
+    looks = request_.script.name in ("timestamp_locked", "polling_inspect")
 
-    # Meta is the same for all of them, whether a script needs it or not.
-    assert keys | {2} == set(range(1, len(request_.keys) + 1))
-    assert args == set(range(1, len(request_.args) + 1))
-
-
-@pytest.mark.parametrize("request_", SHARED_REQUESTS, ids=lambda request: request.script.name)
-def test_a_request_of_sharers_fills_every_key_and_argument_its_script_reads(
-    request_: protocol.Request,
-) -> None:
-    source = own_part(request_.script)
-    keys = {int(number) for number in re.findall(r"KEYS\[(\d+)\]", source)}
-    args = {int(number) for number in re.findall(r"ARGV\[(\d+)\]", source)}
-
-    # They have the same keys, for what they have in common.
-    assert keys <= set(range(1, len(request_.keys) + 1))
-    assert len(request_.keys) == (8 if INDEX in request_.keys else 7)
-    assert args <= set(range(1, len(request_.args) + 1))
+    assert layout(request_) == ["name", "meta", *([] if looks else ["gone"]), *index]
+    # The unit of a time is told to all that may need it; the rest is for either kind.
+    given = len(request_.args) + (2 if request_ in POLLING_REQUESTS else 0)
+    assert arguments_read_by(request_.script) <= set(range(1, given + 1))
 
 
 def test_every_lua_file_is_used() -> None:
     files = {file.name for file in resources.files(scripts).iterdir() if file.name.endswith(".lua")}
 
-    assert files == {f"{script.name}.lua" for script in ALL} | SHARED
+    assert files == {file_of(script) for script in ALL} | SHARED
 
 
-@pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
-def test_a_script_has_in_it_what_it_shares_with_others_at_most_once(script: scripts.Script) -> None:
-    assert script.source.count("local CLAIM = ") == 1
+def repeats(script: scripts.Script) -> list[str]:
+    """Return what it has more often than need be."""
     # One that has others in it has what is theirs.
-    others = len(re.findall(r"^--- (acquire|leave)$", own_part(script), re.MULTILINE))
-    assert script.source.count("local function hand_on()") <= max(others, 1)
-    assert script.source.count("local function time_left(") <= 1
-    assert script.source.count("local function settle(") <= 1
-    assert script.source.count("local function read_meta(") <= max(others, 1)
-    assert script.source.count("local function note(") <= 1
-    assert not re.search("^--- ", script.source, re.MULTILINE)
+    others = len(re.findall(r"^--- (acquire|cancel)$", own_part(script), re.MULTILINE))
+    defined = Counter(re.findall(r"^local (?:function )?(\w+)", script.source, re.MULTILINE))
+    of_each = ("hand_on", "read_meta")
+    once = ("CLAIM", "time_left", "settle", "note")
+    return [
+        *(name for name in of_each if defined[name] > max(others, 1)),
+        *(name for name in once if defined[name] > 1),
+    ]
+
+
+def test_no_script_has_twice_what_it_shares_with_others() -> None:
+    assert {script.name: repeats(script) for script in ALL if repeats(script)} == {}
+
+
+def test_every_place_for_a_part_is_filled() -> None:
+    assert all("local CLAIM = " in script.source for script in ALL)
+    assert not [script.name for script in ALL if re.search("^--- ", script.source, re.MULTILINE)]
 
 
 @pytest.mark.parametrize(
     "name",
-    ["check", "inspect", "polling_inspect", "timestamp_check", "timestamp_locked", "shared_check"],
+    [
+        "check",
+        "inspect",
+        "polling_inspect",
+        "polling_check",
+        "timestamp_check",
+        "timestamp_locked",
+        "shared_check",
+    ],
 )
 def test_a_script_that_only_looks_writes_nothing(name: str, redis_client: redis.Redis) -> None:
     request = next(
@@ -214,7 +262,7 @@ def keys_that_are_no_key_of_KEYS(source: str) -> list[str]:  # noqa: N802 - Redi
 KEY = re.compile(r"KEYS\[\d\]")
 
 
-@pytest.mark.parametrize("script", [*POLLING, scripts.CHECK], ids=lambda script: script.name)
+@pytest.mark.parametrize("script", POLLING, ids=lambda script: script.name)
 def test_a_polling_script_names_each_key_as_one_of_its_keys(script: scripts.Script) -> None:
     assert keys_that_are_no_key_of_KEYS(script.source) == []
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_setnx_lock.core.errors import LockBusy, LockLost
-from django_setnx_lock.core.keys import lock_keys
-from django_setnx_lock.core.lock import RedisLock
-from tests.core.helpers import meta_of, queue_of, value_of
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.protocol.keys import lock_keys
+from tests.core.helpers import ask, called, cancel, meta_of, queue_of, value_of
 from tests.core.queueing import (
     baton_of,
     caller,
@@ -121,7 +121,7 @@ def test_a_writer_that_gives_up_lets_in_the_readers_behind_it(redis_client: redi
     assert is_busy(writer)
     assert is_busy(behind)
 
-    writer.leave()
+    cancel(writer)
 
     assert is_woken(behind)
     claim(behind)
@@ -141,13 +141,13 @@ def test_so_does_one_whose_time_to_wait_is_over(redis_client: redis.Redis) -> No
 def test_without_being_woken_they_would_sleep_on(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "LEAVE", "group_at(token_at(KEYS[1])) and -1 or left", "left")
+    take_out(monkeypatch, "CANCEL", "group_at(token_at(NAME)) and -1 or left", "left")
     claim(reader(redis_client))
     writer, behind = caller(redis_client), reader(redis_client)
     assert is_busy(writer)
     assert is_busy(behind)
 
-    writer.leave()
+    cancel(writer)
 
     assert not is_woken(behind)
 
@@ -163,7 +163,7 @@ def test_as_many_as_the_limit_hold_permits_together(redis_client: redis.Redis) -
 def test_without_the_limit_more_would(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "SHARED_ACQUIRE", "redis.call('ZCARD', KEYS[6]) < limit", "true")
+    take_out(monkeypatch, "SHARED_ACQUIRE", "redis.call('ZCARD', SHARES) < limit", "true")
     for _ in range(LIMIT):
         claim(taker(redis_client))
 
@@ -225,7 +225,7 @@ def test_who_waits_for_readers_asks_again_after_five_seconds_at_the_latest(
     claim(reader(redis_client, lease=3600))
     writer = caller(redis_client)
 
-    answer = writer.ask(waits=True)
+    answer = ask(writer, waits=True)
 
     assert not hasattr(answer, "fence")
     assert answer.remaining == pytest.approx(5, abs=0.1)
@@ -309,7 +309,7 @@ def test_asking_twice_is_as_good_as_once(redis_client: redis.Redis) -> None:
 def test_releasing_twice_is_as_good_as_once(redis_client: redis.Redis) -> None:
     turn = reader(redis_client)
     held, other = claim(turn), claim(reader(redis_client))
-    request = turn.target.dialect.release(turn.target.keys, None, turn.token)
+    request = turn.target.command_set.release(turn.target.keys, None, turn.token)
 
     first, second = handed_on(turn, request), handed_on(turn, request)
 
@@ -323,7 +323,8 @@ def test_a_late_copy_of_what_took_it_takes_nothing_once_it_was_let_go(
 ) -> None:
     turn = reader(redis_client)
     token = claim(turn).token
-    turn.leave()
+    turn.note_repeat()
+    cancel(turn)
 
     assert is_busy(turn)
     assert token not in shares_of(redis_client)
@@ -339,7 +340,7 @@ def test_giving_up_a_share_that_was_left_to_one_leaves_it_to_the_next(
     assert is_busy(second)
     held[0].release()
 
-    first.leave()
+    cancel(first)
 
     claim(second)
 
@@ -385,7 +386,7 @@ def test_a_permit_that_nobody_fetches_is_passed_on(redis_client: redis.Redis) ->
     assert is_busy(living)
     held[0].release()
 
-    request = living.target.dialect.look(living.target.keys, dead.token)
+    request = living.target.command_set.check_handoff(living.target.keys, dead.token)
     next_one = handed_on(living, request)
 
     assert next_one == living.token
@@ -400,7 +401,9 @@ def test_one_that_was_fetched_is_not(redis_client: redis.Redis) -> None:
     held[0].release()
     open_mail(slow)
 
-    next_one = handed_on(behind, behind.target.dialect.look(behind.target.keys, slow.token))
+    next_one = handed_on(
+        behind, behind.target.command_set.check_handoff(behind.target.keys, slow.token)
+    )
 
     assert next_one == slow.token
     assert is_busy(behind)
@@ -417,8 +420,12 @@ def test_a_writer_behind_a_reader_that_is_dead_gets_it(redis_client: redis.Redis
     held = claim(living)
     held.release()
 
-    next_one = handed_on(writer, writer.target.dialect.look(writer.target.keys, dead.token))
-    shared = handed_on(living, living.target.dialect.look(living.target.keys, dead.token))
+    next_one = handed_on(
+        writer, writer.target.command_set.check_handoff(writer.target.keys, dead.token)
+    )
+    shared = handed_on(
+        living, living.target.command_set.check_handoff(living.target.keys, dead.token)
+    )
 
     assert writer.token in (next_one, shared)
     claim(writer)
@@ -435,6 +442,6 @@ def test_a_late_copy_that_takes_it_wakes_the_caller_who_sleeps(
     redis_client.delete("lock:a")
     first.lease.close()
 
-    waiting.target.call(copy)
+    called(waiting.target, copy)
 
     assert is_woken(waiting)

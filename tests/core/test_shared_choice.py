@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from django_setnx_lock.core.lock import RedisLock
-from django_setnx_lock.core.rwlock import RWLock
+from django_setnx_lock.core.locks.lock import RedisLock, RWLock
 
 CLIENT = redis.Redis()
 

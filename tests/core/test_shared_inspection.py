@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from django_setnx_lock.core.errors import LockLost
 from django_setnx_lock.core.inspection import Outcome, State
-from tests.core.helpers import listed
+from tests.core.helpers import ask, listed
 
 if TYPE_CHECKING:
     import redis
@@ -36,6 +37,32 @@ def test_all_who_hold_it_are_told(
     assert info.shares[0].remaining == pytest.approx(10, abs=2)
     assert info.remaining == pytest.approx(20, abs=2)
     assert len({info.fingerprint, *(one.fingerprint for one in info.shares)}) == 3
+
+
+def test_of_permits_it_is_told_how_many_there_are(
+    redis_client: redis.Redis, inspector: Inspector
+) -> None:
+    listed(redis_client, "a", limit=2).take(0)
+    listed(redis_client, "a", limit=7).take(0)
+    listed(redis_client, "b", shared=True).take(0)
+    listed(redis_client, "c").take(0)
+
+    assert [inspector.get(f"lock:{key}").limit for key in "abc"] == [7, None, None]
+
+
+@pytest.mark.parametrize(
+    "number", ["", "x", "-3", "9" * 5000, "\xb2", "\u0663"], ids=lambda one: ascii(one)[:6]
+)
+def test_what_is_no_number_of_permits_is_not_told(
+    redis_client: redis.Redis, inspector: Inspector, number: str
+) -> None:
+    held = listed(redis_client, "a", limit=2).take(0)
+    redis_client.hset("{lock:a}:holders", f"permit:{number}:x", f"{held.fence} ")
+    redis_client.zadd("{lock:a}:shares", {f"permit:{number}:x": time.time() * 1000 + 60_000})
+
+    info = inspector.get("lock:a")
+
+    assert (len(info.shares), info.limit) == (2, 2)
 
 
 def test_no_token_is_given_away(redis_client: redis.Redis, inspector: Inspector) -> None:
@@ -106,8 +133,8 @@ def test_nobody_is_when_another_has_joined_since(
 
 def test_the_next_who_waits_gets_it(redis_client: redis.Redis, inspector: Inspector) -> None:
     listed(redis_client, "a", shared=True).take(0)
-    writer = listed(redis_client, "a").turn()
-    writer.ask(waits=True)
+    writer = listed(redis_client, "a").attempt()
+    ask(writer, waits=True)
     seen = inspector.get("lock:a").fingerprint
 
     inspector.force_release("lock:a", seen)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core import inheritance, scripts
+from django_setnx_lock.core.connections import execute
 from django_setnx_lock.core.errors import LockBusy, LockError, LockLost, LockUnavailable
-from django_setnx_lock.core.lock import RedisLock
-from django_setnx_lock.core.rwlock import RWLock
-from django_setnx_lock.core.target import Target
-from tests.core.helpers import value_of
+from django_setnx_lock.core.locks import parent_process
+from django_setnx_lock.core.locks.lock import RedisLock, RWLock
+from django_setnx_lock.core.protocol import scripts
+from tests.core.helpers import ask, value_of
 from tests.core.sharers import shares_of
 from tests.faults.controls import take_out
 
@@ -47,7 +47,7 @@ def test_whoever_writes_may_read_within(redis_client: redis.Redis) -> None:
 def test_whoever_reads_may_read_again_though_a_writer_waits(redis_client: redis.Redis) -> None:
     both = lock_of(redis_client)
     with both.read():
-        RedisLock(redis_client, "lock:a").turn().ask(waits=True)
+        ask(RedisLock(redis_client, "lock:a").attempt(), waits=True)
 
         with both.read() as again:
             again.check()
@@ -120,7 +120,7 @@ def test_who_reads_on_is_renewed(redis_client: redis.Redis) -> None:
     before = reading.lease.end
 
     reading.lease.due = 0
-    reading.watchdog.hurry(reading.root)
+    reading.watchdog.hurry(reading.grant)
 
     while reading.lease.end <= before:
         assert not reading.lost
@@ -130,15 +130,15 @@ def test_who_reads_on_is_renewed(redis_client: redis.Redis) -> None:
 def test_what_lets_readers_in_may_arrive_twice(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def twice(self: Target, request: Any, **options: Any) -> Any:
+    async def twice(io: Any, client: Any, request: Any, key: str, **options: Any) -> Any:
         if request.script.name == "shared_downgrade":
-            call(self, request)
-        return call(self, request, **options)
+            await call(io, client, request, key)
+        return await call(io, client, request, key, **options)
 
-    call = Target.call
+    call = execute.call
     both = lock_of(redis_client)
     writing, reading = both.write().take(), both.read().take()
-    monkeypatch.setattr(Target, "call", twice)
+    monkeypatch.setattr(execute, "call", twice)
 
     writing.release()
 
@@ -150,16 +150,16 @@ def test_what_lets_readers_in_may_arrive_twice(
 def cut_off(monkeypatch: pytest.MonkeyPatch, name: str, *, after: bool = False) -> list[int]:
     """Have what runs the script ``name`` fail, ``after`` it was carried out or before."""
 
-    def failing(self: Target, request: Any, **options: Any) -> Any:
+    async def failing(io: Any, client: Any, request: Any, key: str, **options: Any) -> Any:
         if request.script.name == name and not failures:
             failures.append(1)
             if after:
-                call(self, request)
-            raise LockUnavailable("cut off", key=self.key)
-        return call(self, request, **options)
+                await call(io, client, request, key)
+            raise LockUnavailable("cut off", key=key)
+        return await call(io, client, request, key, **options)
 
-    call, failures = Target.call, list[int]()
-    monkeypatch.setattr(Target, "call", failing)
+    call, failures = execute.call, list[int]()
+    monkeypatch.setattr(execute, "call", failing)
     return failures
 
 
@@ -209,10 +209,10 @@ def test_a_process_that_was_started_by_a_reader_may_read_and_not_write(
     both = lock_of(redis_client)
     with both.read() as outer:
         place = ("here", "lock:a")
-        entry = inheritance._Entry("here", "lock:a", outer.token, outer.fence, 30.0)
-        monkeypatch.setattr(inheritance, "_spot_of", lambda _target: place)
-        monkeypatch.setattr(inheritance, "_entries", {place: entry})
-        monkeypatch.setattr(inheritance, "_followed", {})
+        entry = parent_process._Entry("here", "lock:a", outer.token, outer.fence, 30.0)
+        monkeypatch.setattr(parent_process, "_spot_of", lambda _target: place)
+        monkeypatch.setattr(parent_process, "_entries", {place: entry})
+        monkeypatch.setattr(parent_process, "_followed", {})
 
         with ThreadPoolExecutor(1) as pool:
             within = pool.submit(lambda: both.read().take(0)).result(10)

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core import protocol
 from django_setnx_lock.core.errors import LockBusy, LockLost, LockUnavailable
-from django_setnx_lock.core.held import Held
-from django_setnx_lock.core.lock import RedisLock
-from tests.core.helpers import INDEX, in_thread, meta_of, server_ms, value_of
+from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.protocol import replies
+from tests.core.helpers import INDEX, ask, called, in_thread, meta_of, server_ms, value_of
 from tests.core.timestamps import ServerClock, T, asking, timed
 from tests.faults.controls import take_out
 
@@ -143,9 +143,9 @@ def test_a_lock_is_held_for_as_long_as_its_value_is_not_over(
 def test_who_waits_sends_nothing_ahead(redis_client: redis.Redis) -> None:
     with timed(redis_client):
         turn = asking(redis_client, renew=True)
-        answer = turn.ask(waits=True)
+        answer = ask(turn, waits=True)
 
-    assert isinstance(answer, protocol.Busy)
+    assert isinstance(answer, replies.Busy)
     assert answer.foreign
     assert turn.ahead(answer) is None
 
@@ -154,12 +154,12 @@ def test_a_copy_of_what_took_the_lock_finds_it_mine(
     redis_client: redis.Redis, server_clock: ServerClock
 ) -> None:
     turn = asking(redis_client)
-    first = turn.ask(waits=False)
+    first = ask(turn, waits=False)
     server_clock.set(T + 1_000_000)
-    again = turn.ask(waits=False)
+    again = ask(turn, waits=False)
 
-    assert isinstance(first, Held)
-    assert isinstance(again, Held)
+    assert isinstance(first, LockHandle)
+    assert isinstance(again, LockHandle)
     assert first.fence == again.fence
     assert value_of(redis_client) == str((T + 11_000_000) // 1000)
 
@@ -172,25 +172,26 @@ def test_a_late_copy_of_what_would_take_the_lock_is_refused(
     request = turn.request(waits=False)
     if how == "busy":
         with timed(redis_client):
-            turn.ask(waits=False)
+            ask(turn, waits=False)
     else:
-        turn.ask(waits=False)
-        turn.target.call(
-            turn.target.dialect.release(turn.target.keys, None, turn.token)
+        ask(turn, waits=False)
+        called(
+            turn.target,
+            turn.target.command_set.release(turn.target.keys, None, turn.token)
             if how == "release"
-            else turn.leaving()
+            else turn.cancelling(),
         )
 
-    assert turn.target.call(request)[0] == b"GONE"
+    assert called(turn.target, request)[0] == b"GONE"
     assert value_of(redis_client) is None
 
 
 def test_releasing_twice_is_as_good_as_once(redis_client: redis.Redis) -> None:
     turn = asking(redis_client)
-    turn.ask(waits=False)
-    request = turn.target.dialect.release(turn.target.keys, None, turn.token)
+    ask(turn, waits=False)
+    request = turn.target.command_set.release(turn.target.keys, None, turn.token)
 
-    assert [turn.target.call(request)[0] for _ in range(2)] == [b"OK", b"OK"]
+    assert [called(turn.target, request)[0] for _ in range(2)] == [b"OK", b"OK"]
 
 
 def test_a_value_that_another_program_wrote_since_is_not_removed(
@@ -211,7 +212,7 @@ def test_a_release_that_asks_for_the_token_alone_removes_it(
 ) -> None:
     rule = "known.token == token and stands(value, known)"
     take_out(monkeypatch, "TIMESTAMP_RELEASE", rule, "known.token == token")
-    take_out(monkeypatch, "TIMESTAMP_RELEASE", "and time_left(value, known) > 0", "")
+    take_out(monkeypatch, "TIMESTAMP_RELEASE", "and time_left(value, known)", "")
     held = timed(redis_client).take()
     redis_client.set("lock:a", server_ms(redis_client) + 60_000)
 
@@ -252,9 +253,9 @@ def test_what_is_no_time_is_refused_and_left_alone(
 ) -> None:
     redis_client.set("lock:a", value)
 
-    for ask in (timed(redis_client, unit).take, timed(redis_client, unit).locked):
+    for use in (timed(redis_client, unit).take, timed(redis_client, unit).locked):
         with pytest.raises(LockUnavailable, match="no timestamp") as caught:
-            ask()
+            use()
         assert caught.value.cause == "wrongtype"
         assert len(value) < 5 or value not in str(caught.value)
     assert value_of(redis_client) == value

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core.held import Held
-from tests.core.helpers import value_of
+from django_setnx_lock.core.locks.handle import LockHandle
+from tests.core.helpers import ask, value_of
 from tests.core.timestamps import (
     UNITS,
     ServerClock,
@@ -47,7 +47,7 @@ def test_others_find_our_lock_held_for_the_whole_of_its_lease(
     redis_client: redis.Redis, server_clock: ServerClock, unit: str, moment: int
 ) -> None:
     server_clock.set(T + moment)
-    asking(redis_client, unit).ask(waits=False)
+    ask(asking(redis_client, unit), waits=False)
     value = value_of(redis_client) or ""
 
     assert not is_over_for_them(value, unit, T + moment + LEASE - 1)
@@ -61,7 +61,7 @@ def test_with_a_time_that_is_rounded_down_they_would_not(
     take_out(monkeypatch, "TIMESTAMP_ACQUIRE", up, "whole(math.floor(ends / MS[unit]))")
     server_clock.set(T + 499_999)
 
-    asking(redis_client, "s").ask(waits=False)
+    ask(asking(redis_client, "s"), waits=False)
 
     assert is_over_for_seconds(value_of(redis_client) or "", T + 499_999 + LEASE - 1)
 
@@ -74,13 +74,13 @@ def test_the_time_of_another_is_over_when_a_later_unit_has_begun(
     redis_client.set("lock:a", end)
 
     server_clock.set(T + UNITS[unit] - 1)
-    busy = asking(redis_client, unit).ask(waits=False)
+    busy = ask(asking(redis_client, unit), waits=False)
     server_clock.set(T + UNITS[unit])
-    taken = asking(redis_client, unit).ask(waits=False)
+    taken = ask(asking(redis_client, unit), waits=False)
 
-    assert not isinstance(busy, Held)
+    assert not isinstance(busy, LockHandle)
     assert (busy.remaining, busy.foreign, busy.holder) == (0.001, True, None)
-    assert isinstance(taken, Held)
+    assert isinstance(taken, LockHandle)
 
 
 @pytest.mark.parametrize("after", [0, 1, 500, 999])
@@ -91,19 +91,19 @@ def test_it_is_not_over_for_us_before_it_is_for_its_holder(
     server_clock.set(T + after)
 
     assert not is_over_for_milliseconds(str(T // 1000), T + after)
-    assert not isinstance(asking(redis_client, "ms").ask(waits=False), Held)
+    assert not isinstance(ask(asking(redis_client, "ms"), waits=False), LockHandle)
 
 
 def test_without_that_margin_it_would_be(
     redis_client: redis.Redis, server_clock: ServerClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    margin = "math.floor(time / MS[unit] + 1) * MS[unit]"
-    take_out(monkeypatch, "TIMESTAMP_ACQUIRE", margin, "time")
+    margin = "math.floor(ends / MS[unit] + 1) * MS[unit]"
+    take_out(monkeypatch, "TIMESTAMP_ACQUIRE", margin, "ends")
     redis_client.set("lock:a", T // 1000)
     server_clock.set(T + 500)
 
     assert not is_over_for_milliseconds(str(T // 1000), T + 500)
-    assert isinstance(asking(redis_client, "ms").ask(waits=False), Held)
+    assert isinstance(ask(asking(redis_client, "ms"), waits=False), LockHandle)
 
 
 def test_a_time_with_a_fraction_is_understood(
@@ -112,11 +112,11 @@ def test_a_time_with_a_fraction_is_understood(
     redis_client.set("lock:a", f"{T // 1_000_000}.25")
 
     server_clock.set(T + 999_999)
-    busy = asking(redis_client, "s").ask(waits=False)
+    busy = ask(asking(redis_client, "s"), waits=False)
     server_clock.set(T + 1_000_000)
 
-    assert not isinstance(busy, Held)
-    assert isinstance(asking(redis_client, "s").ask(waits=False), Held)
+    assert not isinstance(busy, LockHandle)
+    assert isinstance(ask(asking(redis_client, "s"), waits=False), LockHandle)
 
 
 @pytest.mark.parametrize("unit", ["s", "ms"])
@@ -124,14 +124,14 @@ def test_among_ourselves_a_lock_is_over_at_the_end_of_its_lease(
     redis_client: redis.Redis, server_clock: ServerClock, unit: str
 ) -> None:
     server_clock.set(T + 500_000)
-    asking(redis_client, unit).ask(waits=False)
+    ask(asking(redis_client, unit), waits=False)
 
     server_clock.set(T + 500_000 + LEASE - 1)
-    busy = asking(redis_client, unit).ask(waits=False)
+    busy = ask(asking(redis_client, unit), waits=False)
     server_clock.set(T + 500_000 + LEASE)
 
-    assert not isinstance(busy, Held)
-    assert isinstance(asking(redis_client, unit).ask(waits=False), Held)
+    assert not isinstance(busy, LockHandle)
+    assert isinstance(ask(asking(redis_client, unit), waits=False), LockHandle)
 
 
 def test_a_lock_that_was_had_by_a_time_that_was_over_has_a_fence_and_a_record(

@@ -8,7 +8,7 @@ import pytest
 
 from django_setnx_lock.core.errors import LockBusy, LockLost
 from django_setnx_lock.core.inspection import Inspector, Outcome
-from tests.core.helpers import PREFIX, send, value_of
+from tests.core.helpers import PREFIX, ask, cancel, send, value_of
 from tests.core.timestamps import ServerClock, T, asking, timed
 from tests.faults.controls import take_out
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     import redis
 
-    from django_setnx_lock.core.held import Held
+    from django_setnx_lock.core.locks.handle import LockHandle
 
-ASKED: dict[str, Callable[[Held], object]] = {
+ASKED: dict[str, Callable[[LockHandle], object]] = {
     "check": lambda held: held.check(),
     "reacquire": lambda held: held.reacquire(),
     "extend": lambda held: held.extend(5),
@@ -48,7 +48,7 @@ def takes_it_until(client: redis.Redis, value: str | None) -> str:
     return value
 
 
-def forced_out(client: redis.Redis) -> tuple[Held, str]:
+def forced_out(client: redis.Redis) -> tuple[LockHandle, str]:
     """Force-release a lock of seconds, which another program takes until the same one."""
     held = timed(client, "s").take(0)
     value = value_of(client)
@@ -70,7 +70,7 @@ def test_a_second_copy_of_a_release_removes_nothing(redis_client: redis.Redis) -
     held = timed(redis_client, "s").take(0)
     value = value_of(redis_client)
     # Carried out, but the answer is lost.
-    send(redis_client, held.releasing())
+    send(redis_client, held.grant.releasing())
     takes_it_until(redis_client, value)
 
     held.release()
@@ -81,12 +81,12 @@ def test_a_second_copy_of_a_release_removes_nothing(redis_client: redis.Redis) -
 
 def test_a_second_copy_of_what_gives_it_up_removes_nothing(redis_client: redis.Redis) -> None:
     turn = asking(redis_client, "s")
-    turn.ask(waits=False)
+    ask(turn, waits=False)
     value = value_of(redis_client)
-    turn.leave()
+    cancel(turn)
     takes_it_until(redis_client, value)
 
-    turn.leave()
+    cancel(turn)
 
     assert value_of(redis_client) == value
 
@@ -108,12 +108,12 @@ def test_the_other_has_it_for_as_long_as_it_may_mean(
 def let_go(client: redis.Redis, how: str) -> str:
     """Hold the lock for 9.5 s, but let it go, and have another program take it for 10 s."""
     turn = asking(client, "s", 9.5)
-    held: Any = turn.ask(waits=False)
+    held: Any = ask(turn, waits=False)
     value = value_of(client)
     if how == "force":
         force(client)
     elif how == "give up":
-        turn.leave()
+        cancel(turn)
     else:
         held.release()
     return takes_it_until(client, value)
@@ -160,8 +160,12 @@ def test_a_fence_is_remembered_though_the_end_is_not(
     redis_client: redis.Redis, server_clock: ServerClock, how: str
 ) -> None:
     turn = asking(redis_client, "s")
-    held: Any = turn.ask(waits=False)
-    {"release": held.release, "give up": turn.leave, "force": lambda: force(redis_client)}[how]()
+    held: Any = ask(turn, waits=False)
+    {
+        "release": held.release,
+        "give up": lambda: cancel(turn),
+        "force": lambda: force(redis_client),
+    }[how]()
     server_clock.set(T - 30_000_000)
 
     assert timed(redis_client, "s").take(0).fence == held.fence + 1

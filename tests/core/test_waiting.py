@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_setnx_lock.core import waiting
-from django_setnx_lock.core.protocol import Busy
-from django_setnx_lock.core.waiting import time_to_sleep
+from django_setnx_lock.core.locks import mailbox
+from django_setnx_lock.core.locks.mailbox import time_to_sleep
+from django_setnx_lock.core.protocol.replies import Busy
 
 TRIES = st.integers(1, 10**6)
 SECONDS = st.floats(0, 1e6)
-SLICE = waiting.SLICE_MS / 1000
+SLICE = mailbox.SLICE_MS / 1000
 
 
 def ours(remaining: float | None = 3600.0) -> Busy:

@@ -11,22 +11,30 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from redis import exceptions as redis_exceptions
 
+from django_setnx_lock.core.connections.endpoints import Target
 from django_setnx_lock.core.errors import LockLost
-from django_setnx_lock.core.target import Target
-from tests.core.watching import START, Wire, granted, held_for, lost, pass_time, renewals
+from tests.core.watching import (
+    START,
+    IdleWatchdog,
+    Wire,
+    granted,
+    held_for,
+    lost,
+    pass_time,
+    renewals,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_setnx_lock.core.held import Held
-    from django_setnx_lock.core.watchdog import Watchdog
+    from django_setnx_lock.core.locks.handle import LockHandle
     from tests.core.helpers import FakeTime
 
-    Watch = Callable[..., Held]
+    Watch = Callable[..., LockHandle]
 
 
 def test_a_lock_is_renewed_when_a_third_of_its_lease_is_over(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     held = watch(timeout=30)
     fake_time.now += 9.9
@@ -43,7 +51,7 @@ def test_a_lock_is_renewed_when_a_third_of_its_lease_is_over(
 
 
 def test_a_lock_is_renewed_for_as_long_as_it_is_held(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     held = watch(timeout=30)
 
@@ -55,10 +63,10 @@ def test_a_lock_is_renewed_for_as_long_as_it_is_held(
 
 
 def test_without_the_watchdog_the_lock_is_lost_with_its_first_lease(
-    dog: Watchdog, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, watch: Watch, fake_time: FakeTime
 ) -> None:
     held = watch(timeout=30)
-    dog.forget(held)
+    dog.forget(held.grant)
 
     pass_time(dog, fake_time, 3600)
 
@@ -66,7 +74,7 @@ def test_without_the_watchdog_the_lock_is_lost_with_its_first_lease(
 
 
 def test_locks_that_will_soon_be_due_go_along(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     first = watch("lock:a", timeout=30)
     fake_time.now += 4.9
@@ -82,7 +90,7 @@ def test_locks_that_will_soon_be_due_go_along(
 
 
 def test_a_thousand_locks_are_renewed_in_four_writes_a_cycle(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     held = [watch(f"lock:{number}", timeout=30) for number in range(1000)]
 
@@ -93,11 +101,49 @@ def test_a_thousand_locks_are_renewed_in_four_writes_a_cycle(
     assert {one.remaining() for one in held} == {30}
 
 
+def test_one_look_at_all_locks_serves_all_batches(
+    dog: IdleWatchdog,
+    wire: Wire,
+    watch: Watch,
+    fake_time: FakeTime,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_at: list[str] = []
+
+    def route(one: Target) -> Any:
+        looked_at.append(one.key)
+        return one.client
+
+    monkeypatch.setattr(Target, "route", route)
+    for number in range(1000):
+        watch(f"lock:{number}")
+    fake_time.now += 10
+
+    pass_time(dog, fake_time, 0)
+
+    # And one more look when all is done.
+    assert len(renewals(wire.sent)) == 1000
+    assert len(looked_at) == 2000
+
+
+def test_a_lock_that_is_let_go_before_its_batch_is_sent_is_not_renewed(
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+) -> None:
+    held = [watch(f"lock:{number}") for number in range(500)]
+    fake_time.now += 10
+
+    dog.tick()
+    dog.forget(held[-1].grant)
+    pass_time(dog, fake_time, 0)
+
+    assert [len(write) for write in wire.writes] == [250, 249]
+
+
 def test_a_lock_that_was_let_go_is_renewed_no_longer(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     held = watch()
-    held.releasing()
+    held.grant.releasing()
 
     pass_time(dog, fake_time, 60)
 
@@ -105,7 +151,7 @@ def test_a_lock_that_was_let_go_is_renewed_no_longer(
 
 
 def test_a_renewed_lease_counts_from_before_the_request_was_sent(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     held = watch(timeout=30)
     fake_time.now += 10
@@ -119,7 +165,7 @@ def test_a_renewed_lease_counts_from_before_the_request_was_sent(
 
 @pytest.mark.parametrize(("timeout", "pause"), [(30, 0.25), (1, 0.1)])
 def test_a_renewal_that_fails_is_tried_again_soon(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime, timeout: float, pause: float
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime, timeout: float, pause: float
 ) -> None:
     held = watch(timeout=timeout)
     wire.down = True
@@ -136,9 +182,9 @@ def test_a_renewal_that_fails_is_tried_again_soon(
 
 
 def test_a_lock_that_cannot_be_renewed_is_lost_when_its_lease_is_over_and_says_why(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
-    found: list[tuple[Held, float]] = []
+    found: list[tuple[LockHandle, float]] = []
     held = watch(timeout=30, on_lost=lambda held: found.append((held, fake_time.now)))
     wire.down = True
 
@@ -150,7 +196,7 @@ def test_a_lock_that_cannot_be_renewed_is_lost_when_its_lease_is_over_and_says_w
 
 
 def test_a_server_that_does_not_answer_keeps_nobody_from_hearing_of_the_loss_in_time(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     found: list[float] = []
     held = watch(timeout=2, on_lost=lambda held: found.append(fake_time.now))
@@ -164,7 +210,7 @@ def test_a_server_that_does_not_answer_keeps_nobody_from_hearing_of_the_loss_in_
 
 
 def test_a_server_that_does_not_answer_is_asked_again_on_another_connection(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     held = watch(timeout=30)
     wire.silent = True
@@ -179,7 +225,7 @@ def test_a_server_that_does_not_answer_is_asked_again_on_another_connection(
 
 
 def test_a_slow_server_is_given_more_time_with_each_try(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     watch(timeout=60)
     wire.silent = True
@@ -191,7 +237,7 @@ def test_a_slow_server_is_given_more_time_with_each_try(
 
 
 def test_a_server_that_answers_again_is_given_no_more_time_than_at_first(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     watch(timeout=60)
     wire.silent = True
@@ -209,7 +255,7 @@ def test_a_server_that_answers_again_is_given_no_more_time_than_at_first(
 
 
 def test_a_server_that_does_not_answer_leaves_a_short_lease_time_for_another_connection(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     watch(timeout=1.2)
     wire.silent = True
@@ -220,9 +266,9 @@ def test_a_server_that_does_not_answer_leaves_a_short_lease_time_for_another_con
 
 
 def test_what_has_passed_its_deadline_is_lost_and_not_renewed(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
-    found: list[Held] = []
+    found: list[LockHandle] = []
     held = watch(timeout=30, on_lost=found.append)
     fake_time.now += 31
 
@@ -235,7 +281,7 @@ def test_what_has_passed_its_deadline_is_lost_and_not_renewed(
 
 
 def test_an_answer_that_comes_after_the_deadline_comes_too_late(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     held = watch(timeout=30)
     fake_time.now += 29.5
@@ -248,9 +294,9 @@ def test_an_answer_that_comes_after_the_deadline_comes_too_late(
 
 
 def test_a_lock_that_redis_gave_away_is_lost_at_the_next_renewal_and_says_by_whom(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
-    found: list[Held] = []
+    found: list[LockHandle] = []
     held = watch(on_lost=found.append)
     wire.answer = lost
     fake_time.now += 10
@@ -265,7 +311,7 @@ def test_a_lock_that_redis_gave_away_is_lost_at_the_next_renewal_and_says_by_who
 
 
 def test_a_lock_that_is_lost_is_renewed_no_longer(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     watch()
     wire.answer = lost
@@ -277,7 +323,7 @@ def test_a_lock_that_is_lost_is_renewed_no_longer(
 
 
 def test_a_loss_is_logged_without_the_token(
-    dog: Watchdog,
+    dog: IdleWatchdog,
     watch: Watch,
     fake_time: FakeTime,
     caplog: pytest.LogCaptureFixture,
@@ -293,7 +339,7 @@ def test_a_loss_is_logged_without_the_token(
 
 
 def test_who_asks_for_it_is_told_of_each_failure_and_of_the_loss_and_nothing_is_logged(
-    dog: Watchdog,
+    dog: IdleWatchdog,
     wire: Wire,
     watch: Watch,
     fake_time: FakeTime,
@@ -315,7 +361,7 @@ def test_who_asks_for_it_is_told_of_each_failure_and_of_the_loss_and_nothing_is_
 
 
 def test_trouble_is_logged_when_it_begins_and_when_it_is_over(
-    dog: Watchdog,
+    dog: IdleWatchdog,
     wire: Wire,
     watch: Watch,
     fake_time: FakeTime,
@@ -338,9 +384,9 @@ def test_trouble_is_logged_when_it_begins_and_when_it_is_over(
 
 
 def test_what_on_trouble_raises_is_logged_and_stops_nothing(
-    dog: Watchdog, watch: Watch, fake_time: FakeTime, caplog: pytest.LogCaptureFixture
+    dog: IdleWatchdog, watch: Watch, fake_time: FakeTime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    found: list[Held] = []
+    found: list[LockHandle] = []
     held = watch(on_lost=found.append)
     held.on_trouble = lambda: 1 / 0
     fake_time.now += 31
@@ -354,7 +400,7 @@ def test_what_on_trouble_raises_is_logged_and_stops_nothing(
 
 
 def test_a_lease_knows_since_when_it_is_tried_to_renew_it(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     held = watch(timeout=30)
     before = held.lease.tried_since
@@ -370,16 +416,16 @@ def test_a_lease_knows_since_when_it_is_tried_to_renew_it(
 
 @pytest.mark.parametrize("answer", [granted, lost], ids=["OK", "LOST"])
 def test_the_answer_to_a_renewal_means_nothing_once_the_lock_was_let_go(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime, answer: Callable[..., Any]
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime, answer: Callable[..., Any]
 ) -> None:
-    found: list[Held] = []
+    found: list[LockHandle] = []
     held = watch(on_lost=found.append)
     fake_time.now += 10
     wire.answer = answer
     wire.silent = True
     dog.tick()
 
-    held.releasing()
+    held.grant.releasing()
     wire.silent = False
     dog.tick()
     held.read_release([b"OK", None])
@@ -391,7 +437,7 @@ def test_the_answer_to_a_renewal_means_nothing_once_the_lock_was_let_go(
 
 
 def test_the_last_renewal_asks_for_what_is_left_of_max_hold(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     held = watch(timeout=30, max_hold=45)
 
@@ -402,7 +448,7 @@ def test_the_last_renewal_asks_for_what_is_left_of_max_hold(
 
 
 def test_a_lock_is_lost_when_it_was_held_for_max_hold(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     found: list[float] = []
     held = watch(timeout=30, max_hold=45, on_lost=lambda held: found.append(fake_time.now))
@@ -416,7 +462,7 @@ def test_a_lock_is_lost_when_it_was_held_for_max_hold(
 
 
 def test_a_force_release_is_still_heard_of_in_the_last_stretch_of_max_hold(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     held = watch(timeout=30, max_hold=45)
     pass_time(dog, fake_time, 20)
@@ -429,7 +475,7 @@ def test_a_force_release_is_still_heard_of_in_the_last_stretch_of_max_hold(
 
 
 def test_a_server_that_lost_the_script_is_sent_its_text_once(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     held = [watch(f"lock:{name}") for name in "abc"]
     wire.answer = forgetful()
@@ -457,7 +503,7 @@ def forgetful() -> Callable[[Any], Any]:
 
 
 def test_a_server_that_refuses_the_text_too_is_asked_again_later(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     watch(timeout=30)
     wire.answer = lambda command: redis_exceptions.NoScriptError("NOSCRIPT")
@@ -469,7 +515,7 @@ def test_a_server_that_refuses_the_text_too_is_asked_again_later(
 
 
 def test_the_error_of_one_lock_does_not_keep_the_others_from_being_renewed(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     held = [watch(f"lock:{name}") for name in "abc"]
     wrong = redis_exceptions.ResponseError("OOM command not allowed")
@@ -484,7 +530,7 @@ def test_the_error_of_one_lock_does_not_keep_the_others_from_being_renewed(
 
 
 def test_an_answer_that_cannot_be_read_does_not_stop_the_watchdog(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     held = [watch(f"lock:{name}") for name in "ab"]
     wire.answer = lambda command: [b"WHAT"] if "lock:a" in command else granted(command)
@@ -496,7 +542,7 @@ def test_an_answer_that_cannot_be_read_does_not_stop_the_watchdog(
 
 
 def test_a_primary_that_became_a_replica_is_looked_up_anew(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     held = watch()
     wire.answer = lambda command: redis_exceptions.ReadOnlyError("READONLY")
@@ -511,7 +557,7 @@ def test_a_primary_that_became_a_replica_is_looked_up_anew(
 
 
 def test_one_server_that_does_not_answer_keeps_no_other_lock_from_being_renewed(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     other = Wire()
     deaf = watch("lock:a", timeout=30)
@@ -534,12 +580,12 @@ class Astray(Target):
 
 
 def test_a_lock_that_leads_to_no_server_keeps_no_other_from_being_renewed(
-    dog: Watchdog, watch: Watch, fake_time: FakeTime, caplog: pytest.LogCaptureFixture
+    dog: IdleWatchdog, watch: Watch, fake_time: FakeTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     astray, other = watch("lock:a", timeout=3), watch("lock:b", timeout=3)
     found = astray.target
-    astray._target = Astray(found.client, found.keys, found.key, None)
+    astray.grant.target = Astray(found.client, found.keys, found.key, None)
 
     pass_time(dog, fake_time, 10)
 
@@ -551,34 +597,34 @@ def test_a_lock_that_leads_to_no_server_keeps_no_other_from_being_renewed(
 
 
 def test_a_lock_that_leads_to_no_server_for_a_moment_is_kept(
-    dog: Watchdog, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, watch: Watch, fake_time: FakeTime
 ) -> None:
     held = watch(timeout=3)
     found = held.target
-    held._target = Astray(found.client, found.keys, found.key, None)
+    held.grant.target = Astray(found.client, found.keys, found.key, None)
     pass_time(dog, fake_time, 2.5)
 
-    held._target = found
+    held.grant.target = found
     pass_time(dog, fake_time, 10)
 
     assert not held.lost
 
 
 def test_a_look_that_leads_to_no_server_keeps_no_lock_from_being_renewed(
-    dog: Watchdog, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, watch: Watch, fake_time: FakeTime
 ) -> None:
     held = watch("lock:b", timeout=3)
     found = held.target
-    dog.owe_look(Astray(found.client, found.keys, found.key, None), "waiter 1")
+    dog.schedule_handoff_check(Astray(found.client, found.keys, found.key, None), "waiter 1")
 
     pass_time(dog, fake_time, 10)
 
     assert not held.lost
-    assert not dog._looks
+    assert not dog.handoff_checks()
 
 
 def test_clients_of_one_pool_share_a_connection(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     pool = wire.client.connection_pool
     clients = [type(wire.client)(connection_pool=pool) for _ in range(5)]
@@ -602,7 +648,7 @@ class ManyServers:
 
 
 def test_a_client_of_many_servers_is_asked_itself(
-    dog: Watchdog, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, watch: Watch, fake_time: FakeTime
 ) -> None:
     cluster = ManyServers()
     held = [watch(f"lock:{name}", client=cluster) for name in "abc"]
@@ -614,7 +660,7 @@ def test_a_client_of_many_servers_is_asked_itself(
 
 
 def test_the_connection_is_kept_from_one_renewal_to_the_next(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     watch(timeout=60)
 
@@ -626,11 +672,11 @@ def test_the_connection_is_kept_from_one_renewal_to_the_next(
 
 
 def test_the_connection_is_closed_some_seconds_after_the_last_lock(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     held = watch()
     pass_time(dog, fake_time, 12)
-    dog.forget(held)
+    dog.forget(held.grant)
     before = wire.open
 
     fake_time.now += 6
@@ -639,8 +685,8 @@ def test_the_connection_is_closed_some_seconds_after_the_last_lock(
     assert (before, wire.open) == (1, 0)
 
 
-def in_ended_thread(work: Callable[[], Held]) -> Held:
-    found: list[Held] = []
+def in_ended_thread(work: Callable[[], LockHandle]) -> LockHandle:
+    found: list[LockHandle] = []
     thread = threading.Thread(target=lambda: found.append(work()))
     thread.start()
     thread.join(10)
@@ -648,7 +694,7 @@ def in_ended_thread(work: Callable[[], Held]) -> Held:
 
 
 def test_a_lock_whose_thread_has_ended_is_no_longer_renewed_and_named_once(
-    dog: Watchdog,
+    dog: IdleWatchdog,
     wire: Wire,
     watch: Watch,
     fake_time: FakeTime,
@@ -666,7 +712,7 @@ def test_a_lock_whose_thread_has_ended_is_no_longer_renewed_and_named_once(
 
 
 def test_a_lock_that_was_handed_over_outlives_its_thread(
-    dog: Watchdog, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, watch: Watch, fake_time: FakeTime
 ) -> None:
     held = in_ended_thread(watch)
     held.handover()
@@ -677,7 +723,7 @@ def test_a_lock_that_was_handed_over_outlives_its_thread(
 
 
 def test_a_lock_can_be_handed_over_after_it_was_given_up_on(
-    dog: Watchdog, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, watch: Watch, fake_time: FakeTime
 ) -> None:
     held = in_ended_thread(watch)
     pass_time(dog, fake_time, 12)
@@ -689,11 +735,11 @@ def test_a_lock_can_be_handed_over_after_it_was_given_up_on(
 
 
 def test_a_lock_that_nobody_can_let_go_is_no_longer_renewed_and_named_once(
-    dog: Watchdog, wire: Wire, fake_time: FakeTime, caplog: pytest.LogCaptureFixture
+    dog: IdleWatchdog, wire: Wire, fake_time: FakeTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     held = held_for(wire.client, fake_time.now)
     token = held.token
-    dog.watch(held)
+    dog.watch(held.grant)
     del held
     gc.collect()
     dog.tick()
@@ -711,7 +757,7 @@ def test_a_lock_that_nobody_can_let_go_is_no_longer_renewed_and_named_once(
 
 
 def test_a_lease_that_was_cut_is_made_whole_by_the_next_renewal(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     held = watch(timeout=30)
     before = held.lease.begin_cut(fake_time.now, 5)
@@ -724,7 +770,7 @@ def test_a_lease_that_was_cut_is_made_whole_by_the_next_renewal(
 
 
 def test_an_answer_that_was_under_way_while_the_lease_was_cut_is_not_believed(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     held = watch(timeout=30)
     fake_time.now += 10
@@ -741,7 +787,7 @@ def test_an_answer_that_was_under_way_while_the_lease_was_cut_is_not_believed(
 
 
 def test_what_was_added_to_a_lease_stays(
-    dog: Watchdog, wire: Wire, watch: Watch, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     held = watch(timeout=30)
     held.lease.confirm(fake_time.now, 600, held.lease.cuts)
@@ -751,5 +797,5 @@ def test_what_was_added_to_a_lease_stays(
     assert held.remaining() == pytest.approx(570)
 
 
-def test_there_is_nothing_to_do_without_locks(dog: Watchdog) -> None:
+def test_there_is_nothing_to_do_without_locks(dog: IdleWatchdog) -> None:
     assert dog.tick() == float("inf")

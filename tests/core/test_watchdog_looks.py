@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from redis import exceptions as redis_exceptions
 
-from tests.core.watching import START, Wire, looks, pass_time, renewals, target
+from tests.core.watching import START, IdleWatchdog, Wire, looks, pass_time, renewals, target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_setnx_lock.core.watchdog import Watchdog
     from tests.core.helpers import FakeTime
 
 
@@ -28,9 +27,9 @@ def answering(*heads: str | None) -> Callable[[Any], Any]:
 
 
 def test_who_was_handed_the_lock_is_looked_after_a_little_later(
-    dog: Watchdog, wire: Wire, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, fake_time: FakeTime
 ) -> None:
-    dog.owe_look(target(wire.client), "waiter 1")
+    dog.schedule_handoff_check(target(wire.client), "waiter 1")
     next_at = dog.tick()
     before = list(wire.writes)
 
@@ -42,9 +41,9 @@ def test_who_was_handed_the_lock_is_looked_after_a_little_later(
 
 
 def test_a_look_is_done_when_nobody_is_to_be_looked_after(
-    dog: Watchdog, wire: Wire, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, fake_time: FakeTime
 ) -> None:
-    dog.owe_look(target(wire.client), "waiter 1")
+    dog.schedule_handoff_check(target(wire.client), "waiter 1")
 
     pass_time(dog, fake_time, 60)
 
@@ -52,10 +51,10 @@ def test_a_look_is_done_when_nobody_is_to_be_looked_after(
 
 
 def test_the_next_waiter_is_looked_after_just_as_soon(
-    dog: Watchdog, wire: Wire, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, fake_time: FakeTime
 ) -> None:
     wire.answer = answering("waiter 2")
-    dog.owe_look(target(wire.client), "waiter 1")
+    dog.schedule_handoff_check(target(wire.client), "waiter 1")
 
     pass_time(dog, fake_time, 0.05)
 
@@ -63,10 +62,10 @@ def test_the_next_waiter_is_looked_after_just_as_soon(
 
 
 def test_the_same_waiter_is_looked_after_again_when_its_time_to_claim_is_over(
-    dog: Watchdog, wire: Wire, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, fake_time: FakeTime
 ) -> None:
     wire.answer = answering("waiter 1")
-    dog.owe_look(target(wire.client), "waiter 1")
+    dog.schedule_handoff_check(target(wire.client), "waiter 1")
     pass_time(dog, fake_time, 1.0)
     before = looks(wire.sent)
 
@@ -77,12 +76,12 @@ def test_the_same_waiter_is_looked_after_again_when_its_time_to_claim_is_over(
 
 
 def test_looks_and_renewals_go_together(
-    dog: Watchdog, wire: Wire, fake_time: FakeTime, watch: Callable[..., object]
+    dog: IdleWatchdog, wire: Wire, fake_time: FakeTime, watch: Callable[..., object]
 ) -> None:
     watch("lock:held", timeout=30)
     fake_time.now += 9
     for name in "abc":
-        dog.owe_look(target(wire.client, f"lock:{name}"), "waiter 1")
+        dog.schedule_handoff_check(target(wire.client, f"lock:{name}"), "waiter 1")
 
     pass_time(dog, fake_time, 0.02)
 
@@ -92,10 +91,10 @@ def test_looks_and_renewals_go_together(
 
 
 def test_a_later_look_at_the_same_lock_takes_the_place_of_the_earlier(
-    dog: Watchdog, wire: Wire, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, fake_time: FakeTime
 ) -> None:
-    dog.owe_look(target(wire.client), "waiter 1")
-    dog.owe_look(target(wire.client), "waiter 2")
+    dog.schedule_handoff_check(target(wire.client), "waiter 1")
+    dog.schedule_handoff_check(target(wire.client), "waiter 2")
 
     pass_time(dog, fake_time, 1)
 
@@ -103,11 +102,11 @@ def test_a_later_look_at_the_same_lock_takes_the_place_of_the_earlier(
 
 
 def test_looks_at_the_same_lock_by_clients_of_one_pool_are_one(
-    dog: Watchdog, wire: Wire, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, fake_time: FakeTime
 ) -> None:
     other = type(wire.client)(connection_pool=wire.client.connection_pool)
-    dog.owe_look(target(wire.client), "waiter 1")
-    dog.owe_look(target(other), "waiter 2")
+    dog.schedule_handoff_check(target(wire.client), "waiter 1")
+    dog.schedule_handoff_check(target(other), "waiter 2")
 
     pass_time(dog, fake_time, 1)
 
@@ -115,13 +114,13 @@ def test_looks_at_the_same_lock_by_clients_of_one_pool_are_one(
 
 
 def test_the_answer_to_an_earlier_look_does_not_end_the_later(
-    dog: Watchdog, wire: Wire, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, fake_time: FakeTime
 ) -> None:
-    dog.owe_look(target(wire.client), "waiter 1")
+    dog.schedule_handoff_check(target(wire.client), "waiter 1")
     fake_time.now += 0.02
     wire.silent = True
     dog.tick()
-    dog.owe_look(target(wire.client), "waiter 2")
+    dog.schedule_handoff_check(target(wire.client), "waiter 2")
     wire.silent = False
 
     pass_time(dog, fake_time, 1)
@@ -129,9 +128,11 @@ def test_the_answer_to_an_earlier_look_does_not_end_the_later(
     assert looks(wire.sent) == [("lock:a", "waiter 1"), ("lock:a", "waiter 2")]
 
 
-def test_a_look_that_fails_is_tried_again(dog: Watchdog, wire: Wire, fake_time: FakeTime) -> None:
+def test_a_look_that_fails_is_tried_again(
+    dog: IdleWatchdog, wire: Wire, fake_time: FakeTime
+) -> None:
     wire.down = True
-    dog.owe_look(target(wire.client), "waiter 1")
+    dog.schedule_handoff_check(target(wire.client), "waiter 1")
     pass_time(dog, fake_time, 0.5)
     wire.down = False
 
@@ -141,10 +142,10 @@ def test_a_look_that_fails_is_tried_again(dog: Watchdog, wire: Wire, fake_time: 
 
 
 def test_a_look_that_goes_on_failing_is_given_up(
-    dog: Watchdog, wire: Wire, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, fake_time: FakeTime
 ) -> None:
     wire.answer = lambda command: redis_exceptions.ResponseError("ERR")
-    dog.owe_look(target(wire.client), "waiter 1")
+    dog.schedule_handoff_check(target(wire.client), "waiter 1")
 
     pass_time(dog, fake_time, 60)
 
@@ -153,12 +154,12 @@ def test_a_look_that_goes_on_failing_is_given_up(
 
 
 def test_at_the_exit_of_the_process_looks_are_sent_at_once_and_once(
-    dog: Watchdog, wire: Wire, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, fake_time: FakeTime
 ) -> None:
     wire.answer = answering("waiter 2", "waiter 3")
-    dog.owe_look(target(wire.client), "waiter 1")
+    dog.schedule_handoff_check(target(wire.client), "waiter 1")
 
-    dog.finish()
+    dog.hasten_checks()
     pass_time(dog, fake_time, 0)
 
     assert looks(wire.sent) == [("lock:a", "waiter 1")]
@@ -166,12 +167,12 @@ def test_at_the_exit_of_the_process_looks_are_sent_at_once_and_once(
 
 
 def test_at_the_exit_of_the_process_a_look_that_fails_is_given_up(
-    dog: Watchdog, wire: Wire, fake_time: FakeTime
+    dog: IdleWatchdog, wire: Wire, fake_time: FakeTime
 ) -> None:
     wire.down = True
-    dog.owe_look(target(wire.client), "waiter 1")
+    dog.schedule_handoff_check(target(wire.client), "waiter 1")
 
-    dog.finish()
+    dog.hasten_checks()
     pass_time(dog, fake_time, 0)
 
     assert dog.tick() == float("inf")

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django_setnx_lock.core import scripts
-from django_setnx_lock.core.keys import index_for
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.protocol import scripts
+from django_setnx_lock.core.protocol.keys import index_for
 from tests.core.helpers import PREFIX
 from tests.faults.controls import take_out
 
 if TYPE_CHECKING:
     import pytest
 
-    from django_setnx_lock.core.turn import Turn
+    from django_setnx_lock.core.locks.attempt import AcquireAttempt
 
-SCRIPTS = ("ACQUIRE", "RELEASE", "LEAVE", "RENEW", "CHECK", "LOCKED", "FORCE")
+SCRIPTS = ("ACQUIRE", "RELEASE", "CANCEL", "RENEW", "CHECK", "LOCKED", "FORCE")
 UNITS = {"s": 1_000_000, "ms": 1_000}
 # A whole second, in microseconds, that is yet to come: Redis is to remove nothing by itself.
 T = 1_900_000_000_000_000
@@ -27,8 +27,8 @@ def timed(client: Any, unit: str = "ms", timeout: float = 10, **options: Any) ->
     return RedisLock(client, "lock:a", timeout, protocol="timestamp", unit=unit, **options)
 
 
-def asking(client: Any, unit: str = "ms", timeout: float = 10, **options: Any) -> Turn:
-    return timed(client, unit, timeout, **options).turn()
+def asking(client: Any, unit: str = "ms", timeout: float = 10, **options: Any) -> AcquireAttempt:
+    return timed(client, unit, timeout, **options).attempt()
 
 
 class ServerClock:

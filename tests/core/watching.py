@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from redis import exceptions as redis_exceptions
 
-from django_setnx_lock.core.held import Held
-from django_setnx_lock.core.keys import lock_keys
-from django_setnx_lock.core.lease import Upkeep
-from django_setnx_lock.core.target import Target
+from django_setnx_lock.core.connections.backends import run
+from django_setnx_lock.core.connections.connection import Connection
+from django_setnx_lock.core.connections.endpoints import Target
+from django_setnx_lock.core.locks.grant import Grant
+from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core.locks.options import LockOptions
+from django_setnx_lock.core.protocol.keys import lock_keys
+from django_setnx_lock.core.renewal.scheduler import RenewalRegistry, RenewalScheduler
+from django_setnx_lock.core.renewal.watchdog import ThreadIO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from django_setnx_lock.core.watchdog import Watchdog
     from tests.core.helpers import FakeTime
 
 Command = tuple[Any, ...]
@@ -35,11 +40,11 @@ class _Pool:
 
 
 class Wire:
-    """All there is to a server that lines reach: what was sent to it, and how it answers.
+    """All there is to a server that connections reach: what was sent to it, and how it answers.
 
     ``writes``: what was sent, a list of commands each. ``answer`` gives the reply to a
     command, or an exception that reading it raises; the next one ``takes`` so many seconds.
-    While it is ``silent`` no reply comes; while it is ``down`` no line can be had.
+    While it is ``silent`` no reply comes; while it is ``down`` no connection can be had.
     """
 
     def __init__(self) -> None:
@@ -57,8 +62,50 @@ class Wire:
         return [command for write in self.writes for command in write]
 
 
+def at_once(work: Callable[[], object], name: str = "") -> Future[None]:
+    """Do ``work`` here, in the place of a thread of its own."""
+    done: Future[None] = Future()
+    try:
+        work()
+    except Exception as error:  # noqa: BLE001 - as in a thread
+        done.set_exception(error)
+    else:
+        done.set_result(None)
+    return done
+
+
+class _AtOnce(ThreadIO):
+    """Connects in the thread that works, as the time is the test's."""
+
+    def connect(self, connection: Connection) -> Future[None]:
+        return at_once(connection.connect)
+
+
+class IdleWatchdog(RenewalRegistry):
+    """A watchdog without a thread, which works when it is told to."""
+
+    def __init__(self, connection: Callable[..., Any] = Connection) -> None:
+        super().__init__()
+        self._scheduler = RenewalScheduler(self, _AtOnce(connection))
+
+    def tick(self) -> float:
+        """Do what is due. Gives when there is more to do: a time, ``inf`` for never."""
+        return run(self._scheduler.run_once())
+
+    def wake(self) -> None:
+        """Do nothing: nobody sleeps."""
+
+    def is_current(self) -> bool:
+        return False
+
+    def _attend(self, due: float) -> None:
+        """Do nothing: the test sees to it."""
+
+
 class FakeLine:
-    """A line to the wire that the client belongs to."""
+    """A connection to the wire that the client belongs to."""
+
+    is_stale = False
 
     def __init__(self, client: Any, *, connect_timeout: float) -> None:
         self._wire: Wire = client.connection_pool.wire
@@ -107,7 +154,7 @@ class FakeLine:
             raise reply
         return reply
 
-    def drop(self) -> None:
+    def close(self) -> None:
         self._replies.clear()
         if self._is_open:
             self._is_open = False
@@ -147,20 +194,22 @@ def target(client: Any, name: str = "lock:a") -> Target:
 
 
 def held_for(
-    client: Any, now: float, name: str = "lock:a", *, timeout: float = 30, **upkeep: Any
-) -> Held:
+    client: Any, now: float, name: str = "lock:a", *, timeout: float = 30, **options: Any
+) -> LockHandle:
     """Give a handle of a lock that was taken at ``now``, which is to be renewed."""
-    return Held(
-        target(client, name),
-        token=f"token of {name}",
-        fence=1,
-        timeout=timeout,
-        deadline=now + timeout,
-        upkeep=Upkeep(**{"renew": True, **upkeep}),
+    return LockHandle(
+        Grant(
+            target(client, name),
+            token=f"token of {name}",
+            fence=1,
+            timeout=timeout,
+            deadline=now + timeout,
+            options=LockOptions(**{"renew": True, **options}),
+        )
     )
 
 
-def pass_time(dog: Watchdog, fake_time: FakeTime, seconds: float) -> None:
+def pass_time(dog: IdleWatchdog, fake_time: FakeTime, seconds: float) -> None:
     """Let the watchdog work for so long."""
     end = fake_time.now + seconds
     while fake_time.now <= end and (next_at := dog.tick()) <= end:

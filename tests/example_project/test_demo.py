@@ -63,7 +63,9 @@ def test_the_tour_ends_with_status_0_and_leaves_nothing(demo: Checkout) -> None:
 def test_the_tour_fails_when_the_view_takes_no_lock(demo: Checkout) -> None:
     views = demo.directory / "example_project" / "shop" / "views.py"
     with_lock = views.read_text()
-    views.write_text(with_lock.replace("@redis_lock(", "@(lambda *a, **k: lambda view: view)("))
+    without = with_lock.replace("@redis_lock(", "@(lambda *a, **k: lambda view: view)(")
+    no_lock = "(lambda *a, **k: __import__('contextlib').nullcontext(1))"
+    views.write_text(without.replace("with lock(", f"with {no_lock}("))
 
     process = demo.run(*DEMO, "--no-serve", stdout=subprocess.PIPE)
     said, _ = process.communicate(timeout=50)
@@ -79,7 +81,7 @@ def test_the_tour_fails_when_the_view_takes_no_lock(demo: Checkout) -> None:
 def test_the_tour_fails_when_a_late_write_goes_through(demo: Checkout) -> None:
     payments = demo.directory / "example_project" / "shop" / "payments.py"
     fenced = payments.read_text()
-    payments.write_text(fenced.replace(", fence=held)", ")"))
+    payments.write_text(fenced.replace(", fence=fence)", ")"))
 
     process = demo.run(*DEMO, "--no-serve", stdout=subprocess.PIPE)
     said, _ = process.communicate(timeout=50)
@@ -106,7 +108,8 @@ def test_the_site_is_on_the_next_free_port_and_ends_with_ctrl_c(demo: Checkout) 
     assert said.startswith(f"Port {port} is taken, so the site is on port {url[2]}.")
     assert "Ada Lovelace" in page.text
     assert "Traceback" not in rest
-    assert rest.endswith("Ended.\n")
+    # A thread of the site may write its line of the request after that.
+    assert "Ended.\n" in rest
     assert process.returncode == 0
     eventually(demo.is_gone)
 

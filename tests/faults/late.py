@@ -9,22 +9,22 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from django_setnx_lock.core import protocol, scripts
-from django_setnx_lock.core.held import Held
-from django_setnx_lock.core.lock import RedisLock
-from tests.core.helpers import send_sha
+from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.protocol import commands, scripts
+from tests.core.helpers import ask, send_sha
 
 if TYPE_CHECKING:
-    from django_setnx_lock.core.turn import Turn
+    from django_setnx_lock.core.locks.attempt import AcquireAttempt
     from tests.faults.proxy import Proxy
 
 
 def load(client: redis.Redis) -> None:
-    for script in (scripts.ACQUIRE, scripts.RELEASE, scripts.LEAVE, scripts.RENEW):
+    for script in (scripts.ACQUIRE, scripts.RELEASE, scripts.CANCEL, scripts.RENEW):
         client.script_load(script.source)
 
 
-def keep_back(proxy: Proxy, request: protocol.Request) -> None:
+def keep_back(proxy: Proxy, request: commands.Request) -> None:
     """Send ``request`` and let the network keep it."""
     impatient = proxy.client(retry=Retry(NoBackoff(), 0), socket_timeout=0.1)
     proxy.hold(request.script.sha.encode())
@@ -33,10 +33,10 @@ def keep_back(proxy: Proxy, request: protocol.Request) -> None:
     assert proxy.holds.wait(10)
 
 
-def kept_back_then_granted(proxy: Proxy, direct: redis.Redis) -> tuple[Turn, Held]:
+def kept_back_then_granted(proxy: Proxy, direct: redis.Redis) -> tuple[AcquireAttempt, LockHandle]:
     """Take the lock with a second copy of a request whose first is kept back."""
-    turn = RedisLock(direct, "lock:a").turn()
+    turn = RedisLock(direct, "lock:a").attempt()
     keep_back(proxy, turn.request(waits=False))
-    held = turn.ask(waits=False)
-    assert isinstance(held, Held)
+    held = ask(turn, waits=False)
+    assert isinstance(held, LockHandle)
     return turn, held

@@ -14,7 +14,7 @@ from typing import Any
 import redis
 
 from django_setnx_lock.core.errors import LockBusy
-from django_setnx_lock.core.many.lock import MultiLock
+from django_setnx_lock.core.locks.multi_lock import MultiLock
 
 KEYS = "abcde"
 

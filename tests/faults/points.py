@@ -6,7 +6,7 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Any
 
-from django_setnx_lock.core.line import Line
+from django_setnx_lock.core.connections.connection import Connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,9 +50,9 @@ class Points:
         for name in METHODS:
             monkeypatch.setattr(kind, name, self._watched(name, getattr(kind, name)))
         # Not the connection's own disconnect(), which it calls when it is thrown away.
-        monkeypatch.setattr(Line, "drop", self._watched("drop", Line.drop))
+        monkeypatch.setattr(Connection, "close", self._watched("close", Connection.close))
         # Nor its own connect(), which a thread of its own calls.
-        monkeypatch.setattr(Line, "connect", self._watched("connect", Line.connect))
+        monkeypatch.setattr(Connection, "connect", self._watched("connect", Connection.connect))
 
     def _watched(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         def watched(connection: Any, *args: Any, **options: Any) -> Any:

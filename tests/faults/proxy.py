@@ -54,7 +54,7 @@ class Proxy:
         self._gate = asyncio.Event()
         self._held: list[_Link] = []
         self._delay = 0.0
-        self._links: dict[asyncio.Task[Any], _Link] = {}
+        self._serving: set[asyncio.Task[Any]] = set()
         self._clients: list[redis.Redis] = []
         self._socket = self._bound(0)
         self.port: int = self._socket.getsockname()[1]
@@ -140,7 +140,7 @@ class Proxy:
     ) -> None:
         for client in self._clients:
             client.close()
-        self._call(self._refuse())
+        self._call(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(DEADLINE)
         self._loop.close()
@@ -155,19 +155,40 @@ class Proxy:
         bound = socket.socket()
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(("127.0.0.1", port))
+        bound.setblocking(False)
         return bound
 
     async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._serve, sock=self._socket)
+        # Without asyncio's own server: closed while it accepts, it leaks what it accepted
+        # (https://github.com/python/cpython/issues/109564).
+        self._socket.listen()
+        self._loop.add_reader(self._socket, self._accept)
+
+    def _accept(self) -> None:
+        # Who asked has gone, sometimes.
+        with contextlib.suppress(BlockingIOError, ConnectionAbortedError):
+            accepted, _ = self._socket.accept()
+            task = self._loop.create_task(self._serve(accepted))
+            self._serving.add(task)
+            task.add_done_callback(self._serving.discard)
+            # Also if the task is cancelled before it begins.
+            task.add_done_callback(lambda _: accepted.close())
 
     async def _refuse(self) -> None:
-        if self._server.is_serving():
-            self._server.close()
+        if self._loop.remove_reader(self._socket):
+            self._socket.close()
             self._socket = self._bound(self.port)
         await self._cut_all()
 
+    async def _end(self) -> None:
+        await self._refuse()
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(others)
+        # What was closed is told so in the next turn of the loop.
+        await asyncio.sleep(0)
+
     async def _cut_all(self) -> None:
-        tasks = list(self._links)
+        tasks = list(self._serving)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -178,16 +199,19 @@ class Proxy:
         await asyncio.gather(*(link.answered.wait() for link in self._held))
         self._held.clear()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
+    async def _serve(self, accepted: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(sock=accepted)
+        try:
+            await self._relay(reader, writer)
+        finally:
+            writer.transport.abort()
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             replies, server = await asyncio.open_connection("127.0.0.1", self.upstream)
         except OSError:
-            writer.transport.abort()
             return
         link = _Link(writer, server)
-        assert task is not None
-        self._links[task] = link
         sending = asyncio.create_task(self._send_requests(link, reader))
         try:
             # Until the server hangs up: also when the client has gone, for what it sent before.
@@ -195,7 +219,6 @@ class Proxy:
         finally:
             sending.cancel()
             link.cut()
-            del self._links[task]
 
     async def _send_requests(self, link: _Link, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(OSError):

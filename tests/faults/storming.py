@@ -21,8 +21,8 @@ from typing import Any
 import redis
 
 from django_setnx_lock.core.errors import LockBusy, LockError
-from django_setnx_lock.core.held import Held
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core.locks.lock import RedisLock
 
 NAME = "storm"
 
@@ -56,7 +56,7 @@ class Stormer:
             return
         self.stay(held, lease)
 
-    def stay(self, held: Held | None, lease: float) -> None:
+    def stay(self, held: LockHandle | None, lease: float) -> None:
         began = server_now(self.notes)
         if held is not None and held.lost:
             return
@@ -75,7 +75,7 @@ class Stormer:
             with contextlib.suppress(LockError):
                 held.release()
 
-    def note(self, began: int, held: Held | None) -> None:
+    def note(self, began: int, held: LockHandle | None) -> None:
         ended = server_now(self.notes)
         if held is None or held.remaining() > 0:
             stay = {"began": began, "ended": ended, "fence": held.fence if held else 0}

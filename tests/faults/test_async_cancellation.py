@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core.aio import lock as aio_lock
 from django_setnx_lock.core.errors import LockBusy
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.lock import RedisLock
 from tests.core.aio.helpers import until
 from tests.core.helpers import queue_of
 from tests.faults.awaits import Awaits
@@ -190,9 +189,7 @@ async def nothing(*args: Any) -> None:
 def test_without_the_clean_up_it_would(
     real_server: RealServer, monkeypatch: pytest.MonkeyPatch, story: Story
 ) -> None:
-    monkeypatch.setattr(aio_lock, "undisturbed", nothing)
-    monkeypatch.setattr("django_setnx_lock.core.aio.held.undisturbed", nothing)
-    monkeypatch.setattr("django_setnx_lock.core.aio.own_token.undisturbed", nothing)
+    monkeypatch.setattr("django_setnx_lock.core.connections.backends.shield", nothing)
     send_nothing_behind(monkeypatch)
 
     with pytest.raises((AssertionError, TimeoutError, asyncio.TimeoutError, LockBusy)):

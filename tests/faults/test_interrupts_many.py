@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core import flow
-from django_setnx_lock.core.batch import release_each, take_each
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks import owner
+from django_setnx_lock.core.locks.batch import release_each, take_each
+from django_setnx_lock.core.locks.lock import RedisLock
 from tests.core.many.helpers import held_names, many
 from tests.faults.test_interrupts_sharing import Lines
 
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
 
     import redis
 
-    from django_setnx_lock.core.held import Held
+    from django_setnx_lock.core.locks.handle import LockHandle
     from tests.servers import RealServer
 
-    Work = Callable[[redis.Redis], list[Held]]
+    Work = Callable[[redis.Redis], list[LockHandle]]
 
 
 # What takes several; the rest is interrupted by the tests of one lock.
-LOOKED_AT = ("batch.py:", "base.py:", "lock.py:", "lock_base.py:")
+LOOKED_AT = ("batch.py:", "lock.py:")
 
 
 def mine(client: redis.Redis, key: str) -> RedisLock:
     return RedisLock(client, f"lock:{key}", reentrant=True, blocking=False)
 
 
-def each(client: redis.Redis) -> list[Held]:
+def each(client: redis.Redis) -> list[LockHandle]:
     taken = take_each([mine(client, key) for key in "ab"])
     return [one.held for one in taken if one.held]
 
 
-def together(client: redis.Redis) -> list[Held]:
+def together(client: redis.Redis) -> list[LockHandle]:
     with many(client, "ab", reentrant=True, blocking=False):
         return []
 
 
-def one_after_the_other(client: redis.Redis) -> list[Held]:
+def one_after_the_other(client: redis.Redis) -> list[LockHandle]:
     # Those that poll are not asked for in one script.
     with many(client, "ab", reentrant=True, blocking=False, polling=True):
         return []
@@ -66,14 +66,14 @@ def standing(client: redis.Redis, work: Work, **outermost: Any) -> Iterator[str]
         if names := held_names(client):
             yield f"{names} at {lines.passed[-1]}"
             client.flushall()
-            flow.current().holds.clear()
+            owner.current().holds.clear()
 
 
 def interrupted_at(
     client: redis.Redis, work: Work, lines: Lines, outermost: dict[str, Any]
 ) -> None:
     outer = RedisLock(client, "lock:a", reentrant=True, blocking=False, **outermost).take()
-    held: list[Held] = []
+    held: list[LockHandle] = []
     on_its_way: list[BaseException] = []
 
     def run() -> None:
@@ -110,9 +110,9 @@ def unowned(client: redis.Redis) -> Iterator[str]:
         at += 1
         given = RedisLock(client, "lock:a", blocking=False).take()
         ticket = given.give_away()
-        adopted: list[Held] = []
+        adopted: list[LockHandle] = []
 
-        def adopt(ticket: str = ticket, adopted: list[Held] = adopted) -> None:
+        def adopt(ticket: str = ticket, adopted: list[LockHandle] = adopted) -> None:
             # As the interpreter keeps what is returned, without a line in between.
             adopted.append(RedisLock(client, "lock:a", renew=True).adopt(ticket))
 

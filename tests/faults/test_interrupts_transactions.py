@@ -42,12 +42,13 @@ def test_an_interrupt_after_the_commit_keeps_no_lock_of_another_server(
     def work() -> None:
         with transaction.atomic():
             for client in clients:
-                RedisLock(client, "a", ending=AT_COMMIT, blocking=False).take().release()
+                for name in "ab":
+                    RedisLock(client, name, ending=AT_COMMIT, blocking=False).take().release()
             # What is asked before the commit is not interrupted.
-            monkeypatch.setattr("django_setnx_lock.open_transactions.check_each", lambda _: None)
+            monkeypatch.setattr("django_setnx_lock.transactions.check_each", lambda _: None)
             fail_once(monkeypatch, KeyboardInterrupt(), is_sent=False)
 
     with pytest.raises(KeyboardInterrupt):
         work()
 
-    assert [client.exists("a") for client in clients] == [0, 0, 0]
+    assert [client.exists("a", "b") for client in clients] == [0, 0, 0]

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_setnx_lock.core.errors import LockBusy
-from django_setnx_lock.core.lock import RedisLock
-from django_setnx_lock.core.turn import Turn
-from tests.core.helpers import queue_of
+from django_setnx_lock.core.locks.attempt import AcquireAttempt
+from django_setnx_lock.core.locks.lock import RedisLock
+from tests.core.helpers import ask, queue_of
 from tests.core.queueing import caller, claim, holder
-from tests.faults.controls import send_nothing_behind
+from tests.faults.controls import nothing, send_nothing_behind
 from tests.faults.points import Points
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def handed_the_lock_when(step: str, *, renew: bool = False) -> Story:
     def story(server: Server, points: Points, monkeypatch: pytest.MonkeyPatch) -> None:
         other = server.client()
         held, behind = holder(other), caller(other)
-        come_and_go = [lambda: behind.ask(waits=True), held.release]
+        come_and_go = [lambda: ask(behind, waits=True), held.release]
 
         def meanwhile() -> None:
             while come_and_go:
@@ -123,7 +123,7 @@ def test_a_waiter_interrupted_anywhere_as_it_sleeps_leaves_nothing(
 def test_without_leaving_it_would(
     server: Server, monkeypatch: pytest.MonkeyPatch, story: str
 ) -> None:
-    monkeypatch.setattr(Turn, "leave", lambda self: None)
+    monkeypatch.setattr(AcquireAttempt, "cancel", nothing)
     send_nothing_behind(monkeypatch)
 
     with pytest.raises(AssertionError):

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core.lock import RedisLock
-from tests.processes import eventually, figure
+from django_setnx_lock.core.locks.lock import RedisLock
+from tests.processes import eventually, figure, may_be_late
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ LEASE = 1.0
 
 HOLDING = """
 import sys, time, redis
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.lock import RedisLock
 RedisLock(redis.Redis(port=int(sys.argv[1])), "lock:a", timeout=float(sys.argv[2])).acquire()
 print("held", flush=True)
 time.sleep(60)
@@ -36,7 +36,7 @@ time.sleep(60)
 # What a forked child may do with its parent's lock: nothing.
 FORKING = """
 import json, os, sys, redis
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.lock import RedisLock
 from django_setnx_lock.core.errors import LockError
 
 def said(work):
@@ -87,7 +87,7 @@ print(json.dumps(told))
 
 LEAVING = """
 import os, sys, redis
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.lock import RedisLock
 client = redis.Redis(port=int(sys.argv[1]))
 lock = RedisLock(client, "lock:a")
 with lock as held:
@@ -122,10 +122,11 @@ def forked(server: RealServer, script: str) -> str:
     return done.stdout
 
 
-# A real time, on a machine that may be doing something else.
-@pytest.mark.flaky(reruns=2)
+@may_be_late(0.15)
 @REAL
-def test_a_killed_holder_is_followed_soon_after_the_end_of_its_lease(server: RealServer) -> None:
+def test_a_killed_holder_is_followed_soon_after_the_end_of_its_lease(
+    server: RealServer, late: float
+) -> None:
     client = server.client()
     with holder(server, LEASE) as process, ThreadPoolExecutor(1) as pool:
         result = pool.submit(RedisLock(client, "lock:a").take, 10)
@@ -136,12 +137,12 @@ def test_a_killed_holder_is_followed_soon_after_the_end_of_its_lease(server: Rea
         left = client.pttl("lock:a") / 1000
         asked = time.monotonic()
         held = result.result(10)
-        late = time.monotonic() - asked - left
+        after = time.monotonic() - asked - left
 
-    figure(f"a holder killed with -9 was followed {late * 1000:.0f} ms after its lease's end")
+    figure(f"a holder killed with -9 was followed {after * 1000:.0f} ms after its lease's end")
     assert left > 0
     assert held.owned()
-    assert -0.05 < late < 1
+    assert -0.05 < after < late
 
 
 @REAL

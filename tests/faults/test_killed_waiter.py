@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.lock import RedisLock
 from tests.core.helpers import queue_of
 from tests.core.queueing import holder, listeners
 from tests.processes import eventually, figure
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
 CLAIM = 1.0
 WHOLE_LEASE_AHEAD = """
-from django_setnx_lock.core import protocol
-protocol.CLAIM_MS = 29_999
+from django_setnx_lock.core.protocol import commands
+commands.CLAIM_MS = 29_999
 """
 WAITING = """
 import sys, redis
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.lock import RedisLock
 RedisLock(redis.Redis(port=int(sys.argv[1])), "lock:a", renew=sys.argv[2] == "renew").take()
 """
 

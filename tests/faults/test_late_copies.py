@@ -9,10 +9,11 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from django_setnx_lock.core import protocol, scripts
 from django_setnx_lock.core.errors import LockLost, LockUnavailable
 from django_setnx_lock.core.inspection import Inspector
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.protocol import replies, scripts
+from tests.core.helpers import ask
 from tests.faults.controls import send_nothing_behind, take_out
 from tests.faults.late import keep_back, kept_back_then_granted, load
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from tests.faults.proxy import Proxy
     from tests.servers import RealServer
 
-NEVER_SEEN = "redis.call('EXISTS', KEYS[2], KEYS[3], KEYS[4]) == 0"
-FREE = "redis.call('EXISTS', KEYS[2], KEYS[3]) == 0"
+NEVER_SEEN = "redis.call('EXISTS', WAITERS, ALIVE, TOMBSTONE) == 0"
+FREE = "redis.call('EXISTS', WAITERS, ALIVE) == 0"
 
 
 @pytest.fixture
@@ -106,9 +107,9 @@ def test_a_request_that_arrives_after_a_force_release_takes_no_lock(
 def kept_back_then_busy(proxy: Proxy, direct: redis.Redis) -> None:
     """Find the lock busy, with the second copy of a request, until it is released."""
     with RedisLock(direct, "lock:a"):
-        turn = RedisLock(direct, "lock:a").turn()
+        turn = RedisLock(direct, "lock:a").attempt()
         keep_back(proxy, turn.request(waits=False))
-        assert isinstance(turn.ask(waits=False), protocol.Busy)
+        assert isinstance(ask(turn, waits=False), replies.Busy)
 
 
 def kept_back_then_lost(proxy: Proxy, direct: redis.Redis) -> None:
@@ -133,7 +134,7 @@ def test_a_request_that_arrives_after_a_busy_answer_takes_no_lock(
 def test_without_the_memory_of_busy_answers_a_late_request_would_take_a_ghost_lock(
     proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "ACQUIRE", "redis.call('SET', KEYS[4], 'left', 'PX', MEMORY)", "")
+    take_out(monkeypatch, "ACQUIRE", "redis.call('SET', TOMBSTONE, 'left', 'PX', MEMORY)", "")
     load(direct)
     kept_back_then_busy(proxy, direct)
 
@@ -156,7 +157,7 @@ def test_a_request_that_arrives_after_its_lock_was_found_lost_takes_no_lock(
 def test_without_the_memory_of_lost_tokens_a_late_request_would_take_a_ghost_lock(
     proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "RELEASE", "redis.pcall('SET', KEYS[4], 'left', 'PX', MEMORY)", "")
+    take_out(monkeypatch, "RELEASE", "redis.pcall('SET', TOMBSTONE, mark, 'PX', MEMORY)", "")
     load(direct)
     kept_back_then_lost(proxy, direct)
 

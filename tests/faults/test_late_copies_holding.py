@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from django_setnx_lock.core import protocol
 from django_setnx_lock.core.errors import LockLost
-from django_setnx_lock.core.held import Held
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.protocol import commands
+from tests.core.helpers import ask, cancel
 from tests.faults.controls import take_out
 from tests.faults.late import keep_back, load
 
@@ -30,7 +31,7 @@ def test_a_release_that_arrives_late_takes_nothing_from_the_next_holder(
 ) -> None:
     load(direct)
     held = RedisLock(direct, "lock:a").take(0)
-    keep_back(proxy, held.releasing())
+    keep_back(proxy, held.grant.releasing())
     held.release()
     following = RedisLock(direct, "lock:a").take(0)
 
@@ -42,10 +43,10 @@ def test_a_release_that_arrives_late_takes_nothing_from_the_next_holder(
 def test_without_comparing_tokens_a_late_release_would_free_the_next_holders_lock(
     proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "RELEASE", "redis.pcall('GET', KEYS[1]) == ARGV[1]", "true")
+    take_out(monkeypatch, "RELEASE", "redis.pcall('GET', NAME) == ARGV[1]", "true")
     load(direct)
     held = RedisLock(direct, "lock:a").take(0)
-    keep_back(proxy, held.releasing())
+    keep_back(proxy, held.grant.releasing())
     held.release()
     following = RedisLock(direct, "lock:a").take(0)
 
@@ -60,10 +61,10 @@ def test_a_renewal_that_arrives_late_gives_the_next_holder_no_time(
 ) -> None:
     load(direct)
     lock = RedisLock(direct, "lock:a", timeout=10)
-    turn = lock.turn()
-    held = turn.ask(waits=False)
-    assert isinstance(held, Held)
-    keep_back(proxy, protocol.renew(turn.target.keys, None, held.token, 600_000, "replace"))
+    turn = lock.attempt()
+    held = ask(turn, waits=False)
+    assert isinstance(held, LockHandle)
+    keep_back(proxy, commands.SETNX.renew(turn.target.keys, None, held.token, 600_000, "replace"))
     held.release()
     lock.take(0)
 
@@ -75,7 +76,7 @@ def test_a_renewal_that_arrives_late_gives_the_next_holder_no_time(
 def test_without_comparing_tokens_a_lost_lock_would_be_renewed(
     direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "RENEW", "if token_at(KEYS[1]) ~= ARGV[1] then", "if false then")
+    take_out(monkeypatch, "RENEW", "if token_at(NAME) ~= ARGV[1] then", "if false then")
     held = RedisLock(direct, "lock:a").take(0)
     direct.set("lock:a", "somebody", px=30_000)
 
@@ -88,10 +89,10 @@ def test_a_give_up_that_arrives_late_takes_nothing_from_the_next_holder(
     proxy: Proxy, direct: redis.Redis
 ) -> None:
     load(direct)
-    turn = RedisLock(direct, "lock:a").turn()
-    turn.ask(waits=False)
-    keep_back(proxy, turn.leaving())
-    turn.leave()
+    turn = RedisLock(direct, "lock:a").attempt()
+    ask(turn, waits=False)
+    keep_back(proxy, turn.cancelling())
+    cancel(turn)
     following = RedisLock(direct, "lock:a").take(0)
 
     proxy.let_go()

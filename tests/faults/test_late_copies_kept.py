@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core import protocol
-from tests.core.helpers import listed, send, value_of
+from django_setnx_lock.core.protocol import commands, replies
+from tests.core.helpers import ask, listed, send, value_of
 from tests.faults.controls import take_out
 
 if TYPE_CHECKING:
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
 
     import redis
 
-    from django_setnx_lock.core.held import Held
-    from django_setnx_lock.core.turn import Turn
+    from django_setnx_lock.core.locks.attempt import AcquireAttempt
+    from django_setnx_lock.core.locks.handle import LockHandle
 
 KEEP = 5
 
-REQUESTS: dict[str, Callable[[Turn, Held], protocol.Request]] = {
-    "release": lambda _turn, held: held.releasing(),
+REQUESTS: dict[str, Callable[[AcquireAttempt, LockHandle], commands.Request]] = {
+    "release": lambda _turn, held: held.grant.releasing(),
     "ask": lambda turn, _held: turn.request(waits=False),
     "ask and wait": lambda turn, _held: turn.request(waits=True),
-    "leave": lambda turn, _held: protocol.leave(turn.target.keys, None, turn.token),
-    "renew": lambda _turn, held: held.renewing(60_000, "least"),
-    "extend": lambda _turn, held: held.renewing(60_000, "add"),
-    "cut": lambda _turn, held: held.renewing(1, "replace"),
-    "look": lambda turn, held: protocol.look(turn.target.keys, held.token),
+    "leave": lambda turn, _held: commands.SETNX.cancel(turn.target.keys, None, turn.token),
+    "renew": lambda _turn, held: held.grant.renewing(60_000, "least"),
+    "extend": lambda _turn, held: held.grant.renewing(60_000, "add"),
+    "cut": lambda _turn, held: held.grant.renewing(1, "replace"),
+    "look": lambda turn, held: commands.SETNX.check_handoff(turn.target.keys, held.token),
 }
 
 
-def kept(client: Any) -> tuple[Turn, Held]:
-    turn = listed(client, "a", min_hold=KEEP, timeout=30).turn()
-    held = turn.ask(waits=False)
-    assert not isinstance(held, protocol.Busy)
+def kept(client: Any) -> tuple[AcquireAttempt, LockHandle]:
+    turn = listed(client, "a", min_hold=KEEP, timeout=30).attempt()
+    held = ask(turn, waits=False)
+    assert not isinstance(held, replies.Busy)
     held.release()
     return turn, held
 
@@ -70,18 +70,18 @@ def test_with_the_token_still_at_the_name_some_would(
 def test_a_release_sent_again_is_answered_as_the_first_was(redis_client: redis.Redis) -> None:
     _, held = kept(redis_client)
 
-    reply = send(redis_client, held.releasing())
+    reply = send(redis_client, held.grant.releasing())
 
-    assert protocol.text(reply[0]) == "OK"
+    assert replies.text(reply[0]) == "OK"
 
 
 def test_a_release_that_comes_when_the_time_from_the_grant_on_is_over_keeps_nothing(
     redis_client: redis.Redis,
 ) -> None:
-    turn = listed(redis_client, "a", min_hold=0.001, timeout=30).turn()
-    held = turn.ask(waits=False)
-    assert not isinstance(held, protocol.Busy)
-    request = held.releasing()
+    turn = listed(redis_client, "a", min_hold=0.001, timeout=30).attempt()
+    held = ask(turn, waits=False)
+    assert not isinstance(held, replies.Busy)
+    request = held.grant.releasing()
     time.sleep(0.01)
 
     send(redis_client, request)

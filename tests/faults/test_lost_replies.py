@@ -10,13 +10,13 @@ import redis
 from redis.backoff import ConstantBackoff, NoBackoff
 from redis.retry import Retry
 
-from django_setnx_lock.core import scripts
-from django_setnx_lock.core.batch import release_each, take_each
 from django_setnx_lock.core.errors import LockLost, LockUnavailable
-from django_setnx_lock.core.held import Held
 from django_setnx_lock.core.inspection import Inspector, Outcome
-from django_setnx_lock.core.lock import RedisLock
-from tests.core.helpers import meta_of, send_sha
+from django_setnx_lock.core.locks.batch import release_each, take_each
+from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.protocol import scripts
+from tests.core.helpers import ask, meta_of, send, send_sha
 from tests.faults.controls import take_out
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ clients = pytest.mark.parametrize("options", CLIENTS, ids=IDS)
 def direct(real_server: RealServer) -> redis.Redis:
     """Give a client that sees what the server has, past the proxy."""
     client = real_server.client(decode_responses=True)
-    for script in (scripts.ACQUIRE, scripts.RELEASE, scripts.LEAVE, scripts.RENEW, scripts.FORCE):
+    for script in (scripts.ACQUIRE, scripts.RELEASE, scripts.CANCEL, scripts.RENEW, scripts.FORCE):
         client.script_load(script.source)
     return client
 
@@ -94,16 +94,16 @@ def test_the_retry_has_the_fence_of_the_grant_whose_reply_was_cut_off(
     proxy: Proxy, direct: redis.Redis
 ) -> None:
     client = proxy.client(retry=Retry(NoBackoff(), 0))
-    turn = RedisLock(client, "lock:a").turn()
+    turn = RedisLock(client, "lock:a").attempt()
     request = turn.request(waits=False)
     cut(proxy, scripts.ACQUIRE)
     with pytest.raises(redis.exceptions.ConnectionError):
         send_sha(client, request)
     first = meta_of(direct).fence
 
-    held = turn.ask(waits=False)
+    held = ask(turn, waits=False)
 
-    assert isinstance(held, Held)
+    assert isinstance(held, LockHandle)
     assert held.fence == first
 
 
@@ -174,6 +174,82 @@ def test_without_the_memory_of_released_tokens_a_retried_release_would_look_like
 
     with pytest.raises(LockLost):
         held.release()
+
+
+def release_while_another_takes_it(proxy: Proxy, direct: redis.Redis) -> None:
+    """Release with the first reply cut off, and somebody else having the lock by the second."""
+    client = proxy.client(retry=Retry(ConstantBackoff(0.5), 3), **TOLD)
+    held = RedisLock(client, "lock:a").take(0)
+    dropped = cut(proxy, scripts.RELEASE)
+    with ThreadPoolExecutor(1) as pool:
+        releasing = pool.submit(held.release)
+        assert dropped.wait(10)
+        RedisLock(direct, "lock:a").take(5)
+        assert not releasing.done()
+        releasing.result(10)
+
+
+def test_a_release_whose_reply_was_cut_off_is_one_when_another_has_the_lock(
+    proxy: Proxy, direct: redis.Redis
+) -> None:
+    release_while_another_takes_it(proxy, direct)
+
+    assert direct.exists("lock:a")
+
+
+def test_without_telling_that_it_comes_again_it_would_look_like_a_loss(
+    proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "RELEASE", "if ARGV[2] == 'again' then", "if false then")
+    direct.script_load(scripts.RELEASE.source)
+
+    with pytest.raises(LockLost):
+        release_while_another_takes_it(proxy, direct)
+
+
+def release_after_the_loss(proxy: Proxy, direct: redis.Redis) -> None:
+    """Release with the first copy kept back, and the lock lost to another before the second."""
+    client = proxy.client(retry=Retry(NoBackoff(), 0), socket_timeout=0.2)
+    held = RedisLock(client, "lock:a", timeout=2).take(0)
+    proxy.hold(scripts.RELEASE.sha.encode(), once=True)
+    with pytest.raises(LockUnavailable):
+        held.release()
+    assert proxy.holds.wait(10)
+    RedisLock(direct, "lock:a").take(5)
+    held.release()
+
+
+def test_a_release_that_comes_again_after_the_loss_says_so(
+    proxy: Proxy, direct: redis.Redis
+) -> None:
+    with pytest.raises(LockLost):
+        release_after_the_loss(proxy, direct)
+
+    proxy.let_go()
+    assert direct.exists("lock:a")
+
+
+def test_without_the_memory_of_losses_it_would_pass_for_released(
+    proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "ACQUIRE", "  note_lost(meta, owner)\n", "")
+    direct.script_load(scripts.ACQUIRE.source)
+
+    release_after_the_loss(proxy, direct)
+
+
+def test_one_that_comes_again_says_so_though_the_lock_of_another_program_was_forced_out(
+    direct: redis.Redis,
+) -> None:
+    held = RedisLock(direct, "lock:a").take(0)
+    direct.set("lock:a", "of another program", px=30_000)
+    inspector = Inspector(direct, "lock:")
+    seen = inspector.get("lock:a")
+    assert inspector.force_release("lock:a", seen.fingerprint) is Outcome.RELEASED
+
+    reply = send(direct, held.grant.releasing().repeat)
+
+    assert reply[0] == "LOST"
 
 
 def test_a_release_that_could_not_be_sent_can_be_called_again(

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core import scripts
 from django_setnx_lock.core.errors import LockLost
 from django_setnx_lock.core.inspection import Inspector, Outcome
+from django_setnx_lock.core.protocol import scripts
 from tests.core.helpers import meta_of, value_of
 from tests.core.timestamps import timed
 from tests.faults.controls import take_out
@@ -45,7 +45,7 @@ def test_a_grant_is_held_after_all(proxy: Proxy, direct: redis.Redis) -> None:
 def test_without_knowing_its_token_it_would_find_somebody_elses(
     proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "TIMESTAMP_ACQUIRE", "value and is_mine(value, known, token)", "false")
+    take_out(monkeypatch, "TIMESTAMP_ACQUIRE", "left and is_mine(value, known, token)", "false")
     direct.script_load(scripts.TIMESTAMP_ACQUIRE.source)
     proxy.drop_next_reply(scripts.TIMESTAMP_ACQUIRE.sha.encode())
 

@@ -22,14 +22,17 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from django_setnx_lock.core import clock, protocol, watchdog
+from django_setnx_lock.core import clock
 from django_setnx_lock.core.errors import LockError
-from django_setnx_lock.core.held import Held
 from django_setnx_lock.core.inspection import Inspector, Outcome
-from django_setnx_lock.core.lock import RedisLock
-from django_setnx_lock.core.turn import Turn
-from django_setnx_lock.core.watchdog import Watchdog
-from tests.core.helpers import FakeTime, listed, queue_of, send, value_of
+from django_setnx_lock.core.locks.attempt import AcquireAttempt
+from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.protocol import commands
+from django_setnx_lock.core.protocol.keys import lock_keys
+from django_setnx_lock.core.renewal import watchdog
+from tests.core.helpers import FakeTime, ask, cancel, listed, queue_of, send, value_of
+from tests.core.watching import IdleWatchdog
 from tests.faults.controls import take_out
 from tests.servers import RealServer
 
@@ -61,13 +64,13 @@ class OneLock(RuleBasedStateMachine):
         self.patched = contextlib.ExitStack()
         self.patched.enter_context(mock.patch.object(clock, "now", self.now))
         # Nobody looks but when the machine does.
-        lone = Watchdog(has_thread=False)
+        lone = IdleWatchdog()
         self.patched.enter_context(mock.patch.object(watchdog, "WATCHDOG", lone))
-        self.turns: list[Turn] = []
-        self.held: list[Held] = []
+        self.turns: list[AcquireAttempt] = []
+        self.held: list[LockHandle] = []
         self.forced: set[str] = set()
         self.over: set[str] = set()
-        self.sent: list[protocol.Request] = []
+        self.sent: list[commands.Request] = []
         self.fences: dict[str, int] = {}
 
     def now(self) -> float:
@@ -80,29 +83,29 @@ class OneLock(RuleBasedStateMachine):
     def lock(self) -> RedisLock:
         return listed(self.client, "a")
 
-    def ask(self, turn: Turn, *, waits: bool) -> None:
+    def ask(self, turn: AcquireAttempt, *, waits: bool) -> None:
         token = turn.token
         first_come = self.at_the_name() in (token, f"baton:{token}")
         queue = queue_of(self.client)
-        answer = turn.ask(waits=waits)
-        if isinstance(answer, Held):
+        answer = ask(turn, waits=waits)
+        if isinstance(answer, LockHandle):
             assert first_come or not queue or queue[0] == token, "overtaken"
             self.held.append(answer)
             self.fences.setdefault(answer.token, answer.fence)
         elif waits:
             self.turns.append(turn)
-        if turn.token != token or (not waits and not isinstance(answer, Held)):
+        if turn.token != token or (not waits and not isinstance(answer, LockHandle)):
             self.over.add(token)
 
     @rule(waits=st.booleans())
     def take(self, waits: bool) -> None:
-        turn = self.lock.turn()
+        turn = self.lock.attempt()
         self.sent.append(turn.request(waits=waits))
         self.ask(turn, waits=waits)
 
     @rule()
     def take_and_lose_the_reply(self) -> None:
-        turn = self.lock.turn()
+        turn = self.lock.attempt()
         send(self.client, turn.request(waits=True))
         self.turns.append(turn)
 
@@ -117,8 +120,8 @@ class OneLock(RuleBasedStateMachine):
     @rule(which=ANY)
     def give_up(self, which: int) -> None:
         turn = self.turns.pop(which % len(self.turns))
-        self.sent += [turn.request(waits=True), turn.leaving()]
-        turn.leave()
+        self.sent += [turn.request(waits=True), turn.cancelling()]
+        cancel(turn)
         self.over.add(turn.token)
 
     @precondition(lambda self: self.held)
@@ -127,11 +130,11 @@ class OneLock(RuleBasedStateMachine):
         held = self.held[which % len(self.held)]
         believed = held in self.believers()
         # Of a lock that is known to be lost Redis is told nothing more.
-        tells = not held._losses
+        tells = not held.grant.losses
         self.held.remove(held)
-        self.sent.append(held.releasing())
+        self.sent.append(held.grant.releasing())
         if copies == 2:
-            send(self.client, held.releasing())
+            send(self.client, held.grant.releasing())
         try:
             held.release()
         except LockError:
@@ -143,8 +146,8 @@ class OneLock(RuleBasedStateMachine):
     @rule(which=ANY)
     def renew(self, which: int) -> None:
         held = self.held[which % len(self.held)]
-        keys, index = held._target.keys, held._target.index
-        self.sent.append(protocol.renew(keys, index, held.token, 30_000, "replace"))
+        keys, index = held.target.keys, held.target.index
+        self.sent.append(commands.SETNX.renew(keys, index, held.token, 30_000, "replace"))
         with contextlib.suppress(LockError):
             held.reacquire()
             assert self.at_the_name() == held.token, "renewed what is not ours"
@@ -157,7 +160,10 @@ class OneLock(RuleBasedStateMachine):
     @rule()
     def look(self) -> None:
         value = self.at_the_name() or ""
-        send(self.client, protocol.look(self.lock._target.keys, value.removeprefix("baton:")))
+        send(
+            self.client,
+            commands.SETNX.check_handoff(lock_keys(self.lock.name), value.removeprefix("baton:")),
+        )
 
     @rule()
     def end_every_lease(self) -> None:
@@ -187,7 +193,7 @@ class OneLock(RuleBasedStateMachine):
         if self.client.get("lock:a") == b"foreign":
             self.client.delete("lock:a")
 
-    def believers(self) -> list[Held]:
+    def believers(self) -> list[LockHandle]:
         """Return the handles that are believed to be held; whom an operator forced out may err."""
         return [held for held in self.held if not held.lost and held.token not in self.forced]
 
@@ -222,7 +228,7 @@ def test_no_order_of_events_breaks_the_lock() -> None:
 
 
 RULES: list[Any] = [
-    ("ACQUIRE", {"KEYS[3], KEYS[4]) == 0": "KEYS[3]) == 0", "if is_gone then": "if false then"}),
+    ("ACQUIRE", {"ALIVE, TOMBSTONE) == 0": "ALIVE) == 0", "if is_gone then": "if false then"}),
     ("ACQUIRE", {"if value and value ~= token and not claims then": "if false then"}),
     (
         "ACQUIRE",
@@ -230,19 +236,19 @@ RULES: list[Any] = [
     ),
     ("ACQUIRE", {"value == BATON .. token": "(value and string.sub(value, 1, 6) == BATON)"}),
     ("ACQUIRE", {"if head and head ~= token then": "if false then"}),
-    ("RELEASE", {"redis.pcall('GET', KEYS[1]) == ARGV[1]": "true"}),
-    ("RELEASE", {"redis.call('SET', KEYS[4], 'released', 'PX', MEMORY)": ""}),
+    ("RELEASE", {"redis.pcall('GET', NAME) == ARGV[1]": "true"}),
+    ("RELEASE", {"redis.call('SET', TOMBSTONE, 'released', 'PX', MEMORY)": ""}),
     ("RELEASE", {"if mark == 'released' then": "if false then"}),
-    ("LEAVE", {"local given = value == token or head == token": "local given = true"}),
-    ("LEAVE", {"local given = value == token or head == token": "local given = head == token"}),
-    ("LEAVE", {"local given = value == token or head == token": "local given = value == token"}),
-    ("LEAVE", {"redis.call('SET', KEYS[4], 'left', 'PX', MEMORY)": ""}),
-    ("LEAVE", {"\nleave_queue(token)": ""}),
+    ("CANCEL", {"local given = value == token or head == token": "local given = true"}),
+    ("CANCEL", {"local given = value == token or head == token": "local given = head == token"}),
+    ("CANCEL", {"local given = value == token or head == token": "local given = value == token"}),
+    ("CANCEL", {"redis.call('SET', TOMBSTONE, 'left', 'PX', MEMORY)": ""}),
+    ("CANCEL", {"\nleave_queue(token)": ""}),
     # These two take many orders of events to be found.
-    pytest.param("FORCE", {"if value ~= ARGV[1] or": "if"}, marks=pytest.mark.storm),
+    pytest.param("FORCE", {"if value ~= ARGV[2] or": "if"}, marks=pytest.mark.storm),
     pytest.param(
         "FORCE",
-        {"redis.call('SET', KEYS[4], ARGV[2], 'PX', keep)": ""},
+        {"redis.call('SET', TOMBSTONE, ARGV[1], 'PX', keep)": ""},
         marks=pytest.mark.storm,
     ),
 ]

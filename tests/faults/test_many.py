@@ -13,18 +13,19 @@ import pytest
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from django_setnx_lock.core import batch, scripts
-from django_setnx_lock.core.batch import release_each
+from django_setnx_lock.core.connections.backends import BLOCKING, Asyncio, Backend
+from django_setnx_lock.core.connections.backends import run as drive
 from django_setnx_lock.core.errors import LockBusy, LockUnavailable
-from django_setnx_lock.core.held import Held
-from django_setnx_lock.core.many import async_lock
-from django_setnx_lock.core.many import held as many_held
-from django_setnx_lock.core.many import lock as many_lock
-from django_setnx_lock.core.many.held import MultiHeld
-from django_setnx_lock.core.many.lock import MultiLock
-from django_setnx_lock.core.many.turn import ManyTurn
+from django_setnx_lock.core.locks import batch
+from django_setnx_lock.core.locks import multi_handle as many_held
+from django_setnx_lock.core.locks import multi_lock as many_lock
+from django_setnx_lock.core.locks.batch import release_each
+from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core.locks.multi_handle import MultiLockHandle
+from django_setnx_lock.core.locks.multi_lock import MultiAttempt, MultiLock
+from django_setnx_lock.core.protocol import scripts
 from tests.core.aio.helpers import until
-from tests.core.helpers import listed, queue_of
+from tests.core.helpers import ask, listed, queue_of
 from tests.core.many.helpers import held_names, many
 from tests.core.queueing import listeners
 from tests.faults.awaits import Awaits
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 REAL = pytest.mark.parametrize("server", ["redis"], indirect=True)
 WAITER = """
 import sys, redis
-from django_setnx_lock.core.many.lock import MultiLock
+from django_setnx_lock.core.locks.multi_lock import MultiLock
 MultiLock(redis.Redis(port=int(sys.argv[1])), ["lock:a", "lock:b"], timeout=1).take()
 """
 
@@ -76,8 +77,8 @@ def finds_them_free(server: Server, points: Points, monkeypatch: pytest.MonkeyPa
 def waits_for_the_second(server: Server, points: Points, monkeypatch: pytest.MonkeyPatch) -> None:
     """A caller who has the first is left the second; somebody else waits for the first."""
     other = server.client()
-    busy, behind = listed(other, "b").take(), listed(other, "a").turn()
-    come_and_go = [lambda: behind.ask(waits=True), busy.release]
+    busy, behind = listed(other, "b").take(), listed(other, "a").attempt()
+    come_and_go = [lambda: ask(behind, waits=True), busy.release]
 
     def meanwhile() -> None:
         while come_and_go:
@@ -86,8 +87,8 @@ def waits_for_the_second(server: Server, points: Points, monkeypatch: pytest.Mon
     points.meanwhile("before BLPOP", meanwhile)
     take_if_not_interrupted(server, points, monkeypatch, None)
     meanwhile()
-    held = behind.ask(waits=True)
-    assert isinstance(held, Held)
+    held = ask(behind, waits=True)
+    assert isinstance(held, LockHandle)
     held.release()
 
 
@@ -131,7 +132,10 @@ def test_who_is_interrupted_anywhere_holds_none_and_waits_for_none(
 def test_without_giving_back_he_would(
     server: Server, story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(many_lock, "leave_each", lambda turns: None)
+    async def keep(*args: Any) -> None:
+        pass
+
+    monkeypatch.setattr(many_lock, "cancel_each", keep)
     send_nothing_behind(monkeypatch)
 
     with pytest.raises(AssertionError):
@@ -181,15 +185,21 @@ def test_a_block_whose_beginning_is_interrupted_at_any_line_holds_none(
     while begun_at(client, at):
         assert held_names(watch) == "", at
         at += 1
-    assert at > 300
+    assert at > 200
 
 
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 def test_without_another_try_some_would_stand_for_their_leases(
     real_server: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(MultiHeld, "finish", lambda self, *_, **options: self.release())
-    monkeypatch.setattr(many_held, "release_each", batch._release_each)
+    async def once(self: MultiLockHandle, io: Backend, *args: Any, **options: Any) -> None:
+        await self._release(io)
+
+    async def release_once(io: Backend, held: Any, **options: Any) -> Any:
+        return await batch._release(io, held, now=True)
+
+    monkeypatch.setattr(MultiLockHandle, "_finish", once)
+    monkeypatch.setattr(many_held, "release_all", release_once)
     client, watch = real_server.client(), real_server.client()
     left_behind = []
     at = 1
@@ -249,7 +259,7 @@ def test_a_request_that_arrives_when_its_time_is_over_takes_none(
     proxy: Proxy, real_server: RealServer, *, granted: bool
 ) -> None:
     direct = real_server.client()
-    for script in (scripts.ACQUIRE_ALL, scripts.LEAVE, scripts.RELEASE):
+    for script in (scripts.ACQUIRE_ALL, scripts.CANCEL, scripts.RELEASE):
         direct.script_load(script.source)
     late(proxy, direct, granted=granted)
 
@@ -262,10 +272,10 @@ def test_a_request_that_arrives_when_its_time_is_over_takes_none(
 def test_without_the_memory_of_tokens_it_would_take_them(
     proxy: Proxy, real_server: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    never_seen = "redis.call('EXISTS', KEYS[2], KEYS[3], KEYS[4]) == 0"
-    take_out(monkeypatch, "ACQUIRE_ALL", never_seen, never_seen.replace(", KEYS[4]", ""))
+    never_seen = "redis.call('EXISTS', WAITERS, ALIVE, TOMBSTONE) == 0"
+    take_out(monkeypatch, "ACQUIRE_ALL", never_seen, never_seen.replace(", TOMBSTONE", ""))
     direct = real_server.client()
-    for script in (scripts.ACQUIRE_ALL, scripts.LEAVE, scripts.RELEASE):
+    for script in (scripts.ACQUIRE_ALL, scripts.CANCEL, scripts.RELEASE):
         direct.script_load(script.source)
     late(proxy, direct, granted=True)
 
@@ -278,21 +288,21 @@ def late(proxy: Proxy, direct: redis.Redis, *, granted: bool) -> None:
     """Have a request for all kept back, which was given up, or whose copy was granted."""
     impatient = proxy.client(retry=Retry(NoBackoff(), 0), socket_timeout=0.1)
     proxy.hold(scripts.ACQUIRE_ALL.sha.encode())
-    turn = ManyTurn([listed(impatient, key).turn() for key in "abc"])
+    turn = MultiAttempt([listed(impatient, key).attempt() for key in "abc"])
     with pytest.MonkeyPatch.context() as patched:
         send_nothing_behind(patched)
         with pytest.raises(LockUnavailable) as caught:
-            turn.ask(waits=True)
+            drive(turn.ask(BLOCKING, waits=True))
     assert caught.value.cause == "timeout"
     assert proxy.holds.wait(10)
-    for one in turn.turns:
+    for one in turn.attempts:
         one.target.client = direct
     if granted:
-        held = turn.ask(waits=True)
+        held = drive(turn.ask(BLOCKING, waits=True))
         assert isinstance(held, list)
         assert release_each(held) == []
     else:
-        batch.leave_each(turn.turns)
+        drive(batch.cancel_each(BLOCKING, turn.attempts))
 
 
 def test_who_is_killed_while_he_waits_is_followed_at_the_end_of_his_lease(
@@ -387,7 +397,7 @@ def test_a_task_that_is_cancelled_anywhere_holds_none_and_waits_for_none(
     assert cancelled_everywhere(real_server, story, **how) >= 3
 
 
-async def nothing(*args: Any) -> None:
+async def nothing(*args: Any, **options: Any) -> None:
     pass
 
 
@@ -395,8 +405,7 @@ async def nothing(*args: Any) -> None:
 def test_without_the_clean_up_it_would(
     real_server: RealServer, monkeypatch: pytest.MonkeyPatch, story: Any
 ) -> None:
-    monkeypatch.setattr(async_lock, "undisturbed", nothing)
-    monkeypatch.setattr("django_setnx_lock.core.aio.batch.undisturbed", nothing)
+    monkeypatch.setattr(Asyncio, "shield", nothing)
     send_nothing_behind(monkeypatch)
 
     with pytest.raises((AssertionError, TimeoutError, asyncio.TimeoutError, LockBusy)):

@@ -8,7 +8,7 @@ import pytest
 
 from django_setnx_lock.core.errors import LockLost
 from django_setnx_lock.core.inspection import Inspector
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.lock import RedisLock
 from tests.core.helpers import send
 from tests.core.queueing import caller, claim, holder
 from tests.faults.controls import take_out
@@ -16,18 +16,18 @@ from tests.faults.controls import take_out
 if TYPE_CHECKING:
     import redis
 
-    from django_setnx_lock.core.held import Held
+    from django_setnx_lock.core.locks.handle import LockHandle
 
 UNLESS_KNOWN = "elseif not is_gone then"
 
 
-def released_then_asked_late(client: redis.Redis) -> Held:
+def released_then_asked_late(client: redis.Redis) -> LockHandle:
     """Release a lock that another takes; then comes a copy of the acquire, which waits not."""
     turn = caller(client)
     late = turn.request(waits=False)
     held = claim(turn)
     # Applied, but the answer is lost.
-    send(client, held.releasing())
+    send(client, held.grant.releasing())
     holder(client)
     send(client, late)
     return held

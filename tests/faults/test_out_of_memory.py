@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core import protocol
 from django_setnx_lock.core.errors import LockUnavailable
 from django_setnx_lock.core.inspection import Inspector
-from tests.core.helpers import INDEX, PREFIX, listed, value_of
+from django_setnx_lock.core.protocol import replies
+from tests.core.helpers import INDEX, PREFIX, ask, listed, value_of
 from tests.faults.controls import take_out
+from tests.processes import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import redis
 
-    from django_setnx_lock.core.held import Held
+    from django_setnx_lock.core.locks.handle import LockHandle
     from tests.servers import RealServer
 
 pytestmark = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
@@ -33,7 +33,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 kinds = pytest.mark.parametrize("kind", KINDS)
 # What each makes of a lease of 20 s.
-RENEWALS: dict[str, tuple[Callable[[Held], object], float]] = {
+RENEWALS: dict[str, tuple[Callable[[LockHandle], object], float]] = {
     "reacquire": (lambda held: held.reacquire(), LEASE),
     "extend": (lambda held: held.extend(100), LEASE + 100),
     "lengthen": (lambda held: held.extend(100, replace_ttl=True), 100),
@@ -61,12 +61,12 @@ def left_at(client: redis.Redis, key: str) -> float:
     return left
 
 
-def taken(client: redis.Redis, kind: str) -> Held:
+def taken(client: redis.Redis, kind: str) -> LockHandle:
     """Take the lock ``a``; another one waits for it, asleep for longer than any lease here."""
     held = listed(client, "a", timeout=LEASE, **KINDS[kind]).take(0)
     if KINDS[kind] in ({}, KINDS["readers"], KINDS["permits"]):
         held.extend(1000, replace_ttl=True)
-        assert isinstance(listed(client, "a").turn().ask(waits=True), protocol.Busy)
+        assert isinstance(ask(listed(client, "a").attempt(), waits=True), replies.Busy)
         held.extend(LEASE, replace_ttl=True)
     return held
 
@@ -91,8 +91,9 @@ def test_a_held_lock_gets_the_lease_that_is_asked_for(
 @pytest.mark.parametrize(
     ("kind", "script", "rule"),
     [
-        ("readers", "SHARED_RENEW", "grow(KEYS[5], lease + META_MARGIN)\nif group"),
+        ("readers", "SHARED_RENEW", "grow(META, lease + META_MARGIN)\nif group"),
         ("timestamp", "TIMESTAMP_RENEW", "redis.call('PEXPIRE', KEYS[2]"),
+        ("polling", "POLLING_RENEW", "redis.call('PEXPIRE', KEYS[2]"),
     ],
 )
 def test_without_a_first_write_that_is_allowed_it_would_get_none(
@@ -120,12 +121,12 @@ def test_a_held_lock_is_released(client: redis.Redis, kind: str) -> None:
 
 def test_locks_of_every_kind_are_renewed_in_the_background(client: redis.Redis) -> None:
     held = {
-        kind: listed(client, kind, timeout=1.5, renew=True, **KINDS[kind]).take(0) for kind in KINDS
+        kind: listed(client, kind, timeout=3, renew=True, **KINDS[kind]).take(0) for kind in KINDS
     }
     fill(client)
+    ends = {kind: one.lease.end for kind, one in held.items()}
 
-    # Longer than the lease.
-    time.sleep(1.8)
+    eventually(lambda: all(held[kind].lease.end > end for kind, end in ends.items()))
 
     assert [kind for kind, one in held.items() if one.owned()] == list(KINDS)
     for one in held.values():

@@ -12,10 +12,10 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from django_setnx_lock.core.batch import take_each
 from django_setnx_lock.core.errors import LockUnavailable
 from django_setnx_lock.core.inspection import Inspector
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.batch import take_each
+from django_setnx_lock.core.locks.lock import RedisLock
 from tests.faults.controls import send_nothing_behind
 from tests.processes import eventually
 from tests.servers import free_port
@@ -23,7 +23,7 @@ from tests.servers import free_port
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from django_setnx_lock.core.held import Held
+    from django_setnx_lock.core.locks.handle import LockHandle
     from tests.faults.proxy import Proxy
     from tests.servers import RealServer
 
@@ -36,7 +36,7 @@ CLIENTS = pytest.mark.parametrize(
 )
 
 
-def operations(client: redis.Redis, held: Held) -> dict[str, Callable[[], object]]:
+def operations(client: redis.Redis, held: LockHandle) -> dict[str, Callable[[], object]]:
     """Return each public operation that asks Redis."""
     lock = RedisLock(client, "lock:b")
     inspector = Inspector(client, "lock:")
@@ -59,7 +59,7 @@ def operations(client: redis.Redis, held: Held) -> dict[str, Callable[[], object
     }
 
 
-def outcomes(client: redis.Redis, held: Held) -> dict[str, str]:
+def outcomes(client: redis.Redis, held: LockHandle) -> dict[str, str]:
     """Return the cause that each operation gives; any other exception goes through."""
     causes = {}
     for name, operation in operations(client, held).items():
@@ -138,7 +138,7 @@ def test_a_grant_that_could_not_be_undone_ends_with_its_lease(
 def test_a_holder_keeps_its_lock_through_an_outage_shorter_than_the_lease(
     server: RealServer,
 ) -> None:
-    held = RedisLock(server.client(socket_timeout=0.05, **ONCE), "lock:a", timeout=30).take(0)
+    held = RedisLock(server.client(socket_timeout=0.3, **ONCE), "lock:a", timeout=30).take(0)
     server.pause()
     with pytest.raises(LockUnavailable):
         held.reacquire()

@@ -9,9 +9,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from django_setnx_lock.core.batch import release_each, take_each
 from django_setnx_lock.core.errors import LockUnavailable
 from django_setnx_lock.core.inspection import Inspector, Outcome
+from django_setnx_lock.core.locks.batch import release_each, take_each
 from tests.core.helpers import INDEX, command, listed
 from tests.processes import eventually
 from tests.servers import RealServer
@@ -93,6 +93,18 @@ def test_a_lock_is_checked_renewed_and_released_while_the_server_is_out_of_memor
 @REAL
 def test_a_release_out_of_memory_is_remembered_as_ever(full: redis.Redis) -> None:
     held = listed(full, "a").take(0)
+    fill(full)
+
+    held.release()
+
+    # Meta says so, by the space at its end.
+    assert str(full.get("{lock:a}:meta"))[-2:] == " '"
+
+
+@REAL
+def test_so_is_one_after_a_request_that_was_sent_twice(full: redis.Redis) -> None:
+    held = listed(full, "a").take(0)
+    held.grant.in_doubt = True
     fill(full)
 
     held.release()

@@ -16,21 +16,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from django_setnx_lock.core import clock, scripts, watchdog
-from django_setnx_lock.core.batch import take_each
+from django_setnx_lock.core import clock
+from django_setnx_lock.core.connections.connection import Connection
 from django_setnx_lock.core.errors import LockLost
 from django_setnx_lock.core.inspection import Inspector
-from django_setnx_lock.core.lease import Lease
-from django_setnx_lock.core.line import Line
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.batch import take_each
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.protocol import scripts
+from django_setnx_lock.core.renewal import watchdog
+from django_setnx_lock.core.renewal.lease import Lease
 from tests.processes import eventually
 from tests.servers import ONCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_setnx_lock.core.held import Held
-    from django_setnx_lock.core.line import Command
+    from django_setnx_lock.core.connections.connection import Command
+    from django_setnx_lock.core.locks.handle import LockHandle
     from tests.faults.proxy import Proxy
     from tests.servers import RealServer
 
@@ -54,11 +56,11 @@ def renewed(client: Any, name: str = "lock:a", timeout: float = LEASE, **options
     return RedisLock(client, name, timeout, **{"renew": True, **options})
 
 
-def is_renewed(held: Held) -> bool:
+def is_renewed(held: LockHandle) -> bool:
     """Have ``held`` renewed at once; say whether that worked before its lease was over."""
     before = held.lease.end
     held.lease.due = clock.now()
-    watchdog.WATCHDOG.hurry(held)
+    watchdog.WATCHDOG.hurry(held.grant)
     eventually(lambda: held.lease.end > before or held.lost, seconds=held.timeout + 10)
     return not held.lost
 
@@ -66,7 +68,7 @@ def is_renewed(held: Held) -> bool:
 @REAL
 def test_without_the_watchdog_a_lock_ends_with_its_lease(server: RealServer) -> None:
     held = renewed(server.client(), timeout=0.3).take(0)
-    watchdog.WATCHDOG.forget(held)
+    watchdog.WATCHDOG.forget(held.grant)
 
     assert not is_renewed(held)
 
@@ -79,25 +81,25 @@ def test_a_thousand_locks_take_one_thread_and_few_round_trips(
     real_server: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writes: list[int] = []
-    send = Line.send
+    send = Connection.send
 
-    def counted(line: Line, *commands: Command) -> None:
+    def counted(connection: Connection, *commands: Command) -> None:
         writes.append(len(commands))
-        send(line, *commands)
+        send(connection, *commands)
 
-    monkeypatch.setattr(Line, "send", counted)
+    monkeypatch.setattr(Connection, "send", counted)
     client = real_server.client()
     taken = take_each([renewed(client, f"lock:{number}", timeout=60) for number in range(1000)])
     held = [one.held for one in taken if one.held]
     held[0].reacquire()
-    ends = {one.number: one.lease.end for one in held}
+    ends = {one.grant.number: one.lease.end for one in held}
     writes.clear()
     used = time.process_time()
 
     for one in held:
         one.lease.due = clock.now()
-    watchdog.WATCHDOG.hurry(held[0])
-    eventually(lambda: all(one.lease.end > ends[one.number] for one in held))
+    watchdog.WATCHDOG.hurry(held[0].grant)
+    eventually(lambda: all(one.lease.end > ends[one.grant.number] for one in held))
 
     used = time.process_time() - used
     report(
@@ -171,7 +173,7 @@ def test_an_outage_shorter_than_the_lease_loses_nothing(proxy: Proxy, direct: re
     held = renewed(proxy.client()).take(0)
     proxy.refuse()
     held.lease.due = clock.now()
-    watchdog.WATCHDOG.hurry(held)
+    watchdog.WATCHDOG.hurry(held.grant)
     eventually(lambda: held.lease.trouble)
     proxy.accept()
 
@@ -233,6 +235,25 @@ def test_a_connection_that_was_killed_is_made_anew(server: RealServer) -> None:
 
 
 @REAL
+def test_a_connection_that_was_closed_while_it_was_idle_is_no_trouble(
+    server: RealServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = server.client()
+    held = renewed(client).take(0)
+    before = connections(client)
+    assert is_renewed(held)
+    (watchdogs,) = connections(client) - before
+    client.client_kill_filter(_id=watchdogs)
+    eventually(lambda: watchdogs not in connections(client))
+
+    with caplog.at_level("INFO", "django_setnx_lock.renewal"):
+        kept = is_renewed(held)
+
+    assert kept
+    assert caplog.messages == []
+
+
+@REAL
 def test_scripts_that_were_flushed_are_sent_anew(server: RealServer) -> None:
     client = server.client()
     held = renewed(client).take(0)
@@ -247,7 +268,7 @@ def test_scripts_that_were_flushed_are_sent_anew(server: RealServer) -> None:
 def test_a_server_that_comes_back_empty_is_a_loss_at_the_next_renewal(
     real_server: RealServer,
 ) -> None:
-    heard: list[Held] = []
+    heard: list[LockHandle] = []
     held = renewed(real_server.client(retry=ONCE), on_lost=heard.append).take(0)
     assert is_renewed(held)
     real_server.restart()
@@ -261,7 +282,7 @@ def test_a_server_that_comes_back_empty_is_a_loss_at_the_next_renewal(
 
 @REAL
 def test_a_force_release_is_told_with_who_and_why(server: RealServer) -> None:
-    heard: list[Held] = []
+    heard: list[LockHandle] = []
     client = server.client()
     held = renewed(client, on_lost=heard.append).take(0)
     inspector = Inspector(client, "lock:")
@@ -279,7 +300,7 @@ def test_a_thread_that_ends_with_a_lock_leaves_it_to_its_lease(
     server: RealServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = server.client()
-    found: list[Held] = []
+    found: list[LockHandle] = []
     thread = threading.Thread(target=lambda: found.append(renewed(client, timeout=0.5).take(0)))
     thread.start()
     thread.join(10)
@@ -294,7 +315,7 @@ def test_a_thread_that_ends_with_a_lock_leaves_it_to_its_lease(
 STOPPING = """
 import sys, threading, time, redis
 from django_setnx_lock.core.errors import LockLost
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.lock import RedisLock
 client = redis.Redis(port=int(sys.argv[1]))
 heard = threading.Event()
 lock = RedisLock(client, "lock:a", 0.5, renew=True, on_lost=lambda held: heard.set())
@@ -356,8 +377,8 @@ at_fork = []
 os.register_at_fork(before=lambda: at_fork.append(threading.active_count()))
 if not hooked:
     os.register_at_fork = lambda **hooks: None
-from django_setnx_lock.core import watchdog
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.renewal import watchdog
+from django_setnx_lock.core.locks.lock import RedisLock
 
 def threads():
     return sum(one.name == "setnx-lock-watchdog" for one in threading.enumerate())
@@ -373,7 +394,7 @@ with RedisLock(redis.Redis(port=port), "lock:a", lease, renew=True) as held:
     readable, writable = os.pipe()
     child = os.fork()
     if not child:
-        mine = {"threads": threads(), "watched": len(watchdog.WATCHDOG._held)}
+        mine = {"threads": threads(), "watched": len(watchdog.WATCHDOG.watched())}
         own = RedisLock(redis.Redis(port=port), "lock:b", lease, renew=True).take(0)
         mine["own is renewed"] = is_renewed(own)
         mine["threads then"] = threads()
@@ -422,10 +443,10 @@ def test_without_hooks_at_the_fork_the_child_would_renew_nothing(real_server: Re
 # As gunicorn does with preload: what the master did goes on, and its children begin anew.
 PREFORK = """
 import multiprocessing, sys, time, redis
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.lock import RedisLock
 
 def work(number, port):
-    held = RedisLock(redis.Redis(port=port), f"lock:{number}", 1.5, renew=True).take(0)
+    held = RedisLock(redis.Redis(port=port), f"lock:{number}", 3, renew=True).take(0)
     end = held.lease.end
     while held.lease.end == end and not held.lost:
         time.sleep(0.01)
@@ -454,13 +475,14 @@ def test_the_children_of_a_process_that_holds_locks_renew_their_own(
 
 ENDING = """
 import sys, time, redis
-from django_setnx_lock.core import watchdog
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.renewal import watchdog
+from django_setnx_lock.core.locks.lock import RedisLock
 client = redis.Redis(port=int(sys.argv[1]))
 held = RedisLock(client, "lock:a", 30, renew=True).take(0)
 if "owing" in sys.argv:
-    watchdog.owe_look(held._target, "waiter")
+    print("owing", flush=True)
     sys.stdin.readline()
+    watchdog.WATCHDOG.schedule_handoff_check(held.grant.target, "waiter")
 print(time.time(), flush=True)
 """
 
@@ -483,7 +505,7 @@ def test_a_look_that_is_owed_delays_the_exit_by_half_a_second_at_most(
     ) as process:
         assert process.stdin
         assert process.stdout
-        eventually(lambda: real_server.client().exists("lock:a"))
+        process.stdout.readline()
         real_server.pause()
         try:
             process.stdin.write("\n")
@@ -516,14 +538,17 @@ def no_thread_afterwards() -> Iterator[None]:
 AT_EXIT = """
 import atexit, sys, time
 import redis
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.lock import RedisLock
 client = redis.Redis.from_url(sys.argv[1])
 def mine(name):
-    return RedisLock(client, name, 1, renew=True)
+    return RedisLock(client, name, 3, renew=True)
 @atexit.register
 def last():
     with mine("lock:last") as held:
-        time.sleep(1.8)
+        end, give_up = held.lease.end, time.monotonic() + 20
+        while held.lease.end == end and time.monotonic() < give_up:
+            time.sleep(0.01)
+        assert held.lease.end > end
         held.check()
         print("kept")
 with mine("lock:first"):

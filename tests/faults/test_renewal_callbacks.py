@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core import clock, watchdog
-from django_setnx_lock.core.aio.loops import here
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core import clock
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.renewal import watchdog
+from django_setnx_lock.core.renewal.loop_watchdog import running_watchdog
 from django_setnx_lock.signals import lock_lost
 from tests.core.aio.helpers import run, until
 from tests.processes import eventually
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     import redis
 
-    from django_setnx_lock.core.held import Held
+    from django_setnx_lock.core.locks.handle import LockHandle
     from tests.servers import RealServer
 
 
@@ -53,7 +54,7 @@ class Called:
         self.keys.append(key)
         raise self.error
 
-    def on_lost(self, held: Held) -> None:
+    def on_lost(self, held: LockHandle) -> None:
         self.receive(held.key)
 
 
@@ -73,7 +74,7 @@ def receiver() -> Iterator[Callable[[type[BaseException]], Called]]:
         lock_lost.disconnect(one)
 
 
-def lose_two(client: redis.Redis, **options: Any) -> tuple[list[Held], Held]:
+def lose_two(client: redis.Redis, **options: Any) -> tuple[list[LockHandle], LockHandle]:
     """Return two locks that are lost, as the renewal is about to hear, and one that is not."""
     names = ("lock:a", "lock:b")
     going = [RedisLock(client, name, 600, renew=True, **options).take(0) for name in names]
@@ -82,11 +83,11 @@ def lose_two(client: redis.Redis, **options: Any) -> tuple[list[Held], Held]:
     return going, staying
 
 
-def is_renewed(held: Held) -> bool:
+def is_renewed(held: LockHandle) -> bool:
     """Have ``held`` renewed at once, which would take minutes."""
     before = held.lease.end
     held.lease.due = clock.now()
-    watchdog.WATCHDOG.hurry(held)
+    watchdog.WATCHDOG.hurry(held.grant)
     eventually(lambda: held.lease.end > before or held.lost, seconds=10)
     return not held.lost
 
@@ -95,10 +96,10 @@ def threads() -> list[threading.Thread]:
     return [one for one in threading.enumerate() if one.name == "setnx-lock-watchdog"]
 
 
-def have_noticed(going: list[Held]) -> None:
+def have_noticed(going: list[LockHandle]) -> None:
     for held in going:
         held.lease.due = clock.now()
-    watchdog.WATCHDOG.hurry(going[0])
+    watchdog.WATCHDOG.hurry(going[0].grant)
 
 
 def errors_in(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -146,7 +147,7 @@ def test_on_lost_is_called_whatever_a_receiver_raises(
     error: type[BaseException],
 ) -> None:
     receiver(error)
-    heard: list[Held] = []
+    heard: list[LockHandle] = []
     going, _ = lose_two(real_server.client(), on_lost=heard.append)
 
     have_noticed(going)
@@ -195,10 +196,10 @@ def test_in_asyncio_it_ends_no_renewal_either(
         client.delete("lock:a", "lock:b")
         for held in going:
             held.lease.due = clock.now()
-        here().watchdog.hurry(going[0])
+        running_watchdog().hurry(going[0].grant)
         await until(lambda: len(called.keys) == 2)
         end, staying.lease.due = staying.lease.end, clock.now()
-        here().watchdog.hurry(staying)
+        running_watchdog().hurry(staying.grant)
         await until(lambda: staying.lease.end > end)
         await staying.arelease()
 
@@ -217,7 +218,7 @@ def test_an_interrupt_of_the_main_thread_is_not_lost_in_asyncio(
         held = await RedisLock(client, "lock:a", 600, renew=True).atake(0)
         client.delete("lock:a")
         held.lease.due = clock.now()
-        here().watchdog.hurry(held)
+        running_watchdog().hurry(held.grant)
         await asyncio.sleep(20)
 
     with pytest.raises(KeyboardInterrupt):
@@ -239,7 +240,7 @@ def test_a_renewal_that_is_ended_from_outside_begins_again(
     ctypes.pythonapi.PyThreadState_SetAsyncExc(
         ctypes.c_ulong(thread.ident or 0), ctypes.py_object(error)
     )
-    eventually(lambda: caplog.records or not thread.is_alive())
+    eventually(lambda: errors_in(caplog) or not thread.is_alive())
 
     # Without anything that would have one started.
     eventually(threads)
@@ -252,8 +253,8 @@ WORK = '''
 import sys
 sys.path[:] = {path!r}
 import time, redis
-from django_setnx_lock.core.lock import RedisLock
-with RedisLock(redis.Redis(port={port}), "lock:a", 0.6, renew=True) as held:
+from django_setnx_lock.core.locks.lock import RedisLock
+with RedisLock(redis.Redis(port={port}), "lock:a", 3, renew=True) as held:
     end = held.lease.end
     while held.lease.end == end and not held.lost:
         time.sleep(0.01)

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.lock import RedisLock
 from tests.servers import ONCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_setnx_lock.core.held import Held
+    from django_setnx_lock.core.locks.handle import LockHandle
     from tests.faults.proxy import Proxy
     from tests.servers import RealServer
 
 
-def held_through(proxy: Proxy) -> Held:
+def held_through(proxy: Proxy) -> LockHandle:
     client: redis.Redis = proxy.client(retry=ONCE)
     return RedisLock(client, "lock:a", timeout=30).take(0)
 
 
-def cut_and_renewed(held: Held) -> float:
+def cut_and_renewed(held: LockHandle) -> float:
     """Return what is believed of a lease that was cut to 5 s and renewed for 30 s."""
     held.extend(5, replace_ttl=True)
     held.reacquire()

@@ -11,10 +11,11 @@ import pytest
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from django_setnx_lock.core import calling, line
+from django_setnx_lock.core.connections import backends, pool
+from django_setnx_lock.core.connections.connection import Connection
 from django_setnx_lock.core.errors import LockUnavailable
-from django_setnx_lock.core.lock import RedisLock
-from django_setnx_lock.core.many.lock import MultiLock
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.locks.multi_lock import MultiLock
 from tests.faults.controls import send_nothing_behind
 from tests.processes import eventually
 
@@ -45,6 +46,14 @@ def client(real_server: RealServer, request: pytest.FixtureRequest) -> Iterator[
     retries = int(request.param == "tries again")
     yield real_server.client(socket_timeout=TIMEOUT, retry=Retry(NoBackoff(), retries))
     real_server.resume()
+
+
+@pytest.fixture
+def idle() -> Iterator[pool.IdleConnections[Connection]]:
+    """Give idle connections of one test."""
+    idle = pool.IdleConnections(Connection)
+    yield idle
+    idle.close()
 
 
 def take(lock: Any) -> None:
@@ -155,11 +164,15 @@ def test_without_the_undoing_behind_it_the_key_would_be_left(
 
 @pytest.mark.parametrize(("kept_for", "left"), [(0.0, 1), (60.0, 2)])
 def test_a_connection_that_was_kept_for_its_undoing_is_closed_by_a_later_call(
-    real_server: RealServer, monkeypatch: pytest.MonkeyPatch, kept_for: float, left: int
+    real_server: RealServer,
+    idle: pool.IdleConnections[Connection],
+    monkeypatch: pytest.MonkeyPatch,
+    kept_for: float,
+    left: int,
 ) -> None:
     # Nobody can wait here for as long as it is kept, nor for those of the tests before.
-    monkeypatch.setattr(line, "_KEPT_FOR", kept_for)
-    calling._LINES.unanswered.close()
+    monkeypatch.setattr(pool, "_KEPT_FOR", kept_for)
+    monkeypatch.setattr(backends, "_CONNECTIONS", idle)
     client = real_server.client(
         socket_timeout=TIMEOUT, retry=Retry(NoBackoff(), 0), client_name="mine"
     )

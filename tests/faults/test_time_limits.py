@@ -10,11 +10,11 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from django_setnx_lock.core import line
-from django_setnx_lock.core.lock import RedisLock
-from django_setnx_lock.core.many.lock import MultiLock
+from django_setnx_lock.core.connections import client_settings
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.locks.multi_lock import MultiLock
 from tests.faults.hanging import MORE, Timed, awaited, black_hole, outlasting
-from tests.processes import figure
+from tests.processes import figure, may_be_late
 from tests.servers import RealServer
 
 if TYPE_CHECKING:
@@ -71,9 +71,9 @@ def limits_of(calls: Calls) -> dict[str, float]:
     }
 
 
-@pytest.mark.alone
+@may_be_late(0.5)
 def test_no_call_of_a_client_with_default_settings_outlasts_its_limit(
-    proxy: Proxy, real_server: RealServer
+    proxy: Proxy, real_server: RealServer, late: float
 ) -> None:
     swallowing = of_holders(proxy.client()) | of_takers(proxy.client())
     with contextlib.ExitStack() as stack:
@@ -93,11 +93,11 @@ def test_no_call_of_a_client_with_default_settings_outlasts_its_limit(
         stack.callback(stopped.resume)
         killed.kill()
 
-        timed, late = outlasting(calls, limits_of(calls))
+        timed, outlast = outlasting(calls, limits_of(calls), late)
 
     for name, one in timed.items():
         figure(f"{name}: {one.seconds:.2f} s, {one.cause}")
-    assert late == []
+    assert outlast == []
     assert {one.cause for one in timed.values()} == {"timeout", "unreachable"}
 
 
@@ -106,7 +106,7 @@ def test_without_a_limit_of_its_own_a_call_would_hang(
 ) -> None:
     backs = {}
     for limit in (0.2, 30.0):
-        monkeypatch.setattr(line, "CONNECT_WITHIN", limit)
+        monkeypatch.setattr(client_settings, "CONNECT_WITHIN", limit)
         held = RedisLock(real_server.client(**NONE, **ONCE), f"lock:{limit}").take(0)
         real_server.pause()
         released = Timed(held.release)
@@ -117,9 +117,9 @@ def test_without_a_limit_of_its_own_a_call_would_hang(
     assert backs == {0.2: True, 30.0: False}
 
 
-@pytest.mark.alone
+@may_be_late(0.5)
 def test_a_caller_who_does_not_wait_is_kept_for_one_socket_timeout(
-    real_server: RealServer,
+    real_server: RealServer, late: float
 ) -> None:
     client = real_server.client(socket_timeout=0.7, **ONCE)
     with RedisLock(client, "lock:warm"):
@@ -129,10 +129,10 @@ def test_a_caller_who_does_not_wait_is_kept_for_one_socket_timeout(
         "several": lambda: MultiLock(client, ["lock:e", "lock:f"]).acquire(blocking=False)
     }
 
-    timed, late = outlasting(calls, dict.fromkeys(calls, 0.7))
+    timed, outlast = outlasting(calls, dict.fromkeys(calls, 0.7), late)
 
     real_server.resume()
-    assert late == []
+    assert outlast == []
     assert {one.cause for one in timed.values()} == {"timeout"}
 
 

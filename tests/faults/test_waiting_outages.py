@@ -13,8 +13,8 @@ from redis.backoff import ConstantBackoff, NoBackoff
 from redis.retry import Retry
 
 from django_setnx_lock.core.errors import LockLost, LockUnavailable
-from django_setnx_lock.core.held import Held
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core.locks.lock import RedisLock
 from tests.core.helpers import command, queue_of
 from tests.core.queueing import holder, listeners
 from tests.processes import eventually, figure
@@ -32,7 +32,7 @@ ONCE: dict[str, Any] = {"retry": Retry(NoBackoff(), 0)}
 
 
 @contextlib.contextmanager
-def waiting(server: RealServer, client: redis.Redis) -> Iterator[Future[Held]]:
+def waiting(server: RealServer, client: redis.Redis) -> Iterator[Future[LockHandle]]:
     """Have a thread that is asleep, waiting for ``lock:a``."""
     with ThreadPoolExecutor(1) as pool:
         result = pool.submit(RedisLock(client, "lock:a").take, 30)

@@ -62,7 +62,7 @@ def in_processes(
 
 
 @pytest.mark.parametrize(
-    ("server", "unit"), [("valkey", "s"), ("redis", "ms")], indirect=["server"]
+    ("server", "unit"), [("redis", "s"), ("redis", "ms"), ("valkey", "s")], indirect=["server"]
 )
 def test_they_exclude_one_another(server: RealServer, unit: str) -> None:
     stays, lost = in_threads(server, 1.5, unit, ["legacy", "ours"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -24,13 +25,15 @@ if TYPE_CHECKING:
 
 # Between the one that forks and with_lock stands one that tells of its pid and its status.
 FORKS = """
-import array, fcntl, json, os, resource, signal, socket, sys, termios
+import array, fcntl, importlib, json, os, resource, signal, socket, sys, termios
 
 import django
 from django.core.management import execute_from_command_line
+from django.test import override_settings
 
 django.setup()
 import django_setnx_lock.management.commands.with_lock
+from tests import settings
 
 asked = socket.socket(fileno=int(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -43,11 +46,20 @@ def become_with_lock(order, files):
     os.closerange(3, max(files) + 1)
     if order["terminal"]:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    if order["is_whole"]:
+        os.environ.clear()
     os.environ.update(order["environment"])
+    if order["is_whole"]:
+        importlib.reload(settings)
+        override_settings(CACHES=settings.CACHES, SETNX_LOCK=settings.SETNX_LOCK).enable()
+    line = ["manage.py", "with_lock", *order["arguments"]]
+    if order["is_whole"]:
+        # It ends by a signal only where the line is its own.
+        sys.argv = line
     status = 1
     try:
         exec(order["first"])
-        execute_from_command_line(["manage.py", "with_lock", *order["arguments"]])
+        execute_from_command_line(line)
         status = 0
     except SystemExit as ended:
         status = ended.code
@@ -78,8 +90,13 @@ class Forked:
     """A running with_lock, the first of its session and process group."""
 
     def __init__(self, told: int) -> None:
-        self._told = os.fdopen(told)
+        # Unbuffered, for has_ended().
+        self._told = os.fdopen(told, "rb", buffering=0)
         self.pid = int(self._told.readline())
+
+    def has_ended(self, within: float) -> bool:
+        """Whether it has ended ``within`` so many seconds, and :meth:`end` was not called."""
+        return bool(select.select([self._told], [], [], within)[0])
 
     def send(self, number: int) -> None:
         os.kill(self.pid, number)
@@ -120,16 +137,19 @@ class Forking:
         first: str = "",
         files: tuple[int, int, int] | None = None,
         environment: Mapping[str, str] | None = None,
+        is_whole: bool = False,
     ) -> Forked:
         """Start with_lock: at a terminal, or with ``files`` as its stdin, stdout and stderr.
 
-        ``first`` is what it runs before, to take a guarantee out.
+        ``first`` is what it runs before, to take a guarantee out. ``is_whole``: whether it has
+        nothing but ``environment``, and the settings that come of it.
         """
         order = {
             "arguments": arguments,
             "terminal": terminal is not None,
             "first": first,
             "environment": dict(environment or {}),
+            "is_whole": is_whole,
         }
         reader, writer = os.pipe()
         nothing = os.open(os.devnull, os.O_RDWR)

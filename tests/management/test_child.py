@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from django_setnx_lock.management import child as child_module
-from django_setnx_lock.management.child import CannotRun, Child
+# How a process that is looked after behaves is timed here to the moment, without a lock.
+from django_setnx_lock.management.with_lock import child as child_module
+from django_setnx_lock.management.with_lock.child import CannotRun, Child
 from tests.management.guards import children_of
 from tests.processes import eventually, is_running
 
@@ -89,11 +90,39 @@ def test_what_keeps_the_program_from_running_is_told(tmp_path: Path) -> None:
         assert children_of(os.getpid()) == before
 
 
+def test_a_script_that_names_no_interpreter_is_run_by_a_shell(
+    child_of: Callable[..., Child], tmp_path: Path
+) -> None:
+    script = tmp_path / "script"
+    script.write_text('printf "%s|" "$0" "$@" >"$1"\n')
+    script.chmod(0o755)
+    out = tmp_path / "out"
+
+    child_of(str(script), str(out), "a  b", "").wait()
+
+    assert out.read_text() == f"{script}|{out}|a  b||"
+
+
 def test_a_guard_that_cannot_start_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child_module, "_python", lambda: "/bin/false")
 
     with pytest.raises(CannotRun, match="true cannot be started: what is to guard it was killed"):
         Child(["true"], os.environ)
+
+
+def test_a_key_typed_while_the_guards_start_does_not_end_them(
+    child_of: Callable[..., Child], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nkill -INT $$\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(child_module, "_python", lambda: str(python))
+
+    child = child_of("sh", "-c", "kill -INT $$; exit 3")
+    child.wait()
+
+    # The signal is neither blocked nor pending in the command.
+    assert child.ended_by == signal.SIGINT
 
 
 def test_words_reach_the_program_as_they_are(

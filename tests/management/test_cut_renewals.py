@@ -22,7 +22,7 @@ from tests.settings import caches
 override_settings(CACHES=caches({url!r})).enable()
 """
 NEVER_GIVES_UP = """
-from django_setnx_lock.management.watching import Watch
+from django_setnx_lock.management.with_lock.supervisor import Watch
 Watch._look_after_lock = lambda self: None
 """
 
@@ -84,7 +84,6 @@ def cut_off(
     return least
 
 
-@pytest.mark.alone
 def test_the_command_is_dead_before_its_lease_ends(
     forking: Forking, proxy: Proxy, real_server: RealServer, tmp_path: Path
 ) -> None:
@@ -95,6 +94,7 @@ def test_the_command_is_dead_before_its_lease_ends(
 
 
 @pytest.mark.storm
+@pytest.mark.alone
 def test_in_50_of_50_runs_the_command_is_dead_before_its_lease_ends(
     forking: Forking, real_server: RealServer, tmp_path: Path
 ) -> None:

@@ -265,6 +265,19 @@ def test_guards_that_were_stopped_hold_up_nothing(forking: Forking, log: Path) -
     assert not any(map(is_running, family))
 
 
+def test_a_guard_that_is_stopped_before_it_has_begun_holds_up_nothing(forking: Forking) -> None:
+    # From the outside nobody can tell when that is: at once.
+    for _ in range(5):
+        with_lock = forking.start("k", "sleep", "0.3")
+        deadline = time.monotonic() + 20
+        while not (guard := outer_guard(with_lock.pid)):
+            assert time.monotonic() < deadline
+        os.kill(guard, signal.SIGSTOP)
+
+        assert with_lock.has_ended(within=20)
+        assert with_lock.end() == 0
+
+
 def test_when_all_three_are_killed_at_once_the_command_itself_dies(
     forking: Forking, log: Path
 ) -> None:

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from django_setnx_lock.core.errors import LockUnavailable
-from django_setnx_lock.core.lease import Lease
-from django_setnx_lock.management.giving_up import Release, gives_up_at
+from django_setnx_lock.core.renewal.lease import Lease
+
+# Moments of a lease that no clock outside can hit, and a release that never ends.
+from django_setnx_lock.management.with_lock.supervisor import Release, gives_up_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_setnx_lock.core.held import Held
+    from django_setnx_lock.core.locks.handle import LockHandle
 
 
 def lease_of(seconds: float) -> Lease:
@@ -73,7 +75,7 @@ def unavailable() -> None:
 
 
 def released(answer: Callable[[], object], changed: threading.Event) -> Release:
-    release = Release(cast("Held", FakeHeld(answer)), changed.set)
+    release = Release(cast("LockHandle", FakeHeld(answer)), changed.set)
     release.start()
     return release
 
@@ -89,6 +91,22 @@ def test_a_release_that_does_not_end_keeps_nobody_waiting() -> None:
     assert changed.wait(10)
     assert release.is_over.is_set()
     assert release.error is None
+
+
+def test_where_no_thread_can_be_started_the_release_is_over_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    changed = threading.Event()
+
+    release = released(unavailable, changed)
+
+    assert changed.is_set()
+    assert release.is_over.is_set()
+    assert str(release.error) == "down"
 
 
 def test_a_release_that_fails_tells_why() -> None:

@@ -76,7 +76,7 @@ def test_a_signal_comes_once_and_nothing_is_left(
         told = lines(log, 2 * len(began))[len(began) :]
         if kind == "stubborn" and number == signal.SIGTERM:
             assert real_server.client().exists("lock:k")
-            insist(with_lock)
+            insist(with_lock, int(began[0].split()[2]))
             number = signal.SIGKILL
         status = with_lock.end()
 
@@ -87,9 +87,14 @@ def test_a_signal_comes_once_and_nothing_is_left(
     assert log.read_text().splitlines() == began + told
 
 
-def insist(with_lock: Forked) -> None:
-    """Ask once more; what comes too soon is no second signal."""
+def insist(with_lock: Forked, pid: int) -> None:
+    """Ask once more, until the command ``pid`` has ended; what comes too soon is no second signal.
+
+    After that it would be the end of with_lock, which is about to end by the signal of the command.
+    """
     with contextlib.suppress(ProcessLookupError):
         for _ in range(100):
             with_lock.send(signal.SIGTERM)
             time.sleep(0.02)
+            if not is_running(pid):
+                return

@@ -21,7 +21,7 @@ from django.test import override_settings
 from django_setnx_lock import LockBusy, LockLost, lock
 from django_setnx_lock.connection import get_client
 from django_setnx_lock.core.inspection import LockInfo, State
-from django_setnx_lock.core.watchdog import WATCHDOG
+from django_setnx_lock.core.renewal.watchdog import WATCHDOG
 from django_setnx_lock.locks import Options, inspector
 from django_setnx_lock.management.mixins import LockedCommandMixin
 from tests.management.conftest import Program
@@ -117,7 +117,7 @@ def test_it_is_renewed_whatever_the_setting_says() -> None:
     renewed: list[bool] = []
 
     with override_settings(SETNX_LOCK={"RENEW": False}):
-        run(doing(lambda command: renewed.append(WATCHDOG.forget(command.held))), "a")
+        run(doing(lambda command: renewed.append(WATCHDOG.forget(command.held.grant))), "a")
 
     assert renewed == [True]
 
@@ -130,7 +130,9 @@ def test_a_busy_lock_is_status_75_and_says_who_has_it(options: list[str]) -> Non
         error = failing(doing(lambda _: done.append("it")), "a", *options)
 
     assert error.returncode == 75
-    assert re.match(r"'import:a', held by ann@\S+ \(pay\); its lease runs for another", str(error))
+    assert re.match(
+        r"'import:a' is held by ann@\S+ \(pay\); its lease runs for another", str(error)
+    )
     assert done == []
 
 
@@ -171,7 +173,7 @@ def test_isolated_it_ends_well_without_having_run(option: str) -> None:
         out = run(Import(), "a", option, stderr=err)
 
     assert out == ""
-    assert err.getvalue().startswith("not run: 'import:a', held by")
+    assert err.getvalue().startswith("not run: 'import:a' is held by")
 
 
 def test_isolated_it_ends_with_the_status_that_was_given() -> None:
@@ -375,7 +377,7 @@ def test_as_a_program_it_exits_with_the_status(capsys: pytest.CaptureFixture[str
 
     assert ended.value.code == 75
     said = capsys.readouterr().err
-    assert said.startswith("CommandError: 'import:a', held by a foreign program")
+    assert said.startswith("CommandError: 'import:a' is held by a foreign program")
 
 
 PROGRAM = """

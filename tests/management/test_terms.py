@@ -2,7 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from django_setnx_lock.management.terms import terms
+# How long before its end a lease is given up shows in no answer of the command.
+from django_setnx_lock.management.with_lock.arguments import Terms, terms_of
+
+
+def terms(lease: float, *, kill_after: float | None = None, on_lost: str = "term") -> Terms:
+    """Return the terms that with_lock has with these options."""
+    flags = dict.fromkeys(("foreground", "no_stdin", "main_only"), False)
+    options = {"kill_after": kill_after, "on_lost": on_lost, "max_time": None, **flags}
+    return terms_of(options, lease)
 
 
 @pytest.mark.parametrize(

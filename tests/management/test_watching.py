@@ -148,19 +148,21 @@ def test_what_is_done_with_a_command_whose_lock_is_lost(
 
 def test_a_lost_lock_leaves_the_time_that_was_asked_for_to_end(forking: Forking, log: Path) -> None:
     script = (
-        'trap "sleep 0.4; echo ended >>$0; exit" TERM; echo on >>"$0"; while :; do sleep 0.05; done'
+        'trap "sleep 1.5; echo ended >>$0; exit" TERM; echo on >>"$0"; while :; do sleep 0.05; done'
     )
 
-    given = lose(forking, log, script, "--kill-after", "0.85")
+    # What is left of the lease at a renewal bounds it as well.
+    given = lose(forking, log, script, "--timeout", "8", "--kill-after", "5")
     log.write_text("")
-    not_given = lose(forking, log, script, "--kill-after", "0.1")
+    not_given = lose(forking, log, script, "--timeout", "8", "--kill-after", "0.1")
 
     assert (given, not_given) == ((76, ["ended"]), (76, []))
 
 
 def stopped_past_its_lease(forking: Forking, log: Path, *options: str) -> Forked:
     """Give a with_lock that goes on when somebody else has its lock."""
-    arguments = ("--timeout", "0.5", *options, "k", sys.executable, "-ISc", RECORDER)
+    # Long enough for a command to begin on a machine that is busy.
+    arguments = ("--timeout", "1.5", *options, "k", sys.executable, "-ISc", RECORDER)
     with_lock = forking.start(*arguments, str(log), "plain")
     lines(log, 1)
     with_lock.send(signal.SIGSTOP)

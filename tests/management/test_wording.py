@@ -9,7 +9,10 @@ import pytest
 from django_setnx_lock.core.errors import LockBusy
 from django_setnx_lock.core.holder import Holder
 from django_setnx_lock.core.inspection import LockInfo, State
-from django_setnx_lock.management.wording import holding, label_for, user_name
+
+# Programs that are not installed here, and holders that nobody can be.
+from django_setnx_lock.management.with_lock.child import label_for
+from django_setnx_lock.management.wording import holding, user_name
 
 HOLDER = Holder(host="web1", pid=42, label="import", user="ann")
 

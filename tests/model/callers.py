@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from . import scripts
@@ -15,6 +16,8 @@ NOTHING: dict[str, Any] = {
     "reply": ("", ""),
     "told": DUE,
     "stalled": False,
+    "doubt": False,
+    "repeats": False,
 }
 RESTING: dict[str, Any] = {**NOTHING, "waits": True}
 DEAD: dict[str, Any] = {**NOTHING, "owed": frozenset()}
@@ -35,7 +38,8 @@ def caller(bounds: Bounds, state: State, number: int, client: Client) -> Steps:
     elif pc == AHEAD:
         yield from take_up(bounds, state, number, client)
     elif pc == "hold":
-        w.send(number, "release", belief="")
+        is_over = bounds.rules.lease_over_doubts and not client.belief
+        w.send(number, "release", belief="", doubt=client.doubt or is_over)
         yield "leaves the body", w
         if client.belief:
             w = World(*state)
@@ -101,7 +105,7 @@ def ask_afresh(bounds: Bounds, w: World, number: int, **changes: Any) -> None:
     if bounds.rules.fresh_token or not serial:
         serial += 1
     changes |= {"token": f"{client.name}{serial}", "lease": bounds.leases[number]}
-    w.send(number, "ask", stalled=False, noted=DUE, **changes)
+    w.send(number, "ask", stalled=False, noted=DUE, doubt=False, repeats=False, **changes)
 
 
 def delivered(bounds: Bounds, state: State, number: int, client: Client) -> Steps:
@@ -116,7 +120,7 @@ def delivered(bounds: Bounds, state: State, number: int, client: Client) -> Step
         receive(bounds, w, number, w.clients[number])
     yield told, w
     if lost is not None:
-        lost.send(number, client.pc)
+        send_again(lost, number, client)
         yield f"{told}, lost, sends again", lost
 
 
@@ -126,6 +130,8 @@ def deliver(bounds: Bounds, w: World, number: int, client: Client) -> None:
     w.set(number, reply=reply, told=told)
     if client.pc == "release" and reply[0] == "LOST" and client.token in w.let_go:
         w.wrong = "false loss: a release that was applied is called lost"
+    if client.pc == "release" and reply[0] == "OK" and client.token not in w.let_go:
+        w.wrong = "false success: a lock that was lost is called released"
 
 
 def apply(bounds: Bounds, w: World, request: tuple[str, ...]) -> tuple[scripts.Reply, int]:
@@ -138,18 +144,19 @@ def apply(bounds: Bounds, w: World, request: tuple[str, ...]) -> tuple[scripts.R
 def run(bounds: Bounds, w: World, request: tuple[str, ...]) -> tuple[scripts.Reply, int]:
     name, token, *more = request
     if name == "ask":
-        return scripts.acquire(w, bounds.rules, token, waits=more == ["waits"])
+        how, doubt = more
+        return scripts.acquire(w, bounds.rules, token, waits=how == "waits", doubt=bool(doubt))
     if name == "cut":
         return scripts.cut(w, bounds.rules, token, SHORT), DUE
-    script = {
+    script: dict[str, Callable[..., scripts.Reply]] = {
         "release": scripts.release,
         "leave": scripts.leave,
         "force": scripts.force,
         "renew": scripts.renew,
         "look": scripts.look,
         "last look": scripts.last_look,
-    }[name]
-    answer, head = script(w, bounds.rules, token)
+    }
+    answer, head = script[name](w, bounds.rules, token, *more)
     if head and not bounds.rules.look_later and "look" not in name:
         head = scripts.look(w, bounds.rules, head)[1]
     return (answer, head), DUE
@@ -182,6 +189,8 @@ def owe(w: World, number: int, head: str, instead_of: str = "") -> None:
 
 def receive_acquire(bounds: Bounds, w: World, number: int, client: Client) -> None:
     answer, whose = client.reply
+    if not bounds.rules.doubt_stays:
+        w.set(number, doubt=False)
     clean = {"reply": ("", ""), "sent": ""}
     is_held = answer == "OK" or (answer == "BUSY" and not whose)
     see(bounds, w, number, client, is_held=is_held)
@@ -213,13 +222,14 @@ def faults(bounds: Bounds, state: State, number: int, client: Client) -> Steps:
     asking = client.pc in REQUESTS
     if asking and not client.reply[0] and (w := bounds.fault(state, "again")):
         leave_copy(w, client)
-        w.send(number, client.pc)
+        send_again(w, number, client)
         yield f"{client.pc.upper()} late, sends again", w
     waiting = client.pc in ("ask", "block", "blocked", "pause", AHEAD)
     if waiting and (w := bounds.fault(state, "cancel")):
         leave_copy(w, client)
         if bounds.rules.stopped_leaves:
-            w.send(number, "leave")
+            under_way = client.pc == "ask" and not client.reply[0]
+            w.send(number, "leave", doubt=client.doubt or under_way)
         else:
             w.set(number, pc="idle", **RESTING)
             w.silent += 1
@@ -252,9 +262,22 @@ def was_to_look(client: Client) -> bool:
 
 
 def request(client: Client) -> tuple[str, ...]:
+    doubt = "doubt" if client.doubt else ""
     if client.pc == "ask":
-        return ("ask", client.token, "waits" if client.waits else "once")
+        return ("ask", client.token, "waits" if client.waits else "once", doubt)
+    if client.pc == "release":
+        return ("release", client.token, doubt or ("copy" if client.repeats else ""))
+    if client.pc == "leave":
+        return ("leave", client.token, doubt)
     return (client.pc, client.token)
+
+
+def send_again(w: World, number: int, client: Client) -> None:
+    """Send once more what may have been carried out, or may be yet: that says so."""
+    if client.pc == "release":
+        w.send(number, "release", repeats=True)
+    else:
+        w.send(number, client.pc, doubt=client.doubt or client.pc == "ask")
 
 
 def leave_copy(w: World, client: Client) -> None:

@@ -18,7 +18,21 @@ class Rules:
     gone_refused: bool = True
     """A token released or given up is refused when a late ACQUIRE brings it."""
     busy_is_gone: bool = True
-    """A caller that does not wait, and meets BUSY, has its token marked gone."""
+    """A caller that does not wait, and meets BUSY, has its token marked gone if a copy of one of
+    its requests may be under way."""
+    doubt_stays: bool = True
+    """Once a copy of one of its requests may be under way, all later ones of that token say so."""
+    let_go_noted: bool = True
+    """A RELEASE after which nothing else is remembered notes in meta that the token let go."""
+    meta_outlasts_retries: bool = True
+    """Meta is known for longer than a RELEASE is tried again."""
+    lost_noted: bool = True
+    """Who takes the lock after a token that has not let go has that one marked lost."""
+    copy_told: bool = True
+    """A RELEASE that may have been carried out says so, and is answered OK unless its token is
+    marked lost or gone, or stands in meta and has not let go."""
+    lease_over_doubts: bool = True
+    """Who releases after the end of its lease, by its own clock, does not rely on that."""
     lost_leaves: bool = True
     """A RELEASE that finds the lock lost does what LEAVE does."""
     release_compares: bool = True

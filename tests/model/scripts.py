@@ -21,8 +21,8 @@ from .waiters import (
 Reply = tuple[str, str]
 
 
-def acquire(w: World, rules: Rules, token: str, *, waits: bool) -> tuple[Reply, int]:
-    """The reply, and with BUSY the end of life that it tells of."""
+def acquire(w: World, rules: Rules, token: str, *, waits: bool, doubt: bool) -> tuple[Reply, int]:
+    """The reply, and with BUSY the end of life that it tells of. ``doubt``: a copy may come."""
     if rules.gone_refused and token in w.gone:
         return ("GONE", ""), DUE
     if w.n == token:
@@ -43,7 +43,7 @@ def acquire(w: World, rules: Rules, token: str, *, waits: bool) -> tuple[Reply, 
         note(w, rules, token, asks_again)
     else:
         quit_queue(w, rules, token)
-        if rules.busy_is_gone:
+        if rules.busy_is_gone and doubt:
             w.gone |= {token}
     whose = FOREIGN if w.n == FOREIGN else "baton" if w.n.startswith("baton:") else ""
     return ("BUSY", whose), asks_again
@@ -69,18 +69,32 @@ def acquire_ahead(w: World, rules: Rules, number: int) -> None:
         w.send(number, "ask")
 
 
-def release(w: World, rules: Rules, token: str) -> Reply:
+def release(w: World, rules: Rules, token: str, doubt: str) -> Reply:
+    """``doubt``: "" where no copy of a request of the token can be under way; "copy" where this may
+    be one itself; "doubt" where one of its ACQUIRE may be.
+    """
     if w.n == token and w.clients[w.owner(token)].keeps:
         return keep(w, rules, token)
     if w.n == token or (w.n and not rules.release_compares):
-        w.gone |= {token}
         w.let_go |= {token}
-        w.released = (*w.released, token)[-rules.released_remembered :]
-        if rules.released_remembered == 0:
-            w.released = ()
+        w.left_meta |= w.meta == token and rules.let_go_noted
+        if doubt:
+            w.gone |= {token}
+            w.released = (*w.released, token)[-rules.released_remembered :]
+            if rules.released_remembered == 0:
+                w.released = ()
         return "OK", hand_on(w, rules) if rules.release_hands_on else delete(w)
+    if doubt == "copy" and rules.copy_told and has_let_go(w, token):
+        w.released = (*w.released, token)
     answer = "OK" if token in w.released else "LOST"
-    return answer, leave(w, rules, token)[1] if rules.lost_leaves else head_at(w, rules)
+    return answer, leave(w, rules, token, "doubt")[1] if rules.lost_leaves else head_at(w, rules)
+
+
+def has_let_go(w: World, token: str) -> bool:
+    """Whether one that is not at ``N`` has let the lock go, as far as is known: it held it once."""
+    if token in w.gone or token in w.lost:
+        return False
+    return w.left_meta if w.meta == token else bool(w.meta)
 
 
 def keep(w: World, rules: Rules, token: str) -> Reply:
@@ -94,12 +108,13 @@ def keep(w: World, rules: Rules, token: str) -> Reply:
     elif rules.kept_pokes:
         poke_first(w, rules, life)
     w.n = KEPT + token if rules.kept_renamed else token
-    w.meta, w.life, w.kept = w.n, life, (w.n, life)
+    w.meta, w.life, w.kept, w.left_meta = w.n, life, (w.n, life), True
     return "OK", ""
 
 
-def leave(w: World, rules: Rules, token: str) -> Reply:
-    w.gone |= {token}
+def leave(w: World, rules: Rules, token: str, doubt: str) -> Reply:
+    if doubt == "doubt":
+        w.gone |= {token}
     quit_queue(w, rules, token)
     w.mail -= {token}
     if w.n in (token, "baton:" + token):
@@ -240,6 +255,9 @@ def take(w: World, token: str, rules: Rules) -> None:
         fence = max(w.clock, 1) if w.meta and rules.fence_above_last else w.clock
         if fence <= 0:
             w.wrong = "fence: not above the last one"
+        if rules.lost_noted and w.meta and not w.left_meta:
+            w.lost |= {w.meta}
+        w.left_meta = False
     w.meta, w.granted = token, True
     w.n, w.life = token, w.clients[w.owner(token)].lease
     w.over = ()

@@ -47,6 +47,10 @@ class Client(NamedTuple):
     keeps: bool = False
     # It was slower once than the rules allow for, so that others may come before it.
     stalled: bool = False
+    # A copy of one of its requests may be under way.
+    doubt: bool = False
+    # The release that is under way may have been carried out.
+    repeats: bool = False
 
     def owns(self, token: str) -> bool:
         """Whether it is alive and at work with ``token``, so that it will see to it."""
@@ -78,6 +82,8 @@ class World:
     mail: frozenset[str] = frozenset()
     gone: frozenset[str] = frozenset()
     released: tuple[str, ...] = ()
+    lost: frozenset[str] = frozenset()
+    left_meta: bool = False  # the token in meta has let go
     strays: tuple[tuple[str, ...], ...] = ()
     operator: tuple[str, str] = ("", "")
     # Nothing below is known to any script or client.
@@ -99,10 +105,13 @@ class World:
 
         ``follows``: LOOK at any other head first finds out whom the baton is made out to.
         """
-        if self.gone:
+        if self.granted or self.gone:
             known = {client.token for client in self.clients if client.pc != "idle"}
             known.update(stray[1] for stray in self.strays)
             self.gone &= known
+            self.lost &= known
+            # Of a token that nobody asks about, it makes no difference.
+            self.left_meta |= self.meta not in known
             self.let_go &= known
             self.forced &= known
             self.released = tuple(token for token in self.released if token in known)

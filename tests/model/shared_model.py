@@ -7,13 +7,12 @@ moment that something ends, while nobody acts; or, a fault, while those who do a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from django_setnx_lock.core import protocol, shared
-from django_setnx_lock.core.dialects import Dialect
-from django_setnx_lock.core.protocol import CLAIM_MS, Request
-from django_setnx_lock.core.waiting import SLICE_MS
+from django_setnx_lock.core.locks.mailbox import SLICE_MS
+from django_setnx_lock.core.protocol import commands, replies
+from django_setnx_lock.core.protocol.commands import CLAIM_MS, CommandSet, Request
 
 from .shared_properties import TWO_SILENT, is_to_be_had, overtaken, violation
 from .shared_server import FOREIGN, KEYS, Answer, Servers
@@ -28,7 +27,15 @@ POLL = 100
 LOOK_AGAIN = 1_050
 SERVER, FAULTS_LEFT = map(names.index, ("server", "faults"))
 SILENT = ("crash", "vanish", "stall")
-NOTHING: dict[str, Any] = {"belief": 0, "age": 0, "reply": (), "told": 0, "stalled": False}
+NOTHING: dict[str, Any] = {
+    "belief": 0,
+    "age": 0,
+    "reply": (),
+    "told": 0,
+    "stalled": False,
+    "doubt": False,
+    "repeats": False,
+}
 
 FAULTS = frozenset(
     {
@@ -47,10 +54,10 @@ FAULTS = frozenset(
 )
 
 
-def dialect_of(kind: str) -> Dialect:
+def command_set_of(kind: str) -> CommandSet:
     if kind == WRITER:
-        return protocol
-    return shared.READERS if kind == READER else shared.Shared(int(kind))
+        return commands.SETNX
+    return commands.READERS if kind == READER else commands.permits(int(kind))
 
 
 def prefix_of(kind: str) -> str:
@@ -166,7 +173,8 @@ class Model:
 
     def _holder(self, state: State, number: int, client: Client) -> Steps:
         w = World(*state)
-        w.send(number, "release", belief=0)
+        # After the end of its lease it does not rely on what is remembered of a loss.
+        w.send(number, "release", belief=0, doubt=client.doubt or not client.belief)
         yield "leaves the body", w
         if client.belief and self.bounds.renews and client.belief < self.bounds.leases[number]:
             w = World(*state)
@@ -174,7 +182,7 @@ class Model:
             yield "renews", w
         if client.belief and self.bounds.downgrades and client.kind == WRITER:
             w = World(*state)
-            w.send(number, "downgrade", kind=READER)
+            w.send(number, "downgrade", kind=READER, doubt=True)
             yield "lets readers in", w
 
     def _begin(self, state: State, number: int, client: Client) -> Steps:
@@ -200,17 +208,21 @@ class Model:
         client, kind = w.clients[number], self.bounds.kinds[number]
         serial = int(client.token.split(":")[-1][1:] or 0) + 1
         token = f"{prefix_of(kind)}{client.name}{serial}"
-        w.send(number, "ask", kind=kind, stalled=False, token=token, **changes)
+        changes |= {"stalled": False, "doubt": False, "repeats": False}
+        w.send(number, "ask", kind=kind, token=token, **changes)
 
     def _delivered(self, state: State, number: int, client: Client) -> Steps:
         """The request reaches the server, and its reply the client."""
         w = World(*state)
+        let_go = w.let_go
         reply = self._apply(w, self._sent(client))
         told = f"{client.pc.upper()}{'' if client.waits else ' once'}: {reply[0]}"
         lost = self._fault(fields(w), "again")
-        is_known = client.token in (*w.let_go, *self.servers.read(state[SERVER]).holders)
+        is_known = client.token in (*let_go, *self.servers.read(state[SERVER]).holders)
         if client.pc in ("release", "renew", "downgrade") and reply[0] == "LOST" and is_known:
             w.wrong = "false loss: what is held, or was let go in good order, is called lost"
+        if client.pc == "release" and reply[0] == "OK" and not is_known:
+            w.wrong = "false success: what was lost is called released"
         w.set(number, reply=reply)
         if reply[0] != "OK" or client.pc != "ask":
             # Who reads such a reply sooner or later changes nothing for anybody else.
@@ -218,6 +230,7 @@ class Model:
         yield told, w
         if lost is not None:
             lost.send(number, client.pc, age=client.age)
+            _doubt(lost, number, client)
             yield f"{told}, lost, sends again", lost
 
     def _receive(self, w: World, number: int, client: Client) -> None:
@@ -235,8 +248,8 @@ class Model:
             w.set(number, pc="idle", waits=True, **NOTHING)
 
     def _receive_acquire(self, w: World, number: int, client: Client) -> None:
-        answer = protocol.read_acquire(client.reply)
-        if isinstance(answer, protocol.Granted):
+        answer = replies.read_acquire(client.reply)
+        if isinstance(answer, replies.Granted):
             if client.kind == WRITER:
                 w.set(number, owed=None)
             self._owe(w, number, client, answer.head)
@@ -246,7 +259,7 @@ class Model:
             else:
                 w.send(number, "leave")
             return
-        if isinstance(answer, protocol.Busy):
+        if isinstance(answer, replies.Busy):
             left = None if answer.remaining is None else int(answer.remaining * 1000)
             is_seen = not answer.foreign and not answer.handed_on
             if is_seen and (client.waits or left is None or left > CLAIM_MS):
@@ -263,7 +276,7 @@ class Model:
 
     def _owe(self, w: World, number: int, client: Client, head: str | None = None) -> None:
         if client.pc in ("release", "leave", "downgrade"):
-            head = protocol.read_handed_on(client.reply)
+            head = replies.read_handed_on(client.reply)
         if head and self.bounds.looks:
             w.set(number, owed=Look(0, head, client.kind))
 
@@ -271,10 +284,10 @@ class Model:
         w = World(*state)
         sent = ("look", owed.head, owed.kind)
         reply = self._apply(w, sent)
-        head = protocol.read_handed_on(reply)
+        head = replies.read_handed_on(reply)
         lost = self._fault(fields(w), "again")
         told = f"LOOK at {owed.head}: {head or 'done'}"
-        due = 0 if head and protocol.read_passed_on(reply) else LOOK_AGAIN
+        due = 0 if head and replies.read_passed_on(reply) else LOOK_AGAIN
         w.set(number, owed=Look(due, head, owed.kind) if head else None)
         yield told, w
         if lost is not None:
@@ -290,6 +303,7 @@ class Model:
     def _faults(self, state: State, number: int, client: Client) -> Steps:
         if client.pc in REQUESTS and not client.reply and (w := self._fault(state, "again")):
             self._leave_copy(w, client)
+            _doubt(w, number, client)
             yield f"{client.pc.upper()} late, sends again", w
         if client.pc == "downgrade" and (w := self._fault(state, "again")):
             self._leave_copy(w, client)
@@ -298,7 +312,8 @@ class Model:
         waiting = client.pc in ("ask", "block", "blocked")
         if waiting and (w := self._fault(state, "cancel")):
             self._leave_copy(w, client)
-            w.send(number, "leave")
+            under_way = client.pc == "ask" and not client.reply
+            w.send(number, "leave", doubt=client.doubt or under_way)
             yield "is cancelled", w
         if client.pc in ("block", "blocked") and (w := self._fault(state, "impatient")):
             w.send(number, "ask", waits=False)
@@ -380,15 +395,18 @@ class Model:
         reply = self._apply(w, sent)
         if reply[0] == "OK":
             w.forced |= {*sent[3:]}
-            head = protocol.read_handed_on(reply)
+            head = replies.read_handed_on(reply)
             if head and sent[0] == "force":
                 w.operator = ("look", head, sent[2])
         yield f"the operator: {' '.join(sent)}: {reply[0]}", w
 
     def _sent(self, client: Client) -> Sent:
+        doubt = "doubt" if client.doubt else ""
         if client.pc in ("ask", "blocked"):
-            return ("ask", client.token, client.kind, "waits" if client.waits else "once")
-        return (client.pc, client.token, client.kind)
+            return ("ask", client.token, client.kind, "waits" if client.waits else "once", doubt)
+        if client.pc == "release":
+            return ("release", client.token, client.kind, doubt or "copy" * client.repeats)
+        return (client.pc, client.token, client.kind, doubt)
 
     def _apply(self, w: World, sent: Sent) -> tuple[Any, ...]:
         """``sent`` reaches the server."""
@@ -429,24 +447,32 @@ class Model:
 
     def _request(self, sent: Sent) -> Request:
         name, token, kind, *more = sent
-        dialect = dialect_of(kind)
+        command_set = command_set_of(kind)
         if name == "ask":
             lease = self.bounds.leases["abcd".index(token.split(":")[-1][0])]
-            wait_ms = SLICE_MS if more == ["waits"] else 0
-            return dialect.acquire(KEYS, None, token, lease, f"of {token}", wait_ms)
+            how, doubt = more
+            wait_ms = SLICE_MS if how == "waits" else 0
+            in_doubt = bool(doubt)
+            return _first(
+                command_set.acquire(
+                    KEYS, None, token, lease, f"of {token}", wait_ms, in_doubt=in_doubt
+                )
+            )
         if name == "look":
-            return dialect.look(KEYS, token, is_last=bool(more))
+            return command_set.check_handoff(KEYS, token, is_last=bool(more))
         if name == "renew":
             lease = self.bounds.leases["abcd".index(token.split(":")[-1][0])]
-            return dialect.renew(KEYS, None, token, lease, "least")
+            return command_set.renew(KEYS, None, token, lease, "least")
         if name == "downgrade":
-            return shared.downgrade(KEYS, None, token)
+            return commands.downgrade(KEYS, None, token)
         if name == "force":
             seen = [one.encode() for one in more]
-            if kind == READER:
-                return shared.force(KEYS, None, seen, "operator", "")
-            return protocol.force(KEYS, None, seen[0], "operator", "")
-        return (dialect.release if name == "release" else dialect.leave)(KEYS, None, token)
+            commands_of = commands.READERS if kind == READER else commands.SETNX
+            return commands_of.force_release(KEYS, None, seen, "operator", "")
+        if name == "leave":
+            return command_set.cancel(KEYS, None, token, in_doubt=more == ["doubt"])
+        request = command_set.release(KEYS, None, token, in_doubt=more == ["doubt"])
+        return request.repeat if more == ["copy"] else _first(request)
 
     def _leave_copy(self, w: World, client: Client) -> None:
         """What was sent and not yet applied may still arrive."""
@@ -460,3 +486,15 @@ class Model:
         w.faults -= 1
         w.silent += kind in SILENT
         return w
+
+
+def _first(request: Request) -> Request:
+    return request if request.once is None else replace(request, args=request.once)
+
+
+def _doubt(w: World, number: int, client: Client) -> None:
+    """What was sent is sent again: a copy may be under way."""
+    if client.pc == "release":
+        w.set(number, repeats=True)
+    elif client.pc == "ask":
+        w.set(number, doubt=True)

@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 
 from lupa import lua51  # type: ignore[import-untyped]
 
-from django_setnx_lock.core.keys import lock_keys
-from django_setnx_lock.core.protocol import Request
+from django_setnx_lock.core.protocol.commands import Request
+from django_setnx_lock.core.protocol.keys import lock_keys
 
 from .shared_redis import NOW_MS, NOW_US, Content, Keyspace
 
 KEYS = lock_keys("n")
 NAME, WAITERS, ALIVE = KEYS.name, KEYS.waiters, KEYS.alive
 META, SHARES, HOLDERS = KEYS.meta, KEYS.shares, KEYS.holders
-WAKE, GONE = KEYS.wake(""), KEYS.gone("")
+WAKE, GONE = KEYS.wake(""), KEYS.tombstone("")
 BATON = "baton:"
 FOREIGN = "foreign"
 # Known to no script: the fence of each who holds it, and the last that was given.
@@ -222,7 +222,13 @@ class Servers:
         if not server.is_group:
             # Of a group that ran out; whoever founds another removes them.
             keys.pop(HOLDERS, None)
-            keys.pop(SHARES, None)
+            shares = server.table(SHARES).items()
+            _put(keys, SHARES, {token: end for token, end in shares if token in known})
+        owner = server.text(META).split(" ", 3)[2:3]
+        if owner and owner[0] not in seen:
+            # Whether it has let go makes no difference.
+            meta, life = keys[META]
+            keys[META] = (f"{str(meta).rstrip()} ", life)
         return self._number(keys)
 
     def _run(self, number: int, request: Request, *, is_behind: bool) -> Answer:

@@ -40,6 +40,9 @@ class Client(NamedTuple):
     owed: Look | None = None
     # It was slower once than the rules allow for, so that others may come before it.
     stalled: bool = False
+    # A copy of one of its requests may be under way; the release under way may be one itself.
+    doubt: bool = False
+    repeats: bool = False
 
     def owns(self, token: str) -> bool:
         """Whether it is alive and at work with ``token``, so that it will see to it."""

@@ -35,9 +35,11 @@ def time(bounds: Bounds, state: State, now: World) -> Steps:
         w.clock = 1
         yield "the clock catches up", w
     held = now.n and not now.n.startswith("baton:") and now.n != FOREIGN
+    is_tried = any(one.pc == "release" for one in now.clients)
     if (
         now.meta
         and not held
+        and not (is_tried and bounds.rules.meta_outlasts_retries)
         and "clock" in bounds.kinds
         and (now.clock or not bounds.rules.meta_outlives)
     ):

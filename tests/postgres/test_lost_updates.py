@@ -20,7 +20,7 @@ from tests.processes import figure
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-THREADS, TIMES, FEWER_TIMES = 8, 50, 5
+THREADS, TIMES, FEWER_TIMES = 8, 20, 5
 
 pytestmark = [
     pytest.mark.urls(__name__),

@@ -101,9 +101,10 @@ class Cluster:
 
     def _agrees(self, node: RealServer) -> bool:
         known = self.tell(node, "SLOTS")
-        return len(known) == len(self.nodes) and "ok" in str(
-            self.tell(node, "INFO").get("cluster_state")
-        )
+        return len(known) == len(self.nodes) and self._is_up(node)
+
+    def _is_up(self, node: RealServer) -> bool:
+        return "ok" in str(self.tell(node, "INFO").get("cluster_state"))
 
     def tell(self, node: RealServer, *parts: Any) -> Any:
         """Send ``node`` a command of CLUSTER; give its reply."""
@@ -116,8 +117,9 @@ class Cluster:
         return self._tellers[node]
 
     def flush(self) -> None:
-        """Forget every key and script, close the clients."""
+        """Forget every key and script, close the clients, and wait until no node is missed."""
         self._close_clients()
+        eventually(lambda: all(map(self._is_up, self.nodes)))
         for node in self.nodes:
             node.flush()
 

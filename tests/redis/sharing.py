@@ -21,10 +21,10 @@ import time
 import pytest
 import redis
 
-from django_setnx_lock.core import scripts
 from django_setnx_lock.core.errors import LockBusy, LockError
-from django_setnx_lock.core.held import Held
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.protocol import scripts
 from tests.faults.controls import take_out
 
 NAME = "sharing"
@@ -74,7 +74,7 @@ class Sharer(threading.Thread):
         with contextlib.suppress(LockError):
             held.release()
 
-    def downgraded(self, held: Held, lease: float, asked: float) -> Held:
+    def downgraded(self, held: LockHandle, lease: float, asked: float) -> LockHandle:
         """Stay alone, and then go on as a reader."""
         reading = RedisLock(self.client, NAME, lease, reentrant=True, shared=True)
         try:
@@ -87,7 +87,7 @@ class Sharer(threading.Thread):
             held.release()
         return share
 
-    def stay(self, held: Held, kind: str, asked: float) -> None:
+    def stay(self, held: LockHandle, kind: str, asked: float) -> None:
         began = time.monotonic()
         if held.remaining() <= 0:
             return

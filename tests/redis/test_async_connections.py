@@ -13,9 +13,9 @@ import redis
 import redis.asyncio
 from redis.sentinel import Sentinel
 
-from django_setnx_lock.core.aio import kinds
+from django_setnx_lock.core.connections import client_settings
 from django_setnx_lock.core.errors import LockUnavailable
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.lock import RedisLock
 from tests.core.aio.helpers import run, until
 from tests.core.helpers import queue_of
 from tests.redis.test_sentinel import watched_over
@@ -50,8 +50,9 @@ async def thrown_away(kind: Callable[..., Any], work: Callable[..., Any], port: 
 
         for _ in range(50):
             await work(kind(port=port, client_name="tenant"), watch)
+        # What renews keeps the connections of the last servers that it asked for 5 s.
         with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
-            await asyncio.wait_for(until(lambda: not left()), 2)
+            await asyncio.wait_for(until(lambda: not left()), 10)
         return left()
 
 
@@ -136,7 +137,7 @@ def test_a_server_that_does_not_answer_is_given_up_in_time(real_server: RealServ
 def test_a_connection_of_ones_own_is_refused_until_its_twin_is_known(
     real_server: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kinds, "_TWINS", dict(kinds._TWINS))
+    monkeypatch.setattr(client_settings, "TWINS", dict(client_settings.TWINS))
 
     class Mine(redis.Connection):
         pass
@@ -147,9 +148,11 @@ def test_a_connection_of_ones_own_is_refused_until_its_twin_is_known(
     pool = redis.ConnectionPool(connection_class=Mine, port=real_server.port)
     client = redis.Redis(connection_pool=pool)
 
-    with pytest.raises(TypeError, match=r"corresponds to .*Mine is not known"):
+    with pytest.raises(
+        TypeError, match=r"corresponds to .*Mine is not known.*core\.aio\.kinds\.register"
+    ):
         run(RedisLock(client, "lock:a").aacquire())
-    kinds.register(Mine, Twin)
+    client_settings.register(Mine, Twin)
 
     assert run(RedisLock(client, "lock:a").aacquire())
     pool.disconnect()

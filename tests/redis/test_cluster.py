@@ -12,19 +12,22 @@ import redis
 from redis.crc import key_slot
 from redis.exceptions import RedisError
 
-from django_setnx_lock.core.batch import release_each, take_each
-from django_setnx_lock.core.cluster.routes import routes_of
+from django_setnx_lock.core.connections.cluster_routes import routes_of
 from django_setnx_lock.core.errors import LockBusy, LockUnavailable
 from django_setnx_lock.core.inspection import Inspector, State
-from django_setnx_lock.core.lock import RedisLock
-from django_setnx_lock.core.many.lock import MultiLock
-from django_setnx_lock.core.watchdog import WATCHDOG
+from django_setnx_lock.core.locks.batch import release_each, take_each
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.locks.multi_lock import MultiLock
+from django_setnx_lock.core.renewal.watchdog import WATCHDOG
 from tests.core.helpers import INDEX, command, listed
 from tests.processes import eventually, figure
 from tests.servers import RealServer, server_binaries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+# One process starts the servers.
+pytestmark = pytest.mark.xdist_group("one node")
 
 
 def is_up(client: redis.Redis) -> bool:
@@ -61,6 +64,22 @@ def test_a_lock_is_taken_looked_at_and_released(cluster: redis.RedisCluster, nam
     assert inspector.get(name).state is State.FREE
 
 
+def test_it_is_had_and_handed_on_as_redis_pys_lock(cluster: redis.RedisCluster) -> None:
+    lock, other = (cluster.lock("lock:a", timeout=20, lock_class=RedisLock) for _ in range(2))
+    with lock as held:
+        assert held.local.token == cluster.get("lock:a")
+        assert other.acquire(blocking=False) is False
+    lock.acquire()
+    other.local.token = lock.local.token
+
+    assert other.owned() is True
+    assert other.reacquire() is True
+    other.release()
+
+    assert lock.owned() is False
+    assert other.local.token is None
+
+
 def test_a_waiter_has_the_lock_soon_after_its_release(cluster: redis.RedisCluster) -> None:
     with ThreadPoolExecutor(1) as pool:
         with RedisLock(cluster, "lock:a"):
@@ -92,7 +111,7 @@ def test_a_lock_is_renewed(cluster: redis.RedisCluster) -> None:
     with RedisLock(cluster, "lock:a", timeout=30, renew=True) as held:
         before = held.lease.end
         held.lease.due = 0
-        WATCHDOG.hurry(held)
+        WATCHDOG.hurry(held.grant)
 
         eventually(lambda: held.lease.end > before)
 

@@ -11,9 +11,9 @@ import redis.asyncio
 from django.test import override_settings
 
 from django_setnx_lock import lock
-from django_setnx_lock.core.cluster import target
+from django_setnx_lock.core.connections import endpoints
 from django_setnx_lock.core.errors import LockBusy, LockLost, LockUnavailable
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.lock import RedisLock
 from tests.core.aio.helpers import run, until
 from tests.processes import figure
 from tests.redis.test_cluster_cache import settings_for
@@ -21,6 +21,9 @@ from tests.servers import free_port
 
 if TYPE_CHECKING:
     from tests.redis.clusters import Cluster
+
+# One process starts the servers.
+pytestmark = pytest.mark.xdist_group("three primaries")
 
 NAME = "lock:a"
 
@@ -110,7 +113,7 @@ def test_a_lock_is_renewed_however_long_its_slot_moves(
 def test_without_renewals_of_the_name_alone_it_is_lost(
     masters: Cluster, cluster_client: redis.RedisCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(target.ClusterTarget, "alone", lambda *_: None)
+    monkeypatch.setattr(endpoints.ClusterTarget, "alone", lambda *_: None)
 
     with pytest.raises((LockLost, asyncio.CancelledError)):
         run(outlive_a_slow_move(masters, cluster_client, 0.6))

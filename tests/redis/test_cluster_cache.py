@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -16,11 +15,12 @@ from redis.exceptions import RedisClusterException
 
 from django_setnx_lock import LockUnavailable, lock
 from django_setnx_lock.connection import get_client
-from django_setnx_lock.core.cluster.shared import SharedCluster
-from django_setnx_lock.core.place import is_shown, place_of
+from django_setnx_lock.core.connections.cluster_routes import SharedCluster
+from django_setnx_lock.core.connections.endpoints import is_portable, server_id
 from django_setnx_lock.locks import inspector
 from tests.core.helpers import command
 from tests.processes import eventually
+from tests.redis.test_acl import DOCS, RULE
 from tests.servers import free_port
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from django.test import Client
 
     from tests.redis.clusters import Cluster
+
+# One process starts the servers.
+pytestmark = pytest.mark.xdist_group("three primaries")
 
 LIST = "/admin/django_setnx_lock/lock/"
 
@@ -127,9 +130,9 @@ def test_to_make_a_lock_connects_to_nothing() -> None:
 
 
 def test_where_a_cluster_is_means_the_same_to_other_processes(cache: Any) -> None:
-    place = place_of(get_client())
+    place = server_id(get_client())
 
-    assert is_shown(place)
+    assert is_portable(place)
     assert re.fullmatch(r"cluster 127\.0\.0\.1:\d+", place)
 
 
@@ -233,12 +236,9 @@ def test_waiters_of_a_cache_are_woken(cache: Any) -> None:
 
 
 def test_a_user_with_the_documented_rights_can_do_it_all(masters: Cluster) -> None:
-    docs = importlib.resources.files("django_setnx_lock").joinpath("../docs")
-    here = re.search(r"`(\+cluster\|slots [^`]*)`", docs.joinpath("cluster.md").read_text())
-    there = re.search(r"(\+evalsha .*)\n(.*)\n```", docs.joinpath("redis.md").read_text())
+    here = re.search(r"`(\+cluster\|slots [^`]*)`", DOCS.with_name("cluster.md").read_text())
     assert here is not None
-    assert there is not None
-    rights = f"{here[1]} +command {there[1]} {there[2]}".replace("\\", " ").split()
+    rights = [*here[1].split(), "+command", *(word for word in RULE if word.startswith("+"))]
     for node in masters.nodes:
         command(masters.teller(node), "ACL", "SETUSER", "app", "reset", "on", ">secret", *rights)
         command(masters.teller(node), "ACL", "SETUSER", "app", "~lock:*", "~{lock:*")

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_setnx_lock.core import clock
-from django_setnx_lock.core.batch import release_each, take_each
-from django_setnx_lock.core.cluster import routing, target
+from django_setnx_lock.core.connections import cluster, endpoints
 from django_setnx_lock.core.errors import LockLost, LockUnavailable
 from django_setnx_lock.core.inspection import Inspector, State
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.batch import release_each, take_each
+from django_setnx_lock.core.locks.lock import RedisLock
 from tests.processes import eventually, figure
 
 if TYPE_CHECKING:
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
     import redis
 
-    from django_setnx_lock.core.held import Held
+    from django_setnx_lock.core.locks.handle import LockHandle
     from tests.redis.clusters import Cluster
+
+# One process starts the servers.
+pytestmark = pytest.mark.xdist_group("three primaries")
 
 NAME = "lock:a"
 
@@ -49,7 +52,7 @@ def moving(masters: Cluster, name: str = NAME) -> Iterator[None]:
         masters.end_move(slot, new)
 
 
-def outlive_a_slow_move(masters: Cluster, held: Held, seconds: float = 1.1) -> None:
+def outlive_a_slow_move(masters: Cluster, held: LockHandle, seconds: float = 1.1) -> None:
     """Have the slot move for twice ``seconds``, its keys in the midst of it."""
     slot = masters.slot_of(held.name)
     source = masters.owner_of(slot)
@@ -78,7 +81,7 @@ def test_a_lock_is_renewed_however_long_its_slot_moves(
 def test_without_renewals_of_the_name_alone_it_is_lost(
     masters: Cluster, cluster_client: redis.RedisCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(target.ClusterTarget, "alone", lambda *_: None)
+    monkeypatch.setattr(endpoints.ClusterTarget, "alone", lambda *_: None)
     held = RedisLock(cluster_client, NAME, 1.0, renew=True).take(0)
 
     outlive_a_slow_move(masters, held, 0.6)
@@ -108,7 +111,7 @@ def test_a_release_waits_for_a_slot_that_moves(
 def test_without_trying_again_it_fails(
     masters: Cluster, cluster_client: redis.RedisCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(routing, "PATIENCE", 0.0)
+    monkeypatch.setattr(cluster, "PATIENCE", 0.0)
 
     with pytest.raises(LockUnavailable) as caught:
         release_while_it_moves(masters, cluster_client)
@@ -214,7 +217,7 @@ class Contending:
         self.name = name
         self.threads = threads
         self.number = self.added = 0
-        self.lost: list[Held] = []
+        self.lost: list[LockHandle] = []
         self._over = threading.Event()
         self._counting = threading.Lock()
 

@@ -181,4 +181,5 @@ def test_a_lock_works_in_another_database(server: RealServer) -> None:
 def test_a_lock_works_whatever_the_protocol(
     server: RealServer, protocol: int, decode: bool
 ) -> None:
-    use(server.client(protocol=protocol, decode_responses=decode))
+    # Longer than a machine that is busy may need for an answer.
+    use(server.client(protocol=protocol, decode_responses=decode, socket_timeout=20))

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from bench.figures import Turn, most_overtaken
-from django_setnx_lock.core.lock import RedisLock
-from django_setnx_lock.core.redlock import Redlock
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.locks.redlock import Redlock
 from tests.processes import eventually, figure
 from tests.redis.clusters import Cluster
 from tests.redis.test_sentinel import client_of, watched_over
@@ -115,6 +115,8 @@ def worst_of(contest: Contest, name: str) -> int:
     return found
 
 
+# On a busy machine a waiter may take so long to answer that it passes for dead.
+@pytest.mark.usefixtures("nobody_looks")
 @pytest.mark.parametrize("setting", [queueing, through_sentinel])
 def test_who_comes_first_is_served_first(
     setting: Any, real_server: RealServer, tmp_path: Path
@@ -122,6 +124,7 @@ def test_who_comes_first_is_served_first(
     assert worst(setting, real_server, tmp_path) == 0
 
 
+@pytest.mark.usefixtures("nobody_looks")
 def test_so_it_is_on_a_cluster(masters: Cluster) -> None:
     assert worst_of(queue_at(masters, masters.client()), "cluster") == 0
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_setnx_lock.core.errors import LockBusy, LockError
-from django_setnx_lock.core.lock import RedisLock
-from django_setnx_lock.core.redlock import Redlock
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.locks.redlock import Redlock
 from tests.redis.features import FEATURES
 from tests.redis.test_sentinel import client_of, watched_over
 from tests.servers import RealServer, server_binaries
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import redis
+
+# One process starts the servers.
+pytestmark = pytest.mark.xdist_group("features")
 
 PAGE = Path(__file__).parents[2].joinpath("docs", "protocols.md").read_text()
 YES, REFUSED = "yes", "refused"

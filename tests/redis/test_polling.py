@@ -17,13 +17,14 @@ from django.test import Client, override_settings
 
 from django_setnx_lock import LockBusy, LockUnavailable, lock
 from django_setnx_lock.core.inspection import Inspector, Outcome
-from django_setnx_lock.core.lock import RedisLock
-from django_setnx_lock.core.protocol import text as text_of
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.protocol.replies import text as text_of
 from django_setnx_lock.locks import inspector
 from tests.admin.pages import LIST, text
-from tests.core.helpers import INDEX, command, listed, meta_of, value_of
+from tests.core.helpers import INDEX, cancel, command, listed, meta_of, value_of
+from tests.management.conftest import forks as forks
 from tests.management.conftest import start as start
-from tests.processes import figure
+from tests.processes import figure, may_be_late
 from tests.servers import ONCE, RealServer
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def drive(client: redis.Redis, admin: redis.Redis, *, polling: bool) -> None:
         wait([waiting], 0.3)
         held.release()
         waiting.result(20).release()
-    one.turn().leave()
+    cancel(one.attempt())
     admin.set("lock:foreign", "somebody", px=50_000)
     meet_busy(client, "foreign", polling=polling)
     one.take(0)
@@ -73,12 +74,15 @@ def meet_busy(client: redis.Redis, key: str = "a", *, polling: bool) -> None:
 
 # Which keys scripts touch
 
+# A database of its own: what an earlier test has left behind may still speak in that of all others.
+APART = 3
+
 
 class Monitor:
-    """Reads along what a server carries out; ``seen`` tells of each command who sent it."""
+    """Reads along what a server does in that database; ``seen`` tells of each who sent it."""
 
     def __init__(self, server: RealServer) -> None:
-        self.client = server.client()
+        self.client = server.client(db=APART)
         self.seen: list[tuple[str, list[str]]] = []
         self._stream: Any = server.client(socket_timeout=30).monitor()  # type: ignore[no-untyped-call]  # redis-py's own
 
@@ -97,7 +101,9 @@ class Monitor:
         while True:
             # TIME [DATABASE SENDER] "WORD" "WORD" ...
             line = self._stream.connection.read_response().decode()
-            sender = line.partition(" [")[2].partition("]")[0].partition(" ")[2]
+            database, _, sender = line.partition(" [")[2].partition("]")[0].partition(" ")
+            if database != str(APART):
+                continue
             words = re.findall(r'"((?:[^"\\]|\\.)*)"', line)
             if words == ["ECHO", "that is all"]:
                 return
@@ -128,7 +134,7 @@ class Monitor:
 
 def touched(server: RealServer, *, polling: bool) -> Monitor:
     with Monitor(server) as monitor:
-        drive(server.client(), server.client(), polling=polling)
+        drive(server.client(db=APART), server.client(db=APART), polling=polling)
     assert monitor.by_scripts > 50
     return monitor
 
@@ -178,12 +184,11 @@ def test_one_who_queues_needs_it(server: RealServer, confined: redis.Redis) -> N
 # Who waits
 
 
-@pytest.mark.alone
-@pytest.mark.flaky(reruns=2)
+@may_be_late(0.1)
 @REAL
 @pytest.mark.parametrize("blocking_timeout", [0, 0.25])
 def test_a_wait_in_vain_ends_within_a_tenth_of_a_second(
-    server: RealServer, blocking_timeout: float
+    server: RealServer, blocking_timeout: float, late: float
 ) -> None:
     listed(server.client(), "a", polling=True).take()
     began = time.monotonic()
@@ -191,7 +196,7 @@ def test_a_wait_in_vain_ends_within_a_tenth_of_a_second(
     taken = listed(server.client(), "a", polling=True).acquire(blocking_timeout=blocking_timeout)
 
     assert not taken
-    assert blocking_timeout <= time.monotonic() - began < blocking_timeout + 0.1
+    assert blocking_timeout <= time.monotonic() - began < blocking_timeout + late
 
 
 def test_two_who_poll_and_two_who_queue_are_never_in_together(real_server: RealServer) -> None:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 import redis
 
-from django_setnx_lock.core import calling, clock, scripts
-from django_setnx_lock.core.batch import take_each
+from django_setnx_lock.core import clock
+from django_setnx_lock.core.connections import execute
 from django_setnx_lock.core.errors import LockBusy, LockUnavailable
-from django_setnx_lock.core.lock import RedisLock
-from django_setnx_lock.core.many.lock import MultiLock
-from tests.core.helpers import command
+from django_setnx_lock.core.locks.batch import take_each
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.locks.multi_lock import MultiLock
+from django_setnx_lock.core.protocol import scripts
+from tests.core.helpers import ask, command
 from tests.core.queueing import listeners
 from tests.faults.proxy import Proxy
 from tests.processes import eventually
@@ -24,7 +26,7 @@ from tests.servers import ONCE, RealServer, server_binaries
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from django_setnx_lock.core.held import Held
+    from django_setnx_lock.core.locks.handle import LockHandle
     from tests.servers import FakeServer
 
 
@@ -89,7 +91,7 @@ def lock(client: redis.Redis, replicas: int = 1, **options: Any) -> RedisLock:
     return RedisLock(client, "lock:a", replicas=replicas, **given)
 
 
-def take(server: RealServer, replicas: int, seconds: float = PATIENCE) -> Held | None:
+def take(server: RealServer, replicas: int, seconds: float = PATIENCE) -> LockHandle | None:
     """Take the lock; None when it is not to be had."""
     try:
         return lock(server.client(retry=ONCE), replicas, replica_timeout=seconds).take()
@@ -153,7 +155,7 @@ def test_too_few_are_named_and_nothing_stays_held(cut_off: Pair) -> None:
 
 def test_more_replicas_than_there_are_is_too_few(pair: Pair) -> None:
     with pytest.raises(LockUnavailable, match="1 of the 2 replicas"):
-        lock(pair.primary.client(), 2, replica_timeout=0.5).take()
+        lock(pair.primary.client(), 2, replica_timeout=2).take()
 
 
 def test_what_was_given_back_goes_to_the_next_who_waits(cut_off: Pair) -> None:
@@ -273,7 +275,7 @@ def test_a_busy_answer_counts_though_the_connection_breaks_behind_it(
 ) -> None:
     client = cut_off.primary.client()
     lock(client, 0).take()
-    monkeypatch.setattr(calling, "SOON", 20)
+    monkeypatch.setattr(execute, "SOON", 20)
     with ThreadPoolExecutor(1) as pool:
         result = pool.submit(lock(client).take, 0)
         eventually(lambda: listeners(cut_off.primary) == 1)
@@ -418,9 +420,9 @@ def test_nothing_is_sent_ahead_for_such_a_lock(fake_server: FakeServer) -> None:
     client = fake_server.client()
     holder = RedisLock(client, "lock:a").take()
     asked = [
-        RedisLock(client, "lock:a", renew=True, replicas=replicas).turn() for replicas in (0, 1)
+        RedisLock(client, "lock:a", renew=True, replicas=replicas).attempt() for replicas in (0, 1)
     ]
-    answer = asked[0].ask(waits=True)
+    answer = ask(asked[0], waits=True)
 
     ahead = [turn.ahead(answer) is not None for turn in asked]  # type: ignore[arg-type]  # Busy
 

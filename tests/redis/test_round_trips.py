@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from django_setnx_lock.core.batch import release_each, take_each
+from django_setnx_lock.core.locks.batch import release_each, take_each
 from tests.core.helpers import INDEX, listed, meta_of
 from tests.core.many.helpers import held_names, many
 from tests.core.queueing import listeners

@@ -12,7 +12,7 @@ import pytest
 
 from django_setnx_lock import LockLost, LockUnavailable, lock
 from django_setnx_lock.connection import get_client
-from django_setnx_lock.core.held import Held
+from django_setnx_lock.core.locks.handle import LockHandle
 from tests.core.aio.helpers import until
 from tests.core.helpers import value_of
 from tests.core.queueing import listeners
@@ -79,8 +79,8 @@ def ask_until_granted(met: list[Exception]) -> float:
     pytest.fail("no lock was granted")
 
 
-def wait_in_asyncio() -> Held:
-    async def work() -> Held:
+def wait_in_asyncio() -> LockHandle:
+    async def work() -> LockHandle:
         held = await lock("waited for in asyncio").atake(40)
         held.handover()
         return held

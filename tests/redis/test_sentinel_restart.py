@@ -11,8 +11,8 @@ import pytest
 import redis
 from redis.sentinel import Sentinel
 
-from django_setnx_lock.core.lock import RedisLock
-from django_setnx_lock.core.many.lock import MultiLock
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.locks.multi_lock import MultiLock
 from tests.core.queueing import listeners
 from tests.processes import eventually
 from tests.redis.sentinels import SERVICE, sentinel_of

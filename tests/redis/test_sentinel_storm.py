@@ -32,7 +32,8 @@ WHOLE, CUT, MOVED = 20, 25, 26
 # For how long the primary stands still, and how long two may go on at once after the move.
 FROZEN, AFTER = 3.0, 1.5
 
-pytestmark = [pytest.mark.storm, pytest.mark.timeout(180)]
+# Twenty processes keep the processors busy, and what they see is timed.
+pytestmark = [pytest.mark.storm, pytest.mark.alone, pytest.mark.timeout(180)]
 
 
 class Stay(NamedTuple):
@@ -212,11 +213,10 @@ def strike(deployment: Watched, folder: Path, replicas: int, *, is_cut: bool) ->
     return killed
 
 
-@pytest.mark.parametrize("kind", ["valkey", "redis"])
-def test_with_replicas_there_is_one_holder_at_a_time(tmp_path: Path, kind: str) -> None:
-    found = storm(tmp_path, kind, 1, is_cut=False)
+def test_with_replicas_there_is_one_holder_at_a_time(tmp_path: Path) -> None:
+    found = storm(tmp_path, "redis", 1, is_cut=False)
 
-    found.tell(f"{kind}, replicas=1")
+    found.tell("redis, replicas=1")
     assert found.overlaps == 0
     assert len(found.stays) > 100
     assert len(found.after) > 20

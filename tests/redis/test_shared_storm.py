@@ -115,7 +115,7 @@ def test_those_who_share_a_lock_are_in_it_with_their_like_only_and_each_gets_in(
 @pytest.mark.parametrize(
     ("kinds", "rule"),
     [
-        ("permit", "redis.call('ZCARD', KEYS[6]) < limit"),
+        ("permit", "redis.call('ZCARD', SHARES) < limit"),
         ("read permit", "group == kind"),
     ],
     ids=["without the limit", "without the kind"],

@@ -11,18 +11,16 @@ import pytest
 import redis
 
 from django_setnx_lock.core.errors import LockBusy
-from django_setnx_lock.core.lock import RedisLock
-from tests.core.helpers import queue_of
+from django_setnx_lock.core.locks.lock import RedisLock
+from tests.core.helpers import ask, queue_of
 from tests.core.queueing import caller, claim, holder, listeners
-from tests.processes import eventually, figure
+from tests.processes import eventually, figure, may_be_late
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.servers import RealServer
 
-# Real times, on a machine that may be doing something else.
-TIMED = pytest.mark.flaky(reruns=2)
 REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
 
 
@@ -60,10 +58,9 @@ def test_waiters_have_the_lock_in_the_order_in_which_they_came(server: RealServe
     assert [number for number, _ in had] == list(range(12))
 
 
-@pytest.mark.alone
-@TIMED
+@may_be_late(1)
 @REAL
-def test_a_waiter_is_woken_by_the_release(server: RealServer) -> None:
+def test_a_waiter_is_woken_by_the_release(server: RealServer, late: float) -> None:
     client = server.client()
     held = holder(client)
 
@@ -74,7 +71,7 @@ def test_a_waiter_is_woken_by_the_release(server: RealServer) -> None:
 
     took = had[0][1] - released
     figure(f"from the release to the next holder: {took * 1000:.2f} ms")
-    assert took < 1
+    assert took < late
 
 
 def requests_in_a_second(client: redis.Redis) -> int:
@@ -100,10 +97,11 @@ def test_waiters_ask_nothing_while_somebody_of_ours_holds_the_lock(server: RealS
     assert sent <= 2
 
 
-@pytest.mark.alone
-@TIMED
+@may_be_late(1)
 @REAL
-def test_a_waiter_behind_a_foreign_holder_asks_now_and_then(server: RealServer) -> None:
+def test_a_waiter_behind_a_foreign_holder_asks_now_and_then(
+    server: RealServer, late: float
+) -> None:
     client = server.client()
     theirs = client.lock("lock:a", timeout=30)
     theirs.acquire()
@@ -116,15 +114,15 @@ def test_a_waiter_behind_a_foreign_holder_asks_now_and_then(server: RealServer) 
     took = had[0][1] - released
     figure(f"behind redis-py's lock: {sent} requests in 1 s, followed after {took * 1000:.0f} ms")
     # A question, and most times a sleep, each 50 to 100 ms in the end.
-    assert 5 <= sent <= 60
-    assert took < 1
+    assert 2 <= sent <= 60
+    assert took < late
 
 
 @REAL
 def test_a_lock_of_redis_py_cannot_have_what_was_left_to_a_waiter(server: RealServer) -> None:
     client = server.client()
     held, waiter = holder(client), caller(client)
-    waiter.ask(waits=True)
+    ask(waiter, waits=True)
     held.release()
 
     assert client.lock("lock:a", timeout=30).acquire(blocking=False) is False
@@ -132,11 +130,12 @@ def test_a_lock_of_redis_py_cannot_have_what_was_left_to_a_waiter(server: RealSe
     assert claim(waiter).owned()
 
 
-@pytest.mark.alone
-@TIMED
+@may_be_late(0.1)
 @REAL
 @pytest.mark.parametrize("whose", ["ours", "foreign", "without end"])
-def test_a_wait_ends_when_the_callers_time_is_over(server: RealServer, whose: str) -> None:
+def test_a_wait_ends_when_the_callers_time_is_over(
+    server: RealServer, whose: str, late: float
+) -> None:
     client = server.client()
     if whose == "ours":
         holder(client)
@@ -152,7 +151,7 @@ def test_a_wait_ends_when_the_callers_time_is_over(server: RealServer, whose: st
     took = time.monotonic() - started
 
     figure(f"blocking_timeout=0.35 behind a lock, {whose}: {took * 1000:.1f} ms")
-    assert 0.35 <= took < 0.35 + 0.5
+    assert 0.35 <= took < 0.35 + late
     assert queue_of(client) == []
 
 

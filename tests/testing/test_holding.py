@@ -225,7 +225,7 @@ def test_a_lock_that_is_held_at_the_end_may_be_meant() -> None:
     with LockTester(leftovers="ignore"):
         held = lock("a").take()
 
-    assert not held.watchdog.forget(held)
+    assert not held.watchdog.forget(held.grant)
 
 
 def test_what_fails_in_the_test_is_what_is_reported() -> None:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import io
 import unittest
+from typing import TYPE_CHECKING
 
 import pytest
-from django.test import SimpleTestCase
+from django.conf import settings
+from django.contrib.contenttypes.models import ContentType
+from django.test import SimpleTestCase, TestCase
 
 from django_setnx_lock import LockLost, LockUnavailable, lock
 from django_setnx_lock.testing import LockTestMixin
+
+if TYPE_CHECKING:
+    from django_setnx_lock.core.locks.handle import LockHandle
+    from tests.servers import FakeServer
 
 
 class Tests(LockTestMixin, SimpleTestCase):
@@ -74,7 +81,7 @@ class Forgetful(LockTestMixin, SimpleTestCase):
         self.assert_locked("a")
 
 
-def run(case: unittest.TestCase) -> unittest.TestResult:
+def run(case: unittest.TestCase | unittest.TestSuite) -> unittest.TestResult:
     return unittest.TextTestRunner(io.StringIO()).run(case)
 
 
@@ -99,3 +106,72 @@ def test_the_next_test_begins_anew(case: type[unittest.TestCase]) -> None:
     run(case())
 
     assert run(Tests("test_a_lock_is_held")).wasSuccessful()
+
+
+class MadeBefore(LockTestMixin, TestCase):
+    __test__ = False  # by pytest
+    made: ContentType
+    held: LockHandle
+
+    @classmethod
+    def setUpTestData(cls) -> None:
+        with lock("a"):
+            cls.made = ContentType.objects.create(app_label="made", model="before")
+        cls.held = lock("b").take()
+
+    def test_one(self) -> None:
+        self.assert_not_locked("b")
+        assert ContentType.objects.filter(pk=self.made.pk).exists()
+
+    def test_two(self) -> None:
+        self.assert_not_locked("b")
+        with lock("b"):
+            pass
+
+
+class MadeInVain(LockTestMixin, SimpleTestCase):
+    __test__ = False  # by pytest
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        super().setUpClass()
+        raise RuntimeError("it cannot be set up")
+
+    def runTest(self) -> None:  # noqa: N802 - unittest's name
+        pass
+
+
+@pytest.mark.django_db
+def test_what_is_set_up_for_a_class_is_locked_in_memory(fake_server: FakeServer) -> None:
+    fake_server.connected = False
+    suite = unittest.defaultTestLoader.loadTestsFromTestCase(MadeBefore)
+
+    result = unittest.TextTestRunner(io.StringIO()).run(suite)
+
+    assert (result.testsRun, result.errors, result.failures) == (2, [], [])
+
+
+@pytest.mark.parametrize("case", [MadeBefore, MadeInVain])
+@pytest.mark.django_db
+def test_the_caches_of_a_class_are_put_back(case: type[unittest.TestCase]) -> None:
+    before = settings.CACHES
+    run(unittest.defaultTestLoader.loadTestsFromTestCase(case))
+
+    assert before == settings.CACHES
+
+
+def test_the_mixin_behind_the_test_case_is_refused() -> None:
+    with pytest.raises(TypeError, match="put LockTestMixin before the test case in the bases of"):
+
+        class Wrong(SimpleTestCase, LockTestMixin):  # type: ignore[misc]  # as it says
+            pass
+
+
+def test_the_mixin_may_come_with_a_base_class() -> None:
+    class Other(SimpleTestCase):
+        pass
+
+    class Right(Other, Tests):
+        pass
+
+    assert run(Right("test_a_lock_is_held")).wasSuccessful()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from django_setnx_lock.testing.helpers import LockHelpers
 
 ROOT = Path(__file__).parents[2]
@@ -17,8 +15,3 @@ def test_the_page_tells_of_every_helper_and_of_no_other() -> None:
     told = set(re.findall(r"^\| `(?:async |await )?(\w+)\(", PAGE, re.MULTILINE))
 
     assert told == {name for name in vars(LockHelpers) if not name.startswith("_")}
-
-
-@pytest.mark.parametrize("page", ["README.md"])
-def test_the_page_is_linked(page: str) -> None:
-    assert "docs/testing.md" in ROOT.joinpath(page).read_text()

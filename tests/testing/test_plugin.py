@@ -100,7 +100,7 @@ def test_it_imports_nothing_where_it_is_not_used_and_has_an_option(tmp_path: Pat
 def test_what_is_missing_is_named_with_how_to_get_it(tmp_path: Path, missing: str) -> None:
     code = (
         f"import sys; sys.modules[{missing!r}] = None; from django.conf import settings; "
-        "settings.configure(); import django_setnx_lock.testing.wire"
+        "settings.configure(); import django_setnx_lock.testing.server"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30

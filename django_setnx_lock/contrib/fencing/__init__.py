@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from ...core.errors import StaleFence
-from .fields import FenceField
+from .fences import FenceField
 from .guarding import guard
-from .models import FencedModel
-from .querysets import FencedManager, FencedQuerySet
+from .models import FencedManager, FencedModel, FencedQuerySet
 
 __all__ = [
     "FenceField",

@@ -1,17 +1,27 @@
-"""The number that a write goes with, and what is raised when it is too small."""
+"""A fencing number, the column that keeps the largest one of a row, and the error for less."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
-from django.db import connections
+from django.core.checks import CheckMessage
+from django.core.exceptions import FieldDoesNotExist
+from django.db import connections, models, transaction
 
 from ...core.errors import StaleFence
+from ...core.locks.handle import LockHandle
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
 
-# What a BigIntegerField holds on every database.
+    _BigIntegerField = models.BigIntegerField[int, int]
+else:
+    _BigIntegerField = models.BigIntegerField
+
+# The largest BigIntegerField on every database.
 _LARGEST = 2**63 - 1
 
 
@@ -24,18 +34,17 @@ class HasFence(Protocol):
     def fence(self) -> int: ...
 
 
-class Fence(NamedTuple):
-    """A fencing number, and the key of the lock if that is known."""
+@dataclass(frozen=True)
+class Fence:
+    """A fencing number, and the key and the handle of the lock if they are known."""
 
     number: int
     key: str = ""
+    held: LockHandle | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, held: HasFence | int) -> Fence:
-        """That of a handle, or a number as it is.
-
-        Raises TypeError or ValueError for anything else, LockUnsupported for a lock without one.
-        """
+        """Return the fence of a handle or number. Raises TypeError, ValueError, LockUnsupported."""
         number, key = held, ""
         if not isinstance(held, int) and hasattr(type(held), "fence"):
             number, key = held.fence, held.key
@@ -46,28 +55,104 @@ class Fence(NamedTuple):
             )
         if not 0 < number <= _LARGEST:
             raise ValueError(f"fence must be a number from 1 to {_LARGEST}, not {number}")
-        return cls(number, key)
+        return cls(number, key, held if isinstance(held, LockHandle) else None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A queryset can be pickled, a handle cannot: it belongs to its process.
+        return Fence, (self.number, self.key)
+
+    def __deepcopy__(self, memo: Any) -> Fence:
+        return self
+
+    @contextmanager
+    def writing(self, using: str, *, savepoint: bool = False) -> Iterator[None]:
+        """Open a transaction for a fenced write. Raises LockLost if that is known already."""
+        with transaction.atomic(using, savepoint=savepoint):
+            # A forked child counts no lease: there a handle is as good as its number.
+            if self.held is not None and self.held.lost and self.held.is_here:
+                self.held.refuse_if_over("write under")
+            yield
+
+    def store(self, row: QuerySet[Any], name: str, what: str) -> None:
+        """Store the fence in one row, if it is there. Raises StaleFence if it has a larger one."""
+        if not older(row, name, self).update(**{name: self.number}):
+            stored = newest(row, name)
+            if stored is not None:
+                raise self.refused(what, stored)
 
     def refused(self, what: str, stored: int | None) -> StaleFence:
-        """The error for a write of ``what``, where ``stored`` was found; None: no row."""
+        """Return the error for a write of ``what``, where ``stored`` was found; None: no row."""
         if stored is None:
             why = "it is in the database no longer, and may have been deleted by a later holder"
         else:
-            why = f"a later holder has written it, with fence {stored}"
+            why = f"a later holder has claimed or written it, with fence {stored}"
         message = f"nothing of {what} was written with fence {self.number}: {why}"
         return StaleFence(message, key=self.key, fence=self.number, stored=stored)
 
 
 def older(rows: QuerySet[Any], name: str, fence: Fence) -> QuerySet[Any]:
-    """Those of ``rows`` that may be written with ``fence``, which is kept in the field ``name``."""
+    """Return those of ``rows`` whose field ``name`` has no larger number than ``fence``."""
     found: QuerySet[Any] = rows.filter(**{f"{name}__lte": fence.number})
     return found
 
 
+def latest(rows: QuerySet[Any]) -> QuerySet[Any]:
+    """Return ``rows`` as an UPDATE of the same transaction has just seen them."""
+    # In a transaction of MySQL a plain look may show an older state.
+    return rows.select_for_update() if connections[rows.db].vendor == "mysql" else rows
+
+
 def newest(rows: QuerySet[Any], name: str) -> int | None:
-    """The largest number in the field ``name`` of ``rows``, None without rows. In a transaction."""
-    # There a plain look may show an older state than the one that an UPDATE has just seen.
-    if connections[rows.db].vendor == "mysql":
-        rows = rows.select_for_update()
-    found = rows.order_by(f"-{name}").values_list(name, flat=True).first()
+    """Return the largest number in the field ``name`` of ``rows``, or None without rows.
+
+    Call it in a transaction."""
+    found = latest(rows).order_by(f"-{name}").values_list(name, flat=True).first()
     return None if found is None else int(found)
+
+
+class FenceField(_BigIntegerField):
+    """The fencing number of the last holder that wrote the row; 0 before the first.
+
+    For a :class:`~.models.FencedModel`. It is set by fenced writes, and no form shows it. Raises
+    TypeError for ``null=True``: a fence that is unknown would let no write through.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get("null"):
+            raise TypeError("a FenceField cannot be null: rows never written with a fence have 0")
+        kwargs.setdefault("default", 0)
+        kwargs.setdefault("editable", False)
+        super().__init__(*args, **kwargs)
+
+    def deconstruct(self) -> tuple[str, str, Any, dict[str, Any]]:
+        name, _, args, kwargs = super().deconstruct()
+        if kwargs.get("default") == 0:
+            del kwargs["default"]
+        kwargs.pop("editable", None)
+        if self.editable:
+            kwargs["editable"] = True
+        return name, "django_setnx_lock.contrib.fencing.FenceField", args, kwargs
+
+    def check(self, **kwargs: Any) -> list[CheckMessage]:
+        """E020: the model writes it as it has to be written. Else an old number would come back."""
+        from ...checks import message
+
+        found: list[CheckMessage] = super().check(**kwargs)
+        if not hasattr(self.model, "_saving_with"):
+            text = f"{self.model._meta.label} has a FenceField, and is no FencedModel."
+            hint = (
+                "Its save() would put back an older fence. Make it a subclass of "
+                "django_setnx_lock.contrib.fencing.FencedModel."
+            )
+            found.append(message("E020", text, hint, obj=self))
+        return found
+
+
+def fence_field(model: type[models.Model]) -> FenceField:
+    """Return the FenceField of ``model``. Raises FieldDoesNotExist when it has none."""
+    for column in model._meta.concrete_fields:
+        if isinstance(column, FenceField):
+            return column
+    raise FieldDoesNotExist(
+        f"{model._meta.label} has no FenceField: add `fence = FenceField()` to it, and a migration"
+    )

@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
-import json
-import math
+import argparse
 import os
 import signal
 import sys
 import traceback
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import BaseCommand, CommandError, CommandParser, no_translations
+from django.core.management.base import (
+    BaseCommand,
+    CommandError,
+    CommandParser,
+    DjangoHelpFormatter,
+    no_translations,
+)
 
-from django_setnx_lock.core.inspection import Outcome, State
-from django_setnx_lock.management import doctor, redrawing, releasing, statuses
-from django_setnx_lock.management.doctor.finding import Severity
-from django_setnx_lock.management.doctor.workers import Workers
-from django_setnx_lock.management.listing import Found, aliases, as_json, gather
-from django_setnx_lock.management.locks_parser import LocksParser, add_subcommands
-from django_setnx_lock.management.printing import printable
+from django_setnx_lock.management import statuses
+from django_setnx_lock.management.locks.doctor import doctor
+from django_setnx_lock.management.locks.listing import ORDERS, STATES, list_locks, show
+from django_setnx_lock.management.locks.printing import say
+from django_setnx_lock.management.locks.releasing import release
 
-# What was asked about is not so.
-NOT_HELD = 1
-# What the doctor found.
-WARNINGS = 1
-ERRORS = 2
+# Seconds between two looks of --watch.
+_PAUSE = 2.0
+
+
+class _LocksParser(CommandParser):
+    """A CommandParser whose errors are status 64, as those of with_lock are.
+
+    They end the program, or raise CommandError with that ``returncode`` when the command is
+    called from code.
+    """
+
+    def error(self, message: str) -> NoReturn:
+        if self.called_from_command_line:
+            self.exit(statuses.USAGE, f"locks: {message} (see {self.prog} --help)\n")
+        raise CommandError(message, returncode=statuses.USAGE)
 
 
 class Command(BaseCommand):
@@ -36,14 +50,14 @@ class Command(BaseCommand):
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         base = super().create_parser(prog_name, subcommand, add_help=False, **kwargs)
-        parser = LocksParser(
+        parser = _LocksParser(
             prog=base.prog,
             description=base.description,
             formatter_class=base.formatter_class,
             called_from_command_line=base.called_from_command_line,
             parents=[base],
         )
-        add_subcommands(parser)
+        _add_subcommands(parser)
         return parser
 
     def run_from_argv(self, argv: list[str]) -> None:
@@ -58,129 +72,162 @@ class Command(BaseCommand):
                 raise
             if options["traceback"]:
                 traceback.print_exc()
-            self._say(str(error))
+            say(self.stderr, str(error))
             sys.exit(error.returncode)
         except BrokenPipeError:
             if not self._is_program:
                 raise
-            # Who read it has read enough. Python would try to write the rest at its end.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            # The reader of the pipe has read enough.
             sys.exit(statuses.killed_by(signal.SIGPIPE))
 
     @no_translations
     def handle(self, *args: Any, **options: Any) -> None:
-        run = {
-            "list": self.list,
-            "show": self.show,
-            "release": self.release,
-            "doctor": self.doctor,
-        }
-        try:
-            run[options["subcommand"]](options)
-        except ImproperlyConfigured as error:
-            raise CommandError(str(error), returncode=statuses.MISCONFIGURED) from error
-
-    def list(self, options: dict[str, Any]) -> None:
-        """Write the list once, or until Ctrl-C."""
-        pause = options["watch"]
-        if pause is not None:
-            if not (math.isfinite(pause) and pause > 0):
-                message = f"--watch takes a number of seconds above 0, not {pause:g}"
-                raise CommandError(message, returncode=statuses.USAGE)
-            is_terminal = self.stdout.isatty()
-            redrawing.watch(options, self._write, is_terminal=is_terminal)
-            return
-        found, troubles = redrawing.read(options)
-        for line in redrawing.draw(found, troubles, options):
-            self._write(line)
-        _raise_unavailable(troubles)
-
-    def show(self, options: dict[str, Any]) -> None:
-        """Write one lock in full."""
-        found, troubles = _look(options)
-        if options["json"]:
-            self._write(json.dumps(as_json(found, troubles), indent=2))
-        else:
-            for number, one in enumerate(found):
-                self._write("\n" * bool(number) + "\n".join(releasing.in_full(one)))
-        _raise_unavailable(troubles)
-        if all(one.info.state is State.FREE for one in found):
-            raise CommandError(f"nobody holds {options['key']!r}", returncode=NOT_HELD)
-
-    def release(self, options: dict[str, Any]) -> None:
-        """Take a lock from the holder that is named, if the answer is yes."""
-        found, troubles = _look(options)
-        wanted, others = releasing.seen_by(options["fingerprint"], found)
-        for one in others:
-            self._say(f"changed hands: {releasing.whom(one)}")
-        for one in wanted:
-            self._write(releasing.whom(one))
-        if not wanted:
-            _raise_unavailable(troubles)
-            problem = "changed hands" if others else "is held by nobody"
-            message = f"{options['key']!r} {problem}: nothing was released"
-            raise CommandError(message, returncode=NOT_HELD)
-        if not options["yes"]:
-            self._ask()
-        outcomes = []
-        for one in wanted:
-            outcome, trouble = releasing.release(one, options["reason"], self._write)
-            outcomes.append(outcome)
-            troubles += [trouble] if trouble else []
-        _raise_unavailable(troubles)
-        if any(outcome is not Outcome.RELEASED for outcome in outcomes):
-            raise CommandError(f"{options['key']!r} was not released", returncode=NOT_HELD)
-
-    def doctor(self, options: dict[str, Any]) -> None:
-        """Write what was found where the locks are."""
-        timeout = options["worker_timeout"]
-        if timeout is not None and not (math.isfinite(timeout) and timeout > 0):
-            message = f"--worker-timeout takes a number of seconds above 0, not {timeout:g}"
-            raise CommandError(message, returncode=statuses.USAGE)
-        workers = Workers.known(timeout, os.environ)
-        report = doctor.examine(aliases(options["using"]), workers)
-        if options["json"]:
-            self._write(json.dumps(report.as_json(), indent=2))
-        else:
-            self._write("\n".join(map(printable, report.as_text())))
-        if not report.is_complete:
-            raise CommandError("not all could be reached", returncode=statuses.UNAVAILABLE)
-        if report.worst is Severity.ERROR:
-            raise CommandError("there are errors", returncode=ERRORS)
-        if report.worst is Severity.WARNING and options["strict"]:
-            raise CommandError("there are warnings", returncode=WARNINGS)
-
-    def _ask(self) -> None:
-        """Return if the answer is yes. Raises CommandError when it is not, or nobody can say."""
-        if not sys.stdin or not sys.stdin.isatty():
-            message = "there is no terminal to ask on: give --yes if it is to be released"
-            raise CommandError(message, returncode=statuses.USAGE)
-        self.stdout.write("Release it? Its holder is not stopped by that. [y/N] ", ending="")
-        self.stdout.flush()
-        try:
-            answer = sys.stdin.readline()
-        except KeyboardInterrupt:
-            answer = ""
-            self.stdout.write("")
-        if answer.strip().lower() not in {"y", "yes"}:
-            raise CommandError("nothing was released", returncode=NOT_HELD)
-
-    def _write(self, text: str) -> None:
-        self.stdout.write(text)
-        self.stdout.flush()
-
-    def _say(self, text: str) -> None:
-        self.stderr.write(f"locks: {printable(text)}", lambda plain: plain)
+        with statuses.given_for(ImproperlyConfigured, statuses.MISCONFIGURED):
+            match options["subcommand"]:
+                case "list":
+                    list_locks(options, self.stdout)
+                case "show":
+                    show(options, self.stdout)
+                case "release":
+                    release(options, self.stdout, self.stderr)
+                case "doctor":
+                    doctor(options, self.stdout)
 
 
-def _look(options: dict[str, Any]) -> tuple[list[Found], list[str]]:
+def _add_subcommands(parser: CommandParser) -> None:
+    """Add ``list``, ``show``, ``release`` and ``doctor``; the chosen one is ``subcommand``."""
+    # Django knows it for commands only that have the checks run. Here they never are.
+    parser.add_argument("--skip-checks", action="store_true", help=argparse.SUPPRESS)
+    commands = parser.add_subparsers(
+        dest="subcommand", metavar="SUBCOMMAND", required=True, parser_class=_LocksParser
+    )
+
+    def add(name: str, text: str, ends: str) -> Callable[..., argparse.Action]:
+        added: argparse.ArgumentParser = commands.add_parser(
+            name,
+            help=text,
+            description=text,
+            epilog=f"Exit status: {ends} 64 wrong usage, 69 Redis unreachable, 78 misconfigured.",
+            formatter_class=DjangoHelpFormatter,
+            allow_abbrev=False,
+        )
+        added.add_argument(
+            "--using",
+            metavar="ALIAS",
+            help="The cache to look at, or several, as r1,r2,r3. "
+            "Default: what CACHE of SETNX_LOCK names.",
+        )
+        _add_djangos(added)
+        return added.add_argument
+
+    _add_list(add("list", "Lists who holds what.", "0 listed;"))
+    shows = add("show", "Shows one lock in full.", "0 it is held, 1 it is free;")
+    shows("key", **_KEY)
+    shows("--json", **_JSON)
+    _add_release(
+        add(
+            "release",
+            "Takes a lock from its holder, which this does not stop.",
+            "0 released, 1 nobody holds it, it changed hands, or the answer was no;",
+        )
+    )
+    _add_doctor(
+        add(
+            "doctor",
+            "Connects to Redis and tells what there can cost a lock, and what to do about it.",
+            "0 no error was found, 1 warnings with --strict, 2 errors;",
+        )
+    )
+
+
+def _add_list(add: Callable[..., argparse.Action]) -> None:
+    add("--search", default="", **_TEXT, help="Only locks with TEXT in their keys.")
+    add(
+        "--state",
+        action="append",
+        choices=STATES,
+        metavar="STATE",
+        help=f"Only those in this state: {', '.join(STATES)}. Can be given several times.",
+    )
+    add(
+        "--everything",
+        action="store_true",
+        help="Look through the whole keyspace with SCAN, which also finds locks of other programs "
+        "and takes a while.",
+    )
+    add(
+        "--sort",
+        choices=ORDERS,
+        default="key",
+        metavar="COLUMN",
+        help=f"By what to sort: {', '.join(ORDERS)}. Default: key.",
+    )
+    add("--reverse", action="store_true", help="The other way round.")
+    add("--json", **_JSON)
+    add(
+        "--watch",
+        nargs="?",
+        type=float,
+        const=_PAUSE,
+        metavar="SEC",
+        help=f"Look again every SEC seconds ({_PAUSE:g}), until Ctrl-C.",
+    )
+
+
+def _add_release(add: Callable[..., argparse.Action]) -> None:
+    add("key", **_KEY)
+    add("-y", "--yes", action="store_true", help="Do not ask. Needed where no terminal is.")
+    add("--reason", default="", **_TEXT, help="Logged, and told to the holder when it finds out.")
+    add(
+        "--user",
+        type=_text,
+        metavar="NAME",
+        help="The user of the project under whose name the release is in the lock's History in the "
+        "admin. Without this option it is not there.",
+    )
+    add(
+        "--fingerprint",
+        metavar="HEX",
+        help="Release it only from the holder of this fingerprint, as list --json and show tell "
+        "it; of several who hold it together, that one alone.",
+    )
+
+
+def _add_doctor(add: Callable[..., argparse.Action]) -> None:
+    add(
+        "--worker-timeout",
+        type=float,
+        metavar="SEC",
+        help="After how long the server of the site ends a worker. Default: what "
+        "GUNICORN_CMD_ARGS or UWSGI_HARAKIRI says, if anything.",
+    )
+    add("--strict", action="store_true", help="Exit with status 1 for warnings, too.")
+    add("--json", **_JSON)
+
+
+def _text(given: str) -> str:
+    """Return what was given, as UTF-8 where the locale does not tell Python what it is."""
     try:
-        name = releasing.name_of(options["key"])
-    except ValueError as error:
-        raise CommandError(str(error), returncode=statuses.USAGE) from error
-    return gather(options["using"], lambda look: [look.get(name)])
+        given.encode()
+    except UnicodeEncodeError:
+        try:
+            return os.fsencode(given).decode()
+        except UnicodeError:
+            raise argparse.ArgumentTypeError("it is not UTF-8") from None
+    return given
 
 
-def _raise_unavailable(troubles: list[str]) -> None:
-    if troubles:
-        raise CommandError(" ".join(troubles), returncode=statuses.UNAVAILABLE)
+_TEXT: dict[str, Any] = {"type": _text, "metavar": "TEXT"}
+_KEY = {"type": _text, "metavar": "KEY", "help": "The key as the code writes it: order:42."}
+_JSON: dict[str, Any] = {"action": "store_true", "help": "Write one JSON document."}
+
+
+def _add_djangos(parser: argparse.ArgumentParser) -> None:
+    """Accept Django's usual options behind the subcommand, too."""
+    # An option given before the subcommand must not be reset.
+    absent: dict[str, Any] = {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
+    for option in ("--settings", "--pythonpath"):
+        parser.add_argument(option, **absent)
+    parser.add_argument("-v", "--verbosity", type=int, choices=range(4), **absent)
+    for option in ("--traceback", "--no-color", "--force-color", "--skip-checks"):
+        parser.add_argument(option, action="store_true", **absent)

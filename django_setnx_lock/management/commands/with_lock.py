@@ -3,41 +3,51 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import threading
 import traceback
-from typing import Any, NoReturn
+from collections.abc import Mapping
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from django_setnx_lock.core import clock
-from django_setnx_lock.core.errors import (
-    LockBusy,
-    LockError,
-    LockLost,
-    LockUnavailable,
-    LockUnsupported,
-)
-from django_setnx_lock.core.held import Held
-from django_setnx_lock.core.lock import RedisLock
-from django_setnx_lock.core.redlock import Redlock
+from django_setnx_lock.core.errors import LockBusy, LockError, LockLost, LockUnavailable
+from django_setnx_lock.core.inspection import LockInfo
+from django_setnx_lock.core.locks.attempt import PASSING
+from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.locks.redlock import Redlock
 from django_setnx_lock.locks import inspector, key_prefix, lock
-from django_setnx_lock.management import messages, statuses
-from django_setnx_lock.management.arguments import WithLockParser
-from django_setnx_lock.management.child import CannotRun, locate
-from django_setnx_lock.management.interrupts import Interrupted, Interrupts
-from django_setnx_lock.management.messages import Messages
-from django_setnx_lock.management.options import STATUSES, add_options, check, terms_of
-from django_setnx_lock.management.running import Program, program_of
-from django_setnx_lock.management.supervisor import Supervisor
-from django_setnx_lock.management.terms import Terms
-from django_setnx_lock.management.wording import holding, user_name
+from django_setnx_lock.management import statuses
+from django_setnx_lock.management.with_lock.arguments import (
+    STATUSES,
+    WithLockParser,
+    add_options,
+    check,
+    terms_of,
+)
+from django_setnx_lock.management.with_lock.child import fence_of, locate, program_of
+from django_setnx_lock.management.with_lock.interrupts import Interrupted, Interrupts, end_as_by
+from django_setnx_lock.management.with_lock.messages import Messages
+from django_setnx_lock.management.with_lock.supervisor import supervise
+from django_setnx_lock.management.wording import holding, holding_facts, user_name
+
+# Between two tries of a caller that waits while Redis is away, in seconds.
+_PAUSE = 0.5
 
 
 class ChildFailed(CommandError):
     """The command ran under the lock, and did not end with status 0."""
+
+
+class Busy(CommandError):
+    """Somebody else has the lock; ``facts``: what is known of that, as in JSON."""
+
+    facts: dict[str, Any]
 
 
 class Command(BaseCommand):
@@ -48,6 +58,8 @@ class Command(BaseCommand):
     # A cron job should not pay for them every time, and not fail for a matter of another app.
     requires_system_checks = ()
     _is_program = False
+    # The signal that gave our status, or 0, and whether it is for all of our process group.
+    _ended_by, _was_typed = 0, False
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         base = super().create_parser(prog_name, subcommand, add_help=False, **kwargs)
@@ -65,7 +77,14 @@ class Command(BaseCommand):
 
     def run_from_argv(self, argv: list[str]) -> None:
         self._is_program = True
-        super().run_from_argv(argv)
+        try:
+            super().run_from_argv(argv)
+        except SystemExit:
+            # A shell stops a script or a loop at Ctrl-C only for what the signal itself has ended.
+            # Other code that calls us with a line of its own is not to end.
+            if self._ended_by and argv == sys.argv:
+                end_as_by(self._ended_by, with_group=self._was_typed)
+            raise
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         try:
@@ -76,124 +95,139 @@ class Command(BaseCommand):
             if not isinstance(error, ChildFailed):
                 if options["traceback"]:
                     traceback.print_exc()
-                self._messages(options).say(
-                    str(error), messages.ERROR, key=options["key"], status=error.returncode
+                facts = error.facts if isinstance(error, Busy) else {}
+                Messages(self.stderr, options).say(
+                    str(error),
+                    "busy" if facts else "error",
+                    key=options["key"],
+                    status=error.returncode,
+                    **facts,
                 )
             sys.exit(error.returncode)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            refuse("with_lock works in the main thread only; elsewhere use `with lock(...)`")
+        self._ended_by, self._was_typed = 0, False
         try:
-            status, name = self._run(options)
-        except (CannotRun, Interrupted, LockError) as error:
-            raise CommandError(str(error), returncode=_status_of(error)) from error
-        if status:
-            raise ChildFailed(f"{name} ended with status {status}", returncode=status)
+            self._run(options, Messages(self.stderr, options))
+        except Interrupted as error:
+            self._ended_by = error.signum
+            status = statuses.killed_by(error.signum)
+            raise CommandError(str(error), returncode=status) from error
+        except LockError as error:
+            if isinstance(error, LockLost):
+                status = statuses.LOST
+            elif isinstance(error, LockUnavailable):
+                status = statuses.UNAVAILABLE
+            else:
+                # It was asked for in a way in which it cannot be had, as alone by one who reads.
+                status = statuses.USAGE
+            raise CommandError(str(error), returncode=status) from error
 
-    def _run(self, options: dict[str, Any]) -> tuple[int, str]:
-        try:
+    def _run(self, options: dict[str, Any], said: Messages) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            message = "with_lock works in the main thread only; elsewhere use `with lock(...)`"
+            raise CommandError(message, returncode=statuses.USAGE)
+        with statuses.given_for(ImproperlyConfigured, statuses.MISCONFIGURED):
             prefix = key_prefix()
-        except ImproperlyConfigured as error:
-            raise CommandError(str(error), returncode=statuses.MISCONFIGURED) from error
-        try:
+        if isinstance(options["shell_line"], list):
+            # By name, call_command() takes what is meant for CMD as that of --command.
+            options |= {"command": options["shell_line"], "shell_line": None}
+        with statuses.given_for((TypeError, ValueError), statuses.USAGE):
             check(options, prefix)
-        except (TypeError, ValueError) as error:
-            refuse(str(error))
         program = program_of(options, is_program=self._is_program)
-        lock, terms = self._lock(program, options)
+        made = _lock(program.label, options)
+        with statuses.given_for(ValueError, statuses.USAGE):
+            terms = terms_of(options, made.timeout)
         # Not only after a wait, which would be for nothing.
         locate(program.command[0])
-        said, name = self._messages(options), os.path.basename(program.command[0])
+        name = os.path.basename(program.command[0])
         with Interrupts() as interrupts:
-            held = self._take(lock, interrupts, options)
+            held = _take(made, interrupts, options, said)
             # When the command must end is reckoned from the whole lease.
             held.lease.settle()
-            began = clock.now()
-            key, fence = held.key, _fence(held)
+            began, key, fence = clock.now(), held.key, fence_of(held)
             with_fence = f" with fence {fence}" if fence is not None else ""
-            said.say(f"has taken {key!r}{with_fence}", messages.TAKEN, key=key, fence=fence)
-            status = Supervisor(held, interrupts, said, terms, is_program=self._is_program).run(
-                program.command
+            said.say(f"has taken {key!r}{with_fence}", "taken", key=key, fence=fence)
+            outcome = supervise(
+                program.command, held, interrupts, said, terms, is_program=self._is_program
             )
+        self._ended_by, self._was_typed = outcome.ended_by, outcome.was_typed
         held_for = round(clock.now() - began, 3)
+        how = "lost" if outcome.is_lost else "let go of"
         said.say(
-            f"has let go of {held.key!r} after {held_for:.1f} s; {name} ended with status {status}",
-            messages.ENDED,
-            key=held.key,
-            status=status,
+            f"has {how} {key!r} after {held_for:.1f} s; "
+            f"{name} ended with status {outcome.child_status}",
+            "ended",
+            key=key,
+            status=outcome.status,
+            command_status=outcome.child_status,
             held_for=held_for,
         )
-        return status, name
+        if status := outcome.status:
+            raise ChildFailed(f"{name} ended with status {status}", returncode=status)
 
-    def _lock(self, program: Program, options: dict[str, Any]) -> tuple[RedisLock, Terms]:
-        try:
-            made = lock(
-                options["key"],
-                timeout=options["timeout"],
-                min_hold=options["min_hold"],
-                replicas=options["replicas"],
-                using=_aliases(options["using"]),
-                label=program.label,
-                user=user_name(),
-                note=options["note"],
-                # Whatever RENEW says: the command may take longer than the lease.
-                renew=True,
-                shared=options["shared"],
-                limit=options["limit"],
-            )
-        except (ImproperlyConfigured, TypeError, ValueError) as error:
-            # What was given here is checked, so that the fault is in the settings.
-            raise CommandError(str(error), returncode=statuses.MISCONFIGURED) from error
-        try:
-            return made, terms_of(options, made.timeout)
-        except ValueError as error:
-            refuse(str(error))
 
-    def _take(self, lock: RedisLock, interrupts: Interrupts, options: dict[str, Any]) -> Held:
-        limit: float | None = 0 if options["nonblock"] else options["wait"]
-        try:
-            return interrupts.take(lock, limit or 0)
-        except LockBusy as busy:
-            seen = None
-            with interrupts.raising(), contextlib.suppress(LockUnavailable):
-                if not isinstance(lock, Redlock):
-                    seen = inspector(options["using"]).get(lock.name)
-            whom = holding(busy, seen)
-            if limit is not None:
-                message = f"{lock.key!r} is {whom}"
-                raise CommandError(message, returncode=options["busy_code"]) from busy
-        self._messages(options).say(
-            f"waiting for {lock.key!r}, {whom}", messages.WAITING, key=lock.key
+def _lock(label: str, options: Mapping[str, Any]) -> RedisLock:
+    given = ("timeout", "min_hold", "replicas", "note", "shared", "limit")
+    using = options["using"]
+    # The options given here are checked by now, so the fault is in the settings.
+    faults = (ImproperlyConfigured, TypeError, ValueError)
+    with statuses.given_for(faults, statuses.MISCONFIGURED):
+        return lock(
+            options["key"],
+            using=using.split(",") if using and "," in using else using,
+            label=label,
+            user=user_name(),
+            # Whatever RENEW says: the command may take longer than the lease.
+            renew=True,
+            **{name: options[name] for name in given},
         )
-        return interrupts.take(lock, None)
-
-    def _messages(self, options: dict[str, Any]) -> Messages:
-        return Messages(self.stderr, as_json=options["json"], verbosity=options["verbosity"])
 
 
-def _aliases(using: str | None) -> str | list[str] | None:
-    return using.split(",") if using and "," in using else using
-
-
-def _fence(held: Held) -> int | None:
-    """The fencing number; None for a lock on several masters, which has none."""
+def _take(
+    lock: RedisLock, interrupts: Interrupts, options: Mapping[str, Any], said: Messages
+) -> LockHandle:
+    limit: float | None = 0 if options["nonblock"] else options["wait"]
+    end = math.inf if limit is None else clock.now() + limit
     try:
-        return held.fence
-    except LockUnsupported:
-        return None
+        try:
+            return interrupts.take(lock, 0)
+        except LockBusy as busy:
+            if limit == 0:
+                raise
+            if limit is None:
+                seen = _look(lock, interrupts, options)
+                message = f"waiting for {lock.key!r}, {holding(busy, seen)}"
+                said.say(message, "waiting", key=lock.key, **holding_facts(busy, seen))
+        return _wait(lock, interrupts, end, said)
+    except LockBusy as busy:
+        seen = _look(lock, interrupts, options)
+        message = f"{lock.key!r} is {holding(busy, seen)}"
+        refused = Busy(message, returncode=options["busy_code"])
+        refused.facts = holding_facts(busy, seen)
+        raise refused from busy
 
 
-def refuse(message: str) -> NoReturn:
-    raise CommandError(message, returncode=statuses.USAGE)
+def _wait(lock: RedisLock, interrupts: Interrupts, end: float, said: Messages) -> LockHandle:
+    """Take ``lock`` by ``end``, on ``clock``, also if Redis is away for a part of that time."""
+    is_told = False
+    while True:
+        left = end - clock.now()
+        try:
+            return interrupts.take(lock, None if left == math.inf else max(left, 0))
+        except LockUnavailable as error:
+            left = end - clock.now()
+            if error.cause not in PASSING or left <= 0:
+                raise
+            if not is_told:
+                is_told = True
+                said.say(f"still waiting for {lock.key!r}: {error}", key=lock.key)
+        interrupts.check(min(_PAUSE, left))
 
 
-def _status_of(error: CannotRun | Interrupted | LockError) -> int:
-    if isinstance(error, CannotRun):
-        return error.status
-    if isinstance(error, Interrupted):
-        return statuses.killed_by(error.signum)
-    if isinstance(error, LockLost):
-        return statuses.LOST
-    # Else it was asked for in a way in which it cannot be had, as alone by one who reads.
-    return statuses.UNAVAILABLE if isinstance(error, LockUnavailable) else statuses.USAGE
+def _look(lock: RedisLock, interrupts: Interrupts, options: Mapping[str, Any]) -> LockInfo | None:
+    """Look at the lock in Redis; return None where that cannot be done."""
+    with interrupts.raising(), contextlib.suppress(LockUnavailable):
+        if not isinstance(lock, Redlock):
+            return inspector(options["using"]).get(lock.name)
+    return None

@@ -4,6 +4,7 @@ Run as ``python -m tests.contrib.fencing.storming DATABASE SEED MODE PAUSES``, w
 TEST_SERVER_URL. DATABASE is JSON, as in DATABASES; MODE is ``fenced``, or ``unfenced`` for the
 control. It ends when all such processes have been stopped PAUSES times, and prints as JSON how
 often its writes after a stop were made and refused. It stops itself; somebody has to let it go on.
+It writes with the number of its lock: the handle would know by itself that its lease is over.
 """
 
 from __future__ import annotations
@@ -76,9 +77,9 @@ def storm(chance: random.Random, mode: str, pauses: int) -> dict[str, int]:
             if mode == "unfenced":
                 seat.save()
             elif chance.random() < 0.5:
-                seat.save(fence=held)
+                seat.save(fence=held.fence)
             else:
-                seats.fenced(held).filter(pk=pk).update(taken_by=seat.taken_by)
+                seats.fenced(held.fence).filter(pk=pk).update(taken_by=seat.taken_by)
         except StaleFence:
             outcome = "refused"
         counts[outcome] += is_paused

@@ -25,7 +25,7 @@ def test_of_two_holders_the_later_one_writes() -> None:
     assert (caught.value.fence, caught.value.stored) == (earlier.fence, later.fence)
     assert str(caught.value) == (
         f"nothing of fencing.Seat {seat.pk} was written with fence {earlier.fence}: "
-        f"a later holder has written it, with fence {later.fence}"
+        f"a later holder has claimed or written it, with fence {later.fence}"
     )
 
 

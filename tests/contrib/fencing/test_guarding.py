@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 from django.core.exceptions import SynchronousOnlyOperation
@@ -109,9 +110,35 @@ def test_it_is_refused_in_a_running_event_loop() -> None:
         "INSERT INTO t VALUES (1)",
         "update t set a = 1",
         "DELETE FROM t",
+        "REPLACE INTO t VALUES (1)",
         "SELECT a FROM t FOR UPDATE",
         "SELECT a FROM t FOR NO KEY UPDATE SKIP LOCKED",
+        "SELECT a FROM t FOR KEY SHARE",
+        "SELECT a FROM t LOCK IN SHARE MODE",
+        "SELECT a INTO u FROM t",
+        "SELECT 1 /*!50000INTO OUTFILE 'u' */",
+        "SELECT a FROM t; DELETE FROM t",
+        "SELECT ';' ; DELETE FROM t",
+        "BEGIN; DELETE FROM t",
+        "ROLLBACK TO SAVEPOINT s; DELETE FROM t",
+        "SET LOCAL a = 1; DELETE FROM t",
+        "SET @a = work()",
+        "EXPLAIN ANALYZE DELETE FROM t",
+        "DESCRIBE ANALYZE DELETE FROM t",
+        "PRAGMA user_version = 1",
         "WITH x AS (DELETE FROM t RETURNING a) SELECT a FROM x",
+        "SELECT work()",
+        "SELECT count(work(a)) FROM t",
+        "SELECT a FROM t WHERE work (a) > 0",
+        "SELECT own.count(a) FROM t",
+        'SELECT "work"(a) FROM t',
+        "SELECT `work`(a) FROM t",
+        "SELECT [work](a) FROM t",
+        "SELECT work/* a note */(a) FROM t",
+        "SELECT work -- a note (\n(a) FROM t",
+        "SELECT work # a note (\n(a) FROM t",
+        "SELECT '/*', work(a), '*/' FROM t",
+        "VALUES (work())",
         "/* a note */ UPDATE t SET a = 1",
         "-- a note\nUPDATE t SET a = 1",
         "CALL work()",
@@ -129,14 +156,31 @@ def test_what_may_write_is_known(sql: object) -> None:
     "sql",
     [
         "SELECT a FROM t",
+        "SELECT a FROM t;\n",
         "  (SELECT 1) UNION (SELECT 2)",
-        "/* a note */ -- and one\n select 1",
+        "VALUES (1), (2)",
+        "SHOW server_version",
+        "/* of='a view' */ select 1 /*action='%2Forders',framework='django'*/",
+        "SELECT COUNT (*), Lower(a) FROM t WHERE (a IN (1, 2) AND NOT (b)) OR EXISTS(SELECT 1)",
+        """SELECT (a #>> %s) FROM t WHERE b LIKE %s ESCAPE '\\'""",
+        'SELECT "t"."last_update", share, (a)::numeric(8, 2) FROM t',
         'SAVEPOINT "s1"',
+        'RELEASE SAVEPOINT "s1"',
         'ROLLBACK TO SAVEPOINT "s1"',
         "BEGIN IMMEDIATE",
-        "PRAGMA foreign_keys",
+        "START TRANSACTION",
     ],
     ids=str,
 )
 def test_what_only_reads_is_known(sql: str) -> None:
     assert not _may_write(sql)
+
+
+def test_a_long_statement_is_looked_at_in_no_time() -> None:
+    long = "a" * 1_000_000
+
+    begun = time.process_time()
+    for sql in (f"SELECT '{long}'", f"SELECT {'/*' * 500_000}", f"SELECT {'f(' * 500_000}"):
+        _may_write(sql)
+
+    assert time.process_time() - begun < 20

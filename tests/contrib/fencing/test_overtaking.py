@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.db import connections, transaction
+from django.db import OperationalError, connections, transaction
 
 from django_setnx_lock import StaleFence
 from django_setnx_lock.contrib.fencing import FencedQuerySet
 from tests.contrib.fencing.models import Seat, Venue
+from tests.contrib.fencing.waiting import somebody_waits
 from tests.processes import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 # SQLite lets one transaction write at a time.
 on_each = pytest.mark.parametrize("database", ["postgres", "mariadb"], indirect=True)
 pytestmark = pytest.mark.xdist_group("databases")
 
-STALE, NEWER = 5, 7
-WAITING = {
-    "postgres": "SELECT count(*) FROM pg_locks WHERE NOT granted",
-    "mariadb": "SELECT CAST(variable_value AS INT) FROM information_schema.global_status "
-    "WHERE variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS'",
-}
+STALE, NEWER, LATEST = 5, 7, 9
 
 
 @pytest.fixture
@@ -34,12 +31,6 @@ def seat(database: str) -> Seat:
     venue = Venue.objects.using(database).create(name="north")
     seat: Seat = Seat.objects.using(database).create(row="A1", venue=venue)
     return seat
-
-
-def somebody_waits(alias: str) -> bool:
-    with connections[alias].cursor() as cursor:
-        cursor.execute(WAITING[alias])
-        return bool(cursor.fetchone() != (0,))
 
 
 def overtaken(seat: Seat, write: Callable[[], Any]) -> Any:
@@ -83,6 +74,8 @@ def stored(seat: Seat) -> tuple[str, int]:
 WRITES: dict[str, Callable[[Any, Seat], object]] = {
     "save": lambda rows, seat: seat.save(fence=STALE),
     "delete": lambda rows, seat: seat.delete(fence=STALE),
+    "claim": lambda rows, seat: rows.claim(STALE, pk=seat.pk),
+    "claim rows": lambda rows, seat: rows.claim_all(STALE),
     "update rows": lambda rows, seat: rows.fenced(STALE).update(taken_by="the stale"),
     "delete rows": lambda rows, seat: rows.fenced(STALE).delete(),
     "update found": lambda rows, seat: (
@@ -106,27 +99,83 @@ def test_a_stale_write_that_waited_for_a_newer_one_is_refused(
     assert stored(seat) == ("the newer", NEWER)
 
 
+CLAIMS: dict[str, Callable[[Any, Seat], Any]] = {
+    "claim": lambda rows, seat: rows.claim(LATEST, pk=seat.pk),
+    "claim rows": lambda rows, seat: rows.claim_all(LATEST)[0],
+}
+
+
+@on_each
+@pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
+def test_a_claim_that_waited_for_a_write_reads_what_was_written(
+    seat: Seat, claim: Callable[[Any, Seat], Any]
+) -> None:
+    rows = Seat.objects.using(seat._state.db)
+
+    claimed = overtaken(seat, lambda: claim(rows, seat))
+
+    assert (claimed.taken_by, claimed.fence) == ("the newer", LATEST)
+
+
+@pytest.fixture
+def repeatable(database: str) -> Iterator[str]:
+    """The alias of a database with whole transactions on one snapshot, in this thread."""
+    connection = connections[database]
+    command = {"postgres": "SET SESSION CHARACTERISTICS AS", "mariadb": "SET SESSION"}[database]
+    with connection.cursor() as cursor:
+        cursor.execute(f"{command} TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    yield database
+    connection.close()
+
+
+@on_each
+@pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
+def test_a_claim_on_an_older_snapshot_reads_nothing_old(
+    seat: Seat, repeatable: str, claim: Callable[[Any, Seat], Any]
+) -> None:
+    rows = Seat.objects.using(repeatable)
+    seen = []
+
+    with contextlib.suppress(OperationalError), transaction.atomic(repeatable):
+        assert rows.get(pk=seat.pk).taken_by == ""
+        in_another_thread(
+            repeatable, lambda: rows.fenced(NEWER).filter(pk=seat.pk).update(taken_by="the newer")
+        )
+        # PostgreSQL refuses, as the row has changed since.
+        seen.append(claim(rows, seat).taken_by)
+
+    assert seen == {"postgres": [], "mariadb": ["the newer"]}[repeatable]
+
+
+@pytest.mark.parametrize("database", ["mariadb"], indirect=True)
+def test_a_second_claim_on_an_older_snapshot_reads_nothing_old(seat: Seat, repeatable: str) -> None:
+    rows = Seat.objects.using(repeatable)
+    rows.claim(LATEST, pk=seat.pk)
+
+    with transaction.atomic(repeatable):
+        assert rows.get(pk=seat.pk).taken_by == ""
+        # With no fence, so that the UPDATE of the claim changes nothing.
+        in_another_thread(repeatable, lambda: rows.update(taken_by="somebody"))
+        claimed = rows.claim(LATEST, pk=seat.pk)
+
+    assert claimed.taken_by == "somebody"
+
+
 @pytest.mark.parametrize("database", ["mariadb"], indirect=True)
 @pytest.mark.parametrize("rows", [1, 2])
 def test_a_snapshot_that_is_older_than_the_newer_write_hides_it_from_nobody(
-    seat: Seat, rows: int
+    seat: Seat, repeatable: str, rows: int
 ) -> None:
-    alias = seat._state.db or ""
+    alias = repeatable
     for number in range(1, rows):
         Seat.objects.using(alias).create(row=f"B{number}")
-    connection = connections[alias]
-    with connection.cursor() as cursor:
-        cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
 
-    try:
-        with transaction.atomic(alias):
-            assert Seat.objects.using(alias).get(pk=seat.pk).fence == 0
-            in_another_thread(alias, lambda: Seat(pk=seat.pk).save(using=alias, fence=NEWER))
-            assert Seat.objects.using(alias).get(pk=seat.pk).fence == 0
-            with pytest.raises(StaleFence):
-                Seat.objects.using(alias).fenced(STALE).update(taken_by="the stale")
-    finally:
-        connection.close()
+    with transaction.atomic(alias):
+        assert Seat.objects.using(alias).get(pk=seat.pk).fence == 0
+        in_another_thread(alias, lambda: Seat(pk=seat.pk).save(using=alias, fence=NEWER))
+        assert Seat.objects.using(alias).get(pk=seat.pk).fence == 0
+        with pytest.raises(StaleFence):
+            Seat.objects.using(alias).fenced(STALE).update(taken_by="the stale")
 
     assert set(Seat.objects.using(alias).values_list("taken_by", flat=True)) == {""}
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.db import NotSupportedError, connections, transaction
 from django.db.models import Case, F, Value, When
 from django.test.utils import CaptureQueriesContext
@@ -115,12 +116,36 @@ def test_values_may_be_computed_from_the_row_its_old_fence_too(
     assert stored(seats)[1] == ("late", NEWER + 1)
 
 
-def test_the_fence_itself_is_no_value_to_update(seats: FencedQuerySet[Seat]) -> None:
-    with pytest.raises(ValueError, match="fenced\\(\\) sets it"):
-        seats.update(fence=9)
+WAYS_BACK: dict[str, Callable[[Any, Seat], object]] = {
+    "update": lambda rows, seat: rows.update(fence=STALE),
+    "update to a column": lambda rows, seat: rows.update(fence=F("price")),
+    "update with a fence": lambda rows, seat: rows.fenced(NEWER).update(fence=0),
+    "bulk_update": lambda rows, seat: rows.bulk_update([seat], ["price", "fence"]),
+    "bulk_update with a fence": lambda rows, seat: rows.fenced(NEWER).bulk_update(
+        [seat], ["price", "fence"]
+    ),
+    "bulk_create": lambda rows, seat: rows.bulk_create(
+        [seat], update_conflicts=True, unique_fields=["id"], update_fields=["price", "fence"]
+    ),
+    "in asyncio": lambda rows, seat: async_to_sync(rows.abulk_update)([seat], ["fence"]),
+}
 
 
-def test_without_a_fence_the_stored_one_can_be_set_back(seats: FencedQuerySet[Seat]) -> None:
+@pytest.mark.parametrize("write", WAYS_BACK.values(), ids=WAYS_BACK)
+def test_no_write_sets_a_stored_fence_to_a_value(
+    seats: FencedQuerySet[Seat], write: Callable[[Any, Seat], object]
+) -> None:
+    rows = Seat.objects.using(seats.db)
+    seat = rows.get(row="A2")
+    seat.fence = STALE
+
+    with pytest.raises(ValueError, match="cannot set 'fence'"):
+        write(rows, seat)
+
+    assert stored(seats) == UNTOUCHED
+
+
+def test_without_a_fence_the_stored_one_can_be_forgotten(seats: FencedQuerySet[Seat]) -> None:
     Seat.objects.using(seats.db).update(fence=0)
 
     assert {fence for _, fence in stored(seats)} == {0}
@@ -180,14 +205,62 @@ def test_a_row_can_be_created_with_the_fence(seats: FencedQuerySet[Seat]) -> Non
     assert seats.get_or_create(row="A2")[0].fence == NEWER
 
 
+def test_rows_that_are_made_at_once_have_the_fence(seats: FencedQuerySet[Seat]) -> None:
+    made = seats.bulk_create(Seat(row=row) for row in ("B1", "B2"))
+
+    assert [seat.fence for seat in made] == [STALE, STALE]
+    assert stored(seats)[3:] == [("", STALE), ("", STALE)]
+
+
+@pytest.fixture
+def changed(seats: FencedQuerySet[Seat]) -> list[Seat]:
+    """All seats, as somebody has changed them who has not written them yet."""
+    rows = list(Seat.objects.using(seats.db).order_by("row"))
+    for seat in rows:
+        seat.taken_by = f"guest of {seat.row}"
+    return rows
+
+
+def test_a_bulk_update_stores_the_fence_in_each_row(
+    seats: FencedQuerySet[Seat], changed: list[Seat]
+) -> None:
+    count = seats.fenced(NEWER).bulk_update(iter(changed), ["taken_by"], batch_size=2)
+
+    assert count == 3
+    assert stored(seats) == [(f"guest of {row}", NEWER) for row in ("A1", "A2", "A3")]
+
+
+@pytest.mark.parametrize("batch_size", [1, None])
+def test_a_bulk_update_that_is_stale_for_one_row_writes_none(
+    seats: FencedQuerySet[Seat], changed: list[Seat], batch_size: int | None
+) -> None:
+    with pytest.raises(StaleFence):
+        seats.bulk_update(changed, ["taken_by"], batch_size=batch_size)
+
+    assert stored(seats) == UNTOUCHED
+
+
+def test_without_a_fence_the_same_bulk_update_goes_through(
+    seats: FencedQuerySet[Seat], changed: list[Seat]
+) -> None:
+    Seat.objects.using(seats.db).bulk_update(changed, ["taken_by"])
+
+    assert stored(seats)[1] == ("guest of A2", NEWER)
+
+
+def test_a_bulk_update_makes_no_row_again(seats: FencedQuerySet[Seat], changed: list[Seat]) -> None:
+    Seat.objects.using(seats.db).filter(row="A1").delete()
+
+    assert seats.fenced(NEWER).bulk_update(changed, ["taken_by"]) == 2
+
+
 @pytest.mark.parametrize(
     "write",
     [
-        lambda rows: rows.bulk_create([Seat(row="B1")]),
-        lambda rows: rows.bulk_update(list(rows), ["price"]),
+        lambda rows: rows.bulk_create([], update_conflicts=True, update_fields=["price"]),
         lambda rows: rows.update_or_create(row="A1"),
     ],
-    ids=["bulk_create", "bulk_update", "update_or_create"],
+    ids=["bulk_create", "update_or_create"],
 )
 def test_what_cannot_go_with_a_fence_is_refused(
     seats: FencedQuerySet[Seat], write: Callable[[Any], Any]

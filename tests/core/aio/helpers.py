@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core import clock
+from django_setnx_lock.core.locks.lock import RedisLock
 from tests.core.helpers import queue_of
 
 if TYPE_CHECKING:
@@ -29,6 +30,13 @@ async def until(condition: Callable[[], object]) -> None:
     """Return as soon as ``condition()`` is true."""
     while not condition():  # noqa: ASYNC110 - what happens elsewhere sets no event
         await asyncio.sleep(0.001)
+
+
+async def is_renewed(held: Any) -> None:
+    """Return when the lease of ``held`` begins anew, by itself; a short one may end before."""
+    # In this order a pause between two readings never looks like a renewal.
+    end = held.remaining() + clock.now()
+    await until(lambda: clock.now() + held.remaining() > end + 0.01)
 
 
 async def line_up(client: Any, count: int, take: Callable[[int], Awaitable[T]]) -> list[T]:

@@ -10,14 +10,14 @@ import pytest
 import redis
 
 from django_setnx_lock.core.errors import LockError
-from django_setnx_lock.core.lock import RedisLock
+from django_setnx_lock.core.locks.lock import RedisLock
 from tests.core.aio.helpers import run
 from tests.core.helpers import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
 
-    from django_setnx_lock.core.held import Held
+    from django_setnx_lock.core.locks.handle import LockHandle
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def permits(redis_client: redis.Redis) -> RedisLock:
     return RedisLock(redis_client, "lock:a", limit=3, blocking=False)
 
 
-async def rows(permits: RedisLock) -> AsyncGenerator[Held, None]:
+async def rows(permits: RedisLock) -> AsyncGenerator[LockHandle, None]:
     async with permits as held:
         yield held
 
@@ -63,7 +63,7 @@ def test_a_task_that_closes_the_generator_of_another_keeps_its_own(permits: Redi
 
 
 def test_a_generator_that_another_thread_closes_lets_its_own_go(permits: RedisLock) -> None:
-    def rows() -> Generator[Held, None, None]:
+    def rows() -> Generator[LockHandle, None, None]:
         with permits as held:
             yield held
 
@@ -98,7 +98,7 @@ def test_the_block_of_a_task_that_has_ended_is_left_by_another(permits: RedisLoc
     async def work() -> tuple[bool, bool]:
         stack = AsyncExitStack()
 
-        async def enter() -> Held:
+        async def enter() -> LockHandle:
             return await stack.enter_async_context(permits)
 
         inner = await asyncio.create_task(enter())

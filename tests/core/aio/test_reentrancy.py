@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core import flow, inheritance
-from django_setnx_lock.core.aio import calling
-from django_setnx_lock.core.aio import held as aio_held
-from django_setnx_lock.core.aio import lock as aio_lock
-from django_setnx_lock.core.aio import turn as aio_turn
+from django_setnx_lock.core.connections import execute
 from django_setnx_lock.core.errors import LockBusy, LockError, LockLost
-from django_setnx_lock.core.lock import RedisLock
-from tests.core.aio.helpers import run
+from django_setnx_lock.core.locks import owner, parent_process
+from django_setnx_lock.core.locks.lock import RedisLock
+from tests.core.aio.helpers import is_renewed, run
 from tests.core.helpers import in_thread, value_of
 
 if TYPE_CHECKING:
@@ -30,9 +27,9 @@ LONG = 15
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    inheritance.forget()
+    parent_process.forget()
     yield
-    inheritance.forget()
+    parent_process.forget()
 
 
 @pytest.fixture
@@ -125,13 +122,13 @@ def test_no_request_is_sent_for_a_share(
     mine: Callable[..., RedisLock], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[object] = []
+    real_call: Any = execute.call
 
     async def call(*args: Any, **options: Any) -> Any:
         sent.append(args)
-        return await calling.call(*args, **options)
+        return await real_call(*args, **options)
 
-    for module in (aio_lock, aio_held, aio_turn):
-        monkeypatch.setattr(module, "call", call)
+    monkeypatch.setattr(execute, "call", call)
 
     async def work() -> None:
         async with mine():
@@ -184,7 +181,7 @@ def test_a_loss_cancels_the_task_once_and_is_told_by_the_outermost_block(
     seen: list[str] = []
 
     async def work() -> None:
-        options: dict[str, Any] = {"timeout": 0.4, "renew": renew}
+        options: dict[str, Any] = {"timeout": 1.5, "renew": renew}
         with pytest.raises(LockLost):  # noqa: PT012 - a block is what is tested
             async with mine(**options):
                 try:
@@ -207,7 +204,7 @@ def test_a_block_within_what_was_taken_without_one_is_cancelled(
     redis_client: redis.Redis, mine: Callable[..., RedisLock]
 ) -> None:
     async def work() -> None:
-        held = await mine(timeout=0.4, renew=True).atake()
+        held = await mine(timeout=2, renew=True).atake()
         with pytest.raises(LockLost):  # noqa: PT012 - as above
             async with mine():
                 redis_client.delete("lock:a")
@@ -220,9 +217,9 @@ def test_a_block_within_what_was_taken_without_one_is_cancelled(
 def test_a_block_within_what_a_thread_took_is_cancelled_in_its_task(
     redis_client: redis.Redis, mine: Callable[..., RedisLock]
 ) -> None:
-    def carried(caller: flow.Flow) -> None:
+    def carried(caller: owner.Owner) -> None:
         async def work() -> None:
-            flow.adopt(caller)
+            owner.bind_current_task(caller)
             with pytest.raises(LockLost):  # noqa: PT012 - as above
                 async with mine():
                     redis_client.delete("lock:a")
@@ -230,9 +227,9 @@ def test_a_block_within_what_a_thread_took_is_cancelled_in_its_task(
 
         run(work())
 
-    held = mine(timeout=0.4, renew=True).take()
+    held = mine(timeout=2, renew=True).take()
 
-    carried(flow.current())
+    carried(owner.current())
 
     assert held.lost
 
@@ -240,15 +237,15 @@ def test_a_block_within_what_a_thread_took_is_cancelled_in_its_task(
 def test_a_share_in_asyncio_keeps_the_lock_of_a_thread_renewed(
     mine: Callable[..., RedisLock],
 ) -> None:
-    async def work(caller: flow.Flow) -> None:
-        flow.adopt(caller)
-        async with mine(timeout=0.3, renew=True) as inner:
-            await asyncio.sleep(0.6)
+    async def work(caller: owner.Owner) -> None:
+        owner.bind_current_task(caller)
+        async with mine(timeout=3, renew=True) as inner:
+            await is_renewed(held)
             await inner.acheck()
 
-    held = mine(timeout=0.3, renew=False).take()
+    held = mine(timeout=3, renew=False).take()
 
-    run(work(flow.current()))
+    run(work(owner.current()))
     held.release()
 
 
@@ -260,8 +257,8 @@ def test_it_has_again_what_is_held_around_its_process(
 
     # Taken in a thread that is over: the one who holds it is another process.
     held = in_thread(mine().take)
-    monkeypatch.setenv("SETNX_LOCK_HELD", inheritance.described(held, os.environ))
-    inheritance.forget()
+    monkeypatch.setenv("SETNX_LOCK_HELD_TOKENS", parent_process.described(held.grant, os.environ))
+    parent_process.forget()
 
     async def work() -> str:
         async with mine() as inner:

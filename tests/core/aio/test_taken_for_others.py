@@ -9,14 +9,14 @@ import pytest
 import redis
 
 from django_setnx_lock.core.errors import LockBusy, LockError
-from django_setnx_lock.core.lock import RedisLock
-from django_setnx_lock.core.many.lock import MultiLock
-from tests.core.aio.helpers import DEADLINE, run
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.locks.multi_lock import MultiLock
+from tests.core.aio.helpers import DEADLINE, is_renewed, run
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-LEASE = 0.5
+LEASE = 3.0
 
 
 async def waited_for(taking: Coroutine[Any, Any, Any]) -> Any:
@@ -41,8 +41,8 @@ def lock(request: pytest.FixtureRequest, redis_client: redis.Redis) -> Any:
 def test_it_is_renewed_and_released_by_whoever_awaits_it(lock: Any, how: Any) -> None:
     async def work() -> tuple[bool, bool, bool]:
         assert await how(lock.aacquire()) is True
-        await asyncio.sleep(2 * LEASE)
         held = lock.held
+        await is_renewed(held)
         before = (held.lost, await held.aowned())
         await lock.arelease()
         return (*before, await lock.alocked())
@@ -53,7 +53,7 @@ def test_it_is_renewed_and_released_by_whoever_awaits_it(lock: Any, how: Any) ->
 def test_its_handle_is_renewed_for_whoever_has_it(lock: Any, how: Any) -> None:
     async def work() -> bool:
         held = await how(lock.atake())
-        await asyncio.sleep(2 * LEASE)
+        await is_renewed(held)
         owned = await held.aowned()
         await held.arelease()
         return bool(owned)
@@ -72,7 +72,7 @@ def test_another_such_task_does_not_have_it_again(redis_client: redis.Redis) -> 
 
     kinds = sorted(type(one).__name__ for one in run(work()))
 
-    assert kinds == ["Held", LockBusy.__name__, LockBusy.__name__]
+    assert kinds == [LockBusy.__name__, LockBusy.__name__, "LockHandle"]
 
 
 def test_of_several_a_lock_object_releases_none(redis_client: redis.Redis) -> None:

@@ -6,19 +6,17 @@ import asyncio
 import gc
 import logging
 import os
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core import watchdog
-from django_setnx_lock.core.aio import loops
-from django_setnx_lock.core.aio import watchdog as aio_watchdog
 from django_setnx_lock.core.errors import LockLost
 from django_setnx_lock.core.inspection import Inspector
-from django_setnx_lock.core.lock import RedisLock
-from tests.core.aio.helpers import run, until
-from tests.core.helpers import queue_of, value_of
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.renewal import loop_watchdog as aio_watchdog
+from django_setnx_lock.core.renewal import watchdog
+from tests.core.aio.helpers import is_renewed, run, until
+from tests.core.helpers import ask, queue_of, value_of
 from tests.faults.controls import take_out
 
 if TYPE_CHECKING:
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
     import redis
 
-    from django_setnx_lock.core.held import Held
+    from django_setnx_lock.core.locks.handle import LockHandle
     from tests.faults.proxy import Proxy
     from tests.servers import RealServer
 
@@ -41,7 +39,7 @@ def tasks_of_watchdogs() -> list[asyncio.Task[None]]:
     return [task for task in asyncio.all_tasks() if task.get_name() == "setnx-lock-watchdog"]
 
 
-async def taken(client: redis.Redis, count: int, timeout: float) -> list[Held]:
+async def taken(client: redis.Redis, count: int, timeout: float) -> list[LockHandle]:
     return [
         await RedisLock(client, f"lock:{number}", timeout, renew=True).atake(0)
         for number in range(count)
@@ -50,13 +48,31 @@ async def taken(client: redis.Redis, count: int, timeout: float) -> list[Held]:
 
 def test_a_lock_is_renewed_until_it_is_released(redis_client: redis.Redis) -> None:
     async def work() -> None:
-        async with RedisLock(redis_client, "lock:a", 0.3, renew=True) as held:
-            await asyncio.sleep(0.7)
+        async with RedisLock(redis_client, "lock:a", 3, renew=True) as held:
+            await is_renewed(held)
+            await is_renewed(held)
             await held.acheck()
 
     run(work())
 
     assert not redis_client.exists("lock:a")
+
+
+def test_a_connection_that_was_closed_while_it_was_idle_is_no_trouble(
+    redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> LockHandle:
+        (held,) = await taken(redis_client, 1, timeout=3)
+        await is_renewed(held)
+        redis_client.client_kill_filter(_type="normal", skipme=True)
+        await is_renewed(held)
+        return held
+
+    with caplog.at_level(logging.INFO, "django_setnx_lock.renewal"):
+        held = run(work())
+
+    assert not held.lost
+    assert not [text for text in caplog.messages if "cannot renew" in text]
 
 
 def test_without_renewal_it_would_be_lost(
@@ -114,11 +130,11 @@ def test_a_blip_is_no_loss(real_server: RealServer, proxy: Proxy) -> None:
     client = proxy.client()
 
     async def work() -> None:
-        async with RedisLock(client, "lock:a", 1, renew=True):
+        async with RedisLock(client, "lock:a", 4, renew=True) as held:
             proxy.refuse()
-            await asyncio.sleep(0.5)
+            await until(lambda: held.lease.trouble)
             proxy.accept()
-            await asyncio.sleep(0.8)
+            await is_renewed(held)
 
     run(work())
 
@@ -129,7 +145,8 @@ def test_a_lock_whose_task_has_ended_is_renewed_no_longer(
     async def work() -> tuple[bool, bool]:
         one = await asyncio.create_task(left(redis_client))
         other = await asyncio.create_task(handed_over(redis_client))
-        await asyncio.sleep(0.7)
+        await is_renewed(other)
+        await until(lambda: one.lost)
         return one.lost, other.lost
 
     with caplog.at_level(logging.WARNING):
@@ -139,22 +156,22 @@ def test_a_lock_whose_task_has_ended_is_renewed_no_longer(
     assert "the task that took the lock 'lock:a' has ended" in caplog.text
 
 
-async def left(client: redis.Redis) -> Held:
+async def left(client: redis.Redis) -> LockHandle:
     return await RedisLock(client, "lock:a", 0.3, renew=True).atake()
 
 
-async def handed_over(client: redis.Redis) -> Held:
-    held = await RedisLock(client, "lock:b", 0.3, renew=True).atake()
+async def handed_over(client: redis.Redis) -> LockHandle:
+    held = await RedisLock(client, "lock:b", 3, renew=True).atake()
     held.handover()
     return held
 
 
 def test_a_task_that_is_cancelled_with_all_others_begins_again(redis_client: redis.Redis) -> None:
     async def work() -> None:
-        async with RedisLock(redis_client, "lock:a", 0.3, renew=True):
+        async with RedisLock(redis_client, "lock:a", 3, renew=True) as held:
             for task in tasks_of_watchdogs():
                 task.cancel()
-            await asyncio.sleep(0.7)
+            await is_renewed(held)
 
     run(work())
 
@@ -213,12 +230,12 @@ def test_what_is_owed_at_the_end_of_a_loop_is_looked_after(
     client = real_server.client()
     # The lock is left to the one that died, until somebody looks.
     take_out(monkeypatch, "RELEASE", "local CLAIM = 1000 ", "local CLAIM = 60000 ")
-    died, behind = RedisLock(client, "lock:a").turn(), RedisLock(client, "lock:a").turn()
+    died, behind = RedisLock(client, "lock:a").attempt(), RedisLock(client, "lock:a").attempt()
 
     async def work() -> None:
         async with RedisLock(client, "lock:a"):
-            await asyncio.to_thread(died.ask, waits=True)
-            await asyncio.to_thread(behind.ask, waits=True)
+            await asyncio.to_thread(ask, died, waits=True)
+            await asyncio.to_thread(ask, behind, waits=True)
 
     run(work())
 
@@ -227,15 +244,15 @@ def test_what_is_owed_at_the_end_of_a_loop_is_looked_after(
 
 def test_a_loss_is_noticed_at_the_next_renewal(redis_client: redis.Redis) -> None:
     async def work() -> None:
-        async with RedisLock(redis_client, "lock:a", 1, renew=True, on_lost=lost.append):
+        async with RedisLock(redis_client, "lock:a", 3, renew=True, on_lost=lost.append):
             await asyncio.to_thread(force)
-            await asyncio.sleep(5)
+            await asyncio.sleep(15)
 
     def force() -> None:
         seen = inspector.get("lock:a")
         inspector.force_release("lock:a", seen.fingerprint, by="ops", reason="stale")
 
-    lost: list[Held] = []
+    lost: list[LockHandle] = []
     inspector = Inspector(redis_client, "lock:")
     with pytest.raises(LockLost, match="force-released by ops: stale"):
         run(work())
@@ -249,7 +266,11 @@ def test_a_forked_child_owns_nothing(redis_client: redis.Redis) -> None:
             end = held.lease.end
             pid = os.fork()
             if pid == 0:
-                os._exit(0 if not held.is_here and not loops._ROOMS else 1)
+                os._exit(
+                    0
+                    if not held.is_here and aio_watchdog.all_watchdogs() == [watchdog.WATCHDOG]
+                    else 1
+                )
             _, status = os.waitpid(pid, 0)  # noqa: ASYNC222 - it ends at once
             # The parent's connections are its own still.
             await until(lambda: held.lease.end > end)
@@ -259,14 +280,18 @@ def test_a_forked_child_owns_nothing(redis_client: redis.Redis) -> None:
     assert run(work()) == 0
 
 
-def test_a_thread_wakes_the_task_up(redis_client: redis.Redis) -> None:
+def test_a_thread_wakes_the_task_up(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It would not look by itself before the first third of the long lease is over.
+    monkeypatch.setattr(aio_watchdog, "LONGEST_SLEEP", 20.0)
+
     async def work() -> None:
         held = await RedisLock(redis_client, "lock:a", 60, renew=True).atake()
         await asyncio.sleep(0.05)
-        await asyncio.to_thread(held.extend, 0.3, replace_ttl=True)
-        began = time.monotonic()
-        await until(lambda: held.remaining() > 1)
-        assert time.monotonic() - began < 0.9
+        await asyncio.to_thread(held.extend, 3, replace_ttl=True)
+        await until(lambda: held.remaining() > 4)
+        assert not held.lost
         await held.arelease()
 
     run(work())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django_setnx_lock.core.line import Command, Line
-from django_setnx_lock.core.many.base import MultiBase
-from django_setnx_lock.core.many.lock import MultiLock
+from django_setnx_lock.core.connections.backends import run
+from django_setnx_lock.core.connections.connection import Command, Connection
+from django_setnx_lock.core.locks import batch
+from django_setnx_lock.core.locks.multi_lock import MultiLock
 from tests.core.helpers import INDEX, PREFIX
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def held_names(client: Any, keys: Iterable[str] = "abcd") -> str:
 
 def as_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have locks taken in the order in which they are given: what sorting is for."""
-    monkeypatch.setattr(MultiBase, "_in_order", property(lambda self: list(self._locks)))
+    monkeypatch.setattr(batch, "sorted", lambda locks, key: [*locks], raising=False)
 
 
 def around_many(
@@ -36,12 +37,20 @@ def around_many(
     do: Callable[[Callable[[], list[Any]], Sequence[Command]], list[Any]],
 ) -> None:
     """Have ``do(send, commands)`` called whenever several are sent at once; ``send()`` does it."""
-    ask_all = Line.ask_all
+    ask = Connection.ask
 
-    def asked(line: Line, commands: Sequence[Command]) -> list[Any]:
-        return do(lambda: ask_all(line, commands), commands)
+    async def asked(
+        connection: Connection,
+        commands: Sequence[Command],
+        expected: int = 1,
+        until: float | None = None,
+        again: Sequence[Command] | None = None,
+    ) -> list[Any]:
+        if expected == 1:
+            return await ask(connection, commands, expected, until, again)
+        return do(lambda: run(ask(connection, commands, expected)), commands)
 
-    monkeypatch.setattr(Line, "ask_all", asked)
+    monkeypatch.setattr(Connection, "ask", asked)
 
 
 def fail_once(

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from django_setnx_lock.core import scripts
 from django_setnx_lock.core.errors import LockBusy, LockError, LockLost, LockUnavailable
+from django_setnx_lock.core.protocol import scripts
 from tests.core.aio.helpers import run, until
 from tests.core.helpers import listed, queue_of
 from tests.core.many.helpers import as_given, held_names, many
 from tests.servers import ONCE
 
 if TYPE_CHECKING:
-    from django_setnx_lock.core.many.held import MultiHeld
+    from django_setnx_lock.core.locks.multi_handle import MultiLockHandle
     from tests.faults.proxy import Proxy
     from tests.servers import RealServer
 
@@ -164,9 +164,9 @@ def test_what_the_task_holds_already_is_had_again(redis_client: redis.Redis) -> 
 
 
 def test_on_lost_is_called_once_with_the_handle_of_all(redis_client: redis.Redis) -> None:
-    told: list[MultiHeld] = []
+    told: list[MultiLockHandle] = []
 
-    async def work() -> MultiHeld:
+    async def work() -> MultiLockHandle:
         held = await many(redis_client, "ab", on_lost=told.append).atake()
         redis_client.delete("lock:a", "lock:b")
         with pytest.raises(LockLost):

@@ -13,8 +13,8 @@ from django_setnx_lock.core.errors import (
     LockUnavailable,
     LockUnsupported,
 )
-from django_setnx_lock.core.many.held import MultiHeld
-from django_setnx_lock.core.many.lock import MultiLock
+from django_setnx_lock.core.locks.multi_handle import MultiLockHandle
+from django_setnx_lock.core.locks.multi_lock import MultiLock
 from tests.core.helpers import in_thread, listed
 from tests.core.many.helpers import fail_once, held_names, many
 from tests.processes import eventually
@@ -193,7 +193,7 @@ def test_a_loss_is_only_logged_where_that_is_wanted(
 
 
 def test_on_lost_is_called_once_with_the_handle_of_all(redis_client: redis.Redis) -> None:
-    told: list[MultiHeld] = []
+    told: list[MultiLockHandle] = []
     held = many(redis_client, "ab", on_lost=told.append).take(0)
     redis_client.delete("lock:a", "lock:b")
 
@@ -205,7 +205,7 @@ def test_on_lost_is_called_once_with_the_handle_of_all(redis_client: redis.Redis
 
 
 def test_on_lost_is_called_for_those_that_were_lost_only(redis_client: redis.Redis) -> None:
-    told: list[MultiHeld] = []
+    told: list[MultiLockHandle] = []
     lock = many(redis_client, "ab", on_lost=told.append)
     first = lock.take(0)
     first.release()
@@ -224,7 +224,7 @@ def test_an_on_lost_that_cannot_be_called_is_refused_at_once() -> None:
 
 
 def test_all_are_renewed(redis_client: redis.Redis) -> None:
-    held = many(redis_client, "ab", timeout=0.3, renew=True).take(0)
+    held = many(redis_client, "ab", timeout=3, renew=True).take(0)
     ends = [one.lease.end for one in held.parts]
     eventually(lambda: all(one.lease.end > end for one, end in zip(held.parts, ends, strict=True)))
 
@@ -315,7 +315,7 @@ def test_where_there_is_no_time_to_take_it_anew_it_is_busy(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = many(redis_client, "ab")
-    monkeypatch.setattr(MultiHeld, "lost", True)
+    monkeypatch.setattr(MultiLockHandle, "lost", True)
 
     with pytest.raises(LockBusy, match="lost again"):
         lock.take(0)

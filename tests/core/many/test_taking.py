@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from django_setnx_lock.core import scripts, watchdog
-from django_setnx_lock.core.calling import call
+from django_setnx_lock.core.connections import execute
+from django_setnx_lock.core.connections.backends import BLOCKING, Backend, run
 from django_setnx_lock.core.errors import LockBusy, LockUnavailable
-from django_setnx_lock.core.lock import RedisLock
-from django_setnx_lock.core.many import turn as many_turn
-from django_setnx_lock.core.many.lock import MultiLock
-from django_setnx_lock.core.many.turn import Blocked, ManyTurn
-from django_setnx_lock.core.outage import Outage
-from tests.core.helpers import FakeTime, listed, queue_of, send
+from django_setnx_lock.core.locks.attempt import FailoverGrace
+from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.locks.multi_lock import MultiAttempt, MultiLock
+from django_setnx_lock.core.protocol import replies, scripts
+from django_setnx_lock.core.renewal import watchdog
+from tests.core.helpers import FakeTime, ask, called, listed, queue_of, send
 from tests.core.many.helpers import as_given, held_names, many
-from tests.core.test_outage import WATCHED
+from tests.core.test_failover_grace import WATCHED
 from tests.processes import eventually
 from tests.servers import Server
 
@@ -259,7 +260,7 @@ def test_what_is_held_early_outlives_its_lease(redis_client: redis.Redis) -> Non
 def test_without_asking_again_it_would_not(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ManyTurn, "longest_sleep", 20)
+    monkeypatch.setattr(MultiAttempt, "longest_sleep", 20)
 
     assert is_had_by_somebody_else_meanwhile(redis_client)
 
@@ -282,7 +283,12 @@ def test_taken_in_turn_what_is_over_by_then_is_taken_anew(redis_client: redis.Re
     held.check()
 
 
-def lose_the_first(turn: ManyTurn, client: redis.Redis) -> RedisLock:
+def asked(attempt: MultiAttempt, *, waits: bool) -> list[LockHandle] | replies.Busy:
+    """Ask once for the locks of ``attempt``, in the calling thread."""
+    return run(attempt.ask(BLOCKING, waits=waits))
+
+
+def lose_the_first(turn: MultiAttempt, client: redis.Redis) -> RedisLock:
     """Have ``lock:a``, which ``turn`` holds, be somebody else's."""
     client.delete("lock:a")
     other = listed(client, "a")
@@ -294,12 +300,14 @@ def test_who_finds_an_earlier_one_lost_gives_up_the_later_ones_before_it_waits(
     redis_client: redis.Redis,
 ) -> None:
     busy = listed(redis_client, "c").take()
-    turn = ManyTurn([listed(redis_client, key).turn() for key in "abc"])
-    turn.ask(waits=True)
+    turn = MultiAttempt([listed(redis_client, key).attempt() for key in "abc"])
+    asked(turn, waits=True)
     assert held_names(redis_client) == "abc"
     lose_the_first(turn, redis_client)
 
-    turn.ask(waits=True)
+    # The first answer is that its token is done with.
+    asked(turn, waits=True)
+    asked(turn, waits=True)
 
     assert held_names(redis_client) == "ac"
     assert queue_of(redis_client, "lock:c") == []
@@ -311,47 +319,47 @@ def test_who_was_not_answered_gives_up_later_ones_that_may_have_been_granted(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = listed(redis_client, "b").take()
-    turn = ManyTurn([listed(redis_client, key).turn() for key in "abc"])
-    blocked = turn.ask(waits=True)
-    assert isinstance(blocked, Blocked)
-    turn.waits_for(blocked)
-    blocked.turn.outage = Outage(WATCHED)
+    turn = MultiAttempt([listed(redis_client, key).attempt() for key in "abc"])
+    assert isinstance(asked(turn, waits=True), replies.Busy)
+    turn.awaited.grace = FailoverGrace(WATCHED)
     first.release()
     error = grant_and_fail(turn, monkeypatch)
     assert held_names(redis_client) == "abc"
-    turn.outlast(error, None)
+    turn.retry_delay(error, None)
     redis_client.delete("lock:b")
     listed(redis_client, "b").acquire(blocking=False)
 
-    turn.ask(waits=True)
+    asked(turn, waits=True)
 
     assert held_names(redis_client) == "ab"
 
 
-def grant_and_fail(turn: ManyTurn, monkeypatch: pytest.MonkeyPatch) -> LockUnavailable:
+def grant_and_fail(turn: MultiAttempt, monkeypatch: pytest.MonkeyPatch) -> LockUnavailable:
     """Have the reply to what ``turn`` asks be lost; return what it is told."""
 
-    def cut(*arguments: Any, **options: Any) -> Any:
-        call(*arguments)
+    call: Any = execute.call
+
+    async def cut(self: object, *arguments: Any, **options: Any) -> Any:
+        await call(self, *arguments)
         raise LockUnavailable("cut", cause="unreachable")
 
     with monkeypatch.context() as patched:
-        patched.setattr(many_turn, "call", cut)
+        patched.setattr(execute, "call", cut)
         with pytest.raises(LockUnavailable) as caught:
-            turn.ask(waits=True)
+            asked(turn, waits=True)
     return caught.value
 
 
 def test_who_lost_an_earlier_one_has_all_in_the_end(redis_client: redis.Redis) -> None:
     busy = listed(redis_client, "b").take()
-    turn = ManyTurn([listed(redis_client, key).turn() for key in "ab"])
-    turn.ask(waits=True)
+    turn = MultiAttempt([listed(redis_client, key).attempt() for key in "ab"])
+    asked(turn, waits=True)
     other = lose_the_first(turn, redis_client)
-    turn.ask(waits=True)
+    asked(turn, waits=True)
 
     other.release()
     busy.release()
-    held = turn.ask(waits=True)
+    held = asked(turn, waits=True)
 
     assert isinstance(held, list)
     for one in held:
@@ -361,16 +369,17 @@ def test_who_lost_an_earlier_one_has_all_in_the_end(redis_client: redis.Redis) -
 def test_a_grant_that_took_longer_than_its_lease_is_given_back(
     redis_client: redis.Redis, fake_time: FakeTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turn = ManyTurn([listed(redis_client, key).turn() for key in "ab"])
-    read = ManyTurn.read
+    turn = MultiAttempt([listed(redis_client, key).attempt() for key in "ab"])
+    call: Any = execute.call
 
-    def late(self: ManyTurn, *arguments: Any, **options: Any) -> Any:
+    async def late(*arguments: Any, **options: Any) -> Any:
+        reply = await call(*arguments, **options)
         fake_time.now += 31
-        return read(self, *arguments, **options)
+        return reply
 
-    monkeypatch.setattr(ManyTurn, "read", late)
+    monkeypatch.setattr(execute, "call", late)
 
-    assert not isinstance(turn.ask(waits=True), list)
+    assert not isinstance(asked(turn, waits=True), list)
     assert held_names(redis_client) == ""
 
 
@@ -379,17 +388,17 @@ def test_each_waiter_of_what_is_given_up_is_looked_after(
 ) -> None:
     own = listed(redis_client, "a").take()
     busy = listed(redis_client, "b").take()
-    turn = ManyTurn([listed(redis_client, key).turn() for key in "ab"])
-    turn.ask(waits=True)
+    turn = MultiAttempt([listed(redis_client, key).attempt() for key in "ab"])
+    asked(turn, waits=True)
     own.release()
-    turn.ask(waits=True)
-    other = listed(redis_client, "a").turn()
-    other.ask(waits=True)
+    asked(turn, waits=True)
+    other = listed(redis_client, "a").attempt()
+    ask(other, waits=True)
 
-    turn.ask(waits=False)
+    asked(turn, waits=False)
 
     assert redis_client.get("lock:a") == f"baton:{other.token}".encode()
-    assert [look._head for look in watchdog.WATCHDOG._looks.values()] == [other.token]
+    assert [look.head for look in watchdog.WATCHDOG.handoff_checks()] == [other.token]
     busy.release()
 
 
@@ -397,31 +406,31 @@ def test_an_operator_who_takes_one_away_meanwhile_is_waited_for_no_less(
     redis_client: redis.Redis,
 ) -> None:
     busy = listed(redis_client, "b").take()
-    turn = ManyTurn([listed(redis_client, key).turn() for key in "ab"])
-    turn.ask(waits=True)
+    turn = MultiAttempt([listed(redis_client, key).attempt() for key in "ab"])
+    asked(turn, waits=True)
     redis_client.delete("lock:a")
-    redis_client.set(f"{{lock:a}}:gone:{turn.turns[0].token}", '{"by": "joe"}', px=60_000)
+    redis_client.set(f"{{lock:a}}:gone:{turn.attempts[0].token}", '{"by": "joe"}', px=60_000)
 
-    answer = turn.ask(waits=True)
+    answer = asked(turn, waits=True)
     busy.release()
 
     assert not isinstance(answer, list)
-    assert answer.is_vague
-    assert isinstance(turn.ask(waits=True), list)
+    assert turn.asks_again()
+    assert isinstance(asked(turn, waits=True), list)
 
 
 def test_who_does_not_wait_is_told_who_has_it_although_the_first_answer_was_lost(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed(redis_client, "b", label="view pay").acquire()
-    ask = ManyTurn.ask
+    ask = MultiAttempt.ask
 
-    def twice(self: ManyTurn, *, waits: bool, **limits: Any) -> Any:
+    async def twice(self: MultiAttempt, io: Backend, *, waits: bool, **limits: Any) -> Any:
         monkeypatch.undo()
-        self.turns[0].target.call(self.request(waits=waits))
-        return ask(self, waits=waits, **limits)
+        called(self.attempts[0].target, self.request(waits=waits))
+        return await ask(self, io, waits=waits, **limits)
 
-    monkeypatch.setattr(ManyTurn, "ask", twice)
+    monkeypatch.setattr(MultiAttempt, "ask", twice)
 
     with pytest.raises(LockBusy) as caught:
         many(redis_client, "ab").take(0)
@@ -431,7 +440,7 @@ def test_who_does_not_wait_is_told_who_has_it_although_the_first_answer_was_lost
 
 
 def test_one_key_is_taken_by_its_own_script(redis_client: redis.Redis) -> None:
-    request = listed(redis_client, "a").turn().request(waits=False)
+    request = listed(redis_client, "a").attempt().request(waits=False)
 
     assert request.script is scripts.ACQUIRE
 
@@ -441,20 +450,22 @@ def test_what_a_first_copy_asked_for_beyond_what_a_second_is_told_is_given_up(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, *, is_known: bool
 ) -> None:
     listed(redis_client, "c").acquire()
-    turn = ManyTurn([listed(redis_client, key).turn() for key in "abc"])
+    turn = MultiAttempt([listed(redis_client, key).attempt() for key in "abc"])
     send(redis_client, turn.request(waits=True))
     redis_client.delete("lock:b")
     listed(redis_client, "b").acquire()
 
-    def again(
-        client: Any, request: Any, key: str, repeated: Callable[[], None], **limits: Any
-    ) -> Any:
-        if is_known:
-            repeated()
-        return call(client, request, key, **limits)
+    call: Any = execute.call
 
-    monkeypatch.setattr(many_turn, "call", again)
-    turn.ask(waits=True)
+    async def again(*args: Any, repeated: Callable[[], None] | None = None, **limits: Any) -> Any:
+        if is_known and repeated:
+            repeated()
+        return await call(*args, **limits)
+
+    monkeypatch.setattr(execute, "call", again)
+    # The first answer is that the token is done with that has lost ``b``.
+    asked(turn, waits=True)
+    asked(turn, waits=True)
 
     # Not knowing of the first copy, he would stand in two queues.
     assert bool(queue_of(redis_client, "lock:c")) is not is_known

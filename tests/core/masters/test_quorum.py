@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 from redis import exceptions as redis_exceptions
 
-from django_setnx_lock.core import protocol
 from django_setnx_lock.core.holder import Holder
-from django_setnx_lock.core.masters import quorum
+from django_setnx_lock.core.protocol import quorum, replies
 
 DEAD = redis_exceptions.ConnectionError("refused")
 OK = [b"OK", 1]
@@ -39,19 +38,19 @@ def test_of_the_lease_that_is_asked_for_the_seconds_wanted_are_left(seconds: flo
 @pytest.mark.parametrize(
     ("replies", "kind"),
     [
-        ([OK, OK, OK, OK, OK], protocol.Granted),
-        ([OK, OK, OK, DEAD, DEAD], protocol.Granted),
-        ([OK, OK, OK, BUSY, BUSY], protocol.Granted),
-        ([BUSY, BUSY, BUSY, OK, OK], protocol.Busy),
+        ([OK, OK, OK, OK, OK], replies.Granted),
+        ([OK, OK, OK, DEAD, DEAD], replies.Granted),
+        ([OK, OK, OK, BUSY, BUSY], replies.Granted),
+        ([BUSY, BUSY, BUSY, OK, OK], replies.Busy),
         # Two took it at once and nobody has a majority.
-        ([OK, OK, BUSY, BUSY, GONE], protocol.Busy),
+        ([OK, OK, BUSY, BUSY, GONE], replies.Busy),
         # As many as are needed could be asked, and one of them is somebody else's.
-        ([OK, OK, BUSY, DEAD, DEAD], protocol.Busy),
+        ([OK, OK, BUSY, DEAD, DEAD], replies.Busy),
         ([OK, OK, DEAD, DEAD, DEAD], type(None)),
         ([BUSY, BUSY, DEAD, DEAD, DEAD], type(None)),
         # Of four, two are no majority.
         ([OK, OK, DEAD, DEAD], type(None)),
-        ([OK, OK, BUSY, BUSY], protocol.Busy),
+        ([OK, OK, BUSY, BUSY], replies.Busy),
     ],
 )
 def test_what_the_answers_to_a_taking_come_to(replies: list[Any], kind: type) -> None:
@@ -63,17 +62,17 @@ def test_a_busy_lock_is_held_by_who_has_most_of_it_for_as_long_as_the_last_of_th
 
     answer = quorum.read_acquires([BUSY, longer, FOREIGN, OK, DEAD])
 
-    assert answer == protocol.Busy(remaining=7.0, holder=Holder(host="ann"))
+    assert answer == replies.Busy(remaining=7.0, holder=Holder(host="ann"))
 
 
 def test_a_busy_lock_that_never_expires_somewhere_has_no_end() -> None:
     answer = quorum.read_acquires([FOREIGN, [b"BUSY", 7000, b"foreign"], DEAD])
 
-    assert answer == protocol.Busy(remaining=None, holder=None)
+    assert answer == replies.Busy(remaining=None, holder=None)
 
 
 def test_a_taking_that_all_had_given_up_is_busy_without_holder() -> None:
-    assert quorum.read_acquires([GONE, GONE, GONE]) == protocol.Busy(remaining=0.0, holder=None)
+    assert quorum.read_acquires([GONE, GONE, GONE]) == replies.Busy(remaining=0.0, holder=None)
 
 
 @pytest.mark.parametrize(
@@ -118,12 +117,6 @@ def test_a_loss_tells_who_took_it_by_force() -> None:
     reply = quorum.read_kept([LOST, [b"LOST", forced.encode()], [b"LOST", b"left"]])
 
     assert reply == ["LOST", forced]
-
-
-def test_a_script_that_one_master_lacks_is_to_be_sent_to_all() -> None:
-    missing = redis_exceptions.NoScriptError("NOSCRIPT")
-
-    assert quorum.read_kept([KEPT, KEPT, missing]) is missing
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,9 @@ class Locks(Protocol):
 
 
 @pytest.fixture
-def locks(capsys: pytest.CaptureFixture[str]) -> Locks:
+def locks(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Locks:
     """Give a function that runs the command as a program does, in this process."""
+    monkeypatch.delenv("COLUMNS", raising=False)
 
     def run(*arguments: str) -> Ended:
         capsys.readouterr()

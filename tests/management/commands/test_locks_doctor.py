@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from django_setnx_lock.core.docs import docs_url
 from tests.management.commands.conftest import Locks
 from tests.servers import FakeServer, RealServer
 
@@ -17,7 +18,7 @@ def test_it_says_what_is_there_and_what_to_do(locks: Locks, real_cache: RealServ
     assert f"tcp 127.0.0.1:{real_cache.port}/0" in first
     # The server of the tests writes nothing to disk.
     assert [line for line in lines if line.startswith("  WARNING D008: Nothing is written")]
-    assert "    docs/locks-command.md#d008" in lines
+    assert f"    {docs_url('locks-command', 'D008')}" in lines
 
 
 def test_strict_makes_warnings_status_1(locks: Locks, real_cache: RealServer) -> None:

@@ -6,8 +6,10 @@ import json
 import os
 import re
 import socket
-from collections.abc import Iterator
-from typing import Any
+import sys
+import time
+from collections.abc import Callable, Iterator
+from unicodedata import east_asian_width
 
 import pytest
 from django.conf import settings
@@ -15,25 +17,15 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.test import override_settings
 
-from django_setnx_lock import lock, rwlock
+from django_setnx_lock import lock, rwlock, semaphore
 from django_setnx_lock.connection import get_client
 from django_setnx_lock.core.inspection import State
-from django_setnx_lock.management.listing import STATES
-from django_setnx_lock.management.redrawing import watch
 from tests.management.commands.conftest import Ended, Locks
 from tests.servers import FakeServer, RealServer
 
 HERE = f"{socket.gethostname()}:{os.getpid()}"
-OPTIONS: dict[str, Any] = {
-    "using": None,
-    "search": "",
-    "state": None,
-    "everything": False,
-    "sort": "key",
-    "reverse": False,
-    "json": False,
-    "watch": 2.0,
-}
+
+Rounds = Callable[..., list[str]]
 
 
 @pytest.fixture
@@ -65,6 +57,14 @@ def test_each_lock_is_a_line_with_the_columns_of_the_admin(locks: Locks) -> None
     )
     assert re.split(r" {2,}", third)[:3] == ["c", "read", f"{HERE}, {HERE}"]
     assert (count, ended.status, ended.err) == ("3 locks", 0, "")
+
+
+def test_permits_say_how_many_of_them_are_in_use(locks: Locks) -> None:
+    with semaphore("exports", 3), semaphore("exports", 3):
+        listed, shown = locks("list").out, locks("show", "exports").out
+
+    assert re.split(r" {2,}", listed.splitlines()[1])[1] == "in use, 2 of 3"
+    assert re.search(r"^State: +in use, 2 of 3: ", shown, re.MULTILINE)
 
 
 def test_that_there_is_none_is_said(locks: Locks) -> None:
@@ -131,6 +131,20 @@ def test_everything_finds_what_other_programs_hold(locks: Locks) -> None:
     ]
 
 
+def test_everything_finds_what_is_no_lock_at_all(locks: Locks) -> None:
+    client = get_client()
+    client.hset("lock:hash", "a", "b")
+    client.zadd("lock:zset", {"a": 1})
+    client.rpush("lock:{shop}:list", "a")
+
+    with rwlock("{shop}:shared").read(), lock("held"):
+        listed = locks("list", "--everything", "--json")
+        no_locks = locks("list", "--everything", "--state", "not-a-lock")
+
+    assert keys(listed) == ["hash", "held", "zset", "{shop}:list", "{shop}:shared"]
+    assert "3 locks" in no_locks.out
+
+
 def test_whoever_never_ends_is_sorted_behind_all_who_do(locks: Locks) -> None:
     get_client().set("lock:theirs", "x")
 
@@ -163,9 +177,9 @@ def test_a_server_that_does_not_know_the_script_is_sent_it_once(
     assert calls["cmdstat_eval"] == 1
 
 
-def test_every_state_of_a_lock_that_is_listed_can_be_asked_for() -> None:
-    assert len(STATES) == len(State) - 1
-    assert "never-expires" in STATES
+@pytest.mark.parametrize("state", [state for state in State if state is not State.FREE])
+def test_every_state_of_a_lock_that_is_listed_can_be_asked_for(locks: Locks, state: State) -> None:
+    assert locks("list", "--state", state.value.replace(" ", "-")).status == 0
 
 
 def test_an_unreachable_redis_is_status_69_with_what_to_do(
@@ -221,6 +235,11 @@ def test_djangos_options_may_stand_behind_the_subcommand(locks: Locks) -> None:
     assert ended.status == 0
 
 
+@pytest.mark.parametrize("arguments", [("--skip-checks", "list"), ("list", "--skip-checks")])
+def test_to_skip_the_checks_may_be_said_anywhere(locks: Locks, arguments: tuple[str, ...]) -> None:
+    assert locks(*arguments).status == 0
+
+
 def test_called_from_code_it_raises_with_the_status() -> None:
     with pytest.raises(CommandError, match="nobody holds 'k'") as caught:
         call_command("locks", "show", "k")
@@ -228,24 +247,38 @@ def test_called_from_code_it_raises_with_the_status() -> None:
     assert caught.value.returncode == 1
 
 
-def rounds(count: int, options: dict[str, Any], *, is_terminal: bool) -> list[str]:
-    """Return what is written in so many rounds of watching, until Ctrl-C."""
-    written: list[str] = []
+@pytest.fixture
+def rounds(
+    locks: Locks, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Rounds:
+    """Give a function that watches the list for so many rounds, and returns what each wrote."""
 
-    def pause(seconds: float) -> None:
-        assert seconds == options["watch"]
-        if len(written) == count:
-            raise KeyboardInterrupt
+    def rounds(count: int, *options: str, is_terminal: bool = False) -> list[str]:
+        written: list[str] = []
 
-    watch(options, written.append, is_terminal=is_terminal, pause=pause)
-    return written
+        def pause(seconds: float) -> None:
+            if seconds != 2:
+                # Not that of the command.
+                return
+            written.append(capsys.readouterr().out)
+            if len(written) == count:
+                # As Ctrl-C does.
+                raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(time, "sleep", pause)
+            patched.setattr(sys.stdout, "isatty", lambda: is_terminal)
+            assert locks("list", "--watch", "2", *options).status == 0
+        return written
+
+    return rounds
 
 
-def test_watching_draws_again_what_is_held_by_then() -> None:
+def test_watching_draws_again_what_is_held_by_then(rounds: Rounds) -> None:
     with lock("a"):
-        first = rounds(1, OPTIONS, is_terminal=False)
+        first = rounds(1)
 
-    second = rounds(2, OPTIONS, is_terminal=False)
+    second = rounds(2)
 
     assert "1 lock" in first[0]
     assert "\x1b" not in first[0]
@@ -253,12 +286,12 @@ def test_watching_draws_again_what_is_held_by_then() -> None:
 
 
 def test_on_a_terminal_each_drawing_takes_the_place_of_the_one_before(
-    monkeypatch: pytest.MonkeyPatch,
+    rounds: Rounds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((30, 6)))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_, **__: os.terminal_size((30, 6)))
 
     with lock("a", note="long " * 9), lock("b"), lock("c"):
-        (drawn,) = rounds(1, OPTIONS, is_terminal=True)
+        (drawn,) = rounds(1, is_terminal=True)
 
     clear, *lines = drawn.splitlines()
     assert clear.startswith("\x1b[H\x1b[J")
@@ -267,18 +300,30 @@ def test_on_a_terminal_each_drawing_takes_the_place_of_the_one_before(
     assert max(map(len, lines)) <= 30
 
 
-def test_watching_with_json_writes_a_document_a_line() -> None:
+def test_wide_letters_wrap_no_drawing(rounds: Rounds, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_, **__: os.terminal_size((60, 9)))
+
+    with lock("注文", note="夜間の取り込み" * 9), lock("b"):
+        (drawn,) = rounds(1, is_terminal=True)
+
+    _, *lines = drawn.splitlines()
+    wide = [sum(1 + (east_asian_width(letter) in "WF") for letter in line) for line in lines]
+    assert "夜間" in drawn
+    assert 50 < max(wide) <= 60
+
+
+def test_watching_with_json_writes_a_document_a_line(rounds: Rounds) -> None:
     with lock("a"):
-        written = rounds(2, {**OPTIONS, "json": True}, is_terminal=True)
+        written = rounds(2, "--json", is_terminal=True)
 
     assert [json.loads(text)["locks"][0]["key"] for text in written] == ["a", "a"]
-    assert not [text for text in written if "\n" in text]
+    assert [text.count("\n") for text in written] == [1, 1]
 
 
-def test_watching_goes_on_while_redis_is_away(fake_server: FakeServer) -> None:
+def test_watching_goes_on_while_redis_is_away(rounds: Rounds, fake_server: FakeServer) -> None:
     fake_server.connected = False
 
-    written = rounds(2, OPTIONS, is_terminal=False)
+    written = rounds(2)
 
     assert ["Redis cannot be reached" in text for text in written] == [True, True]
 

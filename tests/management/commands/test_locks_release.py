@@ -19,12 +19,16 @@ from typing import Any
 
 import pytest
 from django.conf import settings
-from django.test import override_settings
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.db import OperationalError, connection
+from django.test import modify_settings, override_settings
 
 from django_setnx_lock import LockLost, lock, rwlock
 from django_setnx_lock.connection import get_client
 from django_setnx_lock.core.inspection import Inspector, Outcome, State
 from django_setnx_lock.locks import inspector
+from tests.admin.pages import refuse_entries
 from tests.management.commands.conftest import Locks
 from tests.management.conftest import SECONDS, Program
 from tests.servers import FakeServer
@@ -124,6 +128,61 @@ def test_release_takes_it_from_the_holder_of_the_fingerprint(locks: Locks) -> No
 
     assert ended.status == 0
     assert state_of("k") is State.FREE
+
+
+@pytest.mark.django_db
+def test_release_for_a_user_that_there_is_not_releases_nothing() -> None:
+    with lock("k"):
+        with pytest.raises(CommandError, match="there is no user 'rita'") as refused:
+            call_command("locks", "release", "k", "--yes", "--user", "rita")
+        state = state_of("k")
+
+    assert refused.value.returncode == 64
+    assert state is State.HELD
+
+
+@modify_settings(INSTALLED_APPS={"remove": "django.contrib.admin"})
+def test_release_for_a_user_without_the_admin_releases_nothing(locks: Locks) -> None:
+    with lock("k"):
+        ended = locks("release", "k", "--yes", "--user", "rita")
+        state = state_of("k")
+
+    assert ended.status == 64
+    assert "--user writes to the admin's log, and django.contrib.admin is not in" in ended.err
+    assert state is State.HELD
+
+
+@pytest.mark.django_db
+def test_release_for_a_user_whom_no_database_tells_releases_nothing() -> None:
+    def refuse(*args: Any) -> None:
+        raise OperationalError("it is away")
+
+    with lock("k"):
+        with connection.execute_wrapper(refuse), pytest.raises(CommandError) as refused:
+            call_command("locks", "release", "k", "--yes", "--user", "rita")
+        state = state_of("k")
+
+    assert str(refused.value) == "the user 'rita' cannot be looked up: it is away"
+    assert refused.value.returncode == 69
+    assert state is State.HELD
+
+
+@pytest.mark.django_db
+def test_a_release_that_the_log_does_not_take_is_a_release(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    User.objects.create_user("rita")
+    get_client().set("lock:k", "theirs")
+    refuse_entries("k")
+
+    call_command("locks", "release", "k", "--yes", "--user", "rita", "--reason", "stuck")
+
+    told = capsys.readouterr().out.splitlines()
+    assert told[1].startswith("Released 'k' in the cache 'default' from another program.")
+    assert told[2].startswith("The admin's log did not take it")
+    (record,) = [one for one in caplog.records if one.levelname == "ERROR"]
+    assert record.getMessage().startswith("the admin's log did not take what 'rita' did to 'k': F")
+    assert record.getMessage().endswith("Reason: stuck")
 
 
 def test_release_with_another_fingerprint_releases_nothing(locks: Locks) -> None:
@@ -265,19 +324,57 @@ def test_at_a_terminal_it_asks(start: Callable[..., Program]) -> None:
     assert seen.index("is held by") < seen.index("[y/N]")
 
 
-@pytest.mark.parametrize("answer", ["\n", "n\n", "yesterday\n", ""])
+@pytest.fixture
+def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Give a function that sits down at a terminal and types an answer."""
+
+    def type_in(text: str) -> None:
+        stdin = io.StringIO(text)
+        monkeypatch.setattr("sys.stdin", stdin)
+        for stream in (stdin, sys.stderr):
+            monkeypatch.setattr(stream, "isatty", lambda: True)
+
+    return type_in
+
+
+@pytest.mark.parametrize("text", ["\n", "n\n", "yesterday\n", ""])
 def test_any_other_answer_than_yes_is_a_no(
-    locks: Locks, monkeypatch: pytest.MonkeyPatch, answer: str
+    locks: Locks, answer: Callable[[str], None], text: str
 ) -> None:
-    monkeypatch.setattr("sys.stdin", stdin := io.StringIO(answer))
-    monkeypatch.setattr(stdin, "isatty", lambda: True)
+    answer(text)
 
     with lock("k"):
         ended = locks("release", "k")
         state = state_of("k")
 
-    assert (ended.status, ended.err) == (1, "locks: nothing was released\n")
+    assert ended.status == 1
+    assert ended.err.endswith("[y/N] locks: nothing was released\n")
     assert state is State.HELD
+
+
+def test_it_asks_on_stderr_whom_it_is_taken_from(
+    locks: Locks, answer: Callable[[str], None]
+) -> None:
+    get_client().set("lock:k", "theirs")
+    answer("y\n")
+
+    ended = locks("release", "k")
+
+    assert ended.out == "Released 'k' in the cache 'default' from another program.\n"
+    assert re.match("'k' in the cache .* is held by another program.*\nRelease it?", ended.err)
+
+
+def test_it_does_not_ask_where_nobody_would_see_the_question(
+    locks: Locks, answer: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer("y\n")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
+
+    with lock("k"):
+        ended = locks("release", "k")
+
+    assert ended.status == 64
+    assert "give --yes" in ended.err
 
 
 def test_who_reads_no_further_is_told_nothing_more(start: Callable[..., Program]) -> None:
@@ -296,10 +393,10 @@ def test_watching_at_a_terminal_ends_with_ctrl_c(start: Callable[..., Program]) 
     ended, seen = typed(
         start,
         *("list", "--watch", "0.1"),
-        when="\x1b[H\x1b[J" + str(datetime.now().astimezone().year),
+        when=HERE,
         then=lambda _, program: program.send_signal(signal.SIGINT),
     )
 
     assert ended == 0
-    assert HERE in seen
+    assert "\x1b[H\x1b[J" + str(datetime.now().astimezone().year) in seen
     assert "Traceback" not in seen

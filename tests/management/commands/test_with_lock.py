@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
+import signal
 import socket
 import sys
 import threading
@@ -20,7 +22,7 @@ from django_setnx_lock.core.inspection import State
 from django_setnx_lock.locks import inspector, lock
 from django_setnx_lock.management.commands.with_lock import Command
 from tests.core.helpers import meta_of
-from tests.management.conftest import COMMAND, Program
+from tests.management.conftest import CHECKOUT, COMMAND, Program
 from tests.processes import eventually
 from tests.servers import RealServer
 
@@ -52,8 +54,66 @@ def test_it_exits_as_its_command_does_and_says_nothing(run: Run, status: int) ->
     assert state_of("k") is State.FREE
 
 
-def test_a_command_killed_by_signal_n_gives_128_plus_n(run: Run) -> None:
-    assert run("k", "sh", "-c", "kill -KILL $$") == (137, "", "")
+@pytest.mark.parametrize("name", ["KILL", "TERM", "SEGV", "PIPE"])
+def test_with_lock_ends_by_the_signal_that_ended_its_command(run: Run, name: str) -> None:
+    ended = run("k", "sh", "-c", f"kill -{name} $$")
+
+    assert ended == (-signal.Signals[f"SIG{name}"], "", "")
+    assert state_of("k") is State.FREE
+
+
+def test_a_shell_sees_128_plus_n_where_a_signal_ended_the_command(run: Run) -> None:
+    script = '"$@"; echo $? >&2'
+
+    ended = run("k", "sh", "-c", "kill -KILL $$", command=("sh", "-c", script, "sh", *COMMAND))
+
+    assert ended[2].splitlines()[-1] == "137"
+
+
+def test_a_status_of_its_own_above_128_is_no_signal(run: Run) -> None:
+    assert run("k", "sh", "-c", "exit 130") == (130, "", "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for a core file")
+def test_only_the_command_leaves_a_core(run: Run, tmp_path: Path) -> None:
+    kind = "ABRT"
+    pattern = Path("/proc/sys/kernel/core_pattern").read_text()
+    if "/" in pattern or pattern.startswith("|"):
+        pytest.skip("cores are not left in the current directory here")
+    (tmp_path / "inside").mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    crash = f"ulimit -c unlimited && cd inside && kill -{kind} $$"
+
+    run("k", "sh", "-c", crash, cwd=tmp_path, env=environment, preexec_fn=allow_cores)
+
+    assert list((tmp_path / "inside").iterdir())
+    assert [each.name for each in tmp_path.iterdir()] == ["inside"]
+
+
+def allow_cores() -> None:
+    limit = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    resource.setrlimit(resource.RLIMIT_CORE, (limit, limit))
+
+
+def test_what_is_registered_with_atexit_is_called_also_when_a_signal_ended_the_command(
+    run: Run,
+) -> None:
+    with_atexit = (
+        sys.executable,
+        "-c",
+        "import atexit, sys; atexit.register(print, 'at exit')\n"
+        "from django.core.management import execute_from_command_line\n"
+        "execute_from_command_line()",
+        "with_lock",
+    )
+
+    ended = run("k", "sh", "-c", "kill -TERM $$", command=with_atexit)
+
+    assert ended == (-signal.SIGTERM, "at exit\n", "")
+
+
+def test_code_that_calls_it_with_a_line_of_its_own_is_not_ended() -> None:
+    assert program("k", "sh", "-c", "kill -TERM $$") == 143
 
 
 def test_stdin_stdout_and_stderr_are_the_commands(start: Start) -> None:
@@ -78,7 +138,7 @@ def test_the_command_sees_key_token_and_fence_of_the_lock(
     seen = json.loads(with_lock.line())
 
     client = real_server.client(decode_responses=True)
-    (held,) = json.loads(seen.pop("SETNX_LOCK_HELD"))
+    (held,) = json.loads(seen.pop("SETNX_LOCK_HELD_TOKENS"))
     assert (held["name"], held["token"]) == ("lock:order:42", seen["SETNX_LOCK_TOKEN"])
     assert seen == {
         "SETNX_LOCK_KEY": "order:42",
@@ -86,6 +146,31 @@ def test_the_command_sees_key_token_and_fence_of_the_lock(
         "SETNX_LOCK_FENCE": str(meta_of(client, "lock:order:42").fence),
     }
     with_lock.communicate("\n", timeout=20)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing tells of the caller's TZ")
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin", "UTC"])
+def test_the_time_zone_is_the_callers(run: Run, zone: str | None) -> None:
+    # Django sets TZ to its TIME_ZONE, which is UTC here.
+    given = {name: value for name, value in os.environ.items() if name != "TZ"}
+
+    ended = run("k", "sh", "-c", "echo ${TZ-none}", env=given | ({"TZ": zone} if zone else {}))
+
+    assert ended[1] == f"{zone or 'none'}\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing tells of the caller's")
+@pytest.mark.parametrize("ctype", [None, "C.UTF-8"])
+def test_the_locale_is_the_callers_where_python_has_chosen_another(
+    run: Run, ctype: str | None
+) -> None:
+    own = {"LC_ALL", "LC_CTYPE", "LANG", "PYTHONUTF8", "PYTHONCOERCECLOCALE"}
+    given = {name: value for name, value in os.environ.items() if name not in own}
+    script = "echo ${LC_CTYPE-none}"
+
+    ended = run("k", "sh", "-c", script, env=given | ({"LC_CTYPE": ctype} if ctype else {}))
+
+    assert ended[1] == f"{ctype or 'none'}\n"
 
 
 def test_the_holder_record_names_the_program_its_user_and_the_note(start: Start) -> None:
@@ -177,7 +262,7 @@ def test_an_unreachable_redis_is_status_69_and_the_command_is_not_started(
 def test_too_few_replicas_are_status_69_and_the_command_is_not_started(
     real_cache: RealServer, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    status = program("--replicas", "1", "--timeout", "0.3", "k", "echo", "started")
+    status = program("--replicas", "1", "--timeout", "2", "k", "echo", "started")
 
     out, err = capfd.readouterr()
     assert (status, out) == (69, "")
@@ -232,7 +317,7 @@ def test_a_command_that_is_not_found_is_status_127_even_if_the_lock_is_busy(
         (["--wait", "nan", "k", "true"], "--wait must be"),
         (["", "true"], "key must not be empty"),
         (["a}b", "true"], "braces"),
-        (["a\udcffb", "true"], "surrogate"),
+        (["a\udcffb", "true"], "KEY has bytes"),
         (["k", "tr\0ue"], "NUL"),
     ],
 )
@@ -252,7 +337,7 @@ def test_a_bad_value_is_status_64(
     [
         ({"CACHE": "nope"}, "no cache 'nope'"),
         ([], "must be a dict"),
-        ({"TIMEOUT": 0}, "timeout must be"),
+        ({"TIMEOUT": 0}, "SETNX_LOCK['TIMEOUT'] must be"),
     ],
 )
 def test_a_misconfigured_project_is_status_78(
@@ -329,6 +414,37 @@ def test_called_from_code_a_failure_is_a_command_error_with_the_status(
         call_command("with_lock", "k", "true", wait=0)
 
     assert (failed.value.returncode, busy.value.returncode) == (3, 75)
+
+
+@pytest.mark.parametrize(
+    "what", [{"command": ["sh", "-c", "exit 3"]}, {"shell_line": "exit 3"}], ids=["cmd", "line"]
+)
+def test_called_from_code_key_and_command_may_be_given_by_name(
+    real_cache: RealServer, what: dict[str, object]
+) -> None:
+    with pytest.raises(CommandError) as failed:
+        call_command("with_lock", key="k", **what)
+
+    assert failed.value.returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "complaint"),
+    [
+        ([], {}, "KEY and CMD are missing"),
+        (["k"], {}, "CMD is missing"),
+        (["k", "true"], {"shell_line": "true"}, "with -c LINE there is no CMD"),
+        (["k"], {"shell_line": "true", "manage": "check"}, "-c and -m exclude one another"),
+        (["\udcff", "true"], {}, "KEY has bytes in it that are no UTF-8"),
+    ],
+)
+def test_called_from_code_it_refuses_what_is_not_one_thing_to_run(
+    words: list[str], options: dict[str, object], complaint: str
+) -> None:
+    with pytest.raises(CommandError, match=complaint) as failed:
+        call_command("with_lock", *words, **options)
+
+    assert failed.value.returncode == 64
 
 
 def test_called_from_code_it_refuses_to_wait_and_not_to_wait() -> None:

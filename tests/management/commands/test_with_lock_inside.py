@@ -63,7 +63,7 @@ def test_it_goes_on_with_the_lock(
 def test_without_the_environment_it_finds_it_busy(
     run: Callable[..., tuple[int, str, str]], script: Callable[[str], tuple[str, ...]]
 ) -> None:
-    _, out, _ = run("k", "--", "env", "-u", "SETNX_LOCK_HELD", *script(TRIES))
+    _, out, _ = run("k", "--", "env", "-u", "SETNX_LOCK_HELD_TOKENS", *script(TRIES))
 
     assert out == "False\n"
 
@@ -103,8 +103,8 @@ def test_the_lock_stays_when_the_inner_one_has_ended(
 def test_what_is_no_json_is_told_and_ignored(
     run: Callable[..., tuple[int, str, str]], script: Callable[[str], tuple[str, ...]]
 ) -> None:
-    status, out, err = run("k", "--", "env", "SETNX_LOCK_HELD={secret", *script(TRIES))
+    status, out, err = run("k", "--", "env", "SETNX_LOCK_HELD_TOKENS={secret", *script(TRIES))
 
     assert (status, out) == (0, "False\n")
-    assert "SETNX_LOCK_HELD" in err
+    assert "SETNX_LOCK_HELD_TOKENS" in err
     assert "secret" not in err

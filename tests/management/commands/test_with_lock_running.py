@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from typing import IO, Any
@@ -15,10 +17,13 @@ from django.core.management.base import CommandError
 
 from django_setnx_lock import lock
 from django_setnx_lock.locks import inspector
-from django_setnx_lock.management.child import CannotRun
 from django_setnx_lock.management.commands.with_lock import Command
-from django_setnx_lock.management.running import Program, program_of
+
+# Which files with_lock could be started as cannot all be had here.
+from django_setnx_lock.management.with_lock.child import Program, program_of
+from tests.management.conftest import CHECKOUT, COMMAND
 from tests.management.forking import Forking
+from tests.processes import eventually
 from tests.servers import RealServer
 
 Run = Callable[..., tuple[int, str, str]]
@@ -96,7 +101,7 @@ from django_setnx_lock.locks import inspector
 print(settings.SETTINGS_MODULE, inspector().get("lock:k").holder.label)
 """
 
-    ended = run("k", "-m", "shell", "-v0", "-c", code)
+    ended = run("k", "-m", "shell", "-v0", "-c", code, command=COMMAND)
 
     assert ended == (0, "tests.settings with_lock django shell\n", "")
 
@@ -119,6 +124,7 @@ def test_it_is_started_as_we_were(
     label: str,
 ) -> None:
     monkeypatch.setattr(sys, "argv", [script, "with_lock"])
+    monkeypatch.setattr(subprocess, "_args_from_interpreter_flags", list)
 
     program = program_of(asked(manage="check", command=["--tag", "x"]), is_program=is_program)
 
@@ -133,13 +139,25 @@ def test_it_has_the_same_python_path() -> None:
     assert program.command[-2:] == ["check", "--pythonpath=/srv/lib"]
 
 
+@pytest.mark.usefixtures("real_cache")
+def test_it_is_started_with_the_options_of_this_python(run: Run) -> None:
+    python = (sys.executable, "-O", "-W", "ignore::UserWarning", "-X", "dev")
+    code = "import sys; print(sys.flags.optimize, sys.flags.dev_mode, sys.warnoptions)"
+
+    ended = run(
+        "k", "-m", "shell", "-v0", "-c", code, command=(*python, "-m", "django", "with_lock")
+    )
+
+    assert ended[:2] == (0, "1 True ['default', 'ignore::UserWarning']\n")
+
+
 def test_one_that_does_not_exist_is_status_127_even_if_the_lock_is_busy(
     real_cache: RealServer,
 ) -> None:
     with lock("k"):
         assert status("k", "-m", "no_such_command") == 127
-    with pytest.raises(CannotRun, match="there is no management command 'no_such_command'"):
-        program_of(asked(manage="no_such_command"), is_program=True)
+    with pytest.raises(CommandError, match="there is no management command 'no_such_command'"):
+        call_command("with_lock", "k", manage="no_such_command")
 
 
 def test_without_stdin_the_command_reads_nothing(talk: Talk) -> None:
@@ -179,6 +197,71 @@ def test_a_bad_value_is_refused(options: list[str], complaint: str) -> None:
     assert refused.value.returncode == 64
 
 
+def program(*arguments: str) -> object:
+    """Run the command in this process as a program; return its status."""
+    with pytest.raises(SystemExit) as ended:
+        Command().run_from_argv(["manage.py", "with_lock", *arguments])
+    return ended.value.code
+
+
+@pytest.mark.parametrize("silent", [["-q"], ["--quiet"], ["-v0"], ["-q", "--json"]])
+@pytest.mark.parametrize("wait", [["-n"], ["-w", "0.1"]])
+def test_a_busy_lock_is_told_to_nobody_who_does_not_want_to_hear_of_it(
+    real_cache: RealServer, capfd: pytest.CaptureFixture[str], silent: list[str], wait: list[str]
+) -> None:
+    with lock("k"):
+        assert program(*silent, *wait, "k", "true") == 75
+
+    assert capfd.readouterr() == ("", "")
+
+
+def test_one_who_waits_quietly_says_nothing(talk: Talk, real_server: RealServer) -> None:
+    with lock("k"):
+        with_lock = talk("-q", "k", "true")
+        eventually(lambda: inspector().get("lock:k").waiting)
+
+    assert with_lock.end() == 0
+    assert with_lock.read(with_lock.err) == ""
+
+
+def test_quiet_or_not_an_error_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    assert program("-q", "-v0", "-n", "k", "no-such-program") == 127
+
+    assert capfd.readouterr().err == "with_lock: no-such-program is not found\n"
+
+
+def test_the_line_for_cron_in_the_docs_says_nothing_when_the_lock_is_busy(
+    real_cache: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (CHECKOUT / "docs/command.md").read_text()
+    (line,) = re.findall(r"^    \*/5 \* \* \* \*  app  (.*)$", text, re.MULTILINE)
+    line = line.replace("/srv/shop", str(CHECKOUT)).replace("python ", f"{sys.executable} ")
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "tests.settings")
+
+    with lock("import"):
+        ended = subprocess.run(
+            ["/bin/sh", "-c", line], check=False, capture_output=True, text=True, timeout=50
+        )
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["-E", "9", "-n"], {"busy_code": 9, "nonblock": True}),
+        (["--conflict-exit-code=9", "--nb"], {"busy_code": 9, "nonblock": True}),
+        (["-k", "2", "--lease", "20"], {"kill_after": 2.0, "timeout": 20.0}),
+    ],
+)
+def test_options_have_the_names_that_other_tools_give_them(
+    options: list[str], expected: dict[str, object]
+) -> None:
+    parser = Command().create_parser("manage.py", "with_lock")
+
+    assert vars(parser.parse_args([*options, "k", "true"])).items() >= expected.items()
+
+
 def test_a_bad_word_for_a_lost_lock_is_refused() -> None:
     with pytest.raises(CommandError, match="--on-lost is one of term, kill, ignore"):
         call_command("with_lock", "k", "true", on_lost="cry")
@@ -197,6 +280,9 @@ def test_json_tells_what_happens_and_no_token(talk: Talk, real_server: RealServe
 
     assert (waiting["event"], waiting["key"]) == ("waiting", "k")
     assert "(import)" in waiting["message"]
+    assert [each["label"] for each in waiting["holders"]] == ["import"]
+    assert 0 < waiting["remaining"] <= 30
+    assert 0 <= waiting["held_for"] < 60
     assert (taken["event"], taken["key"], type(taken["fence"])) == ("taken", "k", int)
     assert (ended["event"], ended["status"], ended["key"]) == ("ended", 3, "k")
     assert 0 <= ended["held_for"] < 60
@@ -220,7 +306,12 @@ def test_json_tells_of_a_lost_lock_and_of_a_busy_one(talk: Talk) -> None:
     events = [json.loads(line) for line in with_lock.read(with_lock.err).splitlines()]
     assert [each["event"] for each in events] == ["taken", "lost", "ended"]
     assert events[1]["message"] == "the lock 'k' was force-released by ann: stale"
-    assert events[2]["status"] == 76
+    assert (events[2]["status"], events[2]["command_status"]) == (76, 0)
+    assert re.fullmatch(
+        r"has lost 'k' after \d+\.\d s; sh ended with status 0", events[2]["message"]
+    )
+    assert [each["label"] for each in said["holders"]] == ["with_lock sh"]
+    assert said["remaining"] > 0
 
 
 @pytest.mark.usefixtures("real_cache")

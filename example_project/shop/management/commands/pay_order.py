@@ -22,12 +22,15 @@ class Command(BaseCommand):
     def handle(self, *args: Any, pk: int, timeout: float, **options: Any) -> None:
         try:
             with lock(f"order:{pk}", timeout=timeout, label="pay_order") as held:
-                order = Order.objects.get(pk=pk)
+                # The number alone, as a queue passes it on: so the database has to find that it
+                # is stale. The handle would know by itself that its lease is over.
+                fence = held.fence
+                order = Order.objects.claim(fence, pk=pk)
                 if order.paid_at:
                     raise CommandError(f"{order} was paid before.")
-                self.stdout.write(f"{order}: asking the provider, with fence {held.fence}")
+                self.stdout.write(f"{order}: asking the provider, with fence {fence}")
                 self.stdout.flush()
-                payments.pay(order, "the counter", held)
+                payments.pay(order, "the counter", fence)
         except StaleFence as error:
             raise CommandError(f"refused: {error}") from error
         except (LockError, Order.DoesNotExist) as error:

@@ -1,0 +1,7 @@
+"""The documented place of ``kinds.register()``, for connection classes of one's own."""
+
+from __future__ import annotations
+
+from .connections import client_settings as kinds
+
+__all__ = ["kinds"]

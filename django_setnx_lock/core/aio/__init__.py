@@ -1,1 +1,0 @@
-"""The lock for asyncio: thin twins of what waits for Redis, over the same rules."""

@@ -1,1 +1,0 @@
-"""Locks on a Redis Cluster: which node to ask, and what to do while slots move."""

@@ -1,0 +1,1 @@
+"""How requests travel: connections, retries, clusters, Sentinel, errors."""

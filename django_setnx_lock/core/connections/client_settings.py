@@ -1,0 +1,222 @@
+"""The settings of a client, for connections of our own: those of threads and those of asyncio."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+from weakref import WeakMethod
+
+from redis import connection as redis_connection
+from redis import exceptions as redis_exceptions
+from redis import sentinel as redis_sentinel
+from redis.asyncio import Redis
+from redis.asyncio import cluster as aio_cluster
+from redis.asyncio import connection as aio_connection
+from redis.asyncio import sentinel as aio_sentinel
+from redis.asyncio.retry import Retry as AioRetry
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from .cluster_routes import is_cluster
+
+# How long connecting may take, and an answer, where the client sets no limit; and for how long a
+# client that tries again may do so, if that is longer than its own limits. In seconds.
+CONNECT_WITHIN = 5.0
+# Errors that another try would not help.
+_REFUSALS = (redis_exceptions.AuthenticationError, redis_exceptions.AuthorizationError)
+# What redis-py 7 and later tell of a server's maintenance: it refers to the pool, which would
+# live for as long as its connections then, and costs each connection a request of its own.
+_OF_THE_POOL = frozenset(
+    {
+        "maint_notifications_config",
+        "maint_notifications_pool_handler",
+        "oss_cluster_maint_notifications_handler",
+    }
+)
+# Options without a meaning for a connection of asyncio.
+_OF_THREADS = frozenset(
+    {
+        "command_packer",
+        "event_dispatcher",
+        "himport_registry",
+        "maintenance_notification_hash",
+        "maintenance_state",
+        "orig_host_address",
+        "orig_socket_connect_timeout",
+        "orig_socket_timeout",
+        "parser_class",
+    }
+)
+# Each class of connections, and the one that does the same for asyncio.
+TWINS: dict[type, Any] = {
+    redis_connection.Connection: aio_connection.Connection,
+    redis_connection.SSLConnection: aio_connection.SSLConnection,
+    redis_connection.UnixDomainSocketConnection: aio_connection.UnixDomainSocketConnection,
+    redis_sentinel.SentinelManagedConnection: aio_sentinel.SentinelManagedConnection,
+    redis_sentinel.SentinelManagedSSLConnection: aio_sentinel.SentinelManagedSSLConnection,
+}
+# Before redis-py 6.3 or so, others do not know what a cluster's node answers.
+_CLUSTER_PARSER: Any = getattr(aio_cluster, "ClusterParser", None)
+
+
+def options_for(client: Any, connect_timeout: float | None) -> dict[str, Any]:
+    """Return what a connection of redis-py is made with. See :class:`.DedicatedConnection`."""
+    options = {
+        name: value
+        for name, value in client.connection_pool.connection_kwargs.items()
+        if name not in _OF_THE_POOL
+    }
+    connected = options.get("redis_connect_func")
+    if is_cluster(getattr(connected, "__self__", None)):
+        options["redis_connect_func"] = _OnConnect(connected)
+    answer = connect_timeout or options.get("socket_timeout") or CONNECT_WITHIN
+    return options | {
+        "socket_timeout": answer,
+        "socket_connect_timeout": (
+            connect_timeout or options.get("socket_connect_timeout") or answer
+        ),
+        # We try again, once for all of connecting, sending and reading.
+        "health_check_interval": 0,
+        "retry": Retry(NoBackoff(), 0),
+        "retry_on_timeout": False,
+        "retry_on_error": [],
+    }
+
+
+class _OnConnect:
+    """What a cluster's client has each connection begin with: ``method``, a method of it.
+
+    A connection that is kept for the next must not keep the client.
+    """
+
+    def __init__(self, method: Any) -> None:
+        self._method = WeakMethod(method)
+
+    def __call__(self, connection: Any) -> None:
+        method = self._method()
+        if method is None:
+            raise redis_exceptions.ConnectionError("the client of this connection is gone")
+        method(connection)
+
+
+class Limits:
+    """How long what is asked on a connection may take, in seconds, and how often it is tried.
+
+    ``options`` are those of the connection, ``wishes`` those of the client, which is followed in
+    how often and after which pauses it tries again. One that does not is made to, once, where its
+    connection broke.
+    """
+
+    def __init__(self, options: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
+        self.connect: float = options["socket_connect_timeout"]
+        self.answer: float = options["socket_timeout"]
+        self.whole: float = max(self.connect, self.answer, CONNECT_WITHIN)
+        self._retry, self._told = wishes.get("retry"), tuple(wishes.get("retry_on_error") or ())
+        if wishes.get("retry_on_timeout"):
+            self._told += (redis_exceptions.TimeoutError,)
+        self._backoff: Any = None
+
+    def pause_after(self, error: Exception, failures: int) -> float | None:
+        """Return how long to pause after so many ``failures``; None: do not try again."""
+        if isinstance(error, _REFUSALS):
+            return None
+        retry = self._retry or Retry(NoBackoff(), 1 if self._told else 0)
+        often: int = retry._retries
+        if not often:
+            is_broken = isinstance(error, redis_exceptions.ConnectionError)
+            return 0.0 if is_broken and failures == 1 else None
+        if not isinstance(error, (*retry._supported_errors, *self._told)) or 0 <= often < failures:
+            return None
+        if failures == 1:
+            # Some remember how long the last pause was.
+            self._backoff = copy.deepcopy(retry._backoff)
+            self._backoff.reset()
+        return max(float(self._backoff.compute(failures)), 0.0)
+
+
+def register(kind: type, twin: type) -> None:
+    """Let clients whose connections are of the class ``kind`` use ``twin`` in asyncio.
+
+    Both take the same settings. Classes derived from ``kind`` need no registration.
+    """
+    TWINS[kind] = twin
+
+
+def refuse_many_servers(client: Any) -> None:
+    """Raise NotImplementedError unless ``client`` is one of a single server or a cluster."""
+    if getattr(client, "connection_pool", None) is None and not is_cluster(client):
+        raise NotImplementedError(
+            f"locks of asyncio need a client of one server, which {type(client).__name__} is not: "
+            "on a cluster give redis.RedisCluster, whose settings are used in asyncio, too"
+        )
+
+
+def aio_connection_of(kind: type, /, **options: Any) -> Any:
+    """Return a connection of asyncio in the place of one of the class ``kind`` with ``options``.
+
+    Raises TypeError for settings and classes that nothing in asyncio corresponds to.
+    """
+    twin = _twin_of(kind)
+    settings = {
+        name: value
+        for name, value in options.items()
+        # A check that is off is nothing to do without.
+        if name not in _OF_THREADS and (value or not name.startswith("ssl_validate_ocsp"))
+    }
+    settings["retry"] = AioRetry(NoBackoff(), 0)
+    if isinstance(settings.get("redis_connect_func"), _OnConnect):
+        # The class for the nodes of a cluster, whose parser knows their errors.
+        del settings["redis_connect_func"]
+        if _CLUSTER_PARSER is not None:
+            settings["parser_class"] = _CLUSTER_PARSER
+    if twin is not kind and hasattr(settings.get("connection_pool"), "sentinel_manager"):
+        settings["connection_pool"] = _Service(settings["connection_pool"])
+    try:
+        return twin(**settings)
+    except TypeError as error:
+        raise TypeError(f"the client's settings do not suit asyncio: {error}") from error
+
+
+def _twin_of(kind: type) -> Any:
+    if issubclass(kind, aio_connection.AbstractConnection):
+        return kind
+    for base in kind.__mro__:
+        if base in TWINS:
+            if base is kind or not base.__module__.startswith("redis."):
+                return TWINS[base]
+            break
+    raise TypeError(
+        f"which connection of asyncio corresponds to {kind.__module__}.{kind.__qualname__} is not "
+        "known: tell it to django_setnx_lock.core.aio.kinds.register()"
+    )
+
+
+class _Service:
+    """Tells where the primary of a Sentinel's service is, in the place of a pool."""
+
+    is_master = True
+
+    def __init__(self, pool: Any) -> None:
+        self.check_connection = pool.check_connection
+        self._name = pool.service_name
+        self._manager = pool.sentinel_manager
+
+    async def get_master_address(self) -> Any:
+        kind: Any = aio_sentinel.Sentinel
+        sentinel = kind([], self._manager.min_other_sentinels)
+        sentinel._force_master_ip = getattr(self._manager, "_force_master_ip", None)
+        # On connections for this time only.
+        sentinel.sentinels = [_client_like(one) for one in self._manager.sentinels]
+        try:
+            return await sentinel.discover_master(self._name)
+        finally:
+            for client in sentinel.sentinels:
+                await client.connection_pool.disconnect()
+
+
+def _client_like(client: Any) -> Any:
+    kind: Any = partial(aio_connection_of, client.connection_pool.connection_class)
+    pool = aio_connection.ConnectionPool(connection_class=kind, **options_for(client, None))
+    return Redis(connection_pool=pool)

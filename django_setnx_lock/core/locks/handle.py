@@ -1,0 +1,510 @@
+"""The handle of a lock that is held: what ``with`` gives, one for each entry."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from .. import clock, events
+from ..connections.backends import ASYNCIO, BLOCKING, Backend, run
+from ..connections.endpoints import Target
+from ..errors import LockError, LockLost, LockUnavailable
+from ..protocol import commands, replies
+from ..renewal.lease import Lease
+from . import reentrancy
+from .grant import Grant, call_back
+from .mailbox import ANSWER_WITHIN
+from .operations import Handle, Scope
+from .options import LockOptions
+from .transfer import TransferTicket, refuse_unless_possible
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from ..renewal.scheduler import RenewalRegistry
+
+logger = logging.getLogger("django_setnx_lock.lock")
+
+
+class TokenOfHandle:
+    """``held.local``, where redis-py's lock keeps its token."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self, held: LockHandle) -> None:
+        self._held = held
+
+    @property
+    def token(self) -> bytes | None:
+        """The token while it is held, else None."""
+        return None if self._held.is_let_go else self._held.token.encode()
+
+
+class LockHandle(Handle):
+    """A lock that is held; what ``with lock(...) as held`` gives.
+
+    It may be passed to other threads and tasks, but belongs to the process that took it.
+    ``on_trouble``, if set, is called when a renewal has failed and when the lock was found to be
+    lost, by the thread that found it, which it must not keep. The caller that sets it tells of
+    both: a loss that the renewal finds is not logged then.
+    """
+
+    # Whether the caller has it, so that he is to be told of a loss.
+    is_given = True
+    # Whether it is content with others reading at the same time, entered under a lock held alone.
+    reads_only = False
+    # Whether it was let go by its holder, which has effect later. See ReleasePolicy.
+    is_put_off = False
+    _released = False
+    # Whether what is on its way lets readers in, and nothing go.
+    _lets_in = False
+
+    def __init__(
+        self,
+        grant: Grant,
+        target: Target | None = None,
+        timeout: float = 0.0,
+        options: LockOptions | None = None,
+    ) -> None:
+        """Make the first handle of ``grant``, or with the rest, which it was asked for with, one
+        more; that is to be counted in.
+        """
+        self.grant = grant
+        self.on_trouble: Callable[[], object] | None = None
+        self.is_again = target is not None
+        self.target = target or grant.target
+        self._timeout = timeout or grant.timeout
+        self._options = options or grant.options
+        if target is None:
+            grant.begin(self)
+
+    def __repr__(self) -> str:
+        state = "released" if self._released else "lost" if self.lost else "held"
+        return f"<{type(self).__name__} {self.key!r} fence={self.grant.fence} {state}>"
+
+    @classmethod
+    def another(
+        cls, grant: Grant, target: Target, lease_ms: int, options: LockOptions
+    ) -> Self | None:
+        """Return one more handle of ``grant``; None when that is being let go.
+
+        ``target``, ``lease_ms`` and ``options`` are those of the lock that would be taken.
+        """
+        had, lease = grant.target, grant.lease
+        own = replace(target, index=had.index, template=had.template, command_set=had.command_set)
+        timeout = lease.bounded(lease_ms / 1000, clock.now())
+        lease.seconds = max(lease.seconds, timeout)
+        held = cls(grant, own, timeout, options)
+        held.reads_only = target.command_set.is_shared
+        try:
+            return held if grant.add(held) else None
+        except BaseException:
+            # Interrupts too: what is on its way up in a traceback would count as held.
+            held.count_out()
+            raise
+
+    @property
+    def has_enough_lease(self) -> bool:
+        """Whether half of the lease that was asked for is left; a renewed one always has that."""
+        return self.remaining() >= self.timeout / 2
+
+    @property
+    def key(self) -> str:
+        """The key as the caller wrote it."""
+        return self.target.key
+
+    @property
+    def name(self) -> str:
+        """The name in Redis."""
+        return self.target.keys.name
+
+    @property
+    def _is_awaited(self) -> bool:
+        return self.target.is_awaited
+
+    @property
+    def client(self) -> Any:
+        """The redis-py client it was taken with."""
+        return self.target.client
+
+    @property
+    def token(self) -> str:
+        """The secret value in Redis, at the name or, with ``timestamp``, beside it.
+
+        Whoever knows it can release the lock.
+        """
+        return self.grant.token
+
+    @property
+    def local(self) -> TokenOfHandle:
+        """Its ``token`` is that of :attr:`token`, as bytes, or None once it was let go."""
+        return TokenOfHandle(self)
+
+    @property
+    def fence(self) -> int:
+        """The fencing number: larger than that of every earlier holder of this name."""
+        return self.grant.fence
+
+    @property
+    def timeout(self) -> float:
+        """The lease in seconds, as asked for."""
+        return self._timeout
+
+    @property
+    def lease(self) -> Lease:
+        """The time that it is ours."""
+        return self.grant.lease
+
+    @property
+    def watchdog(self) -> RenewalRegistry:
+        """What renews it."""
+        return self.grant.watchdog
+
+    @property
+    def wants_renewal(self) -> bool:
+        """Whether the lock is to be renewed for as long as this handle is held."""
+        return self._options.renew
+
+    @property
+    def released(self) -> bool:
+        """Whether it was let go."""
+        return self._released
+
+    @property
+    def is_let_go(self) -> bool:
+        """Whether its holder let it go, even if that has effect later only."""
+        return self._released or self.is_put_off
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this process took it: after a fork, the child owns nothing."""
+        return self.grant.pid == os.getpid()
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is known to be ours no longer, or its lease is over. Asks nobody."""
+        return not self._released and self.grant.is_over
+
+    @property
+    def loss(self) -> LockLost | None:
+        """Why it is lost, once that was found. Asks nobody."""
+        return self.grant.losses[0] if self.grant.losses else None
+
+    def remaining(self) -> float:
+        """Seconds left of the lease by the local clock; 0.0 when lost or released."""
+        if self.lost or self._released or not self.is_here:
+            return 0.0
+        self.lease.settle()
+        return max(self.lease.end - clock.now(), 0.0)
+
+    def handover(self) -> None:
+        """Let the lock outlive the thread or task that took it: whoever has the handle holds it.
+
+        Without this a lock is renewed no longer when that has ended. Nobody has the lock again
+        from then on without waiting for it. The event loop that a task took it in has to go on
+        all the same.
+        """
+        self.grant.hand_over()
+        if self.grant.is_renewed and self.remaining():
+            self.watchdog.watch(self.grant)
+
+    def waive_min_hold(self) -> None:
+        """Be free at once when it is let go: nothing was done under it."""
+        if not self.is_again:
+            self.grant.min_hold_ms = 0
+
+    def count_out(self) -> bool:
+        """Count no longer as holding the lock. Gives whether it is to be let go in Redis."""
+        return self.grant.remove(self)
+
+    def declare_over(self) -> None:
+        """Take note that the lease is over, and the lock lost."""
+        self.grant.lose(self.grant.ran_out())
+
+    def enter(self, scope: Scope) -> None:
+        """Cancel ``scope``, which a task has entered, when the lock is lost."""
+        self.grant.enter(scope)
+
+    def leave(self, scope: Scope) -> None:
+        """Take note that the task has left ``scope``."""
+        self.grant.leave(scope)
+
+    # Asking Redis
+
+    async def _check(self, io: Backend) -> None:
+        self.refuse_if_over("check")
+        self.kept(await self._call(io, self.grant.checking()))
+
+    def locked(self) -> bool:
+        """Whether anybody holds the name now. Raises LockUnavailable."""
+        if self._is_awaited:
+            return self.alocked()  # type: ignore[return-value]  # as of redis-py's
+        return run(self.target.locked(BLOCKING))
+
+    async def alocked(self) -> bool:
+        """Ask as :meth:`locked` does."""
+        return await self.target.locked(ASYNCIO)
+
+    async def _extend(self, io: Backend, seconds: float, replace_ttl: bool) -> Literal[True]:
+        extra_ms = commands.milliseconds(seconds, "additional_time")
+        self.refuse_if_over("extend")
+        self.refuse_if_followed()
+        if replace_ttl:
+            return await self._replace(io, extra_ms)
+        return await self._renew(io, extra_ms, "add")
+
+    async def _reacquire(self, io: Backend) -> Literal[True]:
+        self.refuse_if_over("extend")
+        return await self._renew(io, commands.milliseconds(self.timeout, "timeout"), "least")
+
+    async def _renew(
+        self, io: Backend, lease_ms: int, how: Literal["add", "least"]
+    ) -> Literal[True]:
+        sent, cuts = clock.now(), self.lease.cuts
+        reply = self.kept(await self._call(io, self.grant.renewing(lease_ms, how)))
+        self.lease.confirm(sent, int(reply[1]) / 1000, cuts)
+        return True
+
+    async def _replace(self, io: Backend, lease_ms: int) -> Literal[True]:
+        sent, seconds = clock.now(), lease_ms / 1000
+        before = self.lease.begin_cut(sent, seconds)
+        copies: list[bool] = []
+        request = self.grant.renewing(lease_ms, "replace")
+        self.kept(await self._call(io, request, repeated=lambda: copies.append(True)))
+        self.has_replaced(sent, seconds, before, may_come_again=bool(copies))
+        return True
+
+    def give_away(self, within: float | None = None) -> str:
+        """Leave the lock held, for another process to take over with :meth:`RedisLock.adopt`.
+
+        Gives the ticket to send there, which holds the token: whoever has it can take the lock.
+        Nobody here holds the lock from then on, by this handle or another: it is neither renewed
+        nor released. ``within``: the seconds in which it is to be taken over, after which it is
+        free (default: ``timeout``); a lease that is longer is not cut. One round trip.
+
+        Raises ValueError for a ``within`` that is no finite number above zero, LockLost,
+        LockUnavailable (then it is held as before), LockError when it was released or belongs to
+        another process, and LockUnsupported when it is held with others or on several masters.
+        """
+        return run(self._give_away(BLOCKING, within))
+
+    async def agive_away(self, within: float | None = None) -> str:
+        """Leave the lock held for another process. See :meth:`LockHandle.give_away`."""
+        return await self._give_away(ASYNCIO, within)
+
+    async def _give_away(self, io: Backend, within: float | None = None) -> str:
+        self.kept(await self._call(io, self.giving_away(within)))
+        grant = self.grant
+        grant.end_renewal()
+        handles = [self, *grant.handles]
+        grant.close()
+        for one in handles:
+            one._released = True
+        self.lease.close()
+        return TransferTicket(self.name, grant.token, grant.fence).to_text()
+
+    def __enter__(self) -> Self:
+        """Hold it for a block, at whose end it is let go."""
+        if self._is_awaited:
+            # Nobody would await the release.
+            raise self.target.must_be_awaited()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.finish(exc_value)
+
+    async def _release(self, io: Backend) -> None:
+        if io.is_asyncio or self._options.ending is None or not self.defers():
+            await self._release_now(io)
+
+    def release_now(self) -> None:
+        """Release as :meth:`release` does, even where that would be deferred."""
+        run(self._release_now(BLOCKING))
+
+    async def _release_now(self, io: Backend) -> None:
+        request = self.to_release()
+        if request is None:
+            return
+        try:
+            reply = await self._call(io, request)
+        except LockUnavailable as error:
+            failure = self.grant.losses[0].again() if self.grant.losses else error
+            raise failure from error.__cause__
+        except BaseException as interrupt:
+            if io.is_asyncio:
+
+                async def again() -> None:
+                    try:
+                        self.read_release(await self._call(io, request.repeat))
+                    except LockError as error:
+                        logger.warning("%s", error)
+
+                await io.shield(again, self.target.client, interrupt)
+            raise
+        self.read_release(reply)
+
+    async def _give_back(self, io: Backend) -> None:
+        """Release what nobody will be told of. What Redis does not hear ends with its lease."""
+        self.waive_min_hold()
+        await io.shield(lambda: self._release_now(io), self.client)
+
+    async def _call(self, io: Backend, request: commands.Request, **options: Any) -> Any:
+        # An answer is of use while it is ours.
+        within = max(self.grant.lease.end - clock.now(), ANSWER_WITHIN)
+        return await self.target.call(io, request, within=within, **options)
+
+    # Which operations are possible, and what an answer means
+
+    def defers(self) -> bool:
+        """Return whether the release is deferred, which that of a lost lock never is.
+
+        Raises LockError when it was deferred already.
+        """
+        if self.is_put_off:
+            raise LockError(f"the lock {self.key!r} was released already", key=self.key)
+        ending, grant = self._options.ending, self.grant
+        if ending is None or self._released or not self.is_here or grant.is_over:
+            return False
+        if not ending.defers(self):
+            return False
+        if not grant.options.is_noted:
+            reentrancy.note(grant)
+        self.began_release = self.is_put_off = True
+        return True
+
+    def to_release(self) -> commands.Request | None:
+        """Return the request that releases the lock; None while other handles keep it.
+
+        Raises LockError when that cannot be asked for.
+        """
+        self.began_release = True
+        if self._released:
+            raise LockError(f"the lock {self.key!r} was released already", key=self.key)
+        grant = self.grant
+        if grant.pid != os.getpid():
+            self._refuse_elsewhere()
+        if not grant.remove(self):
+            if grant.losses:
+                raise grant.losses[0].again()
+            if self._only_readers_are_left():
+                self._lets_in = True
+                return grant.letting_readers_in()
+            self._released = True
+            return None
+        self._lets_in = False
+        request = grant.releasing()
+        if grant.losses and not grant.may_still_stand:
+            raise grant.losses[0].again()
+        return request
+
+    def _only_readers_are_left(self) -> bool:
+        """Whether the last who wanted the lock alone lets go, and others still read."""
+        grant = self.grant
+        if self.reads_only or grant.is_followed or grant.target.command_set is not commands.SETNX:
+            return self._lets_in
+        others = [one for one in grant.handles if one is not self]
+        return bool(others) and all(one.reads_only for one in others)
+
+    def read_release(self, reply: Any) -> None:
+        """Take note of the ``reply`` to the release. Raises LockLost, LockUnavailable."""
+        if isinstance(reply, LockError):
+            raise reply
+        head = replies.read_handed_on(reply)
+        if head:
+            self.watchdog.schedule_handoff_check(self.target, head)
+        self.kept(reply)
+        if self._lets_in:
+            self._released = True
+            return
+        if self.grant.losses:
+            # Its time was over here, and the holder knew: Redis alone does not make it held.
+            self.grant.may_still_stand = False
+            raise self.grant.losses[0].again()
+        self._released = True
+        self.grant.lease.close()
+        if logger.isEnabledFor(logging.DEBUG):
+            held_for = clock.now() - self.grant.taken_at
+            logger.debug("released the lock %r: held for %.3f s", self.key, held_for)
+        if events.RELEASED.listeners:
+            events.RELEASED.tell(**self.grant.about())
+
+    def refuse_if_followed(self, what: str = "extend") -> None:
+        """Raise LockError if the lease is not ours to change."""
+        if self.grant.is_followed:
+            raise LockError(
+                f"cannot {what} the lock {self.key!r}: with_lock, under which this process runs, "
+                "holds it and keeps its lease",
+                key=self.key,
+            )
+
+    def giving_away(self, within: float | None) -> commands.Request:
+        """Return the request for the lease that the lock is given away with.
+
+        Raises as :meth:`LockHandle.give_away`.
+        """
+        lease_ms = commands.milliseconds(self.timeout, "timeout")
+        if within is not None:
+            lease_ms = max(lease_ms, commands.milliseconds(within, "within"))
+        self.refuse_if_over("give away")
+        self.refuse_if_followed("give away")
+        refuse_unless_possible(self.target)
+        return self.grant.renewing(lease_ms, "least")
+
+    def has_replaced(
+        self, sent: float, seconds: float, before: float, *, may_come_again: bool
+    ) -> None:
+        """Take note that the lease was made ``seconds``. See :meth:`Lease.end_cut`."""
+        self.lease.end_cut(sent, seconds, before, may_come_again=may_come_again)
+        if self.grant.is_renewed:
+            self.lease.plan(sent)
+            self.watchdog.hurry(self.grant)
+
+    def _refuse_elsewhere(self) -> None:
+        if not self.is_here:
+            raise LockError(
+                f"the lock {self.key!r} belongs to process {self.grant.pid}, this one's parent",
+                key=self.key,
+            )
+
+    def refuse_if_over(self, what: str) -> None:
+        """Raise LockError or LockLost if it is known that nothing can be asked for any more."""
+        if self._released:
+            raise LockError(f"cannot {what} the lock {self.key!r}: it was released", key=self.key)
+        self._refuse_elsewhere()
+        self.lease.settle()
+        if not self.grant.losses and self.lease.is_over(clock.now()):
+            self.declare_over()
+        if self.grant.losses:
+            raise self.grant.losses[0].again()
+
+    def kept(self, reply: Sequence[Any]) -> Sequence[Any]:
+        """Return ``reply`` to what only the holder may ask. Raises LockLost."""
+        try:
+            return replies.read_kept(reply, self.key)
+        except LockLost as error:
+            self.grant.may_still_stand = False
+            first = self.grant.lose(error)
+            raise first if first is error else first.again() from None
+
+    def tell_loss(self) -> None:
+        """Call ``on_trouble`` and ``on_lost``."""
+        with ExitStack() as rest:
+            rest.callback(self.tell_trouble)
+            if self._options.on_lost and self.is_given:
+                call_back("on_lost", self.key, partial(self._options.on_lost, self))
+
+    def tell_trouble(self) -> None:
+        """Call ``on_trouble``."""
+        if self.on_trouble is not None:
+            call_back("on_trouble", self.key, self.on_trouble)

@@ -1,0 +1,492 @@
+"""The lock itself, for any redis-py client."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from .. import clock
+from ..connections.backends import ASYNCIO, BLOCKING, Backend, run
+from ..connections.client_settings import refuse_many_servers
+from ..connections.endpoints import AsyncOnly, Target, kind_of
+from ..connections.execute import DEFAULT_REPLICA_TIMEOUT, Replicas, wanted_replicas
+from ..connections.failures import worth_undoing
+from ..errors import LockBusy, LockLost, LockUnsupported
+from ..holder import Holder
+from ..protocol.commands import SETNX, waiting_time
+from ..protocol.keys import lock_keys
+from ..renewal.loop_watchdog import running_watchdog
+from . import parent_process, reentrancy
+from .attempt import AcquireAttempt, wait_for
+from .grant import Grant
+from .handle import LockHandle
+from .local import LocalHandles, LocalLock
+from .options import UNSET, ReleasePolicy, Unset, lock_options
+from .transfer import checked_token, fence_of
+
+
+class TokenOfLock:
+    """``lock.local``, where redis-py's lock keeps its token."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, lock: RedisLock) -> None:
+        self._lock = lock
+
+    @property
+    def token(self) -> bytes | None:
+        """The token by which the caller holds the lock, or says that it does; else None.
+
+        Assigned a str or bytes: the caller holds the lock by that, as Redis is asked when the lock
+        is next released, extended or asked about; what it held before it is no longer to release.
+        None: it holds nothing. Raises as :meth:`RedisLock.acquire` for what is no token, and
+        LockUnsupported where a caller cannot choose it.
+        """
+        token = self._lock.token
+        return None if token is None else token.encode()
+
+    @token.setter
+    def token(self, token: str | bytes | None) -> None:
+        self._lock.claim(token)
+
+
+@functools.lru_cache(maxsize=32)
+def _is_of_asyncio(client: type) -> bool:
+    return any(kind.__module__.startswith("redis.asyncio") for kind in client.__mro__)
+
+
+class RedisLock(LocalLock[LockHandle]):
+    """One distributed lock, taken with ``SET name token NX PX ms``.
+
+    Methods, parameters (and their order) and exceptions are those of redis-py's ``Lock``, with
+    which it excludes one another. :doc:`moving-from-cache-lock` lists what differs.
+
+    ``client``: a redis-py client; with one of ``redis.asyncio`` it has only the methods that are
+    awaited, those of redis-py by its names, too. ``name``: the key in Redis. ``timeout``: the lease
+    in seconds (30; None means that too). ``sleep``: how often redis-py's waiting callers ask;
+    without effect here. ``blocking``: whether :meth:`acquire` waits (True).
+    ``blocking_timeout``: how long, in seconds (None: without limit). ``thread_local``:
+    whether each thread sees only what it took with this object itself (True).
+    ``raise_on_release_error``: whether leaving a ``with`` block raises when the release
+    failed; else it is logged (True). ``renew``: whether the lease is renewed in the background
+    while the lock is held (False): until it is let go, its thread has ended, or nobody refers
+    to the handle any more. ``max_hold``: the seconds that it is held at most, which bounds
+    lease and renewal, not :meth:`extend` (None: without limit). ``min_hold``: the seconds from the
+    grant on during which nobody else gets it, however soon it is let go (None: none); the lock of
+    a holder that was killed ends with its lease all the same. ``replicas``: how many replicas have
+    to acknowledge the lock before it counts as taken (None: none), within ``replica_timeout``
+    seconds (1) or a third of the lease, if that is less; :doc:`replicas`. ``on_lost``: called once
+    with the handle when the lock was found to be lost, by the thread that found it: mostly the one
+    that renews, which it must not keep (None). ``key``: what the caller calls it in messages
+    (name). ``index``: the sorted set to list the lock in (None: in none). ``label``, ``user``,
+    ``note``: what the holder record says besides host, process and thread. ``template``: what
+    kind of lock it is, for listeners (""). ``reentrant``: whether the thread or asyncio task that
+    holds it by a lock with ``reentrant`` gets it again (False); :doc:`reentrancy` has the rules.
+    ``protocol``: ``timestamp`` for a lock whose value is the time at which it stops being valid,
+    which excludes programs of that older kind (``setnx``); :doc:`protocols` has the rules.
+    ``unit``: that time's, ``s`` or ``ms`` (``ms``). ``expire``: whether Redis removes it a second
+    after it is over (True). Both are without effect for ``setnx``. ``polling``: for servers that
+    let a script touch none but the keys that it was told of (False); :doc:`polling` has the rules.
+    ``shared``: whether others that are ``shared`` may be held at the same time (False); ``limit``:
+    how many with a limit may (None: it is held alone); :doc:`sharing` has the rules. ``ending``:
+    what is asked at each release that is not awaited whether it is put off (None).
+
+    Raises ValueError for a timeout, ``max_hold`` or ``min_hold`` that is not a finite number above
+    zero, a ``min_hold`` of more than ``max_hold``, ``replicas`` that are no number, a
+    ``blocking_timeout`` or ``sleep`` below zero, an impossible name, a ``protocol`` or ``unit``
+    that does not exist, a ``limit`` that is no number from 1 to 1,000,000, for two of
+    ``timestamp``, ``polling``, ``shared``, ``limit`` and ``min_hold``, and for ``limit`` with
+    ``reentrant``; TypeError when the name is no str, ``renew``, ``reentrant``, ``expire``,
+    ``polling`` or ``shared`` no bool, or ``on_lost`` not to be called.
+
+    The methods with the prefix ``a`` are awaited, and mean what those without it do. What is
+    cancelled while it takes or releases the lock leaves neither lock nor waiter in Redis: it takes
+    as long as Redis takes to answer that, or a socket timeout at most.
+    """
+
+    # The class of its handles.
+    _kind: type[LockHandle] = LockHandle
+
+    def __init__(
+        self,
+        client: Any,
+        name: str,
+        timeout: float | None = None,
+        sleep: float = 0.1,
+        blocking: bool = True,
+        blocking_timeout: float | None = None,
+        thread_local: bool = True,
+        raise_on_release_error: bool = True,
+        *,
+        renew: bool = False,
+        max_hold: float | None = None,
+        min_hold: float | None = None,
+        replicas: int | None = None,
+        replica_timeout: float = DEFAULT_REPLICA_TIMEOUT,
+        on_lost: Callable[[LockHandle], object] | None = None,
+        key: str | None = None,
+        index: str | None = None,
+        label: str = "",
+        user: str = "",
+        note: str = "",
+        template: str = "",
+        reentrant: bool = False,
+        protocol: str = "setnx",
+        unit: str = "ms",
+        expire: bool = True,
+        shared: bool = False,
+        limit: int | None = None,
+        polling: bool = False,
+        ending: ReleasePolicy | None = None,
+    ) -> None:
+        self._options = lock_options(
+            on_lost,
+            timeout=timeout,
+            sleep=sleep,
+            blocking_timeout=blocking_timeout,
+            renew=renew,
+            max_hold=max_hold,
+            min_hold=min_hold,
+            reentrant=reentrant,
+            ending=ending,
+            protocol=protocol,
+            unit=unit,
+            expire=expire,
+            polling=polling,
+            shared=shared,
+            limit=limit,
+        )
+        self._lease_ms = self._options.lease_ms
+        self._replicas: Replicas | None = None
+        if (replicas or type(replicas) is bool) or replica_timeout != DEFAULT_REPLICA_TIMEOUT:
+            self._replicas = wanted_replicas(client, replicas, replica_timeout, self._lease_ms)
+        self.sleep = sleep
+        self.blocking = blocking
+        self.blocking_timeout = self._options.blocking_timeout
+        self.thread_local = bool(thread_local)
+        self.raise_on_release_error = raise_on_release_error
+        self.reentrant = reentrant
+        kind = AsyncOnly if _is_of_asyncio(client.__class__) else kind_of(client)
+        self._target: Target = kind(
+            client,
+            lock_keys(name),
+            name if key is None else key,
+            index,
+            template,
+            self._options.commands,
+        )
+        self._about = (label, user, note)
+        self._handles = LocalHandles(thread_local=self.thread_local)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.key!r} timeout={self.timeout:g}>"
+
+    @property
+    def key(self) -> str:
+        """What the caller calls it."""
+        return self._target.key
+
+    @property
+    def name(self) -> str:
+        """The name in Redis."""
+        return self._target.keys.name
+
+    @property
+    def _is_awaited(self) -> bool:
+        return self._target.is_awaited
+
+    @property
+    def timeout(self) -> float:
+        """The lease in seconds."""
+        return self._options.timeout
+
+    @property
+    def client(self) -> Any:
+        """The redis-py client it asks."""
+        return self._target.client
+
+    @property
+    def can_be_given_away(self) -> bool:
+        """Whether another process can take it over from its holder."""
+        return self._target.command_set.supports_custom_token
+
+    def attempt(self) -> AcquireAttempt:
+        """Return a new attempt at this lock by the calling thread."""
+        turn = AcquireAttempt(
+            self._target, self._lease_ms, Holder.here(*self._about), self._options
+        )
+        if self._options.min_hold_ms:
+            turn.min_hold_ms = self._options.min_hold_ms
+        if self._replicas is not None:
+            turn.replicas = self._replicas
+        return turn
+
+    @property
+    def local(self) -> TokenOfLock:
+        """Its ``token`` is that of :attr:`token`, as bytes, and can be assigned."""
+        return TokenOfLock(self)
+
+    def claim(self, token: object) -> None:
+        """Hold the lock by ``token``, on the caller's word; None: hold nothing."""
+        if token is not None:
+            if not self.can_be_given_away:
+                raise LockUnsupported(
+                    f"the lock {self.key!r} is of a kind that cannot be held by a token of another "
+                    "caller: let it go, and take it here",
+                    key=self.key,
+                )
+            token = self._checked(token)
+            if token == self.token:
+                return
+        self._handles.claim_by(token)
+
+    @property
+    def fence(self) -> int | None:
+        """The fencing number while held, else None."""
+        return self.held.fence if self.held else None
+
+    @property
+    def token(self) -> str | None:
+        """The secret token while held, else None."""
+        claim = self._handles.claim
+        if claim is not None:
+            return claim
+        return self.held.token if self.held else None
+
+    async def _take(
+        self,
+        io: Backend,
+        blocking_timeout: float | Unset | None = UNSET,
+        token: str | None = None,
+    ) -> LockHandle:
+        limit = self._limit(blocking_timeout)
+        if io.is_asyncio:
+            refuse_many_servers(self.client)
+        elif self._target.is_awaited:
+            raise self._target.must_be_awaited()
+        # Without a name: in the frames of a traceback, a share would count as held.
+        return (await self._again(io) if token is None else None) or await self._take_anew(
+            io, limit, token
+        )
+
+    def adopt(self, ticket: str) -> LockHandle:
+        """Take over the lock that another process gave away, and give its handle.
+
+        ``ticket``: what :meth:`LockHandle.give_away` gave there. The lock was held all the time in
+        between, has its fence still, and is this one's alone from then on: the ticket is good for
+        one. ``with lock("order:42").adopt(ticket) as held: ...`` lets it go at the end.
+
+        Raises LockLost when the lock is not held by the ticket any more: the time for it was over,
+        it was force-released, or somebody has taken it over; ValueError for what is no ticket, or
+        that of another lock; LockUnsupported for a lock that is held with others or on several
+        masters; LockUnavailable, after which the ticket may still be good.
+        """
+        return run(self._adopt(BLOCKING, ticket))
+
+    async def _adopt(self, io: Backend, ticket: str, token: str | None = None) -> LockHandle:
+        return await self.attempt().adopt(io, ticket, token)
+
+    def again(self) -> LockHandle | None:
+        """Return one more handle if the caller holds the lock and it is reentrant, else None.
+
+        A lock whose release was deferred is had again in any case. Redis is asked only where less
+        than half of the lease is left, or where the lock is held around this process; that may
+        raise LockUnavailable.
+        """
+        return run(self._again(BLOCKING))
+
+    async def _again(self, io: Backend) -> LockHandle | None:
+        grant = reentrancy.grant_of(self._target) if self.reentrant else None
+        share = None
+        try:
+            if grant is not None:
+                share = self._another(grant)
+            if share is None and self._options.ending is not None and not io.is_asyncio:
+                grant = self._options.ending.kept(self._target)
+                if grant is not None:
+                    share = self._another(grant)
+            # In the frames of a traceback it would be held on to.
+            grant = None
+            if share is None:
+                if self.reentrant and parent_process.is_possible():
+                    share = await self._inherited(io)
+            elif not share.has_enough_lease:
+                share.is_given = False
+                await share._reacquire(io)
+                share.is_given = True
+            return share
+        except BaseException as error:
+            if share is not None:
+                share.count_out()
+            if isinstance(error, LockLost):
+                return None
+            raise
+
+    def _another(self, grant: Grant) -> LockHandle | None:
+        return self._kind.another(grant, self._target, self._lease_ms, self._options)
+
+    async def _inherited(self, io: Backend) -> LockHandle | None:
+        request = parent_process.request(self._target)
+        if request is None:
+            return None
+        sent = clock.now()
+        reply = await self._target.call(io, request)
+        return parent_process.enter(self._target, reply, sent, self._another)
+
+    async def _take_anew(self, io: Backend, limit: float | None, token: str | None) -> LockHandle:
+        attempt = self.attempt()
+        if io.is_asyncio:
+            attempt.loop_watchdog = running_watchdog()
+        try:
+            held = await wait_for(io, attempt, limit)
+            if token is None:
+                return held
+        except LockBusy:
+            raise
+        except BaseException as error:
+            # Interrupts and cancellations too: the server may have granted what we shall never
+            # hear of.
+            if worth_undoing(error):
+                await io.shield(lambda: attempt.cancel(io), self.client, error)
+            raise
+        await attempt.replace_token(io, held, token)
+        return held
+
+    def acquire(
+        self,
+        sleep: float | None = None,
+        blocking: bool | None = None,
+        blocking_timeout: float | None = None,
+        token: str | bytes | None = None,
+    ) -> bool:
+        """Take the lock; False when somebody else kept it for too long.
+
+        ``blocking`` and ``blocking_timeout`` (seconds) default to those of the lock; ``sleep``
+        (seconds) has no effect. ``token``: what stands at the name in Redis while it is held
+        (default: a random value, which is safer); UTF-8, not empty. Raises LockUnavailable
+        and ValueError as :meth:`take`, TypeError and ValueError for what is no token, and
+        ValueError for any with the protocol ``timestamp`` or with ``polling``.
+        """
+        if self._is_awaited:
+            return self.aacquire(sleep, blocking, blocking_timeout, token)  # type: ignore[return-value]  # as of redis-py's
+        waiting_time(sleep, "sleep, the first argument of acquire(),")
+        return run(self._acquire(BLOCKING, blocking, blocking_timeout, self._checked(token)))
+
+    async def aacquire(
+        self,
+        sleep: float | None = None,
+        blocking: bool | None = None,
+        blocking_timeout: float | None = None,
+        token: str | bytes | None = None,
+    ) -> bool:
+        """Take the lock as :meth:`acquire` does."""
+        waiting_time(sleep, "sleep, the first argument of aacquire(),")
+        return await self._acquire(ASYNCIO, blocking, blocking_timeout, self._checked(token))
+
+    def _checked(self, token: object) -> str | None:
+        """Return ``token`` as text. Raises TypeError and ValueError for what cannot be one."""
+        if token is None:
+            return None
+        if not self._target.command_set.supports_custom_token:
+            raise ValueError(
+                f"with {self._target.command_set} a caller cannot choose what stands at the name: "
+                "call acquire() without token="
+            )
+        return checked_token(token)
+
+    async def _mine(self, io: Backend, what: str) -> LockHandle:
+        await self._confirm(io)
+        return await super()._mine(io, what)
+
+    async def _confirm(self, io: Backend) -> None:
+        """Ask Redis about the token that the caller says it holds the lock by. Raises LockLost."""
+        token = self._handles.claim
+        if token is None:
+            return
+        sent = clock.now()
+        reply = await self._target.call(io, SETNX.inspect(self._target.keys, None))
+        fence, left = fence_of(reply, token, self.key)
+        if self._handles.claim != token:
+            # Another thread has asked meanwhile.
+            return
+        grant = Grant(
+            self._target,
+            token=token,
+            fence=fence,
+            timeout=self.timeout,
+            deadline=sent + (self.timeout if left is None else left),
+            options=self._options,
+            loop_watchdog=running_watchdog() if io.is_asyncio else None,
+        )
+        held = self._kind(grant)
+        grant.begin_upkeep()
+        self._handles.put(held)
+
+    async def _owned(self, io: Backend) -> bool:
+        try:
+            await self._confirm(io)
+        except LockLost:
+            return False
+        return await super()._owned(io)
+
+    def locked(self) -> bool:
+        """Return whether anybody holds it. Raises LockUnavailable."""
+        if self._is_awaited:
+            return self.alocked()  # type: ignore[return-value]  # as of redis-py's
+        return run(self._target.locked(BLOCKING))
+
+    async def alocked(self) -> bool:
+        """Ask as :meth:`locked` does."""
+        return await self._target.locked(ASYNCIO)
+
+    async def _release(self, io: Backend) -> None:
+        try:
+            await super()._release(io)
+        except LockLost:
+            self._handles.claim_by(None)
+            raise
+
+
+class RWLock:
+    """A lock that any number of readers hold at the same time, or one writer.
+
+    First come, first served: a reader waits behind a writer that came before it, so that neither
+    starves. Each reader has a lease of its own. With ``reentrant``, a writer may read within, and
+    go on reading after it has let the writing go; a reader that wants to write would wait for
+    itself: that raises LockError.
+
+    ``client``, ``name`` and ``options``: those of :class:`RedisLock`, which is what a writer
+    takes; it raises what this raises.
+    """
+
+    def __init__(self, client: Any, name: str, **options: Any) -> None:
+        self._begin(functools.partial(RedisLock, client, name, **options))
+
+    @classmethod
+    def made_by(cls, make: Callable[..., RedisLock]) -> RWLock:
+        """Return one whose locks ``make(shared=..., **options)`` makes."""
+        made = cls.__new__(cls)
+        made._begin(make)
+        return made
+
+    def _begin(self, make: Callable[..., RedisLock]) -> None:
+        self._make = make
+        # An option that is wrong is told at once.
+        self._key = make(shared=True).key
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._key!r}>"
+
+    @property
+    def key(self) -> str:
+        """What the caller calls it."""
+        return self._key
+
+    def read(self, **options: Any) -> RedisLock:
+        """Return the lock of one reader, with ``options`` in the place of those given before."""
+        return self._make(shared=True, **options)
+
+    def write(self, **options: Any) -> RedisLock:
+        """Return the lock of one writer, with ``options`` in the place of those given before."""
+        return self._make(shared=False, **options)

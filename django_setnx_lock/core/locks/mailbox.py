@@ -1,0 +1,335 @@
+"""Where a waiter sleeps until it is its turn.
+
+The hand-over is that of ``tests/model``: a waiter has a mailbox of its own, which is pushed to
+when the lock is left to it. What it then finds out by asking again is what counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from redis import exceptions as redis_exceptions
+from redis.exceptions import RedisError, ResponseError
+
+from .. import clock
+from ..connections.backends import ASYNCIO, BLOCKING, Backend
+from ..connections.client_settings import CONNECT_WITHIN
+from ..connections.cluster_routes import is_cluster
+from ..connections.connection import AioConnection, Command, Connection, take_note
+from ..connections.endpoints import Target
+from ..connections.failures import translated
+from ..connections.pool import IdleConnections, loop_state
+from ..connections.sentinel import (
+    EVERY,
+    follow,
+    follow_in_loop,
+    leads_elsewhere,
+    primary_of,
+)
+from ..errors import LockUnavailable
+from ..protocol.commands import Ahead, Request
+from ..protocol.replies import Busy, read_ahead
+from .pipelined_claim import PipelinedClaim
+
+# A waiter asks again after so long, whatever it was told: who was to wake it may be gone.
+SLICE_MS = 25_000
+# A sleep that failed later than that was well begun: proxies cut what is idle for too long.
+AT_ONCE = 1.0
+# A waiter with less time than that still connects, if connecting takes no longer.
+CONNECT_AT_LEAST = 0.1
+# For how many seconds a caller waits for an answer whose own time, or lease, ends sooner.
+ANSWER_WITHIN = 1.0
+_FOREIGN_FIRST, _FOREIGN_LONGEST = 0.005, 0.1
+_Result = TypeVar("_Result")
+# For threads that wait. The connections of tasks belong to their loop.
+_CONNECTIONS = IdleConnections(Connection, connect_timeout=CONNECT_WITHIN)
+
+
+def time_to_sleep(answer: Busy, tries: int, left: float | None) -> float:
+    """How many seconds to sleep at most after ``answer``, the busy one number ``tries``.
+
+    Until the end of the holder's lease, and until the end of the caller's own time (``left``;
+    None: without end). A foreign holder wakes nobody: it is polled, with jitter, so that many
+    waiters do not ask in step.
+    """
+    seconds = SLICE_MS / 1000
+    if answer.foreign:
+        seconds = _jittered(min(_FOREIGN_FIRST * 2.0 ** min(tries, 10), _FOREIGN_LONGEST))
+    if answer.remaining is not None:
+        seconds = min(seconds, answer.remaining + 0.001)
+    if left is not None:
+        seconds = min(seconds, left)
+    return max(seconds, 0.001)
+
+
+def time_to_ask(limit: float | None, left: float | None) -> float | None:
+    """How many seconds an answer may take when the caller has ``left`` of his ``limit``.
+
+    None is the limit of the client: where he has none himself, or asks without waiting for others.
+    """
+    return max(left, ANSWER_WITHIN) if limit and left is not None else None
+
+
+def mailbox_for(io: Backend, target: Target) -> Mailbox:
+    """Return a mailbox of ``target`` that is waited at as ``io`` waits."""
+    return (AsyncioMailbox if io.is_asyncio else BlockingMailbox)(target)
+
+
+def _jittered(longest: float) -> float:
+    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, secures nothing
+
+
+class Mailbox:
+    """Where the waiter of one lock is told that it is its turn. To be closed."""
+
+    _io: Backend
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        # The client of the server that it listens at.
+        self._client: Any = None
+        self._connection: Any = None
+        self._listening_at = ""
+        # Whether what woke the waiter is still to be read.
+        self._has_answer = False
+        self._failed = False
+
+    async def sleep(
+        self, token: str, seconds: float, ahead: Ahead | None = None
+    ) -> PipelinedClaim | None:
+        """Return when ``token`` was woken, or when ``seconds`` have passed.
+
+        What ``ahead`` takes the lock with is sent along by a thread, for the server to carry out
+        as soon as it has woken the waiter. Gives the claim if that took the lock, else None: then
+        the caller has to ask. Raises LockUnavailable when it could not be listened for at all,
+        twice in a row: the first time it returns, so that the caller asks again.
+        """
+        client = self._target.client
+        if not self._target.command_set.wakes_waiters:
+            await self._io.sleep(seconds)
+            return None
+        if not hasattr(client, "connection_pool") and not is_cluster(client):
+            # One which has no one server to listen at.
+            await self._io.sleep(min(seconds, _jittered(_FOREIGN_LONGEST)))
+            return None
+        if self._has_answer:
+            await self._try(self._read_late)
+        end = clock.now() + self._target.longest_sleep(seconds)
+        return await self._try(lambda: self._listen(self._target.keys.wake(token), end, ahead))
+
+    async def _try(self, step: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result | None:
+        began = clock.now()
+        try:
+            with translated(self._target.key):
+                return await step()
+        except LockUnavailable as error:
+            self._drop()
+            pause = self._target.moved(error)
+            if pause is not None:
+                await self._io.sleep(pause)
+                return None
+            if self._client is not None:
+                self._pool.forget(self._client)
+            at_once = clock.now() - began < AT_ONCE
+            if self._failed and at_once:
+                raise
+            self._failed = at_once
+        return None
+
+    def close(self) -> None:
+        """Listen no longer."""
+        if self._connection is not None and not self._listening_at:
+            self._pool.checkin(self._client, self._connection)
+            self._connection = None
+        self._drop()
+
+    @property
+    def _pool(self) -> IdleConnections[Any]:
+        """The connections that are listened on."""
+        raise NotImplementedError
+
+    async def _listen(self, box: str, end: float, ahead: Ahead | None) -> PipelinedClaim | None:
+        """Return when something is in ``box``, and at ``end`` at the latest."""
+        raise NotImplementedError
+
+    async def _read_late(self) -> None:
+        """Read the answer that has come after the caller had to ask."""
+        raise NotImplementedError
+
+    def _open(self, box: str) -> None:
+        """Connect to the server that is the primary now."""
+        if self._listening_at not in ("", box) or self._is_elsewhere():
+            self._drop()
+        if self._connection is None:
+            self._client = self._target.home()
+            self._connection = self._pool.checkout(self._client)
+
+    def _is_elsewhere(self) -> bool:
+        """Whether it listens at a server that is the primary no longer."""
+        return self._connection is not None and leads_elsewhere(self._client, self._connection)
+
+    def _drop(self) -> None:
+        self._listening_at, self._has_answer = "", False
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class BlockingMailbox(Mailbox):
+    """The mailbox of a thread."""
+
+    _io = BLOCKING
+    _ahead: Ahead | None = None
+    _packed = b""
+    _sent = 0.0
+
+    @property
+    def _pool(self) -> IdleConnections[Connection]:
+        return _CONNECTIONS
+
+    def close(self) -> None:
+        if self._has_answer:
+            with suppress(RedisError):
+                self._read()
+        super().close()
+
+    async def _read_late(self) -> None:
+        self._read()
+
+    async def _listen(self, box: str, end: float, ahead: Ahead | None) -> PipelinedClaim | None:
+        self._open(box)
+        while (left := end - clock.now()) > 0:
+            is_new = not self._listening_at
+            if is_new and not self._begin(box, left, ahead):
+                break
+            # Redis ends a BLPOP up to 0.1 s late: the waiter wakes in time, and hears of it later.
+            self._has_answer = self._wait(end)
+            # A waiter that has to ask does so at once, and reads afterwards what woke it.
+            if not self._has_answer or (is_new and self._ahead is None):
+                break
+            woken, claim = self._read()
+            if woken is not None or claim is not None:
+                return claim
+        if not self._has_answer:
+            self._failed = False
+        return None
+
+    def _wait(self, end: float) -> bool:
+        """Whether there is an answer by ``end``; if it ends before, it is to listen elsewhere."""
+        if primary_of(self._client) is None:
+            return bool(self._connection.wait(end - clock.now()))
+        while (left := end - clock.now()) > 0:
+            if self._connection.wait(min(left, EVERY)):
+                return True
+            follow(self._client)
+            if self._is_elsewhere():
+                self._drop()
+                break
+        return False
+
+    def _begin(self, box: str, seconds: float, ahead: Ahead | None) -> bool:
+        """Whether there was time to connect."""
+        self._listening_at = box
+        self._ahead = ahead
+        commands: list[Command] = [("BLPOP", box, f"{max(seconds, 0.001):.3f}")]
+        if ahead is not None:
+            commands.append(ahead.take.by_sha)
+        self._sent = clock.now()
+        try:
+            self._connection.send(*commands, within=max(seconds, CONNECT_AT_LEAST))
+        except redis_exceptions.TimeoutError:
+            if seconds >= AT_ONCE:
+                raise
+            self._drop()
+            return False
+        if ahead is not None:
+            # While there is time.
+            self._packed = self._connection.pack(ahead.whole.by_sha)
+        return True
+
+    def _read(self) -> tuple[Any, PipelinedClaim | None]:
+        """Return what woke the waiter, and the claim if that took the lock."""
+        # Interrupted in the midst of it, the connection is not to be read again.
+        self._has_answer = False
+        woken, claim = self._connection.read(), None
+        if self._ahead is not None:
+            # The request that follows will tell what is wrong.
+            with suppress(ResponseError):
+                claim = self._claim(read_ahead(self._connection.read()), self._ahead.whole)
+        self._listening_at = ""
+        self._failed = False
+        return woken, claim
+
+    def _claim(self, fence: int | None, whole: Request) -> PipelinedClaim | None:
+        if fence is None:
+            return None
+        connection, self._connection = self._connection, None
+        return PipelinedClaim(
+            _CONNECTIONS, self._client, fence, self._sent, connection, whole, self._packed
+        )
+
+
+class AsyncioMailbox(Mailbox):
+    """The mailbox of a task. It sends no claim ahead: the task asks when it is woken."""
+
+    _io = ASYNCIO
+    # A task of its own, as one that is cancelled when time is up may take the reply with it.
+    _reading: asyncio.Task[Any] | None = None
+
+    @property
+    def _pool(self) -> IdleConnections[AioConnection]:
+        return loop_state().waiting
+
+    async def _listen(self, box: str, end: float, ahead: Ahead | None) -> None:
+        self._open(box)
+        while (left := end - clock.now()) > 0:
+            if self._reading is None:
+                self._reading = await self._begin(self._connection, box, left)
+            if self._reading is None:
+                return
+            # Redis ends a BLPOP up to 0.1 s late: the waiter wakes in time, and hears of it later.
+            # With Sentinels, look now and then whether this is still the primary.
+            limit = left if primary_of(self._client) is None else min(left, EVERY)
+            done, _ = await asyncio.wait({self._reading}, timeout=limit)
+            if not done:
+                await follow_in_loop(self._client)
+                if self._is_elsewhere():
+                    self._drop()
+                    return
+                continue
+            if self._reading.cancelled():
+                # By somebody who cancels whatever tasks there are.
+                self._drop()
+                return
+            woken = self._reading.result()
+            self._reading = None
+            self._listening_at = ""
+            if woken is not None:
+                return
+
+    async def _begin(
+        self, connection: AioConnection, box: str, seconds: float
+    ) -> asyncio.Task[Any] | None:
+        """Return the task that reads the answer; None where there was no time to connect."""
+        self._listening_at = box
+        blpop = ("BLPOP", box, f"{max(seconds, 0.001):.3f}")
+        try:
+            await connection.send(blpop, within=max(seconds, CONNECT_AT_LEAST))
+        except redis_exceptions.TimeoutError:
+            if seconds >= AT_ONCE:
+                raise
+            self._drop()
+            return None
+        reading: asyncio.Task[Any] = asyncio.get_running_loop().create_task(connection.read())
+        reading.add_done_callback(take_note)
+        return reading
+
+    def _drop(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+        super()._drop()

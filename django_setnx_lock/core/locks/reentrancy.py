@@ -1,0 +1,91 @@
+"""Find a lock that the same thread or asyncio task holds already. Nobody is asked.
+
+The rules are in docs/reentrancy.md.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any
+from weakref import WeakKeyDictionary, WeakSet, ref
+
+from ..connections.endpoints import Target, server_id
+from ..errors import LockError
+from . import owner
+from .grant import Grant
+
+# The scope that the caller works in besides its owner, such as one request: a lock can be had
+# again only in there. Without it, or where it has no value, the owner alone counts.
+scope: ContextVar[Any] | None = None
+_in_scopes: WeakKeyDictionary[object, WeakSet[Grant]] = WeakKeyDictionary()
+
+
+def note(grant: Grant) -> None:
+    """Note that the caller holds ``grant``, which it has just taken."""
+    here = grant.owner = owner.current()
+    holds, name = here.holds, grant.name
+    if name in holds:
+        # On another server, or thrown away.
+        holds[name].append(ref(grant))
+    else:
+        holds[name] = [ref(grant)]
+        if len(holds) > here.sweep_at:
+            here.sweep()
+    if scope is not None and (inside := scope.get(None)) is not None:
+        _in_scopes.setdefault(inside, WeakSet()).add(grant)
+
+
+def grant_of(target: Target) -> Grant | None:
+    """Return the grant by which the caller holds ``target`` and may have it again, or None.
+
+    Raises LockError where the caller reads, and asks for the lock alone.
+    """
+    noted = owner.current().holds.get(target.keys.name)
+    if noted is None:
+        return None
+    place = server_id(target.client)
+    for one in noted:
+        grant: Grant | None = one()
+        if grant is not None and _may_be_had(grant) and server_id(grant.client) == place:
+            refuse_upgrade(target, reads=grant.target.command_set.is_shared)
+            return grant
+    return None
+
+
+def _may_be_had(grant: Grant) -> bool:
+    if not grant.options.reentrant or grant.is_over or not grant.is_here:
+        return False
+    inside = None if scope is None else scope.get(None)
+    return inside is None or grant in _in_scopes.get(inside, ())
+
+
+def refuse_upgrade(target: Target, *, reads: bool) -> None:
+    """Raise LockError where a caller that ``reads`` asks for ``target`` alone."""
+    if reads and not target.command_set.is_shared:
+        raise LockError(
+            f"the lock {target.key!r} is held for reading here, and whoever has it alone waits for "
+            "all who read: this caller would wait for itself; let it go first, or take it alone "
+            "before reading",
+            key=target.key,
+        )
+
+
+def left_held(place: object) -> list[Grant]:
+    """Return what is held in ``place``, an owner or a value of ``scope``, and will not be released.
+
+    The caller holds it, or an owner that has ended.
+    """
+    here = owner.current()
+    found: list[Grant | None]
+    if isinstance(place, owner.Owner):
+        found = [one() for noted in list(place.holds.values()) for one in noted]
+    else:
+        found = list(_in_scopes.get(place, ()))
+    return [
+        grant
+        for grant in found
+        if grant is not None
+        and grant.owner is not None
+        and (grant.owner is here or grant.owner.has_ended)
+        and not grant.is_over
+    ]

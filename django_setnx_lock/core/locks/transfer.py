@@ -1,0 +1,105 @@
+"""Tokens that callers choose, and tickets by which another process takes over a lock.
+
+A chosen token may be used again and again, by two callers at once even, so it could not tell a late
+copy of a request from a new one. The lock is therefore taken with a random token as ever, and the
+chosen one is put in its place when it is held. A process that takes over a lock does so by a token
+of its own: the process that gave it away, and others with the same ticket, find that theirs stands
+there no longer.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from ..connections.endpoints import Target
+from ..errors import LockUnsupported
+from ..protocol import replies
+
+# What stands at a name while the lock is being handed to a waiter, kept after its release, or held
+# by several together, begins with one of these.
+_RESERVED = ("baton:", "kept:", "readers:", "permits:")
+
+
+@dataclass(frozen=True, slots=True)
+class TransferTicket:
+    """The name of a lock that was given away, and the proof that it was. ``token`` is a secret."""
+
+    name: str
+    token: str = field(repr=False)
+    fence: int
+
+    def to_text(self) -> str:
+        """Return what is sent to the other process."""
+        parts = {"name": self.name, "token": self.token, "fence": self.fence}
+        return json.dumps(parts, separators=(",", ":"))
+
+
+def read_ticket(text: str, target: Target) -> TransferTicket:
+    """Return the ticket in ``text``, for ``target``.
+
+    Raises ValueError for what is none, or that of another lock. Never shows it.
+    """
+    try:
+        ticket = TransferTicket(**json.loads(text))
+        is_ticket = (type(ticket.name), type(ticket.token), type(ticket.fence)) == (str, str, int)
+    except (TypeError, ValueError, RecursionError):
+        is_ticket = False
+    if not is_ticket:
+        raise ValueError(
+            f"what the lock {target.key!r} is to be taken over with is no ticket: give adopt() "
+            "what give_away() gave"
+        ) from None
+    if ticket.name != target.keys.name:
+        raise ValueError(
+            f"the ticket is for the lock that is called {ticket.name!r} in Redis, and not for "
+            f"{target.keys.name!r}: give adopt() one of the same key and prefix"
+        )
+    return ticket
+
+
+def refuse_unless_possible(target: Target) -> None:
+    """Raise LockUnsupported for a lock whose holder cannot be replaced."""
+    if not target.command_set.supports_custom_token:
+        refuse(target.key, f"with {target.command_set}")
+
+
+def refuse(key: str, how: str) -> NoReturn:
+    """Raise LockUnsupported: the holder of ``key`` cannot be replaced."""
+    raise LockUnsupported(
+        f"the lock {key!r} is one {how}, which cannot be given away to another process: let it go, "
+        "and take it there",
+        key=key,
+    )
+
+
+def checked_token(token: object) -> str:
+    """Return ``token``, a str or bytes, as text.
+
+    Raises TypeError when it is neither; ValueError when it is empty, is no UTF-8, or begins with
+    ``baton:``, ``kept:``, ``readers:`` or ``permits:``.
+    """
+    if not isinstance(token, (str, bytes)):
+        raise TypeError(f"a token is a str or bytes, not {type(token).__name__}")
+    # Without the token itself: it is a secret.
+    try:
+        text = token.decode() if isinstance(token, bytes) else token
+        text.encode()
+    except UnicodeError:
+        raise ValueError("a token must be UTF-8: for raw bytes give token.hex()") from None
+    if not text or text.startswith(_RESERVED):
+        raise ValueError(f"a token must not be empty, nor begin with {' or '.join(_RESERVED)}")
+    return text
+
+
+def fence_of(reply: Any, token: str, key: str) -> tuple[int, float | None]:
+    """Return the fence of the lock that is held by ``token``, and the seconds left (None: no end).
+
+    That is 0, which is no grant of ours, where another program took it. ``reply``: to
+    :func:`commands.inspect`. Raises LockLost.
+    """
+    if replies.text(reply[1]) != token:
+        raise replies.lost(key)
+    fence = int(reply[4]) if replies.text(reply[2]) == "ours" else 0
+    return fence, replies.seconds_left(reply[3])

@@ -1,1 +1,0 @@
-"""Several locks at once: all of them or none."""

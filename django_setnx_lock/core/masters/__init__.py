@@ -1,1 +1,0 @@
-"""Several independent servers that are asked at once, for :class:`~..redlock.Redlock`."""

@@ -1,0 +1,440 @@
+"""Build the requests of each operation, for each kind of lock. Nothing is sent from here."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple, TypeAlias
+
+from ..plain import plain
+from . import scripts
+from .keys import LockKeys
+
+DEFAULT_TIMEOUT = 30.0
+LONGEST = 1e9
+# For how long a lock is left to a waiter; the scripts know it as CLAIM.
+CLAIM_MS = 1000
+PROTOCOLS = ("setnx", "timestamp")
+UNITS = ("ms", "s")
+MOST_PERMITS = 1_000_000
+How: TypeAlias = Literal["replace", "add", "least"]
+Command: TypeAlias = tuple[str | bytes, ...]
+_READ = "read:"
+# A token is text that others may have written: no more digits than MOST_PERMITS has.
+_PERMIT = re.compile(rb"permit:(\d{1,7}):")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One run of a script. Its ``repr`` is without keys and arguments: there are tokens in both.
+
+    With ``args``, it may be sent any number of times. ``once`` and ``again`` (None: as ``args``)
+    stand in their place where the sender tells the first copy from later ones: then Redis has
+    less to remember.
+
+    Numbers go as text: hiredis 3.5 crashes when a signal handler raises while it packs ints.
+    """
+
+    script: scripts.Script
+    keys: tuple[str, ...] = field(repr=False)
+    args: tuple[str | bytes, ...] = field(repr=False)
+    once: tuple[str | bytes, ...] | None = field(default=None, repr=False)
+    again: tuple[str | bytes, ...] | None = field(default=None, repr=False)
+
+    @property
+    def repeat(self) -> Request:
+        """The same, to be sent where an earlier copy may have been carried out."""
+        return replace(self, args=self.again or self.args, once=None, again=None)
+
+    def by_sha_with(self, args: Sequence[str | bytes]) -> Command:
+        """Return the command for a server that knows the script, with ``args``."""
+        return ("EVALSHA", self.script.sha, str(len(self.keys)), *self.keys, *args)
+
+    @property
+    def arguments(self) -> tuple[str | bytes, ...]:
+        """The arguments of EVAL and EVALSHA after the script."""
+        return (str(len(self.keys)), *self.keys, *self.args)
+
+    @property
+    def by_sha(self) -> Command:
+        """The command for a server that knows the script."""
+        return self.by_sha_with(self.args)
+
+    @property
+    def in_full(self) -> Command:
+        """The command for any server."""
+        return ("EVAL", self.script.source, *self.arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRequest:
+    """One ``command`` of Redis, in the place of a :class:`Request`; the second word is its key."""
+
+    command: tuple[str, ...] = field(repr=False)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The key of the command."""
+        return self.command[1:2]
+
+    @property
+    def by_sha(self) -> Command:
+        """The command, which is no script."""
+        return self.command
+
+    in_full = by_sha
+    # It is the same however often it is sent.
+    once = again = None
+
+    @property
+    def repeat(self) -> PlainRequest:
+        """The same."""
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandSet:
+    """How one kind of lock stands in Redis, and what is sent for each operation on it.
+
+    ``name``: what messages call it. ``prefix``: of the names of its scripts. ``has_queue``:
+    whether its scripts get the keys of the queue. ``wakes_waiters``: whether a waiter has a
+    mailbox. ``supports_custom_token``: whether the caller may choose the token.
+    ``supports_min_hold``: whether a lock that is let go can be kept from others for a time.
+    ``is_shared``: whether others may hold it at the same time, ``limit`` of them (None: any
+    number). ``unit``, ``expire``: of a value that is a time, and whether Redis removes it.
+    """
+
+    name: str
+    prefix: str = ""
+    has_queue: bool = True
+    wakes_waiters: bool = True
+    supports_custom_token: bool = False
+    supports_min_hold: bool = False
+    is_shared: bool = False
+    limit: int | None = None
+    unit: str = ""
+    expire: bool = True
+
+    def __str__(self) -> str:
+        return self.name
+
+    def new_token(self) -> str:
+        """Return what an attempt is known by, which nobody can guess."""
+        token = secrets.token_hex(16)
+        if not self.is_shared:
+            return token
+        # It tells the holder that hands the lock on which kind may come in.
+        return f"{_READ if self.limit is None else f'permit:{self.limit}:'}{token}"
+
+    def acquire(
+        self,
+        keys: LockKeys,
+        index: str | None,
+        token: str,
+        lease_ms: int,
+        record: str,
+        wait_ms: int,
+        *,
+        in_doubt: bool = True,
+    ) -> Request:
+        """Take the lock, or with ``wait_ms`` queue for it.
+
+        ``in_doubt``, here and below: whether a copy of a request of ``token`` may be under way.
+        """
+        if not self.prefix:
+            # In the form that follows the fence in Redis.
+            record = f" {len(token.encode())} {token} {record}"
+        own: tuple[str, ...] = (token, str(lease_ms), record, str(wait_ms))
+        if self.unit:
+            own += self._time
+        once = None if in_doubt or wait_ms else (*own[:3], "-1", *own[4:])
+        return self._request("ACQUIRE", keys, token, index, *own, once=once)
+
+    def release(
+        self, keys: LockKeys, index: str | None, token: str, *, in_doubt: bool = True
+    ) -> Request:
+        """Let the lock go."""
+        if in_doubt or not self.has_queue:
+            return self._request("RELEASE", keys, token, index, token, "")
+        once, again = (token, "once"), (token, "again")
+        return self._request("RELEASE", keys, token, index, token, "", once=once, again=again)
+
+    def cancel(
+        self, keys: LockKeys, index: str | None, token: str, *, in_doubt: bool = True
+    ) -> Request:
+        """Give up an attempt, whatever it may have been granted."""
+        how = "" if in_doubt else "once"
+        return self._request("CANCEL", keys, token, index, token, how)
+
+    def renew(
+        self, keys: LockKeys, index: str | None, token: str, lease_ms: int, how: How
+    ) -> Request:
+        """Give the lease ``lease_ms`` at the ``least``, ``add`` that, or make it that."""
+        # No two additions are the same: copies are known.
+        text = f"add {secrets.token_hex(6)}" if how == "add" else how
+        return self._request("RENEW", keys, token, index, token, str(lease_ms), text, *self._time)
+
+    def check(self, keys: LockKeys, token: str) -> Request:
+        """Ask whether the lock is still held by ``token``."""
+        return self._request("CHECK", keys, token, None, token)
+
+    def force_release(
+        self, keys: LockKeys, index: str | None, seen: Sequence[bytes], by: str, reason: str
+    ) -> Request:
+        """Take the lock from the holder of the token ``seen``, or from several that share it."""
+        first = seen[0].decode("utf-8", "backslashreplace")
+        mark = json.dumps({"by": plain(by), "reason": plain(reason)})
+        return self._request("FORCE", keys, first, index, mark, *seen, *self._time[:1])
+
+    def check_handoff(self, keys: LockKeys, head: str, *, is_last: bool = False) -> Request:
+        """Ask whether the waiter ``head`` has claimed the lock; else pass it on."""
+        return self._request("LOOK", keys, head, None, head, str(int(is_last)))
+
+    def locked(self, keys: LockKeys) -> Request | PlainRequest:
+        """Ask whether anybody holds it."""
+        if not self.unit:
+            return PlainRequest(("EXISTS", keys.name))
+        return Request(scripts.TIMESTAMP_LOCKED, (keys.name, keys.meta), (self.unit,))
+
+    def inspect(self, keys: LockKeys, index: str | None, unit: str = "") -> Request:
+        """Ask for all there is to say about the lock. Writes nothing.
+
+        ``unit``: that of values which are times, where nothing beside them tells; "" if none are.
+        """
+        if not self.wakes_waiters:
+            return Request(scripts.POLLING_INSPECT, _with(index, keys.name, keys.meta), ())
+        # Not for a certain token.
+        return Request(scripts.INSPECT, _shared_by(keys, "", index), (unit,))
+
+    @property
+    def _time(self) -> tuple[str, ...]:
+        """What a value that is a time needs: its unit, and whether it vanishes."""
+        return (self.unit, str(int(self.expire))) if self.unit else ()
+
+    def _request(
+        self,
+        operation: str,
+        keys: LockKeys,
+        token: str,
+        index: str | None,
+        *args: str | bytes,
+        once: tuple[str, ...] | None = None,
+        again: tuple[str, ...] | None = None,
+    ) -> Request:
+        # Operations without a script of their own use the one of the ordinary lock.
+        own = getattr(scripts, f"{self.prefix}{operation}", None)
+        script = own or getattr(scripts, operation)
+        if own is not None and not self.has_queue:
+            layout = _with(index, keys.name, keys.meta, keys.tombstone(token))
+        elif self.is_shared:
+            layout = _shared_by(keys, token, index)
+        else:
+            layout = keys.queue(token, index)
+        return Request(script, layout, args, once, again)
+
+
+def _shared_by(keys: LockKeys, token: str, index: str | None) -> tuple[str, ...]:
+    return _with(index, *keys.queue(token), keys.shares, keys.holders)
+
+
+def _with(index: str | None, *own: str) -> tuple[str, ...]:
+    return own if index is None else (*own, index)
+
+
+SETNX = CommandSet(name="protocol='setnx'", supports_custom_token=True, supports_min_hold=True)
+# For servers that let a script touch none but the keys that it was told of. What stands at the
+# name, fence and record are those of SETNX, so both exclude each other; but nobody queues, and
+# nobody is woken, as a waiter's mailbox is known only at run time.
+POLLING = CommandSet(name="polling=True", prefix="POLLING_", has_queue=False, wakes_waiters=False)
+# Held by any number of readers; one who holds the lock alone is an ordinary holder.
+READERS = CommandSet(name="shared=True", prefix="SHARED_", is_shared=True)
+# The value at the name is the time, in ``unit``, at which the lock stops being valid; the token
+# stands beside it. Nobody is woken: a holder counts as foreign for who waits.
+_TIMESTAMPS = {
+    (unit, expire): CommandSet(
+        name="protocol='timestamp'",
+        prefix="TIMESTAMP_",
+        has_queue=False,
+        unit=unit,
+        expire=expire,
+    )
+    for unit in UNITS
+    for expire in (True, False)
+}
+
+
+@functools.lru_cache(maxsize=128)
+def permits(limit: int) -> CommandSet:
+    """Return the command set of a lock that ``limit`` hold at the most."""
+    return CommandSet(name=f"limit={limit}", prefix="SHARED_", is_shared=True, limit=limit)
+
+
+def command_set(
+    protocol: object = "setnx",
+    unit: object = "ms",
+    expire: object = True,
+    polling: object = False,
+    shared: object = False,
+    limit: object = None,
+    *,
+    min_hold: float | None = None,
+    reentrant: bool | None = None,
+) -> CommandSet:
+    """Return the command set of a lock with these options of :class:`RedisLock`.
+
+    ``unit`` and ``expire`` are without effect for ``setnx``. Raises ValueError for a protocol or
+    unit that does not exist, for ``polling`` with ``timestamp``, for a ``limit`` that is no number
+    from 1 to 1,000,000, for ``shared`` and ``limit`` together, for either with ``min_hold``,
+    ``polling`` or ``timestamp``, and for a ``limit`` with ``reentrant``; TypeError for ``expire``,
+    ``polling`` or ``shared`` that is no bool.
+    """
+    if protocol not in PROTOCOLS:
+        raise ValueError(f"protocol is one of {', '.join(map(repr, PROTOCOLS))}, not {protocol!r}")
+    if unit not in UNITS:
+        raise ValueError(f"unit is one of {', '.join(map(repr, UNITS))}, not {unit!r}")
+    for option, value in (("expire", expire), ("polling", polling), ("shared", shared)):
+        if value is not True and value is not False:
+            raise TypeError(f"{option} is True or False, not {value!r}")
+    if polling and protocol != "setnx":
+        raise ValueError("polling is for protocol='setnx': with 'timestamp' nobody is woken anyway")
+    found = _TIMESTAMPS[str(unit), bool(expire)] if protocol == "timestamp" else SETNX
+    if polling:
+        found = POLLING
+    if not shared and limit is None:
+        return found
+    return _shared(found, bool(shared), limit, min_hold=min_hold, reentrant=reentrant)
+
+
+def _shared(
+    beside: CommandSet,
+    shared: bool,
+    limit: object,
+    *,
+    min_hold: float | None,
+    reentrant: bool | None,
+) -> CommandSet:
+    if limit is not None and (type(limit) is not int or not 1 <= limit <= MOST_PERMITS):
+        raise ValueError(f"limit is a number from 1 to {MOST_PERMITS:,} or None, not {limit!r}")
+    if shared and limit is not None:
+        raise ValueError("shared lets any number in and limit so many: give one of them")
+    if min_hold is not None:
+        raise ValueError("min_hold is not to be had with shared or limit: hold it for that time")
+    if limit is not None and reentrant:
+        raise ValueError(
+            "reentrant is not to be had with limit: whoever has a permit and takes again gets "
+            "another one"
+        )
+    if beside is not SETNX:
+        raise ValueError(f"shared and limit are not to be had with {beside}: leave them out")
+    return READERS if limit is None else permits(int(str(limit)))
+
+
+def is_of_reader(token: str) -> bool:
+    """Whether ``token`` is that of one who reads."""
+    return token.startswith(_READ)
+
+
+def limit_of(token: bytes) -> int | None:
+    """How many may hold the lock together, as the holder of the permit ``token`` has it."""
+    found = _PERMIT.match(token)
+    return int(found[1]) if found else None
+
+
+def acquire_all(requests: Sequence[Request]) -> Request:
+    """Ask for several locks at once, by what ``acquire()`` gave for each, in that order."""
+    keys: list[str] = []
+    args: list[str | bytes] = []
+    once: list[str | bytes] = []
+    for request in requests:
+        keys += request.keys
+        args += (str(len(request.keys)), *request.args)
+        once += (str(len(request.keys)), *(request.once or request.args))
+    # Not by a generator: an interrupt in one is told as an error that nobody handled.
+    in_doubt = None in [request.once for request in requests]
+    return Request(
+        scripts.ACQUIRE_ALL, tuple(keys), tuple(args), once=None if in_doubt else tuple(once)
+    )
+
+
+class Ahead(NamedTuple):
+    """What a waiter sends before it is woken, and at once after what that took.
+
+    ``take`` takes the lock, for the claim time, only if it was left to its token; ``whole`` asks
+    for the whole lease.
+    """
+
+    take: Request
+    whole: Request
+
+
+def ahead(keys: LockKeys, index: str | None, token: str, lease_ms: int, record: str) -> Ahead:
+    request = SETNX.acquire(keys, index, token, CLAIM_MS, record, 0)
+    take = replace(request, args=(*request.args, str(lease_ms)))
+    return Ahead(take, SETNX.renew(keys, index, token, lease_ms, "least"))
+
+
+def release_kept(
+    keys: LockKeys, index: str | None, token: str, min_hold_ms: int, fence: int
+) -> Request:
+    """Let the lock go, and keep its name taken until ``min_hold_ms`` after the grant."""
+    layout = keys.queue(token, index)
+    return Request(scripts.RELEASE, layout, (token, "", str(min_hold_ms), str(fence)))
+
+
+def renew_alone(keys: LockKeys, token: str, lease_ms: int) -> Request:
+    """Renew with ``least``, where nothing but the name itself can be had."""
+    return Request(scripts.RENEW_ALONE, (keys.name,), (token, str(lease_ms)))
+
+
+def downgrade(keys: LockKeys, index: str | None, token: str) -> Request:
+    """Let readers join ``token``, which holds the lock alone and is one of them then."""
+    return READERS._request("DOWNGRADE", keys, token, index, token)
+
+
+def replace_token(keys: LockKeys, old: str, new: str, fence: int, record: str = "") -> Request:
+    """Put ``new`` in the place of ``old``, and ``record``, if any, beside it."""
+    layout = (*keys.queue(old), keys.tombstone(new))
+    return Request(scripts.SWAP, layout, (old, new, str(fence), record))
+
+
+def milliseconds(seconds: object, what: str) -> int:
+    """``seconds`` in whole milliseconds.
+
+    Raises ValueError unless it is a number from 0.001 to 1e9 (some 31 years).
+    """
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise ValueError(f"{what} is a number of seconds, not {seconds!r}")
+    if not 0.001 <= seconds <= LONGEST:
+        raise ValueError(
+            f"{what} must be at least 0.001 and finite, and at most {LONGEST:g} seconds, "
+            f"not {seconds!r}"
+        )
+    return int(seconds * 1000)
+
+
+def least_hold(min_hold: object, max_hold: float | None = None) -> int:
+    """``min_hold``, seconds or None, in whole milliseconds; 0 for None.
+
+    Raises ValueError as :func:`milliseconds`, and when it is more than ``max_hold``.
+    """
+    if min_hold is None:
+        return 0
+    min_hold_ms = milliseconds(min_hold, "min_hold")
+    if max_hold is not None and min_hold_ms > milliseconds(max_hold, "max_hold"):
+        raise ValueError(f"min_hold, {min_hold!r}, must not be more than max_hold, {max_hold!r}")
+    return min_hold_ms
+
+
+def waiting_time(seconds: object, what: str = "blocking_timeout") -> float | None:
+    """``seconds`` as given. Raises ValueError unless it is None or a number from 0 to 1e9."""
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise ValueError(f"{what} is a number of seconds or None, not {seconds!r}")
+    if not 0 <= seconds <= LONGEST:
+        raise ValueError(f"{what} must be a finite number >= 0 or None, not {seconds!r}")
+    return float(seconds)

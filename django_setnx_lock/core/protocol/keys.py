@@ -1,0 +1,132 @@
+"""The names of a lock's keys in Redis."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+MAX_NAME_BYTES = 256
+_KEPT_BYTES = 190
+# Redis hashes what stands between the first "{" and the first "}" after it, if anything does.
+_HASH_TAG = re.compile(r"\A[^{]*\{([^}]+)\}")
+# The converters of a key template, as in "order:<pk:int>".
+PLACEHOLDER_TYPES = ("int", "str", "uuid")
+_PLACEHOLDER = re.compile(rf"<[^\W\d][\w.]*(:({'|'.join(PLACEHOLDER_TYPES)}))?>")
+_SHORTENED = re.compile(r"~[0-9a-f]{64}\Z")
+# The form of the keys beside a lock; a lock with such a name could be the key of another.
+_COMPANION = re.compile(
+    r"\{.*:(meta|waiters|alive|shares|holders|index|(gone|wake):.*)\Z", re.DOTALL
+)
+
+
+class LockKeys:
+    """The keys of one lock. All of them hash to the cluster slot of ``name``.
+
+    ``meta``: a string, with fence, since when, token it belongs to, holder record. ``waiters``:
+    a sorted set, of the tokens of the waiting callers in order of arrival. ``alive``: a hash,
+    with until when each waiting token is alive, its rank, and when it asks again.
+    """
+
+    __slots__ = ("alive", "meta", "name", "stem", "waiters")
+
+    def __init__(self, name: str, stem: str) -> None:
+        self.name = name
+        self.stem = stem
+        self.meta = f"{stem}:meta"
+        self.waiters = f"{stem}:waiters"
+        self.alive = f"{stem}:alive"
+
+    @property
+    def shares(self) -> str:
+        """Sorted set: the tokens of those who hold it together, by the ends of their leases."""
+        return f"{self.stem}:shares"
+
+    @property
+    def holders(self) -> str:
+        """Hash: fence and holder record of each of them."""
+        return f"{self.stem}:holders"
+
+    def wake(self, token: str) -> str:
+        """List: the mailbox of the waiting ``token``; short-lived."""
+        return f"{self.stem}:wake:{token}"
+
+    def tombstone(self, token: str) -> str:
+        """Return the key of a short-lived string: how ``token`` was released or given up."""
+        return f"{self.stem}:gone:{token}"
+
+    def queue(self, token: str, index: str | None = None) -> tuple[str, ...]:
+        """Return the keys of a script of a lock with a queue, in their order."""
+        own = (self.name, self.waiters, self.alive, self.tombstone(token), self.meta)
+        return own if index is None else (*own, index)
+
+
+def lock_keys(name: str) -> LockKeys:
+    """Return the keys that go with the Redis name ``name``.
+
+    Raises ValueError for a name that is empty, cannot be encoded, looks like a key that
+    belongs to another lock, or whose braces form no hash tag, as its keys could not share
+    one cluster slot; TypeError when it is no string.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"a lock's name is a str, not {type(name).__name__}")
+    if not name:
+        raise ValueError("a lock's name must not be empty")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"the lock name {name!r} has surrogates, which stand for bytes that are not UTF-8"
+        ) from None
+    if "{" not in name and "}" not in name:
+        return LockKeys(name, f"{{{name}}}")
+    if _COMPANION.match(name):
+        raise ValueError(f"the lock name {name!r} is like that of a key beside another lock")
+    tag = _HASH_TAG.match(name)
+    if tag:
+        return LockKeys(name, f"{{{tag[1]}}}:{name}")
+    if "}" in name:
+        raise ValueError(
+            f"the braces in the lock name {name!r} form no hash tag; "
+            'write "{tag}" with something between the braces, or leave them out'
+        )
+    return LockKeys(name, f"{{{name}}}")
+
+
+def name_for(prefix: str, key: str) -> str:
+    """Return the name in Redis of the lock that a caller calls ``key``.
+
+    A name of more than 256 bytes, or one that looks shortened already, keeps its beginning
+    and ends in ``~`` and a SHA-256 of the whole. Raises TypeError when ``key`` is no string,
+    ValueError when it is empty, a template that was not filled in, or so long that the cut
+    would fall into its hash tag.
+    """
+    if not isinstance(key, str):
+        raise TypeError(
+            f"a lock's key is a str, not {type(key).__name__}: write for example f'order:{{pk}}'"
+        )
+    if not key:
+        raise ValueError("a lock's key must not be empty")
+    if "<" in key and _PLACEHOLDER.search(key):
+        raise ValueError(
+            f"{key!r} is a template, not a key: fill it in with KeyTemplate({key!r}).format(...)"
+        )
+    name = prefix + key
+    raw = name.encode("utf-8", "surrogatepass")
+    # A name that looks shortened is shortened too, or it could equal one that really was.
+    if len(raw) <= MAX_NAME_BYTES and not ("~" in name and _SHORTENED.search(name)):
+        return name
+    short = raw[:_KEPT_BYTES].decode("utf-8", "ignore") + "~" + hashlib.sha256(raw).hexdigest()
+    if hash_tag(short) != hash_tag(name):
+        raise ValueError(f"the hash tag of the lock key {key[:40]!r}... is too long")
+    return short
+
+
+def hash_tag(name: str) -> str:
+    """Return the part of ``name`` between its first pair of braces, or an empty string."""
+    tag = _HASH_TAG.match(name)
+    return tag[1] if tag else ""
+
+
+def index_for(prefix: str) -> str:
+    """Return the key of all names held under ``prefix``; no lock can have that name."""
+    return f"{{{prefix}}}:index"

@@ -1,0 +1,90 @@
+"""The Lua scripts, one file an operation, each headed by its keys, arguments and replies."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from dataclasses import dataclass, field
+from importlib import resources
+
+# The parts that a script may be put together from, by lines such as "--- prelude".
+# Some of them have places for those that follow.
+_PARTS = (
+    "acquire",
+    "cancel",
+    "keys",
+    "shared_keys",
+    "letting_go",
+    "polling",
+    "timestamp",
+    "prelude",
+    "clock",
+    "shared",
+    "reading",
+    "adding",
+    "asking",
+)
+
+
+@functools.cache
+def _read(name: str) -> str:
+    return resources.files(__name__).joinpath(f"{name}.lua").read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A Lua script and the SHA-1 by which EVALSHA names it."""
+
+    name: str
+    source: str = field(repr=False)
+    sha: str
+
+    @classmethod
+    def load(cls, name: str, kind: str = "") -> Script:
+        """Put a script together. ``kind``: of a lock without a queue, for those in common."""
+        constants, own = _read("constants"), _read(f"unqueued_{name}" if kind else name)
+        own = own.replace("--- unqueued\n", _read("unqueued").replace("--- KIND", f"--- {kind}"))
+        for part in _PARTS:
+            own = own.replace(f"--- {part}\n", _read(part))
+        source = constants + own
+        # Redis names scripts by SHA-1; nothing is secured by it.
+        sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+        return cls(f"{kind}_{name}" if kind else name, source, sha)
+
+
+ACQUIRE = Script.load("acquire")
+ACQUIRE_ALL = Script.load("acquire_all")
+RELEASE = Script.load("release")
+CANCEL = Script.load("cancel")
+LOOK = Script.load("look")
+RENEW = Script.load("renew")
+RENEW_ALONE = Script.load("renew_alone")
+CHECK = Script.load("check")
+SWAP = Script.load("swap")
+FORCE = Script.load("force")
+INSPECT = Script.load("inspect")
+
+TIMESTAMP_ACQUIRE = Script.load("acquire", "timestamp")
+TIMESTAMP_RELEASE = Script.load("release", "timestamp")
+TIMESTAMP_CANCEL = Script.load("cancel", "timestamp")
+TIMESTAMP_RENEW = Script.load("renew", "timestamp")
+TIMESTAMP_CHECK = Script.load("check", "timestamp")
+TIMESTAMP_FORCE = Script.load("force", "timestamp")
+TIMESTAMP_LOCKED = Script.load("locked", "timestamp")
+
+SHARED_ACQUIRE = Script.load("shared_acquire")
+SHARED_RELEASE = Script.load("shared_release")
+SHARED_CANCEL = Script.load("shared_cancel")
+SHARED_LOOK = Script.load("shared_look")
+SHARED_RENEW = Script.load("shared_renew")
+SHARED_CHECK = Script.load("shared_check")
+SHARED_FORCE = Script.load("shared_force")
+SHARED_DOWNGRADE = Script.load("shared_downgrade")
+
+POLLING_ACQUIRE = Script.load("acquire", "polling")
+POLLING_RELEASE = Script.load("release", "polling")
+POLLING_CANCEL = Script.load("cancel", "polling")
+POLLING_RENEW = Script.load("renew", "polling")
+POLLING_CHECK = Script.load("check", "polling")
+POLLING_FORCE = Script.load("force", "polling")
+POLLING_INSPECT = Script.load("polling_inspect")

@@ -1,0 +1,63 @@
+-- All there is to say about one lock. Writes nothing.
+-- ARGV  1 's' or 'ms': in what unit a number at the name is the time until which the lock is valid, where
+--       nothing beside it tells; '' if no lock is of that kind
+-- Reply {type, value or false, 'ours', 'baton', 'foreign', 'over' or false, ms left (-1: never expires), fence,
+--        holder record, number waiting, lease end in the index, now ms, that unit if the value is a time,
+--        of each who holds it together with others: {token, ms left, fence, holder record}}
+--       (what is not known is false; where the value is only a time, the token beside it stands for it)
+--- shared_keys
+--- prelude
+--- asking
+local kind = redis.call('TYPE', NAME).ok
+local value = kind == 'string' and redis.call('GET', NAME)
+local meta = token_at(META) or ''
+local fence, owner, holder = read_meta(meta)
+local how = value and (baton_for(value) and 'baton' or (owner == value or owner == POLLING .. value) and 'ours' or 'foreign')
+local left = redis.call('PTTL', NAME)
+local waiting = 0
+local alive = redis.pcall('HVALS', ALIVE)
+for _, one in ipairs(alive.err and {} or alive) do
+  if (tonumber(string.match(one, '^%d+')) or 0) >= now_ms() then
+    waiting = waiting + 1
+  end
+end
+--- timestamp
+local known = read_known(meta)
+local unit = known.unit or MS[ARGV[1]] and ARGV[1]
+if known.ends then
+  holder = known.record
+end
+if how == 'foreign' and unit and as_time(value, unit) then
+  how = stands(value, known) and 'ours' or how
+  left = time_left(value, known, unit)
+  if how == 'ours' then
+    value = owner
+  else
+    fence, holder = nil, nil
+  end
+  if not left then
+    how, value, left = 'over', false, 0
+  end
+else
+  unit = false
+end
+local shares = {}
+for _, token in ipairs(group_at(value) and ask('ZRANGE', SHARES, 0, -1) or {}) do
+  local rest = redis.call('ZSCORE', SHARES, token) - now_ms()
+  local own, record = string.match(ask('HGET', HOLDERS, token) or '', '^(%d+) (.*)$')
+  if own and rest > 0 then
+    table.insert(shares, {token, rest, tonumber(own) < FENCES and own or '0', record})
+  end
+end
+return {
+  kind,
+  value,
+  how,
+  math.floor(left),
+  fence and fence < FENCES and whole(fence) or false, holder or false,
+  waiting,
+  INDEX and ask('ZSCORE', INDEX, NAME) or false,
+  whole(now_ms()),
+  unit,
+  shares,
+}

@@ -1,0 +1,37 @@
+-- Give the lease more time if the lock is still mine.
+-- ARGV  1 token  2 ms  3 'replace' what is left, have 'least' so much, or add to it: 'add ID', once for each ID
+-- Reply {'OK', ms the lease now has}
+--       {'LOST', how it was lost (JSON) or false}
+--- keys
+--- prelude
+if token_at(NAME) ~= ARGV[1] then
+  return {'LOST', redis.call('GET', TOMBSTONE)}
+end
+local lease, noted = tonumber(ARGV[2]), nil
+if ARGV[3] == 'least' then
+  lease = math.max(redis.call('PTTL', NAME), lease)
+elseif ARGV[3] ~= 'replace' then
+  --- adding
+  local left = math.max(redis.call('PTTL', NAME), 0)
+  local meta = token_at(META)
+  local _, owner, record = read_meta(meta)
+  noted = owner == ARGV[1] and note(ARGV[3], meta, record)
+  if noted == KNOWN then
+    return {'OK', left}
+  end
+  lease = left + lease
+end
+-- First a write that is allowed: it makes the rest allowed, on a server that is out of memory.
+redis.call('PEXPIRE', NAME, lease)
+if noted then
+  redis.call('SET', META, noted, 'KEEPTTL')
+end
+grow(META, lease + META_MARGIN)
+if INDEX then
+  redis.call('ZADD', INDEX, now_ms() + lease, NAME)
+end
+if ARGV[3] == 'replace' then
+  -- What was left may have been cut: the next who waits was told of more.
+  wake_if_later(lease)
+end
+return {'OK', lease}

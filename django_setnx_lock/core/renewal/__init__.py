@@ -1,0 +1,1 @@
+"""Keeping leases: what is due, and the thread or task that renews it."""

@@ -1,0 +1,233 @@
+"""The state, holder and times of a lock in words, for the admin pages and the commands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.functional import Promise
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from .core.errors import LockUnavailable
+from .core.inspection import LockInfo, State
+from .core.plain import plain
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+NOT_KNOWN = "-"
+# How many of those who hold a lock together the list names.
+FEW = 3
+
+# For each state: the word, and what it means for an operator.
+_STATES: dict[State, tuple[str | Promise, str | Promise]] = {
+    State.HELD: (
+        gettext_lazy("held"),
+        gettext_lazy("Somebody holds it, for as long as the lease runs or is renewed."),
+    ),
+    State.READ: (
+        gettext_lazy("read"),
+        gettext_lazy("Readers hold it together. Whoever wants it alone waits for all of them."),
+    ),
+    State.PERMITS: (
+        gettext_lazy("in use"),
+        gettext_lazy("Several hold it together, up to a number that they agree on."),
+    ),
+    State.KEPT: (
+        gettext_lazy("kept"),
+        gettext_lazy("Its holder is done with it. Nobody gets it before its least time is over."),
+    ),
+    State.NEVER_EXPIRES: (
+        gettext_lazy("never expires"),
+        gettext_lazy("Somebody holds it without a lease: it stays held until it is released."),
+    ),
+    State.FOREIGN: (
+        gettext_lazy("foreign"),
+        gettext_lazy("Another program holds it, which left no record of itself."),
+    ),
+    State.CHANGING_HANDS: (
+        gettext_lazy("changing hands"),
+        gettext_lazy("It was left to the next who waits, who is about to take it up."),
+    ),
+    State.OVER: (
+        gettext_lazy("lease over"),
+        gettext_lazy("The last holder did not release it in time. Nobody holds it now."),
+    ),
+    State.FREE: (gettext_lazy("free"), gettext_lazy("Nobody holds it.")),
+    State.NO_LOCK: (
+        gettext_lazy("not a lock"),
+        gettext_lazy("Something that is no lock is stored at this name, so nobody can take it."),
+    ),
+}
+
+_CHECK_SERVER = gettext_lazy("Check that the Redis server runs and can be reached from here.")
+# For each cause of LockUnavailable: what is wrong, and what to do.
+_PROBLEMS: dict[str, tuple[str | Promise, str | Promise]] = {
+    "unreachable": (gettext_lazy("Redis cannot be reached."), _CHECK_SERVER),
+    "timeout": (gettext_lazy("Redis did not answer in time."), _CHECK_SERVER),
+    "pool": (
+        gettext_lazy("No connection to Redis is free."),
+        gettext_lazy("Try again in a moment, or raise max_connections of the cache."),
+    ),
+    "denied": (
+        gettext_lazy("Redis refuses the credentials of the cache, or they lack a right."),
+        gettext_lazy("Check the cache's user name and password, and that user's ACL rule."),
+    ),
+    "server": (
+        gettext_lazy("Redis answered with an error."),
+        gettext_lazy("Look for the cause in the log of the Redis server."),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A lock in words."""
+
+    info: LockInfo
+
+    @property
+    def key(self) -> str:
+        """The key, fit to be shown: any program may have chosen it."""
+        return plain(self.info.key)
+
+    @property
+    def state(self) -> str:
+        """The state in a word or two; of permits, how many of them are in use."""
+        word = str(_STATES[self.info.state][0])
+        if not self.info.limit:
+            return word
+        used = {"state": word, "count": len(self.info.shares), "limit": self.info.limit}
+        return _("%(state)s, %(count)d of %(limit)d") % used
+
+    @property
+    def meaning(self) -> str:
+        return str(_STATES[self.info.state][1])
+
+    @property
+    def shares(self) -> list[Self]:
+        """The lock once for each of those who hold it together."""
+        return [replace(self, info=self.info.of_one(share)) for share in self.info.shares]
+
+    @property
+    def is_held(self) -> bool:
+        """Whether there is a holder to release it from."""
+        return bool(self.info.fingerprint) and self.info.state is not State.CHANGING_HANDS
+
+    @property
+    def place(self) -> str:
+        """Its holder, as ``user@host:pid``; if several hold it, the first few."""
+        if self.shares:
+            few = ", ".join(one.place for one in self.shares[:FEW])
+            more = len(self.shares) - FEW
+            return (
+                _("%(few)s and %(count)d more") % {"few": few, "count": more} if more > 0 else few
+            )
+        holder = self.info.holder
+        if holder is None:
+            return _("another program") if self.is_held else NOT_KNOWN
+        place = f"{holder.host or '?'}:{holder.pid or '?'}"
+        return f"{holder.user}@{place}" if holder.user else place
+
+    @property
+    def about(self) -> str:
+        """What the holder said it is doing; what several of them did, each thing once."""
+        if self.shares:
+            return plain(", ".join(dict.fromkeys(one.about for one in self.shares if one.about)))
+        holder = self.info.holder
+        return "; ".join(part for part in (holder.label, holder.note) if part) if holder else ""
+
+    @property
+    def holder(self) -> str:
+        """Who holds it and what for."""
+        return f"{self.place} ({self.about})" if self.about else self.place
+
+    @property
+    def held_for(self) -> str:
+        """How long it has been held; of one that is kept after its release that is not known."""
+        if self.info.state is State.KEPT:
+            return NOT_KNOWN
+        return duration(self.info.held_for)
+
+    @property
+    def lease_left(self) -> str:
+        if self.info.state is State.NEVER_EXPIRES:
+            return _("without end")
+        if self.info.state is State.OVER:
+            return _("over")
+        return duration(self.info.remaining)
+
+
+def meanings() -> list[tuple[str, str]]:
+    """Return each state with its meaning for an operator."""
+    return [(str(word), str(meaning)) for word, meaning in _STATES.values()]
+
+
+def facts(row: Said) -> list[tuple[str, str]]:
+    """Return everything known of the lock itself, each fact with its label."""
+    info = row.info
+    return [
+        (_("Key"), row.key),
+        (_("State"), f"{row.state}: {row.meaning}"),
+        (_("Held for"), row.held_for),
+        (_("Lease left"), row.lease_left),
+        (_("Waiting"), str(info.waiting)),
+        (_("Fence"), NOT_KNOWN if info.fence is None else str(info.fence)),
+        *redis_facts(row),
+    ]
+
+
+def redis_facts(row: Said) -> list[tuple[str, str]]:
+    """Return what Redis holds for the lock, each fact with its label."""
+    return [
+        (_("Name in Redis"), plain(row.info.name)),
+        (_("Type in Redis"), row.info.kind),
+        (_("Fingerprint of the holder"), row.info.fingerprint or NOT_KNOWN),
+    ]
+
+
+def holder_facts(row: Said) -> list[tuple[str, str]]:
+    """Return the facts of the holder's record; none when there is no record."""
+    holder = row.info.holder
+    if holder is None or row.info.shares:
+        return []
+    return [
+        (_("Host"), holder.host or NOT_KNOWN),
+        (_("Process"), str(holder.pid or NOT_KNOWN)),
+        (_("Thread"), holder.thread or NOT_KNOWN),
+        (_("User"), holder.user or NOT_KNOWN),
+        (_("Label"), holder.label or NOT_KNOWN),
+        (_("Note"), holder.note or NOT_KNOWN),
+    ]
+
+
+def duration(seconds: float | None) -> str:
+    """Return ``seconds`` in its two largest units: ``2 min 5 s``; a dash for None."""
+    if seconds is None:
+        return NOT_KNOWN
+    if seconds < 1:
+        return _("less than 1 s")
+    whole = int(seconds)
+    days, hours = divmod(whole // 3600, 24)
+    minutes, rest = divmod(whole % 3600, 60)
+    parts = [(days, _("%d d")), (hours, _("%d h")), (minutes, _("%d min")), (rest, _("%d s"))]
+    while not parts[0][0]:
+        del parts[0]
+    return " ".join(unit % amount for amount, unit in parts[:2] if amount)
+
+
+def problem(error: LockUnavailable | ImproperlyConfigured, unsure: str = "") -> dict[str, str]:
+    """Return what a page says that cannot show a lock; ``unsure`` is what is not known now."""
+    if isinstance(error, ImproperlyConfigured):
+        detail = str(error)
+        said = _("The settings name no cache that can hold locks.")
+        advice = _("Correct CACHES or SETNX_LOCK in the project's settings.")
+    else:
+        # The words of redis-py: our error speaks of one lock, and a list asks about many.
+        detail = str(error.__cause__ or error)
+        said, advice = map(str, _PROBLEMS.get(error.cause, _PROBLEMS["server"]))
+    detail = f"{capfirst(detail.rstrip('.'))}."
+    return {"problem": said, "detail": detail, "unsure": unsure, "advice": advice}

@@ -1,0 +1,194 @@
+"""Key templates: ``"order:<pk>"`` with values filled in so that two calls never share a key."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+from uuid import UUID
+
+from .core.protocol.keys import PLACEHOLDER_TYPES
+
+_PLACEHOLDER = re.compile(r"<([^<>]*)>")
+_FIELD = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
+_HASH_TAG = re.compile(r"[^{}]*\{[^{}]+\}")
+# How values are written elsewhere; alone, "{tag}" is one key for all too.
+_OTHER_SYNTAX = re.compile(r"\{\w*\}|%\(?\w")
+# quote() leaves these as they are and writes the rest with "%". No value has anything else.
+_IN_A_VALUE = re.compile(r"[A-Za-z0-9_.%-]")
+
+
+class MissingValue(LookupError):
+    """A template names something that it was not given."""
+
+
+class NotCanonical(ValueError):
+    """A text is another spelling of a value, or spells none, where one value is to be one key."""
+
+
+def _int(value: Any) -> int:
+    if isinstance(value, bool):
+        raise TypeError("a bool is no int")
+    return int(value) if isinstance(value, str) else operator.index(value)
+
+
+def _uuid(value: Any) -> UUID:
+    if isinstance(value, str):
+        return UUID(value)
+    if not isinstance(value, UUID):
+        raise TypeError(f"{type(value).__name__} is no UUID")
+    return value
+
+
+# Reads a value, so that str() of the result is its only text. Raises ValueError or TypeError.
+Parser = Callable[[Any], Any]
+# The names of Django's path converters. Every text is a str of its own.
+TYPES: Mapping[str, Parser] = dict(zip(PLACEHOLDER_TYPES, (_int, str, _uuid), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTemplate:
+    """A lock key with places for values: ``KeyTemplate("order:<pk>").format(pk=42)``.
+
+    ``<name>`` is one value, ``<name.attribute>`` an attribute of it, ``<name:type>`` a value
+    of a type: ``int``, ``uuid`` or ``str``. Of the texts that are read as one int or UUID
+    only that which ``str()`` gives of it makes a key. Values are percent-encoded, so that
+    none can reach into the next one or add a hash tag.
+
+    Raises ValueError for a template that is empty or malformed, that names a type that there
+    is not or two of them for one field, or in which two values stand side by side with
+    nothing between them that cannot be part of a value (``:``).
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise TypeError(
+                'a key template is a str such as "order:<pk>", '
+                f"not {type(self.text).__name__} {self.text!r}"
+            )
+        if not self.text:
+            raise ValueError("a lock's key must not be empty")
+        literals = _PLACEHOLDER.split(self.text)[::2]
+        if any("<" in literal or ">" in literal for literal in literals):
+            raise ValueError(f"the key template {self.text!r} has a < or > without its partner")
+        for written in _PLACEHOLDER.findall(self.text):
+            self._refuse_malformed(written)
+        braces = next((literal for literal in literals if "{" in literal or "}" in literal), "")
+        if braces and not _HASH_TAG.match(braces):
+            raise ValueError(
+                f"the braces in the key template {self.text!r} form no hash tag of fixed text; "
+                'write "{tag}", or leave them out'
+            )
+        if not self.fields and _OTHER_SYNTAX.search(self.text):
+            raise ValueError(
+                f"the key template {self.text!r} is one key for every call: write values as <pk>"
+            )
+        for between in literals[1:-1]:
+            if not _IN_A_VALUE.sub("", between):
+                raise ValueError(
+                    f"two values of the key template {self.text!r} could run into each other; "
+                    'put a ":" between them'
+                )
+
+    def _refuse_malformed(self, written: str) -> None:
+        field, colon, kind = written.partition(":")
+        problem = ""
+        if field in TYPES and _FIELD.match(kind) and kind not in TYPES:
+            problem = f"has the type first: write <{kind}:{field}>"
+        elif not _FIELD.match(field):
+            problem = "is no name: write for example <pk> or <pk:int>"
+        elif colon and kind not in TYPES:
+            problem = f"has no known type: write one of {', '.join(TYPES)} after the colon"
+        elif kind != self.types.get(field, ""):
+            problem = f"is another type than <{field}:{self.types[field]}>: write one everywhere"
+        if problem:
+            raise ValueError(f"<{written}> in the key template {self.text!r} {problem}")
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names between the angle brackets, in order, with dots and without types."""
+        return tuple(written.partition(":")[0] for written in _PLACEHOLDER.findall(self.text))
+
+    @property
+    def types(self) -> Mapping[str, str]:
+        """The types of those fields that have one."""
+        written = (one.partition(":") for one in _PLACEHOLDER.findall(self.text))
+        return {field: kind for field, colon, kind in written if colon}
+
+    @property
+    def roots(self) -> frozenset[str]:
+        """The names that must be given: each field up to its first dot."""
+        return frozenset(field.partition(".")[0] for field in self.fields)
+
+    def format(self, /, **values: Any) -> str:
+        """Return the key for ``values``. Raises as :meth:`resolve` does."""
+        return self.resolve(values)
+
+    def resolve(
+        self, values: Mapping[str, Any], parsers: Mapping[str, Parser] | None = None
+    ) -> str:
+        """Return the key for ``values``, a mapping of each root name to its value.
+
+        ``parsers``: what reads the values of fields without a type (none).
+
+        Raises MissingValue when a name or attribute is not there, NotCanonical, which is a
+        ValueError, for a text that is not the one spelling of its value, and TypeError or
+        ValueError for a value that is of another type or whose text does not identify it
+        (None, a float, a container, a model instance: use its ``.pk``).
+        """
+
+        def filled(match: re.Match[str]) -> str:
+            field, _, kind = match[1].partition(":")
+            parse = TYPES[kind] if kind else (parsers or {}).get(field)
+            return _encode(field, _look_up(field, values), parse)
+
+        return _PLACEHOLDER.sub(filled, self.text)
+
+
+def _look_up(field: str, values: Mapping[str, Any]) -> Any:
+    root, dot, attributes = field.partition(".")
+    if root not in values:
+        raise MissingValue(f"<{field}>: there is no {root!r} to take it from")
+    try:
+        return operator.attrgetter(attributes)(values[root]) if dot else values[root]
+    except AttributeError as error:
+        raise MissingValue(f"<{field}>: {error}") from None
+
+
+def _encode(field: str, value: Any, parse: Parser | None) -> str:
+    if value is None:
+        raise ValueError(f"<{field}> is None, which would give unrelated calls one lock")
+    if not isinstance(value, str):
+        _refuse_ambiguous(field, value)
+    if parse is not None:
+        try:
+            parsed = parse(value)
+        except (TypeError, ValueError) as error:
+            kind = NotCanonical if isinstance(value, str) else TypeError
+            raise kind(f"<{field}> is {value!r:.80}: {error}") from None
+        if isinstance(value, str) and str(parsed) != value:
+            written = f"{str(parsed)!r:.80}"
+            raise NotCanonical(f"<{field}> is {value!r:.80}, and has to be written {written}")
+        value = parsed
+    # quote() never escapes "~", which marks the shortened form of an over-long name.
+    return quote(str(value), safe="", errors="surrogatepass").replace("~", "%7E")
+
+
+def _refuse_ambiguous(field: str, value: Any) -> None:
+    kind = type(value)
+    if hasattr(value, "pk"):
+        raise TypeError(f"<{field}> is a {kind.__name__} instance; write <{field}.pk>")
+    if isinstance(value, (float, complex, bytes, bytearray, list, tuple, set, frozenset, dict)):
+        raise TypeError(f"<{field}> is a {kind.__name__}, which does not make one clear key")
+    if callable(value):
+        raise TypeError(f"<{field}> is callable; name a value")
+    text = str(value)
+    if text.startswith("<") and text.endswith(">"):
+        raise TypeError(
+            f"<{field}> is a {kind.__name__} without a text of its own; write <{field}.something>"
+        )

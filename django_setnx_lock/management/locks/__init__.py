@@ -1,0 +1,1 @@
+"""``manage.py locks``: who holds what, and what Redis may do to it."""

@@ -1,0 +1,161 @@
+"""Text for a terminal: tables as wide as it, and writing that loses nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import unicodedata
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from io import UnsupportedOperation
+
+from django.core.management.base import CommandError, OutputWrapper
+
+from django_setnx_lock.management import statuses
+from django_setnx_lock.management.wording import printable
+
+_GAP = "  "
+# A column that is cut has so much left; one that is not is no wider for cells that are longer.
+_LEAST, _WIDEST = 12, 60
+# By what Unicode says of letters: those that stand above others or are not seen, the wide ones.
+_TAKE_NO_PLACE = frozenset({"Mn", "Me", "Cf"})
+_TAKE_TWO = frozenset({"W", "F"})
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """What is written on: so many ``columns`` (None: any number), in letters of ``encoding``."""
+
+    columns: int | None = None
+    encoding: str = "utf-8"
+
+    @classmethod
+    def of(cls, stream: OutputWrapper) -> Paper:
+        """Return the paper of ``stream``: as wide as its terminal, or as COLUMNS says."""
+        encoding = getattr(stream, "encoding", None) or cls().encoding
+        given = os.environ.get("COLUMNS", "")
+        if stream.isatty() or (given.isdecimal() and int(given)):
+            return cls(shutil.get_terminal_size().columns, encoding)
+        return cls(None, encoding)
+
+    def escaped(self, text: str) -> str:
+        """Return ``text`` with what plays tricks, or is not in the encoding, escaped."""
+        return printable(text).encode(self.encoding, "backslashreplace").decode(self.encoding)
+
+    @property
+    def ellipsis(self) -> str:
+        """What stands where text was cut."""
+        return "…" if self.escaped("…") == "…" else "..."
+
+    def cut(self, text: str, columns: int | None) -> str:
+        """Return ``text`` in so many ``columns`` (None: any), with an ellipsis if it was longer."""
+        if columns is None or width(text) <= columns:
+            return text
+        left = columns - len(self.ellipsis)
+        if left < 0:
+            return self.ellipsis[:columns]
+        for end, letter in enumerate(text):
+            left -= width(letter)
+            if left < 0:
+                return text[:end] + self.ellipsis
+        return text
+
+
+PLAIN = Paper()
+
+
+def width(text: str) -> int:
+    """Return how many columns of a terminal ``text`` takes, which is one line."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0
+        if unicodedata.category(letter) in _TAKE_NO_PLACE
+        else 1 + (unicodedata.east_asian_width(letter) in _TAKE_TWO)
+        for letter in text
+    )
+
+
+def table(
+    rows: Sequence[Sequence[str]],
+    paper: Paper = PLAIN,
+    *,
+    cut: Collection[str] = (),
+    spare: Sequence[str] = (),
+) -> list[str]:
+    """Return ``rows``, of which the first has heads, as lines that ``paper`` has room for.
+
+    Columns with a head in ``cut`` are cut short if need be; if that is not enough, those in
+    ``spare`` are left out, the first of them first.
+    """
+    cells = [[paper.escaped(cell) for cell in row] for row in rows]
+    columns = list(zip(*cells, strict=True))
+    widths = [_width_of(column, paper.columns) for column in columns]
+    if paper.columns is not None:
+        may_be_cut = [number for number, column in enumerate(columns) if column[0] in cut]
+        excess = sum(widths) + len(_GAP) * (len(widths) - 1) - paper.columns
+        while excess > 0 and (wide := [n for n in may_be_cut if widths[n] > _LEAST]):
+            widths[max(wide, key=widths.__getitem__)] -= 1
+            excess -= 1
+        if excess > 0 and spare:
+            kept = [number for number, column in enumerate(columns) if column[0] != spare[0]]
+            fewer = [[row[number] for number in kept] for row in cells]
+            return table(fewer, paper, cut=cut, spare=spare[1:])
+    lines = []
+    for row in cells:
+        shown = []
+        for cell, room in zip(row, widths, strict=True):
+            text = paper.cut(cell, None if paper.columns is None else room)
+            shown.append(text + " " * (room - width(text)))
+        lines.append(paper.cut(_GAP.join(shown).rstrip(), paper.columns))
+    return lines
+
+
+def _width_of(column: Sequence[str], most: int | None) -> int:
+    widths = [width(cell) for cell in column]
+    if most is not None:
+        return min(max(widths), most)
+    # Where lines may have any length, a few long cells make no column wider.
+    return max((one for one in widths if one <= _WIDEST), default=_WIDEST)
+
+
+def pairs(found: Sequence[tuple[str, str]], indent: str = "") -> list[str]:
+    """Return labels and what they are of, one a line."""
+    return [f"{indent}{line}" for line in table([(f"{label}:", text) for label, text in found])]
+
+
+def write(stream: OutputWrapper, text: str) -> None:
+    """Write ``text`` and the end of a line, if it has none: all of it, in any encoding.
+
+    Raises CommandError with status 74, and BrokenPipeError.
+    """
+    try:
+        _write(stream, text)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        message = f"the output cannot be written: {error.strerror}"
+        raise CommandError(message, returncode=statuses.UNWRITTEN) from error
+
+
+def _write(stream: OutputWrapper, text: str) -> None:
+    try:
+        stream.flush()
+        descriptor = stream.fileno()
+    except (AttributeError, UnsupportedOperation):
+        # One that was closed before the program began (None in sys) takes everything.
+        with suppress(AttributeError):
+            stream.write(text)
+        return
+    line = text if text.endswith("\n") else f"{text}\n"
+    left = line.encode(stream.encoding, "backslashreplace")
+    # Python itself tells nobody of a write that was cut short, where stdout has no buffer.
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+def say(stream: OutputWrapper, text: str) -> None:
+    """Write ``text`` to ``stream``, a stderr; one that is closed or broken changes no status."""
+    with suppress(OSError, ValueError, AttributeError):
+        stream.write(f"locks: {printable(text)}", lambda plain: plain)

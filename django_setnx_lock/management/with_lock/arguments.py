@@ -1,0 +1,346 @@
+"""The arguments of with_lock: what they may be, and the terms on which CMD runs."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+from django.core.management.base import CommandError, CommandParser
+
+from django_setnx_lock.core.connections.execute import checked_replicas
+from django_setnx_lock.core.protocol import commands
+from django_setnx_lock.core.protocol.commands import command_set
+from django_setnx_lock.core.protocol.keys import lock_keys, name_for
+from django_setnx_lock.management import statuses
+
+SEPARATOR = "--"
+# django.core.management looks for these in the whole command line, up to the first "--".
+_READ_BY_DJANGO = ("--settings", "--pythonpath")
+_INSTEAD_OF_CMD = {"-c": "shell_line", "-m": "manage"}
+
+
+class WithLockParser(CommandParser):
+    """Parses ``[options] KEY [--] CMD [ARG...]``, and ``-c LINE`` or ``-m NAME`` in place of CMD.
+
+    These two may stand before or behind KEY. What else follows KEY is never taken for an option,
+    nor is anything after the first ``--``. Errors are status 64, also of the CommandError.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(
+            allow_abbrev=False,
+            usage="%(prog)s [options] KEY [--] CMD [ARG...]\n"
+            "       %(prog)s [options] KEY -c LINE\n"
+            "       %(prog)s [options] KEY -m NAME [ARG...]",
+            **kwargs,
+        )
+        self.add_argument(
+            "-c",
+            "--command",
+            dest="shell_line",
+            metavar="LINE",
+            help="Run LINE in a shell: /bin/sh -c LINE. In place of CMD, also behind KEY.",
+        )
+        self.add_argument(
+            "-m",
+            "--manage",
+            dest="manage",
+            metavar="NAME",
+            help="Run the management command NAME with these settings, as a process of its own; "
+            "its arguments follow. In place of CMD, also behind KEY.",
+        )
+        self.add_argument(
+            "key", nargs="?", metavar="KEY", help="What to lock, e.g. nightly-import."
+        )
+        command = self.add_argument(
+            "command",
+            nargs=argparse.REMAINDER,
+            metavar="CMD",
+            help="The command to run and its arguments; no shell comes between.",
+        )
+        # Else call_command() cannot be given it, nor what stands in its place, by name.
+        command.required = False
+
+    def parse_args(  # type: ignore[override]  # Django never gives a namespace
+        self, args: Sequence[str] | None = None, namespace: None = None
+    ) -> argparse.Namespace:
+        # argparse never sees a "--": what it does with one differs between Python versions.
+        head, tail = list(args or ()), None
+        if SEPARATOR in head:
+            at = head.index(SEPARATOR)
+            head, tail = head[:at], head[at + 1 :]
+        options = super().parse_args(head)
+        if options.key is None:
+            words = tail or []
+            options.key = words[0] if words else None
+            options.command = words[2:] if words[1:2] == [SEPARATOR] else words[1:]
+        elif not options.command:
+            options.command = tail or []
+        elif options.command[0] in _INSTEAD_OF_CMD:
+            self._take_instead(options, options.command, tail)
+        else:
+            if options.command[0].startswith("-"):
+                word = options.command[0]
+                self.error(f"options go before KEY, so {word} must stand before it")
+            self._refuse_djangos(options.command)
+            options.command += [SEPARATOR, *tail] if tail is not None else []
+        if not self.called_from_command_line:
+            # It may be among the keywords of call_command().
+            return options
+        try:
+            _check_command(vars(options))
+        except ValueError as error:
+            self.error(str(error))
+        return options
+
+    def _take_instead(
+        self, options: argparse.Namespace, words: Sequence[str], tail: Sequence[str] | None
+    ) -> None:
+        """Read ``-c LINE`` or ``-m NAME [ARG...]`` that stands behind KEY."""
+        option, *rest = words
+        name = _INSTEAD_OF_CMD[option]
+        if getattr(options, name) is not None:
+            self.error(f"{option} is given twice")
+        if not rest:
+            self.error(f"argument {option}: expected one argument")
+        self._refuse_djangos(rest)
+        setattr(options, name, rest[0])
+        options.command = rest[1:]
+        if tail is not None:
+            options.command += [SEPARATOR, *tail] if options.command else tail
+
+    def _refuse_djangos(self, command: Sequence[str]) -> None:
+        for word in command if self.called_from_command_line else ():
+            option = word.partition("=")[0]
+            if option in _READ_BY_DJANGO:
+                self.error(
+                    f"Django takes {option} for its own here: "
+                    f"write -- before CMD, or before KEY if it is meant for Django"
+                )
+
+    def error(self, message: str) -> NoReturn:
+        if self.called_from_command_line:
+            self.exit(statuses.USAGE, f"with_lock: {message} (see with_lock --help)\n")
+        raise CommandError(message, returncode=statuses.USAGE)
+
+
+def _check_command(options: Mapping[str, Any]) -> None:
+    """Refuse with ValueError what is not one key and one thing to run."""
+    if options["key"] is None:
+        raise ValueError("KEY and CMD are missing")
+    line, command = options["shell_line"], options["command"]
+    if line is not None and options["manage"] is not None:
+        raise ValueError("-c and -m exclude one another")
+    if line is not None and command:
+        raise ValueError(f"with -c LINE there is no CMD, so {command[0]!r} cannot be one")
+    if not command and line is None and options["manage"] is None:
+        raise ValueError(f"CMD is missing: what is to run while {options['key']!r} is locked?")
+
+
+TERM: Final = "term"
+KILL: Final = "kill"
+IGNORE: Final = "ignore"
+#: What can be done with a command whose lock is lost.
+ON_LOST = (TERM, KILL, IGNORE)
+
+_KILL_AFTER = 10.0
+_MARGIN = 1.0
+
+
+@dataclass(frozen=True)
+class Terms:
+    """On what terms CMD runs; times in seconds."""
+
+    # From TERM to KILL.
+    kill_after: float
+    # How long before the end of the lease a command is dead whose lock cannot be renewed.
+    margin: float
+    on_lost: str
+    # How long it may run.
+    max_time: float | None
+    foreground: bool
+    stdin: bool
+    main_only: bool
+
+    @property
+    def notice(self) -> float:
+        """How long before its end a lease that cannot be renewed is given up."""
+        if self.on_lost == IGNORE:
+            return 0
+        return self.margin + (self.kill_after if self.on_lost == TERM else 0)
+
+
+#: Said by ``--help``.
+STATUSES = (
+    "Exit status: that of CMD; 64 wrong usage, 69 Redis unreachable, 75 busy, 76 lock lost, 78 "
+    "misconfigured, 124 no more time to run, 126 CMD cannot be executed, 127 CMD not found, 128+N "
+    "ended by signal N."
+)
+
+
+def add_options(parser: CommandParser) -> None:
+    """Add those of the lock, of the command and of what is told."""
+    flag = functools.partial(parser.add_argument, action="store_true")
+    seconds = functools.partial(parser.add_argument, type=float, metavar="SEC")
+    number = functools.partial(parser.add_argument, type=int, metavar="N")
+    # Django knows it for commands only that have the checks run. Here they never are.
+    flag("--skip-checks", help=argparse.SUPPRESS)
+    waiting = parser.add_mutually_exclusive_group()
+    waiting.add_argument(
+        "-n",
+        "--nonblock",
+        "--nb",
+        action="store_true",
+        help="Do not wait: exit with status 75 if somebody else holds the lock.",
+    )
+    waiting.add_argument(
+        "-w",
+        "--wait",
+        type=float,
+        metavar="SEC",
+        help="Wait at most so many seconds, then exit with status 75. Default: no limit.",
+    )
+    number(
+        "-x",
+        "-E",
+        "--busy-code",
+        "--conflict-exit-code",
+        default=statuses.BUSY,
+        help="The exit status in place of 75, from 0 to 255.",
+    )
+    seconds(
+        "--timeout",
+        "--lease",
+        help="The lease: how long the lock outlives a with_lock that cannot renew it. It is "
+        "renewed as long as CMD runs. Default: TIMEOUT of SETNX_LOCK, 30.",
+    )
+    seconds(
+        "--min-hold",
+        help="How long nobody else gets the lock, from when it was taken, even if CMD ends "
+        "sooner. Default: not at all.",
+    )
+    sharing = parser.add_mutually_exclusive_group()
+    sharing.add_argument(
+        "-s",
+        "--shared",
+        action="store_true",
+        help="Hold it together with others who give --shared. Whoever does not waits for all of "
+        "them, and they for him.",
+    )
+    sharing.add_argument(
+        "--limit",
+        type=int,
+        metavar="N",
+        help="Hold it together with others who give --limit, N of them at most. All are to give "
+        "the same N.",
+    )
+    number(
+        "--replicas",
+        help="How many replicas have to acknowledge the lock before CMD is started. Default: "
+        "REPLICAS of SETNX_LOCK, 0.",
+    )
+    parser.add_argument(
+        "--using",
+        metavar="ALIAS",
+        help="The cache to lock in, or several for a Redlock, as r1,r2,r3. "
+        "Default: CACHE of SETNX_LOCK.",
+    )
+    parser.add_argument(
+        "--note", default="", metavar="TEXT", help="Shown to operators beside the holder."
+    )
+    parser.add_argument(
+        "--on-lost",
+        choices=ON_LOST,
+        default=TERM,
+        help="What is done with CMD when the lock is lost: it gets TERM, and KILL if it does not "
+        "end; or KILL at once; or only a warning is written. Default: term.",
+    )
+    seconds(
+        "-k",
+        "--kill-after",
+        help="The time from TERM to KILL. Default: a third of the lease, 10 at most.",
+    )
+    seconds(
+        "--max-time",
+        help="End CMD when it has run for so long, with status 124. Default: no limit.",
+    )
+    flag(
+        "--foreground",
+        help="Leave CMD in this process group, as a part of the terminal's job, which hears of "
+        "its keys, too.",
+    )
+    flag(
+        "-o",
+        "--main-only",
+        help="Keep the lock for CMD itself only. What it leaves in the background, as a daemon, "
+        "runs on without the lock. Default: the lock is kept until all that has ended.",
+    )
+    flag("--no-stdin", help="Give CMD nothing to read.")
+    flag(
+        "-q",
+        "--quiet",
+        help="Say nothing when somebody else holds the lock, as -v 0; errors are told.",
+    )
+    flag(
+        "--json",
+        help="Tell what happens as JSON on stderr, an object a line: waiting, taken, lost, ended. "
+        "As text, -v 2 tells of taken and ended, too.",
+    )
+
+
+def check(options: Mapping[str, Any], prefix: str) -> None:
+    """Refuse with ValueError or TypeError what the parser could not know, or has not seen."""
+    _check_command(options)
+    if options["nonblock"] and options["wait"] is not None:
+        raise ValueError("nonblock and wait exclude one another")
+    words = [options["key"], options["shell_line"], options["manage"], *options["command"]]
+    if any("\0" in word for word in words if word):
+        raise ValueError("neither KEY nor CMD can have a NUL character in it")
+    try:
+        options["key"].encode()
+    except UnicodeEncodeError:
+        raise ValueError("KEY has bytes in it that are no UTF-8") from None
+    if options["busy_code"] not in range(256):
+        raise ValueError(f"--busy-code is a number from 0 to 255, not {options['busy_code']!r}")
+    commands.waiting_time(options["wait"], "--wait")
+    if options["timeout"] is not None:
+        commands.milliseconds(options["timeout"], "--timeout")
+    if options["min_hold"] is not None:
+        commands.milliseconds(options["min_hold"], "--min-hold")
+    checked_replicas(options["replicas"])
+    command_set(shared=options["shared"], limit=options["limit"], min_hold=options["min_hold"])
+    lock_keys(name_for(prefix, options["key"]))
+
+
+def terms_of(options: Mapping[str, Any], lease: float) -> Terms:
+    """Return the terms on which CMD runs under a lock with a lease of so many seconds.
+
+    Raises ValueError, also when there is no time to end CMD before the lease does.
+    """
+    on_lost, kill_after = options["on_lost"], options["kill_after"]
+    if on_lost not in ON_LOST:
+        raise ValueError(f"--on-lost is one of {', '.join(ON_LOST)}, not {on_lost!r}")
+    commands.waiting_time(kill_after, "--kill-after")
+    if options["max_time"] is not None:
+        commands.milliseconds(options["max_time"], "--max-time")
+    margin = min(_MARGIN, lease / 10)
+    terms = Terms(
+        kill_after=min(_KILL_AFTER, lease / 3) if kill_after is None else kill_after,
+        # With a warning only, there is nothing to have done before the end.
+        margin=0 if on_lost == IGNORE else margin,
+        on_lost=on_lost,
+        max_time=options["max_time"],
+        foreground=options["foreground"],
+        stdin=not options["no_stdin"],
+        main_only=options["main_only"],
+    )
+    if lease <= terms.notice:
+        raise ValueError(
+            f"the lease of {lease:g} s leaves no time: it must be longer than --kill-after, "
+            f"{terms.kill_after:g} s, and a margin of {margin:g} s; raise --timeout above "
+            f"{terms.notice:g}, or lower --kill-after below {lease - margin:g}"
+        )
+    return terms

@@ -1,0 +1,403 @@
+"""The command: what is run, its environment, and the process, which does not outlive us."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.core.management import CommandError, get_commands
+
+from django_setnx_lock.core.errors import LockUnsupported
+from django_setnx_lock.core.locks import parent_process
+from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.management import statuses
+
+from . import guard
+
+_SHELL = "/bin/sh"
+_PYTHON = re.compile(r"(python|pypy)[\d.]*(\.exe)?\Z")
+# The options of Python that have a value, also behind others in one word.
+_WITH_VALUE = re.compile(r"--check-hash-based-pycs\Z|-(?!-)[^cmWX]*([cmWX])(.*)", re.DOTALL)
+_DJANGO = frozenset({"manage.py", "django-admin", "django"})
+# Beyond what a caller is likely to have open, so that nobody's file is replaced by ours.
+_HIGH = 10
+_SHORT = 0.01
+# Python ignores these; what we start is to start as if there were no Python in between.
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+
+
+class CannotRun(CommandError):
+    """The command cannot be started; its ``returncode`` is 126 or 127, as in a shell."""
+
+
+def locate(program: str) -> str:
+    """Return the file to execute for ``program``. Raises CannotRun."""
+    found = shutil.which(program)
+    if found is not None:
+        return found
+    if os.sep in program and os.path.isdir(program):
+        raise CannotRun(f"{program} is a directory", returncode=statuses.CANNOT_EXECUTE)
+    if shutil.which(program, mode=os.F_OK) is not None:
+        raise CannotRun(f"{program} is not executable", returncode=statuses.CANNOT_EXECUTE)
+    raise CannotRun(f"{program} is not found", returncode=statuses.NOT_FOUND)
+
+
+class Program(NamedTuple):
+    """``command`` as it is executed, and what the holder record calls it."""
+
+    command: list[str]
+    label: str
+
+
+def program_of(options: Mapping[str, Any], *, is_program: bool) -> Program:
+    """Return what ``options`` ask for; ``is_program``: with_lock was started from a shell."""
+    if options["manage"] is not None:
+        return _managed(options, is_program)
+    line = options["shell_line"]
+    command = options["command"] if line is None else [_SHELL, "-c", line]
+    return Program(command, label_for(command))
+
+
+def _managed(options: Mapping[str, Any], is_program: bool) -> Program:
+    name = options["manage"]
+    if name not in get_commands():
+        raise CannotRun(f"there is no management command {name!r}", returncode=statuses.NOT_FOUND)
+    script = sys.argv[0] if is_program and sys.argv else ""
+    # Django does the same: it calls ``python -m django`` by that file's name.
+    is_script = script.endswith(".py") and os.path.basename(script) != "__main__.py"
+    utility = [script] if is_script else ["-m", "django"]
+    # The settings are in the environment by now.
+    path = options.get("pythonpath")
+    given = [f"--pythonpath={path}"] if path else []
+    # The options of this Python: -W, -X, -O. Nothing public gives all of them: -X is in
+    # sys._xoptions alone, and sys.orig_argv does not tell them from -m and its module, as in -Im.
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    command = [sys.executable, *flags, *utility, name, *given, *options["command"]]
+    shown = os.path.basename(script) if is_script else "django"
+    return Program(command, f"with_lock {shown} {name}")
+
+
+def label_for(command: Sequence[str]) -> str:
+    """Return what the holder record calls ``command``: its program, without what may be secret.
+
+    For Python it is the script or module, and for Django's utilities the subcommand too.
+    """
+    program, *rest = command
+    words = [os.path.basename(program)]
+    if _PYTHON.match(words[0]):
+        words, rest = _script(words, rest)
+    if words[-1] in _DJANGO and rest and not rest[0].startswith("-"):
+        words.append(rest[0])
+    return " ".join(["with_lock", *words])
+
+
+def _script(words: list[str], arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the name and arguments of what Python runs; its own when that is no file or module."""
+    rest = iter(arguments)
+    for word in rest:
+        if not word.startswith("-"):
+            return [os.path.basename(word)], list(rest)
+        if option := _WITH_VALUE.match(word):
+            letter, value = option[1], option[2] or next(rest, "")
+            if letter == "m" and value:
+                return [value], list(rest)
+            if letter in ("c", "m"):
+                break
+    return words, []
+
+
+def environment_for(held: LockHandle, *, is_program: bool) -> dict[str, str]:
+    """Return the environment of a command under ``held``."""
+    environment = dict(os.environ)
+    if is_program:
+        # A shell has called us, for whom the command is to run as without us.
+        _undo_settings(environment)
+    environment |= {
+        "SETNX_LOCK_KEY": held.key,
+        "SETNX_LOCK_TOKEN": held.token,
+        parent_process.VARIABLE: parent_process.described(held.grant, os.environ),
+    }
+    # The fence of another lock, under which we run.
+    environment.pop("SETNX_LOCK_FENCE", None)
+    if (fence := fence_of(held)) is not None:
+        environment["SETNX_LOCK_FENCE"] = str(fence)
+    return environment
+
+
+def fence_of(held: LockHandle) -> int | None:
+    """Return the fencing number; None for a lock on several masters, which has none."""
+    try:
+        return held.fence
+    except LockUnsupported:
+        return None
+
+
+def _undo_settings(environment: dict[str, str]) -> None:
+    """Put back what Django and Python have set for themselves."""
+    # What this process was started with; nothing where the system does not tell.
+    before: dict[str, str] = {}
+    with contextlib.suppress(OSError), open("/proc/self/environ", "rb") as file:
+        words = os.fsdecode(file.read()).split("\0")
+        before = dict(word.split("=", 1) for word in words if "=" in word)
+    own = {"TZ": settings.TIME_ZONE}
+    # Python sets it where there would be no UTF-8 otherwise (PEP 538).
+    if before and "LC_CTYPE" not in before:
+        own["LC_CTYPE"] = "C.UTF-8"
+    for name, value in own.items():
+        if value and environment.get(name) == value:
+            del environment[name]
+            if name in before:
+                environment[name] = before[name]
+
+
+class Child:
+    """A running command, and all that comes from it. Raises CannotRun when it cannot be started.
+
+    With ``foreground`` it stays in our process group, else it leads one of its own, which with
+    ``terminal`` has that in our place. Without ``stdin`` it reads nothing. With ``adopts`` this
+    process has no other children, and so knows which to end when both guards were killed.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        foreground: bool = False,
+        terminal: bool = False,
+        stdin: bool = True,
+        adopts: bool = False,
+    ) -> None:
+        self.program = os.path.basename(command[0])
+        # 128+N when the signal N ended it, which is ``ended_by`` then. None while it lives.
+        self.status: int | None = None
+        self.ended_by = 0
+        # Whether it is being killed as a guard was.
+        self.was_unguarded = False
+        self.pid = self._inner = self._group = 0
+        #: Where :meth:`look` has news to read when there are any.
+        self.connections: list[socket.socket] = []
+        self._stopped_by: int | None = None
+        self._error: int | None = None
+        self._is_gone = False
+        self._said = b""
+        path = locate(command[0])
+        self._adopts = adopts and guard.adopt_orphans()
+        try:
+            self._outer, self._control = _start_guards(environment, own_group=not foreground)
+        except OSError as error:
+            raise _cannot("started", command, error) from error
+        self.connections = [self._control]
+        told = {
+            "foreground": foreground,
+            "terminal": terminal,
+            "no stdin": not stdin,
+            # Else it has that of the guards, where Python has set it.
+            "no LC_CTYPE": "LC_CTYPE" not in environment,
+        }
+        options = ", ".join(option for option, is_told in told.items() if is_told)
+        try:
+            self._start([options, path, *command])
+        except BaseException:
+            if self._error is None:
+                # It may have been started by guards that were killed before they said so.
+                self.kill()
+                self.wait()
+            self.close()
+            raise
+        if not foreground:
+            self._group = self.pid
+
+    def look(self) -> int | None:
+        """Take note of what has become of it; return the signal that just stopped it, if any."""
+        self._look_at_guards(0)
+        stopped_by, self._stopped_by = self._stopped_by, None
+        return stopped_by
+
+    def _look_at_guards(self, seconds: float) -> None:
+        """Take note of what the guards say, within ``seconds``; let one that was stopped go on."""
+        news = select.poll()
+        for control in self.connections:
+            news.register(control, select.POLLIN)
+        news.poll(seconds * 1000)
+        self._receive()
+        if self._outer:
+            # A program that called us may have taken note of its end.
+            ended, status = self._outer, 0
+            with contextlib.suppress(ChildProcessError):
+                ended, status = os.waitpid(self._outer, os.WNOHANG | os.WUNTRACED)
+            if os.WIFSTOPPED(status):
+                os.kill(self._outer, signal.SIGCONT)
+            elif ended:
+                self._outer = 0
+
+    def send(self, *signums: int) -> None:
+        """Send the signals to its process group, or to it alone in the foreground."""
+        target = -self._group or (self.pid if self.status is None else 0)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            for signum in signums if target and not self._is_gone else ():
+                os.kill(target, signum)
+
+    def send_to_all(self, *signums: int) -> bool:
+        """Send the signals to all that comes from it; False when we may not signal some."""
+        self._receive()
+        # What another with_lock among them runs gets only what that one passes on.
+        is_last = signal.SIGKILL in signums
+        return self._is_gone or guard.send(signums, self._roots(), self._group, nested=is_last)
+
+    def kill(self) -> bool:
+        """Kill all that comes from it; return False when we may not signal some."""
+        allowed = self.send_to_all(signal.SIGKILL)
+        for pid in filter(None, (self._outer, self._inner)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        # They go on until none is left, however many are started meanwhile.
+        with contextlib.suppress(OSError):
+            self._control.shutdown(socket.SHUT_WR)
+        return allowed
+
+    def wait(self) -> None:
+        """Return when nothing that comes from it lives any more."""
+        while not self.is_extinct():
+            self._look_at_guards(_SHORT)
+
+    def is_extinct(self) -> bool:
+        """Whether nothing that comes from it lives any more."""
+        if self._is_gone or self.connections:
+            return self._is_gone
+        # Both guards were killed, so that nobody else does it.
+        guard.send([signal.SIGKILL], self._roots(), self._group)
+        return not self.left()
+
+    def left(self) -> list[guard.Process]:
+        """Return what lives of all that comes from it."""
+        return [] if self._is_gone else guard.family(self._roots(), self._group)[0]
+
+    def leave(self) -> None:
+        """Let what is left of it run on, also without us."""
+        with contextlib.suppress(OSError):
+            self._control.sendall(guard.LEAVE)
+        self._is_gone = True
+
+    def close(self) -> None:
+        """Kill what is left of it, if anything is, without waiting for that."""
+        self._hang_up()
+        if self._adopts:
+            guard.adopt_orphans(adopts=False)
+        if self._outer:
+            with contextlib.suppress(ChildProcessError, ProcessLookupError):
+                os.kill(self._outer, signal.SIGCONT)
+                os.waitpid(self._outer, 0 if self._is_gone or not self.pid else os.WNOHANG)
+
+    def _roots(self) -> set[int]:
+        """Return the processes of which all descendants come from the command."""
+        if self.connections:
+            return {self._outer, self._inner} - {0}
+        return {os.getpid()} if self._adopts else set()
+
+    def _start(self, words: Sequence[str]) -> None:
+        asked = b"\0".join(map(os.fsencode, words))
+        # Guards that were killed do not answer.
+        with contextlib.suppress(ConnectionError):
+            self._control.sendall(b"%0*d" % (guard.LENGTH, len(asked)) + asked)
+        while not self.pid:
+            if self._error is not None:
+                why = os.strerror(self._error)
+                if self._error == errno.ENOENT:
+                    why = "the interpreter named in its first line is not found"
+                raise _cannot("executed", words[2:], why)
+            if self._is_gone or not self.connections:
+                raise _cannot("started", words[2:], "what is to guard it was killed")
+            self._look_at_guards(_SHORT)
+
+    def _receive(self) -> None:
+        """Take note of what the guards have said."""
+        for control in self.connections:
+            try:
+                said = control.recv(4096, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                said = b""
+            *lines, self._said = (self._said + said).split(b"\n")
+            for line in lines:
+                self._note(*line.decode().split())
+            if not said:
+                self._hang_up()
+                if not self._is_gone:
+                    self._note("killed")
+                    self._note("ended", str(-signal.SIGKILL))
+
+    def _hang_up(self) -> None:
+        self.connections = []
+        self._control.close()
+
+    def _note(self, what: str, *numbers: str) -> None:
+        if what == "started":
+            self._inner, self.pid = map(int, numbers)
+        elif what == "failed":
+            self._error = int(numbers[0])
+        elif what == "stopped":
+            self._stopped_by = int(numbers[0])
+        elif what == "ended" and self.status is None:
+            code = int(numbers[0])
+            self.ended_by = max(-code, 0)
+            self.status = code if code >= 0 else statuses.killed_by(-code)
+        elif what == "killed":
+            self.was_unguarded, self._inner = True, 0
+        elif what == "gone":
+            self._is_gone = True
+            # Where a guard cannot adopt, nobody has taken note of its end.
+            self._note("ended", str(-signal.SIGKILL))
+
+
+def _start_guards(environment: Mapping[str, str], *, own_group: bool) -> tuple[int, socket.socket]:
+    """Start both; return the pid of the outer one and the connection to both. Raises OSError."""
+    control, its_end = socket.socketpair()
+    with its_end:
+        inherited = fcntl.fcntl(its_end, fcntl.F_DUPFD, _HIGH)
+    group: dict[str, Any] = {"setpgroup": 0} if own_group else {}
+    python = _python()
+    blocked = ",".join(str(int(number)) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+    try:
+        # Unlike subprocess, this runs no Python between fork and exec, which is not safe
+        # beside other threads, and it passes on the open files that were to be inherited.
+        pid = os.posix_spawn(
+            python,
+            [python, "-IS", guard.__file__, str(inherited), blocked],
+            environment,
+            # It is in our group at first, where Ctrl-C would end it.
+            setsigmask=signal.valid_signals(),
+            setsigdef=_IGNORED_BY_PYTHON,
+            **group,
+        )
+    except OSError:
+        control.close()
+        raise
+    finally:
+        os.close(inherited)
+    return pid, control
+
+
+def _python() -> str:
+    """Return this Python; another where it is a part of a server, which would start instead."""
+    if _PYTHON.match(os.path.basename(sys.executable or "")):
+        return sys.executable
+    return shutil.which("python3") or sys.executable
+
+
+def _cannot(be: str, command: Sequence[str], why: object) -> CannotRun:
+    message = f"{command[0]} cannot be {be}: {why}"
+    return CannotRun(message, returncode=statuses.CANNOT_EXECUTE)

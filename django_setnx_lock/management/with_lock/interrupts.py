@@ -1,0 +1,219 @@
+"""The signals that come to with_lock, as events to wait for."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from types import FrameType
+from typing import Any
+
+from django_setnx_lock.core import clock
+from django_setnx_lock.core.errors import LockError
+from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core.locks.lock import RedisLock
+
+from . import guard
+
+# These end a program that does not catch them; the rare ones are caught where nothing else has
+# use for them.
+RARE = frozenset(
+    getattr(signal, name)
+    for name in ("SIGALRM", "SIGVTALRM", "SIGPROF", "SIGXCPU", "SIGPOLL", "SIGPWR", "SIGSTKFLT")
+    if hasattr(signal, name)
+)
+_USUAL = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM}
+ENDING = RARE | _USUAL | {signal.SIGUSR1, signal.SIGUSR2}
+_CAUGHT = (*sorted(ENDING), signal.SIGCHLD)
+# So many seconds after a signal, even the undoing of a grant is broken off.
+_PATIENCE = 1.0
+
+_POSTPONED = 0.005
+# poll() refuses to wait for weeks.
+_LONGEST_WAIT = 3600.0
+
+
+class Interrupted(BaseException):
+    """The signal ``signum`` asked to end before there was a child to pass it to."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(f"ended by {signal.Signals(signum).name} before the command was started")
+        self.signum = signum
+
+
+class Interrupts:
+    """Catches the signals that ask to end, and those of children, in a ``with`` block.
+
+    In the main thread only. A signal that was ignored stays ignored, as nohup wants it.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[int, Any] = {}
+        self._guard = threading.Lock()
+        self._is_open = False
+        self._is_raising = False
+        self._first: float | None = None
+        self._again: threading.Timer | None = None
+
+    def __enter__(self) -> Interrupts:
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
+        self._is_open = True
+        self._thread = threading.get_ident()
+        self._wakeup_before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        for signum in _CAUGHT:
+            self.catch(signum)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for signum, before in self._before.items():
+            signal.signal(signum, before)
+        signal.set_wakeup_fd(self._wakeup_before)
+        with self._guard:
+            self._is_open = False
+            os.close(self._reader)
+            os.close(self._writer)
+
+    def catch(self, signum: int) -> None:
+        """Catch this signal, too, until the end of the block."""
+        before = signal.getsignal(signum)
+        is_ignored = before is signal.SIG_IGN and signum != signal.SIGCHLD
+        if signum in RARE and before is not signal.SIG_DFL:
+            return
+        # None: not set from Python, so that it could not be put back.
+        if before is not None and not is_ignored:
+            self._before[signum] = signal.signal(signum, self._on_signal)
+
+    def wait(self, timeout: float, connections: Iterable[socket.socket] = ()) -> list[int]:
+        """Return the signals that came since the last call, each once.
+
+        Waits up to ``timeout`` seconds for one, for :meth:`wake`, or for what ``connections`` say.
+        """
+        news = select.poll()
+        for fd in (self._reader, *(one.fileno() for one in connections)):
+            news.register(fd, select.POLLIN)
+        news.poll(min(timeout, _LONGEST_WAIT) * 1000)
+        came: dict[int, None] = {}
+        with contextlib.suppress(BlockingIOError):
+            while numbers := os.read(self._reader, 4096):
+                came.update(dict.fromkeys(numbers))
+        came.pop(0, None)
+        return list(came)
+
+    def wake(self) -> None:
+        """Let :meth:`wait` return. For any thread, also when the block is over."""
+        with self._guard, contextlib.suppress(BlockingIOError):
+            if self._is_open:
+                os.write(self._writer, b"\0")
+
+    def check(self, timeout: float = 0) -> None:
+        """Raise Interrupted if a signal asks to end within ``timeout`` seconds, or has asked."""
+        for signum in self.wait(timeout):
+            if signum in ENDING:
+                raise Interrupted(signum)
+
+    @contextlib.contextmanager
+    def raising(self) -> Iterator[None]:
+        """Raise Interrupted inside the block when a signal asks to end, or has asked."""
+        self._is_raising = True
+        try:
+            self.check()
+            yield
+        finally:
+            self._is_raising = False
+            if self._again is not None:
+                self._again.cancel()
+
+    def take(self, lock: RedisLock, blocking_timeout: float | None) -> LockHandle:
+        """Take ``lock`` as :meth:`RedisLock.take` does; upon a signal, raise Interrupted instead.
+
+        A signal that comes as this returns is left to the next :meth:`check`.
+        """
+        granted: list[LockHandle] = []
+        try:
+            with self.raising():
+                # map() and extend() are C, so no signal handler runs between grant and list.
+                granted.extend(map(lock.take, [blocking_timeout]))
+        except BaseException:
+            for held in granted:
+                with contextlib.suppress(LockError):
+                    held.release()
+            raise
+        return granted[0]
+
+    def _on_signal(self, signum: int, frame: FrameType | None) -> None:
+        if signum not in ENDING or not self._is_raising:
+            return
+        if _is_packing(frame):
+            self._send_later(_POSTPONED, signum)
+            return
+        now = clock.now()
+        if self._first is None:
+            self._first = now
+            # A server that does not answer is not to keep us for longer.
+            self._send_later(_PATIENCE, signum)
+        elif now < self._first + _PATIENCE:
+            return
+        raise Interrupted(signum)
+
+    def _send_later(self, seconds: float, signum: int) -> None:
+        def send() -> None:
+            if self._is_raising:
+                signal.pthread_kill(self._thread, signum)
+
+        self._again = threading.Timer(seconds, send)
+        self._again.daemon = True
+        # There may be no room for another thread.
+        with contextlib.suppress(RuntimeError):
+            self._again.start()
+
+
+def _is_packing(frame: FrameType | None) -> bool:
+    """Whether redis-py is packing a command: hiredis (3.5) crashes if a handler raises then."""
+    if frame is None or frame.f_code.co_name != "pack":
+        return False
+    return str(frame.f_globals.get("__name__")).startswith("redis.")
+
+
+def stop_as_by(signum: int, pid: int) -> None:
+    """Stop our own process ``pid``, or group ``-pid``, by ``signum`` as if it were not caught.
+
+    Returns when it was continued. Where no shell could do that, the kernel stops nobody.
+    """
+    before = signal.signal(signum, signal.SIG_DFL)
+    os.kill(pid, signum)
+    # Where nobody is stopped, a child that insists on the terminal must not keep us spinning.
+    time.sleep(0.1)
+    if before is not None:
+        signal.signal(signum, before)
+
+
+def end_as_by(signum: int, *, with_group: bool = False) -> None:
+    """End this process by ``signum`` as if it were not caught, but without a core file.
+
+    With ``with_group``, send it to all of our process group. What is registered with ``atexit`` is
+    called before. Returns where the kernel ends nobody, as in the first process of a container.
+    """
+    # There is no public way to have them called and then end by a signal: what atexit calls at the
+    # interpreter's own end cannot be followed by anything of ours.
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        # They may be closed, or None if they never were open.
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    guard.forgo_core()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    # KILL cannot be set.
+    with contextlib.suppress(OSError):
+        signal.signal(signum, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signum})
+    os.kill(0 if with_group else os.getpid(), signum)

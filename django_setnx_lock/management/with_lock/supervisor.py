@@ -1,0 +1,387 @@
+"""Run a command under a lock that is held: watch both, and end the one when the other is lost."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from django_setnx_lock.core import clock
+from django_setnx_lock.core.errors import LockError, LockLost
+from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core.renewal.lease import Lease
+from django_setnx_lock.management import statuses
+
+from .arguments import IGNORE, KILL, Terms
+from .child import Child, environment_for
+from .interrupts import ENDING, RARE, Interrupts, stop_as_by
+from .messages import Messages
+from .terminal import Terminal
+
+_JOB_CONTROL = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
+# A shell does the same: a stopped process could not react.
+_CONTINUING = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM})
+# The keys of a terminal that end a program.
+_TYPED = frozenset({signal.SIGINT, signal.SIGQUIT})
+# Signals that a terminal sends to all of its foreground group; WINCH: its size has changed.
+_FROM_TERMINAL = _TYPED | {signal.SIGTSTP, signal.SIGWINCH}
+_PASSED_ON = ENDING | _FROM_TERMINAL
+_INSISTING = frozenset({signal.SIGINT, signal.SIGTERM})
+# A signal that comes sooner is a copy of the same, as timeout(1) sends them.
+_ANOTHER_AFTER = 0.2
+# For so long the rest of a killed group is waited for, if there is no lock to keep for it.
+_DYING = 1.0
+# Processes that end so soon after the command are not reported.
+_SETTLING = 1.0
+_SHORTEST_LOOK, _LONGEST_LOOK = 0.01, 0.5
+# How long the first attempt to renew has after a pause of the whole machine.
+_LONGEST_CHANCE = 10.0
+# The release is waited for until the lease ends, but for so long at the most and at the least.
+_RELEASE_WITHIN, _RELEASE_AT_LEAST = 10.0, 0.5
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How it went."""
+
+    # That of with_lock; that of the command differs when it was ended for us.
+    status: int
+    child_status: int = 0
+    # The signal that gave it, or 0, and whether all of our process group is to have that.
+    ended_by: int = 0
+    was_typed: bool = False
+    is_lost: bool = False
+
+
+def supervise(
+    command: Sequence[str],
+    held: LockHandle,
+    interrupts: Interrupts,
+    said: Messages,
+    terms: Terms,
+    *,
+    is_program: bool,
+) -> Outcome:
+    """Run ``command`` under the lock ``held``, and release that when the command has ended.
+
+    ``is_program``: whether this process does nothing else. Before the command is started, raises
+    CannotRun, Interrupted when a signal came, LockLost when the lease was over by then.
+    """
+    held.on_trouble = interrupts.wake
+    watch: Watch | None = None
+    is_lost = False
+    try:
+        interrupts.check()
+        # From here on, Ctrl-Z has to stop the command first, and who goes on has to look.
+        for signum in (signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH):
+            interrupts.catch(signum)
+        if held.lost:
+            is_lost = True
+            message = f"the lease of {held.key!r} was over before the command was started"
+            raise LockLost(message, key=held.key)
+        with Terminal() as terminal:
+            if terminal.has_us() and not os.getpgrp():
+                # Our group is that of a process outside our PID namespace. A terminal could
+                # be lent from here, but not given back.
+                terms = replace(terms, foreground=True)
+            lends = not terms.foreground and terminal.has_us() and not terminal.is_shared()
+            if terms.foreground or lends:
+                # The command can change it before we know that it was started.
+                terminal.remember()
+            child = Child(
+                command,
+                environment_for(held, is_program=is_program),
+                foreground=terms.foreground,
+                terminal=lends,
+                stdin=terms.stdin,
+                adopts=is_program,
+            )
+            if lends:
+                terminal.borrower = child.pid
+            try:
+                watch = Watch(child, held, interrupts, said, terms, terminal)
+                watch.until_extinct()
+            except BaseException:
+                child.kill()
+                child.wait()
+                raise
+            finally:
+                is_lost = watch is not None and watch.is_lost
+                child.close()
+    finally:
+        if watch is None:
+            held.waive_min_hold()
+        is_lost = _let_go(held, interrupts, said, is_lost=is_lost)
+    child_status = child.status or 0
+    if is_lost:
+        return Outcome(statuses.LOST, child_status, is_lost=True)
+    if watch.has_timed_out:
+        return Outcome(statuses.TIMED_OUT, child_status)
+    return Outcome(child_status, child_status, child.ended_by, watch.was_typed)
+
+
+def _let_go(held: LockHandle, interrupts: Interrupts, said: Messages, *, is_lost: bool) -> bool:
+    """Release the lock; return whether it is lost, or was found to be."""
+    release = Release(held, interrupts.wake)
+    release.start()
+    now, end = clock.now(), held.lease.end
+    limit = max(min(now + _RELEASE_WITHIN, end), now + _RELEASE_AT_LEAST)
+    while not release.is_over.is_set() and clock.now() < limit:
+        if ENDING.intersection(interrupts.wait(limit - clock.now())):
+            limit = min(limit, clock.now() + _RELEASE_AT_LEAST)
+    if is_lost:
+        return True
+    if isinstance(release.error, LockLost):
+        said.say(str(release.error), "lost", key=held.key)
+        return True
+    if release.error is not None or not release.is_over.is_set():
+        left = max(end - clock.now(), 0)
+        why = release.error or "Redis does not answer"
+        said.say(f"cannot release the lock, which ends with its lease in {left:.1f} s: {why}")
+    return False
+
+
+@dataclass(eq=False)
+class Watch:
+    """Watches a command and its lock, until all that it has started has ended.
+
+    ``was_typed``: whether it was ended by a key of the terminal that others of our process group
+    would have heard of, had it not been lent.
+    """
+
+    _child: Child
+    _held: LockHandle
+    _interrupts: Interrupts
+    _said: Messages
+    _terms: Terms
+    _terminal: Terminal
+    is_lost: bool = False
+    has_timed_out: bool = False
+    was_typed: bool = False
+    # When it is killed, once it was asked to end, and when it was.
+    _kill_at: float = math.inf
+    _killed_at: float | None = None
+    _look_again: float = _SHORTEST_LOOK
+    # By INT or TERM, and when it was first asked to end by one of them.
+    _asked: tuple[int, float] | None = None
+    _ended_at: float | None = None
+    _has_told_of_guard: bool = False
+    _has_told_of_rest: bool = False
+    # Since when what we have told of has been tried in vain.
+    _told_of: float | None = None
+
+    def __post_init__(self) -> None:
+        most = self._terms.max_time
+        self._time_is_up = math.inf if most is None else clock.now() + most
+
+    def until_extinct(self) -> None:
+        """Return when the command has ended, and all that it has started."""
+        for signum in self._interrupts.wait(0):
+            # A key that was typed before the command was started has not reached it.
+            self._pass_on(signum, has_child=False)
+        while not self._has_ended():
+            came = self._interrupts.wait(self._pause(), self._child.connections)
+            # First of all: we may have been stopped until after the end of the lease.
+            self._look_after_lock()
+            for signum in came:
+                self._pass_on(signum)
+            self._look_at_time()
+
+    def _has_ended(self) -> bool:
+        stopped_by = self._child.look()
+        # A command that was stopped again while it is being ended must not stop us as well.
+        if stopped_by in _JOB_CONTROL and self._child.status is None:
+            self._on_stop(stopped_by)
+        if self._child.was_unguarded and not self._has_told_of_guard:
+            self._has_told_of_guard = True
+            self._said.say(
+                f"what guards {self._child.program} was killed, and so is all that it has started"
+            )
+        if self._child.status is None:
+            return False
+        # A shell does the same. The rest gets the keys from us, in whatever group it is.
+        was_lent = self._terminal.take_back()
+        if was_lent and self._child.ended_by in _TYPED and self._asked is None:
+            self.was_typed = self._terminal.is_shared()
+        if self._child.ended_by or self.is_lost or self.has_timed_out:
+            # It may have had no time to do that itself.
+            self._terminal.restore()
+        if self._terms.main_only:
+            self._child.leave()
+            return True
+        killed_at = self._killed_at
+        if self.is_lost and killed_at is not None and clock.now() > killed_at + _DYING:
+            return True
+        if self._child.is_extinct():
+            return True
+        self._tell_of_rest()
+        return False
+
+    def _tell_of_rest(self) -> None:
+        """Tell once what the lock is kept for, when the command has ended for a while."""
+        now = clock.now()
+        if self._ended_at is None:
+            self._ended_at = now
+        if not self._has_told_of_rest and now >= self._ended_at + _SETTLING:
+            self._has_told_of_rest = True
+            left = self._child.left()
+            whom = ", ".join(f"{each.name.decode(errors='replace')} ({each.pid})" for each in left)
+            self._said.say(
+                f"{self._child.program} ended with status {self._child.status}; what it has "
+                f"started has not, and keeps the lock: {whom}",
+                "kept",
+                key=self._held.key,
+                pids=[each.pid for each in left],
+            )
+
+    def _pause(self) -> float:
+        now = clock.now()
+        until = min(self._kill_at, self._time_is_up)
+        if not self.is_lost:
+            until = min(until, self._gives_up_at(now))
+        if self._child.status is not None:
+            # Nothing tells of the end of what is left when both guards were killed.
+            until = min(until, now + self._look_again)
+            self._look_again = min(self._look_again * 1.5, _LONGEST_LOOK)
+        return max(until - now, 0)
+
+    def _gives_up_at(self, now: float) -> float:
+        return gives_up_at(self._held.lease, now, self._terms.notice, self._terms.margin)
+
+    def _pass_on(self, signum: int, *, has_child: bool = True) -> None:
+        """Pass it on as is due; ``has_child``: whether the command lived when it came."""
+        if signum not in _PASSED_ON:
+            return
+        if signum in _INSISTING and self._asked is not None:
+            before, at = self._asked
+            if signum != before or clock.now() >= at + _ANOTHER_AFTER:
+                self._kill()
+            return
+        if signum in _INSISTING:
+            self._asked = (signum, clock.now())
+        is_typed = signum in _FROM_TERMINAL and self._terminal.has_us()
+        if has_child and self._terms.foreground and is_typed:
+            # The terminal has sent it to the command as well.
+            return
+        if signum in _CONTINUING or signum in RARE:
+            self._child.send_to_all(signum, signal.SIGCONT)
+        else:
+            self._child.send(signum)
+
+    def _look_at_time(self) -> None:
+        now = clock.now()
+        if now >= self._time_is_up:
+            self._time_is_up = math.inf
+            self.has_timed_out = True
+            self._said.say(f"{self._child.program} has run for long enough and is terminated")
+            self._ask_to_end(now + self._terms.kill_after)
+        self._kill_if_due()
+
+    def _look_after_lock(self) -> None:
+        now, lease = clock.now(), self._held.lease
+        if self.is_lost:
+            return
+        if self._held.loss is not None or now >= self._gives_up_at(now):
+            self.is_lost = True
+            self._on_loss(now)
+        elif lease.trouble is not None and self._told_of != lease.tried_since:
+            self._told_of = lease.tried_since
+            left = self._gives_up_at(now) - now
+            self._said.say(f"cannot renew the lock, trying on for {left:.1f} s: {lease.trouble}")
+
+    def _on_loss(self, now: float) -> None:
+        terms, on_lost = self._terms, self._terms.on_lost
+        what = {IGNORE: "runs on without the lock", KILL: "is killed"}.get(on_lost, "is terminated")
+        held = self._held
+        if held.lost:
+            why = str(held.loss or held.grant.ran_out())
+        else:
+            trouble = held.lease.trouble or "Redis does not answer"
+            why = f"the lock {held.key!r} could not be renewed before its lease ends: {trouble}"
+        self._said.say(f"{why}; {self._child.program} {what}", "lost", key=held.key)
+        if on_lost == KILL:
+            self._kill()
+        elif on_lost != IGNORE:
+            self._ask_to_end(min(now + terms.kill_after, held.lease.end - terms.margin))
+            self._kill_if_due()
+
+    def _on_stop(self, signum: int) -> None:
+        lends = not self._terms.foreground
+        if signum == signal.SIGTSTP or not (lends and self._terminal.lend(self._child.pid)):
+            self._terminal.take_back()
+            stop_as_by(signum, -os.getpgrp())
+            if self._held.lost and self._terms.on_lost != IGNORE:
+                return
+            if lends:
+                self._terminal.lend(self._child.pid)
+        self._child.send(signal.SIGCONT)
+
+    def _ask_to_end(self, kill_at: float) -> None:
+        """Ask it to end, and have it killed at ``kill_at``; never later than said before."""
+        if self._killed_at is not None:
+            return
+        if self._kill_at == math.inf:
+            self._child.send_to_all(signal.SIGTERM, signal.SIGCONT)
+        self._kill_at = min(self._kill_at, kill_at)
+
+    def _kill_if_due(self) -> None:
+        if clock.now() >= self._kill_at:
+            self._kill("did not end in time and ")
+
+    def _kill(self, why: str = "") -> None:
+        """Kill it now; tell ``why``, unless nothing is said, or what is left are its children."""
+        if self._killed_at is not None:
+            return
+        self._kill_at, self._killed_at = math.inf, clock.now()
+        allowed = self._child.kill()
+        if self._child.status is not None or (allowed and not why):
+            return
+        end = "is killed" if allowed else "may not be killed by us: it runs on"
+        self._said.say(f"{self._child.program} {why}{end}")
+
+
+def gives_up_at(lease: Lease, now: float, notice: float, margin: float) -> float:
+    """Return when, on ``clock``, a command is asked to end unless the lease is renewed before.
+
+    ``notice`` seconds before the lease's end; but the first attempt to renew after a pause of the
+    whole machine has until ``margin`` seconds before it.
+    """
+    since, latest = lease.tried_since, lease.end - margin
+    early = lease.end - notice
+    if since is None:
+        return early if now < early else latest
+    chance = min(lease.seconds / 6, _LONGEST_CHANCE)
+    return min(max(early, since + chance), latest)
+
+
+class Release(threading.Thread):
+    """Lets ``held`` go, then calls ``changed``; ``error``: why it could not.
+
+    A server that does not answer is not to keep the main thread from signals.
+    """
+
+    def __init__(self, held: LockHandle, changed: Callable[[], object]) -> None:
+        super().__init__(name="with_lock-release", daemon=True)
+        self.is_over = threading.Event()
+        self.error: LockError | None = None
+        self._held = held
+        self._changed = changed
+
+    def start(self) -> None:
+        """Begin; where no thread can be started, do all of it now."""
+        try:
+            super().start()
+        except RuntimeError:
+            self.run()
+
+    def run(self) -> None:
+        try:
+            self._held.release()
+        except LockError as error:
+            self.error = error
+        finally:
+            self.is_over.set()
+            self._changed()

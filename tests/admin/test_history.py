@@ -1,0 +1,213 @@
+"""A lock's History: who took it from whom, and why, whichever way that was done."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.auth.models import Group, User
+from django.core.management import call_command
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from django_setnx_lock import LockUnavailable, lock
+from django_setnx_lock.connection import get_client
+from django_setnx_lock.core.inspection import Inspector, Outcome
+from django_setnx_lock.locks import inspector
+from django_setnx_lock.models import Lock
+from tests import urls
+from tests.admin import groups as groups_site
+from tests.admin.groups import act, messages_of
+from tests.admin.pages import address, entries_of, info, refuse_entries, text
+from tests.admin.test_release import ACTION, seen
+
+if TYPE_CHECKING:
+    from django.test import Client
+
+urlpatterns = [*urls.urlpatterns, *groups_site.urlpatterns]
+pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
+ELSEWHERE = "go to the logger “django_setnx_lock.force_release”"
+
+
+def history(client: Client, key: str) -> str:
+    """What the page says."""
+    return text(client.get(address("history", f"lock:{key}")))
+
+
+def release_selected(client: Client, groups: list[Group], reason: str = "stuck") -> None:
+    """Release the locks of these rows by the action of their admin."""
+    fingerprints = seen(act(client, ACTION, groups))
+    page = act(client, ACTION, groups, post="yes", reason=reason, **fingerprints)
+    assert f"{len(groups)} lock" in messages_of(page)[0]
+
+
+def test_a_release_of_selected_rows_is_in_the_history_of_the_lock(
+    admin_client: Client, groups: list[Group]
+) -> None:
+    key = f"group:{groups[0].pk}"
+    lock(key, user="ann", label="pay").take(0)
+
+    release_selected(admin_client, groups[:1], "its host is gone")
+
+    holder = r"ann@[\w.-]+:\d+ \(pay\)"
+    line = rf" admin Force-released from {holder}, held for [\w ]+ s. Reason: its host is gone"
+    assert re.search(line, history(admin_client, key))
+
+
+def test_a_release_of_selected_rows_is_one_entry_of_the_lock_and_one_of_the_row(
+    admin_client: Client, admin_user: User, groups: list[Group]
+) -> None:
+    held = [lock(f"group:{group.pk}").take(0) for group in groups]
+
+    release_selected(admin_client, groups)
+
+    entries = LogEntry.objects.all()
+    assert [entry.object_id for entry in entries_of(Lock)] == [one.name for one in held]
+    assert [entry.object_repr for entry in entries_of(Lock)] == [one.key for one in held]
+    assert [entry.object_id for entry in entries_of(Group)] == [str(one.pk) for one in groups]
+    assert {(entry.user, entry.action_flag) for entry in entries} == {(admin_user, CHANGE)}
+    assert len(entries) == 2 * len(groups)
+
+
+def test_a_row_and_its_lock_lead_from_the_log_to_their_pages(
+    admin_client: Client, groups: list[Group]
+) -> None:
+    held = lock(f"group:{groups[0].pk}").take(0)
+
+    release_selected(admin_client, groups[:1])
+
+    (entry,) = entries_of(Lock)
+    assert entry.get_admin_url() == address("change", held.name)
+
+
+def test_any_number_of_releases_is_logged_in_one_statement(
+    admin_client: Client, groups: list[Group]
+) -> None:
+    for group in groups:
+        get_client().set(f"lock:group:{group.pk}", "theirs")
+
+    with CaptureQueriesContext(connection) as ran:
+        release_selected(admin_client, groups)
+
+    statements = [one["sql"] for one in ran if 'INTO "django_admin_log"' in one["sql"]]
+    assert len(statements) == 1
+    assert LogEntry.objects.count() == 2 * len(groups)
+
+
+def test_entries_that_the_log_refuses_are_logged_elsewhere_and_cost_no_other(
+    admin_client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = [f"group {number}" for number in range(10)]
+    groups = Group.objects.bulk_create([Group(name=name) for name in names])
+    for group in groups:
+        get_client().set(f"lock:group:{group.pk}", "theirs")
+    locked = f"group:{groups[7].pk}"
+    refuse_entries("group 3", locked)
+
+    release_selected(admin_client, groups)
+
+    assert {entry.object_repr for entry in entries_of(Group)} == {*names} - {"group 3"}
+    assert len(entries_of(Lock)) == 9
+    told = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
+    assert [f"to 'group 3': Released the lock group:{groups[3].pk} " in told[0], len(told)] == [
+        True,
+        2,
+    ]
+    assert f"to {locked!r}: Force-released from another program" in told[1]
+
+
+def test_what_was_released_before_redis_went_away_is_logged(
+    admin_client: Client, groups: list[Group], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (f"group:{group.pk}" for group in groups[:2])
+    for key in (first, second):
+        get_client().set(f"lock:{key}", "theirs")
+    force_release = Inspector.force_release
+
+    def failing(self: Inspector, name: str, *args: Any, **about: Any) -> Outcome:
+        if name == f"lock:{second}":
+            raise LockUnavailable(second)
+        return force_release(self, name, *args, **about)
+
+    monkeypatch.setattr(Inspector, "force_release", failing)
+    fingerprints = seen(act(admin_client, ACTION, groups[:2]))
+
+    act(admin_client, ACTION, groups[:2], post="yes", **fingerprints)
+
+    assert [entry.object_repr for entry in entries_of(Lock)] == [first]
+    assert [entry.object_repr for entry in entries_of(Group)] == ["ann"]
+
+
+def test_a_release_by_the_command_with_a_user_is_in_the_history(admin_client: Client) -> None:
+    User.objects.create_user("rita")
+    lock("k", user="ann", label="pay").take(0)
+
+    call_command("locks", "release", "k", "--yes", "--user", "rita", "--reason", "its host is gone")
+
+    how = r"By manage.py locks release, as \S+@[\w.-]+, in the cache 'default'\."
+    line = (
+        rf" rita Force-released from ann@[\w.-]+:\d+ \(pay\), held for [^.]+\. {how} Reason: its "
+    )
+    assert re.search(line, history(admin_client, "k"))
+    assert LogEntry.objects.count() == 1
+
+
+def test_the_command_knows_a_user_by_whatever_users_log_in_with(
+    admin_user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(User, "USERNAME_FIELD", "email")
+    get_client().set("lock:k", "theirs")
+
+    call_command("locks", "release", "k", "--yes", "--user", admin_user.email)
+
+    (entry,) = entries_of(Lock)
+    assert entry.user == admin_user
+
+
+def test_a_release_by_the_command_on_two_caches_is_an_entry_of_each(
+    admin_client: Client, settings: Any
+) -> None:
+    caches = {**settings.CACHES, "other": {**settings.CACHES["default"]}}
+    caches["other"]["LOCATION"] = "redis://fake.invalid:6379/3"
+    settings.CACHES = caches
+    for alias in ("default", "other"):
+        get_client(alias).set("lock:k", "theirs")
+    using = ("--using", "default,other")
+
+    call_command("locks", "release", "k", "--yes", "--user", "admin", *using)
+
+    messages = [entry.change_message for entry in entries_of(Lock)]
+    assert ["'default'" in messages[0], "'other'" in messages[1]] == [True, True]
+    assert len(messages) == 2
+
+
+@pytest.mark.parametrize("released", ["command", "code", "not at all"])
+def test_where_nothing_is_logged_the_page_says_where_to_look(
+    admin_client: Client, released: str
+) -> None:
+    lock("k").take(0)
+    if released == "command":
+        call_command("locks", "release", "k", "--yes")
+    elif released == "code":
+        inspector().force_release("lock:k", info("k").fingerprint)
+
+    page = history(admin_client, "k")
+
+    assert "No forced release of this lock is in the admin" in page
+    assert ELSEWHERE in page
+    assert "change history." not in page
+    assert not LogEntry.objects.exists()
+
+
+def test_where_something_is_logged_the_page_says_that_it_may_not_be_all(
+    admin_client: Client,
+) -> None:
+    lock("k").take(0)
+    call_command("locks", "release", "k", "--yes", "--user", "admin")
+
+    page = history(admin_client, "k")
+
+    assert "No forced release" not in page
+    assert ELSEWHERE in page

@@ -1,0 +1,318 @@
+"""Every page of the package, held to WCAG 2.2 AA and to good practice by axe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import django
+import pytest
+from django.contrib import admin
+from django.contrib.auth.models import Group
+from django.http import HttpRequest, HttpResponse
+from django.test import Client
+from django.urls import path
+
+from django_setnx_lock import lock, redis_lock, semaphore
+from example_project.shop.models import Order
+from tests.admin.pages import LIST, address
+from tests.browser.conftest import Browser
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_django.live_server_helper import LiveServer
+
+    from tests.servers import FakeServer
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.urls(__name__),
+    # A browser takes seconds to start where the machine is busy.
+    pytest.mark.timeout(180),
+    # One process starts the browsers: side by side they keep everybody else waiting.
+    pytest.mark.xdist_group("browser"),
+]
+
+WIDTHS = (390, 1280)
+THEMES = ("light", "dark")
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+COLOURS = ["color-contrast", "link-in-text-block"]
+# A colour on its way to another is neither.
+USUAL_LOOK = "* { transition: none !important }"
+LONG = "import:" + "k" * 193
+
+
+@redis_lock("order:42", blocking_timeout=0)
+def order(request: HttpRequest) -> HttpResponse:
+    return HttpResponse("done")
+
+
+urlpatterns = [path("admin/", admin.site.urls), path("order/", order)]
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """Give a browser that runs scripts: axe is one."""
+    browser = Browser(with_scripts=True)
+    yield browser
+    browser.close()
+
+
+class Operator:
+    """The administrator at the browser, and the Redis that the pages tell of."""
+
+    def __init__(self, browser: Browser, site: str, redis: FakeServer) -> None:
+        self.browser = browser
+        self.redis = redis
+        self._site = site
+
+    def open(self, page: str) -> None:
+        """Open the page at that path."""
+        self.browser.open(self._site + page)
+
+    def open_lock(self, key: str) -> None:
+        """Open the page of one lock."""
+        self.open(address("change", f"lock:{key}"))
+
+
+@pytest.fixture
+def operator(
+    chromium: Browser, live_server: LiveServer, admin_client: Client, fake_server: FakeServer
+) -> Operator:
+    """Give the administrator, signed in."""
+    chromium.sign_in(live_server.url, admin_client)
+    return Operator(chromium, live_server.url, fake_server)
+
+
+def a_list_of_all_kinds(operator: Operator) -> None:
+    hold_one_of_each_kind(operator)
+    operator.open(LIST)
+
+
+def a_list_of_everything(operator: Operator) -> None:
+    hold_one_of_each_kind(operator)
+    operator.open(LIST + "?everything=1&o=-lease")
+
+
+def a_search(operator: Operator) -> None:
+    hold_one_of_each_kind(operator)
+    operator.open(LIST + "?q=letters")
+
+
+def a_list_of_two_pages(operator: Operator) -> None:
+    for number in range(55):
+        lock(f"order:{number}").take(0)
+    operator.open(LIST + "?p=2")
+
+
+def hold_one_of_each_kind(operator: Operator) -> None:
+    held_lock()
+    three_readers()
+    permits()
+    kept_lock()
+    no_lock(operator)
+    operator.redis.client().set("lock:theirs", "their-token", px=50_000)
+    operator.redis.client().set("lock:endless", "their-token")
+    lock(LONG).take(0)
+
+
+def held_lock() -> None:
+    lock("order:42", timeout=3600, label="nightly import", user="ann", note="by hand").take(0)
+
+
+def three_readers() -> None:
+    for user in ("ann", "bob", "cyd"):
+        lock("report", shared=True, reentrant=False, timeout=3600, user=user, label="read").take(0)
+
+
+def permits() -> None:
+    for user in ("ann", "bob"):
+        semaphore("exports", 3, user=user, reentrant=False).take(0)
+
+
+def kept_lock() -> None:
+    with lock("done", min_hold=125, label="nightly"):
+        pass
+
+
+def no_lock(operator: Operator) -> None:
+    operator.redis.client().lpush("lock:letters", "a")
+
+
+def held(operator: Operator) -> None:
+    held_lock()
+    operator.open_lock("order:42")
+
+
+def shared(operator: Operator) -> None:
+    three_readers()
+    operator.open_lock("report")
+
+
+def in_use(operator: Operator) -> None:
+    permits()
+    operator.open_lock("exports")
+
+
+def kept(operator: Operator) -> None:
+    kept_lock()
+    operator.open_lock("done")
+
+
+def not_a_lock(operator: Operator) -> None:
+    no_lock(operator)
+    operator.open_lock("letters")
+
+
+def long_key(operator: Operator) -> None:
+    lock(LONG).take(0)
+    operator.open_lock(LONG)
+
+
+def question(operator: Operator) -> None:
+    held(operator)
+    operator.browser.click(".lock-release input[type=submit]")
+
+
+def released(operator: Operator) -> None:
+    question(operator)
+    operator.browser.click("#content form input[type=submit]")
+
+
+def changed_hands(operator: Operator) -> None:
+    first = lock("order:42").take(0)
+    operator.open_lock("order:42")
+    first.release()
+    held_lock()
+    operator.browser.click(".lock-release input[type=submit]")
+
+
+def history(operator: Operator) -> None:
+    released(operator)
+    operator.open(address("history", "lock:order:42"))
+
+
+def release_of_selected(operator: Operator) -> None:
+    one = Order.objects.create(number="2024-1", customer="Ann", amount=1)
+    lock(f"order:{one.pk}", label="pay").take(0)
+    operator.open("/admin/shop/order/")
+    operator.browser.run(
+        "document.querySelector('[name=_selected_action]').click();"
+        "document.querySelector('[name=action]').value = 'release_locks_of_selected'"
+    )
+    operator.browser.click("#changelist-form [name=index]")
+
+
+def without_redis(operator: Operator) -> None:
+    operator.redis.connected = False
+    operator.open(LIST)
+
+
+def busy_view(operator: Operator) -> None:
+    held_lock()
+    operator.open("/order/")
+
+
+def view_without_redis(operator: Operator) -> None:
+    operator.redis.connected = False
+    operator.open("/order/")
+
+
+PAGES: dict[Callable[[Operator], None], str] = {
+    a_list_of_all_kinds: "report",
+    a_list_of_everything: "theirs",
+    a_search: "not a lock",
+    a_list_of_two_pages: "55 locks",
+    held: "nightly import",
+    shared: "cyd@",
+    in_use: "bob@",
+    kept: "Its holder is done with it",
+    not_a_lock: "Something that is no lock",
+    long_key: LONG,
+    question: "Are you sure",
+    released: "was released",
+    changed_hands: "changed hands after you looked",
+    history: "Force-released",
+    release_of_selected: "These locks will be taken",
+    without_redis: "Redis cannot be reached",
+    busy_view: "Somebody else is working on this",
+    view_without_redis: "Not available",
+}
+
+
+# What the other pages add to these, `make matrix` looks at.
+ALWAYS = (a_list_of_all_kinds, held, question, released, release_of_selected, busy_view)
+
+
+def faults(browser: Browser) -> set[str]:
+    """What axe finds at each width and in each theme."""
+    axe = browser.axe(USUAL_LOOK)
+    found = set()
+    for width in WIDTHS:
+        for theme in THEMES:
+            browser.show(width, theme)
+            # Themes differ in colours alone.
+            rules = RULES if theme == THEMES[0] else COLOURS
+            results = axe.run(options={"runOnly": rules, "resultTypes": ["violations"]})
+            for one in results["violations"]:
+                for node in one["nodes"]:
+                    found.add(f"{one['id']} {node['target']} {width} {theme}")
+    return found
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[] if page in ALWAYS else pytest.mark.matrix, id=page.__name__)
+        for page in PAGES
+    ],
+)
+def test_no_fault_is_found(operator: Operator, page: Callable[[Operator], None]) -> None:
+    page(operator)
+
+    assert PAGES[page] in operator.browser.read()
+    assert faults(operator.browser) == set()
+
+
+@pytest.mark.parametrize(
+    ("rule", "fault"),
+    [
+        ("image-alt", "<img src='data:,'>"),
+        ("button-name", "<button type=button></button>"),
+        ("target-size", "<div><button>a</button><button>b</button></div>"),
+        ("heading-order", "<h5>deep</h5>"),
+        ("color-contrast", "<p>pale</p>"),
+    ],
+)
+def test_a_fault_is_found_at_each_width_and_one_of_colour_in_each_theme(
+    operator: Operator, rule: str, fault: str
+) -> None:
+    busy_view(operator)
+    operator.browser.run(
+        f"document.querySelector('main').insertAdjacentHTML('beforeend', `{fault}`);"
+        "document.head.insertAdjacentHTML('beforeend', '<style>"
+        "main p { color: #777; background: #888 }"
+        "main div button { width: 9px; height: 9px; padding: 0; border: 0; font-size: 6px }"
+        "</style>')"
+    )
+
+    found = [one.split() for one in faults(operator.browser)]
+
+    seen = {(int(one[-2]), one[-1]) for one in found if one[0] == rule}
+    themes = THEMES if rule in COLOURS else THEMES[:1]
+    assert seen == {(width, theme) for width in WIDTHS for theme in themes}
+
+
+@pytest.mark.skipif(django.VERSION >= (6, 0), reason="It underlines these links")
+def test_the_fault_that_is_mended_for_django_is_on_its_own_pages(operator: Operator) -> None:
+    group = Group.objects.create(name="those who sort the mail " * 4)
+    operator.open(f"/admin/auth/group/{group.pk}/change/")
+    axe = operator.browser.axe()
+
+    found = axe.run(options={"runOnly": RULES})["violations"]
+
+    nodes = [
+        node["html"] for one in found if one["id"] == "link-in-text-block" for node in one["nodes"]
+    ]
+    assert '<a href="/admin/auth/">Authentication and Authorization</a>' in nodes

@@ -1,0 +1,136 @@
+"""A handle that is known to be lost writes nothing, and asks nobody."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+
+from django_setnx_lock import LockLost, StaleFence, lock
+from django_setnx_lock.core import clock
+from tests.contrib.fencing.models import Seat, Venue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from django_setnx_lock.core.locks.handle import LockHandle
+    from tests.servers import FakeServer
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def lost(fake_server: FakeServer) -> Iterator[LockHandle]:
+    """The handle of a lock that was found to be lost, while Redis does not answer."""
+    with lock("seat:1", raise_on_release_error=False) as held:
+        fake_server.client().delete(held.name)
+        with suppress(LockLost):
+            held.check()
+        fake_server.connected = False
+        assert held.lost
+        yield held
+
+
+@pytest.fixture
+def seat() -> Seat:
+    seat: Seat = Seat.objects.create(row="A1")
+    return seat
+
+
+WRITES: dict[str, Callable[[Any, Seat], object]] = {
+    "save": lambda held, seat: seat.save(fence=held),
+    "save a new one": lambda held, seat: Seat(row="B1").save(fence=held),
+    "delete": lambda held, seat: seat.delete(fence=held),
+    "claim": lambda held, seat: Seat.objects.claim(held, pk=seat.pk),
+    "claim rows": lambda held, seat: Seat.objects.claim_all(held),
+    "update rows": lambda held, seat: Seat.objects.fenced(held).update(price=1),
+    "delete rows": lambda held, seat: Seat.objects.fenced(held).delete(),
+    "create": lambda held, seat: Seat.objects.fenced(held).create(row="B1"),
+    "get or create": lambda held, seat: Seat.objects.fenced(held).get_or_create(row="B1"),
+    "create rows": lambda held, seat: Seat.objects.fenced(held).bulk_create([Seat(row="B1")]),
+    "update each": lambda held, seat: Seat.objects.fenced(held).bulk_update([seat], ["price"]),
+}
+each_write = pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+
+
+@each_write
+def test_a_handle_that_is_known_to_be_lost_writes_nothing(
+    lost: LockHandle, seat: Seat, write: Callable[[Any, Seat], object]
+) -> None:
+    with CaptureQueriesContext(connection) as captured, pytest.raises(LockLost) as caught:
+        write(lost, seat)
+
+    assert not isinstance(caught.value, StaleFence)
+    assert not any(one["sql"].startswith(("UPDATE", "INSERT", "DELETE")) for one in captured)
+
+
+@each_write
+def test_its_number_alone_cannot_tell(
+    lost: LockHandle, seat: Seat, write: Callable[[Any, Seat], object]
+) -> None:
+    write(lost.fence, seat)
+
+
+def test_a_handle_whose_lease_is_over_by_the_local_clock_writes_nothing(
+    seat: Seat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = clock.now
+    with lock("seat:1", timeout=30, raise_on_release_error=False) as held:
+        seat.save(fence=held)
+        monkeypatch.setattr(clock, "now", lambda: now() + 60)
+
+        with pytest.raises(LockLost, match="ran out"):
+            seat.save(fence=held)
+
+
+def test_a_queryset_that_was_fenced_before_the_loss_writes_nothing(
+    seat: Seat, fake_server: FakeServer
+) -> None:
+    with lock("seat:1", raise_on_release_error=False) as held:
+        rows = Seat.objects.fenced(held)
+        fake_server.client().delete(held.name)
+        with suppress(LockLost):
+            held.check()
+
+        with pytest.raises(LockLost):
+            rows.update(price=1)
+
+
+def test_a_write_of_the_lost_rolls_the_atomic_block_around_it_back(
+    lost: LockHandle, seat: Seat
+) -> None:
+    with transaction.atomic():
+        Venue.objects.create(name="before")
+        with pytest.raises(LockLost):
+            seat.save(fence=lost)
+        assert transaction.get_rollback()
+
+    assert not Venue.objects.exists()
+
+
+def test_a_forked_child_counts_no_lease_of_its_parents_lock(
+    lost: LockHandle, seat: Seat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lost.grant, "pid", -1)
+
+    seat.save(fence=lost)
+
+    assert seat.fence == lost.fence
+
+
+def through_pickle(rows: object) -> object:
+    return pickle.loads(pickle.dumps(rows))  # noqa: S301 - made here
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, through_pickle])
+def test_a_copy_of_fenced_rows_has_the_fence(seat: Seat, copied: Callable[[Any], Any]) -> None:
+    with lock("seat:1") as held:
+        copied(Seat.objects.fenced(held)).update(price=1)
+
+    seat.refresh_from_db()
+    assert (seat.price, seat.fence) == (1, held.fence)

@@ -1,0 +1,67 @@
+"""The examples of the README run, and those of the pages are Python."""
+
+from __future__ import annotations
+
+import ast
+import pkgutil
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+from django.contrib import admin
+
+from django_setnx_lock.testing import LockTester
+from tests.rows.models import Ticket
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted(ROOT.joinpath("docs").glob("*.md"))]
+
+
+def python_blocks(page: Path) -> list[str]:
+    found = re.findall(r"^ *```python\n(.*?)```", page.read_text(), re.DOTALL | re.MULTILINE)
+    return [textwrap.dedent(block) for block in found]
+
+
+def test_every_example_of_the_readme_runs(
+    locks: LockTester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin.sites, "site", admin.AdminSite())
+    built: list[str] = []
+    given = {"parts": ["first", "second"], "build": built.append, "Order": Ticket}
+
+    for block in python_blocks(ROOT / "README.md"):
+        exec(block, {"__name__": "readme", **given})  # noqa: S102 - of the page
+
+    assert built == ["first", "second"]
+    locks.assert_released("order:42")
+    locks.assert_released("report:2026")
+
+
+def parsed(page: Path, block: str) -> ast.Module:
+    # Some show an await or an async with, as they stand in a coroutine function.
+    return ast.parse(f"async def shown():\n{textwrap.indent(block, '    ')}", page.name)
+
+
+def test_every_example_of_a_page_is_python_that_imports_what_is_there() -> None:
+    imported = {
+        f"{node.module}.{name.name}"
+        for page in PAGES
+        for block in python_blocks(page)
+        for node in ast.walk(parsed(page, block))
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("django_setnx_lock")
+        for name in node.names
+    }
+
+    assert len(imported) > 15
+    for name in imported:
+        pkgutil.resolve_name(name)
+
+
+def test_every_name_of_the_reference_is_there() -> None:
+    reference = ROOT.joinpath("docs", "reference.md").read_text()
+    names = re.findall(r"^\.\. auto\w+:: (\S+)$", reference, re.MULTILINE)
+
+    assert len(names) > 30
+    for name in names:
+        pkgutil.resolve_name(name)

@@ -1,0 +1,134 @@
+"""What the package, its metadata and the README point to is there."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import django_setnx_lock
+from django_setnx_lock.core.docs import DOCS, docs_url
+
+PACKAGE = Path(django_setnx_lock.__file__).parent
+ROOT = PACKAGE.parent
+README = ROOT.joinpath("README.md").read_text()
+PAGES = {page.stem: page for page in ROOT.joinpath("docs").glob("*.md")}
+FILES = {str(file.relative_to(ROOT)): file.read_text() for file in sorted(PACKAGE.rglob("*.py"))}
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the ids that Sphinx gives the headings of ``page``."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-") for heading in headings}
+
+
+def linked() -> Iterator[tuple[str, str]]:
+    """Give the page and the anchor of each call of docs_url() that names them in place."""
+    for source in FILES.values():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == docs_url.__name__:
+                given = [str(one.value) for one in node.args if isinstance(one, ast.Constant)]
+                # The others name the number of a check or a finding; these have tests of their own.
+                if len(given) == len(node.args):
+                    yield given[0], "".join(given[1:])
+
+
+def messages(source: str) -> Iterator[str]:
+    """Give the texts in ``source`` but for the docstrings."""
+    nodes = list(ast.walk(ast.parse(source)))
+    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
+        if isinstance(node, ast.Constant) and id(node) not in docstrings:
+            yield str(node.value)
+
+
+def test_a_link_leads_to_the_page_and_heading_of_the_site() -> None:
+    url = "https://django-setnx-lock.readthedocs.io/en/stable/"
+
+    assert docs_url("polling") == f"{url}polling.html"
+    assert docs_url("checks", "W003") == f"{url}checks.html#w003"
+
+
+@pytest.mark.parametrize(("page", "anchor"), sorted(set(linked())))
+def test_what_the_package_links_to_is_in_the_docs(page: str, anchor: str) -> None:
+    assert page in PAGES
+    assert not anchor or anchor.lower() in anchors(PAGES[page])
+
+
+def test_no_message_names_a_file_that_the_wheel_does_not_hold() -> None:
+    found = {name: re.findall(r"[\w-]+\.md\b", " ".join(messages(FILES[name]))) for name in FILES}
+
+    assert {name: named for name, named in found.items() if named} == {}
+
+
+def test_every_page_that_a_docstring_names_exists() -> None:
+    named = {page for source in FILES.values() for page in re.findall(r":doc:`([^`]+)`", source)}
+
+    assert named
+    assert named <= set(PAGES)
+
+
+def project_urls() -> dict[str, str]:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    lines = setup["metadata"]["project_urls"].strip().splitlines()
+    return dict(line.split(" = ") for line in lines)
+
+
+def problem(link: str) -> str:
+    """Return what is wrong with a ``link`` of the README on the page of a package index, or ""."""
+    if not link.startswith(("https://", "#")):
+        return "relative"
+    source = f"{project_urls()['Source']}/blob/main/"
+    if link.startswith(source):
+        return "" if (ROOT / link.removeprefix(source)).is_file() else "no such file"
+    if not link.startswith(DOCS) or link == DOCS:
+        return ""
+    if "_images/" in link:
+        return "" if (ROOT / "docs" / link.rpartition("_")[2]).is_file() else "no such image"
+    page, _, anchor = link.removeprefix(DOCS).partition("#")
+    if page.removesuffix(".html") not in PAGES:
+        return "no such page"
+    headings = anchors(PAGES[page.removesuffix(".html")])
+    return "" if not anchor or anchor in headings else "no such heading"
+
+
+def test_every_link_of_the_readme_works_where_only_the_readme_is() -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", README)
+
+    assert len(links) > 40
+    assert {link: wrong for link in links if (wrong := problem(link))} == {}
+
+
+@pytest.mark.parametrize(
+    ("link", "wrong"),
+    [
+        ("docs/code.md", "relative"),
+        (f"{DOCS}codes.html", "no such page"),
+        (f"{DOCS}code.md", "no such page"),
+        (f"{DOCS}settings.html#key_prefix", "no such heading"),
+        (f"{DOCS}settings.html#key-prefix", ""),
+        (f"{DOCS}_images/admin.png", "no such image"),
+        (f"{project_urls()['Source']}/blob/main/NEWS.md", "no such file"),
+    ],
+)
+def test_a_link_that_leads_nowhere_is_found(link: str, wrong: str) -> None:
+    assert problem(link) == wrong
+
+
+def test_the_readme_links_to_every_page() -> None:
+    linked = set(re.findall(rf"\]\({DOCS}([\w-]+)\.html", README))
+
+    assert set(PAGES) - linked == {"index"}
+
+
+def test_the_metadata_link_to_the_documentation_and_the_changes() -> None:
+    urls = project_urls()
+
+    assert urls["Documentation"] == DOCS
+    assert urls["Changelog"] == docs_url("changelog")
+    assert set(urls) == {"Documentation", "Changelog", "Source", "Issues"}

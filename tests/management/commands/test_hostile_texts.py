@@ -1,0 +1,102 @@
+"""Whatever others wrote into Redis, the commands end well and write nothing that plays tricks."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+
+from django_setnx_lock import LockBusy, LockLost, lock
+from django_setnx_lock.connection import get_client
+from django_setnx_lock.core.protocol.keys import index_for
+from django_setnx_lock.locks import inspector
+from django_setnx_lock.management.wording import holding
+from tests.hostile import KEYS, METAS, RECORDS, TEXTS, hold, unsound, unsound_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.management.commands.conftest import Ended, Locks
+
+pytestmark = pytest.mark.usefixtures("no_collection")
+LONGEST = 10_000
+
+
+@pytest.fixture(autouse=True)
+def sound_logs(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Hold each message that is logged to being one line."""
+    with caplog.at_level(logging.DEBUG, "django_setnx_lock"):
+        yield
+    own = [one for one in caplog.records if one.name.startswith("django_setnx_lock")]
+    assert unsound_lines([one.getMessage() for one in own]) == []
+
+
+def check(ended: Ended, status: int = 0) -> Ended:
+    """Hold what a command wrote to being sound."""
+    assert ended.status == status
+    # The escaped forms of HTML are not those of a terminal.
+    texts = [ended.out.replace("<script", ""), ended.err.replace("<script", "")]
+    assert [unsound(text, longest=LONGEST) for text in texts] == ["", ""]
+    return ended
+
+
+def try_all(locks: Locks, key: str) -> None:
+    """Run each command on a held lock, the last of which releases it."""
+    assert len(check(locks("list")).out.splitlines()) == 4
+    assert check(locks("list", "--json")).document["locks"][0]["key"] == key
+    check(locks("show", "--", key))
+    assert check(locks("show", "--json", "--", key)).document["locks"][0]["key"] == key
+    with pytest.raises(LockBusy) as caught:
+        lock(key).take(0)
+    said = holding(caught.value, inspector().get(f"lock:{key}"))
+    with pytest.raises(CommandError, match=r"is held by|have a NUL") as refused:
+        call_command("with_lock", key, "true", wait=0)
+    assert unsound_lines([caught.value, said, refused.value]) == []
+    check(locks("release", "--yes", "--reason", TEXTS["lines"], "--", key))
+    assert not inspector().get(f"lock:{key}").fingerprint
+
+
+@pytest.mark.parametrize("what", RECORDS)
+def test_no_record_of_a_holder_breaks_a_command(locks: Locks, what: str) -> None:
+    held = hold("k", RECORDS[what])
+
+    try_all(locks, "k")
+
+    with pytest.raises(LockLost, match=r"ERROR forged\\r\\n") as caught:
+        held.check()
+    assert unsound_lines([caught.value]) == []
+
+
+@pytest.mark.parametrize("what", METAS)
+def test_nothing_that_stands_beside_a_lock_breaks_a_command(locks: Locks, what: str) -> None:
+    hold("k", meta=METAS[what])
+
+    try_all(locks, "k")
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if len(key) < 200], ids=ascii)
+def test_no_key_breaks_a_command(locks: Locks, key: str) -> None:
+    hold(key)
+
+    try_all(locks, key)
+
+
+def test_a_key_that_is_no_text_is_a_bad_value(locks: Locks) -> None:
+    ended = check(locks("show", "Aufr\udce4umen"), 64)
+
+    assert "argument KEY: it is not UTF-8" in ended.err
+
+
+def test_names_that_are_no_text_are_in_no_list(locks: Locks) -> None:
+    hold("k")
+    for name in (b"lock:\xff\xfe", b"lock:\xed\xa0\x80"):
+        get_client().set(name, "theirs")
+        get_client().zadd(index_for("lock:"), {name: 10**15})
+
+    for form in ("list", "--everything"), ("list", "--json", "--everything"):
+        check(locks(*form))
+    listed = locks("list", "--json", "--everything").document["locks"]
+    assert [one["key"] for one in listed] == ["k"]

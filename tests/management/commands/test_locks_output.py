@@ -1,0 +1,262 @@
+"""``manage.py locks`` where its output is narrow, ends early, or goes nowhere."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import sys
+import threading
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from django_setnx_lock import lock
+from django_setnx_lock.connection import get_client
+from tests.management.commands.conftest import Locks
+from tests.management.conftest import Program
+
+LOCKS = (sys.executable, "-m", "django", "locks")
+KEY = "漢字キー-é"
+
+Printed = Callable[..., "tuple[int, str]"]
+
+
+@pytest.fixture
+def printed(locks: Locks, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Printed:
+    """Give a function that runs the command with a stdout of an encoding.
+
+    It returns the status and what was written.
+    """
+
+    def run(encoding: str, *arguments: str) -> tuple[int, str]:
+        path = tmp_path / "out"
+        with path.open("w", encoding=encoding) as stdout, monkeypatch.context() as patched:
+            patched.setattr("sys.stdout", stdout)
+            status = locks(*arguments).status
+        return status, path.read_text(encoding=encoding)
+
+    return run
+
+
+@pytest.mark.parametrize(("encoding", "e"), [("latin-1", "é"), ("ascii", r"\xe9"), ("utf-8", "é")])
+def test_what_stdout_cannot_encode_is_escaped(printed: Printed, encoding: str, e: str) -> None:
+    with lock("b"), lock(KEY, note="é"):
+        listed, shown = printed(encoding, "list"), printed(encoding, "show", KEY)
+    free = printed(encoding, "show", KEY)
+
+    assert [listed[0], shown[0], free[0]] == [0, 0, 1]
+    kanji = "漢字キー" if encoding == "utf-8" else r"\u6f22\u5b57\u30ad\u30fc"
+    assert f"{kanji}-{e}" in listed[1]
+    assert f"{kanji}-{e}" in shown[1]
+    assert f"({e})" in listed[1]
+
+
+def test_a_key_that_stdout_cannot_encode_is_released(printed: Printed) -> None:
+    get_client().set(f"lock:{KEY}", "theirs")
+
+    status, out = printed("ascii", "release", KEY, "--yes")
+
+    assert status == 0
+    assert r"Released '\u6f22" in out
+    assert not get_client().exists(f"lock:{KEY}")
+
+
+def test_a_key_can_be_named_in_a_locale_that_does_not_know_its_letters(
+    start: Callable[..., Program],
+) -> None:
+    c_locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    # That of tox: empty is as good as none.
+    c_locale["PYTHONIOENCODING"] = ""
+    with lock(KEY):
+        shown = start("show", KEY, command=LOCKS, env={**os.environ, **c_locale}).end()
+
+    assert (shown[0], shown[2]) == (0, "")
+    assert r"\u6f22\u5b57" in shown[1]
+
+
+def test_a_key_that_is_no_utf_8_is_wrong_usage(locks: Locks) -> None:
+    ended = locks("show", os.fsdecode(b"\xff"))
+
+    assert ended == (
+        64,
+        "",
+        "locks: argument KEY: it is not UTF-8 (see manage.py locks show --help)\n",
+    )
+
+
+def columns(text: str) -> int:
+    """Return how wide ``text`` is on a terminal."""
+    return sum(1 + (unicodedata.east_asian_width(letter) in "WF") for letter in text)
+
+
+def long_names() -> contextlib.ExitStack:
+    """Take locks whose keys and notes no terminal has room for."""
+    stack = contextlib.ExitStack()
+    for key, note in (("a" * 200, ""), (KEY * 9, "漢" * 300), ("k", "n" * 300), ("short", "")):
+        stack.enter_context(lock(key, note=note))
+    return stack
+
+
+@pytest.mark.parametrize("wide", [20, 60, 80, 100, 140])
+def test_rows_are_as_wide_as_the_terminal_at_most(
+    locks: Locks, monkeypatch: pytest.MonkeyPatch, wide: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(wide))
+
+    with long_names():
+        lines = locks("list").out.splitlines()
+
+    assert len(lines) == 7
+    assert max(map(columns, lines)) <= wide
+    assert sum("…" in line for line in lines) >= 4 - (wide > 20)
+    assert [line[:2] for line in lines[1:5]] == ["aa", "k ", "sh", "漢字"]
+
+
+def test_a_narrow_terminal_costs_the_fence_before_the_rest(
+    locks: Locks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heads = []
+    with long_names():
+        for wide in (60, 80, 100):
+            monkeypatch.setenv("COLUMNS", str(wide))
+            heads.append(locks("list").out.splitlines()[0])
+
+    assert ["FENCE" in head for head in heads] == [False, False, True]
+    assert ["WAITING" in head for head in heads] == [True, True, True]
+
+
+@pytest.mark.parametrize("given", [None, "", "0", "wide"])
+def test_without_a_terminal_all_is_written_one_row_a_lock(
+    locks: Locks, monkeypatch: pytest.MonkeyPatch, given: str | None
+) -> None:
+    if given is not None:
+        monkeypatch.setenv("COLUMNS", given)
+
+    with long_names():
+        lines = locks("list").out.splitlines()
+
+    assert len(lines) == 7
+    assert "a" * 200 in lines[1]
+    assert "n" * 300 in lines[2]
+    assert "漢" * 300 in lines[4]
+    # None is wider because another one is.
+    assert len(lines[0]) < 200
+    assert len(lines[3]) < 200
+
+
+def test_columns_are_in_line_behind_wide_letters(locks: Locks) -> None:
+    with lock(KEY), lock("e\u0301"), lock("plain"):
+        rows = locks("list").out.splitlines()[:4]
+
+    starts = [columns(row[: re.search("STATE|held", row).start()]) for row in rows]  # type: ignore[union-attr]  # in each
+    # A combining accent takes no place.
+    assert starts == [starts[0], starts[0] + 1, starts[0], starts[0]]
+
+
+def test_what_is_cut_short_says_so_in_ascii_too(
+    printed: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    with long_names():
+        _, out = printed("ascii", "list")
+
+    assert "aaa... " in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def closed() -> Any:
+    """Return what stands for a stdout that was closed before the program began."""
+    return None
+
+
+def full() -> Any:
+    return open("/dev/full", "w")
+
+
+def unread() -> Any:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    return open(theirs, "w")
+
+
+@pytest.mark.parametrize("stdout", [closed, full, unread])
+def test_a_release_is_done_though_it_cannot_be_told(
+    locks: Locks, monkeypatch: pytest.MonkeyPatch, stdout: Callable[[], Any]
+) -> None:
+    get_client().set("lock:k", "theirs")
+    stream = stdout()
+    with contextlib.closing(stream or io.StringIO()), monkeypatch.context() as patched:
+        patched.setattr("sys.stdout", stream)
+        ended = locks("release", "k", "--yes")
+
+    assert ended.status == 0
+    assert not get_client().exists("lock:k")
+    # Who reads no further wants to hear no more.
+    assert ("No space left" in ended.err) == (stdout is full)
+
+
+@pytest.mark.parametrize(
+    ("stdout", "status"), [(closed, [0, 0, 1]), (full, [74] * 3), (unread, [141] * 3)]
+)
+def test_what_is_asked_for_and_cannot_be_written_has_a_status_of_its_own(
+    locks: Locks, monkeypatch: pytest.MonkeyPatch, stdout: Callable[[], Any], status: list[int]
+) -> None:
+    asked = (("list", "--json"), ("show", "k"), ("show", "free"))
+    stream = stdout()
+    with lock("k"), contextlib.closing(stream or io.StringIO()), monkeypatch.context() as patched:
+        patched.setattr("sys.stdout", stream)
+        ended = [locks(*arguments) for arguments in asked]
+
+    assert [one.status for one in ended] == status
+    assert all("Traceback" not in one.err for one in ended)
+
+
+def test_nothing_is_left_to_be_written_when_the_program_ends(start: Callable[..., Program]) -> None:
+    get_client().set("lock:k", "theirs")
+
+    with full() as stdout:
+        program = start("release", "k", "-y", command=LOCKS, stdout=stdout)
+    status, _, err = program.end()
+
+    assert status == 0
+    assert err.splitlines() == ["locks: the output cannot be written: No space left on device"]
+    assert not get_client().exists("lock:k")
+
+
+def test_an_error_keeps_its_status_where_stderr_is_closed(
+    locks: Locks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("sys.stderr", None)
+        ended = locks("list", "--using", "none")
+
+    assert ended.status == 78
+
+
+def test_a_document_that_is_cut_short_by_its_reader_is_status_141(
+    locks: Locks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = os.pipe()
+
+    def read_a_little() -> None:
+        os.read(ours, 10)
+        os.close(ours)
+
+    # It is longer than what a pipe holds.
+    get_client().mset({f"lock:{number}": "theirs" for number in range(400)})
+    reader = threading.Thread(target=read_a_little)
+    # As with PYTHONUNBUFFERED: of a write that is cut short nothing is told.
+    stdout = io.TextIOWrapper(io.FileIO(theirs, "w"), write_through=True)
+    with contextlib.closing(stdout), monkeypatch.context() as patched:
+        patched.setattr("sys.stdout", stdout)
+        reader.start()
+        ended = locks("list", "--everything", "--json")
+    reader.join(10)
+
+    assert ended.status == 141

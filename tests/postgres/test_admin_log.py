@@ -1,0 +1,160 @@
+"""The admin's log on PostgreSQL, which stores no NUL, of locks whose texts have some."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Group, User
+from django.core.management import call_command
+from django.db import connections
+from django.db.utils import NotSupportedError
+from django.test import Client, override_settings
+
+from django_setnx_lock import lock
+from django_setnx_lock.models import Lock
+from tests.admin.groups import act, messages_of
+from tests.admin.pages import address, entries_of, info, text
+from tests.admin.test_release import ACTION, seen, unsigned
+from tests.hostile import KEYS, RECORDS, hold, unsound_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_django.plugin import DjangoDbBlocker
+
+    from tests.postgres.server import PostgresServer
+
+pytestmark = pytest.mark.usefixtures("no_collection")
+ALIAS = "whole"
+
+
+class Router:
+    """Sends every model to that database."""
+
+    def db_for_read(self, model: Any, **hints: Any) -> str:
+        return ALIAS
+
+    def db_for_write(self, model: Any, **hints: Any) -> str:
+        return ALIAS
+
+
+@pytest.fixture
+def admin(postgres_server: PostgresServer, django_db_blocker: DjangoDbBlocker) -> Iterator[Client]:
+    """Give a superuser's client; users, sessions and the log are in PostgreSQL.
+
+    Not for tests with ``django_db``, which is of other databases.
+    """
+    settings = {**copy.deepcopy(connections.settings["default"]), "OPTIONS": {}}
+    connections.settings[ALIAS] = {**settings, **postgres_server.database}
+    with django_db_blocker.unblock(), override_settings(DATABASE_ROUTERS=[f"{__name__}.Router"]):
+        connection = connections[ALIAS]
+        try:
+            try:
+                connection.ensure_connection()
+            except NotSupportedError as error:
+                pytest.skip(str(error))
+            call_command("migrate", database=ALIAS, verbosity=0)
+            client = Client()
+            client.force_login(User.objects.create_superuser("admin"))
+            yield client
+        finally:
+            if connection.connection is not None:
+                with connection.cursor() as cursor:
+                    cursor.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+            connections.close_all()
+            del connections[ALIAS]
+            del connections.settings[ALIAS]
+
+
+def test_the_page_writes_one_entry_of_each_release(admin: Client) -> None:
+    held = [hold(f"k{number}", record) for number, record in enumerate(RECORDS.values())]
+    held += [hold(key) for key in KEYS]
+    for number, one in enumerate(held, 1):
+        seen_now = info(one.name.removeprefix("lock:")).fingerprint
+        form = {"post": "yes", "fingerprint": seen_now, "reason": "stuck"}
+
+        page = admin.post(address("release", one.name), form)
+
+        assert page.status_code == 302
+        assert not one.owned()
+        assert LogEntry.objects.count() == number
+
+    entries = LogEntry.objects.all()
+    texts = [text for entry in entries for text in (entry.change_message, entry.object_repr)]
+    assert unsound_lines(texts) == []
+    assert all(entry.change_message.endswith("Reason: stuck") for entry in entries)
+
+
+def test_the_history_of_a_lock_with_a_nul_in_its_name_shows_its_releases(admin: Client) -> None:
+    held = hold("nul\0key")
+    form = {"post": "yes", "fingerprint": info(held.key).fingerprint, "reason": "stuck"}
+    admin.post(address("release", held.name), form)
+
+    history = admin.get(address("history", held.name))
+
+    assert "Reason: stuck" in text(history)
+
+
+@pytest.mark.urls("tests.admin.test_history")
+def test_the_action_writes_one_entry_of_the_lock_and_one_of_the_row(admin: Client) -> None:
+    group = Group.objects.create(name="ann")
+    held = lock(f"group:{group.pk}", note="nul\0note", label="Aufr\udce4umen").take(0)
+    fingerprints = seen(act(admin, ACTION, [group]))
+
+    page = act(admin, ACTION, [group], post="yes", reason="a\nb", **fingerprints)
+
+    assert messages_of(page) == ["success: 1 lock was released."]
+    assert not held.owned()
+    (of_row,), (of_lock,) = entries_of(Group), entries_of(Lock)
+    assert r"(Aufr\udce4umen; nul\x00note). a\nb" in of_row.change_message
+    assert re.search(r"held for [\w ]+ s\. Reason: a\\nb$", of_lock.change_message)
+    assert of_lock.change_message in text(admin.get(address("history", held.name)))
+
+
+@pytest.mark.urls("tests.admin.test_history")
+def test_an_entry_that_is_refused_in_a_transaction_costs_no_other(
+    admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = Group.objects.bulk_create([Group(name=name) for name in ("ann", "bob", "cyd")])
+    for group in groups:
+        lock(f"group:{group.pk}").take(0)
+    with connections[ALIAS].cursor() as cursor:
+        cursor.execute("ALTER TABLE django_admin_log ADD CHECK (object_repr <> 'bob')")
+    monkeypatch.setitem(connections[ALIAS].settings_dict, "ATOMIC_REQUESTS", True)
+    fingerprints = seen(act(admin, ACTION, groups))
+
+    page = act(admin, ACTION, groups, post="yes", **fingerprints)
+
+    assert messages_of(page) == ["success: 3 locks were released."]
+    assert {entry.object_repr for entry in entries_of(Group)} == {"ann", "cyd"}
+    assert len(entries_of(Lock)) == 3
+
+
+def test_the_command_writes_an_entry_of_the_user(admin: Client) -> None:
+    held = hold("nul\0key", RECORDS["text: not UTF-8"])
+    fingerprint = info(held.key).fingerprint
+    call_command("locks", "release", held.key, "-y", "--user=admin", f"--fingerprint={fingerprint}")
+
+    (entry,) = entries_of(Lock)
+
+    assert unsound_lines([entry.change_message, entry.object_repr]) == []
+    assert entry.change_message in text(admin.get(address("history", held.name)))
+
+
+@pytest.mark.urls("tests.admin.groups")
+def test_the_action_refuses_a_nul_in_the_reason_before_anything_is_done(admin: Client) -> None:
+    group = Group.objects.create(name="ann")
+    held = lock(f"group:{group.pk}").take(0)
+    fingerprints = seen(act(admin, ACTION, [group]))
+
+    page = act(admin, ACTION, [group], post="yes", reason="a\0b", **fingerprints)
+
+    assert "Null characters are not allowed" in page.content.decode()
+    # Signed anew, with the second of the signature.
+    assert unsigned(seen(page)) == unsigned(fingerprints)
+    assert held.owned()
+    assert not LogEntry.objects.exists()

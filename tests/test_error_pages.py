@@ -1,0 +1,201 @@
+"""Django's technical error page and error mail of a view whose lock failed: no token is there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+from django.http import HttpRequest, HttpResponse
+from django.test import Client
+from django.urls import path
+from django.utils.log import AdminEmailHandler
+
+from django_setnx_lock import RedisLock, lock, rwlock
+from django_setnx_lock.connection import get_client
+from django_setnx_lock.core.locks import parent_process
+from tests.servers import ONCE, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_django.fixtures import Settings
+
+
+def taken_where_no_lock_is() -> None:
+    get_client().hset("lock:a", "42", "paid")
+    lock("a").take(0)
+
+
+def taken_with_others_where_no_lock_is() -> None:
+    get_client().hset("lock:b", "42", "paid")
+    lock("a", "b").take(0)
+
+
+def lost_and_checked() -> None:
+    with lock("a") as held:
+        get_client().delete("lock:a")
+        held.check()
+
+
+def lost_and_left() -> None:
+    with lock("a"):
+        get_client().delete("lock:a")
+
+
+def extended_where_no_lock_is() -> None:
+    with lock("a") as held:
+        get_client().delete("{lock:a}:meta")
+        get_client().hset("{lock:a}:meta", "42", "paid")
+        get_client().delete("lock:a")
+        get_client().hset("lock:a", "42", "paid")
+        held.extend(5)
+
+
+def read_where_no_lock_is() -> None:
+    get_client().hset("lock:a", "42", "paid")
+    with rwlock("a").read():
+        pass
+
+
+def taken_without_a_server() -> None:
+    with redis.Redis(port=free_port(), retry=ONCE) as client:
+        RedisLock(client, "a").take(0)
+
+
+def taken_in_asyncio_without_a_server() -> None:
+    async def take() -> None:
+        with redis.Redis(port=free_port(), retry=ONCE) as client:
+            await RedisLock(client, "a").atake(0)
+
+    asyncio.run(take())
+
+
+def taken_through_a_client_that_is_traced() -> None:
+    client: Any = get_client()
+    execute = client.execute_command
+
+    def traced(*args: Any, **options: Any) -> Any:
+        return execute(*args, **options)
+
+    traced.__wrapped__ = execute  # type: ignore[attr-defined]  # as functools.wraps() does
+    client.execute_command = traced
+    try:
+        taken_where_no_lock_is()
+    finally:
+        del client.execute_command
+
+
+CALLS: list[Callable[[], None]] = [
+    taken_where_no_lock_is,
+    taken_with_others_where_no_lock_is,
+    lost_and_checked,
+    lost_and_left,
+    extended_where_no_lock_is,
+    read_where_no_lock_is,
+    taken_without_a_server,
+    taken_in_asyncio_without_a_server,
+    taken_through_a_client_that_is_traced,
+]
+
+
+def view(request: HttpRequest, name: str) -> HttpResponse:
+    globals()[name]()
+    return HttpResponse("done")
+
+
+urlpatterns = [path("<name>/", view)]
+
+
+@pytest.fixture
+def tokens(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Give the list of all tokens that were ever made."""
+    made: list[str] = []
+    make = secrets.token_hex
+
+    def noted(size: int | None = None) -> str:
+        made.append(make(size))
+        return made[-1]
+
+    monkeypatch.setattr(secrets, "token_hex", noted)
+    return made
+
+
+@pytest.fixture
+def visitor() -> Client:
+    return Client(raise_request_exception=False)
+
+
+class Mailing(AdminEmailHandler):
+    """Keeps what would be mailed, with the variables of each frame."""
+
+    def __init__(self) -> None:
+        super().__init__(include_html=True)
+        self.sent: list[str] = []
+
+    def send_mail(self, subject: Any, message: Any, *args: Any, **options: Any) -> None:
+        self.sent += [subject, message, options["html_message"]]
+
+
+@pytest.fixture
+def mails() -> Iterator[list[str]]:
+    """Give what is mailed of errors in views."""
+    logger, handler = logging.getLogger("django.request"), Mailing()
+    logger.addHandler(handler)
+    yield handler.sent
+    logger.removeHandler(handler)
+
+
+def found_in(page: str, tokens: list[str]) -> list[str]:
+    assert tokens
+    assert "The above exception" in page or "LockLost" in page
+    return [token for token in tokens if token in page]
+
+
+@pytest.mark.urls(__name__)
+@pytest.mark.usefixtures("real_cache")
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
+def test_the_technical_error_page_shows_no_token(
+    call: Callable[[], None], visitor: Client, settings: Settings, tokens: list[str]
+) -> None:
+    settings.DEBUG = True
+
+    page = visitor.get(f"/{call.__name__}/")
+
+    assert page.status_code == 500
+    assert found_in(page.content.decode(), tokens) == []
+
+
+@pytest.mark.urls(__name__)
+@pytest.mark.usefixtures("real_cache")
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
+def test_the_mail_about_an_error_shows_no_token(
+    call: Callable[[], None], visitor: Client, tokens: list[str], mails: list[str]
+) -> None:
+    visitor.get(f"/{call.__name__}/")
+
+    assert len(mails) == 3
+    assert "<html" in mails[2]
+    assert found_in("".join(mails), tokens) == []
+
+
+@pytest.mark.urls(__name__)
+@pytest.mark.usefixtures("real_cache")
+def test_the_technical_error_page_of_a_server_under_with_lock_shows_no_token(
+    visitor: Client, settings: Settings, tokens: list[str]
+) -> None:
+    settings.DEBUG = True
+    with lock("k") as held:
+        environment = {parent_process.VARIABLE: parent_process.described(held.grant, {})}
+        assert json.loads(environment[parent_process.VARIABLE])[0]["token"] == held.token
+
+    # wsgiref, and so runserver, has the environment in what is told of a request.
+    visitor.defaults |= environment
+    page = visitor.get("/lost_and_checked/")
+
+    assert parent_process.VARIABLE in page.content.decode()
+    assert found_in(page.content.decode(), tokens) == []
