@@ -18,6 +18,7 @@ from django.core.management.commands import flush
 from django.core.management.sql import sql_flush as sql_of_django
 from django.test import override_settings
 
+from django_setnx_lock import responses
 from django_setnx_lock.core.connections import client_settings
 from django_setnx_lock.core.locks import owner
 from django_setnx_lock.core.renewal import watchdog
@@ -141,10 +142,11 @@ def redis_client(server: Server) -> redis.Redis:
 
 @pytest.fixture(autouse=True)
 def forgetful() -> Iterator[None]:
-    """Have no lock of one test renewed, told as lost, or had again, during the next."""
+    """Have no lock of one test renewed, told as lost, had again, or measured, during the next."""
     yield
     watchdog.WATCHDOG.forget_all()
     owner.current().holds.clear()
+    responses.USUAL_TIMES.forget()
 
 
 @pytest.fixture

@@ -114,7 +114,7 @@ def test_a_busy_lock_is_409_in_the_own_format(view: Callable[..., Any]) -> None:
         response = post(view)
 
     assert response.status_code == 409
-    assert response["Retry-After"] in {"1", "2"}
+    assert 1 <= int(response["Retry-After"]) <= 7
     assert response.data["code"] == "lock_busy"
     assert response.data["message"].startswith("Somebody else is working on this")
 

@@ -95,7 +95,7 @@ def test_a_busy_order_is_left_alone(order: Order, client: Client, change: str) -
         answer = client.post(f"/orders/{order.pk}/{change}/", headers=JSON)
 
     assert answer.status_code == 409
-    assert answer.headers["Retry-After"] in {"1", "2"}
+    assert 1 <= int(answer.headers["Retry-After"]) <= 30
     assert charges(order) == 0
 
 
