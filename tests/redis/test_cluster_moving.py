@@ -90,6 +90,20 @@ def test_without_renewals_of_the_name_alone_it_is_lost(
         held.check()
 
 
+def test_what_another_has_meanwhile_is_not_renewed(
+    masters: Cluster, cluster_client: redis.RedisCluster
+) -> None:
+    held = RedisLock(cluster_client, NAME, 3.0, renew=True).take(0)
+
+    with moving(masters):
+        there = masters.teller(masters.owner_of(masters.slot_of(NAME)))
+        there.set(NAME, "somebody else's", px=20_000)
+        eventually(lambda: held.lost)
+
+    with pytest.raises(LockLost, match="no longer ours"):
+        held.check()
+
+
 def release_while_it_moves(masters: Cluster, client: redis.RedisCluster) -> None:
     held = RedisLock(client, NAME).take(0)
     with ThreadPoolExecutor(1) as pool:
