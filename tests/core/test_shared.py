@@ -9,7 +9,16 @@ import pytest
 from django_setnx_lock.core.errors import LockBusy, LockLost
 from django_setnx_lock.core.locks.lock import RedisLock
 from django_setnx_lock.core.protocol.keys import lock_keys
-from tests.core.helpers import ask, called, cancel, meta_of, queue_of, value_of
+from tests.core.helpers import (
+    Meta,
+    ask,
+    called,
+    cancel,
+    meta_of,
+    queue_of,
+    value_of,
+    write_meta,
+)
 from tests.core.queueing import (
     baton_of,
     caller,
@@ -24,7 +33,11 @@ from tests.core.sharers import LIMIT, let_run_out, reader, shares_of, taker
 from tests.faults.controls import take_out
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import redis
+
+    from django_setnx_lock.core.locks.attempt import AcquireAttempt
 
 pytestmark = pytest.mark.usefixtures("nobody_looks", "patient")
 
@@ -45,6 +58,18 @@ def test_each_later_holder_has_a_larger_fence(redis_client: redis.Redis) -> None
 
     fences = [one.fence for one in held]
     assert fences == sorted(set(fences))
+
+
+@pytest.mark.parametrize("wanting", [reader, taker])
+def test_fences_grow_even_when_the_clock_of_the_server_stepped_back(
+    redis_client: redis.Redis, wanting: Callable[[redis.Redis], AcquireAttempt]
+) -> None:
+    ahead = 9_000_000_000_000_000
+    write_meta(redis_client, Meta(ahead, "x", "{}"))
+
+    first, second = claim(wanting(redis_client)), claim(wanting(redis_client))
+
+    assert (first.fence, second.fence) == (ahead + 1, ahead + 2)
 
 
 def test_whoever_wants_it_alone_waits_for_all_who_read(redis_client: redis.Redis) -> None:
