@@ -621,6 +621,44 @@ def test_a_fork_owns_nothing_and_a_process_that_holds_it_can_end(five: Five) -> 
     assert done.returncode == 0
 
 
+# Its parent ends without letting go, and it has a lock of its own renewed.
+FORKED_AWAY = """
+import os, sys, time
+import redis
+from django_setnx_lock.core.locks.redlock import Redlock
+
+def take(name):
+    return Redlock(clients, name, timeout=3, renew=True, master_timeout=0.3).take(0)
+
+clients = [redis.Redis(port=int(port)) for port in sys.argv[1:]]
+held = take("lock:a")
+if os.fork():
+    os._exit(0)
+own = take("lock:b")
+end, give_up = own.lease.end, time.monotonic() + 10
+while own.lease.end == end and time.monotonic() < give_up:
+    time.sleep(0.01)
+print(own.lease.end > end, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_fork_does_not_renew_what_its_parent_held(five: Five) -> None:
+    ports = [str(server.port) for server in five.servers]
+    command = [sys.executable, "-W", "ignore", "-c", FORKED_AWAY, *ports]
+
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout
+        is_own_renewed = parent.stdout.readline()
+        eventually(lambda: not any(five.left()))
+        # Also the fork has ended then.
+        parent.communicate(timeout=20)
+
+    assert is_own_renewed == "True\n"
+
+
 def test_an_extension_whose_reply_one_master_cut_off_is_added_there_once(five: Five) -> None:
     with Proxy(five.servers[0].port) as proxy:
         clients = [proxy.client(socket_timeout=5), *five.clients[1:]]
