@@ -62,7 +62,7 @@ def test_a_lock_that_was_fetched_is_left_to_who_fetched_it(redis_client: redis.R
 def test_without_minding_the_mailbox_it_would_be_taken_from_one_who_comes(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "LOOK", " and redis.call('EXISTS', mailbox(head)) == 1", "")
+    take_out(monkeypatch, "LOOK", " and has_mail(head)", "")
     first, second = left_to_the_first(redis_client, 2)
     open_mail(first)
 

@@ -216,11 +216,12 @@ def test_the_trial_of_the_commands_changes_nothing(found: Examine, real_server: 
 
 
 @pytest.mark.usefixtures("unhurried")
-def test_d002_nobody_may_wait(found: Examine, admin: redis.Redis) -> None:
-    findings = found(caches=as_user(admin, "~*", "+@all", "-blpop"))
+@pytest.mark.parametrize("command", ["blpop", "bzpopmin"])
+def test_d002_nobody_may_wait(found: Examine, admin: redis.Redis, command: str) -> None:
+    findings = found(caches=as_user(admin, "~*", "+@all", f"-{command}"))
 
     assert bad(findings) == {"D002": "error"}
-    assert "blpop" in findings["D002"].seen
+    assert command in findings["D002"].seen
 
 
 @pytest.mark.usefixtures("unhurried")
@@ -233,7 +234,7 @@ def test_d002_a_command_is_renamed_away(found: Examine) -> None:
 
 
 def test_d002_who_polls_needs_no_right_to_wait(found: Examine, admin: redis.Redis) -> None:
-    caches = as_user(admin, "~*", "+@all", "-blpop")
+    caches = as_user(admin, "~*", "+@all", "-blpop", "-bzpopmin")
 
     assert bad(found(caches=caches, POLLING=True)) == {}
 

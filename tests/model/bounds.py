@@ -21,6 +21,7 @@ ALL_FAULTS = frozenset(
         "again",  # no reply in time: the request is sent again, the first copy may come late
         "cancel",  # cancellation, interrupt or error at an await
         "clock",  # the server's clock steps back
+        "cut",  # a loop's connection to its mailbox breaks, with what was fetched last
         "crash",  # kill -9: the server learns of it
         "exit",  # a process ends in good order
         "expire",  # a holder does not renew in time, or a reply takes longer than the lease
@@ -59,12 +60,24 @@ class Bounds:
     more: int = 0
     # The clients that send ahead what takes up the lock.
     ahead: str = ""
+    # Those that are tasks, whose loops listen for them.
+    in_loops: str = ""
     # Those that keep the name taken for a while when they let the lock go.
     keeps: str = ""
 
     def is_within(self, wider: Bounds) -> bool:
         """Whether every state within these bounds is one within ``wider``, too."""
-        alike = ("rules", "more", "overtaken", "wasted", "trips_end", "only", "ahead", "keeps")
+        alike = (
+            "rules",
+            "more",
+            "overtaken",
+            "wasted",
+            "trips_end",
+            "only",
+            "ahead",
+            "keeps",
+            "in_loops",
+        )
         return (
             self.clients <= wider.clients
             and self.turns <= wider.turns

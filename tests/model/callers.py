@@ -18,6 +18,7 @@ NOTHING: dict[str, Any] = {
     "stalled": False,
     "doubt": False,
     "repeats": False,
+    "cut": False,
 }
 RESTING: dict[str, Any] = {**NOTHING, "waits": True}
 DEAD: dict[str, Any] = {**NOTHING, "owed": frozenset()}
@@ -54,11 +55,40 @@ def caller(bounds: Bounds, state: State, number: int, client: Client) -> Steps:
         yield f"gets {' '.join(client.reply)}", w
     else:
         yield from delivered(bounds, state, number, client)
+    if client.in_loop:
+        yield from in_loop(bounds, state, number, client)
     yield from faults(bounds, state, number, client)
+
+
+def in_loop(bounds: Bounds, state: State, number: int, client: Client) -> Steps:
+    """Its loop fetches its mail, or is cut off from the mailbox."""
+    w = World(*state)
+    if client.token in w.mail:
+        w.mail -= {client.token}
+        if client.pc == "blocked":
+            w.send(number, "ask")
+        elif bounds.rules.early_kept:
+            w.early |= {client.token}
+        yield "its loop fetches its mail", w
+    if client.waiting() and (w_or_none := bounds.fault(state, "cut")):
+        w = w_or_none
+        w.mail -= {client.token}
+        if client.pc != "blocked":
+            w.set(number, cut=bounds.rules.cut_noted)
+        elif bounds.rules.cut_wakes:
+            w.send(number, "ask")
+        yield "its loop is cut off", w
 
 
 def listen(bounds: Bounds, w: World, number: int, client: Client) -> None:
     """BLPOP, which is answered at once if there is mail."""
+    if client.in_loop:
+        if client.cut or client.token in w.early:
+            w.early -= {client.token}
+            w.send(number, "ask")
+        else:
+            w.set(number, pc="blocked")
+        return
     if client.token not in w.mail:
         w.set(number, pc="blocked", sent="sent" if client.ahead else "")
         return

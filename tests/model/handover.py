@@ -20,7 +20,12 @@ class Model(Bounds):
         turns = (self.turns + self.more, *(self.turns,) * self.clients)
         clients = (
             Client(
-                name, turns[i], self.leases[i], ahead=name in self.ahead, keeps=name in self.keeps
+                name,
+                turns[i],
+                self.leases[i],
+                ahead=name in self.ahead,
+                keeps=name in self.keeps,
+                in_loop=name in self.in_loops,
             )
             for i, name in enumerate(names)
         )

@@ -67,6 +67,8 @@ def asleep(w: World) -> str:
     for client in w.clients:
         if client.owed:
             return ""
+        if client.in_loop and client.token in w.mail and client.pc not in ("dead", "vanished"):
+            return ""
         if client.pc == "blocked" and client.told != DUE:
             sleeps = sleeps or not client.stalled
         elif client.pc not in ("idle", "hold", "renew", "cut", "dead", "vanished"):

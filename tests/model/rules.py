@@ -70,6 +70,12 @@ class Rules:
     """The holder is ours only if meta's token stands at N."""
     foreign_listens: bool = True
     """The pause behind a foreign holder listens to the own mailbox."""
+    early_kept: bool = True
+    """What a loop fetches for a task that is not asleep yet keeps that from falling asleep."""
+    cut_wakes: bool = True
+    """A loop that is cut off from its mailbox wakes all its tasks, who ask again."""
+    cut_noted: bool = True
+    """So does one that was asking then, in the place of falling asleep."""
     busy_leaves_mail: bool = True
     """BUSY does not empty the own mailbox: a late copy would take what came after it."""
     renew_grows_meta: bool = True

@@ -51,6 +51,10 @@ class Client(NamedTuple):
     doubt: bool = False
     # The release that is under way may have been carried out.
     repeats: bool = False
+    # A task, whose event loop fetches its mail together with that of others.
+    in_loop: bool = False
+    # Its loop was cut off from the mailbox since the request was sent.
+    cut: bool = False
 
     def owns(self, token: str) -> bool:
         """Whether it is alive and at work with ``token``, so that it will see to it."""
@@ -80,6 +84,7 @@ class World:
     lapsed: frozenset[str] = frozenset()  # past alive-until
     doubted: frozenset[str] = frozenset()  # passed by LOOK, not heard of since
     mail: frozenset[str] = frozenset()
+    early: frozenset[str] = frozenset()  # whose mail their loop has, as they were not asleep
     gone: frozenset[str] = frozenset()
     released: tuple[str, ...] = ()
     lost: frozenset[str] = frozenset()
@@ -137,10 +142,12 @@ class World:
         self.lapsed &= heads
         self.doubted &= heads
         self.mail &= heads
+        self.early &= heads
 
     def __str__(self) -> str:
         shown = [f"N={self.n or '-'}", f"queue={','.join(self.queue) or '-'}"]
         shown += [f"mail={','.join(sorted(self.mail))}"] if self.mail else []
+        shown += [f"early={','.join(sorted(self.early))}"] if self.early else []
         shown += [f"late={';'.join(' '.join(stray) for stray in self.strays)}"] * bool(self.strays)
         for client in self.clients:
             waits = f" until {ENDS[client.told]}" if client.pc == "blocked" else ""
@@ -158,7 +165,7 @@ class World:
         self.clients = (*self.clients[:number], changed, *self.clients[number + 1 :])
 
     def send(self, number: int, pc: str, **changes: Any) -> None:
-        self.set(number, pc=pc, sent="sent", reply=("", ""), told=DUE, **changes)
+        self.set(number, pc=pc, sent="sent", reply=("", ""), told=DUE, cut=False, **changes)
 
 
 names = tuple(name for name in World.__dataclass_fields__ if name != "woken")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .bounds import Bounds, State, Steps
 from .callers import apply
-from .server import AHEAD, CLAIM, DUE, FOREIGN, LONG, World
+from .server import AHEAD, CLAIM, DUE, FOREIGN, LONG, Client, World
 
 
 def network(bounds: Bounds, state: State, now: World) -> Steps:
@@ -54,7 +54,7 @@ def claim_ends(bounds: Bounds, state: State, token: str) -> Steps:
     number = w.owner(token)
     client = w.clients[number]
     # Asleep beside the baton: the element was taken out of its mailbox.
-    deaf = client.pc in ("pause", "blocked")
+    deaf = client.pc in ("pause", "blocked") and not is_about_to_wake(w, client)
     if client.owns(token) and not deaf:
         w = bounds.fault(state, "stall")
         if w is not None:
@@ -67,6 +67,11 @@ def claim_ends(bounds: Bounds, state: State, token: str) -> Steps:
         w.mail -= {token}
         expire(w, CLAIM)
         yield f"the claim of {token} ends", w
+
+
+def is_about_to_wake(w: World, client: Client) -> bool:
+    """Whether its loop is about to fetch mail for it, which takes less than a claim."""
+    return client.in_loop and client.token in w.mail
 
 
 def lease_ends(bounds: Bounds, state: State, now: World, token: str) -> Steps:
@@ -88,7 +93,7 @@ def alive_ends(bounds: Bounds, state: State, now: World, token: str) -> Steps:
     number = now.owner(token)
     client = now.clients[number]
     too_soon = token in now.doubted or client.noted < client.told
-    cut_short = too_soon and client.pc == "blocked"
+    cut_short = too_soon and client.pc == "blocked" and not is_about_to_wake(now, client)
     slept = client.pc in ("blocked", "pause") and not bounds.rules.alive_outlasts
     asks_again = client.pc in ("ask", "block", "blocked") and not bounds.rules.alive_renewed
     free = cut_short or slept or asks_again or not client.owns(token)

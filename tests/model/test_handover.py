@@ -43,12 +43,13 @@ def bounds(
     cuts: bool = False,
     ahead: bool = False,
     keeps: bool = False,
+    in_loops: bool = False,
 ) -> Model:
     leases = tuple(SHORT if number == short else LONG for number in range(clients))
     chosen = frozenset(kinds.split())
     faults = faults if kinds else 0
     model = Model(clients, turns, faults, chosen, leases=leases, cuts=cuts)
-    return replace(model, ahead=ALL * ahead, keeps=ALL * keeps)
+    return replace(model, ahead=ALL * ahead, keeps=ALL * keeps, in_loops=ALL * in_loops)
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,9 @@ CONTROLS = [
     Control("claim_fresh", "two believers", bounds(clients=3, kinds="stall", ahead=True), 10),
     Control("claim_looked_at", "asleep", bounds(clients=3, kinds="crash", ahead=True), 11),
     Control("claim_seen", "asleep", SEEN_AHEAD, 11),
+    Control("early_kept", "asleep", bounds(in_loops=True), 9),
+    Control("cut_wakes", "asleep", bounds(kinds="cut", in_loops=True), 9),
+    Control("cut_noted", "asleep", bounds(kinds="cut", in_loops=True), 9),
     Control("kept_pokes=", "asleep", bounds(keeps=True), 7),
     Control("kept_pokes=first", "asleep", bounds(clients=3, kinds="crash", keeps=True), 9),
     Control("kept_renamed", "not kept", bounds(kinds="again", keeps=True), 8),
@@ -163,7 +167,7 @@ def bounded(model: Model) -> str:
     kinds = "any" if model.kinds == ALL_FAULTS else " ".join(sorted(model.kinds))
     more = " once more" * model.more + " short" * (SHORT in model.leases) + " cuts" * model.cuts
     more += f" {model.ahead[: model.clients]} ahead" * bool(model.ahead)
-    more += " kept" * bool(model.keeps)
+    more += " kept" * bool(model.keeps) + " in loops" * bool(model.in_loops)
     more += f" rank_returns={model.rules.rank_returns}" * (model.rules != Rules())
     return f"{model.clients} clients {model.turns} turns {model.faults} faults {kinds}{more}"
 
@@ -174,11 +178,14 @@ SHORT_SEARCHES = [
     Model(3, 1, faults=1),
     Model(2, 1, faults=1, cuts=True, ahead=ALL),
     Model(2, 1, faults=1, keeps=ALL),
+    Model(2, 1, faults=1, in_loops=ALL),
 ]
 LONG_SEARCHES = [
     SEEN,
     Model(2, 1, faults=2, ahead=ALL),
     Model(2, 1, faults=2, keeps=ALL),
+    Model(2, 1, faults=2, in_loops=ALL),
+    bounds(clients=3, kinds="cut crash", faults=2, in_loops=True),
     replace(bounds(clients=3, kinds="crash", short=0), keeps=ALL),
     CUT_AND_LEFT,
     Model(2, 1, faults=2, cuts=True),
@@ -192,6 +199,8 @@ LONGEST_SEARCHES = [
     SEEN_AHEAD,
     Model(3, 1, faults=1, ahead=ALL),
     Model(3, 1, faults=1, ahead="b"),
+    Model(3, 1, faults=1, in_loops=ALL),
+    Model(3, 1, faults=1, in_loops="b", ahead="ac"),
     Model(3, 1, faults=1, keeps=ALL),
     Model(3, 1, faults=1, ahead=ALL, keeps=ALL),
     Model(2, 2, faults=1, keeps=ALL),
@@ -275,6 +284,8 @@ def test_the_search_meets_every_kind_of_step() -> None:
         "slice ends",
         "took it by what was sent ahead",
         "took it by what was sent too long ago",
+        "its loop fetches its mail",
+        "its loop is cut off",
         "the time of kept:a1 is over",
     ):
         assert step in seen, step

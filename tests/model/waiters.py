@@ -60,7 +60,7 @@ def push(w: World, token: str) -> None:
     ):
         w.woken.append(number)
         w.set(number, **({"pc": AHEAD} if client.pc == "blocked" else {"sent": ""}))
-    elif client.token == token and client.pc == "blocked":
+    elif client.token == token and client.pc == "blocked" and not client.in_loop:
         w.send(number, "ask")
     elif not (client.token == token and client.pc == "vanished" and not client.ahead):
         w.mail |= {token}

@@ -66,7 +66,7 @@ def clients_of(watch: redis.Redis) -> list[dict[str, str]]:
 def test_clients_that_are_thrown_away_leave_no_connection_while_the_loop_runs(
     real_server: RealServer, kind: Callable[..., Any], work: Callable[..., Any]
 ) -> None:
-    assert run(thrown_away(kind, work, real_server.port)) == 0
+    assert run(thrown_away(kind, work, real_server.port), 50) == 0
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,19 @@ from ..holder import Holder
 from ..protocol import commands, replies
 from ..protocol.replies import Busy
 from ..renewal import watchdog
+from ..renewal.loop_watchdog import running_watchdog
 from . import reentrancy
 from .grant import Grant
 from .handle import LockHandle
-from .mailbox import SLICE_MS, Mailbox, mailbox_for, time_to_ask, time_to_sleep
+from .mailbox import (
+    SLICE_MS,
+    LoopMailbox,
+    Mailbox,
+    mailbox_for,
+    mailbox_in_loop,
+    time_to_ask,
+    time_to_sleep,
+)
 from .options import LockOptions
 from .pipelined_claim import MAX_CLAIM_AGE, PipelinedClaim, ProvisionalLease
 from .transfer import read_ticket, refuse_unless_possible
@@ -63,12 +72,16 @@ class AcquireAttempt:
         self.loop_watchdog: RenewalRegistry | None = None
         self.lease_ms = lease_ms
         self.record = holder.to_json()
-        self.token = target.command_set.new_token()
+        # Where it is woken together with others.
+        self._mailbox: LoopMailbox | None = None
+        self.token = self._new_token()
         self._waits = False
         self._began = clock.now()
 
     def request(self, *, waits: bool) -> commands.Request:
         wait_ms = SLICE_MS if waits else 0
+        if self._mailbox is not None:
+            self._mailbox.expect_mail()
         self._waits = waits
         self.was_repeated = in_doubt = self.was_repeated or self.is_unanswered
         self.is_unanswered = True
@@ -82,6 +95,21 @@ class AcquireAttempt:
             wait_ms,
             in_doubt=in_doubt,
         )
+
+    def belong_to_loop(self, *, waits: bool) -> None:
+        """Have the running event loop renew the lock, and wake whoever ``waits`` for it."""
+        self.loop_watchdog = running_watchdog()
+        if waits:
+            self._mailbox = mailbox_in_loop(self.target)
+            self.token = self._new_token()
+
+    def _new_token(self) -> str:
+        key = None if self._mailbox is None else self._mailbox.key
+        return self.target.command_set.new_token(key)
+
+    def mailbox(self, io: Backend) -> Mailbox:
+        """Return where the caller sleeps until it is woken."""
+        return self._mailbox or mailbox_for(io, self.target)
 
     def note_repeat(self) -> None:
         """Take note that a request was sent more than once."""
@@ -158,7 +186,7 @@ class AcquireAttempt:
                 self.watchlist.schedule_handoff_check(self.target, answer.head)
             return self._has(LockHandle(self._grant(answer.fence, sent)), sent)
         # A token that was given up or forced out is never used again.
-        self.token, self.was_repeated = self.target.command_set.new_token(), False
+        self.token, self.was_repeated = self._new_token(), False
         return Busy(remaining=0.0, holder=None)
 
     def _sees_to_it(self, answer: Busy) -> bool:
@@ -405,7 +433,7 @@ async def wait_for(io: Backend, attempt: Waiting[_Granted], limit: float | None)
                         mailbox.close()
                     before, mailbox, tries = awaited, None, 0
                     awaited.tell_wait(answer)
-                    mailbox = mailbox_for(io, awaited.target)
+                    mailbox = awaited.mailbox(io)
                 tries += 1
                 seconds = min(time_to_sleep(answer, tries, left), attempt.longest_sleep)
                 claim = await mailbox.sleep(awaited.token, seconds, attempt.ahead(answer))

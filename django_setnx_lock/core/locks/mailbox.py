@@ -33,6 +33,7 @@ from ..connections.sentinel import (
 from ..errors import LockUnavailable
 from ..protocol.commands import Ahead, Request
 from ..protocol.replies import Busy, read_ahead
+from .listener import Listener, listener_of
 from .pipelined_claim import PipelinedClaim
 
 # A waiter asks again after so long, whatever it was told: who was to wake it may be gone.
@@ -75,8 +76,14 @@ def time_to_ask(limit: float | None, left: float | None) -> float | None:
 
 
 def mailbox_for(io: Backend, target: Target) -> Mailbox:
-    """Return a mailbox of ``target`` that is waited at as ``io`` waits."""
+    """Return a mailbox of ``target`` that listens for itself, as ``io`` waits."""
     return (AsyncioMailbox if io.is_asyncio else BlockingMailbox)(target)
+
+
+def mailbox_in_loop(target: Target) -> LoopMailbox | None:
+    """Return one for which the running event loop listens; None where it cannot."""
+    listener = listener_of(target)
+    return None if listener is None else LoopMailbox(target, listener)
 
 
 def _jittered(longest: float) -> float:
@@ -119,7 +126,7 @@ class Mailbox:
         if self._has_answer:
             await self._try(self._read_late)
         end = clock.now() + self._target.longest_sleep(seconds)
-        return await self._try(lambda: self._listen(self._target.keys.wake(token), end, ahead))
+        return await self._try(lambda: self._listen(token, end, ahead))
 
     async def _try(self, step: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result | None:
         began = clock.now()
@@ -152,21 +159,23 @@ class Mailbox:
         """The connections that are listened on."""
         raise NotImplementedError
 
-    async def _listen(self, box: str, end: float, ahead: Ahead | None) -> PipelinedClaim | None:
-        """Return when something is in ``box``, and at ``end`` at the latest."""
+    async def _listen(self, token: str, end: float, ahead: Ahead | None) -> PipelinedClaim | None:
+        """Return when there is mail for ``token``, and at ``end`` at the latest."""
         raise NotImplementedError
 
     async def _read_late(self) -> None:
         """Read the answer that has come after the caller had to ask."""
         raise NotImplementedError
 
-    def _open(self, box: str) -> None:
-        """Connect to the server that is the primary now."""
+    def _open(self, token: str) -> str:
+        """Connect to the server that is the primary now, and return the mailbox there."""
+        box = self._target.keys.wake(token)
         if self._listening_at not in ("", box) or self._is_elsewhere():
             self._drop()
         if self._connection is None:
             self._client = self._target.home()
             self._connection = self._pool.checkout(self._client)
+        return box
 
     def _is_elsewhere(self) -> bool:
         """Whether it listens at a server that is the primary no longer."""
@@ -200,8 +209,8 @@ class BlockingMailbox(Mailbox):
     async def _read_late(self) -> None:
         self._read()
 
-    async def _listen(self, box: str, end: float, ahead: Ahead | None) -> PipelinedClaim | None:
-        self._open(box)
+    async def _listen(self, token: str, end: float, ahead: Ahead | None) -> PipelinedClaim | None:
+        box = self._open(token)
         while (left := end - clock.now()) > 0:
             is_new = not self._listening_at
             if is_new and not self._begin(box, left, ahead):
@@ -273,8 +282,32 @@ class BlockingMailbox(Mailbox):
         )
 
 
+class LoopMailbox(Mailbox):
+    """The mailbox of a task whose event loop listens for all that wait in it.
+
+    It sends no claim ahead: the task asks when it is woken.
+    """
+
+    _io = ASYNCIO
+
+    def __init__(self, target: Target, listener: Listener) -> None:
+        super().__init__(target)
+        self._listener = listener
+        self._cuts = listener.cuts
+        self.key = listener.box
+
+    def expect_mail(self) -> None:
+        """Take note that the caller asks, so that mail for him may come from now on."""
+        self._cuts = self._listener.cuts
+
+    async def _listen(self, token: str, end: float, ahead: Ahead | None) -> None:
+        if self._cuts == self._listener.cuts:
+            await self._listener.wait(self._target.client, token, end - clock.now())
+        self._failed = False
+
+
 class AsyncioMailbox(Mailbox):
-    """The mailbox of a task. It sends no claim ahead: the task asks when it is woken."""
+    """The mailbox of a task that listens for itself, on a connection of its own."""
 
     _io = ASYNCIO
     # A task of its own, as one that is cancelled when time is up may take the reply with it.
@@ -284,8 +317,8 @@ class AsyncioMailbox(Mailbox):
     def _pool(self) -> IdleConnections[AioConnection]:
         return loop_state().waiting
 
-    async def _listen(self, box: str, end: float, ahead: Ahead | None) -> None:
-        self._open(box)
+    async def _listen(self, token: str, end: float, ahead: Ahead | None) -> None:
+        box = self._open(token)
         while (left := end - clock.now()) > 0:
             if self._reading is None:
                 self._reading = await self._begin(self._connection, box, left)

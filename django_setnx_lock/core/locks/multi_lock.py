@@ -13,7 +13,6 @@ from ..connections.backends import ASYNCIO, BLOCKING, Backend, run
 from ..connections.failures import unavailable, worth_undoing
 from ..errors import LockBusy, LockLost, LockUnavailable
 from ..protocol import commands, replies
-from ..renewal.loop_watchdog import running_watchdog
 from .attempt import AcquireAttempt, wait_for
 from .batch import cancel_each, is_one_client, note_repeat, share_each
 from .handle import LockHandle
@@ -350,10 +349,10 @@ class MultiLock(LocalLock[MultiLockHandle]):
         taken: dict[RedisLock, LockHandle | None],
     ) -> None:
         attempt = MultiAttempt([lock.attempt() for lock in missing])
+        limit = None if give_up_at is None else max(give_up_at - clock.now(), 0.0)
         if io.is_asyncio:
             for one in attempt.attempts:
-                one.loop_watchdog = running_watchdog()
-        limit = None if give_up_at is None else max(give_up_at - clock.now(), 0.0)
+                one.belong_to_loop(waits=limit != 0)
         try:
             taken.update(zip(missing, await wait_for(io, attempt, limit), strict=True))
         except LockBusy:

@@ -122,9 +122,14 @@ class CommandSet:
     def __str__(self) -> str:
         return self.name
 
-    def new_token(self) -> str:
-        """Return what an attempt is known by, which nobody can guess."""
+    def new_token(self, mailbox: str | None = None) -> str:
+        """Return what an attempt is known by, which nobody can guess.
+
+        ``mailbox``: where it is woken together with others; it ends in that.
+        """
         token = secrets.token_hex(16)
+        if mailbox is not None:
+            token = f"{token}@{mailbox}"
         if not self.is_shared:
             return token
         # It tells the holder that hands the lock on which kind may come in.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import secrets
 
 MAX_NAME_BYTES = 256
 _KEPT_BYTES = 190
@@ -15,7 +16,7 @@ _PLACEHOLDER = re.compile(rf"<[^\W\d][\w.]*(:({'|'.join(PLACEHOLDER_TYPES)}))?>"
 _SHORTENED = re.compile(r"~[0-9a-f]{64}\Z")
 # The form of the keys beside a lock; a lock with such a name could be the key of another.
 _COMPANION = re.compile(
-    r"\{.*:(meta|waiters|alive|shares|holders|index|(gone|wake):.*)\Z", re.DOTALL
+    r"\{.*:(meta|waiters|alive|shares|holders|index|(gone|wake|mail):.*)\Z", re.DOTALL
 )
 
 
@@ -130,3 +131,8 @@ def hash_tag(name: str) -> str:
 def index_for(prefix: str) -> str:
     """Return the key of all names held under ``prefix``; no lock can have that name."""
     return f"{{{prefix}}}:index"
+
+
+def mailbox_beside(index: str) -> str:
+    """Return the key of a new mailbox for several waiters, beside ``index``: a sorted set."""
+    return f"{index.removesuffix('index')}mail:{secrets.token_hex(8)}"

@@ -24,7 +24,7 @@ from django_setnx_lock.core.errors import LockError, LockUnavailable
 from django_setnx_lock.core.locks.lock import RedisLock
 from django_setnx_lock.core.locks.mailbox import BlockingMailbox
 from django_setnx_lock.core.protocol import scripts
-from django_setnx_lock.core.protocol.keys import lock_keys
+from django_setnx_lock.core.protocol.keys import lock_keys, mailbox_beside
 from django_setnx_lock.locks import lock
 
 
@@ -340,6 +340,11 @@ def _try(trial: RedisLock) -> None:
                 run(mailbox.sleep(following.token, _WAIT))
         finally:
             mailbox.close()
+        target = held.grant.target
+        if target.index is not None and target.command_set.wakes_waiters:
+            # As an event loop does for its tasks.
+            with translated(trial.key):
+                trial.client.bzpopmin(mailbox_beside(target.index), _WAIT)
         held.release()
         run(following.ask(BLOCKING, waits=True))
     finally:

@@ -16,7 +16,7 @@ if value == token then
   let_go(token)
 end
 leave_queue(token)
-redis.call('DEL', mailbox(token))
+drop_mail(token)
 if ARGV[2] ~= 'once' then
   redis.call('SET', TOMBSTONE, 'left', 'PX', MEMORY)
 end

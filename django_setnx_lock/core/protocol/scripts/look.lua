@@ -43,7 +43,7 @@ elseif not owner then
     return {'OK', false}
   end
   owner, was = value, value
-elseif owner == head and redis.call('EXISTS', mailbox(head)) == 1 then
+elseif owner == head and has_mail(head) then
   owner = pass_on(head)
 end
 if owner and ARGV[2] == '1' then

@@ -29,8 +29,32 @@ local function beside(what, token)
   return string.match(WAITERS, '^(.*)waiters$') .. what .. token
 end
 
-local function mailbox(token)
+-- Where the waiter of that token is woken: in a mailbox of its own, a list; or in one that an event loop has for all
+-- its waiters, a sorted set of their tokens, which these name.
+local function own_mailbox(token)
   return beside('wake:', token)
+end
+
+local function loop_mailbox(token)
+  return string.match(token, '^[^@]*@({.*}:mail:%x+)$')
+end
+
+-- Whether it has mail that was not fetched yet.
+local function has_mail(token)
+  local box = loop_mailbox(token)
+  if box then
+    return redis.call('ZSCORE', box, token)
+  end
+  return redis.call('EXISTS', own_mailbox(token)) == 1
+end
+
+local function drop_mail(token)
+  local box = loop_mailbox(token)
+  if box then
+    redis.call('ZREM', box, token)
+  else
+    redis.call('DEL', own_mailbox(token))
+  end
 end
 
 -- Alive-until, rank, and when it asks again, of one that waits; nothing of one not known.
@@ -57,7 +81,13 @@ end
 
 -- Wake the waiter of that token. One that has mail already is not to be woken twice.
 local function wake(token)
-  local box = mailbox(token)
+  local box = loop_mailbox(token)
+  if box then
+    redis.call('ZADD', box, now_ms(), token)
+    redis.call('PEXPIRE', box, CLAIM)
+    return
+  end
+  box = own_mailbox(token)
   if redis.call('LPUSH', box, 1) > 1 then
     redis.call('DEL', box)
     redis.call('LPUSH', box, 1)

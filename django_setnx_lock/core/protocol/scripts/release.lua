@@ -69,7 +69,7 @@ if is_mine then
 end
 local token, value = ARGV[1], token_at(NAME)
 leave_queue(token)
-redis.call('DEL', mailbox(token))
+drop_mail(token)
 local mark = redis.call('GET', TOMBSTONE)
 local head = baton_for(value)
 if head == token then

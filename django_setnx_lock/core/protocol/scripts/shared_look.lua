@@ -32,7 +32,7 @@ local function pass_on()
     if token then
       outstanding = token
       local _, rank = read_waiter(token)
-      if rank and redis.call('EXISTS', mailbox(token)) == 1 then
+      if rank and has_mail(token) then
         table.insert(unfetched, token)
       end
     end
@@ -76,7 +76,7 @@ elseif group then
   end
 else
   owner = baton_for(value) or false
-  if owner and redis.call('EXISTS', mailbox(owner)) == 1 then
+  if owner and has_mail(owner) then
     local next_one = others()[1]
     local alive, rank, again = read_waiter(owner)
     if next_one and rank then

@@ -20,7 +20,7 @@ if is_alone or group and redis.call('ZREM', SHARES, token) == 1 then
   return {'OK', go_on(not is_alone and value)}
 end
 leave_queue(token)
-redis.call('DEL', mailbox(token))
+drop_mail(token)
 local mark = redis.call('GET', TOMBSTONE)
 if not mark then
   -- An earlier copy of this request has let it go, unless it was lost: then it is here still, or that is remembered.

@@ -1,0 +1,154 @@
+"""Where the waiting tasks of one event loop are woken: all of them on one connection.
+
+Each waits for its own token. The scripts put the tokens that are to be woken into one mailbox of
+the loop, from which they are fetched one by one, whoever of the tasks came or went meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from .. import clock
+from ..connections.connection import AioConnection
+from ..connections.endpoints import Target
+from ..connections.pool import PerLoop, loop_state
+from ..connections.sentinel import EVERY, follow_in_loop, leads_elsewhere, primary_of
+from ..protocol.commands import CLAIM_MS
+from ..protocol.keys import mailbox_beside
+from ..protocol.replies import text
+
+# The server ends a fetch after so many seconds: what is idle for longer is cut by some proxies.
+_FETCH_FOR = 25.0
+# By how much the answer to that may be late.
+_LATE = 5.0
+
+
+class Listener:
+    """Listens at one server for the tasks of the running event loop, while any of them waits.
+
+    ``box``: the mailbox in Redis. ``cuts``: how often mail may have been lost on its way. A task
+    that was asking then has to ask again, in the place of waiting.
+    """
+
+    def __init__(self, box: str) -> None:
+        self.box = box
+        self.cuts = 0
+        self._waiters: dict[str, asyncio.Future[Exception | None]] = {}
+        # Tokens that were woken while their tasks were asking, and when: as long as mail lasts.
+        self._early: dict[str, float] = {}
+        self._fetching: asyncio.Task[None] | None = None
+
+    async def wait(self, client: Any, token: str, seconds: float) -> None:
+        """Return when ``token`` was woken, or after ``seconds``.
+
+        ``client``: of the server to listen at. Raises what redis-py raises.
+        """
+        early = self._early.pop(token, None)
+        if early is not None and not _is_stale(early):
+            return
+        loop = asyncio.get_running_loop()
+        woken = self._waiters[token] = loop.create_future()
+        if self._fetching is None or self._fetching.done():
+            self._fetching = loop.create_task(self._fetch(client))
+        end = loop.call_later(seconds, _wake, woken, None)
+        try:
+            error = await woken
+        finally:
+            end.cancel()
+            if self._waiters.get(token) is woken:
+                del self._waiters[token]
+            if not self._waiters and self._fetching is not None:
+                # One that has no answer outstanding has ended by itself.
+                if self._fetching.cancel():
+                    self.cuts += 1
+                self._fetching = None
+        if error is not None:
+            raise error
+
+    async def _fetch(self, client: Any) -> None:
+        """Fetch mail for as long as anybody waits."""
+        idle = loop_state().waiting
+        connection = idle.checkout(client)
+        try:
+            while self._waiters:
+                token = await self._fetch_one(client, connection)
+                if token is not None:
+                    self._deliver(token)
+                await follow_in_loop(client)
+                if leads_elsewhere(client, connection):
+                    # Who waits may not be known to the server that is the primary now.
+                    connection.close()
+                    self._cut_off(None)
+                    return
+            idle.checkin(client, connection)
+        except Exception as error:  # noqa: BLE001 - those who wait raise it
+            connection.close()
+            idle.forget(client)
+            self._cut_off(error.with_traceback(None))
+        except BaseException:
+            # Cancelled, perhaps by somebody who cancels whatever tasks there are.
+            connection.close()
+            if self._waiters:
+                self._cut_off(None)
+            raise
+
+    async def _fetch_one(self, client: Any, connection: AioConnection) -> str | None:
+        # Sentinels may name another server meanwhile.
+        seconds = _FETCH_FOR if primary_of(client) is None else EVERY
+        await connection.send(("BZPOPMIN", self.box, f"{seconds:g}"))
+        give_up_at = clock.now() + seconds + _LATE
+        mail = await connection.read(seconds + _LATE)
+        if mail is None and clock.now() >= give_up_at:
+            raise RedisTimeoutError("Timeout reading from the server")
+        return None if mail is None else text(mail[1])
+
+    def _deliver(self, token: str) -> None:
+        woken = self._waiters.pop(token, None)
+        if woken is not None:
+            _wake(woken, None)
+            return
+        # Its task is asking just now, or is no more.
+        self._early[token] = clock.now()
+        while _is_stale(next(iter(self._early.values()))):
+            del self._early[next(iter(self._early))]
+
+    def _cut_off(self, error: Exception | None) -> None:
+        self.cuts += 1
+        waiters, self._waiters = self._waiters, {}
+        for woken in waiters.values():
+            _wake(woken, error)
+
+
+def _is_stale(since: float) -> bool:
+    """Return whether mail of then would have gone from Redis, too."""
+    return clock.now() - since >= CLAIM_MS / 1000
+
+
+def _wake(woken: asyncio.Future[Exception | None], error: Exception | None) -> None:
+    if not woken.done():
+        woken.set_result(error)
+
+
+_listeners: PerLoop[WeakKeyDictionary[Any, dict[str, Listener]]] = PerLoop(
+    lambda _loop: WeakKeyDictionary()
+)
+
+
+def listener_of(target: Target) -> Listener | None:
+    """Return what listens for the tasks that wait for ``target`` in the running event loop.
+
+    None where each has to listen for itself: on a cluster, and without an index, where no key may
+    be used that is not beside the lock.
+    """
+    pool = getattr(target.client, "connection_pool", None)
+    if target.index is None or pool is None or not target.command_set.wakes_waiters:
+        return None
+    of_server = _listeners().setdefault(pool, {})
+    found = of_server.get(target.index)
+    if found is None:
+        found = of_server[target.index] = Listener(mailbox_beside(target.index))
+    return found
