@@ -11,7 +11,7 @@ from ..errors import LockUnavailable
 from ..protocol import commands
 from ..protocol.commands import SETNX, CommandSet, PlainRequest, Request
 from ..protocol.keys import LockKeys
-from . import execute
+from . import batcher, execute
 from .backends import Backend
 from .cluster import told_by
 from .cluster_routes import SharedCluster, is_cluster, is_moving, routes_of
@@ -43,14 +43,16 @@ class Target:
 
     async def call(self, io: Backend, request: Request | PlainRequest, **options: Any) -> Any:
         """Return the reply to ``request``; ``options`` are those of :func:`.execute.call`."""
-        return await execute.call(io, self.client, request, self.key, **options)
+        call = batcher.call if io.is_asyncio else execute.call
+        return await call(io, self.client, request, self.key, **options)
 
     async def acquire(self, io: Backend, request: Request, *, waits: bool, **options: Any) -> Any:
         """Return the reply to ``request`` for the lock, of a caller that ``waits`` for it or not.
 
         ``options``: as of :meth:`call`.
         """
-        return await execute.call(io, self.client, request, self.key, **options)
+        call = batcher.call if io.is_asyncio else execute.call
+        return await call(io, self.client, request, self.key, **options)
 
     def home(self) -> Any:
         """Return the client of the one server where its mailboxes are."""

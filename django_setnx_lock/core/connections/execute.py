@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .backends import Backend
 
 # Causes that all connections to the same server will meet as well.
-_OF_THE_SERVER = frozenset({"unreachable", "timeout", "readonly"})
+OF_THE_SERVER = frozenset({"unreachable", "timeout", "readonly"})
 # Gives the requests that undo another one.
 Undo: TypeAlias = Callable[[], Sequence[Request]]
 # How long the undoing of what may have been granted is tried, where it needs a connection of its
@@ -240,7 +240,7 @@ def give_up(
         pool.keep(connection)
     else:
         connection.close()
-    if isinstance(failure, LockUnavailable) and failure.cause in _OF_THE_SERVER:
+    if isinstance(failure, LockUnavailable) and failure.cause in OF_THE_SERVER:
         pool.forget(client)
     if failure is error:
         raise error

@@ -74,7 +74,7 @@ class AcquireAttempt:
         self.record = holder.to_json()
         # Where it is woken together with others.
         self._mailbox: LoopMailbox | None = None
-        self.token = self._new_token()
+        self.token = target.command_set.new_token()
         self._waits = False
         self._began = clock.now()
 

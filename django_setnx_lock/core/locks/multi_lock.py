@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from .. import clock
-from ..connections import execute
+from ..connections import batcher, execute
 from ..connections.backends import ASYNCIO, BLOCKING, Backend, run
 from ..connections.failures import unavailable, worth_undoing
 from ..errors import LockBusy, LockLost, LockUnavailable
@@ -95,7 +95,8 @@ class MultiAttempt:
         sent, first = clock.now(), self.attempts[0]
         request, client, replicas = self.request(waits=waits), first.target.client, first.replicas
         copies: list[bool] = []
-        reply = await execute.call(
+        call = batcher.call if io.is_asyncio else execute.call
+        reply = await call(
             io,
             client,
             request,
