@@ -1,7 +1,8 @@
 """What one server can do: cycles a second, and the CPU time it spends on each.
 
 Clients need more time than the server, so with few cores they are the limit. The CPU time of the
-server tells what it could do with more of them.
+server tells what it could do with more of them. It depends on what else the machine does, so the
+libraries take turns in short spells.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import random
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bench.figures import Turn, overlaps
 from bench.part import Bench, Figures, Outcome, say
-from bench.peers import PEERS
+from bench.peers import BASE, PEERS
 from bench.workers import Crew, JobFailed, Pipe, Worker
 
 if TYPE_CHECKING:
@@ -26,27 +27,44 @@ CYCLING = ("floor", "redis-py", "python-redis-lock", "plain", "full")
 WAITING = ("redis-py", "python-redis-lock", "plain", "full", "nothing")
 PROCESSES = (1, 2, 4, 8)
 NAMES = (1, 100, 10_000)
-# What all processes together take turns at.
-ALL_NAMES = 10_000
 WAITERS, WAITING_PROCESSES = (10, 1000), 2
 LEASE = 60
-# How long waiters by the thousand may take to connect and queue.
+# How long waiters take to connect and queue, in seconds.
 SETTLE = {10: 0.3, 1000: 4.0}
 
 
+# The time of the server for each cycle is that of a number of cycles: where the machine does other
+# things, a time might have hardly any.
+CYCLES, PATIENCE = 400, 20.0
+
+
+class Spell(NamedTuple):
+    """So many processes that take and release so many names, for a while or so many times."""
+
+    processes: int
+    names: int
+    cycles: int | None = None
+
+
+SPELLS = (
+    *(Spell(processes, max(NAMES)) for processes in PROCESSES),
+    *(Spell(1, names, CYCLES) for names in NAMES),
+)
+
+
 def cycle(pipe: Pipe, name: str, who: int) -> None:
-    """Take and release locks until the end of a time, whenever asked; say how many."""
+    """Take and release locks until a time or a count, whenever asked; say how many."""
     peer = PEERS[name](large=True)
     for number in range(2):
         with peer.lock(f"warm:{who}:{number}", LEASE):
             pass
     pipe.say("ready")
     while True:
-        names, start, end = pipe.hear(None)
+        names, most, start, end = pipe.hear(None)
         order = itertools.cycle(random.sample(range(names), names))
         time.sleep(max(start - time.monotonic(), 0))
         count = 0
-        while time.monotonic() < end:
+        while count != most and time.monotonic() < end:
             with peer.lock(f"name:{next(order)}", LEASE):
                 pass
             count += 1
@@ -118,50 +136,82 @@ class Waiters:
 
 def run(bench: Bench) -> Outcome:
     outcome = Outcome()
-    rounds, seconds = bench.choose((1, 0.15), (2, 0.5))
-    waiters = bench.choose(WAITERS[:1], WAITERS)
-    for number in range(rounds):
-        say(f"  round {number + 1} of {rounds}")
-        for name in bench.taking_part(CYCLING):
-            outcome.add(name, partial(measure_cycles, bench, name, seconds))
+    bench.observer.forget()
+    with Crew() as crew:
+        workers = hire(bench, crew, outcome)
+        rounds = bench.choose(1, 5)
+        for number in range(rounds):
+            say(f"  cycles, round {number + 1} of {rounds}")
+            one_round(bench, workers, outcome)
+    for number in range(bench.choose(1, 3)):
         for name in bench.taking_part(WAITING):
-            for count in waiters if number == 0 else WAITERS[:1]:
-                outcome.add(name, partial(measure_waiters, bench, name, count, seconds))
+            # The longest queue takes seconds to form, and shows what it costs in one round.
+            for count in WAITERS if number == 0 and not bench.quick else WAITERS[:1]:
+                outcome.add(name, partial(measure_waiters, bench, name, count))
     return outcome
 
 
-def measure_cycles(bench: Bench, name: str, seconds: float, crew: Crew) -> Figures:
-    workers = [crew.start(cycle, name, who) for who in range(max(PROCESSES))]
-    for worker in workers:
-        worker.hear()
-    found: Figures = {}
-    for count in PROCESSES:
-        used = cycles(bench, workers[:count], ALL_NAMES, seconds)
-        found[f"cycles_per_s_{count}"] = used["per_s"]
-        found[f"server_busy_percent_{count}"] = used["busy"] * 100
-        found[f"server_us_{count}"] = used["cpu_us"]
-    for names in NAMES:
-        used = cycles(bench, workers[:1], names, seconds)
-        found[f"server_us_{names}_names"] = used["cpu_us"]
-    return found
+def hire(bench: Bench, crew: Crew, outcome: Outcome) -> dict[str, list[Worker]]:
+    """Return processes of each library that are ready."""
+    workers = {
+        name: [crew.start(cycle, name, who) for who in range(max(PROCESSES))]
+        for name in bench.taking_part(CYCLING)
+    }
+    for name in list(workers):
+        try:
+            for worker in workers[name]:
+                worker.hear()
+        except JobFailed as error:
+            outcome.failed[name] = str(error)
+            del workers[name]
+            say(f"  {name} failed: {error}")
+    return workers
 
 
-def cycles(bench: Bench, workers: list[Worker], names: int, seconds: float) -> Figures:
-    """Return what so many processes did with so many names, and what the server spent on it."""
-    observer = bench.observer
-    observer.forget()
-    start = time.monotonic() + 0.02
+def one_round(bench: Bench, workers: dict[str, list[Worker]], outcome: Outcome) -> None:
+    seconds = bench.choose(0.08, 0.2)
+    found: dict[str, Figures] = {name: {} for name in workers}
+    for spell in SPELLS:
+        for name in random.sample(list(workers), len(workers)):
+            if name in outcome.failed:
+                continue
+            try:
+                found[name] |= cycles(bench, workers[name], spell, seconds)
+            except JobFailed as error:
+                outcome.failed[name] = str(error)
+                say(f"  {name} failed: {error}")
+    base = found.get(BASE, {}).get("server_us_100_names")
+    for name, figures in found.items():
+        if name not in outcome.failed:
+            figures["server_ratio"] = figures["server_us_100_names"] / base if base else None
+            outcome.rounds.setdefault(name, []).append(figures)
+
+
+def cycles(bench: Bench, workers: list[Worker], spell: Spell, seconds: float) -> Figures:
+    """Return what came of a spell, and what the server spent on it."""
+    workers = workers[: spell.processes]
+    seconds = PATIENCE if spell.cycles else seconds
+    start = time.monotonic() + 0.01
     for worker in workers:
-        worker.say((names, start, start + seconds))
+        worker.say((spell.names, spell.cycles, start, start + seconds))
     time.sleep(max(start - time.monotonic(), 0))
-    cpu = observer.cpu()
+    cpu = bench.observer.cpu()
     count = sum(worker.hear() for worker in workers)
-    cpu = observer.cpu() - cpu
-    return {"per_s": count / seconds, "busy": cpu / seconds, "cpu_us": cpu / count * 1e6}
+    cpu = bench.observer.cpu() - cpu
+    if not count:
+        raise JobFailed(f"no cycle within {seconds:g} s")
+    used = cpu / count * 1e6
+    if spell.cycles:
+        return {f"server_us_{spell.names}_names": used}
+    return {
+        f"cycles_per_s_{spell.processes}": count / seconds,
+        f"server_busy_percent_{spell.processes}": cpu / seconds * 100,
+        f"server_us_{spell.processes}": used,
+    }
 
 
-def measure_waiters(bench: Bench, name: str, count: int, seconds: float, crew: Crew) -> Figures:
-    observer = bench.observer
+def measure_waiters(bench: Bench, name: str, count: int, crew: Crew) -> Figures:
+    observer, seconds = bench.observer, bench.choose(0.3, 0.7)
     observer.forget()
     clients, memory = observer.clients(), observer.memory()
     share = count // WAITING_PROCESSES

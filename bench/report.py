@@ -162,6 +162,7 @@ TABLES: dict[str, tuple[str, tuple[Column, ...]]] = {
                 Column(f"names: {count:,}", f"server_us_{count}_names", ".0f")
                 for count in capacity.NAMES
             ),
+            Column("to redis-py", "server_ratio"),
             Column("turns / s, 10 waiters", "turns_per_s_10_waiters", ".0f"),
             Column("server µs / turn", "server_us_10_waiters", ".0f"),
             Column("turns / s, 1,000 waiters", "turns_per_s_1000_waiters", ".0f"),
