@@ -30,7 +30,7 @@ NAMES = (1, 100, 10_000)
 WAITERS, WAITING_PROCESSES = (10, 1000), 2
 LEASE = 60
 # How long waiters take to connect and queue, in seconds.
-SETTLE = {10: 0.3, 1000: 4.0}
+SETTLE = {10: 0.3, 1000: 3.0}
 
 
 # The time of the server for each cycle is that of a number of cycles: where the machine does other
@@ -143,7 +143,7 @@ def run(bench: Bench) -> Outcome:
         for number in range(rounds):
             say(f"  cycles, round {number + 1} of {rounds}")
             one_round(bench, workers, outcome)
-    for number in range(bench.choose(1, 3)):
+    for number in range(bench.choose(1, 2)):
         for name in bench.taking_part(WAITING):
             # The longest queue takes seconds to form, and shows what it costs in one round.
             for count in WAITERS if number == 0 and not bench.quick else WAITERS[:1]:
@@ -211,7 +211,7 @@ def cycles(bench: Bench, workers: list[Worker], spell: Spell, seconds: float) ->
 
 
 def measure_waiters(bench: Bench, name: str, count: int, crew: Crew) -> Figures:
-    observer, seconds = bench.observer, bench.choose(0.3, 0.7)
+    observer, seconds = bench.observer, bench.choose(0.3, 0.6)
     observer.forget()
     clients, memory = observer.clients(), observer.memory()
     share = count // WAITING_PROCESSES
