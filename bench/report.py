@@ -125,6 +125,7 @@ TABLES: dict[str, tuple[str, tuple[Column, ...]]] = {
                 for title, figure, form in (
                     ("queued in s", "queued_s", ".2f"),
                     ("connections", "connections", ".0f"),
+                    ("while they come", "most_connections", ".0f"),
                     ("bytes / waiter", "bytes_per_waiter", ".0f"),
                     ("p50 ms", "handover_p50_ms", ".2f"),
                     ("p99 ms", "handover_p99_ms", ".1f"),

@@ -31,7 +31,7 @@ TASKS, TURNS, WORK = 8, 40, 0.005
 # No lease of a crowd ends meanwhile, with or without renewal.
 CROWD, QUICK_CROWD, LEASE = 3000, 500, 120
 # How long a crowd may take to come, and how long after it is looked at, in seconds.
-QUEUED_WITHIN, QUICK_QUEUED_WITHIN, SETTLE = 8.0, 4.0, 0.3
+QUEUED_WITHIN, QUICK_QUEUED_WITHIN, SETTLE = 8.0, 4.0, 0.2
 
 
 def take_turns(pipe: Pipe, name: str, turns: int, cap: float) -> None:
@@ -161,7 +161,7 @@ def crowd_of(bench: Bench) -> int:
 def crowded(bench: Bench, name: str, kind: str, crew: Crew) -> Figures:
     observer, tasks = bench.observer, crowd_of(bench)
     locks = tasks if kind == "each" else 1
-    patience, cap = bench.choose((QUICK_QUEUED_WITHIN, 0.5), (QUEUED_WITHIN, 3.0))
+    patience, cap = bench.choose((QUICK_QUEUED_WITHIN, 0.25), (QUEUED_WITHIN, 3.0))
     observer.forget()
     path = observer.path.with_name("board")
     Board.make(path)
@@ -170,7 +170,7 @@ def crowded(bench: Bench, name: str, kind: str, crew: Crew) -> Figures:
     queues = worker.hear()
     memory = observer.memory()
     began = worker.ask("wait")
-    queued = until_queued(observer, queues, Board(path), tasks, began + patience)
+    queued, most = until_queued(observer, queues, Board(path), tasks, began + patience)
     if queued is None:
         # A task that failed says why.
         worker.ask("go", patience)
@@ -179,6 +179,7 @@ def crowded(bench: Bench, name: str, kind: str, crew: Crew) -> Figures:
     found: Figures = {
         f"{kind}_queued_s": queued - began,
         f"{kind}_connections": observer.clients() - clients,
+        f"{kind}_most_connections": most - clients,
         f"{kind}_bytes_per_waiter": (observer.memory() - memory) / tasks,
     }
     taken, late = worker.ask("go", cap * 2 + 60)
@@ -193,13 +194,18 @@ def crowded(bench: Bench, name: str, kind: str, crew: Crew) -> Figures:
 
 def until_queued(
     observer: Observer, queues: list[Any], board: Board, tasks: int, deadline: float
-) -> float | None:
-    """Wait until all tasks are queued and return when that was, None if it takes too long."""
+) -> tuple[float | None, int]:
+    """Wait until all tasks are queued, and return when that was (None if it takes too long).
+
+    Also return the most connections that the server was seen with meanwhile.
+    """
+    most = observer.clients()
     while queued(observer, queues, board) < tasks:
         if time.monotonic() > deadline:
-            return None
+            return None, most
         time.sleep(0.02)
-    return time.monotonic()
+        most = max(most, observer.clients())
+    return time.monotonic(), most
 
 
 def queued(observer: Observer, queues: list[Any], board: Board) -> int:
