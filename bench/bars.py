@@ -154,4 +154,6 @@ def capacity(parts: dict[str, Any]) -> Iterable[Bar]:
     cycle = seen(parts, "capacity", "server_us_100_names")
     yield from at_most(cycle, 45, "server CPU of an uncontended cycle", ".0f", " us")
     turn = seen(parts, "capacity", "server_us_10_waiters")
+    if cycle is not None and turn is None:
+        yield Bar("server CPU of a contended turn", "<= 300 us", "nobody had a turn", False)
     yield from at_most(turn, 300, "server CPU of a contended turn", ".0f", " us")

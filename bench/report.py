@@ -158,7 +158,7 @@ TABLES: dict[str, tuple[str, tuple[Column, ...]]] = {
                 for count in capacity.PROCESSES
             ),
             Column("server CPU %, 8", "server_busy_percent_8", ".0f"),
-            Column("server µs / cycle, 8", "server_us_8", ".0f"),
+            Column("server µs / cycle, 1", "server_us_1", ".0f"),
             *(
                 Column(f"names: {count:,}", f"server_us_{count}_names", ".0f")
                 for count in capacity.NAMES

@@ -149,5 +149,16 @@ def test_the_time_of_the_server_has_bars_for_a_cycle_and_for_a_turn() -> None:
     assert [bar.met for bar in verdicts] == [True, False]
 
 
+def test_a_queue_in_which_nobody_had_a_turn_misses_its_bar() -> None:
+    figures = {"server_us_100_names": 45.0, "server_us_10_waiters": None}
+
+    verdicts = judge({"capacity": {"full": {"figures": figures}}})
+
+    assert [(bar.seen, bar.met) for bar in verdicts] == [
+        ("45 us", True),
+        ("nobody had a turn", False),
+    ]
+
+
 def test_a_part_that_was_left_out_has_no_bars() -> None:
     assert judge({}) == []
