@@ -36,8 +36,8 @@ help:
 	@echo "make lint    style, types and missing migrations"
 	@echo "make docs    the documentation, in build/docs/index.html"
 	@echo "make tox     the tests on every supported Python and Django found here"
-	@echo "make bench   this lock beside those of other libraries, in some six minutes"
-	@echo "             (BENCH_ARGS=--quick: less exact, in one and a half)"
+	@echo "make bench   this lock beside those of other libraries, in some ten minutes"
+	@echo "             (BENCH_ARGS=--quick: less exact, in two)"
 	@echo "make clean   remove what the other targets made"
 	@echo "PYTHON=...   the Python to use, 3.10 or newer (default: python3)"
 

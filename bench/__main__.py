@@ -10,7 +10,20 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench import contended, idle, many, plot, pool, report, solo, takeover, transaction
+from bench import (
+    capacity,
+    contended,
+    footprint,
+    idle,
+    many,
+    plot,
+    pool,
+    report,
+    solo,
+    takeover,
+    tasks,
+    transaction,
+)
 from bench.address import PREFERRED, Observer, private_server
 from bench.machine import describe
 from bench.part import Bench, Outcome, say
@@ -28,6 +41,9 @@ PARTS = {
     "many": many,
     "pool": pool,
     "transaction": transaction,
+    "tasks": tasks,
+    "footprint": footprint,
+    "capacity": capacity,
 }
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -58,7 +74,7 @@ def main() -> int:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a minute and a half, less exact")
+    parser.add_argument("--quick", action="store_true", help="two minutes, less exact")
     parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--peers", nargs="+", choices=PEERS, metavar="PEER", help=", ".join(PEERS))
     parser.add_argument("--server", choices=PREFERRED, help="default: the first of these found")

@@ -83,6 +83,14 @@ class Observer:
         said = self.client.info("cpu")
         return float(said["used_cpu_user"]) + float(said["used_cpu_sys"])
 
+    def clients(self) -> int:
+        """Return how many connections the server has."""
+        return int(self.client.info("clients")["connected_clients"])
+
+    def memory(self) -> int:
+        """Return the bytes of memory that the server uses."""
+        return int(self.client.info("memory")["used_memory"])
+
     def calls(self) -> dict[str, int]:
         """Return how often each command ran since forget(), those inside scripts too."""
         said = self.client.info("commandstats")

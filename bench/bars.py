@@ -31,6 +31,9 @@ def judge(parts: dict[str, Any]) -> list[Bar]:
         many,
         pool,
         transaction,
+        tasks,
+        footprint,
+        capacity,
     )
     return [bar for verdict in judged for bar in verdict(parts)]
 
@@ -118,3 +121,39 @@ def pool(parts: dict[str, Any]) -> Iterable[Bar]:
 def transaction(parts: dict[str, Any]) -> Iterable[Bar]:
     what = "6,000 locks in one transaction, to release=exit"
     return at_most(seen(parts, "transaction", "to_exit"), 1.3, what, ".2f")
+
+
+def tasks(parts: dict[str, Any]) -> Iterable[Bar]:
+    mine = seen(parts, "tasks", "handover_p50_ms")
+    yield from at_most(mine, 0.5, "hand-over between tasks p50", ".2f", " ms")
+    crowd = seen(parts, "tasks", "crowd")
+    for kind, locks in (("one", "one lock"), ("each", "a lock each")):
+        if crowd is None:
+            continue
+        what = f"{crowd:,.0f} tasks that wait for {locks}"
+        soon = seen(parts, "tasks", f"{kind}_queued_s")
+        if soon is None:
+            yield Bar(what, "queued", "they failed", False)
+        yield from at_most(soon, 3, f"{what}, queued in", ".2f", " s")
+        connections = seen(parts, "tasks", f"{kind}_connections")
+        yield from at_most(connections, 5, f"{what}, connections", ".0f")
+
+
+def footprint(parts: dict[str, Any]) -> Iterable[Bar]:
+    times = seen(parts, "footprint", "times") or 0
+    for figure, limit, what, form, unit in (
+        ("keys_after_cycles", 3, f"keys after {times:,.0f} cycles of one name", ".0f", ""),
+        ("keys_of_busy", 0, f"keys more for {times:,.0f} busy answers", ".0f", ""),
+        ("keys_per_name", 2, "keys a name", ".2f", ""),
+        ("bytes_per_name", 400, "memory a name", ".0f", " bytes"),
+    ):
+        yield from at_most(seen(parts, "footprint", figure), limit, what, form, unit)
+
+
+def capacity(parts: dict[str, Any]) -> Iterable[Bar]:
+    cycle = seen(parts, "capacity", "server_us_100_names")
+    yield from at_most(cycle, 45, "server CPU of an uncontended cycle", ".0f", " us")
+    turn = seen(parts, "capacity", "server_us_10_waiters")
+    if cycle is not None and turn is None:
+        yield Bar("server CPU of a contended turn", "<= 300 us", "nobody had a turn", False)
+    yield from at_most(turn, 300, "server CPU of a contended turn", ".0f", " us")

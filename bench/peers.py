@@ -7,23 +7,31 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from functools import cached_property
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import redis
+import redis.asyncio
 
 from bench.address import POOL_SECONDS, POOL_SIZE, url
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 # Longer than any part of a run: no peer gives up waiting.
 PATIENCE = 600
+# What a large pool has: more than thousands of waiters that have a connection each.
+LARGE = 10_000
 
 
 class Peer(ABC):
     """A library, as one process uses it. ``lock()`` gives what stands behind ``with``.
 
-    ``small``: the process has a pool of two connections, for which its threads wait.
+    ``small``: the process has a pool of two connections, for which its threads wait. ``large``: its
+    pool is larger than redis-py's own, for callers by the thousand.
     """
 
     title: ClassVar[str]
@@ -34,7 +42,7 @@ class Peer(ABC):
     # Beside redis-py's own defaults, where the library cannot work with those.
     client_options: ClassVar[dict[str, Any]] = {}
 
-    def __init__(self, *, small: bool = False) -> None:
+    def __init__(self, *, small: bool = False, large: bool = False) -> None:
         if small:
             options = {
                 **self.client_options,
@@ -44,15 +52,35 @@ class Peer(ABC):
             pool: Any = redis.BlockingConnectionPool.from_url(url(), **options)
             self.client = redis.Redis(connection_pool=pool)
         else:
-            self.client = redis.Redis.from_url(url(), **self.client_options)
+            options = {"max_connections": LARGE} if large else {}
+            self.client = redis.Redis.from_url(url(), **{**self.client_options, **options})
 
     @abstractmethod
     def lock(self, name: str, lease: float) -> AbstractContextManager[Any]:
         """Return a new lock that waits as long as it takes; ``lease`` in seconds."""
 
+    def lock_of_task(
+        self, name: str, lease: float, *, refused: Callable[[], None]
+    ) -> AbstractAsyncContextManager[Any]:
+        """Return the same for ``async with``, where the library has such a thing.
+
+        A library that keeps no queue() calls ``refused`` when a caller was refused for the first
+        time.
+        """
+        raise NotImplementedError
+
+    def attempt(self, name: str, lease: float) -> bool:
+        """Try to take the lock without waiting, and return whether that worked."""
+        lock: Any = self.lock(name, lease)
+        return bool(lock.acquire(blocking=False))
+
     def key(self, name: str) -> str:
         """Return what the lock ``name`` is called in Redis."""
         return name
+
+    def queue(self, name: str) -> str | None:
+        """Return the sorted set in Redis that has a member for each waiter, if there is one."""
+        return None
 
     def renew(self, held: Any) -> None:
         """Start the lease anew of what ``with`` gave."""
@@ -69,8 +97,8 @@ class Floor(Peer):
     extends = False
     script = "return redis.call('get', KEYS[1]) == ARGV[1] and redis.call('del', KEYS[1])"
 
-    def __init__(self, *, small: bool = False) -> None:
-        super().__init__(small=small)
+    def __init__(self, *, small: bool = False, large: bool = False) -> None:
+        super().__init__(small=small, large=large)
         self.sha = self.client.script_load(self.script)
 
     def lock(self, name: str, lease: float) -> BareLock:
@@ -91,9 +119,33 @@ class BareLock(AbstractContextManager[None]):
         self.client.evalsha(self.sha, 1, self.name, self.token)
 
 
+class RefusedLock(redis.asyncio.lock.Lock):
+    """redis-py's lock for tasks, which says when it was refused for the first time."""
+
+    refused: Callable[[], None] | None = None
+
+    async def do_acquire(self, token: str | bytes) -> bool:
+        had = await super().do_acquire(token)
+        if not had and self.refused is not None:
+            self.refused()
+            self.refused = None
+        return had
+
+
 class RedisPy(Peer):
     title = "redis-py"
     package = "redis"
+
+    def lock_of_task(
+        self, name: str, lease: float, *, refused: Callable[[], None]
+    ) -> AbstractAsyncContextManager[Any]:
+        lock: RefusedLock = self.client_of_tasks.lock(name, timeout=lease, lock_class=RefusedLock)
+        lock.refused = refused
+        return lock
+
+    @cached_property
+    def client_of_tasks(self) -> Any:
+        return redis.asyncio.Redis.from_url(url(), max_connections=LARGE)
 
     def lock(self, name: str, lease: float) -> AbstractContextManager[Any]:
         lock: AbstractContextManager[Any] = self.client.lock(name, timeout=lease)
@@ -107,7 +159,7 @@ class DjangoRedis(RedisPy):
     title = "django-redis cache.lock"
     package = "django-redis"
 
-    def __init__(self, *, small: bool = False) -> None:
+    def __init__(self, *, small: bool = False, large: bool = False) -> None:
         self.cache: Any = import_module("django.core.cache").caches["small" if small else "default"]
 
     def lock(self, name: str, lease: float) -> AbstractContextManager[Any]:
@@ -167,6 +219,22 @@ class Pottery(Peer):
     title = "pottery Redlock"
     package = "pottery"
 
+    def lock_of_task(
+        self, name: str, lease: float, *, refused: Callable[[], None]
+    ) -> AbstractAsyncContextManager[Any]:
+        library: Any = import_module("pottery")
+        lock: AbstractAsyncContextManager[Any] = library.AIORedlock(
+            key=name,
+            masters={self.client_of_tasks},
+            auto_release_time=lease,
+            num_extensions=1_000_000,
+        )
+        return lock
+
+    @cached_property
+    def client_of_tasks(self) -> Any:
+        return redis.asyncio.Redis.from_url(url())
+
     def lock(self, name: str, lease: float) -> AbstractContextManager[Any]:
         library: Any = import_module("pottery")
         lock: AbstractContextManager[Any] = library.Redlock(
@@ -206,6 +274,16 @@ class Plain(Peer):
         lock: AbstractContextManager[Any] = library.RedisLock(self.client, name, lease)
         return lock
 
+    def lock_of_task(
+        self, name: str, lease: float, *, refused: Callable[[], None]
+    ) -> AbstractAsyncContextManager[Any]:
+        lock: Any = self.lock(name, lease)
+        either_way: AbstractAsyncContextManager[Any] = lock
+        return either_way
+
+    def queue(self, name: str) -> str:
+        return f"{{{self.key(name)}}}:waiters"
+
     def token(self, held: Any) -> str | None:
         return str(held.token)
 
@@ -214,7 +292,7 @@ class Full(Plain):
     title = "django-setnx-lock, all on"
     renews = True
 
-    def __init__(self, *, small: bool = False) -> None:
+    def __init__(self, *, small: bool = False, large: bool = False) -> None:
         self.using = "small" if small else "default"
 
     def lock(self, name: str, lease: float) -> AbstractContextManager[Any]:
@@ -238,6 +316,14 @@ class Nothing(Peer):
 
     def lock(self, name: str, lease: float) -> AbstractContextManager[Any]:
         return nullcontext()
+
+    def lock_of_task(
+        self, name: str, lease: float, *, refused: Callable[[], None]
+    ) -> AbstractAsyncContextManager[Any]:
+        return nullcontext()
+
+    def attempt(self, name: str, lease: float) -> bool:
+        return True
 
 
 PEERS: dict[str, type[Peer]] = {

@@ -37,6 +37,11 @@ PANELS = (
     Panel("1,000 renewed, requests / cycle", "many", "requests_per_cycle", ".0f", 10),
     Panel("Release p99, pool of 2, ms", "pool", "release_p99_ms", ".1f", 20),
     Panel("6,000 in one transaction, to exit", "transaction", "to_exit", ".2f", 1.3),
+    Panel("Hand-over between tasks p50, ms", "tasks", "handover_p50_ms", ".2f", 0.5),
+    Panel("Connections of waiting tasks", "tasks", "one_connections", ".0f", 5),
+    Panel("Bytes in Redis a name", "footprint", "bytes_per_name", ".0f", 400),
+    Panel("Server µs / cycle", "capacity", "server_us_100_names", ".0f", 45),
+    Panel("Server µs / turn, 10 waiters", "capacity", "server_us_10_waiters", ".0f", 300),
 )
 
 
@@ -69,7 +74,7 @@ def draw(results: Results, path: Path) -> None:
 def fill(axes: Any, panel: Panel, part: dict[str, Any]) -> None:
     """Draw a dot for each peer that has the figure, and say of the others why not."""
     figures = {peer: part.get(peer, {}).get("figures", {}).get(panel.figure) for peer in LOCKS}
-    present = [value for value in (*figures.values(), panel.limit) if value]
+    present = [value for value in (*figures.values(), panel.limit) if value and value > 0]
     low, high = min(present) / 1.6, max(present) * 6
     axes.set_xscale("log")
     axes.set_xlim(low, high)

@@ -14,5 +14,6 @@ for _name in ("redis_lock", "sherlock", "pottery", "portalocker", "django_setnx_
     # One that is missing is reported by the worker that needs it.
     with suppress(ImportError):
         import_module(_name)
-for _part in ("solo", "contended", "idle", "takeover", "many", "pool", "transaction"):
+_PARTS = ("solo", "contended", "idle", "takeover", "many", "pool", "transaction", "tasks")
+for _part in (*_PARTS, "footprint", "capacity"):
     import_module(f"bench.{_part}")

@@ -5,7 +5,18 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bench import contended, idle, many, pool, solo, takeover, transaction
+from bench import (
+    capacity,
+    contended,
+    footprint,
+    idle,
+    many,
+    pool,
+    solo,
+    takeover,
+    tasks,
+    transaction,
+)
 from bench.bars import judge
 from bench.peers import PEERS
 
@@ -102,6 +113,67 @@ TABLES: dict[str, tuple[str, tuple[Column, ...]]] = {
             Column("overlaps", "overlaps", ".0f"),
         ),
     ),
+    "tasks": (
+        tasks.TITLE,
+        (
+            Column("hand-over p50 ms", "handover_p50_ms"),
+            Column("p99 ms", "handover_p99_ms", ".1f"),
+            Column("tasks that wait", "crowd", ".0f"),
+            *(
+                Column(f"{locks}: {title}", f"{kind}_{figure}", form)
+                for kind, locks in (("one", "1 lock"), ("each", "a lock each"))
+                for title, figure, form in (
+                    ("queued in s", "queued_s", ".2f"),
+                    ("connections", "connections", ".0f"),
+                    ("while they come", "most_connections", ".0f"),
+                    ("bytes / waiter", "bytes_per_waiter", ".0f"),
+                    ("p50 ms", "handover_p50_ms", ".2f"),
+                    ("p99 ms", "handover_p99_ms", ".1f"),
+                    ("still waiting", "late", ".0f"),
+                )
+            ),
+            Column("turns", "turns", ".0f"),
+            Column("overlaps", "overlaps", ".0f"),
+        ),
+    ),
+    "footprint": (
+        footprint.TITLE,
+        (
+            Column("of each", "times", ".0f"),
+            Column("keys after cycles of one name", "keys_after_cycles", ".0f"),
+            Column("keys of busy answers", "keys_of_busy", ".0f"),
+            Column("keys / name", "keys_per_name", ".2f"),
+            Column("bytes / name", "bytes_per_name", ".0f"),
+            Column("keys / held lock", "keys_per_held", ".2f"),
+            Column("bytes / held lock", "bytes_per_held", ".0f"),
+            Column("keys 61 s later", "keys_later", ".0f"),
+            Column("overlaps", "overlaps", ".0f"),
+        ),
+    ),
+    "capacity": (
+        capacity.TITLE,
+        (
+            *(
+                Column(f"cycles / s, processes: {count}", f"cycles_per_s_{count}", ".0f")
+                for count in capacity.PROCESSES
+            ),
+            Column("server CPU %, 8", "server_busy_percent_8", ".0f"),
+            Column("server µs / cycle, 1", "server_us_1", ".0f"),
+            *(
+                Column(f"names: {count:,}", f"server_us_{count}_names", ".0f")
+                for count in capacity.NAMES
+            ),
+            Column("to redis-py", "server_ratio"),
+            Column("turns / s, 10 waiters", "turns_per_s_10_waiters", ".0f"),
+            Column("server µs / turn", "server_us_10_waiters", ".0f"),
+            Column("turns / s, 1,000 waiters", "turns_per_s_1000_waiters", ".0f"),
+            Column("server µs / turn", "server_us_1000_waiters", ".0f"),
+            Column("connections", "connections_1000_waiters", ".0f"),
+            Column("bytes / waiter", "bytes_per_waiter_1000_waiters", ".0f"),
+            Column("turns", "turns", ".0f"),
+            Column("overlaps", "overlaps", ".0f"),
+        ),
+    ),
 }
 
 
@@ -175,9 +247,11 @@ def problems(results: Results, ours: Iterable[str]) -> list[str]:
             }
             if any(wrong.values()):
                 found.append(f"{name}: {PEERS[peer].title} was wrong: {wrong}")
-    control = results["parts"].get("contended", {}).get("nothing")
-    if control is not None and not control.get("figures", {}).get("overlaps"):
-        found.append("contended: without a lock no overlap was found, so its counts prove nothing")
+        control = part.get("nothing")
+        if control is not None and not control.get("figures", {}).get("overlaps"):
+            found.append(
+                f"{name}: without a lock no overlap was found, so its counts prove nothing"
+            )
     return found
 
 

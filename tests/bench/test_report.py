@@ -100,3 +100,65 @@ def test_a_thousand_locks_without_a_renewal_miss_their_bar() -> None:
     figures = {"threads": 1, "requests_per_cycle": None}
 
     assert [bar.met for bar in judge({"many": {"full": {"figures": figures}}})] == [False]
+
+
+def test_a_control_without_overlaps_voids_each_part_that_has_one() -> None:
+    parts = {name: {"nothing": {"figures": {"overlaps": 0}}} for name in ("tasks", "capacity")}
+
+    assert len(problems({"parts": parts}, ["full"])) == 2
+
+
+def test_a_crowd_that_failed_misses_its_bar_and_the_others_keep_theirs() -> None:
+    figures = {
+        "crowd": 3000,
+        "handover_p50_ms": 0.4,
+        "each_queued_s": 2.0,
+        "each_connections": 3001,
+    }
+
+    verdicts = {bar.what: bar.met for bar in judge({"tasks": {"full": {"figures": figures}}})}
+
+    assert verdicts == {
+        "hand-over between tasks p50": True,
+        "3,000 tasks that wait for one lock": False,
+        "3,000 tasks that wait for a lock each, queued in": True,
+        "3,000 tasks that wait for a lock each, connections": False,
+    }
+
+
+def test_the_footprint_has_a_bar_for_each_thing_that_could_leave_a_key() -> None:
+    figures = {
+        "times": 20_000,
+        "keys_after_cycles": 3,
+        "keys_of_busy": 1,
+        "keys_per_name": 2.0,
+        "bytes_per_name": 401.0,
+    }
+
+    verdicts = judge({"footprint": {"full": {"figures": figures}}})
+
+    assert [bar.met for bar in verdicts] == [True, False, True, False]
+    assert verdicts[0].what == "keys after 20,000 cycles of one name"
+
+
+def test_the_time_of_the_server_has_bars_for_a_cycle_and_for_a_turn() -> None:
+    figures = {"server_us_100_names": 45.0, "server_us_10_waiters": 301.0}
+
+    verdicts = judge({"capacity": {"full": {"figures": figures}}})
+
+    assert [bar.met for bar in verdicts] == [True, False]
+
+
+def test_a_queue_in_which_nobody_had_a_turn_misses_its_bar() -> None:
+    figures = {"server_us_100_names": 45.0, "server_us_10_waiters": None}
+
+    verdicts = judge({"capacity": {"full": {"figures": figures}}})
+
+    assert [(bar.seen, bar.met) for bar in verdicts] == [
+        ("45 us", True),
+        ("nobody had a turn", False),
+    ]
+
+
+def test_a_part_that_was_left_out_has_no_bars() -> None:
+    assert judge({}) == []
