@@ -28,6 +28,7 @@ from tests.core.watching import IdleWatchdog
 from tests.faults.proxy import Proxy
 from tests.servers import FakeServer, RealServer, Server, server_binaries
 from tests.settings import FAKE, caches
+from tests.stuck import StuckTests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -58,6 +59,10 @@ hypothesis.settings.load_profile("tests")
 UNMEASURED = ("tests/bench/", "tests/browser/", "tests/example_project/", "tests/model/")
 # Where coverage tells the programs that tests start to measure themselves.
 MEASURES = "COVERAGE_PROCESS_CONFIG"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(StuckTests())
 
 
 @pytest.hookimpl(optionalhook=True)
