@@ -173,7 +173,7 @@ def test_a_busy_function_raises_with_the_holder() -> None:
 
 
 def test_a_function_waits_as_long_as_the_setting_says() -> None:
-    lock("order:42", timeout=0.3, renew=False).take(0)
+    lock("order:42", timeout=1, renew=False).take(0)
 
     assert charge(42) == "locked"
 

@@ -38,7 +38,7 @@ async def pay(request: HttpRequest, pk: int) -> HttpResponse:
     return HttpResponse(value() or b"nothing")
 
 
-@redis_lock("order:<pk>", timeout=0.2, renew=False)
+@redis_lock("order:<pk>", timeout=1, renew=False)
 async def pay_slowly(request: HttpRequest, pk: int) -> HttpResponse:
     await asyncio.sleep(LONG)
     return HttpResponse("paid")
@@ -139,7 +139,7 @@ def test_a_loss_can_be_answered_by_an_async_callable(
     async_rf: AsyncRequestFactory, option: str
 ) -> None:
     answers: dict[str, Any] = {option: refused}
-    decorate = redis_lock("order:<pk>", timeout=0.2, renew=False, **answers)
+    decorate = redis_lock("order:<pk>", timeout=1, renew=False, **answers)
     view = decorate(inspect.unwrap(pay_slowly))
 
     response = run(view(async_rf.post("/"), 42))
@@ -148,7 +148,7 @@ def test_a_loss_can_be_answered_by_an_async_callable(
 
 
 def test_a_loss_can_raise(async_rf: AsyncRequestFactory) -> None:
-    view = redis_lock("order:<pk>", timeout=0.2, renew=False, on_lost="raise")(
+    view = redis_lock("order:<pk>", timeout=1, renew=False, on_lost="raise")(
         inspect.unwrap(pay_slowly)
     )
 

@@ -76,7 +76,7 @@ def test_a_view_waits_when_told_to_and_only_so_long(rf: RequestFactory) -> None:
     def pay(request: HttpRequest, pk: int) -> HttpResponse:
         return HttpResponse(seen(pk))
 
-    lock("order:42", timeout=0.2, renew=False).take(0)
+    lock("order:42", timeout=1, renew=False).take(0)
     response = pay(rf.post("/"), 42)
 
     assert response.content == b"locked"

@@ -154,7 +154,7 @@ def test_one_after_the_other_they_take_little_longer_than_their_work(served: Ser
 @SERVED
 def test_a_lock_is_renewed_while_others_of_the_worker_go_on(served: Served) -> None:
     with ThreadPoolExecutor(2) as pool:
-        holding = pool.submit(served.get, "/hold/a/?seconds=2.5&timeout=1")
+        holding = pool.submit(served.get, "/hold/a/?seconds=2.5&timeout=2")
         longest = 0.0
         while not holding.done():
             began = time.monotonic()
@@ -197,7 +197,7 @@ if sys.argv[2] == "held":
     gevent.get_hub()
 kept = []
 def take(name):
-    kept.append(RedisLock(client, name, 1, renew=True).take())
+    kept.append(RedisLock(client, name, 1.5, renew=True).take())
     if name == "lock:goes on":
         time.sleep(60)
 if sys.argv[1] == "gevent":
@@ -207,7 +207,7 @@ else:
     spawn = eventlet.spawn
 ended, going = spawn(take, "lock:ended"), spawn(take, "lock:goes on")
 time.sleep(0.1)
-main = RedisLock(client, "lock:main", 1, renew=True).take()
+main = RedisLock(client, "lock:main", 1.5, renew=True).take()
 time.sleep(2.2)
 lost = {held.name: held.lost for held in [*kept, main]}
 if sys.argv[2] == "held":

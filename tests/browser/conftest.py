@@ -5,18 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.contrib.auth.models import User
-from selenium import webdriver
-from selenium.common.exceptions import WebDriverException
-from selenium.webdriver.common.by import By
-from selenium.webdriver.support.wait import WebDriverWait
-from selenium_axe_python.axe import Axe
 
+# What is imported where it is used takes a while, and one process alone starts browsers.
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from django.test import Client
     from pytest_django.live_server_helper import LiveServer
     from selenium.webdriver.remote.webelement import WebElement
+    from selenium_axe_python.axe import Axe
 
     from tests.servers import RealServer
 
@@ -28,6 +25,8 @@ class Browser:
     """A headless Chromium; pages run no scripts in it unless ``with_scripts``."""
 
     def __init__(self, *, with_scripts: bool = False) -> None:
+        from selenium import webdriver
+
         program = shutil.which("chromium") or shutil.which("chromium-browser")
         driver = shutil.which("chromedriver")
         if not program or not driver:
@@ -53,14 +52,17 @@ class Browser:
 
     def click(self, selector: str) -> None:
         """Click what leads to another page, and wait for that page."""
-        self._leave(self._driver.find_element(By.CSS_SELECTOR, selector))
+        self._leave(self._driver.find_element("css selector", selector))
 
     def follow(self, link: str) -> None:
         """Click a link in the content of the page by its words, and wait for its page."""
-        content = self._driver.find_element(By.ID, "content")
-        self._leave(content.find_element(By.LINK_TEXT, link))
+        content = self._driver.find_element("id", "content")
+        self._leave(content.find_element("link text", link))
 
     def _leave(self, link: WebElement) -> None:
+        from selenium.common.exceptions import WebDriverException
+        from selenium.webdriver.support.wait import WebDriverWait
+
         # The driver may run scripts where pages may not. In the moment of the change it may not
         # answer either, and gives various errors for an element of the page that has gone.
         self.run("document.documentElement.dataset.left = 'yes'")
@@ -71,11 +73,11 @@ class Browser:
 
     def write(self, field: str, text: str) -> None:
         """Write into the field of that name."""
-        self._driver.find_element(By.NAME, field).send_keys(text)
+        self._driver.find_element("name", field).send_keys(text)
 
     def read(self, selector: str = "body") -> str:
         """What is to be read there."""
-        return self._driver.find_element(By.CSS_SELECTOR, selector).text
+        return self._driver.find_element("css selector", selector).text
 
     def sign_in(self, url: str, client: Client) -> None:
         """Have the session of ``client`` at the site of ``url``."""
@@ -89,6 +91,8 @@ class Browser:
 
     def show(self, width: int, theme: str) -> None:
         """Show the page so wide, and as to one who prefers that theme: ``light`` or ``dark``."""
+        from selenium.webdriver.support.wait import WebDriverWait
+
         metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
         self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
         media = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
@@ -101,22 +105,36 @@ class Browser:
 
     def axe(self, style: str = "") -> Axe:
         """Have axe look at the page that is open now, with that ``style`` added."""
+        from selenium_axe_python.axe import Axe
+
         self.run(f"document.head.insertAdjacentHTML('beforeend', '<style>{style}</style>')")
         axe = Axe(self._driver)
         axe.inject()  # type: ignore[no-untyped-call]  # it has no annotations
         return axe
+
+    def forget(self) -> None:
+        """Be signed in nowhere, and show nothing."""
+        self.open("about:blank")
+        self._driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
+        self._driver.execute_cdp_cmd("Network.clearBrowserCache", {})
 
     def close(self) -> None:
         """End the browser."""
         self._driver.quit()
 
 
-@pytest.fixture
-def browser() -> Iterator[Browser]:
-    """Give a browser that runs no scripts."""
+@pytest.fixture(scope="module")
+def running_browser() -> Iterator[Browser]:
     browser = Browser()
     yield browser
     browser.close()
+
+
+@pytest.fixture
+def browser(running_browser: Browser) -> Iterator[Browser]:
+    """Give a browser that runs no scripts, and remembers nothing of other tests."""
+    yield running_browser
+    running_browser.forget()
 
 
 @pytest.fixture

@@ -5,9 +5,6 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from selenium import webdriver
-from selenium.webdriver.common.by import By
-from selenium.webdriver.support.wait import WebDriverWait
 
 from example_project.shop import payments
 from example_project.shop.models import Order
@@ -16,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_django.live_server_helper import LiveServer
+    from selenium import webdriver
 
     from tests.servers import RealServer
 
@@ -33,6 +31,9 @@ pytestmark = [
 @pytest.fixture
 def driver() -> Iterator[webdriver.Chrome]:
     """Give a headless Chromium, one that runs scripts."""
+    # It takes a while to import, and one process alone starts browsers.
+    from selenium import webdriver
+
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     chromedriver = shutil.which("chromedriver")
     if not program or not chromedriver:
@@ -54,6 +55,9 @@ def test_the_page_pays_ten_times_at_once_and_shows_who_got_the_lock(
     real_cache: RealServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.wait import WebDriverWait
+
     order = Order(number="1001", customer="Ada", amount=42)
     order.save()
     nine_are_told = threading.Event()

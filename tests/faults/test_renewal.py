@@ -67,7 +67,7 @@ def is_renewed(held: LockHandle) -> bool:
 
 @REAL
 def test_without_the_watchdog_a_lock_ends_with_its_lease(server: RealServer) -> None:
-    held = renewed(server.client(), timeout=0.3).take(0)
+    held = renewed(server.client(), timeout=1).take(0)
     watchdog.WATCHDOG.forget(held.grant)
 
     assert not is_renewed(held)
@@ -161,7 +161,7 @@ def test_without_being_sent_again_a_renewal_whose_reply_was_cut_off_would_lose_t
     proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Lease, "failed", lambda lease, now, error: setattr(lease, "due", math.inf))
-    held = renewed(proxy.client(), timeout=0.5).take(0)
+    held = renewed(proxy.client(), timeout=1).take(0)
     proxy.drop_next_reply(scripts.RENEW.sha.encode())
 
     kept = is_renewed(held)
@@ -301,7 +301,7 @@ def test_a_thread_that_ends_with_a_lock_leaves_it_to_its_lease(
 ) -> None:
     client = server.client()
     found: list[LockHandle] = []
-    thread = threading.Thread(target=lambda: found.append(renewed(client, timeout=0.5).take(0)))
+    thread = threading.Thread(target=lambda: found.append(renewed(client, timeout=1).take(0)))
     thread.start()
     thread.join(10)
 
@@ -318,7 +318,7 @@ from django_setnx_lock.core.errors import LockLost
 from django_setnx_lock.core.locks.lock import RedisLock
 client = redis.Redis(port=int(sys.argv[1]))
 heard = threading.Event()
-lock = RedisLock(client, "lock:a", 0.5, renew=True, on_lost=lambda held: heard.set())
+lock = RedisLock(client, "lock:a", 1, renew=True, on_lost=lambda held: heard.set())
 held = lock.take(0)
 print("held", flush=True)
 sys.stdin.readline()
@@ -523,7 +523,7 @@ def test_a_look_that_is_owed_delays_the_exit_by_half_a_second_at_most(
 
 def test_handles_that_are_thrown_away_are_not_renewed(real_server: RealServer) -> None:
     client = real_server.client()
-    renewed(client, timeout=0.3).take(0)
+    renewed(client, timeout=1).take(0)
     gc.collect()
 
     eventually(lambda: not client.exists("lock:a"))

@@ -329,11 +329,12 @@ def test_d009_a_replica_that_locks_wait_for_and_one_that_none_waits_for(
     missing = found(REPLICAS=1)
     with RealServer(binary(), "--replicaof", "127.0.0.1", port):
         eventually(lambda: admin.info("replication").get("slave0", {}).get("state") == "online")
-        unused, used = found(), found(REPLICAS=1)
+        unused = found()
+        # What is online may not acknowledge within a lock's second where the machine is busy.
+        eventually(lambda: "D009" not in found(REPLICAS=1))
 
     assert missing["D009"].severity == "error"
     assert unused["D009"].severity == "info"
-    assert "D009" not in used
 
 
 def test_d009_a_replica_that_is_online_and_acknowledges_nothing(

@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 
     from tests.postgres.server import PostgresServer
 
-pytestmark = pytest.mark.usefixtures("no_collection")
+pytestmark = [
+    pytest.mark.usefixtures("no_collection"),
+    # One process starts the server.
+    pytest.mark.xdist_group("postgres"),
+]
 ALIAS = "whole"
 
 

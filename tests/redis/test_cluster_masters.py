@@ -18,7 +18,7 @@ from django_setnx_lock.core.locks.batch import release_each, take_each
 from django_setnx_lock.core.locks.lock import RedisLock
 from tests.core.helpers import in_thread
 from tests.faults.hanging import MORE, Timed
-from tests.processes import eventually, figure
+from tests.processes import eventually, figure, may_be_late
 
 if TYPE_CHECKING:
     from tests.redis.clusters import Cluster
@@ -47,7 +47,11 @@ def test_all_keys_of_a_lock_keep_its_hash_tag(
     assert there == found
 
 
-def test_waiters_have_the_lock_soon_after_each_other(cluster_client: redis.RedisCluster) -> None:
+# Each of four would take 0.05 to 0.1 s if it polled.
+@may_be_late(0.2)
+def test_waiters_have_the_lock_soon_after_each_other(
+    cluster_client: redis.RedisCluster, late: float
+) -> None:
     took: list[float] = []
 
     def wait() -> None:
@@ -64,8 +68,7 @@ def test_waiters_have_the_lock_soon_after_each_other(cluster_client: redis.Redis
             one.result(20)
 
     figure(f"on a cluster, from a release to the fourth in line: {took[-1] - released:.3f} s")
-    # Each of them would take 0.05 to 0.1 s if it polled.
-    assert took[-1] - released < 0.2
+    assert took[-1] - released < late
 
 
 def test_a_waiter_sends_nothing_while_it_waits(

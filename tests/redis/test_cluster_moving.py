@@ -16,7 +16,7 @@ from django_setnx_lock.core.errors import LockLost, LockUnavailable
 from django_setnx_lock.core.inspection import Inspector, State
 from django_setnx_lock.core.locks.batch import release_each, take_each
 from django_setnx_lock.core.locks.lock import RedisLock
-from tests.processes import eventually, figure
+from tests.processes import eventually, figure, may_be_late
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,21 +133,23 @@ def test_without_trying_again_it_fails(
     assert caught.value.cause == "moving"
 
 
+@may_be_late(2)
 def test_who_does_not_wait_is_told_in_time_that_the_slot_moves(
-    masters: Cluster, cluster_client: redis.RedisCluster
+    masters: Cluster, cluster_client: redis.RedisCluster, late: float
 ) -> None:
     began = time.monotonic()
     with moving(masters), pytest.raises(LockUnavailable, match="moved to another node") as caught:
         RedisLock(cluster_client, NAME).take(0)
 
     assert caught.value.cause == "moving"
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < late
     with RedisLock(cluster_client, NAME):
         pass
 
 
+@may_be_late(1)
 def test_who_waits_longer_than_the_slot_moves_gets_the_lock(
-    masters: Cluster, cluster_client: redis.RedisCluster
+    masters: Cluster, cluster_client: redis.RedisCluster, late: float
 ) -> None:
     with ThreadPoolExecutor(1) as pool:
         with moving(masters):
@@ -159,7 +161,7 @@ def test_who_waits_longer_than_the_slot_moves_gets_the_lock(
         taking.result(10).release()
 
     figure(f"from the end of a move to the lock: {time.monotonic() - ended:.3f} s")
-    assert time.monotonic() - ended < 1
+    assert time.monotonic() - ended < late
 
 
 def test_a_waiter_follows_the_slot(masters: Cluster, cluster_client: redis.RedisCluster) -> None:

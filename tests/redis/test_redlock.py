@@ -21,7 +21,7 @@ from django_setnx_lock.core.protocol import quorum
 from tests.core.helpers import command, in_thread
 from tests.faults.points import Points
 from tests.faults.proxy import Proxy
-from tests.processes import eventually, figure
+from tests.processes import eventually, figure, may_be_late
 from tests.servers import RealServer, server_binaries
 
 if TYPE_CHECKING:
@@ -280,7 +280,8 @@ def test_a_wait_ends_in_time_although_a_master_hangs(
     assert 0.5 <= waited < 0.5 + 2 * master + 2 * slack
 
 
-def test_who_waits_has_it_soon_after_its_release(five: Five) -> None:
+@may_be_late(1)
+def test_who_waits_has_it_soon_after_its_release(five: Five, late: float) -> None:
     held = five.lock().take(0)
     with ThreadPoolExecutor(1) as pool:
         waiter = pool.submit(five.lock().take, 10)
@@ -291,7 +292,7 @@ def test_who_waits_has_it_soon_after_its_release(five: Five) -> None:
             waited = passed()
 
     figure(f"had {waited:.4f} s after its release")
-    assert waited < 1
+    assert waited < late
 
 
 def test_servers_that_were_restarted_or_cut_their_clients_are_connected_to_anew(

@@ -177,6 +177,7 @@ def test_a_lock_that_redis_py_lets_go_is_had_soon(real_server: RealServer) -> No
     assert run(work()) is True
 
 
+@pytest.mark.usefixtures("patient")
 def test_two_hundred_tasks_wait_with_a_pool_of_two(real_server: RealServer) -> None:
     client = real_server.client(max_connections=2)
     inside: list[int] = []
@@ -192,7 +193,7 @@ def test_two_hundred_tasks_wait_with_a_pool_of_two(real_server: RealServer) -> N
     async def work() -> None:
         await asyncio.gather(*map(take, range(200)))
 
-    # A loop that stands still for seconds, twice, costs those in it a slice of 25 s.
+    # A loop that stands still for more than the claim of who is next costs a slice of 25 s.
     run(work(), seconds=50)
 
     assert most == [1] * 200

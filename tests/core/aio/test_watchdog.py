@@ -85,8 +85,8 @@ def test_without_renewal_it_would_be_lost(
 
 
 async def sleep_and_look(client: redis.Redis) -> None:
-    held = await RedisLock(client, "lock:a", 0.3, renew=True).atake()
-    await asyncio.sleep(0.7)
+    held = await RedisLock(client, "lock:a", 1, renew=True).atake()
+    await asyncio.sleep(1.2)
     assert not held.lost
 
 
@@ -157,7 +157,7 @@ def test_a_lock_whose_task_has_ended_is_renewed_no_longer(
 
 
 async def left(client: redis.Redis) -> LockHandle:
-    return await RedisLock(client, "lock:a", 0.3, renew=True).atake()
+    return await RedisLock(client, "lock:a", 1, renew=True).atake()
 
 
 async def handed_over(client: redis.Redis) -> LockHandle:
