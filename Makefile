@@ -56,13 +56,16 @@ coverage: .venv/ready-test
 matrix: .venv/ready-test
 	$(PYTEST) $(SIDE_BY_SIDE) -m matrix
 
+# Those that measure short times run one after the other. Where a thread stands is not shown after
+# a while: they last longer, and to look at one that runs may end the process.
+LONG := -o faulthandler_timeout=0
+
 storm: .venv/ready-test
-	$(PYTEST) -n 3 --dist loadgroup -m "storm and not alone"
-	@# Those that measure short times run one after the other.
-	$(PYTEST) -m "storm and alone"
+	$(PYTEST) $(LONG) -n 3 --dist loadgroup -m "storm and not alone"
+	$(PYTEST) $(LONG) -m "storm and alone"
 
 marathon: .venv/ready-test
-	$(PYTEST) -m marathon
+	$(PYTEST) $(LONG) -m marathon
 
 lint: .venv/ready-lint
 	$(PY) -m ruff check

@@ -7,7 +7,6 @@ import importlib.util
 import os
 import signal
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fakeredis
@@ -28,7 +27,6 @@ from tests.core.watching import IdleWatchdog
 from tests.faults.proxy import Proxy
 from tests.servers import FakeServer, RealServer, Server, server_binaries
 from tests.settings import FAKE, caches
-from tests.stuck import StuckTests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -61,34 +59,10 @@ UNMEASURED = ("tests/bench/", "tests/browser/", "tests/example_project/", "tests
 MEASURES = "COVERAGE_PROCESS_CONFIG"
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(StuckTests())
-
-
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Have seven workers on two processors: tests wait more than half of the time."""
     return 7 * (os.cpu_count() or 1) // 2
-
-
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Have each worker compile its share of the test modules: all of them need them all."""
-    worker = getattr(session.config, "workerinput", None)
-    if worker is None:
-        return
-    root = Path(__file__).parent
-    given = [Path(argument) for argument in session.config.args]
-    files = sorted(file for folder in given for file in folder.rglob("test_*.py"))
-    number = int(worker["workerid"].removeprefix("gw"))
-    for file in files[number :: worker["workercount"]]:
-        name = ".".join(file.resolve().relative_to(root.parent).with_suffix("").parts)
-        spec = importlib.util.find_spec(name)
-        if name not in sys.modules and spec and spec.loader:
-            module = importlib.util.module_from_spec(spec)
-            # It is compiled and kept, and not run: that ends where pytest's first import stands.
-            vars(module)["__builtins__"] = {}
-            with contextlib.suppress(ImportError):
-                spec.loader.exec_module(module)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
