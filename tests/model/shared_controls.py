@@ -189,7 +189,7 @@ CONTROLS = [
     Control(
         "who gets in does not empty its mailbox",
         "-- The mailbox stays: this copy",
-        "redis.call('DEL', mailbox(token)) -- This copy",
+        "drop_mail(token) -- This copy",
         "asleep",
         bounds("wr", "again"),
         9,

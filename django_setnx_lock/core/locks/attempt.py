@@ -23,10 +23,9 @@ from .grant import Grant
 from .handle import LockHandle
 from .mailbox import (
     SLICE_MS,
+    BlockingMailbox,
     LoopMailbox,
     Mailbox,
-    mailbox_for,
-    mailbox_in_loop,
     time_to_ask,
     time_to_sleep,
 )
@@ -99,8 +98,8 @@ class AcquireAttempt:
     def belong_to_loop(self, *, waits: bool) -> None:
         """Have the running event loop renew the lock, and wake whoever ``waits`` for it."""
         self.loop_watchdog = running_watchdog()
-        if waits:
-            self._mailbox = mailbox_in_loop(self.target)
+        if waits and self.target.command_set.wakes_waiters:
+            self._mailbox = LoopMailbox(self.target)
             self.token = self._new_token()
 
     def _new_token(self) -> str:
@@ -109,7 +108,8 @@ class AcquireAttempt:
 
     def mailbox(self, io: Backend) -> Mailbox:
         """Return where the caller sleeps until it is woken."""
-        return self._mailbox or mailbox_for(io, self.target)
+        make = LoopMailbox if io.is_asyncio else BlockingMailbox
+        return self._mailbox or make(self.target)
 
     def note_repeat(self) -> None:
         """Take note that a request was sent more than once."""

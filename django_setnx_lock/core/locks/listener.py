@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakValueDictionary
 
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -40,7 +40,9 @@ class Listener:
         self._waiters: dict[str, asyncio.Future[Exception | None]] = {}
         # Tokens that were woken while their tasks were asking, and when: as long as mail lasts.
         self._early: dict[str, float] = {}
+        # What fetches, and the pool of the client that it does so by.
         self._fetching: asyncio.Task[None] | None = None
+        self._pool: Any = None
 
     async def wait(self, client: Any, token: str, seconds: float) -> None:
         """Return when ``token`` was woken, or after ``seconds``.
@@ -51,9 +53,16 @@ class Listener:
         if early is not None and not _is_stale(early):
             return
         loop = asyncio.get_running_loop()
-        woken = self._waiters[token] = loop.create_future()
         if self._fetching is None or self._fetching.done():
+            self._pool = client.connection_pool
             self._fetching = loop.create_task(self._fetch(client))
+        elif client.connection_pool is not self._pool:
+            # The node of a cluster that has the lock now; those who wait elsewhere hear of it so.
+            self._fetching.cancel()
+            self._fetching = None
+            self._cut_off(None)
+            return
+        woken = self._waiters[token] = loop.create_future()
         end = loop.call_later(seconds, _wake, woken, None)
         try:
             error = await woken
@@ -65,7 +74,7 @@ class Listener:
                 # One that has no answer outstanding has ended by itself.
                 if self._fetching.cancel():
                     self.cuts += 1
-                self._fetching = None
+                self._fetching = self._pool = None
         if error is not None:
             raise error
 
@@ -133,22 +142,22 @@ def _wake(woken: asyncio.Future[Exception | None], error: Exception | None) -> N
         woken.set_result(error)
 
 
-_listeners: PerLoop[WeakKeyDictionary[Any, dict[str, Listener]]] = PerLoop(
-    lambda _loop: WeakKeyDictionary()
+# By the server and what they stand beside; each for as long as an attempt is under way.
+_listeners: PerLoop[WeakValueDictionary[tuple[int, str], Listener]] = PerLoop(
+    lambda _loop: WeakValueDictionary()
 )
 
 
-def listener_of(target: Target) -> Listener | None:
+def listener_of(target: Target) -> Listener:
     """Return what listens for the tasks that wait for ``target`` in the running event loop.
 
-    None where each has to listen for itself: on a cluster, and without an index, where no key may
-    be used that is not beside the lock.
+    For those of all locks that are listed in the same index; else for those of that one lock, as
+    no key may be used then that is not beside it.
     """
-    pool = getattr(target.client, "connection_pool", None)
-    if target.index is None or pool is None or not target.command_set.wakes_waiters:
-        return None
-    of_server = _listeners().setdefault(pool, {})
-    found = of_server.get(target.index)
+    listeners, beside = _listeners(), target.index or target.keys.stem
+    # A client lives for as long as the attempts that ask by it.
+    at = id(getattr(target.client, "connection_pool", target.client)), beside
+    found = listeners.get(at)
     if found is None:
-        found = of_server[target.index] = Listener(mailbox_beside(target.index))
+        found = listeners[at] = Listener(mailbox_beside(beside))
     return found

@@ -6,7 +6,6 @@ when the lock is left to it. What it then finds out by asking again is what coun
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -19,21 +18,20 @@ from .. import clock
 from ..connections.backends import ASYNCIO, BLOCKING, Backend
 from ..connections.client_settings import CONNECT_WITHIN
 from ..connections.cluster_routes import is_cluster
-from ..connections.connection import AioConnection, Command, Connection, take_note
+from ..connections.connection import Command, Connection
 from ..connections.endpoints import Target
 from ..connections.failures import translated
-from ..connections.pool import IdleConnections, loop_state
+from ..connections.pool import IdleConnections
 from ..connections.sentinel import (
     EVERY,
     follow,
-    follow_in_loop,
     leads_elsewhere,
     primary_of,
 )
 from ..errors import LockUnavailable
 from ..protocol.commands import Ahead, Request
 from ..protocol.replies import Busy, read_ahead
-from .listener import Listener, listener_of
+from .listener import listener_of
 from .pipelined_claim import PipelinedClaim
 
 # A waiter asks again after so long, whatever it was told: who was to wake it may be gone.
@@ -75,17 +73,6 @@ def time_to_ask(limit: float | None, left: float | None) -> float | None:
     return max(left, ANSWER_WITHIN) if limit and left is not None else None
 
 
-def mailbox_for(io: Backend, target: Target) -> Mailbox:
-    """Return a mailbox of ``target`` that listens for itself, as ``io`` waits."""
-    return (AsyncioMailbox if io.is_asyncio else BlockingMailbox)(target)
-
-
-def mailbox_in_loop(target: Target) -> LoopMailbox | None:
-    """Return one for which the running event loop listens; None where it cannot."""
-    listener = listener_of(target)
-    return None if listener is None else LoopMailbox(target, listener)
-
-
 def _jittered(longest: float) -> float:
     return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, secures nothing
 
@@ -97,12 +84,6 @@ class Mailbox:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        # The client of the server that it listens at.
-        self._client: Any = None
-        self._connection: Any = None
-        self._listening_at = ""
-        # Whether what woke the waiter is still to be read.
-        self._has_answer = False
         self._failed = False
 
     async def sleep(
@@ -123,8 +104,6 @@ class Mailbox:
             # One which has no one server to listen at.
             await self._io.sleep(min(seconds, _jittered(_FOREIGN_LONGEST)))
             return None
-        if self._has_answer:
-            await self._try(self._read_late)
         end = clock.now() + self._target.longest_sleep(seconds)
         return await self._try(lambda: self._listen(token, end, ahead))
 
@@ -139,33 +118,60 @@ class Mailbox:
             if pause is not None:
                 await self._io.sleep(pause)
                 return None
-            if self._client is not None:
-                self._pool.forget(self._client)
+            self._forget()
             at_once = clock.now() - began < AT_ONCE
             if self._failed and at_once:
                 raise
             self._failed = at_once
         return None
 
-    def close(self) -> None:
-        """Listen no longer."""
-        if self._connection is not None and not self._listening_at:
-            self._pool.checkin(self._client, self._connection)
-            self._connection = None
-        self._drop()
-
-    @property
-    def _pool(self) -> IdleConnections[Any]:
-        """The connections that are listened on."""
-        raise NotImplementedError
-
     async def _listen(self, token: str, end: float, ahead: Ahead | None) -> PipelinedClaim | None:
         """Return when there is mail for ``token``, and at ``end`` at the latest."""
         raise NotImplementedError
 
-    async def _read_late(self) -> None:
-        """Read the answer that has come after the caller had to ask."""
-        raise NotImplementedError
+    def close(self) -> None:
+        """Listen no longer."""
+
+    def _drop(self) -> None:
+        """Close the connection on which it listens."""
+
+    def _forget(self) -> None:
+        """Keep no connection to its server: one has failed, so all may be dead."""
+
+
+class BlockingMailbox(Mailbox):
+    """The mailbox of a thread, which listens on a connection of its own."""
+
+    _io = BLOCKING
+    _ahead: Ahead | None = None
+    _packed = b""
+    _sent = 0.0
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target)
+        # The client of the server that it listens at.
+        self._client: Any = None
+        self._connection: Any = None
+        self._listening_at = ""
+        # Whether what woke the waiter is still to be read.
+        self._has_answer = False
+
+    async def sleep(
+        self, token: str, seconds: float, ahead: Ahead | None = None
+    ) -> PipelinedClaim | None:
+        if self._has_answer:
+            # It has come after the caller had to ask.
+            await self._try(self._read_late)
+        return await super().sleep(token, seconds, ahead)
+
+    def close(self) -> None:
+        if self._has_answer:
+            with suppress(RedisError):
+                self._read()
+        if self._connection is not None and not self._listening_at:
+            _CONNECTIONS.checkin(self._client, self._connection)
+            self._connection = None
+        self._drop()
 
     def _open(self, token: str) -> str:
         """Connect to the server that is the primary now, and return the mailbox there."""
@@ -174,7 +180,7 @@ class Mailbox:
             self._drop()
         if self._connection is None:
             self._client = self._target.home()
-            self._connection = self._pool.checkout(self._client)
+            self._connection = _CONNECTIONS.checkout(self._client)
         return box
 
     def _is_elsewhere(self) -> bool:
@@ -187,24 +193,9 @@ class Mailbox:
             self._connection.close()
             self._connection = None
 
-
-class BlockingMailbox(Mailbox):
-    """The mailbox of a thread."""
-
-    _io = BLOCKING
-    _ahead: Ahead | None = None
-    _packed = b""
-    _sent = 0.0
-
-    @property
-    def _pool(self) -> IdleConnections[Connection]:
-        return _CONNECTIONS
-
-    def close(self) -> None:
-        if self._has_answer:
-            with suppress(RedisError):
-                self._read()
-        super().close()
+    def _forget(self) -> None:
+        if self._client is not None:
+            _CONNECTIONS.forget(self._client)
 
     async def _read_late(self) -> None:
         self._read()
@@ -283,86 +274,24 @@ class BlockingMailbox(Mailbox):
 
 
 class LoopMailbox(Mailbox):
-    """The mailbox of a task whose event loop listens for all that wait in it.
+    """The mailbox of a task, for which its event loop listens.
 
     It sends no claim ahead: the task asks when it is woken.
     """
 
     _io = ASYNCIO
 
-    def __init__(self, target: Target, listener: Listener) -> None:
+    def __init__(self, target: Target) -> None:
         super().__init__(target)
-        self._listener = listener
-        self._cuts = listener.cuts
-        self.key = listener.box
+        self._listener = listener_of(target)
+        self._cuts = self._listener.cuts
+        self.key = self._listener.box
 
     def expect_mail(self) -> None:
-        """Take note that the caller asks, so that mail for him may come from now on."""
+        """Take note that the caller asks, so that mail for it may come from now on."""
         self._cuts = self._listener.cuts
 
     async def _listen(self, token: str, end: float, ahead: Ahead | None) -> None:
         if self._cuts == self._listener.cuts:
-            await self._listener.wait(self._target.client, token, end - clock.now())
+            await self._listener.wait(self._target.home(), token, end - clock.now())
         self._failed = False
-
-
-class AsyncioMailbox(Mailbox):
-    """The mailbox of a task that listens for itself, on a connection of its own."""
-
-    _io = ASYNCIO
-    # A task of its own, as one that is cancelled when time is up may take the reply with it.
-    _reading: asyncio.Task[Any] | None = None
-
-    @property
-    def _pool(self) -> IdleConnections[AioConnection]:
-        return loop_state().waiting
-
-    async def _listen(self, token: str, end: float, ahead: Ahead | None) -> None:
-        box = self._open(token)
-        while (left := end - clock.now()) > 0:
-            if self._reading is None:
-                self._reading = await self._begin(self._connection, box, left)
-            if self._reading is None:
-                return
-            # Redis ends a BLPOP up to 0.1 s late: the waiter wakes in time, and hears of it later.
-            # With Sentinels, look now and then whether this is still the primary.
-            limit = left if primary_of(self._client) is None else min(left, EVERY)
-            done, _ = await asyncio.wait({self._reading}, timeout=limit)
-            if not done:
-                await follow_in_loop(self._client)
-                if self._is_elsewhere():
-                    self._drop()
-                    return
-                continue
-            if self._reading.cancelled():
-                # By somebody who cancels whatever tasks there are.
-                self._drop()
-                return
-            woken = self._reading.result()
-            self._reading = None
-            self._listening_at = ""
-            if woken is not None:
-                return
-
-    async def _begin(
-        self, connection: AioConnection, box: str, seconds: float
-    ) -> asyncio.Task[Any] | None:
-        """Return the task that reads the answer; None where there was no time to connect."""
-        self._listening_at = box
-        blpop = ("BLPOP", box, f"{max(seconds, 0.001):.3f}")
-        try:
-            await connection.send(blpop, within=max(seconds, CONNECT_AT_LEAST))
-        except redis_exceptions.TimeoutError:
-            if seconds >= AT_ONCE:
-                raise
-            self._drop()
-            return None
-        reading: asyncio.Task[Any] = asyncio.get_running_loop().create_task(connection.read())
-        reading.add_done_callback(take_note)
-        return reading
-
-    def _drop(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
-            self._reading = None
-        super()._drop()

@@ -133,6 +133,9 @@ def index_for(prefix: str) -> str:
     return f"{{{prefix}}}:index"
 
 
-def mailbox_beside(index: str) -> str:
-    """Return the key of a new mailbox for several waiters, beside ``index``: a sorted set."""
-    return f"{index.removesuffix('index')}mail:{secrets.token_hex(8)}"
+def mailbox_beside(stem: str) -> str:
+    """Return the key of a new mailbox for several waiters, a sorted set.
+
+    ``stem``: that of a lock's other keys, or the key of the index.
+    """
+    return f"{stem.removesuffix(':index')}:mail:{secrets.token_hex(8)}"

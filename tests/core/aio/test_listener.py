@@ -98,18 +98,20 @@ def test_each_loop_has_its_own(real_server: RealServer) -> None:
     assert done == ["a"] * 3
 
 
-def test_without_an_index_each_task_listens_for_itself(real_server: RealServer) -> None:
+def test_without_an_index_there_is_one_for_each_lock(real_server: RealServer) -> None:
     client = real_server.client()
 
-    async def take() -> None:
-        async with RedisLock(client, "lock:a", 60):
+    async def take(name: str) -> None:
+        async with RedisLock(client, name, 60):
             pass
 
     async def work() -> None:
-        held = await RedisLock(client, "lock:a", 60).atake(0)
-        tasks = [asyncio.create_task(take()) for _ in range(3)]
-        await until(lambda: listeners(real_server) == 3)
-        await release_all([held], tasks)
+        names = ["lock:a", "lock:b"]
+        held = [await RedisLock(client, name, 60).atake(0) for name in names]
+        tasks = [asyncio.create_task(take(name)) for name in names * 3]
+        await until(lambda: len(queued(client, "a") + queued(client, "b")) == 6)
+        await until(lambda: listeners(real_server) == 2)
+        await release_all(held, tasks)
 
     run(work())
 

@@ -36,7 +36,7 @@ local function own_mailbox(token)
 end
 
 local function loop_mailbox(token)
-  return string.match(token, '^[^@]*@({.*}:mail:%x+)$')
+  return string.match(token, '^[^@]*@({.*:mail:%x+)$')
 end
 
 -- Whether it has mail that was not fetched yet.
