@@ -7,7 +7,7 @@ import contextlib
 import random
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from redis.backoff import NoBackoff
@@ -15,6 +15,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.retry import Retry
 
 from django_setnx_lock.core.errors import LockBusy, LockLost, LockUnavailable
+from django_setnx_lock.core.locks.listener import Listener
 from tests.core.aio.helpers import run
 from tests.core.helpers import command, listed
 
@@ -74,15 +75,28 @@ class Storm:
         await asyncio.gather(self.hang_up(), *[self.work() for _ in range(TASKS)])
 
 
-def test_nobody_is_in_together_and_nobody_is_forgotten(real_server: RealServer) -> None:
-    storm = Storm(real_server, 1)
-
+def story(server: RealServer) -> Storm:
+    storm = Storm(server, 1)
     with contextlib.closing(storm.client):
         run(storm.all(), 100)
+    told = f"{storm.turns} turns, {storm.refused} refused, longest wait {storm.longest:.2f} s"
+    print(told)  # noqa: T201 - the figures of the run
+    return storm
 
-    figures: Any = (storm.turns, storm.refused, storm.longest)
-    print("%d turns, %d refused, longest wait %.2f s" % figures)  # noqa: T201 - of the run
+
+def test_nobody_is_in_together_and_nobody_is_forgotten(real_server: RealServer) -> None:
+    storm = story(real_server)
+
     assert storm.turns > 200
     assert storm.overlaps == 0
     assert storm.longest < 10
     assert not any(storm.admin.exists(f"lock:{key}") for key in KEYS)
+
+
+def test_without_being_woken_by_a_cut_somebody_is_forgotten(
+    real_server: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # By a private name, as nothing else leaves them asleep.
+    monkeypatch.setattr(Listener, "_cut_off", lambda *_: None)
+
+    assert story(real_server).longest > 10
