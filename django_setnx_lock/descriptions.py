@@ -142,7 +142,7 @@ class Said:
 
     @property
     def holder(self) -> str:
-        """Who holds it and what for."""
+        """Who holds it, and for what."""
         return f"{self.place} ({self.about})" if self.about else self.place
 
     @property

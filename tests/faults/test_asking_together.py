@@ -195,3 +195,25 @@ def test_when_all_tasks_are_cancelled_nothing_is_left(proxy: Proxy, direct: redi
     run(work())
 
     assert held_in(direct) == 0
+
+
+def test_one_that_asks_for_all_and_is_cancelled_at_once_hangs_nobody(
+    proxy: Proxy, direct: redis.Redis
+) -> None:
+    client = proxy.client()
+
+    def cancelling(loop: Any, work: Any, **options: Any) -> asyncio.Task[Any]:
+        task = asyncio.Task(work, loop=loop, **options)
+        # By a private name: nobody but who looks through all tasks comes by it.
+        if work.__qualname__ == "Batcher._run":
+            task.cancel()
+        return task
+
+    async def work() -> list[Any]:
+        asyncio.get_running_loop().set_task_factory(cancelling)
+        first = await together(client)
+        asyncio.get_running_loop().set_task_factory(None)
+        assert any(isinstance(one, LockUnavailable) for one in first)
+        return await asyncio.gather(*[take(client, MANY + number) for number in range(MANY)])
+
+    assert len(run(work())) == MANY

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
@@ -111,7 +111,7 @@ class Batcher:
                 self._in_use += 1
                 task = self._loop.create_task(self._run(io, client, batch))
                 self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                task.add_done_callback(partial(self._has_run, io, client, batch))
 
     async def _run(self, io: Backend, client: Any, batch: Sequence[_Waiting]) -> None:
         def note_repeat() -> None:
@@ -119,7 +119,6 @@ class Batcher:
                 one.was_repeated = True
 
         requests, keys = [one.request for one in batch], [one.key for one in batch]
-        replies: list[Any] = []
         try:
             replies = await execute.call_many(io, client, requests, keys, repeated=note_repeat)
         except LockUnavailable as error:
@@ -127,13 +126,21 @@ class Batcher:
             self._refused(error)
         except Exception as error:  # noqa: BLE001 - those who wait raise it
             replies = [error] * len(batch)
-        finally:
-            self._in_use -= 1
-            # None if somebody has cancelled whatever tasks there are.
-            gone = redis_exceptions.ConnectionError("The task that was to ask has been cancelled")
-            for one, reply in zip_longest(batch, replies):
-                _answer(one, reply or unavailable(gone, one.key))
-            self._go_on(io, client)
+        for one, reply in zip(batch, replies, strict=True):
+            _answer(one, reply)
+
+    def _has_run(
+        self, io: Backend, client: Any, batch: Sequence[_Waiting], task: asyncio.Task[None]
+    ) -> None:
+        # Not in the task itself: one that is cancelled before its first step runs nothing.
+        self._tasks.discard(task)
+        self._in_use -= 1
+        gone = redis_exceptions.ConnectionError("The task that was to ask has been cancelled")
+        for one in batch:
+            if not one.reply.done():
+                # Somebody has cancelled whatever tasks there are.
+                _answer(one, unavailable(gone, one.key))
+        self._go_on(io, client)
 
     def _refused(self, error: LockUnavailable) -> None:
         """Take note of ``error``: those who wait, if all will meet it, wait no longer."""
