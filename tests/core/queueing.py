@@ -8,6 +8,7 @@ from django_setnx_lock.core.locks.handle import LockHandle
 from django_setnx_lock.core.locks.lock import RedisLock
 from django_setnx_lock.core.locks.mailbox import BlockingMailbox
 from django_setnx_lock.core.protocol import commands, replies
+from django_setnx_lock.core.protocol.keys import lock_keys
 from tests.core.helpers import ask, called
 
 if TYPE_CHECKING:
@@ -90,3 +91,8 @@ def listeners(server: RealServer) -> int:
     """Return how many sleep there, waiting to be woken."""
     clients: Any = server.client().client_list()
     return sum("b" in one["flags"] for one in clients)
+
+
+def queued(client: Any, key: str = "a") -> list[str]:
+    """Return the tokens of those who wait, in order."""
+    return [token.decode() for token in client.zrange(lock_keys(f"lock:{key}").waiters, 0, -1)]

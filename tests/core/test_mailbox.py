@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
+from django_setnx_lock.core.connections import backends
 from django_setnx_lock.core.connections.backends import run
 from django_setnx_lock.core.connections.connection import Connection
-from django_setnx_lock.core.locks import mailbox as mailboxes
 from tests.core.queueing import Box, caller, listeners, mailbox_of
 from tests.faults.pools import full_pool
 from tests.processes import eventually
@@ -95,7 +95,7 @@ class Deaf:
 @pytest.fixture
 def deaf(monkeypatch: pytest.MonkeyPatch) -> Deaf:
     deaf = Deaf()
-    monkeypatch.setattr(mailboxes, "_CONNECTIONS", SimpleNamespace(checkout=lambda client: deaf))
+    monkeypatch.setattr(backends, "_LISTENING", SimpleNamespace(checkout=lambda client: deaf))
     return deaf
 
 

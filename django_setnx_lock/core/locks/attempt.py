@@ -21,11 +21,12 @@ from ..renewal.loop_watchdog import running_watchdog
 from . import reentrancy
 from .grant import Grant
 from .handle import LockHandle
+from .listener import PLACES
 from .mailbox import (
     SLICE_MS,
     BlockingMailbox,
-    LoopMailbox,
     Mailbox,
+    SharedMailbox,
     time_to_ask,
     time_to_sleep,
 )
@@ -72,7 +73,7 @@ class AcquireAttempt:
         self.lease_ms = lease_ms
         self.record = holder.to_json()
         # Where it is woken together with others.
-        self._mailbox: LoopMailbox | None = None
+        self._mailbox: SharedMailbox | None = None
         self.token = target.command_set.new_token()
         self._waits = False
         self._began = clock.now()
@@ -95,11 +96,12 @@ class AcquireAttempt:
             in_doubt=in_doubt,
         )
 
-    def belong_to_loop(self, *, waits: bool) -> None:
-        """Have the running event loop renew the lock, and wake whoever ``waits`` for it."""
-        self.loop_watchdog = running_watchdog()
-        if waits and self.target.command_set.wakes_waiters:
-            self._mailbox = LoopMailbox(self.target)
+    def belong_to(self, io: Backend, *, shares_mailbox: bool) -> None:
+        """Have ``io`` renew the lock, and wake the caller together with others if it so wants."""
+        if io.is_asyncio:
+            self.loop_watchdog = running_watchdog()
+        if shares_mailbox and self.target.command_set.wakes_waiters:
+            self._mailbox = SharedMailbox(self.target, io)
             self.token = self._new_token()
 
     def _new_token(self) -> str:
@@ -108,8 +110,9 @@ class AcquireAttempt:
 
     def mailbox(self, io: Backend) -> Mailbox:
         """Return where the caller sleeps until it is woken."""
-        make = LoopMailbox if io.is_asyncio else BlockingMailbox
-        return self._mailbox or make(self.target)
+        if io.is_asyncio:
+            return self._mailbox or SharedMailbox(self.target, io)
+        return self._mailbox or BlockingMailbox(self.target)
 
     def note_repeat(self) -> None:
         """Take note that a request was sent more than once."""
@@ -154,8 +157,11 @@ class AcquireAttempt:
         is_seen_to = options.renew and options.max_hold is None
         if answer.foreign or not is_seen_to or self.lease_ms <= commands.CLAIM_MS:
             return None
-        if self.replicas is not None or self.target.command_set.is_shared:
-            # Nothing sent ahead tells what has reached them, or joins others.
+        if self._mailbox is not None or self.target.command_set.is_shared:
+            # Who listens for others sends nothing ahead, nor does what is sent ahead join others.
+            return None
+        if self.replicas is not None:
+            # Nothing sent ahead tells what has reached them.
             return None
         return commands.ahead(
             self.target.keys, self.target.index, self.token, self.lease_ms, self.record
@@ -396,6 +402,7 @@ class Waiting(Protocol[_Granted]):
     def awaited(self) -> AcquireAttempt: ...
     @property
     def longest_sleep(self) -> float: ...
+    def belong_to(self, io: Backend, *, shares_mailbox: bool) -> None: ...
     async def ask(self, io: Backend, *, waits: bool, within: float | None) -> _Granted | Busy: ...
     def asks_again(self) -> bool: ...
     def busy(self, answer: Busy) -> LockBusy: ...
@@ -410,6 +417,19 @@ async def wait_for(io: Backend, attempt: Waiting[_Granted], limit: float | None)
     ``limit``: the seconds to wait at most; 0 asks once; None waits without limit. Raises LockBusy
     when somebody else kept the lock for so long, and LockUnavailable.
     """
+    # Tasks share one connection to be woken on, and so do threads beyond the first few.
+    is_alone = limit != 0 and not io.is_asyncio and PLACES.take()
+    try:
+        attempt.belong_to(io, shares_mailbox=limit != 0 and not is_alone)
+        return await _ask_until_granted(io, attempt, limit)
+    finally:
+        if is_alone:
+            PLACES.leave()
+
+
+async def _ask_until_granted(
+    io: Backend, attempt: Waiting[_Granted], limit: float | None
+) -> _Granted:
     give_up_at = None if limit is None else clock.now() + limit
     mailbox: Mailbox | None = None
     before: AcquireAttempt | None = None

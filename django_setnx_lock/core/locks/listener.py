@@ -1,26 +1,31 @@
-"""Where the waiting tasks of one event loop are woken: all of them on one connection.
+"""Where many waiters are woken on one connection: the tasks of an event loop, or threads.
 
-Each waits for its own token. The scripts put the tokens that are to be woken into one mailbox of
-the loop, from which they are fetched one by one, whoever of the tasks came or went meanwhile.
+Each waits for its own token. The scripts put the tokens that are to be woken into one mailbox that
+they share, from which they are fetched one by one, whoever of them came or went meanwhile.
 """
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
+import os
+import threading
+from collections import deque
+from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .. import clock
-from ..connections.connection import AioConnection
+from ..connections.backends import Backend
 from ..connections.endpoints import Target
-from ..connections.pool import PerLoop, loop_state
-from ..connections.sentinel import EVERY, follow_in_loop, leads_elsewhere, primary_of
+from ..connections.pool import PerLoop
+from ..connections.primitives import Guard, kind
+from ..connections.sentinel import EVERY, leads_elsewhere, primary_of
 from ..protocol.commands import CLAIM_MS
 from ..protocol.keys import mailbox_beside
 from ..protocol.replies import text
 
+# How many threads of a process may wait each on a connection of its own, which is quicker.
+ALONE_AT_MOST = 15
 # The server ends a fetch after so many seconds: what is idle for longer is cut by some proxies.
 _FETCH_FOR = 25.0
 # By how much the answer to that may be late.
@@ -28,20 +33,25 @@ _LATE = 5.0
 
 
 class Listener:
-    """Listens at one server for the tasks of the running event loop, while any of them waits.
+    """Listens at one server for several waiters by ``io``, while any of them waits.
 
-    ``box``: the mailbox in Redis. ``cuts``: how often mail may have been lost on its way. A task
+    ``box``: the mailbox in Redis. ``cuts``: how often mail may have been lost on its way. A waiter
     that was asking then has to ask again, in the place of waiting.
     """
 
-    def __init__(self, box: str) -> None:
+    def __init__(self, box: str, io: Backend) -> None:
         self.box = box
         self.cuts = 0
-        self._waiters: dict[str, asyncio.Future[Exception | None]] = {}
-        # Tokens that were woken while their tasks were asking, and when: as long as mail lasts.
+        self._io: Any = io
+        # Of use to threads; the steps of tasks do not interleave.
+        self._changing = threading.RLock()
+        # What wakes each, by token: with the error that they meet, or None.
+        self._waiters: dict[str, Any] = {}
+        # Tokens that were woken while their callers were asking, and when: as long as mail lasts.
         self._early: dict[str, float] = {}
-        # What fetches, and the pool of the client that it does so by.
-        self._fetching: asyncio.Task[None] | None = None
+        # What fetches, what tells it from those before, and the pool of the client it does so by.
+        self._fetching: Any = None
+        self._turn: object = None
         self._pool: Any = None
 
     async def wait(self, client: Any, token: str, seconds: float) -> None:
@@ -49,87 +59,96 @@ class Listener:
 
         ``client``: of the server to listen at. Raises what redis-py raises.
         """
-        early = self._early.pop(token, None)
-        if early is not None and not _is_stale(early):
-            return
-        loop = asyncio.get_running_loop()
-        if self._fetching is None or self._fetching.done():
-            self._pool = client.connection_pool
-            self._fetching = loop.create_task(self._fetch(client))
-        elif client.connection_pool is not self._pool:
-            # The node of a cluster that has the lock now; those who wait elsewhere hear of it so.
-            self._fetching.cancel()
-            self._fetching = None
-            self._cut_off(None)
-            return
-        woken = self._waiters[token] = loop.create_future()
-        end = loop.call_later(seconds, _wake, woken, None)
+        woken = self._io.new_future()
         try:
-            error = await woken
+            with self._changing:
+                early = self._early.pop(token, None)
+                if early is not None and not _is_stale(early):
+                    return
+                if self._turn is not None and client.connection_pool is not self._pool:
+                    # The node of a cluster that has the lock now; the others hear of it so.
+                    self._io.end(self._fetching)
+                    self._cut_off(None, self._turn)
+                    return
+                if self._turn is None or self._fetching.done():
+                    turn, self._pool = object(), client.connection_pool
+                    self._fetching = self._io.begin(self._fetch(client, turn))
+                    self._turn = turn
+                self._waiters[token] = woken
+            error = await self._io.wait(woken, seconds)
         finally:
-            end.cancel()
-            if self._waiters.get(token) is woken:
-                del self._waiters[token]
-            if not self._waiters and self._fetching is not None:
-                # One that has no answer outstanding has ended by itself.
-                if self._fetching.cancel():
+            with self._changing:
+                if self._waiters.get(token) is woken:
+                    del self._waiters[token]
+                if not self._waiters and self._turn is not None and self._io.end(self._fetching):
                     self.cuts += 1
-                self._fetching = self._pool = None
+                    self._turn = None
         if error is not None:
             raise error
 
-    async def _fetch(self, client: Any) -> None:
-        """Fetch mail for as long as anybody waits."""
-        idle = loop_state().waiting
+    async def _fetch(self, client: Any, turn: object) -> None:
+        """Fetch mail for as long as anybody waits and it is its ``turn``."""
+        idle = self._io.listening()
         connection = idle.checkout(client)
         try:
-            while self._waiters:
+            while self._goes_on(turn):
                 token = await self._fetch_one(client, connection)
                 if token is not None:
                     self._deliver(token)
-                await follow_in_loop(client)
+                await self._io.follow(client)
                 if leads_elsewhere(client, connection):
                     # Who waits may not be known to the server that is the primary now.
                     connection.close()
-                    self._cut_off(None)
+                    self._cut_off(None, turn)
                     return
             idle.checkin(client, connection)
         except Exception as error:  # noqa: BLE001 - those who wait raise it
             connection.close()
             idle.forget(client)
-            self._cut_off(error.with_traceback(None))
+            self._cut_off(error.with_traceback(None), turn)
         except BaseException:
             # Cancelled, perhaps by somebody who cancels whatever tasks there are.
             connection.close()
-            if self._waiters:
-                self._cut_off(None)
+            self._cut_off(None, turn)
             raise
 
-    async def _fetch_one(self, client: Any, connection: AioConnection) -> str | None:
+    def _goes_on(self, turn: object) -> bool:
+        with self._changing:
+            if self._turn is turn and not self._waiters:
+                self._turn = None
+            return self._turn is turn
+
+    async def _fetch_one(self, client: Any, connection: Any) -> str | None:
         # Sentinels may name another server meanwhile.
         seconds = _FETCH_FOR if primary_of(client) is None else EVERY
-        await connection.send(("BZPOPMIN", self.box, f"{seconds:g}"))
+        await self._io.send(connection, [("BZPOPMIN", self.box, f"{seconds:g}")])
         give_up_at = clock.now() + seconds + _LATE
-        mail = await connection.read(seconds + _LATE)
+        mail = await self._io.read(connection, seconds + _LATE)
         if mail is None and clock.now() >= give_up_at:
             raise RedisTimeoutError("Timeout reading from the server")
         return None if mail is None else text(mail[1])
 
     def _deliver(self, token: str) -> None:
-        woken = self._waiters.pop(token, None)
-        if woken is not None:
-            _wake(woken, None)
-            return
-        # Its task is asking just now, or is no more.
-        self._early[token] = clock.now()
-        while _is_stale(next(iter(self._early.values()))):
-            del self._early[next(iter(self._early))]
+        with self._changing:
+            woken = self._waiters.pop(token, None)
+            if woken is not None:
+                _wake(woken, None)
+                return
+            # Its caller is asking just now, or is no more.
+            self._early[token] = clock.now()
+            while _is_stale(next(iter(self._early.values()))):
+                del self._early[next(iter(self._early))]
 
-    def _cut_off(self, error: Exception | None) -> None:
-        self.cuts += 1
-        waiters, self._waiters = self._waiters, {}
-        for woken in waiters.values():
-            _wake(woken, error)
+    def _cut_off(self, error: Exception | None, turn: object) -> None:
+        """Wake all, as what fetched at that ``turn`` has ended; unless another one does by now."""
+        with self._changing:
+            if self._turn is not turn:
+                return
+            self._turn = None
+            self.cuts += 1
+            waiters, self._waiters = self._waiters, {}
+            for woken in waiters.values():
+                _wake(woken, error)
 
 
 def _is_stale(since: float) -> bool:
@@ -137,27 +156,56 @@ def _is_stale(since: float) -> bool:
     return clock.now() - since >= CLAIM_MS / 1000
 
 
-def _wake(woken: asyncio.Future[Exception | None], error: Exception | None) -> None:
+def _wake(woken: Any, error: Exception | None) -> None:
     if not woken.done():
         woken.set_result(error)
 
 
+class Places:
+    """How many threads of this process may still begin to wait, each on a connection of its own."""
+
+    def __init__(self) -> None:
+        self._fill()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._fill)
+
+    def _fill(self) -> None:
+        # Taken and left in one step each, without a lock.
+        self._free = deque([True] * ALONE_AT_MOST, ALONE_AT_MOST)
+
+    def take(self) -> bool:
+        """Return whether there was a place. It is to be left."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return False
+
+    def leave(self) -> None:
+        """Let another thread have the place."""
+        self._free.append(True)
+
+
+PLACES = Places()
+
 # By the server and what they stand beside; each for as long as an attempt is under way.
-_listeners: PerLoop[WeakValueDictionary[tuple[int, str], Listener]] = PerLoop(
-    lambda _loop: WeakValueDictionary()
-)
+_Listeners: TypeAlias = WeakValueDictionary[tuple[object, ...], Listener]
+_of_loops: PerLoop[_Listeners] = PerLoop(lambda _loop: WeakValueDictionary())
+_of_threads: _Listeners = WeakValueDictionary()
+_guard = Guard()
 
 
-def listener_of(target: Target) -> Listener:
-    """Return what listens for the tasks that wait for ``target`` in the running event loop.
+def listener_of(target: Target, io: Backend) -> Listener:
+    """Return what listens for those that wait for ``target`` in the running event loop, or threads.
 
     For those of all locks that are listed in the same index; else for those of that one lock, as
     no key may be used then that is not beside it.
     """
-    listeners, beside = _listeners(), target.index or target.keys.stem
+    beside = target.index or target.keys.stem
     # A client lives for as long as the attempts that ask by it.
-    at = id(getattr(target.client, "connection_pool", target.client)), beside
-    found = listeners.get(at)
-    if found is None:
-        found = listeners[at] = Listener(mailbox_beside(beside))
-    return found
+    at = kind(), id(getattr(target.client, "connection_pool", target.client)), beside
+    with _guard.now():
+        listeners = _of_loops() if io.is_asyncio else _of_threads
+        found = listeners.get(at)
+        if found is None:
+            found = listeners[at] = Listener(mailbox_beside(beside), io)
+        return found

@@ -336,8 +336,6 @@ class RedisLock(LocalLock[LockHandle]):
 
     async def _take_anew(self, io: Backend, limit: float | None, token: str | None) -> LockHandle:
         attempt = self.attempt()
-        if io.is_asyncio:
-            attempt.belong_to_loop(waits=limit != 0)
         try:
             held = await wait_for(io, attempt, limit)
             if token is None:

@@ -15,13 +15,11 @@ from redis import exceptions as redis_exceptions
 from redis.exceptions import RedisError, ResponseError
 
 from .. import clock
-from ..connections.backends import ASYNCIO, BLOCKING, Backend
-from ..connections.client_settings import CONNECT_WITHIN
+from ..connections.backends import BLOCKING, Backend
 from ..connections.cluster_routes import is_cluster
-from ..connections.connection import Command, Connection
+from ..connections.connection import Command
 from ..connections.endpoints import Target
 from ..connections.failures import translated
-from ..connections.pool import IdleConnections
 from ..connections.sentinel import (
     EVERY,
     follow,
@@ -44,8 +42,6 @@ CONNECT_AT_LEAST = 0.1
 ANSWER_WITHIN = 1.0
 _FOREIGN_FIRST, _FOREIGN_LONGEST = 0.005, 0.1
 _Result = TypeVar("_Result")
-# For threads that wait. The connections of tasks belong to their loop.
-_CONNECTIONS = IdleConnections(Connection, connect_timeout=CONNECT_WITHIN)
 
 
 def time_to_sleep(answer: Busy, tries: int, left: float | None) -> float:
@@ -169,7 +165,7 @@ class BlockingMailbox(Mailbox):
             with suppress(RedisError):
                 self._read()
         if self._connection is not None and not self._listening_at:
-            _CONNECTIONS.checkin(self._client, self._connection)
+            self._io.listening().checkin(self._client, self._connection)
             self._connection = None
         self._drop()
 
@@ -180,7 +176,7 @@ class BlockingMailbox(Mailbox):
             self._drop()
         if self._connection is None:
             self._client = self._target.home()
-            self._connection = _CONNECTIONS.checkout(self._client)
+            self._connection = self._io.listening().checkout(self._client)
         return box
 
     def _is_elsewhere(self) -> bool:
@@ -195,7 +191,7 @@ class BlockingMailbox(Mailbox):
 
     def _forget(self) -> None:
         if self._client is not None:
-            _CONNECTIONS.forget(self._client)
+            self._io.listening().forget(self._client)
 
     async def _read_late(self) -> None:
         self._read()
@@ -269,21 +265,20 @@ class BlockingMailbox(Mailbox):
             return None
         connection, self._connection = self._connection, None
         return PipelinedClaim(
-            _CONNECTIONS, self._client, fence, self._sent, connection, whole, self._packed
+            self._io.listening(), self._client, fence, self._sent, connection, whole, self._packed
         )
 
 
-class LoopMailbox(Mailbox):
-    """The mailbox of a task, for which its event loop listens.
+class SharedMailbox(Mailbox):
+    """The mailbox of a task, or of one of many threads, which is listened at for all of them.
 
-    It sends no claim ahead: the task asks when it is woken.
+    It sends no claim ahead: the caller asks when it is woken.
     """
 
-    _io = ASYNCIO
-
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, io: Backend) -> None:
         super().__init__(target)
-        self._listener = listener_of(target)
+        self._io = io
+        self._listener = listener_of(target, io)
         self._cuts = self._listener.cuts
         self.key = self._listener.box
 

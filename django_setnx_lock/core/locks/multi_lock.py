@@ -82,6 +82,10 @@ class MultiAttempt:
     def take_up(self, claim: PipelinedClaim) -> None:
         """Take up nothing, as nothing is sent ahead."""
 
+    def belong_to(self, io: Backend, *, shares_mailbox: bool) -> None:
+        for attempt in self.attempts:
+            attempt.belong_to(io, shares_mailbox=shares_mailbox)
+
     def request(self, *, waits: bool) -> commands.Request:
         return commands.acquire_all([attempt.request(waits=waits) for attempt in self.attempts])
 
@@ -351,9 +355,6 @@ class MultiLock(LocalLock[MultiLockHandle]):
     ) -> None:
         attempt = MultiAttempt([lock.attempt() for lock in missing])
         limit = None if give_up_at is None else max(give_up_at - clock.now(), 0.0)
-        if io.is_asyncio:
-            for one in attempt.attempts:
-                one.belong_to_loop(waits=limit != 0)
         try:
             taken.update(zip(missing, await wait_for(io, attempt, limit), strict=True))
         except LockBusy:

@@ -10,27 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from django_setnx_lock.core.connections.backends import ASYNCIO
 from django_setnx_lock.core.errors import LockUnavailable
 from django_setnx_lock.core.locks import listener as listening
 from django_setnx_lock.core.locks.listener import Listener
 from django_setnx_lock.core.locks.lock import RedisLock, RWLock
 from django_setnx_lock.core.protocol import commands
-from django_setnx_lock.core.protocol.keys import lock_keys
 from tests.core.aio.helpers import run, until
 from tests.core.helpers import INDEX, called, command, listed
-from tests.core.queueing import handed_on, holder, listeners
+from tests.core.queueing import handed_on, holder, listeners, queued
 from tests.faults.controls import take_out
 
 if TYPE_CHECKING:
     import redis
 
     from tests.servers import RealServer
-
-
-def queued(client: redis.Redis, key: str = "a") -> list[str]:
-    """Return the tokens of those who wait, in order."""
-    found: Any = client.zrange(lock_keys(f"lock:{key}").waiters, 0, -1)
-    return [token.decode() for token in found]
 
 
 def is_queued(client: redis.Redis, key: str, count: int) -> bool:
@@ -210,7 +204,7 @@ def test_readers_and_holders_of_permits_are_woken_by_it_too(real_server: RealSer
 
 def test_one_that_was_woken_before_it_slept_does_not_sleep(redis_client: redis.Redis) -> None:
     # Only here is it known when the mail is fetched: by a loop in which another task waits.
-    listener = Listener("{lock:}:mail:1")
+    listener = Listener("{lock:}:mail:1", ASYNCIO)
 
     async def work() -> None:
         other = asyncio.create_task(listener.wait(redis_client, "other", 60))
@@ -225,7 +219,7 @@ def test_one_that_was_woken_before_it_slept_does_not_sleep(redis_client: redis.R
 def test_mail_that_would_have_expired_wakes_nobody(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listener, now = Listener("{lock:}:mail:1"), [100.0]
+    listener, now = Listener("{lock:}:mail:1", ASYNCIO), [100.0]
     monkeypatch.setattr(listening, "clock", SimpleNamespace(now=lambda: now[0]))
 
     async def work() -> bool:
