@@ -32,6 +32,7 @@ from .mailbox import (
 from .options import LockOptions
 from .pipelined_claim import MAX_CLAIM_AGE, PipelinedClaim, ProvisionalLease
 from .transfer import read_ticket, refuse_unless_possible
+from .wait_warning import WaitWarning, who_has
 
 if TYPE_CHECKING:
     from ..renewal.scheduler import RenewalRegistry
@@ -60,6 +61,9 @@ class AcquireAttempt:
     # then a copy may be under way.
     was_repeated = False
     is_unanswered = False
+    # Since when the caller waits, and for whom. None: it does not wait.
+    _waits_since: float | None = None
+    _waits_for: Holder | None = None
 
     def __init__(
         self, target: Target, lease_ms: int, holder: Holder, options: LockOptions | None = None
@@ -215,6 +219,7 @@ class AcquireAttempt:
     def _has(self, held: LockHandle, sent: float) -> LockHandle:
         """Take note that the lock was taken by a request of ``sent``, and have it renewed."""
         self.held = held
+        self.end_wait()
         if self.min_hold_ms:
             held.grant.min_hold_ms = self.min_hold_ms
         if not self.target.command_set.is_shared:
@@ -339,10 +344,28 @@ class AcquireAttempt:
         return self.grace.retry_delay(error, give_up_at)
 
     def tell_wait(self, answer: Busy) -> None:
-        """Log that the caller waits from now on, and for whom."""
+        """Tell that the caller waits from now on, and for whom."""
         self.grace = FailoverGrace(self.target.client)
         if logger.isEnabledFor(logging.DEBUG):
-            logger.debug("waits for the lock %r, %s", self.target.key, _who_has(answer))
+            logger.debug("waits for the lock %r, %s", self.target.key, who_has(answer))
+        if self._waits_since is None:
+            self._waits_since, self._waits_for = clock.now(), answer.holder
+            if events.WAITING.listeners:
+                events.WAITING.tell(
+                    key=self.target.key, template=self.target.template, holder=answer.holder
+                )
+
+    def end_wait(self, error: BaseException | None = None) -> None:
+        """Tell that the caller waits no longer, if it did: it has the lock, or an ``error``."""
+        since, self._waits_since = self._waits_since, None
+        if since is not None and events.WAITED.listeners:
+            events.WAITED.tell(
+                key=self.target.key,
+                template=self.target.template,
+                holder=self._waits_for,
+                waited=clock.now() - since,
+                error=error,
+            )
 
     def cancelling(self) -> commands.Request:
         """Return the request that gives up. A lock that was granted is no longer renewed."""
@@ -364,7 +387,7 @@ class AcquireAttempt:
         """Return the error for an ``answer`` that ends the attempt."""
         key = self.target.key
         error = LockBusy(
-            f"the lock {key!r} is {_who_has(answer)}",
+            f"the lock {key!r} is {who_has(answer)}",
             key=key,
             holder=answer.holder,
             remaining=answer.remaining,
@@ -373,6 +396,7 @@ class AcquireAttempt:
             timeout=self.lease_ms / 1000,
         )
         logger.debug("%s", error)
+        self.end_wait(error)
         if events.BUSY.listeners:
             events.BUSY.tell(
                 key=key,
@@ -413,6 +437,7 @@ async def wait_for(io: Backend, attempt: Waiting[_Granted], limit: float | None)
     give_up_at = None if limit is None else clock.now() + limit
     mailbox: Mailbox | None = None
     before: AcquireAttempt | None = None
+    warning: WaitWarning | None = None
     tries = 0
     try:
         while True:
@@ -435,7 +460,9 @@ async def wait_for(io: Backend, attempt: Waiting[_Granted], limit: float | None)
                     awaited.tell_wait(answer)
                     mailbox = awaited.mailbox(io)
                 tries += 1
-                seconds = min(time_to_sleep(answer, tries, left), attempt.longest_sleep)
+                warning = warning or WaitWarning(awaited.options.wait_warning)
+                longest = min(attempt.longest_sleep, warning.due_in(awaited.target.key, answer))
+                seconds = min(time_to_sleep(answer, tries, left), longest)
                 claim = await mailbox.sleep(awaited.token, seconds, attempt.ahead(answer))
             except LockUnavailable as error:
                 await io.sleep(attempt.retry_delay(error, give_up_at))
@@ -445,13 +472,6 @@ async def wait_for(io: Backend, attempt: Waiting[_Granted], limit: float | None)
     finally:
         if mailbox is not None:
             mailbox.close()
-
-
-def _who_has(answer: Busy) -> str:
-    whom = str(answer.holder) if answer.holder else "somebody else"
-    left = answer.remaining
-    until = "never expires" if left is None else f"has {left:.1f} s left"
-    return f"held by {whom}; the lease {until}"
 
 
 class FailoverGrace:
