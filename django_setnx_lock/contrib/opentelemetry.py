@@ -11,7 +11,6 @@ from opentelemetry import metrics, trace
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, Status, StatusCode
 
 from .. import signals
-from ..core import clock
 from ..core.errors import LockBusy, LockUnavailable
 from ..core.holder import Holder
 
@@ -58,7 +57,7 @@ def uninstrument() -> None:
 
 
 class _Hold(NamedTuple):
-    """Since when a lock is held, on the local clock, and the span under which it was taken."""
+    """Since when a lock is held, on the monotonic clock, and the span under which it was taken."""
 
     since: float
     parent: SpanContext
@@ -124,7 +123,7 @@ class _Instruments:
         self, *, key: str, template: str, fence: int | None, waited: float, **about: object
     ) -> None:
         parent = trace.get_current_span().get_span_context()
-        self._holds[key, fence] = _Hold(clock.now(), parent)
+        self._holds[key, fence] = _Hold(time.monotonic(), parent)
         while len(self._holds) > _MOST_HOLDS:
             with suppress(KeyError):
                 self._holds.popitem(last=False)
@@ -156,7 +155,7 @@ class _Instruments:
             attributes: dict[str, str | int] = {"setnx_lock.outcome": outcome}
             if fence is not None:
                 attributes["setnx_lock.fence"] = fence
-            seconds = clock.now() - hold.since
+            seconds = time.monotonic() - hold.since
             self._span("hold", key, template, seconds, attributes, error, hold.parent)
 
     def _count(self, template: str, outcome: str, waited: float) -> None:

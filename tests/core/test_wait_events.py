@@ -29,6 +29,14 @@ EVENTS = (WAITING, WAITED, ACQUIRED, BUSY)
 Told = list[tuple[str, dict[str, Any]]]
 
 
+async def cancelled_waiting(lock: Any, told: Told) -> None:
+    """Have a task wait for a lock, and cancel it."""
+    task = asyncio.ensure_future(lock.atake(20))
+    await until(lambda: told)
+    task.cancel()
+    await asyncio.wait([task])
+
+
 @pytest.fixture
 def told() -> Iterator[Told]:
     """Give what listeners are told, in order."""
@@ -58,7 +66,7 @@ def test_a_wait_is_told_when_it_begins_and_when_it_has_ended(
 
     with ThreadPoolExecutor(1) as pool:
         taken = pool.submit(waiting.take, 20)
-        eventually(lambda: queue_of(redis_client))
+        eventually(lambda: told)
         began = [*told]
         holder.release()
         taken.result(20)
@@ -117,13 +125,7 @@ def test_a_cancellation_ends_a_wait_in_asyncio(redis_client: redis.Redis, told: 
     RedisLock(redis_client, "lock:a").take()
     told.clear()
 
-    async def work() -> None:
-        task = asyncio.ensure_future(RedisLock(redis_client, "lock:a").atake(20))
-        await until(lambda: queue_of(redis_client))
-        task.cancel()
-        await asyncio.wait([task])
-
-    run(work())
+    run(cancelled_waiting(RedisLock(redis_client, "lock:a"), told))
 
     assert names(told) == ["lock_waiting", "lock_waited"]
     assert isinstance(told[1][1]["error"], asyncio.CancelledError)
@@ -137,7 +139,7 @@ def test_an_outage_ends_a_wait(real_server: RealServer, proxy: Proxy, told: Told
 
     with redis.Redis(port=proxy.port, retry=ONCE) as cut_off, ThreadPoolExecutor(1) as pool:
         taken = pool.submit(RedisLock(cut_off, "lock:a").take, 20)
-        eventually(lambda: queue_of(client))
+        eventually(lambda: told)
         proxy.refuse()
         error = taken.exception(20)
 
@@ -186,6 +188,16 @@ def test_a_wait_for_one_of_several_keys_ends_with_an_error_too(
         ("lock_busy", "b"),
     ]
     assert told[1][1]["error"] is caught.value
+
+
+def test_a_cancellation_ends_a_wait_for_several_keys(redis_client: redis.Redis, told: Told) -> None:
+    RedisLock(redis_client, "lock:a").take()
+    told.clear()
+
+    run(cancelled_waiting(many(redis_client, "ab"), told))
+
+    assert names(told) == ["lock_waiting", "lock_waited"]
+    assert isinstance(told[1][1]["error"], asyncio.CancelledError)
 
 
 def test_a_wait_for_a_redlock_is_told_once(told: Told) -> None:

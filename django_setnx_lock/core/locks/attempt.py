@@ -219,7 +219,6 @@ class AcquireAttempt:
     def _has(self, held: LockHandle, sent: float) -> LockHandle:
         """Take note that the lock was taken by a request of ``sent``, and have it renewed."""
         self.held = held
-        self.end_wait()
         if self.min_hold_ms:
             held.grant.min_hold_ms = self.min_hold_ms
         if not self.target.command_set.is_shared:
@@ -235,6 +234,7 @@ class AcquireAttempt:
             )
         if self.options.is_noted:
             reentrancy.note(held.grant)
+        self.end_wait()
         if events.ACQUIRED.listeners:
             events.ACQUIRED.tell(
                 key=self.target.key,
@@ -348,12 +348,11 @@ class AcquireAttempt:
         self.grace = FailoverGrace(self.target.client)
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug("waits for the lock %r, %s", self.target.key, who_has(answer))
-        if self._waits_since is None:
-            self._waits_since, self._waits_for = clock.now(), answer.holder
-            if events.WAITING.listeners:
-                events.WAITING.tell(
-                    key=self.target.key, template=self.target.template, holder=answer.holder
-                )
+        self._waits_since, self._waits_for = clock.now(), answer.holder
+        if events.WAITING.listeners:
+            events.WAITING.tell(
+                key=self.target.key, template=self.target.template, holder=answer.holder
+            )
 
     def end_wait(self, error: BaseException | None = None) -> None:
         """Tell that the caller waits no longer, if it did: it has the lock, or an ``error``."""
