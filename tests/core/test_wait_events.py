@@ -121,6 +121,7 @@ def test_a_caller_that_asks_again_and_again_waits_once(
     assert told[0][1]["holder"] is None
 
 
+@pytest.mark.usefixtures("fake_connections")
 def test_a_cancellation_ends_a_wait_in_asyncio(redis_client: redis.Redis, told: Told) -> None:
     RedisLock(redis_client, "lock:a").take()
     told.clear()
@@ -190,6 +191,7 @@ def test_a_wait_for_one_of_several_keys_ends_with_an_error_too(
     assert told[1][1]["error"] is caught.value
 
 
+@pytest.mark.usefixtures("fake_connections")
 def test_a_cancellation_ends_a_wait_for_several_keys(redis_client: redis.Redis, told: Told) -> None:
     RedisLock(redis_client, "lock:a").take()
     told.clear()

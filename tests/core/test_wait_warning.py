@@ -89,6 +89,7 @@ def test_each_wait_is_warned_of(
     assert len(warnings(caplog)) == 2
 
 
+@pytest.mark.usefixtures("fake_connections")
 def test_a_task_is_warned_of_too(
     redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
