@@ -33,6 +33,8 @@ DEFAULTS: dict[str, Any] = {
     "UNIT": "ms",
     "POLLING": False,
     "MASTER_TIMEOUT": 0.1,
+    # Half of BLOCKING_TIMEOUT.
+    "WAIT_WARNING": 5,
 }
 
 
@@ -89,6 +91,14 @@ def _are_aliases(value: object) -> bool:
     return bool(several) and all(isinstance(alias, str) for alias in several)
 
 
+def _time_or_none(value: object, what: str) -> None:
+    if value is not None:
+        try:
+            commands.milliseconds(value, what)
+        except ValueError as error:
+            raise ValueError(f"{error}; None is possible, too") from error
+
+
 def _prefix(value: object, what: str) -> None:
     if not isinstance(value, str) or not value:
         raise TypeError(f"{what} is a str that is not empty, not {value!r}")
@@ -116,6 +126,7 @@ _VALIDATORS: dict[str, Callable[[Any, str], object]] = {
     "UNIT": _one_of(tuple(commands.UNITS)),
     "POLLING": _SWITCH,
     "MASTER_TIMEOUT": commands.milliseconds,
+    "WAIT_WARNING": _time_or_none,
 }
 
 

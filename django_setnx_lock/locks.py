@@ -53,6 +53,7 @@ class Options(TypedDict, total=False):
     limit: int | None
     polling: bool | None
     release: Release | None
+    wait_warning: float | Unset | None
 
 
 @overload
@@ -96,6 +97,7 @@ def lock(
     limit: int | None = None,
     polling: bool | None = None,
     release: Release | None = None,
+    wait_warning: float | Unset | None = UNSET,
 ) -> RedisLock | MultiLock:
     """Return the lock called ``key``: ``with lock("order:42") as held: ...``.
 
@@ -122,8 +124,9 @@ def lock(
     it is held alone). ``polling``: whether the server lets scripts touch none but the keys that
     they were told of (None: the setting ``POLLING``, False, for ``setnx`` on one server).
     ``release``: ``commit`` to hold it until the transactions have ended that are open where it is
-    let go, ``exit`` not to (None: the setting ``RELEASE``, ``commit``); :doc:`transactions`. The
-    rest is as in :class:`RedisLock`.
+    let go, ``exit`` not to (None: the setting ``RELEASE``, ``commit``); :doc:`transactions`.
+    ``wait_warning``: after how many seconds of waiting a warning in the log says who holds the lock
+    (default: the setting ``WAIT_WARNING``, 5; None: never). The rest is as in :class:`RedisLock`.
 
     Opens no connection until the lock is taken. Raises ValueError or TypeError for a bad key,
     time or protocol, ImproperlyConfigured when the cache cannot hold locks. Taking it raises
@@ -148,6 +151,8 @@ def lock(
             options[name] = config[name.upper()]
     if blocking_timeout is UNSET:
         options["blocking_timeout"] = config["BLOCKING_TIMEOUT"]
+    if wait_warning is UNSET:
+        options["wait_warning"] = config["WAIT_WARNING"]
     if reentrant is None:
         options["reentrant"] = config["REENTRANT"] and limit is None
     if polling is None:

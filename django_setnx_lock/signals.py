@@ -39,6 +39,10 @@ class LockSignal(Signal):
         self.send_robust(sender=RedisLock, **about)
 
 
+# Sent with holder, a Holder or None, when a caller begins to wait.
+lock_waiting = LockSignal(events.WAITING)
+# Sent with holder, waited and error, when it waits no longer; error is None if it got the lock.
+lock_waited = LockSignal(events.WAITED)
 # Sent with waited and fence.
 lock_acquired = LockSignal(events.ACQUIRED)
 # Sent with held_for and fence.

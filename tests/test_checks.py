@@ -236,6 +236,16 @@ def test_e005_refuses_a_wait_that_is_no_time(wait: Any) -> None:
     assert "django_setnx_lock.E005" in found(**with_options(BLOCKING_TIMEOUT=wait))
 
 
+@pytest.mark.parametrize("after", [0, -1, False, "10", float("nan")])
+def test_e005_refuses_a_warning_after_no_time(after: Any) -> None:
+    assert "django_setnx_lock.E005" in found(**with_options(WAIT_WARNING=after))
+
+
+@pytest.mark.parametrize("after", [0.5, 60, None])
+def test_a_warning_may_come_after_any_time_or_never(after: Any) -> None:
+    assert "django_setnx_lock.E005" not in found(**with_options(WAIT_WARNING=after))
+
+
 @pytest.mark.parametrize("wait", [0, 0.5, None])
 def test_a_wait_may_be_nothing_or_without_limit(wait: Any) -> None:
     assert "django_setnx_lock.E005" not in found(**with_options(BLOCKING_TIMEOUT=wait))

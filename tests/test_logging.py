@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
-from django.core.management import call_command
+from django.conf import settings
+from django.core.management import CommandError, call_command
 from django.http import HttpResponse
+from django.test import override_settings
 
 import django_setnx_lock
 from django_setnx_lock import LockBusy, LockError, LockUnavailable, RedisLock, lock, redis_lock
@@ -245,3 +247,46 @@ def test_a_token_in_a_log_would_be_found(
     tell(logging.getLogger(f"{NAME}.lock"), "s3cret")
 
     assert with_token(caplog.records, ["s3cret"])
+
+
+def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the warnings about long waits."""
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    return [message for message in said if message.startswith("has waited")]
+
+
+@pytest.fixture
+def soon_warned() -> Iterator[None]:
+    """Have the log warn of each wait of more than a tenth of a second."""
+    with override_settings(SETNX_LOCK={**settings.SETNX_LOCK, "WAIT_WARNING": 0.1}):
+        yield
+
+
+def test_a_wait_of_more_than_the_setting_is_warned_of(
+    soon_warned: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with lock("k", label="view pay"), pytest.raises(LockBusy):
+        lock("k").take(0.3)
+
+    (said,) = warned(caplog)
+    assert said.startswith("has waited 0.1 s for the lock 'k', held by ")
+    assert "(view pay)" in said
+
+
+@pytest.mark.parametrize("after", [None, 20])
+def test_a_single_lock_may_be_warned_of_later_or_never(
+    soon_warned: None, caplog: pytest.LogCaptureFixture, after: float | None
+) -> None:
+    with lock("k"), pytest.raises(LockBusy):
+        lock("k", wait_warning=after).take(0.3)
+
+    assert warned(caplog) == []
+
+
+def test_with_lock_which_says_whom_it_waits_for_is_not_warned_of(
+    soon_warned: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with lock("k"), pytest.raises(CommandError):
+        call_command("with_lock", "--wait", "0.3", "k", "true")
+
+    assert warned(caplog) == []

@@ -18,6 +18,8 @@ PAIRS = {
     signals.lock_released: events.RELEASED,
     signals.lock_lost: events.LOST,
     signals.lock_busy: events.BUSY,
+    signals.lock_waiting: events.WAITING,
+    signals.lock_waited: events.WAITED,
 }
 
 

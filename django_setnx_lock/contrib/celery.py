@@ -46,6 +46,7 @@ _OPTIONS = frozenset(
     (
         *("timeout", "blocking_timeout", "using", "renew", "max_hold", "min_hold", "replicas"),
         *("replica_timeout", "protocol", "unit", "expire", "shared", "limit", "polling"),
+        "wait_warning",
     )
 )
 

@@ -64,6 +64,10 @@ class Apart:
         return not (isinstance(error, KeyboardInterrupt) and in_main_thread)
 
 
+# Told with key, template and holder, a Holder or None, whom the caller found there. Of several keys
+# these are told of each that the caller has to wait for.
+WAITING = Event("lock_waiting")
+WAITED = Event("lock_waited")  # also waited and error, which is None when it waits no longer
 # Told with key, template and fence, and besides:
 ACQUIRED = Event("lock_acquired")  # waited
 RELEASED = Event("lock_released")  # held_for

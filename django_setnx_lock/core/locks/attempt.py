@@ -33,6 +33,7 @@ from .mailbox import (
 from .options import LockOptions
 from .pipelined_claim import MAX_CLAIM_AGE, PipelinedClaim, ProvisionalLease
 from .transfer import read_ticket, refuse_unless_possible
+from .wait_warning import WaitWarning, who_has
 
 if TYPE_CHECKING:
     from ..renewal.scheduler import RenewalRegistry
@@ -61,6 +62,9 @@ class AcquireAttempt:
     # then a copy may be under way.
     was_repeated = False
     is_unanswered = False
+    # Since when the caller waits, and for whom. None: it does not wait.
+    _waits_since: float | None = None
+    _waits_for: Holder | None = None
 
     def __init__(
         self, target: Target, lease_ms: int, holder: Holder, options: LockOptions | None = None
@@ -236,6 +240,7 @@ class AcquireAttempt:
             )
         if self.options.is_noted:
             reentrancy.note(held.grant)
+        self.end_wait()
         if events.ACQUIRED.listeners:
             events.ACQUIRED.tell(
                 key=self.target.key,
@@ -345,10 +350,27 @@ class AcquireAttempt:
         return self.grace.retry_delay(error, give_up_at)
 
     def tell_wait(self, answer: Busy) -> None:
-        """Log that the caller waits from now on, and for whom."""
+        """Tell that the caller waits from now on, and for whom."""
         self.grace = FailoverGrace(self.target.client)
         if logger.isEnabledFor(logging.DEBUG):
-            logger.debug("waits for the lock %r, %s", self.target.key, _who_has(answer))
+            logger.debug("waits for the lock %r, %s", self.target.key, who_has(answer))
+        self._waits_since, self._waits_for = clock.now(), answer.holder
+        if events.WAITING.listeners:
+            events.WAITING.tell(
+                key=self.target.key, template=self.target.template, holder=answer.holder
+            )
+
+    def end_wait(self, error: BaseException | None = None) -> None:
+        """Tell that the caller waits no longer, if it did: it has the lock, or an ``error``."""
+        since, self._waits_since = self._waits_since, None
+        if since is not None and events.WAITED.listeners:
+            events.WAITED.tell(
+                key=self.target.key,
+                template=self.target.template,
+                holder=self._waits_for,
+                waited=clock.now() - since,
+                error=error,
+            )
 
     def cancelling(self) -> commands.Request:
         """Return the request that gives up. A lock that was granted is no longer renewed."""
@@ -370,7 +392,7 @@ class AcquireAttempt:
         """Return the error for an ``answer`` that ends the attempt."""
         key = self.target.key
         error = LockBusy(
-            f"the lock {key!r} is {_who_has(answer)}",
+            f"the lock {key!r} is {who_has(answer)}",
             key=key,
             holder=answer.holder,
             remaining=answer.remaining,
@@ -379,6 +401,7 @@ class AcquireAttempt:
             timeout=self.lease_ms / 1000,
         )
         logger.debug("%s", error)
+        self.end_wait(error)
         if events.BUSY.listeners:
             events.BUSY.tell(
                 key=key,
@@ -433,6 +456,7 @@ async def _ask_until_granted(
     give_up_at = None if limit is None else clock.now() + limit
     mailbox: Mailbox | None = None
     before: AcquireAttempt | None = None
+    warning: WaitWarning | None = None
     tries = 0
     try:
         while True:
@@ -455,7 +479,9 @@ async def _ask_until_granted(
                     awaited.tell_wait(answer)
                     mailbox = awaited.mailbox(io)
                 tries += 1
-                seconds = min(time_to_sleep(answer, tries, left), attempt.longest_sleep)
+                warning = warning or WaitWarning(awaited.options.wait_warning)
+                longest = min(attempt.longest_sleep, warning.due_in(awaited.target.key, answer))
+                seconds = min(time_to_sleep(answer, tries, left), longest)
                 claim = await mailbox.sleep(awaited.token, seconds, attempt.ahead(answer))
             except LockUnavailable as error:
                 await io.sleep(attempt.retry_delay(error, give_up_at))
@@ -465,13 +491,6 @@ async def _ask_until_granted(
     finally:
         if mailbox is not None:
             mailbox.close()
-
-
-def _who_has(answer: Busy) -> str:
-    whom = str(answer.holder) if answer.holder else "somebody else"
-    left = answer.remaining
-    until = "never expires" if left is None else f"has {left:.1f} s left"
-    return f"held by {whom}; the lease {until}"
 
 
 class FailoverGrace:

@@ -91,11 +91,13 @@ class RedisLock(LocalLock[LockHandle]):
     ``shared``: whether others that are ``shared`` may be held at the same time (False); ``limit``:
     how many with a limit may (None: it is held alone); :doc:`sharing` has the rules. ``ending``:
     what is asked at each release that is not awaited whether it is put off (None).
+    ``wait_warning``: after how many seconds of waiting a warning in the log says who holds the lock
+    (None: never).
 
-    Raises ValueError for a timeout, ``max_hold`` or ``min_hold`` that is not a finite number above
-    zero, a ``min_hold`` of more than ``max_hold``, ``replicas`` that are no number, a
-    ``blocking_timeout`` or ``sleep`` below zero, an impossible name, a ``protocol`` or ``unit``
-    that does not exist, a ``limit`` that is no number from 1 to 1,000,000, for two of
+    Raises ValueError for a timeout, ``max_hold``, ``min_hold`` or ``wait_warning`` that is not a
+    finite number above zero, a ``min_hold`` of more than ``max_hold``, ``replicas`` that are no
+    number, a ``blocking_timeout`` or ``sleep`` below zero, an impossible name, a ``protocol`` or
+    ``unit`` that does not exist, a ``limit`` that is no number from 1 to 1,000,000, for two of
     ``timestamp``, ``polling``, ``shared``, ``limit`` and ``min_hold``, and for ``limit`` with
     ``reentrant``; TypeError when the name is no str, ``renew``, ``reentrant``, ``expire``,
     ``polling`` or ``shared`` no bool, or ``on_lost`` not to be called.
@@ -139,6 +141,7 @@ class RedisLock(LocalLock[LockHandle]):
         limit: int | None = None,
         polling: bool = False,
         ending: ReleasePolicy | None = None,
+        wait_warning: float | None = None,
     ) -> None:
         self._options = lock_options(
             on_lost,
@@ -150,6 +153,7 @@ class RedisLock(LocalLock[LockHandle]):
             min_hold=min_hold,
             reentrant=reentrant,
             ending=ending,
+            wait_warning=wait_warning,
             protocol=protocol,
             unit=unit,
             expire=expire,
@@ -345,8 +349,11 @@ class RedisLock(LocalLock[LockHandle]):
         except BaseException as error:
             # Interrupts and cancellations too: the server may have granted what we shall never
             # hear of.
-            if worth_undoing(error):
-                await io.shield(lambda: attempt.cancel(io), self.client, error)
+            try:
+                if worth_undoing(error):
+                    await io.shield(lambda: attempt.cancel(io), self.client, error)
+            finally:
+                attempt.end_wait(error)
             raise
         await attempt.replace_token(io, held, token)
         return held

@@ -117,6 +117,7 @@ class MultiAttempt:
         answers = self._read(reply)
         at, last = len(answers) - 1, answers[-1]
         if isinstance(last, replies.Granted) and clock.now() < sent + self._lease:
+            self.awaited.end_wait()
             # That none is late is known.
             settled = [
                 attempt.settle(answer, sent, sent)
@@ -164,7 +165,10 @@ class MultiAttempt:
                 _begin_anew(attempt)
         for attempt in cancelled:
             _begin_anew(attempt)
-        self.awaited, last = self.attempts[len(answers) - 1], answers[-1]
+        before, self.awaited = self.awaited, self.attempts[len(answers) - 1]
+        if before is not self.awaited:
+            before.end_wait()
+        last = answers[-1]
         self._is_vague = not isinstance(last, replies.Busy)
         if isinstance(last, replies.Busy):
             self.awaited.settle(last, sent, sent)
@@ -361,8 +365,11 @@ class MultiLock(LocalLock[MultiLockHandle]):
             raise
         except BaseException as error:
             taken.update(dict.fromkeys(missing))
-            if attempt.is_worth_undoing(error):
-                await io.shield(lambda: cancel_each(io, attempt.attempts), self.client, error)
+            try:
+                if attempt.is_worth_undoing(error):
+                    await io.shield(lambda: cancel_each(io, attempt.attempts), self.client, error)
+            finally:
+                attempt.awaited.end_wait(error)
             raise
 
     def acquire(

@@ -66,6 +66,7 @@ class LockOptions:
         "reentrant",
         "renew",
         "timeout",
+        "wait_warning",
     )
 
     def __init__(
@@ -80,6 +81,7 @@ class LockOptions:
         on_lost: Any = None,
         reentrant: bool = False,
         ending: ReleasePolicy | None = None,
+        wait_warning: float | None = None,
         **kind: Any,
     ) -> None:
         if not isinstance(renew, bool):
@@ -95,6 +97,9 @@ class LockOptions:
         lease_ms = milliseconds(timeout, "timeout")
         waiting_time(sleep, "sleep")
         self.blocking_timeout = waiting_time(blocking_timeout)
+        if wait_warning is not None:
+            milliseconds(wait_warning, "wait_warning")
+        self.wait_warning = wait_warning
         self.renew = renew
         self.max_hold = max_hold
         self.on_lost = on_lost

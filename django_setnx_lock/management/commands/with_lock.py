@@ -180,6 +180,8 @@ def _lock(label: str, options: Mapping[str, Any]) -> RedisLock:
             user=user_name(),
             # Whatever RENEW says: the command may take longer than the lease.
             renew=True,
+            # It says itself whom it waits for.
+            wait_warning=None,
             **{name: options[name] for name in given},
         )
 

@@ -1,0 +1,529 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode, Tracer
+
+from django_setnx_lock import (
+    LockBusy,
+    LockLost,
+    LockUnavailable,
+    RedisLock,
+    Redlock,
+    lock,
+    lock_all,
+    signals,
+)
+from django_setnx_lock.contrib import opentelemetry
+from django_setnx_lock.contrib.opentelemetry import instrument, uninstrument
+from django_setnx_lock.locks import inspector
+from tests.core.aio.helpers import run, until
+from tests.processes import eventually
+from tests.servers import ONCE, FakeServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.faults.proxy import Proxy
+    from tests.servers import RealServer
+
+SIGNALS = (
+    signals.lock_waiting,
+    signals.lock_waited,
+    signals.lock_acquired,
+    signals.lock_released,
+    signals.lock_lost,
+    signals.lock_busy,
+)
+
+pytestmark = pytest.mark.usefixtures("real_cache")
+
+
+class Recorded:
+    """What was exported of locks, and the tracer of a project that uses them."""
+
+    def __init__(self) -> None:
+        self._exporter = InMemorySpanExporter()
+        self._reader = InMemoryMetricReader()
+        self.tracers = TracerProvider(shutdown_on_exit=False)
+        self.tracers.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.meters = MeterProvider([self._reader], shutdown_on_exit=False)
+        self.tracer: Tracer = self.tracers.get_tracer("a project")
+
+    def spans(self, name: str = "lock ") -> list[ReadableSpan]:
+        """Return the spans whose names begin so, in the order in which they ended."""
+        found = self._exporter.get_finished_spans()
+        return [span for span in found if span.name.startswith(name)]
+
+    def span(self, name: str) -> ReadableSpan:
+        (found,) = self.spans(name)
+        return found
+
+    def metrics(self) -> dict[str, Any]:
+        """Return the metrics by name."""
+        data = self._reader.get_metrics_data()
+        return {
+            metric.name: metric
+            for resource in (data.resource_metrics if data else [])
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+        }
+
+    def points(self, name: str) -> dict[tuple[Any, Any], Any]:
+        """Return the points of a metric by template and outcome."""
+        return {
+            (
+                point.attributes["setnx_lock.template"],
+                point.attributes["setnx_lock.outcome"],
+            ): point
+            for point in self.metrics()[name].data.data_points
+        }
+
+    def all_that_was_said(self) -> str:
+        spans = [span.to_json() for span in self._exporter.get_finished_spans()]
+        return f"{spans} {self._reader.get_metrics_data()}"
+
+
+@pytest.fixture
+def recorded() -> Iterator[Recorded]:
+    """Give what locks export while they are instrumented."""
+    found = Recorded()
+    instrument(tracer_provider=found.tracers, meter_provider=found.meters)
+    yield found
+    uninstrument()
+    found.tracers.shutdown()
+    found.meters.shutdown()
+
+
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
+def parent_of(span: ReadableSpan) -> int | None:
+    return span.parent.span_id if span.parent else None
+
+
+def id_of(span: Any) -> int:
+    return int(span.get_span_context().span_id)
+
+
+def length(span: ReadableSpan) -> int:
+    """Return how long a span has lasted, in nanoseconds."""
+    assert span.start_time is not None
+    assert span.end_time is not None
+    return span.end_time - span.start_time
+
+
+@pytest.fixture
+def waiting() -> Iterator[list[str]]:
+    """Give the keys that somebody has begun to wait for."""
+    keys: list[str] = []
+
+    def note(*, key: str, **about: object) -> None:
+        keys.append(key)
+
+    signals.lock_waiting.connect(note)
+    yield keys
+    signals.lock_waiting.disconnect(note)
+
+
+def wait_behind(holder: Any, waiting: list[str], waiter: Any) -> None:
+    """Have another thread wait for a lock, and get it."""
+    with ThreadPoolExecutor(1) as pool:
+        taken = pool.submit(lambda: waiter.take(20).release())
+        eventually(lambda: waiting)
+        holder.release()
+        taken.result(20)
+
+
+def test_a_lock_that_was_free_has_a_span_of_its_hold_and_none_of_a_wait(recorded: Recorded) -> None:
+    with lock("a", template="<x>") as held:
+        pass
+
+    (span,) = recorded.spans()
+    assert span.name == "lock hold <x>"
+    assert attributes(span) == {
+        "setnx_lock.template": "<x>",
+        "setnx_lock.outcome": "released",
+        "setnx_lock.fence": held.fence,
+    }
+    assert span.status.status_code is StatusCode.UNSET
+
+
+def test_a_span_of_a_wait_tells_whom_it_waited_for(recorded: Recorded, waiting: list[str]) -> None:
+    holder = lock("a", label="view pay").take()
+    record = inspector().get("lock:a").holder
+
+    wait_behind(holder, waiting, lock("a", template="<x>"))
+
+    assert record is not None
+    assert attributes(recorded.span("lock wait")) == {
+        "setnx_lock.template": "<x>",
+        "setnx_lock.outcome": "acquired",
+        "setnx_lock.holder.label": "view pay",
+        "setnx_lock.holder.host": record.host,
+        "setnx_lock.holder.pid": record.pid,
+    }
+
+
+def test_a_wait_and_the_hold_that_follows_are_children_of_one_span_and_do_not_overlap(
+    recorded: Recorded, waiting: list[str]
+) -> None:
+    holder = lock("a").take()
+
+    def work() -> int:
+        with recorded.tracer.start_as_current_span("request") as request, lock("a", template="<x>"):
+            return id_of(request)
+
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(work)
+        eventually(lambda: waiting)
+        holder.release()
+        request = result.result(20)
+
+    waited, held = recorded.span("lock wait <x>"), recorded.span("lock hold <x>")
+    assert (parent_of(waited), parent_of(held)) == (request, request)
+    assert length(waited) > 0
+    # The two are reckoned by two clocks.
+    assert (held.start_time or 0) - (waited.end_time or 0) > -1_000_000
+
+
+def test_each_task_has_its_own_parents(recorded: Recorded) -> None:
+    async def work(name: str) -> int:
+        with recorded.tracer.start_as_current_span(name) as request:
+            async with lock("a", template=f"<{name}>"):
+                await asyncio.sleep(0.01)
+            return id_of(request)
+
+    async def both() -> list[int]:
+        return [*await asyncio.gather(work("x"), work("y"))]
+
+    requests = run(both())
+
+    found = [parent_of(recorded.span(f"lock hold <{name}>")) for name in "xy"]
+    assert found == requests
+    (waited,) = recorded.spans("lock wait")
+    assert parent_of(waited) == requests[["<x>", "<y>"].index(waited.name.split()[-1])]
+
+
+def test_a_lock_that_is_released_elsewhere_is_a_child_of_where_it_was_taken(
+    recorded: Recorded,
+) -> None:
+    def release() -> int:
+        with recorded.tracer.start_as_current_span("job") as job:
+            held.release()
+            return id_of(job)
+
+    with recorded.tracer.start_as_current_span("request") as request:
+        held = lock("a").take()
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(release).result(20)
+
+    span = recorded.span("lock hold")
+    assert parent_of(span) == id_of(request)
+    assert [link.context.span_id for link in span.links] == [job]
+
+
+def test_a_lock_that_was_taken_outside_of_all_spans_has_no_parent(recorded: Recorded) -> None:
+    held = lock("a").take()
+    with recorded.tracer.start_as_current_span("request"):
+        held.release()
+
+    assert parent_of(recorded.span("lock hold")) is None
+
+
+def test_a_lock_that_is_lost_ends_its_span_with_an_error(recorded: Recorded) -> None:
+    held = lock("a", template="<x>").take()
+    inspector().force_release("lock:a", inspector().get("lock:a").fingerprint, by="ann")
+
+    with pytest.raises(LockLost):
+        held.check()
+
+    span = recorded.span("lock hold <x>")
+    assert span.status.status_code is StatusCode.ERROR
+    assert attributes(span)["setnx_lock.outcome"] == "lost"
+    assert attributes(span)["error.type"] == "LockLost"
+
+
+def test_a_lock_that_is_found_lost_by_the_renewal_ends_its_span(
+    recorded: Recorded, real_cache: RealServer
+) -> None:
+    with recorded.tracer.start_as_current_span("request") as request:
+        held = lock("a", timeout=0.3).take()
+    with real_cache.client() as client:
+        client.delete("lock:a")
+
+    eventually(lambda: recorded.spans("lock hold"))
+
+    assert held.lost
+    assert parent_of(recorded.span("lock hold")) == id_of(request)
+    assert recorded.span("lock hold").status.status_code is StatusCode.ERROR
+
+
+def test_a_wait_that_ends_busy_is_no_error(recorded: Recorded) -> None:
+    with lock("a"), pytest.raises(LockBusy):
+        lock("a").take(0.05)
+
+    span = recorded.span("lock wait")
+    assert attributes(span)["setnx_lock.outcome"] == "busy"
+    assert span.status.status_code is StatusCode.UNSET
+
+
+def test_a_wait_that_is_cancelled_has_its_span(recorded: Recorded, waiting: list[str]) -> None:
+    held = lock("a").take()
+
+    async def work() -> None:
+        task = asyncio.ensure_future(lock("a").atake(20))
+        await until(lambda: waiting)
+        task.cancel()
+        await asyncio.wait([task])
+
+    run(work())
+    held.release()
+
+    span = recorded.span("lock wait")
+    assert attributes(span)["setnx_lock.outcome"] == "cancelled"
+    assert span.status.status_code is StatusCode.UNSET
+    assert ("_OTHER", "cancelled") in recorded.points("setnx_lock.acquisitions")
+
+
+def test_a_wait_that_an_outage_ends_is_an_error(
+    recorded: Recorded, proxy: Proxy, waiting: list[str]
+) -> None:
+    held = lock("a").take()
+    with redis.Redis(port=proxy.port, retry=ONCE) as cut_off, ThreadPoolExecutor(1) as pool:
+        taken = pool.submit(RedisLock(cut_off, "lock:a", template="<x>").take, 20)
+        eventually(lambda: waiting)
+        proxy.refuse()
+        error = taken.exception(20)
+    held.release()
+
+    span = recorded.span("lock wait")
+    assert isinstance(error, LockUnavailable)
+    assert span.status.status_code is StatusCode.ERROR
+    assert attributes(span)["error.type"] == "LockUnavailable"
+    assert ("<x>", "unavailable") in recorded.points("setnx_lock.acquisitions")
+
+
+def test_each_of_several_keys_has_its_span(recorded: Recorded, waiting: list[str]) -> None:
+    holder = lock("a").take()
+
+    wait_behind(holder, waiting, lock_all(["a", "b"], template="<x>"))
+
+    # The release of the holder may be told later.
+    names = [span.name for span in recorded.spans() if span.name.endswith("<x>")]
+    assert names == ["lock wait <x>", "lock hold <x>", "lock hold <x>"]
+
+
+def test_a_holder_that_leaves_no_record_is_not_named(
+    recorded: Recorded, real_cache: RealServer
+) -> None:
+    with real_cache.client() as client:
+        client.set("lock:a", "of somebody else", px=200)
+
+    lock("a").take(20).release()
+
+    assert attributes(recorded.span("lock wait")) == {
+        "setnx_lock.template": "_OTHER",
+        "setnx_lock.outcome": "acquired",
+    }
+
+
+def test_a_redlock_has_a_span_without_a_fence(recorded: Recorded) -> None:
+    clients = [FakeServer().client() for _ in range(3)]
+
+    with recorded.tracer.start_as_current_span("request") as request:
+        Redlock(clients, "lock:a", master_timeout=9).take().release()
+
+    span = recorded.span("lock hold")
+    assert parent_of(span) == id_of(request)
+    assert "setnx_lock.fence" not in attributes(span)
+
+
+def befall(server: RealServer) -> list[str]:
+    """Have locks waited for, held and lost; return their tokens."""
+    one = lock("order:of-bob", template="order:<pk>", user="ann@example.org", note="of ann")
+    holder = one.take()
+    tokens = [holder.token]
+    with pytest.raises(LockBusy):
+        lock("order:of-bob", template="order:<pk>").take(0.05)
+    fingerprint = inspector().get("lock:order:of-bob").fingerprint
+    inspector().force_release("lock:order:of-bob", fingerprint, by="ann@example.org")
+    with pytest.raises(LockLost):
+        holder.check()
+    with lock("order:of-bob", template="order:<pk>") as held:
+        tokens.append(held.token)
+    return tokens
+
+
+def test_no_token_no_key_and_no_person_is_told(recorded: Recorded, real_cache: RealServer) -> None:
+    tokens = befall(real_cache)
+
+    said = recorded.all_that_was_said()
+    assert "order:<pk>" in said
+    assert [text for text in [*tokens, "of-bob", "ann@example.org", "of ann"] if text in said] == []
+
+
+def test_spans_have_the_key_if_that_is_asked_for(
+    recorded: Recorded, real_cache: RealServer
+) -> None:
+    instrument(tracer_provider=recorded.tracers, meter_provider=recorded.meters, with_keys=True)
+
+    tokens = befall(real_cache)
+
+    keys = {attributes(span)["setnx_lock.key"] for span in recorded.spans()}
+    assert keys == {"order:of-bob"}
+    assert "of-bob" not in str(recorded.metrics())
+    assert [token for token in tokens if token in recorded.all_that_was_said()] == []
+
+
+def test_waits_holds_and_outcomes_are_measured_by_template(recorded: Recorded) -> None:
+    with lock("a", template="<x>"), pytest.raises(LockBusy):
+        lock("a", template="<y>").take(0.1)
+
+    waits, holds = (recorded.points(f"setnx_lock.{what}.duration") for what in ("wait", "hold"))
+    assert {labels: point.count for labels, point in waits.items()} == {
+        ("<x>", "acquired"): 1,
+        ("<y>", "busy"): 1,
+    }
+    assert 0.1 <= waits["<y>", "busy"].sum < 20
+    assert {labels: point.count for labels, point in holds.items()} == {("<x>", "released"): 1}
+    assert 0.1 <= holds["<x>", "released"].sum < 20
+    counted = recorded.points("setnx_lock.acquisitions")
+    assert {labels: point.value for labels, point in counted.items()} == {
+        ("<x>", "acquired"): 1,
+        ("<y>", "busy"): 1,
+    }
+
+
+def test_a_lost_lock_is_measured_as_such(recorded: Recorded, real_cache: RealServer) -> None:
+    befall(real_cache)
+
+    holds = recorded.points("setnx_lock.hold.duration")
+    assert holds["order:<pk>", "lost"].count == 1
+
+
+def test_durations_are_in_seconds_and_have_buckets_for_minutes(recorded: Recorded) -> None:
+    with lock("a"):
+        pass
+
+    found = recorded.metrics()
+    assert {name: metric.unit for name, metric in found.items()} == {
+        "setnx_lock.wait.duration": "s",
+        "setnx_lock.hold.duration": "s",
+        "setnx_lock.acquisitions": "{acquisition}",
+    }
+    (point,) = found["setnx_lock.hold.duration"].data.data_points
+    assert {0.005, 10, 300} <= set(point.explicit_bounds)
+
+
+def test_it_can_be_undone(recorded: Recorded) -> None:
+    held = lock("a").take()
+    uninstrument()
+
+    held.release()
+    with lock("b"):
+        pass
+
+    assert recorded.spans() == []
+    assert not any(signal.has_listeners(RedisLock) for signal in SIGNALS)
+
+
+def test_instrumented_twice_each_lock_has_one_span(recorded: Recorded) -> None:
+    instrument(tracer_provider=recorded.tracers, meter_provider=recorded.meters)
+
+    with lock("a"):
+        pass
+
+    assert len(recorded.spans()) == 1
+    assert recorded.points("setnx_lock.acquisitions")["_OTHER", "acquired"].value == 1
+
+
+GLOBAL = """
+import django
+from opentelemetry import metrics, trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from django_setnx_lock.contrib.opentelemetry import instrument
+
+instrument()
+django.setup()
+spans, measured = InMemorySpanExporter(), InMemoryMetricReader()
+tracers = TracerProvider()
+tracers.add_span_processor(SimpleSpanProcessor(spans))
+trace.set_tracer_provider(tracers)
+metrics.set_meter_provider(MeterProvider([measured]))
+
+from django_setnx_lock import lock
+
+with lock("a"):
+    pass
+names = [span.name for span in spans.get_finished_spans()]
+data = measured.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics
+print(names, sorted(metric.name for metric in data))
+"""
+
+
+def test_the_global_providers_may_be_set_later() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", GLOBAL],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"},
+    )
+
+    assert done.stderr == ""
+    measured = ["acquisitions", "hold.duration", "wait.duration"]
+    assert done.stdout == f"['lock hold'] {[f'setnx_lock.{name}' for name in measured]}\n"
+
+
+class Started(SpanProcessor):
+    """Counts the spans that were started."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def on_start(self, span: Any, parent_context: Any = None) -> None:
+        self.count += 1
+
+
+def test_a_lock_that_is_never_released_leaves_no_span_open(recorded: Recorded) -> None:
+    started = Started()
+    recorded.tracers.add_span_processor(started)
+
+    held = lock("a").take()
+
+    assert started.count == 0
+    held.release()
+    assert started.count == 1
+
+
+def test_what_is_known_of_locks_that_are_held_is_bounded(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opentelemetry, "_MOST_HOLDS", 2)
+    held = [lock(key, template=f"<{key}>").take() for key in "abc"]
+
+    for one in held:
+        one.release()
+
+    assert [span.name for span in recorded.spans()] == ["lock hold <b>", "lock hold <c>"]
+    assert len(recorded.points("setnx_lock.hold.duration")) == 3
