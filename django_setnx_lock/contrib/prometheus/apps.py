@@ -48,5 +48,5 @@ class PrometheusConfig(AppConfig):
             )
             self.registry.register(collector)
             _made[self.registry] = metrics, collector
-        metrics, self.collector = _made[self.registry]
-        metrics.connect()
+        self.metrics, self.collector = _made[self.registry]
+        self.metrics.connect()
