@@ -58,11 +58,11 @@ class LockCollector(Collector):
         self,
         caches: Sequence[str] = (),
         *,
-        templates: Callable[[], Iterable[str]] = tuple,
+        templates: Callable[[], Iterable[str]] | None = None,
         limit: int = LIMIT,
     ) -> None:
         self._caches = caches
-        self._templates = templates
+        self._templates = templates or tuple
         self._limit = limit
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
