@@ -304,6 +304,21 @@ def test_a_scrape_of_a_server_that_hangs_ends_in_time(real_cache: RealServer) ->
     assert time.monotonic() - began < 8
 
 
+def test_what_others_wrote_to_the_index_breaks_no_scrape(fake_server: FakeServer) -> None:
+    with lock("order:1"):
+        fake_server.client().zadd("{lock:}:index", {b"lock:\xff": 1, "": 2, "lock:}{": 3})
+        exposed = seen()
+
+    assert exposed["setnx_lock_up"] == 1
+    assert exposed.get("setnx_lock_locks", template="order:<pk>", state="held") == 1
+
+
+def test_an_index_that_is_none_counts_as_away(fake_server: FakeServer) -> None:
+    fake_server.client().set("{lock:}:index", "text")
+
+    assert seen()["setnx_lock_up"] == 0
+
+
 def test_a_cache_that_is_away_hides_no_other(fake_server: FakeServer) -> None:
     with lock("order:1"):
         exposed = seen(caches=["default", "missing"])

@@ -107,7 +107,7 @@ def _look(
         _ask(client, "EXISTS", index)
         return
     listed = _ask(client, "ZCARD", index)
-    names = list(_texts(_ask(client, "ZRANGE", index, "0", str(limit - 1))))
+    names = list(_names(_ask(client, "ZRANGE", index, "0", str(limit - 1))))
     locks = [one for one in inspector(cache).get_each(names) if one.state is not State.FREE]
     waited = _waits(client, [one.name for one in locks if one.waiting])
 
@@ -157,13 +157,15 @@ def _waits(client: Any, names: Sequence[str]) -> dict[str, float]:
     return found
 
 
-def _texts(names: Iterable[bytes | str]) -> Iterator[str]:
-    """Yield the names that are text; others cannot be those of locks."""
-    for name in names:
+def _names(listed: Iterable[bytes | str]) -> Iterator[str]:
+    """Yield those that can be names of locks: any program may write to the index."""
+    for one in listed:
         try:
-            yield name.decode() if isinstance(name, bytes) else name
-        except UnicodeDecodeError:
+            name = one.decode() if isinstance(one, bytes) else one
+            lock_keys(name)
+        except ValueError:
             continue
+        yield name
 
 
 def _held_for(lock: LockInfo) -> float:
