@@ -306,7 +306,7 @@ def test_a_scrape_of_a_server_that_hangs_ends_in_time(real_cache: RealServer) ->
 
 def test_what_others_wrote_to_the_index_breaks_no_scrape(fake_server: FakeServer) -> None:
     with lock("order:1"):
-        fake_server.client().zadd("{lock:}:index", {b"lock:\xff": 1, "": 2, "lock:}{": 3})
+        fake_server.client().zadd("{lock:}:index", {b"lock:\xff": 1, b"": 2, b"lock:}{": 3})
         exposed = seen()
 
     assert exposed["setnx_lock_up"] == 1
