@@ -48,6 +48,11 @@ class UsualTimes:
         if self._note not in events.RELEASED.listeners:
             events.RELEASED.listeners.append(self._note)
 
+    @property
+    def templates(self) -> tuple[str, ...]:
+        """The watched templates."""
+        return tuple(self._least)
+
     def of(self, template: str) -> float | None:
         """Return the mean of ``template``, None where no lock of it was let go here."""
         return self._means.get(template)

@@ -160,7 +160,7 @@ def test_the_wheel_asks_for_django_and_django_redis_alone(metadata: Message) -> 
 
 
 def test_what_only_developers_need_is_offered_to_nobody(metadata: Message) -> None:
-    assert metadata.get_all("Provides-Extra") == ["opentelemetry", "testing"]
+    assert metadata.get_all("Provides-Extra") == ["opentelemetry", "prometheus", "testing"]
 
 
 def test_the_metadata_link_to_the_documentation(metadata: Message) -> None:

@@ -1,0 +1,194 @@
+"""What stands in Redis at the moment of a scrape, as gauges."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from ...conf import get_config
+from ...connection import aliases_in, get_client
+from ...core.connections import execute
+from ...core.connections.backends import BLOCKING, run
+from ...core.connections.cluster_routes import is_cluster
+from ...core.errors import LockUnavailable
+from ...core.inspection import LockInfo, State
+from ...core.protocol.commands import PlainRequest
+from ...core.protocol.keys import index_for, lock_keys
+from ...locks import inspector, key_prefix
+from ...responses import USUAL_TIMES
+from .metrics import OTHER
+
+LIMIT = 1_000
+# How long Redis may take to answer at first, in seconds: a scrape usually has ten.
+PATIENCE = 2.0
+# What KeyTemplate writes for a value.
+_VALUE = r"[A-Za-z0-9_.%-]+"
+
+_HELP = {
+    "up": ("Whether Redis said what locks there are: 1 or 0.", ()),
+    "listed_locks": ("Locks in the index, counted by Redis.", ()),
+    "truncated": ("Whether more locks are listed than were looked at: 1 or 0.", ()),
+    "locks": ("Locks by state.", ("template", "state")),
+    "waiters": ("Callers that wait in a queue.", ("template",)),
+    "longest_wait_seconds": ("Time for which the first in a queue has waited.", ("template",)),
+    "oldest_hold_seconds": ("Time for which the oldest holder has had its lock.", ("template",)),
+    "collect_seconds": ("Time that it took to ask Redis.", ()),
+}
+
+
+class LockCollector(Collector):
+    """Gauges of all locks of the project, from Redis at each scrape.
+
+    ``caches``: aliases of the caches with locks (those of the setting ``CACHE``). ``templates``:
+    returns the templates that keys are matched with, besides those of ``@redis_lock`` (none).
+    ``limit``: at how many locks of each cache a scrape looks at most, those whose leases end first;
+    Redis and the scrape have no more work however many locks there are (1000).
+
+    Where Redis does not answer, ``setnx_lock_up`` is 0 and nothing is raised.
+    """
+
+    def __init__(
+        self,
+        caches: Sequence[str] = (),
+        *,
+        templates: Callable[[], Iterable[str]] | None = None,
+        limit: int = LIMIT,
+    ) -> None:
+        self._caches = caches
+        self._templates = templates or tuple
+        self._limit = limit
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """Return the metrics without values, so that to register them asks no server."""
+        return _families().values()
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """Return the metrics as they are now."""
+        found = _families()
+        template_of = _matcher({*self._templates(), *USUAL_TIMES.templates})
+        for cache in self._caches or aliases_in(get_config()["CACHE"]):
+            began = time.perf_counter()
+            is_up = 1.0
+            try:
+                _look(cache, self._limit, template_of, found)
+            except (LockUnavailable, ImproperlyConfigured):
+                is_up = 0.0
+            found["up"].add_metric([cache], is_up)
+            found["collect_seconds"].add_metric([cache], time.perf_counter() - began)
+        return found.values()
+
+
+def _families() -> dict[str, GaugeMetricFamily]:
+    return {
+        name: GaugeMetricFamily(f"setnx_lock_{name}", says, labels=["cache", *labels])
+        for name, (says, labels) in _HELP.items()
+    }
+
+
+def _look(
+    cache: str,
+    limit: int,
+    template_of: Callable[[str], str],
+    found: dict[str, GaugeMetricFamily],
+) -> None:
+    """Add what is known of the locks in ``cache``. Raises LockUnavailable, ImproperlyConfigured."""
+    client = get_client(cache)
+    index = index_for(key_prefix())
+
+    if not get_config()["INDEX"] or is_cluster(client):
+        # To find the locks would take a look at every key there is.
+        _ask(client, "EXISTS", index)
+        return
+    listed = _ask(client, "ZCARD", index)
+    names = list(_names(_ask(client, "ZRANGE", index, "0", str(limit - 1))))
+    locks = [one for one in inspector(cache).get_each(names) if one.state is not State.FREE]
+    waited = _waits(client, [one.name for one in locks if one.waiting])
+
+    states: Counter[tuple[str, str]] = Counter()
+    waiters: Counter[str] = Counter()
+    oldest: dict[str, float] = {}
+    longest: dict[str, float] = {}
+    for one in locks:
+        template = template_of(one.key)
+        states[template, one.state.value.replace(" ", "-")] += 1
+        waiters[template] += one.waiting
+        oldest[template] = max(oldest.get(template, 0.0), _held_for(one))
+        longest[template] = max(longest.get(template, 0.0), waited.get(one.name, 0.0))
+    found["listed_locks"].add_metric([cache], listed)
+    found["truncated"].add_metric([cache], float(listed > limit))
+    for (template, state), count in states.items():
+        found["locks"].add_metric([cache, template, state], count)
+    for name, values in (
+        ("waiters", waiters),
+        ("longest_wait_seconds", longest),
+        ("oldest_hold_seconds", oldest),
+    ):
+        for template, value in values.items():
+            found[name].add_metric([cache, template], value)
+
+
+def _ask(client: Any, *command: str) -> Any:
+    return run(execute.call(BLOCKING, client, PlainRequest(command), "", within=PATIENCE))
+
+
+def _waits(client: Any, names: Sequence[str]) -> dict[str, float]:
+    """Return for how many seconds the first in the queue of each lock has waited."""
+    if not names:
+        return {}
+    asked: list[Any] = [
+        PlainRequest(("ZRANGE", lock_keys(name).waiters, "0", "0", "WITHSCORES")) for name in names
+    ]
+    asked.append(PlainRequest(("TIME",)))
+    *firsts, now = run(execute.call_many(BLOCKING, client, asked, [*names, ""]))
+    found = {}
+    for name, first in zip(names, firsts, strict=True):
+        if isinstance(now, list) and isinstance(first, list) and first:
+            # With RESP3 it is a list of pairs.
+            *_, rank = first[0] if isinstance(first[0], list) else first
+            # That is when the caller joined the queue, in microseconds of the server.
+            found[name] = max(int(now[0]) + (int(now[1]) - float(rank)) / 1e6, 0.0)
+    return found
+
+
+def _names(listed: Iterable[bytes | str]) -> Iterator[str]:
+    """Yield those that can be names of locks: any program may write to the index."""
+    for one in listed:
+        try:
+            name = one.decode() if isinstance(one, bytes) else one
+            lock_keys(name)
+        except ValueError:
+            continue
+        yield name
+
+
+def _held_for(lock: LockInfo) -> float:
+    if lock.state is State.KEPT:
+        # Its holder is done with it.
+        return 0.0
+    return max((one.held_for or 0.0 for one in lock.shares or (lock,)), default=0.0)
+
+
+def _matcher(templates: Iterable[str]) -> Callable[[str], str]:
+    """Return what gives the template of a key, or ``other``; the one with most text of its own."""
+
+    def text_of(template: str) -> list[str]:
+        return re.split(r"<[^<>]*>", template)
+
+    known = sorted(templates, key=lambda one: (-len("".join(text_of(one))), one))
+    if not known:
+        return lambda key: OTHER
+    patterns = (f"({_VALUE.join(map(re.escape, text_of(one)))})" for one in known)
+    pattern = re.compile("|".join(patterns))
+
+    def template_of(key: str) -> str:
+        match = pattern.fullmatch(key)
+        return known[match.lastindex - 1] if match and match.lastindex else OTHER
+
+    return template_of

@@ -1,0 +1,134 @@
+"""What this process did with locks, in histograms and counters that the signals feed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+
+from ... import signals
+
+if TYPE_CHECKING:
+    from django.dispatch import Signal
+
+    from ...core.errors import LockLost
+
+# The label of locks without a template, and of those whose template is one too many.
+OTHER = "other"
+MAX_TEMPLATES = 200
+OUTCOMES = ("acquired", "busy", "released", "lost")
+REASONS = ("expired", "forced")
+# Seconds. An uncontended lock takes less than a millisecond, a usual wait ends after 10 s.
+WAIT_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+# Seconds. A view holds a lock for milliseconds, a job for an hour.
+HOLD_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
+
+
+class LockMetrics:
+    """The histograms and counters of the locks of this process.
+
+    ``registry``: where they are registered (that of prometheus_client). ``templates``: the
+    templates of keys that are known before a lock of theirs is taken (none). ``wait_buckets`` and
+    ``hold_buckets``: upper bounds in seconds. ``max_templates``: how many values the label
+    ``template`` has at most; later ones count as ``other`` (200).
+
+    Raises ValueError if ``registry`` has these metrics already.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry = REGISTRY,
+        *,
+        templates: Iterable[str] = (),
+        wait_buckets: Sequence[float] = WAIT_BUCKETS,
+        hold_buckets: Sequence[float] = HOLD_BUCKETS,
+        max_templates: int = MAX_TEMPLATES,
+    ) -> None:
+        self._max_templates = max_templates
+        self._wait = Histogram(
+            "setnx_lock_wait_seconds",
+            "Time from asking for a lock until it was acquired or the caller gave up.",
+            ["template"],
+            buckets=wait_buckets,
+            registry=registry,
+        )
+        self._hold = Histogram(
+            "setnx_lock_hold_seconds",
+            "Time from acquiring a lock until it was released or found to be lost.",
+            ["template"],
+            buckets=hold_buckets,
+            registry=registry,
+        )
+        self._outcomes = Counter(
+            "setnx_lock_outcomes_total",
+            "Locks acquired, released and lost, and callers that gave up (busy).",
+            ["template", "outcome"],
+            registry=registry,
+        )
+        self._losses = Counter(
+            "setnx_lock_losses_total",
+            "Locks found to be lost: forced by an operator, or expired.",
+            ["template", "reason"],
+            registry=registry,
+        )
+        self._templates: dict[str, None] = {}
+        self._receivers: Mapping[Signal, Callable[..., None]] = {
+            signals.lock_acquired: self._acquired,
+            signals.lock_busy: self._busy,
+            signals.lock_released: self._released,
+            signals.lock_lost: self._lost,
+        }
+        for template in templates:
+            self._label(template)
+
+    @property
+    def templates(self) -> tuple[str, ...]:
+        """The templates of the locks met so far, and those that were given."""
+        return tuple(self._templates)
+
+    def connect(self) -> None:
+        """Begin to count. Until then a lock costs nothing more."""
+        for signal, receiver in self._receivers.items():
+            signal.connect(receiver, weak=False)
+
+    def disconnect(self) -> None:
+        """Count no more. What was counted stays."""
+        for signal, receiver in self._receivers.items():
+            signal.disconnect(receiver)
+
+    def _acquired(self, *, template: str, waited: float, **about: Any) -> None:
+        label = self._label(template)
+        self._wait.labels(label).observe(waited)
+        self._outcomes.labels(label, "acquired").inc()
+
+    def _busy(self, *, template: str, waited: float, **about: Any) -> None:
+        label = self._label(template)
+        self._wait.labels(label).observe(waited)
+        self._outcomes.labels(label, "busy").inc()
+
+    def _released(self, *, template: str, held_for: float, **about: Any) -> None:
+        label = self._label(template)
+        self._hold.labels(label).observe(held_for)
+        self._outcomes.labels(label, "released").inc()
+
+    def _lost(self, *, template: str, held_for: float, error: LockLost, **about: Any) -> None:
+        label = self._label(template)
+        self._hold.labels(label).observe(held_for)
+        self._outcomes.labels(label, "lost").inc()
+        self._losses.labels(label, "forced" if error.forced_by else "expired").inc()
+
+    def _label(self, template: str) -> str:
+        """Return the value of the label ``template``."""
+        if template in self._templates:
+            return template
+        if template and template != OTHER and len(self._templates) < self._max_templates:
+            self._templates[template] = None
+        else:
+            template = OTHER
+        # At 0 from the start: increase() sees no rise in a counter that begins with 1.
+        for outcome in OUTCOMES:
+            self._outcomes.labels(template, outcome)
+        for reason in REASONS:
+            self._losses.labels(template, reason)
+        return template

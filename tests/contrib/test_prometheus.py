@@ -1,0 +1,352 @@
+"""Metrics of locks: what a process counts, and what a scrape reads from Redis."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from django.test import override_settings
+from prometheus_client import CollectorRegistry
+from prometheus_client.registry import Collector
+
+from django_setnx_lock import LockBusy, LockLost, lock, redis_lock, rwlock
+from django_setnx_lock.contrib.prometheus import LockCollector, LockMetrics
+from django_setnx_lock.contrib.prometheus.apps import PrometheusConfig
+from django_setnx_lock.core import events
+from django_setnx_lock.locks import inspector
+from tests.contrib.expositions import Exposed
+from tests.processes import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.servers import FakeServer, RealServer
+
+EVENTS = (events.ACQUIRED, events.RELEASED, events.LOST, events.BUSY)
+
+
+@contextmanager
+def counting(registry: CollectorRegistry, **options: object) -> Iterator[LockMetrics]:
+    metrics = LockMetrics(registry, **options)  # type: ignore[arg-type]  # the test knows them
+    metrics.connect()
+    try:
+        yield metrics
+    finally:
+        metrics.disconnect()
+
+
+@pytest.fixture
+def registry() -> Iterator[CollectorRegistry]:
+    """Give a registry that counts the locks of the test."""
+    registry = CollectorRegistry()
+    with counting(registry):
+        yield registry
+
+
+def seen(**options: object) -> Exposed:
+    """Return what a scrape finds in Redis."""
+    return Exposed(LockCollector(templates=lambda: ["order:<pk>"], **options))  # type: ignore[arg-type]  # the same
+
+
+@redis_lock("invoice:<pk>")
+def send(pk: int) -> None:
+    pass
+
+
+def test_a_cycle_is_counted_by_template(registry: CollectorRegistry) -> None:
+    send(pk=7)
+    with lock("order:8", template="order:<pk>"):
+        pass
+
+    exposed = Exposed(registry)
+    for template in ("invoice:<pk>", "order:<pk>"):
+        assert exposed.get("setnx_lock_wait_seconds_count", template=template) == 1
+        assert exposed.get("setnx_lock_hold_seconds_count", template=template) == 1
+        for outcome, times in {"acquired": 1, "released": 1, "busy": 0, "lost": 0}.items():
+            counted = exposed.get("setnx_lock_outcomes_total", template=template, outcome=outcome)
+            assert counted == times
+
+
+def test_no_key_is_in_what_is_exposed(registry: CollectorRegistry) -> None:
+    registry.register(LockCollector())
+    with lock("secret:8"):
+        exposed = Exposed(registry)
+
+    assert "secret" not in str(exposed.samples)
+    assert exposed.get("setnx_lock_locks", template="other", state="held") == 1
+
+
+def test_the_time_waited_is_counted_for_a_caller_that_gives_up(registry: CollectorRegistry) -> None:
+    with lock("a", template="a"), pytest.raises(LockBusy):
+        lock("a", template="a").take(0.2)
+
+    exposed = Exposed(registry)
+    assert exposed.get("setnx_lock_outcomes_total", template="a", outcome="busy") == 1
+    assert exposed.get("setnx_lock_wait_seconds_sum", template="a") >= 0.2
+    assert exposed.get("setnx_lock_wait_seconds_bucket", template="a", le="0.1") == 1
+    assert exposed.get("setnx_lock_wait_seconds_bucket", template="a", le="+Inf") == 2
+
+
+def test_the_time_held_is_counted_in_seconds(registry: CollectorRegistry) -> None:
+    began = time.monotonic()
+    with lock("a", template="a"):
+        eventually(lambda: time.monotonic() - began > 0.06)
+
+    exposed = Exposed(registry)
+    assert 0.05 < exposed.get("setnx_lock_hold_seconds_sum", template="a") < 20
+    assert exposed.get("setnx_lock_hold_seconds_bucket", template="a", le="0.05") == 0
+
+
+@pytest.mark.parametrize(("by", "reason"), [("anna", "forced"), ("", "expired")])
+def test_a_loss_is_counted_by_its_reason(
+    registry: CollectorRegistry, fake_server: FakeServer, by: str, reason: str
+) -> None:
+    held = lock("a", template="a").take()
+    if by:
+        fingerprint = inspector().get(held.name).fingerprint
+        inspector().force_release(held.name, fingerprint, by=by)
+    else:
+        fake_server.client().delete(held.name)
+    with pytest.raises(LockLost):
+        held.check()
+
+    exposed = Exposed(registry)
+    losses = {
+        one: exposed.get("setnx_lock_losses_total", template="a", reason=one)
+        for one in ("forced", "expired")
+    }
+    assert losses == {"forced": 0, "expired": 0, reason: 1}
+    assert exposed.get("setnx_lock_outcomes_total", template="a", outcome="lost") == 1
+    assert exposed.get("setnx_lock_hold_seconds_count", template="a") == 1
+
+
+def test_a_counter_is_there_before_it_first_rises(registry: CollectorRegistry) -> None:
+    with lock("a", template="a"):
+        losses = Exposed(registry).samples["setnx_lock_losses_total"]
+
+    assert sorted((labels["reason"], value) for labels, value in losses) == [
+        ("expired", 0.0),
+        ("forced", 0.0),
+    ]
+
+
+def test_templates_that_are_too_many_count_as_other() -> None:
+    registry = CollectorRegistry()
+    with counting(registry, max_templates=2):
+        for number in range(5):
+            with lock(f"a:{number}", template=f"a:{number}"):
+                pass
+
+    exposed = Exposed(registry)
+    assert exposed.values("setnx_lock_wait_seconds_count", "template") == {"a:0", "a:1", "other"}
+    assert exposed.get("setnx_lock_wait_seconds_count", template="other") == 3
+
+
+def test_buckets_and_templates_can_be_given() -> None:
+    registry = CollectorRegistry()
+    options = {"wait_buckets": [1, 2], "hold_buckets": [3], "templates": ["a"]}
+    with counting(registry, **options), lock("a", template="a"):
+        pass
+
+    exposed = Exposed(registry)
+    assert exposed.values("setnx_lock_wait_seconds_bucket", "le") == {"1.0", "2.0", "+Inf"}
+    assert exposed.values("setnx_lock_hold_seconds_bucket", "le") == {"3.0", "+Inf"}
+
+
+def test_nothing_listens_to_locks_before_and_after() -> None:
+    before = [len(event.listeners) for event in EVENTS]
+    registry = CollectorRegistry()
+    with counting(registry):
+        during = [len(event.listeners) for event in EVENTS]
+    with lock("a", template="a"):
+        pass
+
+    assert during == [number + 1 for number in before]
+    assert [len(event.listeners) for event in EVENTS] == before
+    assert Exposed(registry).samples == {}
+
+
+def test_an_app_that_is_made_ready_again_counts_once() -> None:
+    class Config(PrometheusConfig):
+        registry = CollectorRegistry()
+        max_templates = 1
+
+    import django_setnx_lock.contrib.prometheus as module
+
+    configs = [Config(Config.name, module) for _ in range(2)]
+    for config in configs:
+        config.ready()
+    try:
+        with lock("a", template="a"), lock("b", template="b"):
+            exposed = Exposed(Config.registry)
+    finally:
+        configs[0].metrics.disconnect()
+
+    assert exposed.get("setnx_lock_wait_seconds_count", template="a") == 1
+    assert exposed.get("setnx_lock_wait_seconds_count", template="other") == 1
+    assert exposed["setnx_lock_listed_locks"] == 2
+
+
+def test_a_scrape_tells_locks_by_template_and_state() -> None:
+    with (
+        lock("order:1"),
+        lock("order:2"),
+        lock("invoice:3"),
+        rwlock("order:4").read(),
+        lock("order:not:ours"),
+    ):
+        exposed = seen()
+
+    assert exposed.get("setnx_lock_locks", template="order:<pk>", state="held") == 2
+    assert exposed.get("setnx_lock_locks", template="order:<pk>", state="read") == 1
+    # Of a decorated function, which nobody needs to name.
+    assert exposed.get("setnx_lock_locks", template="invoice:<pk>", state="held") == 1
+    assert exposed.get("setnx_lock_locks", template="other", state="held") == 1
+    assert exposed["setnx_lock_listed_locks"] == 5
+    assert (exposed["setnx_lock_up"], exposed["setnx_lock_truncated"]) == (1, 0)
+
+
+def test_the_template_with_most_text_of_its_own_is_taken() -> None:
+    templates = ["<a>", "order:<a>", "order:<a>:paid", "order:7"]
+    keys = {"x": "<a>", "order:1": "order:<a>", "order:1:paid": "order:<a>:paid"}
+    with lock("x"), lock("order:1"), lock("order:1:paid"), lock("order:7"):
+        exposed = Exposed(LockCollector(templates=lambda: templates))
+
+    for template in (*keys.values(), "order:7"):
+        assert exposed.get("setnx_lock_locks", template=template, state="held") == 1
+
+
+@pytest.mark.usefixtures("real_cache")
+def test_a_scrape_tells_of_holders_and_waiters_how_long_they_have() -> None:
+    def wait() -> None:
+        with lock("order:1", blocking_timeout=20):
+            pass
+
+    held = {"template": "order:<pk>"}
+
+    def both_wait() -> Exposed | None:
+        found = seen()
+        longest = found.get("setnx_lock_longest_wait_seconds", **held)
+        return found if found.get("setnx_lock_waiters", **held) == 2 and longest > 0.1 else None
+
+    with ThreadPoolExecutor(2) as pool:
+        with lock("order:1"):
+            waiters = [pool.submit(wait) for _ in range(2)]
+            exposed = eventually(both_wait)
+        for waiter in waiters:
+            waiter.result(20)
+
+    assert exposed is not None
+    assert 0.1 < exposed.get("setnx_lock_longest_wait_seconds", **held) < 20
+    assert 0.1 < exposed.get("setnx_lock_oldest_hold_seconds", **held) < 20
+
+
+def test_a_scrape_looks_at_so_many_locks_and_says_that_there_are_more() -> None:
+    with lock("order:1"), lock("order:2", timeout=20), lock("order:3"):
+        cut, whole = seen(limit=1), seen(limit=3)
+
+    held = {"template": "order:<pk>", "state": "held"}
+    assert (cut["setnx_lock_truncated"], cut["setnx_lock_listed_locks"]) == (1, 3)
+    assert cut.get("setnx_lock_locks", **held) == 1
+    assert (whole["setnx_lock_truncated"], whole["setnx_lock_listed_locks"]) == (0, 3)
+    assert whole.get("setnx_lock_locks", **held) == 3
+
+
+def commands_of_a_scrape(server: RealServer, count: int, **options: object) -> tuple[int, Exposed]:
+    """Return how many commands the server has run for a scrape with ``count`` names listed."""
+    with server.client() as client:
+        client.zadd("{lock:}:index", {f"lock:more:{number}": 1e15 for number in range(count)})
+        # The server learns the script.
+        seen()
+        client.config_resetstat()
+        exposed = seen(**options)
+        return sum(one["calls"] for one in client.info("commandstats").values()), exposed
+
+
+def test_what_a_scrape_asks_does_not_grow_with_the_locks(real_cache: RealServer) -> None:
+    few, exposed = commands_of_a_scrape(real_cache, 1_000)
+    many, cut = commands_of_a_scrape(real_cache, 20_000)
+
+    assert (exposed["setnx_lock_listed_locks"], cut["setnx_lock_listed_locks"]) == (1_000, 20_000)
+    assert many == pytest.approx(few, abs=5)
+
+
+def test_a_higher_limit_asks_more(real_cache: RealServer) -> None:
+    usual, _ = commands_of_a_scrape(real_cache, 2_000)
+    more, exposed = commands_of_a_scrape(real_cache, 2_000, limit=2_000)
+
+    assert exposed["setnx_lock_truncated"] == 0
+    assert more > 1.9 * usual
+
+
+def test_a_scrape_says_that_redis_is_away(fake_server: FakeServer) -> None:
+    fake_server.connected = False
+
+    exposed = seen()
+
+    assert exposed["setnx_lock_up"] == 0
+    assert "setnx_lock_listed_locks" not in exposed.samples
+    assert "setnx_lock_locks" not in exposed.samples
+
+
+def test_a_scrape_of_a_server_that_hangs_ends_in_time(real_cache: RealServer) -> None:
+    real_cache.pause()
+    began = time.monotonic()
+    try:
+        exposed = seen()
+    finally:
+        real_cache.resume()
+
+    assert exposed["setnx_lock_up"] == 0
+    assert time.monotonic() - began < 8
+
+
+def test_what_others_wrote_to_the_index_breaks_no_scrape(fake_server: FakeServer) -> None:
+    with lock("order:1"):
+        fake_server.client().zadd("{lock:}:index", {b"lock:\xff": 1, b"": 2, b"lock:}{": 3})
+        exposed = seen()
+
+    assert exposed["setnx_lock_up"] == 1
+    assert exposed.get("setnx_lock_locks", template="order:<pk>", state="held") == 1
+
+
+def test_an_index_that_is_none_counts_as_away(fake_server: FakeServer) -> None:
+    fake_server.client().set("{lock:}:index", "text")
+
+    assert seen()["setnx_lock_up"] == 0
+
+
+def test_a_cache_that_is_away_hides_no_other(fake_server: FakeServer) -> None:
+    with lock("order:1"):
+        exposed = seen(caches=["default", "missing"])
+
+    up = {labels["cache"]: value for labels, value in exposed.samples["setnx_lock_up"]}
+    assert up == {"default": 1, "missing": 0}
+    assert exposed.get("setnx_lock_locks", template="order:<pk>", state="held") == 1
+
+
+def test_without_an_index_a_scrape_says_only_whether_redis_answers(
+    fake_server: FakeServer,
+) -> None:
+    with override_settings(SETNX_LOCK={"INDEX": False}):
+        with lock("order:1"):
+            exposed = seen()
+        fake_server.connected = False
+        away = seen()
+
+    assert (exposed["setnx_lock_up"], away["setnx_lock_up"]) == (1, 0)
+    assert "setnx_lock_listed_locks" not in exposed.samples
+
+
+def test_registering_the_gauges_asks_no_server(fake_server: FakeServer) -> None:
+    fake_server.connected = False
+    registry = CollectorRegistry(auto_describe=True)
+
+    collector: Collector = LockCollector(caches=["missing"])
+    registry.register(collector)
+
+    with pytest.raises(ValueError, match="Duplicated timeseries"):
+        registry.register(LockCollector())

@@ -1,0 +1,261 @@
+"""Four workers of gunicorn, and a Prometheus server that scrapes them."""
+
+from __future__ import annotations
+
+import http.client
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import urllib.parse
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_setnx_lock import lock
+from tests.contrib.expositions import Exposed
+from tests.processes import eventually
+from tests.servers import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.servers import RealServer
+
+pytestmark = pytest.mark.xdist_group("prometheus")
+RULES = Path(__file__).parents[2] / "monitoring" / "alerts.yml"
+WORKERS = 4
+PAID = {"outcome": "acquired", "template": "order:<pk>"}
+IN_PROMETHEUS = pytest.mark.skipif(
+    shutil.which("prometheus") is None, reason="there is no prometheus on this machine"
+)
+
+
+class Served:
+    """What listens on a port of this machine."""
+
+    front = "/"
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Return the status and the text of the answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        finally:
+            connection.close()
+
+    def is_up(self) -> bool:
+        try:
+            return self.get(self.front)[0] == 200
+        except OSError:
+            return False
+
+
+class Site(Served):
+    """The project of metered.py, served by several processes."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(port)
+        self.pids: set[int] = set()
+
+    def call(self, path: str, status: int = 200) -> None:
+        """Get ``path``, and take note of which process has answered."""
+        found, text = self.get(path)
+        assert found == status, text[-2000:]
+        if found == 200:
+            self.pids.add(json.loads(text)["pid"])
+
+    def exposed(self, path: str = "/metrics/") -> Exposed:
+        status, text = self.get(path)
+        assert status == 200, text[-2000:]
+        return Exposed(text)
+
+
+@contextmanager
+def started(command: list[str], **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program, until the block is left."""
+    process = subprocess.Popen(command, env={**os.environ, **environment})
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(10)
+
+
+@contextmanager
+def served(server: RealServer, **environment: str) -> Iterator[Site]:
+    """Serve the project with four workers."""
+    site = Site(free_port())
+    command = [sys.executable, "-m", "gunicorn", "tests.contrib.metered:application"]
+    options = [f"--workers={WORKERS}", f"--bind=127.0.0.1:{site.port}", "--no-control-socket"]
+    with started(command + options, TEST_SERVER_URL=server.url, **environment) as process:
+        assert eventually(lambda: process.poll() is not None or site.is_up())
+        yield site
+
+
+@pytest.fixture
+def site(real_cache: RealServer, tmp_path: Path) -> Iterator[Site]:
+    """Give the project in the multiprocess mode of prometheus_client."""
+    folder = tmp_path / "multiproc"
+    folder.mkdir()
+    with served(real_cache, PROMETHEUS_MULTIPROC_DIR=str(folder)) as site:
+        yield site
+
+
+def pay_everywhere(site: Site) -> int:
+    """Have each worker take locks; return how many were taken."""
+    paid = 0
+
+    def everywhere() -> bool:
+        nonlocal paid
+        site.call(f"/pay/{paid}/")
+        paid += 1
+        return len(site.pids) == WORKERS
+
+    eventually(everywhere)
+    return paid
+
+
+def test_a_scrape_of_four_workers_has_the_sums_of_all(site: Site) -> None:
+    paid = pay_everywhere(site)
+    for _ in range(3):
+        site.call("/lose/1/")
+    with lock("order:busy"):
+        for _ in range(5):
+            site.call("/pay/busy/", status=409)
+        exposed = site.exposed()
+
+    counts = {"acquired": paid + 3, "released": paid, "busy": 5, "lost": 3}
+    template = {"template": "order:<pk>"}
+    for outcome, count in counts.items():
+        assert exposed.get("setnx_lock_outcomes_total", outcome=outcome, **template) == count
+    assert exposed.get("setnx_lock_wait_seconds_count", **template) == paid + 3 + 5
+    assert exposed.get("setnx_lock_hold_seconds_count", **template) == paid + 3
+    assert exposed.get("setnx_lock_losses_total", reason="forced", **template) == 3
+    assert exposed.get("setnx_lock_losses_total", reason="expired", **template) == 0
+    # Any worker sees what stands in Redis, and no two of them are added up.
+    assert exposed.get("setnx_lock_locks", state="held", **template) == 1
+    assert exposed["setnx_lock_up"] == 1
+
+
+def test_without_the_mode_for_several_processes_a_scrape_has_the_sum_of_one(
+    real_cache: RealServer,
+) -> None:
+    with served(real_cache) as site:
+        paid = pay_everywhere(site)
+        exposed = site.exposed()
+
+    assert 0 < exposed.get("setnx_lock_outcomes_total", **PAID) < paid
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("django_prometheus") is None,
+    reason="django-prometheus has no release for this Django",
+)
+def test_the_view_of_django_prometheus_has_the_counts_of_all_workers(site: Site) -> None:
+    paid = pay_everywhere(site)
+
+    assert site.exposed("/django-prometheus/").get("setnx_lock_outcomes_total", **PAID) == paid
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("django_prometheus") is None,
+    reason="django-prometheus has no release for this Django",
+)
+def test_the_view_of_django_prometheus_has_the_gauges_of_one_process(
+    real_cache: RealServer,
+) -> None:
+    with served(real_cache) as site, lock("order:1"):
+        exposed = site.exposed("/django-prometheus/")
+
+    assert exposed["setnx_lock_listed_locks"] == 1
+
+
+def test_a_scrape_goes_on_while_redis_is_away(real_cache: RealServer, tmp_path: Path) -> None:
+    with served(real_cache, PROMETHEUS_MULTIPROC_DIR=str(tmp_path)) as site:
+        paid = pay_everywhere(site)
+        real_cache.kill()
+        try:
+            exposed = site.exposed()
+        finally:
+            real_cache.start()
+
+    assert exposed["setnx_lock_up"] == 0
+    assert exposed.get("setnx_lock_outcomes_total", **PAID) == paid
+
+
+class PrometheusServer(Served):
+    """Scrapes a site ten times a second, and evaluates the alert rules as often."""
+
+    front = "/-/ready"
+
+    def ask(self, path: str) -> Any:
+        status, text = self.get(path)
+        assert status == 200, text
+        return json.loads(text)["data"]
+
+    def value(self, query: str) -> float | None:
+        found = self.ask(f"/api/v1/query?{urllib.parse.urlencode({'query': query})}")["result"]
+        return float(found[0]["value"][1]) if found else None
+
+    def firing(self) -> set[str]:
+        alerts = self.ask("/api/v1/alerts")["alerts"]
+        return {one["labels"]["alertname"] for one in alerts if one["state"] == "firing"}
+
+
+@pytest.fixture
+def prometheus(site: Site, tmp_path: Path) -> Iterator[PrometheusServer]:
+    """Give a Prometheus server that scrapes the site."""
+    config = tmp_path / "prometheus.yml"
+    job = {
+        "job_name": "site",
+        "metrics_path": "/metrics/",
+        "static_configs": [{"targets": [f"127.0.0.1:{site.port}"]}],
+    }
+    fast = dict.fromkeys(("scrape_interval", "scrape_timeout", "evaluation_interval"), "100ms")
+    # JSON is YAML.
+    config.write_text(
+        json.dumps({"global": fast, "rule_files": [str(RULES)], "scrape_configs": [job]})
+    )
+    server = PrometheusServer(free_port())
+    command = [
+        "prometheus",
+        f"--config.file={config}",
+        f"--storage.tsdb.path={tmp_path / 'data'}",
+        f"--web.listen-address=127.0.0.1:{server.port}",
+        "--log.level=warn",
+    ]
+    with started(command) as process:
+        assert eventually(lambda: process.poll() is not None or server.is_up())
+        yield server
+
+
+@IN_PROMETHEUS
+def test_a_prometheus_server_has_the_numbers_and_raises_the_alarm(
+    site: Site, prometheus: PrometheusServer
+) -> None:
+    paid = pay_everywhere(site)
+    acquired = 'sum(setnx_lock_outcomes_total{outcome="acquired"})'
+    eventually(lambda: prometheus.value(acquired) == paid)
+    assert prometheus.value("sum(setnx_lock_hold_seconds_count)") == paid
+    assert prometheus.value("setnx_lock_up") == 1
+    assert "SetnxLockLost" not in prometheus.firing()
+
+    site.call("/lose/1/")
+
+    eventually(lambda: prometheus.value("sum(setnx_lock_losses_total)") == 1)
+    eventually(lambda: "SetnxLockLost" in prometheus.firing())
+    assert prometheus.value(acquired) == paid + 1
