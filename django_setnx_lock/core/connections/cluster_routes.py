@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import wait
 from contextlib import suppress
+from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
 
@@ -97,7 +98,13 @@ CLUSTERS = (SharedCluster, RedisCluster)
 
 def is_cluster(client: Any) -> bool:
     """Whether ``client`` is one of a Redis Cluster, and not of asyncio. Connects to nothing."""
-    return isinstance(client, CLUSTERS)
+    return _is_kind_of_cluster(client.__class__)
+
+
+@cache
+def _is_kind_of_cluster(kind: type) -> bool:
+    # redis-py's clients are protocols, of which to ask that takes long.
+    return issubclass(kind, CLUSTERS)
 
 
 def is_moving(error: BaseException | None) -> bool:

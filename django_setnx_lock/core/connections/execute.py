@@ -17,7 +17,7 @@ from ..errors import LockUnavailable, subject
 from ..protocol.commands import PlainRequest, Request, milliseconds
 from ..protocol.replies import is_ok
 from . import cluster
-from .cluster_routes import CLUSTERS, is_cluster
+from .cluster_routes import is_cluster
 from .connection import Command
 from .failures import TRANSLATED, translated, unavailable
 
@@ -140,7 +140,7 @@ async def call(
     given back; for asyncio, TypeError as :func:`aio_connection_of`.
     """
     until = None if within is None else time.monotonic() + within
-    if isinstance(client, CLUSTERS):
+    if is_cluster(client):
         copies = chain([request], repeat(request.repeat))
         with translated(key):
             return await cluster.routed(
