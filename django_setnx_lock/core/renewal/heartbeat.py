@@ -75,9 +75,10 @@ class Heartbeats:
     """
 
     def __init__(self) -> None:
-        self._begin()
+        self.clear()
 
-    def _begin(self) -> None:
+    def clear(self) -> None:
+        """Forget all."""
         # The locks that are not renewed, and when the lease of each ends.
         self._unrenewed: dict[int, tuple[ref[Renewable], Target, float]] = {}
         # The same of those that nobody refers to, by place.
@@ -116,7 +117,7 @@ class Heartbeats:
         """Yield the heartbeats that are needed. Call :meth:`note` for what is renewed before."""
         if self._process != process_id():
             # The child of a fork, which holds nothing.
-            self._begin()
+            self.clear()
         self._looked_at = now
         self._note_unrenewed(now)
         for place, (target, end) in list(self._left.items()):

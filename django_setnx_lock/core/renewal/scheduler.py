@@ -115,8 +115,9 @@ class RenewalRegistry(ABC):
         return self._held.pop(held.number, None) is not None
 
     def forget_all(self) -> None:
-        """Stop renewing whatever is held now, and make no more checks."""
+        """Stop renewing whatever is held now, make no more checks, and say nothing of it."""
         self._held.clear()
+        self.heartbeats.clear()
         self._checks.clear()
 
     def hurry(self, held: Renewable) -> None:
