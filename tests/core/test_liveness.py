@@ -13,7 +13,7 @@ from django_setnx_lock.core.inspection import Inspector, State
 from django_setnx_lock.core.liveness import GRACE, HEARTBEAT_AFTER, HEARTBEAT_EVERY
 from django_setnx_lock.core.locks.lock import RedisLock
 from django_setnx_lock.core.protocol.keys import lock_keys, process_keys, processes_for
-from tests.core.helpers import PREFIX, listed
+from tests.core.helpers import PREFIX, command, listed
 from tests.core.watching import Wire, held_for
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.servers import RealServer
 
 PROCESSES = processes_for(PREFIX)
-RENEWED = {"timeout": 30, "renew": True}
+RENEWED: dict[str, Any] = {"timeout": 30, "renew": True}
 
 
 def taken(client: redis.Redis, key: str = "a", **options: Any) -> LockHandle:
@@ -189,12 +189,12 @@ def test_who_may_not_ask_about_processes_sees_no_holder_as_gone(real_server: Rea
     _held = taken(client, timeout=300)
     aged(client, "a", held_for=60)
     rule = ("on", ">secret", "+@all", "~lock:*", "~{lock:a}:*", "~{lock:}:index")
-    client.execute_command("ACL", "SETUSER", "narrow", *rule)
+    command(client, "ACL", "SETUSER", "narrow", *rule)
     try:
         with redis.Redis(port=real_server.port, username="narrow", password="secret") as narrow:
             assert Inspector(narrow, PREFIX).get("lock:a").state is State.HELD
     finally:
-        client.execute_command("ACL", "DELUSER", "narrow")
+        command(client, "ACL", "DELUSER", "narrow")
 
 
 # Locks that change hands
@@ -237,7 +237,7 @@ def test_who_claims_a_lock_by_its_token_and_keeps_it_is_named_by_the_record(
     redis_client.set(meta, raw.replace(process_id().encode(), b"another_"), keepttl=True)
     aged(redis_client, "a", held_for=60)
     second = listed(redis_client, "a", processes=PROCESSES, timeout=300, label="second")
-    second.local.token = first.token  # type: ignore[assignment]  # as text
+    second.local.token = first.token
 
     second.extend(30)
 

@@ -13,6 +13,7 @@ import pytest
 
 from django_setnx_lock.core import inspection
 from django_setnx_lock.core.inspection import Inspector, State
+from django_setnx_lock.core.liveness import GRACE
 from django_setnx_lock.core.locks.lock import RedisLock
 from django_setnx_lock.core.protocol.keys import processes_for
 from tests.core.helpers import PREFIX
@@ -111,7 +112,7 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 @pytest.fixture
 def faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have what looks at the locks count as fast as the holders do."""
-    monkeypatch.setattr(inspection, "GRACE", inspection.GRACE / FASTER)
+    monkeypatch.setattr(inspection, "GRACE", GRACE / FASTER)
 
 
 def states(client: redis.Redis, *keys: str) -> list[State]:

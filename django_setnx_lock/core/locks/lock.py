@@ -91,7 +91,9 @@ class RedisLock(LocalLock[LockHandle]):
     let a script touch none but the keys that it was told of (False); :doc:`polling` has the rules.
     ``shared``: whether others that are ``shared`` may be held at the same time (False); ``limit``:
     how many with a limit may (None: it is held alone); :doc:`sharing` has the rules. ``ending``:
-    what is asked at each release that is not awaited whether it is put off (None).
+    what is asked at each release that is not awaited whether it is put off (None). ``processes``:
+    what the key begins with by which this process says that it lives while it holds the lock for
+    long (None: it does not say so).
 
     Raises ValueError for a timeout, ``max_hold`` or ``min_hold`` that is not a finite number above
     zero, a ``min_hold`` of more than ``max_hold``, ``replicas`` that are no number, a
