@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import ref
@@ -92,15 +92,16 @@ class Heartbeats:
         """Whether there are locks to see to besides those that are renewed."""
         return bool(self._unrenewed or self._left)
 
-    def next_due(self) -> float:
-        """Return when the next one is due; ``inf`` for never."""
+    def next_due(self, renewed: Sequence[Renewable]) -> float:
+        """Return when the next one is due; ``inf`` for never. ``renewed``: the other locks."""
         beats = [
             beat.due for beat in list(self._beats.values()) if beat.needed_until >= self._looked_at
         ]
+        unrenewed = [held for one, _, _ in list(self._unrenewed.values()) if (held := one())]
         young = [
             held.taken_at + HEARTBEAT_AFTER
-            for one, target, _ in list(self._unrenewed.values())
-            if (held := one()) is not None and _place_of(target) not in self._beats
+            for held in (*unrenewed, *renewed)
+            if self._is_seen_to(held) and _place_of(held.target) not in self._beats
         ]
         return min([*beats, *young], default=math.inf)
 
@@ -148,13 +149,11 @@ class Heartbeats:
 
     def note(self, held: Renewable, now: float) -> None:
         """Take note that ``held`` is held ``now``."""
-        target = held.target
-        if (
-            target.processes is not None
-            and now >= held.taken_at + HEARTBEAT_AFTER
-            and not held.is_followed
-        ):
-            self._note(target, _place_of(target), now)
+        if now >= held.taken_at + HEARTBEAT_AFTER and self._is_seen_to(held):
+            self._note(held.target, _place_of(held.target), now)
+
+    def _is_seen_to(self, held: Renewable) -> bool:
+        return held.target.processes is not None and not held.is_followed
 
     def _note(self, target: Target, place: _Place, now: float) -> None:
         beat = self._beats.get(place)

@@ -94,10 +94,11 @@ class RenewalRegistry(ABC):
 
     def next_due(self) -> float:
         """Return when the next renewal, check or end of a lease is due; ``inf`` for never."""
-        leases = [held.lease for held in self.watched()]
+        watched = self.watched()
+        leases = [held.lease for held in watched]
         checks = [check.due for check in self.handoff_checks()]
         return min(
-            [*(min(one.due, one.end) for one in leases), *checks, self.heartbeats.next_due()]
+            [*(min(one.due, one.end) for one in leases), *checks, self.heartbeats.next_due(watched)]
         )
 
     def watch(self, held: Renewable) -> None:
