@@ -105,7 +105,12 @@ class Holder:
         # Not a cached_property: before Python 3.12 that has a lock, which a fork may leave locked.
         kept: str | None = self.__dict__.get("_json")
         if kept is None:
-            values = {key: value for key, value in asdict(self).items() if value}
+            # A time of whole seconds is shorter as an int.
+            values = {
+                key: int(value) if isinstance(value, float) and value.is_integer() else value
+                for key, value in asdict(self).items()
+                if value
+            }
             kept = self.__dict__["_json"] = json.dumps(values, separators=(",", ":"))
         return kept
 
