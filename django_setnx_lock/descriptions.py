@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from django.core.exceptions import ImproperlyConfigured
+from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from .core.errors import LockUnavailable
-from .core.inspection import LockInfo, State
+from .core.inspection import TROUBLES, LockInfo, State
 from .core.plain import plain
 
 if TYPE_CHECKING:
@@ -27,6 +29,19 @@ _STATES: dict[State, tuple[str | Promise, str | Promise]] = {
     State.HELD: (
         gettext_lazy("held"),
         gettext_lazy("Somebody holds it, for as long as the lease runs or is renewed."),
+    ),
+    State.NOT_RENEWED: (
+        gettext_lazy("not renewed"),
+        gettext_lazy(
+            "A renewal is overdue: its process was stopped, is cut off from Redis, or gave it up."
+        ),
+    ),
+    State.GONE: (
+        gettext_lazy("holder gone"),
+        gettext_lazy(
+            "Its process no longer says that it lives: it was stopped, or is cut off from Redis. "
+            "The lock stays held until its lease ends or it is released."
+        ),
     ),
     State.READ: (
         gettext_lazy("read"),
@@ -96,12 +111,28 @@ class Said:
 
     @property
     def state(self) -> str:
-        """The state in a word or two; of permits, how many of them are in use."""
-        word = str(_STATES[self.info.state][0])
-        if not self.info.limit:
-            return word
-        used = {"state": word, "count": len(self.info.shares), "limit": self.info.limit}
-        return _("%(state)s, %(count)d of %(limit)d") % used
+        """The state in a word or two; of permits, how many of them are in use.
+
+        If several hold the lock, also how many of them need attention, and why.
+        """
+        said = str(_STATES[self.info.state][0])
+        if self.info.limit:
+            used = {"state": said, "count": len(self.info.shares), "limit": self.info.limit}
+            said = _("%(state)s, %(count)d of %(limit)d") % used
+        states = [share.state for share in self.info.shares]
+        for trouble in TROUBLES:
+            if trouble in states:
+                parts = {"said": said, "count": states.count(trouble)}
+                said = _("%(said)s; %(count)d: %(state)s") % {
+                    **parts,
+                    "state": _STATES[trouble][0],
+                }
+        return said
+
+    @property
+    def has_trouble(self) -> bool:
+        """Whether a holder needs attention: it is gone, or a renewal is overdue."""
+        return not self.info.states.isdisjoint(TROUBLES)
 
     @property
     def meaning(self) -> str:
@@ -153,6 +184,34 @@ class Said:
         return duration(self.info.held_for)
 
     @property
+    def granted_at(self) -> str:
+        """When it was granted, in the time zone of the project."""
+        at = None if self.info.state is State.KEPT else self.info.granted_at
+        if at is None:
+            return NOT_KNOWN
+        try:
+            moment = datetime.fromtimestamp(at, timezone.get_current_timezone())
+        except (ValueError, OverflowError, OSError):
+            # A time that no clock tells.
+            return NOT_KNOWN
+        return f"{moment:%Y-%m-%d %H:%M:%S %z}"
+
+    @property
+    def lease(self) -> str:
+        """How long its lease is, whether that is renewed, and when it was last."""
+        holder = self.info.holder
+        if holder is None or not holder.lease:
+            return NOT_KNOWN
+        length = duration(holder.lease)
+        if not holder.renewed:
+            return _("%(length)s, not renewed") % {"length": length}
+        ago = self.info.renewed_ago
+        if ago is None:
+            return _("%(length)s, renewed while it is held") % {"length": length}
+        said = {"length": length, "ago": duration(ago)}
+        return _("%(length)s, renewed while it is held, last %(ago)s ago") % said
+
+    @property
     def lease_left(self) -> str:
         if self.info.state is State.NEVER_EXPIRES:
             return _("without end")
@@ -201,6 +260,8 @@ def holder_facts(row: Said) -> list[tuple[str, str]]:
         (_("User"), holder.user or NOT_KNOWN),
         (_("Label"), holder.label or NOT_KNOWN),
         (_("Note"), holder.note or NOT_KNOWN),
+        (_("Held since"), row.granted_at),
+        (_("Lease"), row.lease),
     ]
 
 

@@ -5,13 +5,20 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
+import secrets
 import socket
 import threading
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 
 from .plain import plain
 
 _PIDS = range(2**32)
+# Milliseconds that are exact in Lua.
+_TIMES = range(2**53)
+_LONGEST = 1e9
+_PROCESS = re.compile(r"[A-Za-z0-9_-]{1,32}", re.ASCII)
+_TEXTS = ("host", "thread", "label", "user", "note")
 
 
 @functools.lru_cache(maxsize=1)
@@ -19,9 +26,20 @@ def _hostname() -> str:
     return socket.gethostname()
 
 
+@functools.lru_cache(maxsize=1)
+def process_id() -> str:
+    """Return the random name of this process, which a forked child does not share."""
+    return secrets.token_urlsafe(6)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Holder:
     """The record of who holds a lock, which stands beside it in Redis. It is for operators only.
+
+    ``lease``: the seconds that the lock lives unrenewed (0: not known). ``renewed``: whether it is
+    renewed, for ``max_hold`` seconds at most (0: without limit). ``process``: the name under which
+    the holder's process says that it lives ("": it does not). ``since``: when it took the lock over
+    from another process, in milliseconds of the server's clock (0: it did not).
 
     Each text is made :func:`~.plain.plain`, whoever gives it: what stands in Redis others wrote.
     """
@@ -32,15 +50,29 @@ class Holder:
     label: str = ""
     user: str = ""
     note: str = ""
+    lease: float = 0.0
+    renewed: bool = False
+    max_hold: float = 0.0
+    process: str = ""
+    since: int = 0
 
     def __post_init__(self) -> None:
         for name in _TEXTS:
             object.__setattr__(self, name, plain(str(getattr(self, name) or "")))
 
     @staticmethod
-    def here(label: str = "", user: str = "", note: str = "") -> Holder:
-        """Return the record of the calling thread."""
-        return _here(os.getpid(), threading.current_thread().name, label, user, note)
+    def here(
+        label: str = "",
+        user: str = "",
+        note: str = "",
+        lease: float = 0.0,
+        renewed: bool = False,
+        max_hold: float = 0.0,
+        says_alive: bool = False,
+    ) -> Holder:
+        """Return the record of the calling thread. ``says_alive``: whether it names its process."""
+        thread = threading.current_thread().name
+        return _here(os.getpid(), thread, label, user, note, lease, renewed, max_hold, says_alive)
 
     @classmethod
     def from_json(cls, text: str | None) -> Holder | None:
@@ -55,15 +87,30 @@ class Holder:
         if not isinstance(data, dict):
             return None
         texts = {name: data[name] for name in _TEXTS if isinstance(data.get(name), str)}
-        pid = data.get("pid")
-        return cls(**texts, pid=pid if type(pid) is int and pid in _PIDS else 0)
+        pid, since = data.get("pid"), data.get("since")
+        process = data.get("process")
+        return cls(
+            **texts,
+            pid=pid if type(pid) is int and pid in _PIDS else 0,
+            lease=_seconds(data.get("lease")),
+            renewed=data.get("renewed") is True,
+            max_hold=_seconds(data.get("max_hold")),
+            # It becomes part of the name of a key.
+            process=process if isinstance(process, str) and _PROCESS.fullmatch(process) else "",
+            since=since if type(since) is int and since in _TIMES else 0,
+        )
 
     def to_json(self) -> str:
         """Return the record as compact JSON, without its empty fields."""
         # Not a cached_property: before Python 3.12 that has a lock, which a fork may leave locked.
         kept: str | None = self.__dict__.get("_json")
         if kept is None:
-            values = {key: value for key, value in asdict(self).items() if value}
+            # A time of whole seconds is shorter as an int.
+            values = {
+                key: int(value) if isinstance(value, float) and value.is_integer() else value
+                for key, value in asdict(self).items()
+                if value
+            }
             kept = self.__dict__["_json"] = json.dumps(values, separators=(",", ":"))
         return kept
 
@@ -75,10 +122,44 @@ class Holder:
         return f"{place} ({about})" if about else place
 
 
-_TEXTS = tuple(field.name for field in fields(Holder) if field.name != "pid")
+def _seconds(value: object) -> float:
+    """Return ``value`` if it is a number of seconds that a lease can have, else 0.0."""
+    is_number = type(value) in (int, float)
+    return float(value) if is_number and 0 < value <= _LONGEST else 0.0  # type: ignore[arg-type, operator]  # as seen
 
 
 # The same thread takes locks of the same label again and again.
 @functools.lru_cache(maxsize=256)
-def _here(pid: int, thread: str, label: str, user: str, note: str) -> Holder:
-    return Holder(host=_hostname(), pid=pid, thread=thread, label=label, user=user, note=note)
+def _here(
+    pid: int,
+    thread: str,
+    label: str,
+    user: str,
+    note: str,
+    lease: float,
+    renewed: bool,
+    max_hold: float,
+    says_alive: bool,
+) -> Holder:
+    return Holder(
+        host=_hostname(),
+        pid=pid,
+        thread=thread,
+        label=label,
+        user=user,
+        note=note,
+        lease=lease,
+        renewed=renewed,
+        max_hold=max_hold,
+        process=process_id() if says_alive else "",
+    )
+
+
+def _after_fork_in_child() -> None:
+    process_id.cache_clear()
+    # The number of a process is used again some day.
+    _here.cache_clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,12 +14,13 @@ from .connections.backends import BLOCKING, run
 from .connections.cluster_routes import is_cluster
 from .connections.endpoints import kind_of
 from .connections.execute import scan
-from .errors import LockError
+from .errors import LockError, LockUnavailable
 from .holder import Holder
+from .liveness import GRACE, is_overdue, renewed_ago
 from .plain import plain
 from .protocol import commands, replies
 from .protocol.commands import POLLING, READERS, SETNX, command_set, limit_of
-from .protocol.keys import index_for, lock_keys
+from .protocol.keys import index_for, lock_keys, process_keys, processes_for
 from .renewal import watchdog
 
 logger = logging.getLogger("django_setnx_lock.force_release")
@@ -29,6 +30,8 @@ class State(str, enum.Enum):
     """The state of a lock."""
 
     HELD = "held"
+    NOT_RENEWED = "not renewed"
+    GONE = "holder gone"
     READ = "read"
     PERMITS = "in use"
     KEPT = "kept"
@@ -39,6 +42,11 @@ class State(str, enum.Enum):
     FREE = "free"
     NO_LOCK = "not a lock"
 
+
+# So many processes are asked about at once, which keeps Redis busy for less than a millisecond.
+_AT_ONCE = 500
+# Of these a holder needs attention, the most urgent first.
+TROUBLES = (State.GONE, State.NOT_RENEWED)
 
 # How what stands at the name of one of ours begins, unless it is the token of who holds it.
 _STANDING = {b"readers:": State.READ, b"permits:": State.PERMITS, b"kept:": State.KEPT}
@@ -56,6 +64,7 @@ class Outcome(str, enum.Enum):
 class ShareInfo:
     """One of several who hold a lock together. The fields are as in :class:`LockInfo`."""
 
+    state: State = State.HELD
     holder: Holder | None
     fence: int
     remaining: float
@@ -71,6 +80,7 @@ class LockInfo:
     ``remaining`` and ``held_for`` are seconds; ``remaining`` is None when the lock never
     expires or is not held, ``held_for`` is None when not known. ``fingerprint`` stands for
     the holder's token, which it does not give away; it is empty when nobody holds the lock.
+    ``as_of``: when that was, as a Unix time by the clock of the server.
     ``unit`` is that of the time at the name, ``s`` or ``ms``, and empty where no time stands there.
     ``shares``: who holds it together, if it is ``READ`` or its ``PERMITS`` are in use, the first to
     end first; ``holder`` and ``fence`` are those of the latest, and ``fingerprint`` stands for all.
@@ -88,7 +98,27 @@ class LockInfo:
     kind: str = "string"
     unit: str = ""
     shares: tuple[ShareInfo, ...] = ()
+    as_of: float = 0.0
     token: bytes = field(default=b"", repr=False)
+
+    @property
+    def states(self) -> frozenset[State]:
+        """Its state, and of those who hold it together those that need attention."""
+        return frozenset([self.state, *(one.state for one in self.shares if one.state in TROUBLES)])
+
+    @property
+    def granted_at(self) -> float | None:
+        """When it was granted, as a Unix time by the clock of the server; None if not known."""
+        return None if self.held_for is None else self.as_of - self.held_for
+
+    @property
+    def renewed_ago(self) -> float | None:
+        """The seconds since its lease was renewed, or granted; None where that is not known."""
+        if self.holder is None or self.remaining is None:
+            return None
+        if self.state not in (State.HELD, *TROUBLES):
+            return None
+        return renewed_ago(self.holder, _held_by(self, self.as_of), self.remaining)
 
     @property
     def limit(self) -> int | None:
@@ -100,6 +130,7 @@ class LockInfo:
         """Return this lock as if ``share`` alone held it."""
         return replace(
             self,
+            state=share.state,
             holder=share.holder,
             fence=share.fence,
             remaining=share.remaining,
@@ -141,16 +172,21 @@ class Inspector:
         self._kind = POLLING if polling else SETNX
         self._unit = unit
         self._prefix = prefix
+        self._processes = processes_for(prefix)
         self._index = index_for(prefix) if use_index and not is_cluster(client) else None
 
     def get(self, name: str) -> LockInfo:
-        """Return the lock with the Redis name ``name``, held or not. One round trip."""
-        return self._read(
-            name, run(execute.call(BLOCKING, self._client, self._looking_at(name), self._key(name)))
-        )
+        """Return the lock with the Redis name ``name``, held or not.
+
+        One round trip, and one more if a process has to be asked whether it lives.
+        """
+        return self._judged([self._look_at(name)])[0]
 
     def get_each(self, names: Sequence[str]) -> list[LockInfo]:
-        """Return the locks with the Redis names ``names``, held or not. One round trip."""
+        """Return the locks with the Redis names ``names``, held or not.
+
+        One round trip, and one more if processes have to be asked whether they live.
+        """
         requests = list(map(self._looking_at, names))
         replies = (
             run(execute.call_many(BLOCKING, self._client, requests, list(map(self._key, names))))
@@ -162,7 +198,7 @@ class Inspector:
             if isinstance(reply, LockError):
                 raise reply
             found.append(self._read(name, reply))
-        return found
+        return self._judged(found)
 
     def page(
         self,
@@ -230,6 +266,38 @@ class Inspector:
             )
         return outcome
 
+    def _look_at(self, name: str) -> LockInfo:
+        request, key = self._looking_at(name), self._key(name)
+        return self._read(name, run(execute.call(BLOCKING, self._client, request, key)))
+
+    def _judged(self, locks: list[LockInfo]) -> list[LockInfo]:
+        """Return ``locks`` with what became of their holders. Asks once for all processes."""
+        old: dict[str, None] = {}
+        for lock in locks:
+            holders: list[LockInfo | ShareInfo] = [lock, *lock.shares]
+            for one in holders:
+                is_old = one.state is State.HELD and _held_by(one, lock.as_of) >= GRACE
+                if is_old and one.holder is not None and one.holder.process:
+                    old[one.holder.process] = None
+        gone = self._gone(list(old))
+        return [_with_states(lock, gone) for lock in locks]
+
+    def _gone(self, processes: Sequence[str]) -> frozenset[str]:
+        """Return those of ``processes`` that do not say that they live."""
+        gone: list[str] = []
+        for start in range(0, len(processes), _AT_ONCE):
+            some = processes[start : start + _AT_ONCE]
+            request = commands.living([process_keys(self._processes, one).name for one in some])
+            try:
+                replies = run(execute.call(BLOCKING, self._client, request, ""))
+            except LockUnavailable as error:
+                if error.cause != "denied":
+                    raise
+                # They may not be asked about: they count as living.
+                continue
+            gone += [one for one, lives in zip(some, replies, strict=True) if not lives]
+        return frozenset(gone)
+
     def _looking_at(self, name: str) -> commands.Request:
         return self._kind.inspect(lock_keys(name), self._index, self._unit)
 
@@ -287,6 +355,7 @@ class Inspector:
             kind=kind,
             unit=replies.text(unit) or "",
             shares=shares,
+            as_of=int(now_ms) / 1000,
             token=token,
         )
 
@@ -301,6 +370,35 @@ class Inspector:
             fingerprint=_fingerprint(name, token),
             token=token,
         )
+
+
+def _held_by(one: LockInfo | ShareInfo, as_of: float) -> float:
+    """Return for how many seconds that holder has it, who may have taken it over."""
+    held_for = one.held_for or 0.0
+    if one.holder is not None and one.holder.since:
+        return min(held_for, max(as_of - one.holder.since / 1000, 0.0))
+    return held_for
+
+
+def _state_of(one: LockInfo | ShareInfo, lock: LockInfo, gone: Collection[str]) -> State:
+    """Return the state of one holder of ``lock``, as the processes that are ``gone`` tell it."""
+    if one.holder is None or one.state is not State.HELD:
+        return one.state
+    held_by = _held_by(one, lock.as_of)
+    if one.holder.process in gone and held_by >= GRACE:
+        return State.GONE
+    # A time in whole seconds may end up to one sooner than the lease.
+    left = (one.remaining or 0.0) + (lock.unit == "s")
+    return State.NOT_RENEWED if is_overdue(one.holder, held_by, left) else State.HELD
+
+
+def _with_states(lock: LockInfo, gone: Collection[str]) -> LockInfo:
+    state = _state_of(lock, lock, gone)
+    states = [_state_of(one, lock, gone) for one in lock.shares]
+    if state is lock.state and all(now is State.HELD for now in states):
+        return lock
+    shares = tuple(replace(one, state=now) for one, now in zip(lock.shares, states, strict=True))
+    return replace(lock, state=state, shares=shares)
 
 
 def _fingerprint(name: str, *tokens: bytes) -> str:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 from django.test import Client, override_settings
 
 from django_setnx_lock import lock
+from django_setnx_lock.core.holder import process_id
 from tests.admin.pages import LIST, hold_since, info, keys, row, staff, text
 from tests.core.helpers import ask, let_lapse
 from tests.settings import caches
@@ -88,6 +90,27 @@ def test_each_state_is_said_in_words(admin_client: Client, fake_server: FakeServ
     assert "over lease over " in row(page, "over")
     assert "passed changing hands - " in row(page, "passed")
     assert "theirs foreign another program - 2 min " in row(page, "theirs")
+
+
+def test_a_holder_that_needs_attention_is_told_from_a_living_one(
+    admin_client: Client, fake_server: FakeServer
+) -> None:
+    for key in ("late", "gone", "living"):
+        lock(key, timeout=300).take(0)
+        hold_since(key, 600)
+    redis = fake_server.client()
+    redis.pexpire("lock:late", 100_000)
+    meta = str(redis.get("{lock:gone}:meta"), "utf-8")  # type: ignore[arg-type]  # bytes
+    redis.set("{lock:gone}:meta", meta.replace(process_id(), "killed"), keepttl=True)
+
+    page = admin_client.get(LIST)
+
+    assert "late not renewed " in row(page, "late")
+    assert "gone holder gone " in row(page, "gone")
+    assert "living held " in row(page, "living")
+    # Marked, so that they are seen without colour.
+    marked = re.findall(r'class="lock-state (\S+) lock-trouble"', page.content.decode())
+    assert sorted(marked) == ["lock-gone", "lock-not-renewed"]
 
 
 def test_the_token_is_not_on_the_page(admin_client: Client) -> None:

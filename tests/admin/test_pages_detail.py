@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pytest
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils.timezone import get_current_timezone
 
 from django_setnx_lock import lock
 from django_setnx_lock.core.inspection import State
@@ -63,6 +65,26 @@ def test_everything_known_is_told(admin_client: Client) -> None:
         "Note by hand",
     ]:
         assert said in words
+
+
+def test_how_the_lease_is_kept_and_when_it_was_renewed_last_is_told(
+    admin_client: Client, fake_server: FakeServer
+) -> None:
+    lock("order:42", timeout=150).take(0)
+    hold_since("order:42", 3610)
+    fake_server.client().pexpire("lock:order:42", 120_500)
+
+    words = text(admin_client.get(PAGE))
+
+    assert "Lease 2 min 30 s, renewed while it is held, last 29 s ago" in words
+    at = datetime.fromtimestamp(info("order:42").granted_at or 0, get_current_timezone())
+    assert f"Held since {at:%Y-%m-%d %H:%M}" in words
+
+
+def test_a_lease_that_is_not_renewed_is_said_not_to_be(admin_client: Client) -> None:
+    lock("order:42", timeout=150, renew=False).take(0)
+
+    assert "Lease 2 min 30 s, not renewed" in text(admin_client.get(PAGE))
 
 
 def test_what_an_operator_asks_first_comes_first(admin_client: Client) -> None:

@@ -59,6 +59,7 @@ REQUESTS: dict[str, commands.Request] = {
     "inspect": commands.SETNX.inspect(KEYS, INDEX, "s"),
     "locked": cast(commands.Request, TIMES.locked(KEYS)),
     "downgrade": downgrade(KEYS, INDEX, "w1"),
+    "living": commands.living([KEYS.name]),
     "inspect, polling": commands.POLLING.inspect(KEYS, INDEX),
 }
 COMMAND_SETS: dict[str, CommandSet] = {

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -194,12 +195,18 @@ def target(client: Any, name: str = "lock:a") -> Target:
 
 
 def held_for(
-    client: Any, now: float, name: str = "lock:a", *, timeout: float = 30, **options: Any
+    client: Any,
+    now: float,
+    name: str = "lock:a",
+    *,
+    timeout: float = 30,
+    processes: str | None = None,
+    **options: Any,
 ) -> LockHandle:
     """Give a handle of a lock that was taken at ``now``, which is to be renewed."""
     return LockHandle(
         Grant(
-            target(client, name),
+            replace(target(client, name), processes=processes),
             token=f"token of {name}",
             fence=1,
             timeout=timeout,

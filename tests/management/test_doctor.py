@@ -113,7 +113,8 @@ def test_the_trial_leaves_no_lock_behind(found: Examine, admin: redis.Redis) -> 
     found()
 
     locks = redis.Redis(port=admin.connection_pool.connection_kwargs["port"], db=1)
-    names = [name for name in locks.scan_iter() if b":gone:" not in name]
+    # On a busy machine it takes long enough for the process to say that it lives.
+    names = [name for name in locks.scan_iter() if not re.search(b":(gone|process):", name)]
     locks.close()
     assert [name for name in names if not name.endswith(b":meta")] == []
 

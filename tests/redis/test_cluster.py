@@ -14,10 +14,12 @@ from redis.exceptions import RedisError
 
 from django_setnx_lock.core.connections.cluster_routes import routes_of
 from django_setnx_lock.core.errors import LockBusy, LockUnavailable
+from django_setnx_lock.core.holder import process_id
 from django_setnx_lock.core.inspection import Inspector, State
 from django_setnx_lock.core.locks.batch import release_each, take_each
 from django_setnx_lock.core.locks.lock import RedisLock
 from django_setnx_lock.core.locks.multi_lock import MultiLock
+from django_setnx_lock.core.protocol.keys import processes_for
 from django_setnx_lock.core.renewal.watchdog import WATCHDOG
 from tests.core.helpers import INDEX, command, listed
 from tests.processes import eventually, figure
@@ -49,6 +51,28 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[redis.RedisCluster]:
         eventually(lambda: is_up(client))
         with redis.RedisCluster(host="127.0.0.1", port=server.port) as cluster:
             yield cluster
+
+
+def test_a_process_says_that_it_lives_and_is_asked_about(cluster: redis.RedisCluster) -> None:
+    inspector = Inspector(cluster, "lock:")
+    processes = processes_for("lock:")
+    names = ["lock:a", "lock:b", "lock:c"]
+    held = [RedisLock(cluster, name, timeout=300, processes=processes).take(0) for name in names]
+    try:
+        key = f"{processes}{process_id()}"
+        eventually(lambda: cluster.exists(key), 6)
+        for name in names:
+            meta = f"{{{name}}}:meta"
+            fence, rest = bytes(cluster.get(meta) or b"").split(b" ", 1)  # type: ignore[arg-type]  # bytes
+            cluster.set(meta, b"%d %s" % (int(fence) - 60_000_000, rest), keepttl=True)
+
+        assert [one.state for one in inspector.get_each(names)] == [State.HELD] * 3
+        WATCHDOG.forget_all()
+        cluster.delete(key)
+        assert [one.state for one in inspector.get_each(names)] == [State.GONE] * 3
+    finally:
+        for one in held:
+            one.release()
 
 
 @pytest.mark.parametrize("name", ["lock:a", "lock:{shop}:a"])

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_setnx_lock.core.errors import LockBusy, LockLost, LockUnavailable
-from django_setnx_lock.core.inspection import Inspector
+from django_setnx_lock.core.holder import process_id
+from django_setnx_lock.core.inspection import Inspector, State
 from django_setnx_lock.core.locks.redlock import WATCHDOG, Redlock, RedlockAttempt, RedlockLease
 from django_setnx_lock.core.locks.redlock_servers import RedlockConnection
 from django_setnx_lock.core.protocol import quorum
+from django_setnx_lock.core.protocol.keys import processes_for
 from tests.core.helpers import command, in_thread
 from tests.faults.points import Points
 from tests.faults.proxy import Proxy
@@ -642,6 +644,16 @@ while own.lease.end == end and time.monotonic() < give_up:
 print(own.lease.end > end, flush=True)
 sys.stdin.read()
 """
+
+
+def test_each_master_is_told_that_the_process_lives(five: Five) -> None:
+    processes = processes_for("lock:")
+    with five.lock(timeout=300, renew=True, processes=processes):
+        key = f"{processes}{process_id()}"
+        eventually(lambda: all(client.exists(key) for client in five.clients), 6)
+
+        states = {Inspector(client, "lock:").get(NAME).state for client in five.clients}
+        assert states == {State.HELD}
 
 
 def test_a_fork_does_not_renew_what_its_parent_held(five: Five) -> None:

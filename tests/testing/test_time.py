@@ -9,6 +9,7 @@ import pytest
 
 from django_setnx_lock import LockBusy, LockLost, lock
 from django_setnx_lock.core import clock
+from django_setnx_lock.core.inspection import State
 from django_setnx_lock.testing import LockTester
 
 
@@ -32,6 +33,15 @@ def test_a_lock_is_renewed_for_as_long_as_time_goes_on(locks: LockTester) -> Non
         assert locks.assert_locked("a").remaining == pytest.approx(25, abs=6)
         assert not held.lost
         assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize("renew", [True, False])
+def test_the_holder_lives_however_much_time_has_passed(locks: LockTester, renew: bool) -> None:
+    with lock("a", timeout=300, renew=renew):
+        for _ in range(3):
+            locks.advance(60)
+
+            assert locks.assert_locked("a").state is State.HELD
 
 
 def test_a_lock_is_lost_when_redis_stays_away_for_its_lease(locks: LockTester) -> None:

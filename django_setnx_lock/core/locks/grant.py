@@ -140,6 +140,11 @@ class Grant:
         """Whether the lock is lost or its lease over, whoever has been told."""
         return bool(self.losses) or self.lease.is_over(clock.now())
 
+    @property
+    def is_held(self) -> bool:
+        """Whether somebody here has it, and its lease is not over."""
+        return bool(self.handles) and not self.is_over
+
     # Handles
 
     @property
@@ -194,6 +199,8 @@ class Grant:
                 self._handles = [ref(one) for one in others]
                 if not any(one.wants_renewal for one in others):
                     self.end_renewal()
+                    if others and not self.is_followed:
+                        self.watchdog.watch_unrenewed(self)
                 if not others:
                     # The process that holds the lock releases it.
                     self._close()
@@ -233,9 +240,11 @@ class Grant:
         return self._taken_by is not None and self._taken_by.has_ended
 
     def begin_upkeep(self) -> None:
-        """Begin to renew it, if that was asked for."""
+        """Begin to renew it, if that was asked for, and to say that this process lives."""
         if self.options.renew:
             self.watchdog.watch(self)
+        elif self.target.processes is not None:
+            self.watchdog.watch_unrenewed(self)
 
     def _begin_renewal(self) -> None:
         if self._taken_by is None and self.kind_of_owner == "thread":
@@ -273,6 +282,7 @@ class Grant:
     def releasing(self) -> commands.Request:
         """Return the request that releases the lock, which is no longer renewed."""
         is_renewed, is_over = self.watchdog.forget(self), self.lease.is_over(clock.now())
+        self.watchdog.heartbeats.forget(self.number)
         if is_renewed and is_over:
             self.lose(self.ran_out())
         target = self.target

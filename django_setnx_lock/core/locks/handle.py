@@ -459,7 +459,8 @@ class LockHandle(Handle):
         self.refuse_if_over("give away")
         self.refuse_if_followed("give away")
         refuse_unless_possible(self.target)
-        return self.grant.renewing(lease_ms, "least")
+        grant = self.grant
+        return commands.give_away(grant.target.keys, grant.target.index, grant.token, lease_ms)
 
     def has_replaced(
         self, sent: float, seconds: float, before: float, *, may_come_again: bool

@@ -13,7 +13,8 @@ from ..connections.endpoints import AsyncOnly, Target, kind_of
 from ..connections.execute import DEFAULT_REPLICA_TIMEOUT, Replicas, wanted_replicas
 from ..connections.failures import worth_undoing
 from ..errors import LockBusy, LockLost, LockUnsupported
-from ..holder import Holder
+from ..holder import Holder, process_id
+from ..protocol import commands, replies
 from ..protocol.commands import SETNX, waiting_time
 from ..protocol.keys import lock_keys
 from ..renewal.loop_watchdog import running_watchdog
@@ -92,7 +93,8 @@ class RedisLock(LocalLock[LockHandle]):
     how many with a limit may (None: it is held alone); :doc:`sharing` has the rules. ``ending``:
     what is asked at each release that is not awaited whether it is put off (None).
     ``wait_warning``: after how many seconds of waiting a warning in the log says who holds the lock
-    (None: never).
+    (None: never). ``processes``: what the key begins with by which this process says that it lives
+    while it holds the lock for long (None: it does not say so).
 
     Raises ValueError for a timeout, ``max_hold``, ``min_hold`` or ``wait_warning`` that is not a
     finite number above zero, a ``min_hold`` of more than ``max_hold``, ``replicas`` that are no
@@ -142,6 +144,7 @@ class RedisLock(LocalLock[LockHandle]):
         polling: bool = False,
         ending: ReleasePolicy | None = None,
         wait_warning: float | None = None,
+        processes: str | None = None,
     ) -> None:
         self._options = lock_options(
             on_lost,
@@ -179,8 +182,13 @@ class RedisLock(LocalLock[LockHandle]):
             index,
             template,
             self._options.commands,
+            processes,
         )
-        self._about = (label, user, note)
+        self._about = (
+            *(label, user, note),
+            *(self._lease_ms / 1000, renew, max_hold or 0.0),
+            processes is not None,
+        )
         self._handles = LocalHandles(thread_local=self.thread_local)
 
     def __repr__(self) -> str:
@@ -401,11 +409,14 @@ class RedisLock(LocalLock[LockHandle]):
         return checked_token(token)
 
     async def _mine(self, io: Backend, what: str) -> LockHandle:
-        await self._confirm(io)
+        await self._confirm(io, is_kept=what != "release")
         return await super()._mine(io, what)
 
-    async def _confirm(self, io: Backend) -> None:
-        """Ask Redis about the token that the caller says it holds the lock by. Raises LockLost."""
+    async def _confirm(self, io: Backend, *, is_kept: bool = True) -> None:
+        """Ask Redis about the token that the caller says it holds the lock by. Raises LockLost.
+
+        ``is_kept``: whether the lock is to be held on; then the record names this process.
+        """
         token = self._handles.claim
         if token is None:
             return
@@ -415,6 +426,11 @@ class RedisLock(LocalLock[LockHandle]):
         if self._handles.claim != token:
             # Another thread has asked meanwhile.
             return
+        before = Holder.from_json(replies.text(reply[5])) if fence and is_kept else None
+        if before is not None and before.process not in ("", process_id()):
+            record = Holder.here(*self._about).to_json()
+            noting = commands.replace_token(self._target.keys, token, token, fence, record)
+            replies.read_kept(await self._target.call(io, noting), self.key)
         grant = Grant(
             self._target,
             token=token,

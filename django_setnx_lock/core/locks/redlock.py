@@ -79,7 +79,11 @@ class RedlockPipeline(RenewalPipeline):
         self._sent = clock.now()
         answers = self.client.ask_each([request for _, request in todo])
         for (job, request), replies in zip(todo, answers, strict=True):
-            reply = quorum.read_kept(replies) or self.client.unavailable(replies, job.key)
+            if isinstance(request, PlainRequest):
+                # A heartbeat, which each server has for itself.
+                reply: Any = replies
+            else:
+                reply = quorum.read_kept(replies) or self.client.unavailable(replies, job.key)
             self._deliver(job, request, reply)
 
 
@@ -287,7 +291,10 @@ class Redlock(RedisLock):
                 f"{masters.timeout:g} s, or a master that hangs would cost the lease"
             )
         plain = self._target
-        self._target = RedlockTarget(masters, plain.keys, plain.key, plain.index, plain.template)
+        self._target = RedlockTarget(
+            *(masters, plain.keys, plain.key, plain.index, plain.template),
+            processes=plain.processes,
+        )
 
     @property
     def can_be_given_away(self) -> bool:

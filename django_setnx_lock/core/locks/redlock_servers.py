@@ -21,7 +21,7 @@ from ..connections.pool import IdleConnections
 from ..connections.primitives import in_thread
 from ..errors import LockUnavailable, subject
 from ..protocol import commands
-from ..protocol.commands import Request
+from ..protocol.commands import PlainRequest, Request
 
 # A command, and what is sent instead where its script may be missing; None: it has no script.
 Pair: TypeAlias = tuple[Command, Command | None]
@@ -309,7 +309,7 @@ class RedlockServers:
             repeated()
         return replies
 
-    def ask_each(self, requests: Sequence[Request]) -> list[list[Any]]:
+    def ask_each(self, requests: Sequence[Request | PlainRequest]) -> list[list[Any]]:
         """Return the replies of all servers to each of ``requests``, sent in one write."""
         pairs = [(request.by_sha, request.in_full) for request in requests]
         return broadcast(self.clients, pairs, self.timeout)

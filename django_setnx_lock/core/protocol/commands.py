@@ -400,10 +400,21 @@ def downgrade(keys: LockKeys, index: str | None, token: str) -> Request:
     return READERS._request("DOWNGRADE", keys, token, index, token)
 
 
+def give_away(keys: LockKeys, index: str | None, token: str, lease_ms: int) -> Request:
+    """Renew with ``least``, and leave no process in the record that would have to live."""
+    request = SETNX.renew(keys, index, token, lease_ms, "least")
+    return replace(request, args=(*request.args, "given"))
+
+
 def replace_token(keys: LockKeys, old: str, new: str, fence: int, record: str = "") -> Request:
     """Put ``new`` in the place of ``old``, and ``record``, if any, beside it."""
     layout = (*keys.queue(old), keys.tombstone(new))
     return Request(scripts.SWAP, layout, (old, new, str(fence), record))
+
+
+def living(names: Sequence[str]) -> Request:
+    """Ask which of the processes that have these keys say that they live."""
+    return Request(scripts.LIVING, tuple(names), ())
 
 
 def milliseconds(seconds: object, what: str) -> int:

@@ -16,7 +16,7 @@ _PLACEHOLDER = re.compile(rf"<[^\W\d][\w.]*(:({'|'.join(PLACEHOLDER_TYPES)}))?>"
 _SHORTENED = re.compile(r"~[0-9a-f]{64}\Z")
 # The form of the keys beside a lock; a lock with such a name could be the key of another.
 _COMPANION = re.compile(
-    r"\{.*:(meta|waiters|alive|shares|holders|index|(gone|wake|mail):.*)\Z", re.DOTALL
+    r"\{.*:(meta|waiters|alive|shares|holders|index|(gone|wake|mail|process):.*)\Z", re.DOTALL
 )
 
 
@@ -131,6 +131,19 @@ def hash_tag(name: str) -> str:
 def index_for(prefix: str) -> str:
     """Return the key of all names held under ``prefix``; no lock can have that name."""
     return f"{{{prefix}}}:index"
+
+
+def processes_for(prefix: str) -> str:
+    """Return what the keys of all processes that hold locks under ``prefix`` begin with.
+
+    On a cluster they share one slot. No lock can have such a name.
+    """
+    return f"{{{prefix}}}:process:"
+
+
+def process_keys(processes: str, process: str) -> LockKeys:
+    """Return the key by which ``process`` says that it lives, as ``name``. It has no others."""
+    return LockKeys(f"{processes}{process}", processes.removesuffix(":process:"))
 
 
 def mailbox_beside(stem: str) -> str:

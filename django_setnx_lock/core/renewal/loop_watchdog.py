@@ -21,8 +21,8 @@ from ..connections.endpoints import AsyncOnly, Target
 from ..connections.pool import PerLoop, loop_state
 from ..connections.primitives import CONNECTING
 from ..connections.sentinel import follow_in_loop
-from ..protocol.commands import Request
 from . import watchdog
+from .requests import AnyRequest
 from .scheduler import EXIT_WITHIN, LINGER, LONGEST_SLEEP, RenewalRegistry, RenewalScheduler
 
 logger = logging.getLogger("django_setnx_lock.renewal")
@@ -58,7 +58,7 @@ class TaskIO:
         except redis_exceptions.ResponseError as error:
             return error
 
-    async def call(self, client: Any, request: Request, key: str) -> Any:
+    async def call(self, client: Any, request: AnyRequest, key: str) -> Any:
         return await execute.call(ASYNCIO, client, request, key)
 
 
@@ -122,7 +122,7 @@ class LoopWatchdog(RenewalRegistry):
 
     def _has_ended(self, task: asyncio.Task[None]) -> None:
         self._task = None
-        if self._held or self._checks:
+        if self.is_needed:
             # Something came just now, or somebody has cancelled whatever tasks there are.
             self._start()
 
@@ -136,7 +136,7 @@ class LoopWatchdog(RenewalRegistry):
                 self._wakes_at = math.inf
                 next_at = await self._run_once(scheduler)
                 now = clock.now()
-                if self._held or self._checks:
+                if self.is_needed:
                     needed_at = now
                 elif now - needed_at >= LINGER:
                     return

@@ -33,12 +33,16 @@ _CONNECT_WITHIN = 1.0
 _PATIENCE, _LONGEST_PATIENCE = 1.0, 8.0
 
 
+AnyRequest: TypeAlias = commands.Request | commands.PlainRequest
+
+
 class Renewable(Protocol):
     """What the renewal needs to know of a lock, and tells it.
 
-    ``number``: unique in this process. ``is_followed``: another process renews the lock, and this
-    one only checks that it stands. ``kind_of_owner``: what took it, ``thread`` or ``task``.
-    ``on_trouble``, if set, is called when a renewal has failed.
+    ``number``: unique in this process. ``taken_at``: when it was, on the local clock.
+    ``is_followed``: another process renews the lock, and this one only checks that it stands.
+    ``kind_of_owner``: what took it, ``thread`` or ``task``. ``on_trouble``, if set, is called when
+    a renewal has failed.
     """
 
     lease: Lease
@@ -47,6 +51,11 @@ class Renewable(Protocol):
     token: str
     is_followed: bool
     kind_of_owner: str
+    taken_at: float
+
+    @property
+    def is_held(self) -> bool:
+        """Whether somebody here has it, and its lease is not over."""
 
     @property
     def on_trouble(self) -> Callable[[], object] | None: ...
@@ -78,7 +87,7 @@ class BackgroundRequest(Protocol):
     def deadline(self) -> float:
         """The time after which the answer is of no use, on the local clock."""
 
-    def request(self, now: float) -> commands.Request:
+    def request(self, now: float) -> AnyRequest:
         """Return what to send at ``now``."""
 
     def answered(self, reply: Sequence[Any], sent: float, now: float) -> None:
@@ -247,11 +256,11 @@ class RenewalIO(Protocol):
     async def read(self, connection: Any, seconds: float) -> Any:
         """Return the next reply, or the error reply; None when it has not come in time."""
 
-    async def call(self, client: Any, request: commands.Request, key: str) -> Any:
+    async def call(self, client: Any, request: AnyRequest, key: str) -> Any:
         """Execute ``request`` by ``client`` itself, which has no pool."""
 
 
-Asked: TypeAlias = tuple[BackgroundRequest, commands.Request]
+Asked: TypeAlias = tuple[BackgroundRequest, AnyRequest]
 
 
 class RenewalPipeline:
@@ -370,6 +379,9 @@ class RenewalPipeline:
         found: list[Command] = []
         loaded: set[str] = set()
         for _, request in todo:
+            if isinstance(request, commands.PlainRequest):
+                found.append(request.command)
+                continue
             script = request.script
             if self._is_second and script.sha not in loaded:
                 # The commands behind it find the script loaded.
@@ -407,7 +419,7 @@ class RenewalPipeline:
                 reply = error
             self._deliver(job, request, reply)
 
-    def _deliver(self, job: BackgroundRequest, request: commands.Request, reply: Any) -> None:
+    def _deliver(self, job: BackgroundRequest, request: AnyRequest, reply: Any) -> None:
         if isinstance(reply, redis_exceptions.NoScriptError) and not self._is_second:
             self._missing.append((job, request))
             return

@@ -12,6 +12,8 @@ from weakref import ref
 from .. import clock
 from ..errors import LockLost
 from ..events import Apart
+from ..liveness import HEARTBEAT_AFTER
+from .heartbeat import Heartbeats
 from .requests import (
     BackgroundRequest,
     CheckHandoff,
@@ -41,6 +43,8 @@ _CHECK_SLACK = 0.005
 # The thread or task works this often although nothing is due: nothing tells it that the machine
 # slept.
 LONGEST_SLEEP = 1.0
+# So much before it is due, a heartbeat goes along with what else is sent.
+_BEFORE = 1.0
 # How long the checks that are still to be made may take at the end of the process or loop.
 EXIT_WITHIN = 0.5
 
@@ -61,6 +65,12 @@ class RenewalRegistry(ABC):
         # The references are weak: a lock that nobody can release is renewed no longer.
         self._held: dict[int, Watched] = {}
         self._checks: dict[tuple[int, str], CheckHandoff] = {}
+        self.heartbeats = Heartbeats()
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is anything to see to, now or later."""
+        return bool(self._held or self._checks or self.heartbeats.is_needed)
 
     @abstractmethod
     def _attend(self, due: float) -> None:
@@ -84,22 +94,31 @@ class RenewalRegistry(ABC):
 
     def next_due(self) -> float:
         """Return when the next renewal, check or end of a lease is due; ``inf`` for never."""
-        leases = [held.lease for held in self.watched()]
+        watched = self.watched()
+        leases = [held.lease for held in watched]
         checks = [check.due for check in self.handoff_checks()]
-        return min([*(min(one.due, one.end) for one in leases), *checks], default=math.inf)
+        return min(
+            [*(min(one.due, one.end) for one in leases), *checks, self.heartbeats.next_due(watched)]
+        )
 
     def watch(self, held: Renewable) -> None:
         """Renew ``held`` from now on."""
         self._held[held.number] = (ref(held), held.target.key, held.lease.due)
         self._attend(held.lease.due)
 
+    def watch_unrenewed(self, held: Renewable) -> None:
+        """Say from now on that this process lives, if ``held`` is held for long."""
+        self.heartbeats.watch(held)
+        self._attend(held.taken_at + HEARTBEAT_AFTER)
+
     def forget(self, held: Renewable) -> bool:
         """Stop renewing ``held``. Return whether it was being renewed."""
         return self._held.pop(held.number, None) is not None
 
     def forget_all(self) -> None:
-        """Stop renewing whatever is held now, and make no more checks."""
+        """Stop renewing whatever is held now, make no more checks, and say nothing of it."""
         self._held.clear()
+        self.heartbeats.clear()
         self._checks.clear()
 
     def hurry(self, held: Renewable) -> None:
@@ -172,6 +191,7 @@ class RenewalScheduler:
 
     def __init__(self, registry: RenewalRegistry, io: RenewalIO) -> None:
         self._held, self._checks = registry._held, registry._checks
+        self._heartbeats = registry.heartbeats
         self._io = io
         self._pipelines: dict[int, RenewalPipeline] = {}
         self._losses: list[tuple[Renewable, LockLost]] = []
@@ -236,12 +256,16 @@ class RenewalScheduler:
             if now >= end:
                 self._lose(held, held.ran_out())
             elif lease.due > now or self._still_renews(held):
+                self._heartbeats.note(held, now)
                 self._first_end = min(self._first_end, end)
                 renewal = RenewLease(held, self._lose) if lease.is_ready(now) else None
                 self._enter(held.target, lease.due, renewal, now)
         for check in list(self._checks.values()):
             is_ready = check.due - _CHECK_SLACK <= now
             self._enter(check.target, check.due, check if is_ready else None, now)
+        for beat in self._heartbeats.due(now):
+            is_ready = beat.due - _BEFORE <= now
+            self._enter(beat.target, beat.due, beat if is_ready else None, now)
         for server in self._due.values():
             server.ready.sort(key=lambda entry: entry[0])
 
@@ -286,6 +310,8 @@ class RenewalScheduler:
         if not held.is_orphaned:
             return True
         if self._held.pop(held.number, None) is not None:
+            # The lock is held yet, and the process lives.
+            self._heartbeats.watch(held)
             logger.warning(
                 "the %s that took the lock %r has ended without letting it go: it is no "
                 "longer renewed and ends with its lease; handover() is for locks that outlive "

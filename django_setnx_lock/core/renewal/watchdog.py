@@ -23,7 +23,7 @@ from ..connections.connection import Command, Connection
 from ..connections.primitives import CONNECTING, in_thread
 from ..connections.sentinel import follow
 from ..events import Apart
-from ..protocol.commands import Request
+from .requests import AnyRequest
 from .scheduler import EXIT_WITHIN, LINGER, LONGEST_SLEEP, RenewalRegistry, RenewalScheduler
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class ThreadIO:
             # Only its beginning has come.
             return None
 
-    async def call(self, client: Any, request: Request, key: str) -> Any:
+    async def call(self, client: Any, request: AnyRequest, key: str) -> Any:
         return run(execute.call(BLOCKING, client, request, key))
 
 
@@ -194,7 +194,7 @@ class Watchdog(RenewalRegistry):
                     next_at = self._run_once(scheduler)
                     now = clock.now()
                     self._due_at = min(self._due_at, next_at, now + LONGEST_SLEEP)
-                if self._held or self._checks:
+                if self.is_needed:
                     needed_at = now
                 elif now - needed_at >= LINGER and self._retire(me):
                     return
@@ -205,7 +205,7 @@ class Watchdog(RenewalRegistry):
             scheduler.close()
             if self._thread is me:
                 self._thread = None
-                if self._held or self._checks:
+                if self.is_needed:
                     # Whatever has ended the thread, the locks are still held.
                     self._start()
 
@@ -221,7 +221,7 @@ class Watchdog(RenewalRegistry):
     def _retire(self, me: threading.Thread) -> bool:
         """Return whether ``me`` may end: nothing was added by a caller that still saw it."""
         self._thread = None
-        if not self._held and not self._checks:
+        if not self.is_needed:
             return True
         self._thread = me
         return False
@@ -258,7 +258,7 @@ class Watchdog(RenewalRegistry):
 
     def after_fork_in_parent(self) -> None:
         """Start the thread again if it is needed."""
-        if self._thread is None and (self._held or self._checks):
+        if self._thread is None and self.is_needed:
             self._start()
 
     def after_fork_in_child(self) -> None:

@@ -33,6 +33,10 @@ def state_name(state: State) -> str:
     return state.value.replace(" ", "-")
 
 
+def _state_called(name: str) -> State:
+    return State(name.replace("-", " "))
+
+
 # A lock that is free is in no list.
 STATES = [state_name(state) for state in State if state is not State.FREE]
 
@@ -101,7 +105,7 @@ def _table(found: Sequence[Found], paper: Paper) -> list[str]:
         said = Said(one.info)
         row = [
             one.info.key,
-            said.state,
+            f"{said.state} !" if said.has_trouble else said.state,
             said.holder,
             said.held_for,
             said.lease_left,
@@ -120,11 +124,17 @@ def _as_json(found: Sequence[Found], troubles: Sequence[str], indent: int | None
             "key": one.info.key,
             "name": one.info.name,
             "state": state_name(one.info.state),
+            "states": sorted(map(state_name, one.info.states)),
+            "as_of": one.info.as_of,
+            "granted_at": one.info.granted_at,
+            "renewed_ago": one.info.renewed_ago,
             "kind": one.info.kind,
             "unit": one.info.unit,
             "waiting": one.info.waiting,
             **_held(one.info),
-            "shares": [_held(share) for share in one.info.shares],
+            "shares": [
+                {"state": state_name(share.state), **_held(share)} for share in one.info.shares
+            ],
         }
         for one in found
     ]
@@ -188,7 +198,11 @@ def _read(options: dict[str, Any]) -> tuple[list[Found], list[str]]:
             search=options["search"], everything=options["everything"], limit=sys.maxsize
         )
         states = options["state"]
-        return [info for info in page.locks if not states or state_name(info.state) in states]
+        return [
+            info
+            for info in page.locks
+            if not states or not info.states.isdisjoint(map(_state_called, states))
+        ]
 
     found, troubles = gather(options["using"], find)
     found.sort(key=lambda one: (one.info.key, one.using))
@@ -241,7 +255,7 @@ def _in_full(one: Found) -> list[str]:
     said = Said(one.info)
     lines = pairs([("Cache", one.using), *facts(said), *holder_facts(said)])
     for number, share in enumerate(said.shares, 1):
-        lines += ["", f"Holder {number} of {len(said.shares)}"]
+        lines += ["", f"Holder {number} of {len(said.shares)}: {share.state}"]
         own = [fact for fact in facts(share) if fact[0] in _OF_A_SHARE]
         lines += pairs([*own, *holder_facts(share)], indent="  ")
     return lines

@@ -19,7 +19,9 @@ from django.test import override_settings
 
 from django_setnx_lock import lock, rwlock, semaphore
 from django_setnx_lock.connection import get_client
+from django_setnx_lock.core.holder import process_id
 from django_setnx_lock.core.inspection import State
+from tests.admin.pages import hold_since
 from tests.management.commands.conftest import Ended, Locks
 from tests.servers import FakeServer, RealServer
 
@@ -67,6 +69,42 @@ def test_permits_say_how_many_of_them_are_in_use(locks: Locks) -> None:
     assert re.search(r"^State: +in use, 2 of 3: ", shown, re.MULTILINE)
 
 
+def test_a_lock_whose_holder_is_gone_is_marked_and_found(locks: Locks) -> None:
+    lock("dead", timeout=300).take(0)
+    lock("living", timeout=300).take(0)
+    for key in ("dead", "living"):
+        hold_since(key, 60)
+    client = get_client()
+    text = client.get("{lock:dead}:meta").decode()
+    client.set("{lock:dead}:meta", text.replace(process_id(), "killed"), keepttl=True)
+
+    listed, shown = locks("list").out, locks("show", "dead").out
+    found = locks("list", "--json", "--state", "holder-gone")
+
+    assert re.split(r" {2,}", listed.splitlines()[1])[:2] == ["dead", "holder gone !"]
+    assert re.split(r" {2,}", listed.splitlines()[2])[:2] == ["living", "held"]
+    assert re.search(r"^State: +holder gone: Its process no longer says", shown, re.MULTILINE)
+    assert keys(found) == ["dead"]
+
+
+def test_a_reader_that_is_gone_is_named_beside_those_that_live(locks: Locks) -> None:
+    rw = rwlock("report", timeout=300)
+    first, _second = rw.read().take(0), rw.read().take(0)
+    client = get_client()
+    fence, record = client.hget("{lock:report}:holders", first.token).decode().split(" ", 1)
+    gone = f"{int(fence) - 60_000_000} {record.replace(process_id(), 'killed')}"
+    client.hset("{lock:report}:holders", first.token, gone)
+
+    listed, shown = locks("list").out, locks("show", "report").out
+
+    assert re.split(r" {2,}", listed.splitlines()[1])[1] == "read; 1: holder gone !"
+    assert sorted(re.findall(r"^Holder \d of 2: (.*)$", shown, re.MULTILINE)) == [
+        "held",
+        "holder gone",
+    ]
+    assert keys(locks("list", "--json", "--state", "holder-gone")) == ["report"]
+
+
 def test_that_there_is_none_is_said(locks: Locks) -> None:
     assert locks("list") == (0, "No locks.\n", "")
 
@@ -79,12 +117,16 @@ def test_json_has_stable_names_and_all_who_share(locks: Locks) -> None:
     assert ended.document["troubles"] == []
     of_all = {"holder", "fence", "held_for", "remaining", "fingerprint"}
     assert a.keys() == of_all | {
-        "using", "key", "name", "state", "kind", "unit", "waiting", "shares",
+        "using", "key", "name", "state", "states", "as_of", "granted_at", "renewed_ago",
+        "kind", "unit", "waiting", "shares",
     }  # fmt: skip
     assert (a["using"], a["name"], a["state"], a["shares"]) == ("default", "lock:a", "held", [])
-    assert a["holder"].keys() == {"host", "pid", "thread", "label", "user", "note"}
+    assert a["holder"].keys() == {
+        "host", "pid", "thread", "label", "user", "note",
+        "lease", "renewed", "max_hold", "process", "since",
+    }  # fmt: skip
     assert 40 < a["remaining"] <= 50
-    assert [share.keys() for share in c["shares"]] == [of_all, of_all]
+    assert [share.keys() for share in c["shares"]] == [of_all | {"state"}] * 2
     assert len({c["fingerprint"], *(share["fingerprint"] for share in c["shares"])}) == 3
 
 

@@ -63,6 +63,7 @@ CHECK = Script.load("check")
 SWAP = Script.load("swap")
 FORCE = Script.load("force")
 INSPECT = Script.load("inspect")
+LIVING = Script.load("living")
 
 TIMESTAMP_ACQUIRE = Script.load("acquire", "timestamp")
 TIMESTAMP_RELEASE = Script.load("release", "timestamp")

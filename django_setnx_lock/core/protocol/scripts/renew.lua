@@ -1,5 +1,6 @@
 -- Give the lease more time if the lock is still mine.
 -- ARGV  1 token  2 ms  3 'replace' what is left, have 'least' so much, or add to it: 'add ID', once for each ID
+--       [4 'given': the lock waits for another process to take it over, so the record names none that must live]
 -- Reply {'OK', ms the lease now has}
 --       {'LOST', how it was lost (JSON) or false}
 --- keys
@@ -25,6 +26,14 @@ end
 redis.call('PEXPIRE', NAME, lease)
 if noted then
   redis.call('SET', META, noted, 'KEEPTTL')
+end
+if ARGV[4] then
+  local fence, owner, record = read_meta(token_at(META))
+  if owner == ARGV[1] then
+    -- Of two values of one name in JSON the latter counts.
+    record = string.gsub(record, '}$', ',"process":"","renewed":false}')
+    redis.call('SET', META, table.concat({whole(fence), #owner, owner, record}, ' '), 'KEEPTTL')
+  end
 end
 grow(META, lease + META_MARGIN)
 if INDEX then

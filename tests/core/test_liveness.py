@@ -1,0 +1,405 @@
+"""Who holds a lock, and whether that one lives: what the record says, and what is made of it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+
+from django_setnx_lock.core.holder import Holder, process_id
+from django_setnx_lock.core.inspection import Inspector, State
+from django_setnx_lock.core.liveness import GRACE, HEARTBEAT_AFTER, HEARTBEAT_EVERY
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.protocol.keys import lock_keys, process_keys, processes_for
+from tests.core.helpers import PREFIX, command, listed
+from tests.core.watching import Wire, held_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_setnx_lock.core.locks.handle import LockHandle
+    from tests.core.helpers import FakeTime
+    from tests.core.watching import Command, IdleWatchdog
+    from tests.servers import RealServer
+
+PROCESSES = processes_for(PREFIX)
+RENEWED: dict[str, Any] = {"timeout": 30, "renew": True}
+
+
+def taken(client: redis.Redis, key: str = "a", **options: Any) -> LockHandle:
+    return listed(client, key, processes=PROCESSES, **options).take(0)
+
+
+def aged(client: redis.Redis, key: str, *, held_for: float, left: float | None = None) -> None:
+    """Make it look as if the lock had been held for so long, and its lease had so much left."""
+    meta = lock_keys(f"{PREFIX}{key}").meta
+    fence, rest = bytes(client.get(meta) or b"").split(b" ", 1)  # type: ignore[arg-type]  # bytes
+    client.set(meta, b"%d %s" % (int(fence) - int(held_for * 1e6), rest), keepttl=True)
+    if left is not None:
+        client.pexpire(f"{PREFIX}{key}", int(left * 1000))
+
+
+def say_alive(client: redis.Redis, process: str | None = None) -> None:
+    client.set(process_keys(PROCESSES, process or process_id()).name, "1", ex=60)
+
+
+def record_of(client: redis.Redis, key: str = "a") -> dict[str, Any]:
+    raw = bytes(client.get(lock_keys(f"{PREFIX}{key}").meta) or b"")  # type: ignore[arg-type]  # bytes
+    found: dict[str, Any] = json.loads(raw[raw.index(b"{") :])
+    return found
+
+
+def test_the_record_says_how_the_lease_is_kept_and_by_which_process(
+    redis_client: redis.Redis, inspector: Inspector
+) -> None:
+    taken(redis_client, **RENEWED, max_hold=600)
+
+    holder = inspector.get("lock:a").holder
+
+    assert holder is not None
+    assert (holder.lease, holder.renewed, holder.max_hold) == (30, True, 600)
+    assert holder.process == process_id()
+
+
+def test_a_process_that_says_nothing_is_not_named(redis_client: redis.Redis) -> None:
+    listed(redis_client, "a").take(0)
+
+    assert "process" not in record_of(redis_client)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("lease", "true"),
+        ("lease", "-1"),
+        ("lease", "1e99"),
+        ("lease", "NaN"),
+        ("lease", '"30"'),
+        ("max_hold", "[]"),
+        ("renewed", "1"),
+        ("renewed", '"yes"'),
+        ("process", '"a:b"'),
+        ("process", '"x\\n"'),
+        ("process", '"é"'),
+        ("process", f'"{"x" * 33}"'),
+        ("process", "7"),
+        ("since", "-1"),
+        ("since", "1.5"),
+        ("since", str(2**53)),
+        ("since", "true"),
+    ],
+)
+def test_what_cannot_be_so_in_a_record_counts_as_missing(field: str, value: str) -> None:
+    assert Holder.from_json(f'{{"host":"web1","{field}":{value}}}') == Holder(host="web1")
+
+
+@pytest.mark.parametrize(
+    ("options", "held_for", "left", "state"),
+    [
+        pytest.param(RENEWED, 60, 15.5, State.HELD, id="due soon"),
+        pytest.param(RENEWED, 60, 14, State.NOT_RENEWED, id="overdue"),
+        pytest.param(RENEWED, 0.1, 1, State.HELD, id="just taken up, for the claim time"),
+        pytest.param(RENEWED, 60, 90, State.HELD, id="extended"),
+        pytest.param({"timeout": 30}, 29, 1, State.HELD, id="never renewed"),
+        pytest.param({**RENEWED, "max_hold": 60}, 55, 5, State.HELD, id="at its max_hold"),
+        pytest.param({**RENEWED, "max_hold": 600}, 55, 5, State.NOT_RENEWED, id="far from it"),
+    ],
+)
+def test_a_renewal_that_is_overdue_is_seen_by_what_is_left_of_the_lease(
+    redis_client: redis.Redis,
+    inspector: Inspector,
+    options: dict[str, Any],
+    held_for: float,
+    left: float,
+    state: State,
+) -> None:
+    _held = taken(redis_client, **options)
+    aged(redis_client, "a", held_for=held_for, left=left)
+    say_alive(redis_client)
+
+    assert inspector.get("lock:a").state is state
+
+
+@pytest.mark.parametrize(
+    ("held_for", "lives", "state"),
+    [
+        (GRACE + 1, False, State.GONE),
+        (GRACE + 1, True, State.HELD),
+        (GRACE - 1, False, State.HELD),
+    ],
+)
+def test_a_process_that_no_longer_says_that_it_lives_is_gone(
+    redis_client: redis.Redis, inspector: Inspector, held_for: float, lives: bool, state: State
+) -> None:
+    _held = taken(redis_client, timeout=300)
+    aged(redis_client, "a", held_for=held_for)
+    if lives:
+        say_alive(redis_client)
+
+    assert inspector.get("lock:a").state is state
+
+
+def test_the_record_of_an_older_process_says_nothing_of_it(
+    redis_client: redis.Redis, inspector: Inspector
+) -> None:
+    _held = listed(redis_client, "a", timeout=300).take(0)
+    aged(redis_client, "a", held_for=200, left=1)
+
+    assert inspector.get("lock:a").state is State.HELD
+
+
+def test_each_of_several_holders_has_its_own_state(
+    redis_client: redis.Redis, inspector: Inspector
+) -> None:
+    handles = [taken(redis_client, shared=True, timeout=300) for _ in range(2)]
+    token = handles[0].token
+    record = Holder(host="web1", pid=7, process="dead").to_json()
+    before = f"{handles[0].fence - int(60e6)} {record}"
+    redis_client.hset("{lock:a}:holders", token, before)
+
+    info = inspector.get("lock:a")
+
+    assert info.state is State.READ
+    assert sorted(one.state.value for one in info.shares) == ["held", "holder gone"]
+    assert info.states == {State.READ, State.GONE}
+
+
+def test_all_processes_of_a_page_are_asked_about_at_once(real_server: RealServer) -> None:
+    client = real_server.client()
+    inspector = Inspector(client, PREFIX)
+    _handles = [taken(client, f"{number}", timeout=300) for number in range(20)]
+    for number in range(20):
+        aged(client, f"{number}", held_for=60)
+    inspector.page()
+    client.config_resetstat()
+
+    locks = inspector.page().locks
+
+    assert {lock.state for lock in locks} == {State.GONE}
+    stats: Any = client.info("commandstats")
+    # One for each lock, and one for all processes.
+    assert stats["cmdstat_evalsha"]["calls"] == 21
+    assert stats["cmdstat_exists"]["calls"] == 1
+
+
+def test_who_may_not_ask_about_processes_sees_no_holder_as_gone(real_server: RealServer) -> None:
+    client = real_server.client()
+    _held = taken(client, timeout=300)
+    aged(client, "a", held_for=60)
+    rule = ("on", ">secret", "+@all", "~lock:*", "~{lock:a}:*", "~{lock:}:index")
+    command(client, "ACL", "SETUSER", "narrow", *rule)
+    try:
+        with redis.Redis(port=real_server.port, username="narrow", password="secret") as narrow:
+            assert Inspector(narrow, PREFIX).get("lock:a").state is State.HELD
+    finally:
+        command(client, "ACL", "DELUSER", "narrow")
+
+
+# Locks that change hands
+
+
+def test_a_lock_that_waits_to_be_taken_over_has_no_process_that_must_live(
+    redis_client: redis.Redis, inspector: Inspector
+) -> None:
+    taken(redis_client, **RENEWED).give_away()
+    aged(redis_client, "a", held_for=60, left=5)
+
+    assert inspector.get("lock:a").state is State.HELD
+
+
+def test_who_takes_a_lock_over_is_not_judged_by_how_long_it_was_held_before(
+    redis_client: redis.Redis, inspector: Inspector
+) -> None:
+    first = taken(redis_client, timeout=300)
+    aged(redis_client, "a", held_for=60)
+    ticket = json.loads(first.give_away())
+    ticket["fence"] -= int(60e6)
+    second = listed(redis_client, "a", processes=PROCESSES, timeout=300, label="second")
+
+    with second.adopt(json.dumps(ticket)):
+        info = inspector.get("lock:a")
+
+        assert info.state is State.HELD
+        assert info.holder is not None
+        assert (info.holder.label, info.holder.process) == ("second", process_id())
+        assert info.holder.since == pytest.approx(info.as_of * 1000, abs=5000)
+        assert info.held_for == pytest.approx(60, abs=5)
+
+
+def test_who_claims_a_lock_by_its_token_and_keeps_it_is_named_by_the_record(
+    redis_client: redis.Redis, inspector: Inspector
+) -> None:
+    first = taken(redis_client, timeout=300, label="first")
+    meta = "{lock:a}:meta"
+    raw = bytes(redis_client.get(meta) or b"")  # type: ignore[arg-type]  # bytes
+    redis_client.set(meta, raw.replace(process_id().encode(), b"another_"), keepttl=True)
+    aged(redis_client, "a", held_for=60)
+    second = listed(redis_client, "a", processes=PROCESSES, timeout=300, label="second")
+    second.local.token = first.token
+
+    second.extend(30)
+
+    info = inspector.get("lock:a")
+    assert info.holder is not None
+    assert (info.holder.label, info.state) == ("second", State.HELD)
+    second.release()
+
+
+# What is sent
+
+
+def calls_of_cycles(client: redis.Redis, processes: str | None) -> dict[str, int]:
+    for renew in (True, False):
+        with listed(client, "a", processes=processes, renew=renew):
+            pass
+    client.config_resetstat()
+    for renew in (True, False):
+        for _ in range(100):
+            with listed(client, "a", processes=processes, renew=renew):
+                pass
+    stats: Any = client.info("commandstats")
+    return {name: found["calls"] for name, found in stats.items() if "config" not in name}
+
+
+def test_short_holds_send_nothing_more(real_server: RealServer) -> None:
+    client = real_server.client()
+
+    without = calls_of_cycles(client, None)
+
+    # One in a hundred grants tidies the index.
+    without.pop("cmdstat_zremrangebyscore", None)
+    now = calls_of_cycles(client, PROCESSES)
+    now.pop("cmdstat_zremrangebyscore", None)
+    assert now == without
+    assert now["cmdstat_evalsha"] == 400
+    assert not client.keys(f"{PROCESSES}*")
+
+
+def beats(wire: Wire) -> list[Command]:
+    return [command for command in wire.sent if command[0] == "SET"]
+
+
+@pytest.fixture
+def hold(wire: Wire, dog: IdleWatchdog, fake_time: FakeTime) -> Callable[..., LockHandle]:
+    """Give what takes a lock at the fake server, by the lock's own way."""
+
+    def hold(name: str = "lock:a", client: Any = None, **options: Any) -> LockHandle:
+        held = held_for(client or wire.client, fake_time.now, name, processes=PROCESSES, **options)
+        held.grant.begin_upkeep()
+        return held
+
+    return hold
+
+
+def run_for(dog: IdleWatchdog, fake_time: FakeTime, seconds: float) -> None:
+    """Have the watchdog look as often as its thread does."""
+    end = fake_time.now + seconds
+    while fake_time.now < end:
+        # Once to send, and once to read.
+        for _ in range(3):
+            dog.tick()
+        fake_time.now += 0.5
+
+
+@pytest.mark.parametrize("renew", [True, False])
+def test_a_process_says_that_it_lives_while_it_holds_a_lock_for_long(
+    hold: Callable[..., LockHandle],
+    dog: IdleWatchdog,
+    wire: Wire,
+    fake_time: FakeTime,
+    renew: bool,
+) -> None:
+    _held = hold(renew=renew, timeout=300)
+
+    run_for(dog, fake_time, HEARTBEAT_AFTER)
+    assert beats(wire) == []
+
+    run_for(dog, fake_time, 20)
+    name = process_keys(PROCESSES, process_id()).name
+    assert set(beats(wire)) == {("SET", name, "1", "PX", "12000")}
+    assert len(beats(wire)) == pytest.approx(20 / HEARTBEAT_EVERY, abs=1)
+
+
+def test_any_number_of_locks_share_one_sign_of_life(
+    hold: Callable[..., LockHandle], dog: IdleWatchdog, wire: Wire, fake_time: FakeTime
+) -> None:
+    _held = [hold(f"lock:{number}", renew=number % 2 == 0, timeout=300) for number in range(50)]
+
+    run_for(dog, fake_time, HEARTBEAT_AFTER + 2)
+
+    assert len(beats(wire)) == 1
+
+
+def test_each_server_is_told(
+    hold: Callable[..., LockHandle], dog: IdleWatchdog, wire: Wire, fake_time: FakeTime
+) -> None:
+    other = Wire()
+    _held = [hold(timeout=300), hold(client=other.client, timeout=300)]
+
+    run_for(dog, fake_time, HEARTBEAT_AFTER + 2)
+
+    assert (len(beats(wire)), len(beats(other))) == (1, 1)
+
+
+def test_a_sign_of_life_goes_along_with_a_renewal(
+    hold: Callable[..., LockHandle], dog: IdleWatchdog, wire: Wire, fake_time: FakeTime
+) -> None:
+    _held = hold(renew=True, timeout=12)
+
+    run_for(dog, fake_time, 60)
+
+    renewing = [write for write in wire.writes if write[0][0] != "SET"]
+    assert len(wire.writes) == len(renewing) + 1
+    assert all(len(write) == 2 for write in renewing[1:])
+
+
+def test_a_process_that_holds_nothing_any_more_says_nothing(
+    hold: Callable[..., LockHandle], dog: IdleWatchdog, wire: Wire, fake_time: FakeTime
+) -> None:
+    held = hold(timeout=300)
+    run_for(dog, fake_time, 10)
+    before = len(beats(wire))
+
+    held.grant.releasing()
+    run_for(dog, fake_time, 30)
+
+    assert len(beats(wire)) == before
+    assert not dog.is_needed
+
+
+def test_a_lock_that_was_left_held_on_purpose_counts_until_its_lease_is_over(
+    hold: Callable[..., LockHandle], dog: IdleWatchdog, wire: Wire, fake_time: FakeTime
+) -> None:
+    hold(renew=False, timeout=60)
+
+    run_for(dog, fake_time, 59)
+    assert len(beats(wire)) == pytest.approx(60 / HEARTBEAT_EVERY, abs=2)
+    assert dog.is_needed
+
+    run_for(dog, fake_time, 3)
+    assert not dog.is_needed
+
+
+def test_a_server_that_refuses_the_key_is_asked_once_a_minute_and_told_of_once(
+    hold: Callable[..., LockHandle],
+    dog: IdleWatchdog,
+    wire: Wire,
+    fake_time: FakeTime,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    denied = redis.exceptions.NoPermissionError("NOPERM no such key")
+    wire.answer = lambda _command: denied
+    _held = hold(timeout=300)
+
+    run_for(dog, fake_time, 130)
+
+    assert len(beats(wire)) == 3
+    told = [record for record in caplog.records if "says that it lives" in record.getMessage()]
+    assert len(told) == 1
+
+
+def test_no_lock_can_be_called_like_the_key_of_a_process(redis_client: redis.Redis) -> None:
+    with pytest.raises(ValueError, match="key beside another lock"):
+        RedisLock(redis_client, process_keys(PROCESSES, process_id()).name)

@@ -1,0 +1,225 @@
+"""Holders that were killed are told from those that live, which are never taken for dead."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_setnx_lock.core import inspection
+from django_setnx_lock.core.inspection import Inspector, State
+from django_setnx_lock.core.liveness import GRACE
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.protocol.keys import processes_for
+from tests.core.helpers import PREFIX
+from tests.processes import eventually, figure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import redis
+
+    from tests.servers import RealServer
+
+PROCESSES = processes_for(PREFIX)
+# So many times faster than it is, for what need not be seen at its real length.
+FASTER = 5
+
+BEGINNING = """
+import asyncio, os, sys, time, redis
+from django_setnx_lock.core.renewal import heartbeat, scheduler
+from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.protocol.keys import processes_for
+PORT, FASTER, SAYS_NOTHING = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3] == "mute"
+for module in (heartbeat, scheduler):
+    module.HEARTBEAT_AFTER /= FASTER
+heartbeat.HEARTBEAT_EVERY /= FASTER
+heartbeat._LASTS_MS = str(round(12000 / FASTER))
+if SAYS_NOTHING:
+    heartbeat.HEARTBEAT_AFTER = 1e9
+client = redis.Redis(port=PORT)
+def lock(name, client=client, **options):
+    return RedisLock(client, name, processes=processes_for("lock:"), **options)
+"""
+HOLDING = """
+held = [lock("lock:long", timeout=300).take(), lock("lock:renewed", timeout=300, renew=True).take()]
+print("held", flush=True)
+time.sleep(120)
+"""
+HOLDING_BRIEFLY = """
+held = lock("lock:renewed", timeout=3, renew=True).take()
+print("held", flush=True)
+time.sleep(120)
+"""
+IN_ASYNCIO = """
+async def main():
+    held = [
+        await lock("lock:long", timeout=300).atake(),
+        await lock("lock:renewed", timeout=300, renew=True).atake(),
+    ]
+    print("held", flush=True)
+    await asyncio.sleep(120)
+asyncio.run(main())
+"""
+FORKING = """
+held = [lock("lock:long", timeout=300).take(), lock("lock:renewed", timeout=300, renew=True).take()]
+time.sleep(1.5)
+if os.fork() == 0:
+    held = lock("lock:child", timeout=300).take()
+    print("held", os.getpid(), flush=True)
+time.sleep(120)
+"""
+ON_TWO_SERVERS = """
+other = redis.Redis(port=int(sys.argv[4]))
+held = [lock("lock:long", timeout=300).take(), lock("lock:long", other, timeout=300).take()]
+print("held", flush=True)
+time.sleep(120)
+"""
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Give what starts a holder, which is killed in the end; it holds its locks by then."""
+    with ExitStack() as at_end:
+
+        def start(
+            code: str, *ports: int, faster: float = 1, says_nothing: bool = False
+        ) -> subprocess.Popen[str]:
+            first, *others = map(str, ports)
+            arguments = [first, str(faster), "mute" if says_nothing else "", *others]
+            process = subprocess.Popen(
+                [sys.executable, "-c", BEGINNING + code, *arguments],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            at_end.callback(process.wait)
+            at_end.callback(process.kill)
+            assert process.stdout is not None
+            at_end.callback(process.stdout.close)
+            told = process.stdout.readline()
+            assert told.startswith("held")
+            process.told = told.split()  # type: ignore[attr-defined]  # for the test
+            return process
+
+        yield start
+
+
+@pytest.fixture
+def faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have what looks at the locks count as fast as the holders do."""
+    monkeypatch.setattr(inspection, "GRACE", GRACE / FASTER)
+
+
+def states(client: redis.Redis, *keys: str) -> list[State]:
+    inspector = Inspector(client, PREFIX)
+    return [one.state for one in inspector.get_each([f"lock:{key}" for key in keys])]
+
+
+def watch_for(client: redis.Redis, seconds: float, *keys: str) -> set[State]:
+    """Return the states that the locks are seen in during that time."""
+    seen: set[State] = set()
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        seen.update(states(client, *keys))
+        time.sleep(0.02)
+    return seen
+
+
+def test_a_killed_holder_is_not_renewed_within_one_and_a_half_intervals(
+    real_server: RealServer, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    client = real_server.client()
+    holder = start(HOLDING_BRIEFLY, real_server.port)
+    assert watch_for(client, 4, "renewed") == {State.HELD}
+
+    holder.kill()
+    killed = time.monotonic()
+    eventually(lambda: states(client, "renewed") == [State.NOT_RENEWED], 3)
+
+    took = time.monotonic() - killed
+    figure(f"renewed every second: not renewed {took:.2f} s after it was killed")
+    assert took <= 1.5 + 0.1
+
+
+def test_a_killed_holder_is_gone_within_15_seconds_however_long_its_lease(
+    real_server: RealServer, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    client = real_server.client()
+    holder = start(HOLDING, real_server.port)
+    assert watch_for(client, 5, "long", "renewed") == {State.HELD}
+
+    holder.kill()
+    killed = time.monotonic()
+    eventually(lambda: states(client, "long", "renewed") == [State.GONE] * 2, 15)
+
+    figure(f"lease of 300 s: gone {time.monotonic() - killed:.1f} s after it was killed")
+
+
+@pytest.mark.usefixtures("faster")
+@pytest.mark.parametrize("code", [HOLDING, IN_ASYNCIO], ids=["thread", "asyncio"])
+def test_a_living_holder_is_never_gone(
+    real_server: RealServer, start: Callable[..., subprocess.Popen[str]], code: str
+) -> None:
+    client = real_server.client()
+    holder = start(code, real_server.port, faster=FASTER)
+
+    assert watch_for(client, 6, "long", "renewed") == {State.HELD}
+
+    holder.kill()
+    eventually(lambda: states(client, "long", "renewed") == [State.GONE] * 2, 5)
+
+
+@pytest.mark.usefixtures("faster")
+def test_without_its_heartbeat_a_living_holder_would_be_gone(
+    real_server: RealServer, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    client = real_server.client()
+    start(HOLDING, real_server.port, faster=FASTER, says_nothing=True)
+
+    eventually(lambda: states(client, "long", "renewed") == [State.GONE] * 2, 6)
+
+
+@pytest.mark.usefixtures("faster")
+def test_a_forked_child_does_not_keep_the_locks_of_its_dead_parent_alive(
+    real_server: RealServer, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    client = real_server.client()
+    parent = start(FORKING, real_server.port, faster=FASTER)
+    assert watch_for(client, 4, "long", "child") == {State.HELD}
+
+    try:
+        parent.kill()
+        eventually(lambda: states(client, "long", "child") == [State.GONE, State.HELD], 5)
+        assert watch_for(client, 2, "child") == {State.HELD}
+    finally:
+        os.kill(int(parent.told[1]), 9)  # type: ignore[attr-defined]  # set by start
+
+
+@pytest.mark.usefixtures("faster")
+def test_a_holder_of_locks_on_two_servers_lives_on_both(
+    running_server: Callable[[str], RealServer],
+    start: Callable[..., subprocess.Popen[str]],
+) -> None:
+    servers = [running_server("redis"), running_server("valkey")]
+    for server in servers:
+        server.flush()
+    start(ON_TWO_SERVERS, *(server.port for server in servers), faster=FASTER)
+    end = time.monotonic() + 4
+
+    while time.monotonic() < end:
+        assert [states(server.client(), "long") for server in servers] == [[State.HELD]] * 2
+        time.sleep(0.05)
+
+
+def test_the_process_that_looks_is_alive_too(real_server: RealServer) -> None:
+    client = real_server.client()
+    lock = RedisLock(client, "lock:a", timeout=300, processes=PROCESSES)
+
+    with lock:
+        eventually(lambda: client.keys(f"{PROCESSES}*"), 6)
+        assert 0 < client.pttl(client.keys(f"{PROCESSES}*")[0]) <= 12_000
