@@ -48,21 +48,21 @@ def registry() -> Iterator[CollectorRegistry]:
 
 def seen(**options: object) -> Exposed:
     """Return what a scrape finds in Redis."""
-    return Exposed(LockCollector(templates=lambda: ["order:<pk>"], **options))  # type: ignore[arg-type]  # the same
+    return Exposed(LockCollector(templates=lambda: ["parcel:<pk>"], **options))  # type: ignore[arg-type]  # the same
 
 
-@redis_lock("invoice:<pk>")
+@redis_lock("bill:<pk>")
 def send(pk: int) -> None:
     pass
 
 
 def test_a_cycle_is_counted_by_template(registry: CollectorRegistry) -> None:
     send(pk=7)
-    with lock("order:8", template="order:<pk>"):
+    with lock("parcel:8", template="parcel:<pk>"):
         pass
 
     exposed = Exposed(registry)
-    for template in ("invoice:<pk>", "order:<pk>"):
+    for template in ("bill:<pk>", "parcel:<pk>"):
         assert exposed.get("setnx_lock_wait_seconds_count", template=template) == 1
         assert exposed.get("setnx_lock_hold_seconds_count", template=template) == 1
         for outcome, times in {"acquired": 1, "released": 1, "busy": 0, "lost": 0}.items():
@@ -192,40 +192,40 @@ def test_an_app_that_is_made_ready_again_counts_once() -> None:
 
 def test_a_scrape_tells_locks_by_template_and_state() -> None:
     with (
-        lock("order:1"),
-        lock("order:2"),
-        lock("invoice:3"),
-        rwlock("order:4").read(),
-        lock("order:not:ours"),
+        lock("parcel:1"),
+        lock("parcel:2"),
+        lock("bill:3"),
+        rwlock("parcel:4").read(),
+        lock("parcel:not:ours"),
     ):
         exposed = seen()
 
-    assert exposed.get("setnx_lock_locks", template="order:<pk>", state="held") == 2
-    assert exposed.get("setnx_lock_locks", template="order:<pk>", state="read") == 1
+    assert exposed.get("setnx_lock_locks", template="parcel:<pk>", state="held") == 2
+    assert exposed.get("setnx_lock_locks", template="parcel:<pk>", state="read") == 1
     # Of a decorated function, which nobody needs to name.
-    assert exposed.get("setnx_lock_locks", template="invoice:<pk>", state="held") == 1
+    assert exposed.get("setnx_lock_locks", template="bill:<pk>", state="held") == 1
     assert exposed.get("setnx_lock_locks", template="other", state="held") == 1
     assert exposed["setnx_lock_listed_locks"] == 5
     assert (exposed["setnx_lock_up"], exposed["setnx_lock_truncated"]) == (1, 0)
 
 
 def test_the_template_with_most_text_of_its_own_is_taken() -> None:
-    templates = ["<a>", "order:<a>", "order:<a>:paid", "order:7"]
-    keys = {"x": "<a>", "order:1": "order:<a>", "order:1:paid": "order:<a>:paid"}
-    with lock("x"), lock("order:1"), lock("order:1:paid"), lock("order:7"):
+    templates = ["<a>", "parcel:<a>", "parcel:<a>:paid", "parcel:7"]
+    keys = {"x": "<a>", "parcel:1": "parcel:<a>", "parcel:1:paid": "parcel:<a>:paid"}
+    with lock("x"), lock("parcel:1"), lock("parcel:1:paid"), lock("parcel:7"):
         exposed = Exposed(LockCollector(templates=lambda: templates))
 
-    for template in (*keys.values(), "order:7"):
+    for template in (*keys.values(), "parcel:7"):
         assert exposed.get("setnx_lock_locks", template=template, state="held") == 1
 
 
 @pytest.mark.usefixtures("real_cache")
 def test_a_scrape_tells_of_holders_and_waiters_how_long_they_have() -> None:
     def wait() -> None:
-        with lock("order:1", blocking_timeout=20):
+        with lock("parcel:1", blocking_timeout=20):
             pass
 
-    held = {"template": "order:<pk>"}
+    held = {"template": "parcel:<pk>"}
 
     def both_wait() -> Exposed | None:
         found = seen()
@@ -233,7 +233,7 @@ def test_a_scrape_tells_of_holders_and_waiters_how_long_they_have() -> None:
         return found if found.get("setnx_lock_waiters", **held) == 2 and longest > 0.1 else None
 
     with ThreadPoolExecutor(2) as pool:
-        with lock("order:1"):
+        with lock("parcel:1"):
             waiters = [pool.submit(wait) for _ in range(2)]
             exposed = eventually(both_wait)
         for waiter in waiters:
@@ -245,10 +245,10 @@ def test_a_scrape_tells_of_holders_and_waiters_how_long_they_have() -> None:
 
 
 def test_a_scrape_looks_at_so_many_locks_and_says_that_there_are_more() -> None:
-    with lock("order:1"), lock("order:2", timeout=20), lock("order:3"):
+    with lock("parcel:1"), lock("parcel:2", timeout=20), lock("parcel:3"):
         cut, whole = seen(limit=1), seen(limit=3)
 
-    held = {"template": "order:<pk>", "state": "held"}
+    held = {"template": "parcel:<pk>", "state": "held"}
     assert (cut["setnx_lock_truncated"], cut["setnx_lock_listed_locks"]) == (1, 3)
     assert cut.get("setnx_lock_locks", **held) == 1
     assert (whole["setnx_lock_truncated"], whole["setnx_lock_listed_locks"]) == (0, 3)
@@ -305,12 +305,12 @@ def test_a_scrape_of_a_server_that_hangs_ends_in_time(real_cache: RealServer) ->
 
 
 def test_what_others_wrote_to_the_index_breaks_no_scrape(fake_server: FakeServer) -> None:
-    with lock("order:1"):
+    with lock("parcel:1"):
         fake_server.client().zadd("{lock:}:index", {b"lock:\xff": 1, b"": 2, b"lock:}{": 3})
         exposed = seen()
 
     assert exposed["setnx_lock_up"] == 1
-    assert exposed.get("setnx_lock_locks", template="order:<pk>", state="held") == 1
+    assert exposed.get("setnx_lock_locks", template="parcel:<pk>", state="held") == 1
 
 
 def test_an_index_that_is_none_counts_as_away(fake_server: FakeServer) -> None:
@@ -320,19 +320,19 @@ def test_an_index_that_is_none_counts_as_away(fake_server: FakeServer) -> None:
 
 
 def test_a_cache_that_is_away_hides_no_other(fake_server: FakeServer) -> None:
-    with lock("order:1"):
+    with lock("parcel:1"):
         exposed = seen(caches=["default", "missing"])
 
     up = {labels["cache"]: value for labels, value in exposed.samples["setnx_lock_up"]}
     assert up == {"default": 1, "missing": 0}
-    assert exposed.get("setnx_lock_locks", template="order:<pk>", state="held") == 1
+    assert exposed.get("setnx_lock_locks", template="parcel:<pk>", state="held") == 1
 
 
 def test_without_an_index_a_scrape_says_only_whether_redis_answers(
     fake_server: FakeServer,
 ) -> None:
     with override_settings(SETNX_LOCK={"INDEX": False}):
-        with lock("order:1"):
+        with lock("parcel:1"):
             exposed = seen()
         fake_server.connected = False
         away = seen()
