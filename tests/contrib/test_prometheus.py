@@ -48,7 +48,7 @@ def registry() -> Iterator[CollectorRegistry]:
 
 def seen(**options: object) -> Exposed:
     """Return what a scrape finds in Redis."""
-    return Exposed(LockCollector(templates=lambda: ["parcel:<pk>"], **options))  # type: ignore[arg-type]  # the same
+    return Exposed(LockCollector(templates=lambda: ["metered:<pk>"], **options))  # type: ignore[arg-type]  # the same
 
 
 @redis_lock("bill:<pk>")
@@ -58,11 +58,11 @@ def send(pk: int) -> None:
 
 def test_a_cycle_is_counted_by_template(registry: CollectorRegistry) -> None:
     send(pk=7)
-    with lock("parcel:8", template="parcel:<pk>"):
+    with lock("metered:8", template="metered:<pk>"):
         pass
 
     exposed = Exposed(registry)
-    for template in ("bill:<pk>", "parcel:<pk>"):
+    for template in ("bill:<pk>", "metered:<pk>"):
         assert exposed.get("setnx_lock_wait_seconds_count", template=template) == 1
         assert exposed.get("setnx_lock_hold_seconds_count", template=template) == 1
         for outcome, times in {"acquired": 1, "released": 1, "busy": 0, "lost": 0}.items():
@@ -72,7 +72,7 @@ def test_a_cycle_is_counted_by_template(registry: CollectorRegistry) -> None:
 
 def test_no_key_is_in_what_is_exposed(registry: CollectorRegistry) -> None:
     registry.register(LockCollector())
-    with lock("secret:8"):
+    with lock("secret 8"):
         exposed = Exposed(registry)
 
     assert "secret" not in str(exposed.samples)
@@ -192,16 +192,16 @@ def test_an_app_that_is_made_ready_again_counts_once() -> None:
 
 def test_a_scrape_tells_locks_by_template_and_state() -> None:
     with (
-        lock("parcel:1"),
-        lock("parcel:2"),
+        lock("metered:1"),
+        lock("metered:2"),
         lock("bill:3"),
-        rwlock("parcel:4").read(),
-        lock("parcel:not:ours"),
+        rwlock("metered:4").read(),
+        lock("metered:not ours"),
     ):
         exposed = seen()
 
-    assert exposed.get("setnx_lock_locks", template="parcel:<pk>", state="held") == 2
-    assert exposed.get("setnx_lock_locks", template="parcel:<pk>", state="read") == 1
+    assert exposed.get("setnx_lock_locks", template="metered:<pk>", state="held") == 2
+    assert exposed.get("setnx_lock_locks", template="metered:<pk>", state="read") == 1
     # Of a decorated function, which nobody needs to name.
     assert exposed.get("setnx_lock_locks", template="bill:<pk>", state="held") == 1
     assert exposed.get("setnx_lock_locks", template="other", state="held") == 1
@@ -210,22 +210,22 @@ def test_a_scrape_tells_locks_by_template_and_state() -> None:
 
 
 def test_the_template_with_most_text_of_its_own_is_taken() -> None:
-    templates = ["<a>", "parcel:<a>", "parcel:<a>:paid", "parcel:7"]
-    keys = {"x": "<a>", "parcel:1": "parcel:<a>", "parcel:1:paid": "parcel:<a>:paid"}
-    with lock("x"), lock("parcel:1"), lock("parcel:1:paid"), lock("parcel:7"):
+    templates = ["<a>", "metered:<a>", "metered:<a>:paid", "metered:7"]
+    keys = {"x": "<a>", "metered:1": "metered:<a>", "metered:1:paid": "metered:<a>:paid"}
+    with lock("x"), lock("metered:1"), lock("metered:1:paid"), lock("metered:7"):
         exposed = Exposed(LockCollector(templates=lambda: templates))
 
-    for template in (*keys.values(), "parcel:7"):
+    for template in (*keys.values(), "metered:7"):
         assert exposed.get("setnx_lock_locks", template=template, state="held") == 1
 
 
 @pytest.mark.usefixtures("real_cache")
 def test_a_scrape_tells_of_holders_and_waiters_how_long_they_have() -> None:
     def wait() -> None:
-        with lock("parcel:1", blocking_timeout=20):
+        with lock("metered:1", blocking_timeout=20):
             pass
 
-    held = {"template": "parcel:<pk>"}
+    held = {"template": "metered:<pk>"}
 
     def both_wait() -> Exposed | None:
         found = seen()
@@ -233,7 +233,7 @@ def test_a_scrape_tells_of_holders_and_waiters_how_long_they_have() -> None:
         return found if found.get("setnx_lock_waiters", **held) == 2 and longest > 0.1 else None
 
     with ThreadPoolExecutor(2) as pool:
-        with lock("parcel:1"):
+        with lock("metered:1"):
             waiters = [pool.submit(wait) for _ in range(2)]
             exposed = eventually(both_wait)
         for waiter in waiters:
@@ -245,10 +245,10 @@ def test_a_scrape_tells_of_holders_and_waiters_how_long_they_have() -> None:
 
 
 def test_a_scrape_looks_at_so_many_locks_and_says_that_there_are_more() -> None:
-    with lock("parcel:1"), lock("parcel:2", timeout=20), lock("parcel:3"):
+    with lock("metered:1"), lock("metered:2", timeout=20), lock("metered:3"):
         cut, whole = seen(limit=1), seen(limit=3)
 
-    held = {"template": "parcel:<pk>", "state": "held"}
+    held = {"template": "metered:<pk>", "state": "held"}
     assert (cut["setnx_lock_truncated"], cut["setnx_lock_listed_locks"]) == (1, 3)
     assert cut.get("setnx_lock_locks", **held) == 1
     assert (whole["setnx_lock_truncated"], whole["setnx_lock_listed_locks"]) == (0, 3)
@@ -305,12 +305,12 @@ def test_a_scrape_of_a_server_that_hangs_ends_in_time(real_cache: RealServer) ->
 
 
 def test_what_others_wrote_to_the_index_breaks_no_scrape(fake_server: FakeServer) -> None:
-    with lock("parcel:1"):
+    with lock("metered:1"):
         fake_server.client().zadd("{lock:}:index", {b"lock:\xff": 1, b"": 2, b"lock:}{": 3})
         exposed = seen()
 
     assert exposed["setnx_lock_up"] == 1
-    assert exposed.get("setnx_lock_locks", template="parcel:<pk>", state="held") == 1
+    assert exposed.get("setnx_lock_locks", template="metered:<pk>", state="held") == 1
 
 
 def test_an_index_that_is_none_counts_as_away(fake_server: FakeServer) -> None:
@@ -320,19 +320,19 @@ def test_an_index_that_is_none_counts_as_away(fake_server: FakeServer) -> None:
 
 
 def test_a_cache_that_is_away_hides_no_other(fake_server: FakeServer) -> None:
-    with lock("parcel:1"):
+    with lock("metered:1"):
         exposed = seen(caches=["default", "missing"])
 
     up = {labels["cache"]: value for labels, value in exposed.samples["setnx_lock_up"]}
     assert up == {"default": 1, "missing": 0}
-    assert exposed.get("setnx_lock_locks", template="parcel:<pk>", state="held") == 1
+    assert exposed.get("setnx_lock_locks", template="metered:<pk>", state="held") == 1
 
 
 def test_without_an_index_a_scrape_says_only_whether_redis_answers(
     fake_server: FakeServer,
 ) -> None:
     with override_settings(SETNX_LOCK={"INDEX": False}):
-        with lock("parcel:1"):
+        with lock("metered:1"):
             exposed = seen()
         fake_server.connected = False
         away = seen()

@@ -20,11 +20,12 @@ EVENTS = (ACQUIRED, RELEASED, LOST, BUSY)
 def told() -> Iterator[list[tuple[str, dict[str, Any]]]]:
     """Give what listeners are told, in order."""
     found: list[tuple[str, dict[str, Any]]] = []
+    before = [list(event.listeners) for event in EVENTS]
     for event in EVENTS:
         event.listeners.append(lambda event=event, **about: found.append((event.name, about)))
     yield found
-    for event in EVENTS:
-        event.listeners.clear()
+    for event, listeners in zip(EVENTS, before, strict=True):
+        event.listeners[:] = listeners
 
 
 def test_taking_and_releasing_are_told_with_fence_and_times(

@@ -36,9 +36,13 @@ LONG = 20
 def told() -> Iterator[list[dict[str, Any]]]:
     """Give what the listeners of releases are told."""
     found: list[dict[str, Any]] = []
-    RELEASED.listeners.append(lambda **about: found.append(about))
+
+    def listen(**about: Any) -> None:
+        found.append(about)
+
+    RELEASED.listeners.append(listen)
     yield found
-    RELEASED.listeners.clear()
+    RELEASED.listeners.remove(listen)
 
 
 def kept(client: Any, min_hold: float = LONG, **options: Any) -> LockHandle:
