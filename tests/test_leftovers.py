@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
-from celery import Celery
+from celery import Celery, current_app
 from celery.app.log import Logging
 from celery.contrib.testing.worker import start_worker
 from django.core.handlers.asgi import ASGIHandler
@@ -314,7 +314,7 @@ def test_a_pools_thread_does_not_have_again_what_another_request_left() -> None:
 
 
 @pytest.fixture
-def app(monkeypatch: pytest.MonkeyPatch) -> Celery:
+def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[Celery]:
     """Give an app of Celery with a broker in memory, the signals listened to."""
     # Its workers choose the level of all loggers, and leave it at that.
     monkeypatch.setattr(Logging, "setup", lambda *args, **options: None)
@@ -324,7 +324,11 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Celery:
         broker_connection_retry_on_startup=False,
         broker_transport_options={"polling_interval": 0.01},
     )
-    return app
+    # A worker that is started here makes its app that of all tasks.
+    before = current_app._get_current_object()
+    yield app
+    before.set_current()
+    before.set_default()
 
 
 def test_what_a_task_leaves_held_is_given_up(
