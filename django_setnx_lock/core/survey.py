@@ -19,7 +19,7 @@ from .protocol.keys import index_for, lock_keys
 # How long Redis may take to say which locks there are, in seconds: a scrape usually has ten.
 PATIENCE = 2.0
 # So many names are asked for at once, which keeps Redis busy for less than a millisecond.
-_STEP = 1000
+_STEP = 500
 # What stands in Redis for a waiter: until when it is alive, in ms, and when it came, in us.
 _WAITER = re.compile(rb"(\d{1,16}) (\d{1,17}) ")
 
