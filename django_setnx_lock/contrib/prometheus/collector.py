@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 from django.core.exceptions import ImproperlyConfigured
 from prometheus_client.core import GaugeMetricFamily
@@ -14,20 +13,15 @@ from prometheus_client.registry import Collector
 
 from ...conf import get_config
 from ...connection import aliases_in, get_client
-from ...core.connections import execute
-from ...core.connections.backends import BLOCKING, run
 from ...core.connections.cluster_routes import is_cluster
 from ...core.errors import LockUnavailable
-from ...core.inspection import LockInfo, State
-from ...core.protocol.commands import PlainRequest
-from ...core.protocol.keys import index_for, lock_keys
+from ...core.protocol.keys import index_for
+from ...core.survey import ask, held_for, survey
 from ...locks import inspector, key_prefix
 from ...responses import USUAL_TIMES
 from .metrics import OTHER
 
 LIMIT = 1_000
-# How long Redis may take to answer at first, in seconds: a scrape usually has ten.
-PATIENCE = 2.0
 # What KeyTemplate writes for a value.
 _VALUE = r"[A-Za-z0-9_.%-]+"
 
@@ -48,8 +42,9 @@ class LockCollector(Collector):
 
     ``caches``: aliases of the caches with locks (those of the setting ``CACHE``). ``templates``:
     returns the templates that keys are matched with, besides those of ``@redis_lock`` (none).
-    ``limit``: at how many locks of each cache a scrape looks at most, those whose leases end first;
-    Redis and the scrape have no more work however many locks there are (1000).
+    ``limit``: at how many locks of each cache a scrape looks at most, half of them those whose
+    leases end first, half those whose leases end last; Redis and the scrape have no more work
+    however many locks there are (1000).
 
     Where Redis does not answer, ``setnx_lock_up`` is 0 and nothing is raised.
     """
@@ -100,29 +95,25 @@ def _look(
 ) -> None:
     """Add what is known of the locks in ``cache``. Raises LockUnavailable, ImproperlyConfigured."""
     client = get_client(cache)
-    index = index_for(key_prefix())
-
     if not get_config()["INDEX"] or is_cluster(client):
         # To find the locks would take a look at every key there is.
-        _ask(client, "EXISTS", index)
+        ask(client, "EXISTS", index_for(key_prefix()))
         return
-    listed = _ask(client, "ZCARD", index)
-    names = list(_names(_ask(client, "ZRANGE", index, "0", str(limit - 1))))
-    locks = [one for one in inspector(cache).get_each(names) if one.state is not State.FREE]
-    waited = _waits(client, [one.name for one in locks if one.waiting])
+    seen = survey(inspector(cache), client, key_prefix(), limit=limit)
 
     states: Counter[tuple[str, str]] = Counter()
     waiters: Counter[str] = Counter()
     oldest: dict[str, float] = {}
     longest: dict[str, float] = {}
-    for one in locks:
+    for one in seen.locks:
         template = template_of(one.key)
-        states[template, one.state.value.replace(" ", "-")] += 1
+        # Where one reader of several is gone, it is both read and holder gone.
+        states.update((template, state.value.replace(" ", "-")) for state in one.states)
         waiters[template] += one.waiting
-        oldest[template] = max(oldest.get(template, 0.0), _held_for(one))
-        longest[template] = max(longest.get(template, 0.0), waited.get(one.name, 0.0))
-    found["listed_locks"].add_metric([cache], listed)
-    found["truncated"].add_metric([cache], float(listed > limit))
+        oldest[template] = max(oldest.get(template, 0.0), held_for(one))
+        longest[template] = max(longest.get(template, 0.0), seen.waits.get(one.name, 0.0))
+    found["listed_locks"].add_metric([cache], seen.listed)
+    found["truncated"].add_metric([cache], float(seen.is_cut))
     for (template, state), count in states.items():
         found["locks"].add_metric([cache, template, state], count)
     for name, values in (
@@ -132,47 +123,6 @@ def _look(
     ):
         for template, value in values.items():
             found[name].add_metric([cache, template], value)
-
-
-def _ask(client: Any, *command: str) -> Any:
-    return run(execute.call(BLOCKING, client, PlainRequest(command), "", within=PATIENCE))
-
-
-def _waits(client: Any, names: Sequence[str]) -> dict[str, float]:
-    """Return for how many seconds the first in the queue of each lock has waited."""
-    if not names:
-        return {}
-    asked: list[Any] = [
-        PlainRequest(("ZRANGE", lock_keys(name).waiters, "0", "0", "WITHSCORES")) for name in names
-    ]
-    asked.append(PlainRequest(("TIME",)))
-    *firsts, now = run(execute.call_many(BLOCKING, client, asked, [*names, ""]))
-    found = {}
-    for name, first in zip(names, firsts, strict=True):
-        if isinstance(now, list) and isinstance(first, list) and first:
-            # With RESP3 it is a list of pairs.
-            *_, rank = first[0] if isinstance(first[0], list) else first
-            # That is when the caller joined the queue, in microseconds of the server.
-            found[name] = max(int(now[0]) + (int(now[1]) - float(rank)) / 1e6, 0.0)
-    return found
-
-
-def _names(listed: Iterable[bytes | str]) -> Iterator[str]:
-    """Yield those that can be names of locks: any program may write to the index."""
-    for one in listed:
-        try:
-            name = one.decode() if isinstance(one, bytes) else one
-            lock_keys(name)
-        except ValueError:
-            continue
-        yield name
-
-
-def _held_for(lock: LockInfo) -> float:
-    if lock.state is State.KEPT:
-        # Its holder is done with it.
-        return 0.0
-    return max((one.held_for or 0.0 for one in lock.shares or (lock,)), default=0.0)
 
 
 def _matcher(templates: Iterable[str]) -> Callable[[str], str]:

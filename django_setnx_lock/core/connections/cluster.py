@@ -17,7 +17,7 @@ from redis import exceptions as redis_exceptions
 
 from .. import clock
 from ..errors import LockUnavailable
-from ..protocol.commands import Request
+from ..protocol.commands import PlainRequest, Request
 from .client_settings import CONNECT_WITHIN
 from .cluster_routes import Routes, is_broken, routes_of
 from .connection import Command
@@ -196,7 +196,7 @@ class _Post:
         self,
         io: Backend,
         node: Any,
-        asked: Sequence[tuple[int, Request]],
+        asked: Sequence[tuple[int, Request | PlainRequest]],
         replies: list[Any],
     ) -> None:
         self._io = io
@@ -211,6 +211,9 @@ class _Post:
         sent: set[str] = set()
         commands: list[Command] = []
         for _, request in self._asked:
+            if isinstance(request, PlainRequest):
+                commands.append(request.command)
+                continue
             script = request.script
             in_full = script.sha in unknown and script.sha not in sent
             sent.add(script.sha)

@@ -1,8 +1,9 @@
-"""``manage.py locks list|show|release|doctor``: who holds what, and what Redis may do to it."""
+"""``manage.py locks list|show|release|doctor|check``: who holds what, and is it well."""
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import signal
 import sys
@@ -20,6 +21,7 @@ from django.core.management.base import (
 )
 
 from django_setnx_lock.management import statuses
+from django_setnx_lock.management.locks.checking import LIMIT, CheckFailed, Level, check, refused
 from django_setnx_lock.management.locks.doctor import doctor
 from django_setnx_lock.management.locks.listing import ORDERS, STATES, list_locks, show
 from django_setnx_lock.management.locks.printing import say
@@ -33,10 +35,25 @@ class _LocksParser(CommandParser):
     """A CommandParser whose errors are status 64, as those of with_lock are.
 
     They end the program, or raise CommandError with that ``returncode`` when the command is
-    called from code.
+    called from code. Those of a plugin for monitoring are status 3 and on stdout, as its result is.
     """
 
+    is_plugin = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown and self.is_plugin:
+            # The parser above would find them wrong, too, with its own status.
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
     def error(self, message: str) -> NoReturn:
+        if self.is_plugin:
+            line = refused(f"{message} (see {self.prog} --help)")
+            if self.called_from_command_line:
+                sys.stdout.write(f"{line}\n")
+                self.exit(Level.UNKNOWN)
+            raise CheckFailed(line, returncode=Level.UNKNOWN)
         if self.called_from_command_line:
             self.exit(statuses.USAGE, f"locks: {message} (see {self.prog} --help)\n")
         raise CommandError(message, returncode=statuses.USAGE)
@@ -72,7 +89,8 @@ class Command(BaseCommand):
                 raise
             if options["traceback"]:
                 traceback.print_exc()
-            say(self.stderr, str(error))
+            if not isinstance(error, CheckFailed):
+                say(self.stderr, str(error))
             sys.exit(error.returncode)
         except BrokenPipeError:
             if not self._is_program:
@@ -92,25 +110,31 @@ class Command(BaseCommand):
                     release(options, self.stdout, self.stderr)
                 case "doctor":
                     doctor(options, self.stdout)
+                case "check":
+                    check(options, self.stdout)
 
 
 def _add_subcommands(parser: CommandParser) -> None:
-    """Add ``list``, ``show``, ``release`` and ``doctor``; the chosen one is ``subcommand``."""
+    """Add the subcommands; the chosen one is ``subcommand``."""
     # Django knows it for commands only that have the checks run. Here they never are.
     parser.add_argument("--skip-checks", action="store_true", help=argparse.SUPPRESS)
     commands = parser.add_subparsers(
         dest="subcommand", metavar="SUBCOMMAND", required=True, parser_class=_LocksParser
     )
 
-    def add(name: str, text: str, ends: str) -> Callable[..., argparse.Action]:
-        added: argparse.ArgumentParser = commands.add_parser(
+    def add(
+        name: str, text: str, ends: str, *, is_plugin: bool = False
+    ) -> Callable[..., argparse.Action]:
+        others = "64 wrong usage, 69 Redis unreachable, 78 misconfigured."
+        added: _LocksParser = commands.add_parser(
             name,
             help=text,
             description=text,
-            epilog=f"Exit status: {ends} 64 wrong usage, 69 Redis unreachable, 78 misconfigured.",
+            epilog=f"Exit status: {ends}{'' if is_plugin else f' {others}'}",
             formatter_class=DjangoHelpFormatter,
             allow_abbrev=False,
         )
+        added.is_plugin = is_plugin
         added.add_argument(
             "--using",
             metavar="ALIAS",
@@ -136,6 +160,15 @@ def _add_subcommands(parser: CommandParser) -> None:
             "doctor",
             "Connects to Redis and tells what there can cost a lock, and what to do about it.",
             "0 no error was found, 1 warnings with --strict, 2 errors;",
+        )
+    )
+    _add_check(
+        add(
+            "check",
+            "Tells monitoring whether any lock is held or waited for too long, or in a bad state.",
+            "0 OK, 1 WARNING, 2 CRITICAL or Redis unreachable, 3 UNKNOWN: wrong usage, "
+            "misconfigured.",
+            is_plugin=True,
         )
     )
 
@@ -203,6 +236,53 @@ def _add_doctor(add: Callable[..., argparse.Action]) -> None:
     )
     add("--strict", action="store_true", help="Exit with status 1 for warnings, too.")
     add("--json", **_JSON)
+
+
+def _add_check(add: Callable[..., argparse.Action]) -> None:
+    seconds: dict[str, Any] = {"type": _seconds, "metavar": "SEC"}
+    state: dict[str, Any] = {"action": "append", "choices": STATES, "metavar": "STATE"}
+    add("--max-held", **seconds, help="Critical: a lock has been held for more than SEC.")
+    add("--warn-held", **seconds, help="A warning, likewise.")
+    add("--max-wait", **seconds, help="Critical: a caller has waited for more than SEC.")
+    add("--warn-wait", **seconds, help="A warning, likewise.")
+    add(
+        "--state",
+        **state,
+        help=f"Critical: a lock is in this state: {', '.join(STATES)}. Can be given several times.",
+    )
+    add("--warn-state", **state, help="A warning, likewise.")
+    add("--search", default="", **_TEXT, help="Only locks with TEXT in their keys.")
+    add(
+        "--everything",
+        action="store_true",
+        help="Look through the whole keyspace with SCAN, which also finds locks of other programs "
+        "and takes a while.",
+    )
+    add(
+        "--limit",
+        type=_count,
+        default=LIMIT,
+        metavar="N",
+        help="At how many locks of each cache to look: half of them those whose leases end first, "
+        f"half those whose leases end last. Default: {LIMIT}.",
+    )
+    add("--json", **_JSON)
+
+
+def _seconds(given: str) -> float:
+    try:
+        found = float(given)
+    except ValueError:
+        found = math.nan
+    if not (math.isfinite(found) and found >= 0):
+        raise argparse.ArgumentTypeError(f"{given!r} is no number of seconds")
+    return found
+
+
+def _count(given: str) -> int:
+    if not (given.isascii() and given.isdecimal() and int(given)):
+        raise argparse.ArgumentTypeError(f"{given!r} is no number above 0")
+    return int(given)
 
 
 def _text(given: str) -> str:

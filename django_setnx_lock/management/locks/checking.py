@@ -1,0 +1,296 @@
+"""``manage.py locks check``: a plugin for Nagios, Icinga and all that run their plugins.
+
+Its statuses are theirs. A Redis that is away is CRITICAL, as the guidelines for plugins have it:
+UNKNOWN is for a check that could not be carried out as it was asked for.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import CommandError, OutputWrapper
+
+from django_setnx_lock.conf import get_config
+from django_setnx_lock.connection import get_client
+from django_setnx_lock.core.connections.cluster_routes import is_cluster
+from django_setnx_lock.core.errors import LockUnavailable
+from django_setnx_lock.core.inspection import LockInfo
+from django_setnx_lock.core.survey import Survey, held_for, survey
+from django_setnx_lock.descriptions import Said, duration
+from django_setnx_lock.locks import inspector, key_prefix
+from django_setnx_lock.management.wording import printable
+
+from .listing import aliases_of, state_name, trouble
+from .printing import Paper, write
+
+#: At how many locks of each cache it looks, if nothing else is asked for.
+LIMIT = 10_000
+# How many locks have a line of their own, and how many are named in the first one.
+_LINES, _FEW = 20, 3
+# No text of others takes more of a line.
+_LONGEST = 200
+
+
+class Level(enum.IntEnum):
+    """The statuses of a plugin."""
+
+    OK = 0
+    WARNING = 1
+    CRITICAL = 2
+    UNKNOWN = 3
+
+
+class CheckFailed(CommandError):
+    """Raised when a check was not OK, which stdout says already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with one lock: ``what`` names the condition that it meets."""
+
+    level: Level
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ill:
+    """A lock that meets at least one condition."""
+
+    using: str
+    info: LockInfo
+    waited: float | None
+    problems: Sequence[Problem]
+
+    @property
+    def level(self) -> Level:
+        return max(one.level for one in self.problems)
+
+
+@dataclass(kw_only=True, slots=True)
+class Report:
+    """What was seen in all caches."""
+
+    locks: int = 0
+    listed: int = 0
+    is_cut: bool = False
+    waiting: int = 0
+    oldest_hold: float = 0.0
+    longest_wait: float = 0.0
+    states: Counter[str] = field(default_factory=Counter)
+    ill: list[Ill] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
+
+    @property
+    def level(self) -> Level:
+        if self.troubles:
+            return Level.CRITICAL
+        return max((one.level for one in self.ill), default=Level.OK)
+
+    def add(self, using: str, seen: Survey, options: dict[str, Any]) -> None:
+        """Add what was seen in one cache."""
+        self.locks += len(seen.locks)
+        self.listed += seen.listed
+        self.is_cut = self.is_cut or seen.is_cut
+        for one in seen.locks:
+            waited = seen.waits.get(one.name)
+            self.waiting += one.waiting
+            self.oldest_hold = max(self.oldest_hold, held_for(one))
+            self.longest_wait = max(self.longest_wait, waited or 0.0)
+            self.states.update(map(state_name, one.states))
+            if problems := list(_problems(one, waited, options)):
+                self.ill.append(Ill(using, one, waited, problems))
+
+
+def check(options: dict[str, Any], out: OutputWrapper) -> None:
+    """Write whether any lock meets a condition. Raises CheckFailed when it is so, or not known."""
+    try:
+        report = _examine(options)
+    except ImproperlyConfigured as error:
+        _end(Level.UNKNOWN, [str(error)], options, out)
+    except Exception as error:
+        # A traceback would end with the status of a warning.
+        if options["traceback"]:
+            raise
+        _end(Level.UNKNOWN, [f"{type(error).__name__}: {error}"], options, out)
+    else:
+        lines = [_summary(report), *_details(report)]
+        _end(report.level, lines, options, out, report)
+
+
+def refused(message: str) -> str:
+    """Return the line that says that the arguments of a check are wrong."""
+    return _first_line(Level.UNKNOWN, message, Paper())
+
+
+def _end(
+    level: Level,
+    lines: Sequence[str],
+    options: dict[str, Any],
+    out: OutputWrapper,
+    report: Report | None = None,
+) -> None:
+    paper = Paper.of(out)
+    first = _first_line(level, lines[0], paper)
+    if options["json"]:
+        text = json.dumps(_as_json(level, lines[0], report), indent=2)
+    else:
+        figures = f" | {_figures(report, options)}" if report and not report.troubles else ""
+        text = "\n".join([first + figures, *(_safe(line, paper) for line in lines[1:])])
+    try:
+        write(out, text)
+    except CommandError as error:
+        raise CommandError(str(error), returncode=Level.UNKNOWN) from error
+    if level is not Level.OK:
+        raise CheckFailed(first, returncode=int(level))
+
+
+def _examine(options: dict[str, Any]) -> Report:
+    report = Report()
+    several = aliases_of(options["using"])
+    for alias in several:
+        client = get_client(alias)
+        try:
+            seen = survey(
+                inspector(alias),
+                client,
+                key_prefix(),
+                limit=options["limit"],
+                search=options["search"],
+                use_index=get_config()["INDEX"] and not is_cluster(client),
+                everything=options["everything"],
+            )
+        except LockUnavailable as error:
+            where = f"the cache {alias!r}: " if len(several) > 1 else ""
+            report.troubles.append(f"{where}{trouble(error)}")
+        else:
+            report.add(alias, seen, options)
+    # The worst first, and of these the oldest.
+    report.ill.sort(key=lambda one: (-one.level, -held_for(one.info), one.info.key))
+    return report
+
+
+def _problems(info: LockInfo, waited: float | None, options: dict[str, Any]) -> Iterator[Problem]:
+    """Yield what is wrong with a lock, each thing once, at the worse of its levels."""
+    states = set(map(state_name, info.states))
+    critical = states.intersection(options["state"] or ())
+    for state in sorted(states.intersection(options["warn_state"] or ()) | critical):
+        level = Level.CRITICAL if state in critical else Level.WARNING
+        yield Problem(level, state.replace("-", " "))
+    for what, value in (("held", held_for(info)), ("waited for", waited or 0.0)):
+        name = "held" if what == "held" else "wait"
+        for level, option in ((Level.CRITICAL, "max"), (Level.WARNING, "warn")):
+            limit = options[f"{option}_{name}"]
+            if limit is not None and value > limit:
+                yield Problem(level, f"{what} more than {limit:g} s")
+                break
+
+
+def _summary(report: Report) -> str:
+    """Say in one line what is wrong, the worst first; else how much was looked at."""
+    seen = f"{report.locks:,} lock{'s' * (report.locks != 1)}, {report.waiting:,} waiting"
+    if report.is_cut:
+        seen = f"{seen}; looked at {report.locks:,} of {report.listed:,}"
+    if not report.troubles and not report.ill:
+        return seen
+    found = Counter(problem for one in report.ill for problem in one.problems)
+    worst = sorted(found.items(), key=lambda item: (-item[0].level, -item[1], item[0].what))
+    parts = [*report.troubles, *(f"{count:,} {problem.what}" for problem, count in worst)]
+    if report.ill:
+        names = ", ".join(_short(one.info.key, 60) for one in report.ill[:_FEW])
+        more = len(report.ill) - _FEW
+        parts[-1] += f" ({names}{f' and {more:,} more' if more > 0 else ''})"
+    return f"{', '.join(parts)}; {seen}"
+
+
+def _details(report: Report) -> Iterator[str]:
+    several = len({one.using for one in report.ill}) > 1
+    for one in report.ill[:_LINES]:
+        where = f" in the cache {one.using}" if several else ""
+        parts = [", ".join(problem.what for problem in one.problems)]
+        if held := held_for(one.info):
+            parts.append(f"held for {duration(held)}")
+        if one.waited is not None:
+            parts.append(f"{one.info.waiting:,} waiting, the first for {duration(one.waited)}")
+        if Said(one.info).is_held:
+            parts.append(f"by {_short(Said(one.info).holder)}")
+        yield f"{one.level.name} {_short(one.info.key)}{where}: {'; '.join(parts)}"
+    if len(report.ill) > _LINES:
+        yield f"and {len(report.ill) - _LINES:,} more: see manage.py locks list"
+
+
+def _figures(report: Report, options: dict[str, Any]) -> str:
+    """Return the performance data: label=value;warning;critical;least."""
+
+    def limits(name: str) -> str:
+        given = (options[f"warn_{name}"], options[f"max_{name}"])
+        return ";".join("" if one is None else f"{one:.15g}" for one in given)
+
+    figures = [
+        f"locks={report.locks};;;0",
+        f"listed={report.listed};;;0",
+        f"waiting={report.waiting};;;0",
+        f"oldest_hold={report.oldest_hold:.3f}s;{limits('held')};0",
+        f"longest_wait={report.longest_wait:.3f}s;{limits('wait')};0",
+    ]
+    warned, critical = options["warn_state"] or (), options["state"] or ()
+    for state in dict.fromkeys([*critical, *warned]):
+        ends = f"{'0' * (state in warned)};{'0' * (state in critical)}"
+        figures.append(f"{state.replace('-', '_')}={report.states[state]};{ends};0")
+    return " ".join(figures)
+
+
+def _as_json(level: Level, message: str, report: Report | None) -> dict[str, Any]:
+    """Return the result for programs. These names stay; a token is never among them."""
+    found: dict[str, Any] = {
+        "status": int(level),
+        "level": level.name.lower(),
+        "message": message,
+    }
+    if report is None:
+        return found
+    problems = [
+        {
+            "using": one.using,
+            "key": one.info.key,
+            "name": one.info.name,
+            "level": one.level.name.lower(),
+            "problems": [problem.what for problem in one.problems],
+            "states": sorted(map(state_name, one.info.states)),
+            "held_for": held_for(one.info),
+            "waiting": one.info.waiting,
+            "longest_wait": one.waited,
+            "holder": None if one.info.holder is None else asdict(one.info.holder),
+            "fingerprint": one.info.fingerprint,
+        }
+        for one in report.ill
+    ]
+    return found | {
+        "locks": report.locks,
+        "listed": report.listed,
+        "waiting": report.waiting,
+        "oldest_hold": report.oldest_hold,
+        "longest_wait": report.longest_wait,
+        "states": dict(report.states),
+        "problems": problems,
+        "troubles": report.troubles,
+    }
+
+
+def _first_line(level: Level, text: str, paper: Paper) -> str:
+    return _safe(f"LOCKS {level.name} - {text}", paper)
+
+
+def _safe(text: str, paper: Paper) -> str:
+    """Return ``text`` as one line, with ``|`` escaped: performance data would begin there."""
+    return paper.escaped(text).replace("|", "\\x7c")
+
+
+def _short(text: str, longest: int = _LONGEST) -> str:
+    found = printable(text)
+    return found if len(found) <= longest else f"{found[: longest - 3]}..."
