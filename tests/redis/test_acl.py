@@ -16,6 +16,7 @@ from django_setnx_lock.core.connections.backends import run
 from django_setnx_lock.core.errors import LockUnavailable
 from django_setnx_lock.core.inspection import Inspector, Outcome
 from django_setnx_lock.core.locks.batch import release_each, take_each
+from django_setnx_lock.core.survey import survey
 from django_setnx_lock.management.locks.patient import needed
 from tests.core.helpers import INDEX, cancel, command, listed, meet
 from tests.core.queueing import claim, looked, mailbox_of, waiters
@@ -167,6 +168,21 @@ def test_looking_for_every_lock_needs_scan_as_well(server: RealServer, admin: re
 
     assert caught.value.cause == "denied"
     assert page.total == 1
+
+
+@REAL
+def test_monitoring_needs_zscan_only_for_a_search(server: RealServer, admin: redis.Redis) -> None:
+    def look(rule: list[str], search: str) -> int:
+        client = as_user(server, rule)
+        return survey(Inspector(client, "lock:"), client, "lock:", limit=9, search=search).listed
+
+    listed(admin, "a").acquire()
+
+    assert look(RULE, "") == 1
+    with pytest.raises(LockUnavailable) as caught:
+        look(RULE, "a")
+    assert caught.value.cause == "denied"
+    assert look([*RULE, "+zscan"], "a") == 1
 
 
 @REAL

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -171,8 +172,13 @@ def _examine(options: dict[str, Any]) -> Report:
         else:
             report.add(alias, seen, options)
     # The worst first, and of these the oldest.
-    report.ill.sort(key=lambda one: (-one.level, -held_for(one.info), one.info.key))
+    report.ill.sort(key=lambda one: (-one.level, _since(one.info), one.info.key))
     return report
+
+
+def _since(info: LockInfo) -> float:
+    """Return when the oldest holder got the lock. Locks are not all looked at in one moment."""
+    return round(info.as_of - held, 3) if (held := held_for(info)) else math.inf
 
 
 def _problems(info: LockInfo, waited: float | None, options: dict[str, Any]) -> Iterator[Problem]:
