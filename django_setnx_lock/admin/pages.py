@@ -214,6 +214,9 @@ class LockAdmin(_LockModelAdmin):
                 "rows": [Row(lock, links.to("change", lock.name)) for lock in locks],
                 "headers": query.headers(order),
                 "onward": found.onward,
+                "over": found.over,
+                # By lease they come last.
+                "over_page": max(found.total - found.over, 0) // _PER_PAGE + 1,
                 "is_not_by_key": is_not_sorted,
                 "all_sorted": ALL_SORTED,
                 "states": meanings(),

@@ -50,7 +50,7 @@ _AT_ONCE = 500
 # Up to so many names are all read for a page, and sorted here. That keeps Redis busy for as long.
 ALL_SORTED = 1000
 # So many names are looked through at a time, for so many seconds in all, until so many fit.
-_STEP = 500
+_STEP = 250
 _LOOKING = 0.03
 _FITTING = 500
 # Of these a holder needs attention, the most urgent first.
@@ -155,12 +155,14 @@ class LockPage:
 
     ``by_lease``: whether they are in the order of their leases. ``onward``: where the search goes
     on; empty when all names were looked through. ``total`` counts what was found before that.
+    ``over``: of how many listed locks the lease is over; by lease these come last.
     """
 
     locks: Sequence[LockInfo]
     total: int
     by_lease: bool = False
     onward: str = ""
+    over: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,7 @@ class _Names:
     onward: str = ""
     # How many more there are, if these are a page of them.
     beyond: int | None = None
+    over: int = 0
 
 
 class Inspector:
@@ -250,7 +253,7 @@ class Inspector:
         """
         names = self._listed(offset, limit, descending=descending) if self._index else None
         if names is not None and names.beyond is None and search:
-            names = replace(names, found=self._with(search, names.found))
+            names = replace(names, found=self._with(search, names.found), over=0)
         if everything or names is None:
             names = self._scanned(names, search, start, _LOOKING)
         elif names.beyond is not None and search:
@@ -258,7 +261,7 @@ class Inspector:
         if names.beyond is not None:
             locks = self._held(names.found)
             total = names.beyond + len(locks)
-            return LockPage(locks=locks, total=total, by_lease=True)
+            return LockPage(locks=locks, total=total, by_lease=True, over=names.over)
         chosen = names.found
         if not by_lease:
             chosen = sorted(chosen, reverse=descending)
@@ -267,7 +270,9 @@ class Inspector:
         shown = chosen[offset : offset + limit]
         locks = self._held(shown)
         total = len(chosen) - len(shown) + len(locks)
-        return LockPage(locks=locks, total=total, by_lease=by_lease, onward=names.onward)
+        return LockPage(
+            locks=locks, total=total, by_lease=by_lease, onward=names.onward, over=names.over
+        )
 
     def all(self, *, search: str = "", everything: bool = False) -> list[LockInfo]:
         """Return all the locks that :meth:`page` has pages of, sorted by key.
@@ -368,10 +373,10 @@ class Inspector:
             str(self._index), ALL_SORTED, offset, limit, descending=descending
         )
         reply = run(execute.call(BLOCKING, self._client, request, ""))
-        total, _running, is_all, listed = reply
+        total, running, is_all, listed = reply
         found = list(filter(None, map(_name_in, listed)))
         beyond = None if is_all else total - len(listed)
-        return _Names(found, is_sorted=True, beyond=beyond)
+        return _Names(found, is_sorted=True, beyond=beyond, over=total - running)
 
     def _exact(self, search: str) -> _Names | None:
         """Return the name of the key ``search`` if it is held: nothing else is looked through."""
@@ -531,8 +536,9 @@ def _in_steps(
     ``within``: the seconds after which none is begun, nor when enough is ``found``. None: no limit.
     """
     until, cursor = clock.now() + (within or 0.0), start or "0"
+    enough = len(found) + _FITTING
     while (cursor := step(cursor)) != "0":
-        if within is not None and (clock.now() >= until or len(found) >= _FITTING):
+        if within is not None and (clock.now() >= until or len(found) >= enough):
             return cursor
     return ""
 

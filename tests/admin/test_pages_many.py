@@ -12,7 +12,7 @@ from django.test import Client
 
 from django_setnx_lock.core import clock
 from tests.admin.pages import LIST, keys, text
-from tests.core.test_inspection_many import MANY, hold
+from tests.core.test_inspection_many import MANY, hold, let_pass
 
 if TYPE_CHECKING:
     from tests.servers import RealServer
@@ -115,3 +115,20 @@ def test_another_order_or_search_begins_anew(admin_client: Client) -> None:
         link for link in links if "at=" in link and ("o=" in link or "everything=" in link)
     ] == []
     assert 'name="at"' not in page
+
+
+def test_a_link_leads_to_the_locks_whose_lease_is_over(
+    admin_client: Client, many: list[str], real_cache: RealServer
+) -> None:
+    let_pass(real_cache.client(), {"over1": 1, "over2": 2})
+
+    page = admin_client.get(LIST)
+    (link,) = re.findall(r'<a href="([^"]*)">Lease over: 2 locks</a>', page.content.decode())
+    found = keys(admin_client.get(LIST + html.unescape(link)))
+
+    assert many[0] not in keys(page)
+    assert found == ["over2", "over1"]
+
+
+def test_without_such_locks_there_is_no_link(admin_client: Client, many: list[str]) -> None:
+    assert "Lease over" not in text(admin_client.get(LIST)).partition("What the states mean")[0]

@@ -147,7 +147,7 @@ def test_leases_that_are_over_come_last(client: redis.Redis, look: Inspector, co
     assert keys_of(last.locks) == ["over1"]
     assert last.locks[0].state is State.OVER
     assert keys_of(latest.locks) == [keys[-1], "over3", "over2", "over1"]
-    assert {one.total for one in (first, end, last, latest)} == {count + 3}
+    assert {(one.total, one.over) for one in (first, end, last, latest)} == {(count + 3, 3)}
 
 
 def test_so_many_are_sorted_by_lease_and_the_page_says_so(
