@@ -51,7 +51,7 @@ _AT_ONCE = 500
 ALL_SORTED = 1000
 # So many names are looked through at a time, for so many seconds in all, until so many fit.
 _STEP = 250
-_LOOKING = 0.03
+_LOOKING = 0.02
 _FITTING = 500
 # Of these a holder needs attention, the most urgent first.
 TROUBLES = (State.GONE, State.NOT_RENEWED)
