@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +22,7 @@ from django.utils.translation import gettext as _
 from ..conf import get_config
 from ..connection import default_alias, is_cluster, redis_aliases
 from ..core.errors import LockUnavailable
-from ..core.inspection import Inspector, LockInfo, Outcome, State
+from ..core.inspection import ALL_SORTED, Inspector, LockInfo, LockPage, Outcome, State
 from ..core.plain import plain
 from ..core.protocol.keys import lock_keys, name_for
 from ..descriptions import Said, holder_facts, meanings, problem, redis_facts
@@ -38,6 +39,8 @@ _PROBLEMS = (LockUnavailable, ImproperlyConfigured)
 # Django's own admin does so: the filters of the list, to come back to.
 FILTERS = "_changelist_filters"
 _PER_PAGE = 50
+# Where Redis says that a search goes on.
+_CURSOR = re.compile(r"[0-9]{1,20}")
 # The pages of one lock.
 _PAGES = ("change", "release", "history")
 
@@ -78,10 +81,15 @@ class Query:
     order: str
     number: int
     everything: bool
+    start: str
 
     @classmethod
     def from_address(cls, parameters: QueryDict) -> Query:
-        """Read ``q``, ``o`` (``key``, ``-key``, ``lease``, ``-lease``), ``p``, ``everything``."""
+        """Read ``q``, ``o`` (``key``, ``-key``, ``lease``, ``-lease``), ``p``, ``everything``.
+
+        ``at`` is where a search goes on that was not finished.
+        """
+        start = parameters.get("at", "")
         order, number = parameters.get("o", ""), 1
         with suppress(ValueError):
             number = max(int(parameters.get("p", "")), 1)
@@ -90,10 +98,14 @@ class Query:
             order=order if order in ("-key", "lease", "-lease") else "key",
             number=number,
             everything=parameters.get("everything") == "1",
+            start=start if _CURSOR.fullmatch(start) and int(start) < 2**64 else "",
         )
 
-    def headers(self) -> list[dict[str, str]]:
-        """Return the columns: the order that a ``click`` asks for, and how each is ``sorted``."""
+    def headers(self, order: str) -> list[dict[str, str]]:
+        """Return the columns: the order that a ``click`` asks for, and how each is ``sorted``.
+
+        ``order`` is that which the list has.
+        """
         columns = [
             (_("Key"), "key"),
             (_("State"), ""),
@@ -104,17 +116,17 @@ class Query:
             (_("Waiting"), ""),
         ]
         # The later of two entries stands: no column is called "-key".
-        how = {self.order.removeprefix("-"): "descending", self.order: "ascending"}
+        how = {order.removeprefix("-"): "descending", order: "ascending"}
         return [
             {
                 "text": text,
-                "click": f"-{column}" if column == self.order else column,
+                "click": f"-{column}" if column == order else column,
                 "sorted": how.get(column, ""),
             }
             for text, column in columns
         ]
 
-    def read(self, look: Inspector) -> tuple[list[LockInfo], Page[int]]:
+    def read(self, look: Inspector) -> tuple[list[LockInfo], Page[int], LockPage]:
         """Return the locks to show, the one that was searched for first, and the page."""
         ask = partial(
             look.page,
@@ -123,6 +135,7 @@ class Query:
             descending=self.order.startswith("-"),
             limit=_PER_PAGE,
             everything=self.everything,
+            start=self.start,
         )
         found = ask(offset=(self.number - 1) * _PER_PAGE)
         page = Paginator(range(found.total), _PER_PAGE).get_page(self.number)
@@ -132,11 +145,12 @@ class Query:
         # The search may be for a name that is not listed, or that no lock can have.
         with suppress(ValueError):
             name = name_for(key_prefix(), self.search)
-            if page.number == 1 and name not in {lock.name for lock in locks}:
+            is_first = page.number == 1 and not self.start
+            if is_first and name not in {lock.name for lock in locks}:
                 exact = look.get(name)
                 if exact.state is not State.FREE:
                     locks.insert(0, exact)
-        return locks, page
+        return locks, page, found
 
 
 @admin.register(Lock)
@@ -190,13 +204,21 @@ class LockAdmin(_LockModelAdmin):
             context["scans"] = not get_config()["INDEX"] or is_cluster(
                 links.using or default_alias()
             )
-            locks, page = query.read(inspector(links.using or None))
+            locks, page, found = query.read(inspector(links.using or None))
         except _PROBLEMS as error:
             context |= problem(error)
         else:
+            is_not_sorted = found.by_lease and not query.order.endswith("lease")
+            order = query.order.replace("key", "lease") if is_not_sorted else query.order
             context |= {
                 "rows": [Row(lock, links.to("change", lock.name)) for lock in locks],
-                "headers": query.headers(),
+                "headers": query.headers(order),
+                "onward": found.onward,
+                "over": found.over,
+                # By lease they come last.
+                "over_page": max(found.total - found.over, 0) // _PER_PAGE + 1,
+                "is_not_by_key": is_not_sorted,
+                "all_sorted": ALL_SORTED,
                 "states": meanings(),
                 "count": max(page.paginator.count, len(locks)),
                 "page": page,

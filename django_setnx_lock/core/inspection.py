@@ -5,15 +5,17 @@ from __future__ import annotations
 import enum
 import hashlib
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from . import clock
 from .connections import execute
 from .connections.backends import BLOCKING, run
 from .connections.cluster_routes import is_cluster
 from .connections.endpoints import kind_of
-from .connections.execute import scan
+from .connections.execute import scan, scan_step
 from .errors import LockError, LockUnavailable
 from .holder import Holder
 from .liveness import GRACE, is_overdue, renewed_ago
@@ -45,6 +47,12 @@ class State(str, enum.Enum):
 
 # So many processes are asked about at once, which keeps Redis busy for less than a millisecond.
 _AT_ONCE = 500
+# Up to so many names are all read for a page, and sorted here. That keeps Redis busy for as long.
+ALL_SORTED = 1000
+# So many names are looked through at a time, for so many seconds in all, until so many fit.
+_STEP = 250
+_LOOKING = 0.02
+_FITTING = 500
 # Of these a holder needs attention, the most urgent first.
 TROUBLES = (State.GONE, State.NOT_RENEWED)
 
@@ -143,10 +151,30 @@ class LockInfo:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockPage:
-    """Some of the locks, and how many there are in all."""
+    """Some of the locks, and how many there are in all.
+
+    ``by_lease``: whether they are in the order of their leases. ``onward``: where the search goes
+    on; empty when all names were looked through. ``total`` counts what was found before that.
+    ``over``: of how many listed locks the lease is over; by lease these come last.
+    """
 
     locks: Sequence[LockInfo]
     total: int
+    by_lease: bool = False
+    onward: str = ""
+    over: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """Names that were found, in the order of their leases if that is known."""
+
+    found: list[str]
+    is_sorted: bool = False
+    onward: str = ""
+    # How many more there are, if these are a page of them.
+    beyond: int | None = None
+    over: int = 0
 
 
 class Inspector:
@@ -209,22 +237,54 @@ class Inspector:
         offset: int = 0,
         limit: int = 50,
         everything: bool = False,
+        start: str = "",
     ) -> LockPage:
         """Return a page of the held locks, sorted by key, or by the end of the lease.
 
         ``search`` keeps the keys it is a part of. ``everything`` looks through the whole
         keyspace with SCAN instead of the index, and so finds locks of other programs that
         nobody here has met (False); the order by lease is then that of the index first.
+
+        What it asks of Redis does not grow with the number of locks. Beyond a thousand listed ones
+        they are sorted by the end of the lease, whatever was asked. A search, and ``everything``,
+        then ends after a while, and is continued from a ``start``: the ``onward`` of that page.
+        Such a search for a whole key finds that lock first, and no other. On a cluster all of
+        ``everything`` is looked through at once.
         """
-        names = self._names(everything=everything)
-        chosen = [name for name in names if search in self._key(name)]
+        names = self._listed(offset, limit, descending=descending) if self._index else None
+        if names is not None and names.beyond is None and search:
+            names = replace(names, found=self._with(search, names.found), over=0)
+        if everything or names is None:
+            names = self._scanned(names, search, start, _LOOKING)
+        elif names.beyond is not None and search:
+            names = (not start and self._exact(search)) or self._searched(search, start, _LOOKING)
+        if names.beyond is not None:
+            locks = self._held(names.found)
+            total = names.beyond + len(locks)
+            return LockPage(locks=locks, total=total, by_lease=True, over=names.over)
+        chosen = names.found
         if not by_lease:
-            chosen.sort()
-        if descending:
-            chosen.reverse()
+            chosen = sorted(chosen, reverse=descending)
+        elif descending and not names.is_sorted:
+            chosen = chosen[::-1]
         shown = chosen[offset : offset + limit]
-        locks = [lock for lock in self.get_each(shown) if lock.state is not State.FREE]
-        return LockPage(locks=locks, total=len(chosen) - len(shown) + len(locks))
+        locks = self._held(shown)
+        total = len(chosen) - len(shown) + len(locks)
+        return LockPage(
+            locks=locks, total=total, by_lease=by_lease, onward=names.onward, over=names.over
+        )
+
+    def all(self, *, search: str = "", everything: bool = False) -> list[LockInfo]:
+        """Return all the locks that :meth:`page` has pages of, sorted by key.
+
+        It takes as long as it takes, but keeps Redis from others for a millisecond at a time only.
+        """
+        names = self._listed(0, 0) if self._index else None
+        if names is not None and names.beyond is not None:
+            names = self._searched(search, "", None)
+        if everything or names is None:
+            names = self._scanned(names, search, "", None)
+        return self._held(sorted(self._with(search, names.found)))
 
     def force_release(
         self, name: str, fingerprint: str, *, by: str = "", reason: str = ""
@@ -301,17 +361,70 @@ class Inspector:
     def _looking_at(self, name: str) -> commands.Request:
         return self._kind.inspect(lock_keys(name), self._index, self._unit)
 
-    def _names(self, *, everything: bool) -> list[str]:
+    def _held(self, names: Sequence[str]) -> list[LockInfo]:
+        return [lock for lock in self.get_each(names) if lock.state is not State.FREE]
+
+    def _with(self, search: str, names: Iterable[str]) -> list[str]:
+        return [name for name in names if search in self._key(name)]
+
+    def _listed(self, offset: int, limit: int, *, descending: bool = False) -> _Names:
+        """Return all names in the index, by lease, or a page of them where there are too many."""
+        request = commands.listing(
+            str(self._index), ALL_SORTED, offset, limit, descending=descending
+        )
+        reply = run(execute.call(BLOCKING, self._client, request, ""))
+        total, running, is_all, listed = reply
+        found = list(filter(None, map(_name_in, listed)))
+        beyond = None if is_all else total - len(listed)
+        return _Names(found, is_sorted=True, beyond=beyond, over=total - running)
+
+    def _exact(self, search: str) -> _Names | None:
+        """Return the name of the key ``search`` if it is held: nothing else is looked through."""
+        name = _name_in(self._prefix + search)
+        if name is None or self.get(name).state is State.FREE:
+            return None
+        return _Names([name], onward="0")
+
+    def _searched(self, search: str, start: str, within: float | None) -> _Names:
+        """Look through the index in steps; names come with the ends of their leases."""
+        pattern = f"*{_glob_escaped(search)}*"
+        found: dict[str, float] = {}
+
+        def step(cursor: str) -> str:
+            command = ("ZSCAN", str(self._index), cursor, "MATCH", pattern, "COUNT", str(_STEP))
+            request = commands.PlainRequest(command)
+            onward, some = run(execute.call(BLOCKING, self._client, request, ""))
+            for listed, score in zip(some[::2], some[1::2], strict=True):
+                name = _name_in(listed)
+                if name is not None and search in self._key(name):
+                    found[name] = float(score)
+            return replies.text(onward) or "0"
+
+        onward = _in_steps(step, found, start, within) if _is_text(pattern) else ""
+        return _Names(sorted(found, key=lambda name: found[name]), onward=onward)
+
+    def _scanned(
+        self, listed: _Names | None, search: str, start: str, within: float | None
+    ) -> _Names:
+        """Look through the keyspace in steps, behind the names that are ``listed``."""
+        pattern = f"{_glob_escaped(self._prefix)}*"
         found: dict[str, None] = {}
-        index = self._index
-        if index:
-            everybody = commands.PlainRequest(("ZRANGE", index, "0", "-1"))
-            listed = run(execute.call(BLOCKING, self._client, everybody, ""))
-            found.update(dict.fromkeys(filter(None, map(_name_in, listed))))
-        if everything or not index:
-            pattern = _glob_escaped(self._prefix) + "*"
-            found.update(dict.fromkeys(filter(None, map(_name_in, scan(self._client, pattern)))))
-        return list(found)
+        if listed is not None and listed.beyond is None and not start:
+            found.update(dict.fromkeys(listed.found))
+
+        def add(names: Iterable[Any]) -> None:
+            found.update(dict.fromkeys(self._with(search, filter(None, map(_name_in, names)))))
+
+        def step(cursor: str) -> str:
+            onward, some = scan_step(self._client, cursor, pattern, _STEP)
+            add(some)
+            return onward
+
+        if is_cluster(self._client):
+            add(scan(self._client, pattern))
+            return _Names(list(found))
+        onward = _in_steps(step, found, start, within)
+        return _Names(list(found), onward=onward)
 
     def _key(self, name: str) -> str:
         return name.removeprefix(self._prefix)
@@ -413,6 +526,28 @@ def _name_in(name: Any) -> str | None:
     except ValueError:
         return None
     return text
+
+
+def _in_steps(
+    step: Callable[[str], str], found: Collection[str], start: str, within: float | None
+) -> str:
+    """Take steps from the cursor ``start`` on; return that of the next one, empty at the end.
+
+    ``within``: the seconds after which none is begun, nor when enough is ``found``. None: no limit.
+    """
+    until, cursor = clock.now() + (within or 0.0), start or "0"
+    enough = len(found) + _FITTING
+    while (cursor := step(cursor)) != "0":
+        if within is not None and (clock.now() >= until or len(found) >= enough):
+            return cursor
+    return ""
+
+
+def _is_text(text: str) -> bool:
+    """Return whether it can be sent: without surrogates, which are in no name."""
+    with suppress(UnicodeEncodeError):
+        return bool(text.encode())
+    return False
 
 
 def _glob_escaped(text: str) -> str:

@@ -292,9 +292,9 @@ class MemoryServers(ExitStack):
         seen: dict[tuple[str, str], LockInfo] = {}
         for alias in self._aliases:
             client = get_client(alias)
-            page = Inspector(client, key_prefix()).page(limit=1000, everything=True)
+            locks = Inspector(client, key_prefix()).all(everything=True)
             where = str(id(client.connection_pool))
-            seen |= {(where, one.name): one for one in page.locks if one.state not in _NOT_LEFT}
+            seen |= {(where, one.name): one for one in locks if one.state not in _NOT_LEFT}
         return list(seen.values())
 
 

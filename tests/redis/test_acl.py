@@ -14,7 +14,7 @@ from redis.retry import Retry
 
 from django_setnx_lock.core.connections.backends import run
 from django_setnx_lock.core.errors import LockUnavailable
-from django_setnx_lock.core.inspection import Inspector, Outcome
+from django_setnx_lock.core.inspection import ALL_SORTED, Inspector, Outcome
 from django_setnx_lock.core.locks.batch import release_each, take_each
 from django_setnx_lock.core.survey import survey
 from django_setnx_lock.management.locks.patient import needed
@@ -183,6 +183,23 @@ def test_monitoring_needs_zscan_only_for_a_search(server: RealServer, admin: red
         look(RULE, "a")
     assert caught.value.cause == "denied"
     assert look([*RULE, "+zscan"], "a") == 1
+
+
+@REAL
+def test_a_search_in_a_long_list_needs_zscan_as_well(
+    server: RealServer, admin: redis.Redis
+) -> None:
+    names = {f"lock:{number}": 1.0 for number in range(ALL_SORTED + 1)}
+    admin.zadd(INDEX, names)
+    with pytest.raises(LockUnavailable) as caught:
+        Inspector(as_user(server, RULE), "lock:").page(search="x")
+
+    page = Inspector(as_user(server, RULE), "lock:").page()
+    found = Inspector(as_user(server, [*RULE, "+zscan"]), "lock:").all(search="1000")
+
+    assert caught.value.cause == "denied"
+    assert page.total == len(names)
+    assert [info.key for info in found] == ["1000"]
 
 
 @REAL

@@ -334,3 +334,14 @@ def scan(client: Any, pattern: str) -> Iterable[Any]:
             yield from cluster.scan(client, pattern)
             return
         yield from client.scan_iter(match=pattern, count=1000)
+
+
+def scan_step(client: Any, cursor: str, pattern: str, count: int) -> tuple[str, list[Any]]:
+    """Look through some ``count`` keys of one server from ``cursor`` on, ``"0"`` at the beginning.
+
+    Return the cursor that follows, ``"0"`` at the end, and the names that match ``pattern``.
+    Raises LockUnavailable.
+    """
+    with translated(""):
+        onward, names = client.scan(int(cursor), match=pattern, count=count)
+    return str(onward), names

@@ -417,6 +417,12 @@ def living(names: Sequence[str]) -> Request:
     return Request(scripts.LIVING, tuple(names), ())
 
 
+def listing(index: str, most: int, offset: int, limit: int, *, descending: bool) -> Request:
+    """Ask for all names in the index, or for a page of them where there are more than ``most``."""
+    way = "-" if descending else ""
+    return Request(scripts.LISTING, (index,), (str(most), str(offset), str(limit), way))
+
+
 def milliseconds(seconds: object, what: str) -> int:
     """``seconds`` in whole milliseconds.
 

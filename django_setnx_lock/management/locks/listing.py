@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -193,14 +192,11 @@ def _read(options: dict[str, Any]) -> tuple[list[Found], list[str]]:
     def find(look: Inspector) -> list[LockInfo]:
         # A server that does not know the script yet would be sent it with each of the names.
         look.get(name_for(key_prefix(), "list"))
-        # All at once: from page to page the names move up as others are let go.
-        page = look.page(
-            search=options["search"], everything=options["everything"], limit=sys.maxsize
-        )
+        locks = look.all(search=options["search"], everything=options["everything"])
         states = options["state"]
         return [
             info
-            for info in page.locks
+            for info in locks
             if not states or not info.states.isdisjoint(map(_state_called, states))
         ]
 

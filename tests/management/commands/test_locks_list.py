@@ -203,7 +203,7 @@ def test_what_could_play_tricks_on_a_terminal_is_escaped(locks: Locks) -> None:
     assert r"\x1b[2Jnight\nly" in ended.out
 
 
-def test_a_server_that_does_not_know_the_script_is_sent_it_once(
+def test_a_server_that_does_not_know_the_scripts_is_sent_each_once(
     locks: Locks, real_cache: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = real_cache.client()
@@ -216,7 +216,8 @@ def test_a_server_that_does_not_know_the_script_is_sent_it_once(
 
     calls = {name: stats["calls"] for name, stats in client.info("commandstats").items()}
     assert "30 locks" in ended.out
-    assert calls["cmdstat_eval"] == 1
+    # That of the list, and that of each lock.
+    assert calls["cmdstat_eval"] == 2
 
 
 @pytest.mark.parametrize("state", [state for state in State if state is not State.FREE])

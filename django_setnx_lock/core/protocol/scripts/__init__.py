@@ -64,6 +64,7 @@ SWAP = Script.load("swap")
 FORCE = Script.load("force")
 INSPECT = Script.load("inspect")
 LIVING = Script.load("living")
+LISTING = Script.load("listing")
 
 TIMESTAMP_ACQUIRE = Script.load("acquire", "timestamp")
 TIMESTAMP_RELEASE = Script.load("release", "timestamp")
