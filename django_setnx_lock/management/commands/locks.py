@@ -23,7 +23,7 @@ from django_setnx_lock.management import statuses
 from django_setnx_lock.management.locks.doctor import doctor
 from django_setnx_lock.management.locks.listing import ORDERS, STATES, list_locks, show
 from django_setnx_lock.management.locks.printing import say
-from django_setnx_lock.management.locks.releasing import release
+from django_setnx_lock.management.locks.releasing import ask_to_stop, release
 
 # Seconds between two looks of --watch.
 _PAUSE = 2.0
@@ -43,7 +43,10 @@ class _LocksParser(CommandParser):
 
 
 class Command(BaseCommand):
-    help = "Shows the locks, takes one from its holder, examines the Redis that they are in."
+    help = (
+        "Shows the locks, asks a holder to stop, takes a lock from its holder, examines the Redis "
+        "that they are in."
+    )
     # It is for times of trouble, and for projects that are not right yet.
     requires_system_checks = ()
     _is_program = False
@@ -90,12 +93,14 @@ class Command(BaseCommand):
                     show(options, self.stdout)
                 case "release":
                     release(options, self.stdout, self.stderr)
+                case "ask-to-stop":
+                    ask_to_stop(options, self.stdout, self.stderr)
                 case "doctor":
                     doctor(options, self.stdout)
 
 
 def _add_subcommands(parser: CommandParser) -> None:
-    """Add ``list``, ``show``, ``release`` and ``doctor``; the chosen one is ``subcommand``."""
+    """Add the subcommands; the chosen one is ``subcommand``."""
     # Django knows it for commands only that have the checks run. Here they never are.
     parser.add_argument("--skip-checks", action="store_true", help=argparse.SUPPRESS)
     commands = parser.add_subparsers(
@@ -129,6 +134,13 @@ def _add_subcommands(parser: CommandParser) -> None:
             "release",
             "Takes a lock from its holder, which this does not stop.",
             "0 released, 1 nobody holds it, it changed hands, or the answer was no;",
+        )
+    )
+    _add_asking(
+        add(
+            "ask-to-stop",
+            "Asks the holder of a lock to stop, and leaves it the lock.",
+            "0 asked, 1 nobody holds it, it changed hands, or was asked before;",
         )
     )
     _add_doctor(
@@ -190,6 +202,24 @@ def _add_release(add: Callable[..., argparse.Action]) -> None:
         metavar="HEX",
         help="Release it only from the holder of this fingerprint, as list --json and show tell "
         "it; of several who hold it together, that one alone.",
+    )
+
+
+def _add_asking(add: Callable[..., argparse.Action]) -> None:
+    add("key", **_KEY)
+    add("--reason", default="", **_TEXT, help="Logged, and told to the holder.")
+    add(
+        "--user",
+        type=_text,
+        metavar="NAME",
+        help="The user of the project under whose name this is in the lock's History in the admin. "
+        "Without this option it is not there.",
+    )
+    add(
+        "--fingerprint",
+        metavar="HEX",
+        help="Ask only the holder of this fingerprint, as list --json and show tell it; of several "
+        "who hold it together, that one alone.",
     )
 
 
