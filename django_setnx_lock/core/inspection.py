@@ -62,7 +62,6 @@ class Outcome(str, enum.Enum):
     RELEASED = "released"
     ASKED = "asked to stop"
     ASKED_BEFORE = "asked to stop before"
-    EXTENDED = "extended"
     CHANGED_HANDS = "changed hands"
     FREE = "free"
 

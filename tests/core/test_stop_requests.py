@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -17,9 +18,12 @@ from django_setnx_lock.core.protocol.commands import SETNX
 from django_setnx_lock.core.protocol.keys import lock_keys
 from django_setnx_lock.core.stop_request import StopRequest
 from tests.core.helpers import listed, send
+from tests.faults.controls import take_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.servers import RealServer
 
 
 @pytest.fixture
@@ -165,6 +169,51 @@ def test_a_lock_that_changes_hands_in_the_middle_is_not_asked(
 
     assert outcome is (Outcome.CHANGED_HANDS if is_taken else Outcome.FREE)
     assert inspector.get("lock:a").stop_requested is None
+
+
+def test_without_a_look_at_the_token_the_next_holder_would_be_asked(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "REQUEST_STOP", "if value ~= ARGV[2] or owner ~= value", "if false")
+    request = SETNX.request_stop(lock_keys("lock:a"), None, [b"of the last holder"], "joe", "")
+    with listed(redis_client, "a") as held:
+        answer = send(redis_client, request)
+        held.check()
+
+    assert answer == [b"OK"]
+    assert held.stop_requested is not None
+
+
+def test_without_the_number_of_a_request_another_would_count_as_its_copy(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("secrets.token_hex", lambda size: "same")
+    with listed(redis_client, "a") as held:
+        requests = [
+            SETNX.request_stop(lock_keys("lock:a"), None, [held.token.encode()], "joe", "")
+            for _ in range(2)
+        ]
+        answers = [send(redis_client, one) for one in requests]
+
+    assert answers == [[b"OK"], [b"OK"]]
+
+
+def test_a_renewal_reads_the_token_and_the_record_and_nothing_else(
+    real_server: RealServer,
+) -> None:
+    client = real_server.client()
+
+    def reads() -> int:
+        return int(client.info("commandstats")["cmdstat_get"]["calls"])
+
+    with listed(client, "a", timeout=20) as held:
+        held.reacquire()
+        counts = [reads()]
+        for _ in range(3):
+            held.reacquire()
+            counts.append(reads())
+
+    assert {after - before for before, after in itertools.pairwise(counts)} == {2}
 
 
 def test_who_has_been_asked_is_not_asked_again(
