@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from .core.errors import LockUnavailable
-from .core.inspection import TROUBLES, LockInfo, State
+from .core.inspection import TROUBLES, LockInfo, State, hears_requests
 from .core.plain import plain
 
 if TYPE_CHECKING:
@@ -212,6 +212,39 @@ class Said:
         return _("%(length)s, renewed while it is held, last %(ago)s ago") % said
 
     @property
+    def is_asked(self) -> bool:
+        """Whether its holder was asked to stop, or one of several."""
+        return self.stop_requested != NOT_KNOWN
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether there is a holder who was not asked to stop, and would hear it."""
+        ones = self.info.shares or [self.info]
+        return hears_requests(self.info) and any(one.stop_requested is None for one in ones)
+
+    @property
+    def stop_requested(self) -> str:
+        """Who asked its holder to stop, when and why; if several hold it, how many were asked."""
+        if self.info.shares:
+            asked = sum(share.stop_requested is not None for share in self.info.shares)
+            count = {"asked": asked, "count": len(self.info.shares)}
+            return _("%(asked)d of %(count)d holders") % count if asked else NOT_KNOWN
+        request = self.info.stop_requested
+        if request is None:
+            return NOT_KNOWN
+        said = {
+            "by": request.by or _("an operator"),
+            "ago": duration(max(self.info.as_of - request.at, 0) if request.at else None),
+            "reason": request.reason,
+        }
+        text = (
+            _("by %(by)s, %(ago)s ago: %(reason)s")
+            if request.reason
+            else _("by %(by)s, %(ago)s ago")
+        )
+        return text % said
+
+    @property
     def lease_left(self) -> str:
         if self.info.state is State.NEVER_EXPIRES:
             return _("without end")
@@ -234,6 +267,7 @@ def facts(row: Said) -> list[tuple[str, str]]:
         (_("Held for"), row.held_for),
         (_("Lease left"), row.lease_left),
         (_("Waiting"), str(info.waiting)),
+        *([(_("Asked to stop"), row.stop_requested)] if row.is_asked else []),
         (_("Fence"), NOT_KNOWN if info.fence is None else str(info.fence)),
         *redis_facts(row),
     ]

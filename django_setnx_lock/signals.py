@@ -3,8 +3,8 @@
 All are sent with ``key``, as the caller wrote it, and ``template``, as in ``order:<pk>``, which
 has few values and so suits as a label of a metric (the empty string where nobody gave one).
 ``waited`` and ``held_for`` are seconds. Receivers run where the event happens, those of
-``lock_lost`` mostly in the thread that renews all locks, so they must be quick. Their exceptions
-are logged. No token is ever sent.
+``lock_lost`` and ``lock_stop_requested`` mostly in the thread that renews all locks, so they must
+be quick. Their exceptions are logged. No token is ever sent.
 """
 
 from __future__ import annotations
@@ -49,5 +49,7 @@ lock_acquired = LockSignal(events.ACQUIRED)
 lock_released = LockSignal(events.RELEASED)
 # Sent with held_for, fence and error, a LockLost.
 lock_lost = LockSignal(events.LOST)
+# Sent with held_for, fence and stop_request, once to a holder that an operator asks to stop.
+lock_stop_requested = LockSignal(events.STOP_REQUESTED)
 # Sent with waited and error, a LockBusy, when a caller gives up.
 lock_busy = LockSignal(events.BUSY)

@@ -36,7 +36,7 @@ FLOORS = (
 )
 # The same within the core. The files of its ground floor may import one another.
 CORE_FLOORS = (
-    {"errors", "holder", "clock", "events", "plain", "docs", "liveness"},
+    {"errors", "holder", "clock", "events", "plain", "docs", "liveness", "stop_request"},
     {"protocol"},
     {"connections"},
     {"renewal"},

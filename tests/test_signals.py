@@ -7,6 +7,7 @@ from django.http import HttpRequest, HttpResponse
 
 from django_setnx_lock import LockBusy, RedisLock, lock, redis_lock, signals
 from django_setnx_lock.core import events
+from django_setnx_lock.locks import inspector
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +18,7 @@ PAIRS = {
     signals.lock_acquired: events.ACQUIRED,
     signals.lock_released: events.RELEASED,
     signals.lock_lost: events.LOST,
+    signals.lock_stop_requested: events.STOP_REQUESTED,
     signals.lock_busy: events.BUSY,
     signals.lock_waiting: events.WAITING,
     signals.lock_waited: events.WAITED,
@@ -62,6 +64,20 @@ def test_a_busy_lock_sends_lock_busy(
 
     busy = [about for signal, about in sent if signal is signals.lock_busy]
     assert [(about["key"], about["template"]) for about in busy] == [("a", "<y>")]
+
+
+def test_a_holder_that_is_asked_to_stop_sends_who_asks(
+    sent: list[tuple[signals.LockSignal, dict[str, Any]]],
+) -> None:
+    with lock("a", template="<x>") as held:
+        seen = inspector().get("lock:a").fingerprint
+        inspector().ask_to_stop("lock:a", seen, by="joe", reason="deploy")
+        held.check()
+
+    (about,) = [about for signal, about in sent if signal is signals.lock_stop_requested]
+    assert (about["key"], about["template"], about["sender"]) == ("a", "<x>", RedisLock)
+    assert str(about["stop_request"]) == "joe asks to stop: deploy"
+    assert held.token not in repr(about)
 
 
 def test_a_receiver_that_fails_is_logged_and_the_others_are_called(

@@ -21,14 +21,14 @@ from django.utils.translation import gettext as _
 
 from ..conf import get_config
 from ..connection import default_alias, is_cluster, redis_aliases
-from ..core.errors import LockUnavailable
+from ..core.errors import LockUnavailable, LockUnsupported
 from ..core.inspection import ALL_SORTED, Inspector, LockInfo, LockPage, Outcome, State
 from ..core.plain import plain
 from ..core.protocol.keys import lock_keys, name_for
 from ..descriptions import Said, holder_facts, meanings, problem, redis_facts
 from ..locks import inspector, key_prefix
 from ..models import Lock
-from .release import ReleaseForm, lock_of, log_releases, release_text
+from .release import ReleaseForm, StopForm, lock_of, log_releases, release_text, stop_text
 
 if TYPE_CHECKING:
     _LockModelAdmin = admin.ModelAdmin[Lock]
@@ -42,7 +42,7 @@ _PER_PAGE = 50
 # Where Redis says that a search goes on.
 _CURSOR = re.compile(r"[0-9]{1,20}")
 # The pages of one lock.
-_PAGES = ("change", "release", "history")
+_PAGES = ("change", "stop", "release", "history")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,13 +157,21 @@ class Query:
 class LockAdmin(_LockModelAdmin):
     """Shows what is in Redis. There is no table, so no page reads locks from the database.
 
-    Seeing takes the permission ``view_lock``; releasing ``release_lock`` besides.
+    Seeing takes the permission ``view_lock``; releasing, and asking a
+    holder to stop, ``release_lock`` besides.
     """
 
     def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(self.release_view)
-        name = "django_setnx_lock_lock_release"
-        return [path("<path:object_id>/release/", view, name=name), *super().get_urls()]
+        views = {"release": self.release_view, "stop": self.stop_view}
+        own = [
+            path(
+                f"<path:object_id>/{page}/",
+                self.admin_site.admin_view(view),
+                name=f"django_setnx_lock_lock_{page}",
+            )
+            for page, view in views.items()
+        ]
+        return [*own, *super().get_urls()]
 
     def has_add_permission(self, request: HttpRequest, obj: Lock | None = None) -> bool:
         return False
@@ -264,13 +272,8 @@ class LockAdmin(_LockModelAdmin):
 
     def _release(self, request: HttpRequest, name: str, links: Links) -> HttpResponse:
         """Release the lock ``name``, if that is confirmed, from the holder that was seen."""
-        # The fingerprint is of the page that the operator was looking at.
         look = inspector(links.using or None)
-        info = look.get(name)
-        seen = request.POST.get("fingerprint") or info.fingerprint
-        for share in info.shares:
-            if share.fingerprint == seen:
-                info = info.of_one(share)
+        info, seen = _seen(request, look.get(name))
         row = Row(info, links.to("change", name))
         form = ReleaseForm(
             request.POST if request.POST.get("post") else None, initial={"fingerprint": seen}
@@ -310,8 +313,68 @@ class LockAdmin(_LockModelAdmin):
     def _confirmation(
         self, request: HttpRequest, links: Links, name: str, **context: Any
     ) -> HttpResponse:
-        context |= {"title": _("Force-release lock"), "is_release": True}
+        context |= {"title": _("Force-release lock"), "action_title": _("Force-release")}
         return self._response(request, "release_confirmation", links, name=name, **context)
+
+    def stop_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask the holder of a lock to stop, after a confirmation."""
+        if not self.has_release_permission(request):
+            raise PermissionDenied
+        name = unquote(object_id)
+        links = self._links(request)
+        try:
+            _check(name)
+            return self._ask_to_stop(request, name, links)
+        except LockUnsupported as error:
+            self.message_user(request, plain(str(error)), messages.WARNING)
+            return HttpResponseRedirect(links.to("change", name))
+        except _PROBLEMS as error:
+            return self._stop_confirmation(request, links, name, **problem(error))
+
+    def _ask_to_stop(self, request: HttpRequest, name: str, links: Links) -> HttpResponse:
+        """Ask the holder that was seen to stop, if that is confirmed."""
+        look = inspector(links.using or None)
+        info, seen = _seen(request, look.get(name))
+        row = Row(info, links.to("change", name))
+        form = StopForm(
+            request.POST if request.POST.get("post") else None, initial={"fingerprint": seen}
+        )
+        if form.is_valid():
+            try:
+                outcome = look.ask_to_stop(
+                    name, seen, by=request.user.get_username(), reason=form.cleaned_data["reason"]
+                )
+            except LockUnavailable as error:
+                unsure = _("It is not known whether the holder was asked. Look at the lock again.")
+                return self._stop_confirmation(request, links, name, **problem(error, unsure))
+        elif not row.is_held:
+            outcome = Outcome.FREE
+        elif info.fingerprint != seen:
+            outcome = Outcome.CHANGED_HANDS
+        else:
+            return self._stop_confirmation(request, links, name, row=row, form=form)
+        level = messages.WARNING
+        text = _("Nobody holds the lock “%(key)s” any more: nobody was asked to stop.")
+        if outcome is Outcome.ASKED:
+            why = stop_text(row, form.cleaned_data["reason"])
+            log_releases(request.user, [(lock_of(info), why)])
+            level = messages.SUCCESS
+            text = _("%(holder)s was asked to stop, and still holds the lock “%(key)s”.")
+        elif outcome is Outcome.ASKED_BEFORE:
+            text = _("%(holder)s was asked to stop before, and still holds the lock “%(key)s”.")
+        elif outcome is Outcome.CHANGED_HANDS:
+            text = _(
+                "The lock “%(key)s” changed hands after you looked: nobody was asked to stop. "
+                "This is its holder now."
+            )
+        self.message_user(request, text % {"key": row.key, "holder": row.holder}, level)
+        return HttpResponseRedirect(row.url)
+
+    def _stop_confirmation(
+        self, request: HttpRequest, links: Links, name: str, **context: Any
+    ) -> HttpResponse:
+        context |= {"title": _("Ask the holder to stop"), "action_title": _("Ask to stop")}
+        return self._response(request, "stop_confirmation", links, name=name, **context)
 
     def _links(self, request: HttpRequest, *, filters: str | None = None) -> Links:
         """Return the addresses for who may see locks. Raises Http404 for a cache without."""
@@ -352,6 +415,16 @@ def _caches() -> tuple[list[str], str]:
         return redis_aliases(), default_alias()
     except ImproperlyConfigured:
         return [], ""
+
+
+def _seen(request: HttpRequest, info: LockInfo) -> tuple[LockInfo, str]:
+    """Return the lock, or the one of its shares that the operator saw, and that fingerprint."""
+    # The fingerprint is of the page that the operator was looking at.
+    seen = request.POST.get("fingerprint") or info.fingerprint
+    for share in info.shares:
+        if share.fingerprint == seen:
+            return info.of_one(share), seen
+    return info, seen
 
 
 def _check(name: str) -> None:

@@ -63,9 +63,29 @@ class ReleaseForm(ReasonForm):
     fingerprint = forms.CharField(widget=forms.HiddenInput)
 
 
+class StopForm(ReasonForm):
+    """Which holder the operator saw, and why it is asked to stop."""
+
+    fingerprint = forms.CharField(widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["reason"].help_text = _("Kept in the log, and told to the holder.")
+
+
 def release_text(said: Said, reason: str, how: str = "") -> str:
     """Return the log entry for a released lock. ``how``: a sentence, when not by a page."""
     text = _("Force-released from %(holder)s, held for %(held_for)s.") % {
+        "holder": said.holder,
+        "held_for": said.held_for,
+    }
+    why = _("Reason: %s") % plain(reason) if reason else ""
+    return " ".join(part for part in (text, how, why) if part)
+
+
+def stop_text(said: Said, reason: str, how: str = "") -> str:
+    """Return the log entry for a holder that was asked to stop. ``how``: as above."""
+    text = _("Asked to stop: %(holder)s, who has held it for %(held_for)s.") % {
         "holder": said.holder,
         "held_for": said.held_for,
     }

@@ -72,5 +72,6 @@ WAITED = Event("lock_waited")  # also waited and error, which is None when it wa
 ACQUIRED = Event("lock_acquired")  # waited
 RELEASED = Event("lock_released")  # held_for
 LOST = Event("lock_lost")  # held_for, error
+STOP_REQUESTED = Event("lock_stop_requested")  # held_for, stop_request
 # Told with key, template, waited and error; there is no fence.
 BUSY = Event("lock_busy")

@@ -1,4 +1,4 @@
-"""List the locks, and take one away from a holder that is stuck."""
+"""List the locks, ask a holder to stop, and take a lock away from one that is stuck."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .connections.backends import BLOCKING, run
 from .connections.cluster_routes import is_cluster
 from .connections.endpoints import kind_of
 from .connections.execute import scan, scan_step
-from .errors import LockError, LockUnavailable
+from .errors import LockError, LockUnavailable, LockUnsupported
 from .holder import Holder
 from .liveness import GRACE, is_overdue, renewed_ago
 from .plain import plain
@@ -24,6 +24,7 @@ from .protocol import commands, replies
 from .protocol.commands import POLLING, READERS, SETNX, command_set, limit_of
 from .protocol.keys import index_for, lock_keys, process_keys, processes_for
 from .renewal import watchdog
+from .stop_request import StopRequest
 
 logger = logging.getLogger("django_setnx_lock.force_release")
 
@@ -56,14 +57,19 @@ _FITTING = 500
 # Of these a holder needs attention, the most urgent first.
 TROUBLES = (State.GONE, State.NOT_RENEWED)
 
+# Who holds it in one of these renews it by its token, and hears of what stands beside it.
+_OURS = (State.HELD, State.READ, State.PERMITS, *TROUBLES)
+
 # How what stands at the name of one of ours begins, unless it is the token of who holds it.
 _STANDING = {b"readers:": State.READ, b"permits:": State.PERMITS, b"kept:": State.KEPT}
 
 
 class Outcome(str, enum.Enum):
-    """The outcome of a force-release."""
+    """The outcome of what an operator did to a lock."""
 
     RELEASED = "released"
+    ASKED = "asked to stop"
+    ASKED_BEFORE = "asked to stop before"
     CHANGED_HANDS = "changed hands"
     FREE = "free"
 
@@ -78,6 +84,7 @@ class ShareInfo:
     remaining: float
     held_for: float
     fingerprint: str
+    stop_requested: StopRequest | None = None
     token: bytes = field(default=b"", repr=False)
 
 
@@ -88,6 +95,7 @@ class LockInfo:
     ``remaining`` and ``held_for`` are seconds; ``remaining`` is None when the lock never
     expires or is not held, ``held_for`` is None when not known. ``fingerprint`` stands for
     the holder's token, which it does not give away; it is empty when nobody holds the lock.
+    ``stop_requested``: who asked its holder to stop, if anybody did.
     ``as_of``: when that was, as a Unix time by the clock of the server.
     ``unit`` is that of the time at the name, ``s`` or ``ms``, and empty where no time stands there.
     ``shares``: who holds it together, if it is ``READ`` or its ``PERMITS`` are in use, the first to
@@ -105,6 +113,7 @@ class LockInfo:
     fingerprint: str = ""
     kind: str = "string"
     unit: str = ""
+    stop_requested: StopRequest | None = None
     shares: tuple[ShareInfo, ...] = ()
     as_of: float = 0.0
     token: bytes = field(default=b"", repr=False)
@@ -144,6 +153,7 @@ class LockInfo:
             remaining=share.remaining,
             held_for=share.held_for,
             fingerprint=share.fingerprint,
+            stop_requested=share.stop_requested,
             shares=(),
             token=share.token,
         )
@@ -296,11 +306,9 @@ class Inspector:
         taken from when that finds out.
         """
         seen = self.get(name)
-        if not seen.fingerprint:
-            return Outcome.FREE
-        shares = [one for one in seen.shares if fingerprint in (one.fingerprint, seen.fingerprint)]
-        if seen.fingerprint != fingerprint and not shares:
-            return Outcome.CHANGED_HANDS
+        shares = _chosen(seen, fingerprint)
+        if isinstance(shares, Outcome):
+            return shares
         keys = lock_keys(name)
         kind = READERS if shares else self._kind
         if seen.unit:
@@ -316,15 +324,47 @@ class Inspector:
         outcomes = {"OK": Outcome.RELEASED, "FREE": Outcome.FREE}
         outcome = outcomes.get(replies.text(reply[0]) or "", Outcome.CHANGED_HANDS)
         if outcome is Outcome.RELEASED:
-            logger.info(
-                "%r force-released the lock %r from %r: %r",
-                plain(by) or "an operator",
-                seen.key,
-                ", ".join(str(one.holder) for one in shares)
-                or str(seen.holder or "another program"),
-                plain(reason),
-            )
+            self._log("%r force-released the lock %r from %r: %r", by, seen, shares, reason)
         return outcome
+
+    def ask_to_stop(
+        self, name: str, fingerprint: str, *, by: str = "", reason: str = ""
+    ) -> Outcome:
+        """Ask the holder whose ``fingerprint`` was seen to stop. The lock is not taken away.
+
+        Of several who hold it together, one by its own, or all by that of the lock. The holder is
+        told ``by`` and ``reason`` at its next renewal or check, once: who has been asked before is
+        not asked again. A next holder is not asked. ``with_lock`` ends its command; elsewhere it is
+        for the code to look at ``held.stop_requested``.
+
+        Raises LockUnsupported where nobody would hear it: of a holder with the timestamp protocol
+        or polling, of another program, and of a lock that nobody holds any more or releases.
+        """
+        seen = self.get(name)
+        shares = _chosen(seen, fingerprint)
+        if isinstance(shares, Outcome):
+            return shares
+        refusal = f"cannot ask the holder of the lock {seen.key!r} to stop"
+        _refuse_unless_ours(seen, refusal)
+        keys = lock_keys(name)
+        kind = READERS if shares else SETNX
+        tokens = [one.token for one in shares] or [seen.token]
+        request = kind.request_stop(keys, None, tokens, by, reason)
+        answer = replies.text(run(execute.call(BLOCKING, self._client, request, seen.key))[0])
+        if answer == "POLLING":
+            raise LockUnsupported(f"{refusal}: it is held with polling=True", key=seen.key)
+        outcomes = {"OK": Outcome.ASKED, "BEFORE": Outcome.ASKED_BEFORE, "FREE": Outcome.FREE}
+        outcome = outcomes.get(answer or "", Outcome.CHANGED_HANDS)
+        if outcome is Outcome.ASKED:
+            self._log("%r asked to stop the holder of %r, %r: %r", by, seen, shares, reason)
+        return outcome
+
+    def _log(
+        self, text: str, by: str, seen: LockInfo, shares: Sequence[ShareInfo], *more: str
+    ) -> None:
+        whom = ", ".join(str(one.holder) for one in shares) or str(seen.holder or "another program")
+        by = plain(by) or "an operator"
+        logger.info(text, by, seen.key, whom, *map(plain, more))
 
     def _look_at(self, name: str) -> LockInfo:
         request, key = self._looking_at(name), self._key(name)
@@ -467,6 +507,9 @@ class Inspector:
             else "",
             kind=kind,
             unit=replies.text(unit) or "",
+            stop_requested=StopRequest.from_record(replies.text(record))
+            if ours and not shares
+            else None,
             shares=shares,
             as_of=int(now_ms) / 1000,
             token=token,
@@ -481,8 +524,37 @@ class Inspector:
             remaining=int(left) / 1000,
             held_for=max(now_ms - int(fence) // 1000, 0) / 1000,
             fingerprint=_fingerprint(name, token),
+            stop_requested=StopRequest.from_record(replies.text(record)),
             token=token,
         )
+
+
+def hears_requests(lock: LockInfo) -> bool:
+    """Whether a holder of ``lock`` would hear that it is asked to stop, as far as can be seen."""
+    return lock.state in _OURS and not lock.unit
+
+
+def _refuse_unless_ours(seen: LockInfo, what: str) -> None:
+    """Raise LockUnsupported unless ``seen`` is held by its token, and is no other program's."""
+    if hears_requests(seen):
+        return
+    why = f"it is {seen.state.value!r}, and has no holder who would know of it"
+    if seen.unit:
+        why = "it is held with protocol='timestamp'"
+    raise LockUnsupported(f"{what}: {why}", key=seen.key)
+
+
+def _chosen(seen: LockInfo, fingerprint: str) -> list[ShareInfo] | Outcome:
+    """Return whom ``fingerprint`` stands for of those who hold ``seen`` together.
+
+    Nobody, if one holds it alone; if others hold it, or nobody does, that outcome.
+    """
+    if not seen.fingerprint:
+        return Outcome.FREE
+    shares = [one for one in seen.shares if fingerprint in (one.fingerprint, seen.fingerprint)]
+    if seen.fingerprint != fingerprint and not shares:
+        return Outcome.CHANGED_HANDS
+    return shares
 
 
 def _held_by(one: LockInfo | ShareInfo, as_of: float) -> float:

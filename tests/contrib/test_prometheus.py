@@ -222,47 +222,47 @@ def test_the_template_with_most_text_of_its_own_is_taken() -> None:
 
 
 def test_a_reader_that_is_gone_counts_beside_those_that_live() -> None:
-    rw = rwlock("parcel:1", timeout=300)
+    rw = rwlock("metered:1", timeout=300)
     first, _second = rw.read().take(0), rw.read().take(0)
     client = get_client()
-    fence, record = client.hget("{lock:parcel:1}:holders", first.token).decode().split(" ", 1)
+    fence, record = client.hget("{lock:metered:1}:holders", first.token).decode().split(" ", 1)
     gone = f"{int(fence) - 60_000_000} {record.replace(process_id(), 'killed')}"
-    client.hset("{lock:parcel:1}:holders", first.token, gone)
+    client.hset("{lock:metered:1}:holders", first.token, gone)
 
     exposed = seen()
 
     for state in ("read", "holder-gone"):
-        assert exposed.get("setnx_lock_locks", template="parcel:<pk>", state=state) == 1
+        assert exposed.get("setnx_lock_locks", template="metered:<pk>", state=state) == 1
 
 
 @pytest.mark.usefixtures("real_cache")
 def test_a_waiter_that_was_killed_makes_the_queue_no_older() -> None:
     def wait() -> None:
-        with lock("parcel:1", blocking_timeout=20):
+        with lock("metered:1", blocking_timeout=20):
             pass
 
     with ThreadPoolExecutor(1) as pool:
-        with lock("parcel:1"):
+        with lock("metered:1"):
             waiter = pool.submit(wait)
-            eventually(lambda: inspector().get("lock:parcel:1").waiting == 1)
-            get_client().zadd("{lock:parcel:1}:waiters", {"killed": 1})
-            get_client().hset("{lock:parcel:1}:alive", "killed", "2 1 1")
+            eventually(lambda: inspector().get("lock:metered:1").waiting == 1)
+            get_client().zadd("{lock:metered:1}:waiters", {"killed": 1})
+            get_client().hset("{lock:metered:1}:alive", "killed", "2 1 1")
             exposed = seen()
         waiter.result(20)
 
-    assert exposed.get("setnx_lock_longest_wait_seconds", template="parcel:<pk>") < 20
+    assert exposed.get("setnx_lock_longest_wait_seconds", template="metered:<pk>") < 20
 
 
 def test_a_scrape_looks_at_both_ends_of_the_index() -> None:
     for number in range(4):
-        lock(f"parcel:{number}", timeout=20 + number).take(0)
+        lock(f"metered:{number}", timeout=20 + number).take(0)
     lock("first", timeout=10).take(0)
     lock("last", timeout=30).take(0)
 
     exposed = seen(limit=2)
 
     assert exposed.get("setnx_lock_locks", template="other", state="held") == 2
-    assert exposed.get("setnx_lock_locks", template="parcel:<pk>", state="held") == 0
+    assert exposed.get("setnx_lock_locks", template="metered:<pk>", state="held") == 0
 
 
 @pytest.mark.usefixtures("real_cache")

@@ -56,6 +56,8 @@ REQUESTS: dict[str, commands.Request] = {
     "swap": commands.replace_token(KEYS, "w1", "chosen", 1),
     "force": commands.SETNX.force_release(KEYS, INDEX, [b"w1"], "joe", "stuck"),
     "force of nothing": commands.SETNX.force_release(KEYS, INDEX, [b""], "joe", "stuck"),
+    "ask to stop": commands.SETNX.request_stop(KEYS, INDEX, [b"w1"], "joe", "deploy"),
+    "ask several to stop": READERS.request_stop(KEYS, INDEX, [b"w1"], "joe", "deploy"),
     "inspect": commands.SETNX.inspect(KEYS, INDEX, "s"),
     "locked": cast(commands.Request, TIMES.locked(KEYS)),
     "downgrade": downgrade(KEYS, INDEX, "w1"),

@@ -12,6 +12,7 @@ import redis.asyncio
 from django_setnx_lock.core import events
 from django_setnx_lock.core.connections import backends
 from django_setnx_lock.core.errors import LockBusy, LockError, LockLost, LockUnsupported
+from django_setnx_lock.core.inspection import Inspector, Outcome
 from django_setnx_lock.core.locks import redlock as redlock_module
 from django_setnx_lock.core.locks.redlock import Redlock
 from django_setnx_lock.core.locks.redlock_servers import RedlockServers, servers_of
@@ -375,3 +376,15 @@ def test_masters_are_known_again_by_their_pools(clients: list[redis.Redis]) -> N
 def test_what_needs_one_server_is_refused(clients: list[redis.Redis], option: Any) -> None:
     with pytest.raises(ValueError, match="not to be had for a lock on several masters"):
         redlock(clients, **option)
+
+
+def test_the_holder_hears_a_request_to_stop_at_one_master(clients: list[redis.Redis]) -> None:
+    held = redlock(clients).take()
+    inspector = Inspector(clients[1], "lock:")
+    seen = inspector.get("lock:a").fingerprint
+
+    outcome = inspector.ask_to_stop("lock:a", seen, by="joe")
+    held.check()
+
+    assert outcome is Outcome.ASKED
+    assert str(held.stop_requested) == "joe asks to stop"

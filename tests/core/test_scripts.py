@@ -33,6 +33,7 @@ ALL = [
     scripts.CHECK,
     scripts.SWAP,
     scripts.FORCE,
+    scripts.REQUEST_STOP,
     scripts.INSPECT,
     scripts.LIVING,
     scripts.TIMESTAMP_ACQUIRE,
@@ -49,12 +50,15 @@ ALL = [
     scripts.SHARED_RENEW,
     scripts.SHARED_CHECK,
     scripts.SHARED_FORCE,
+    scripts.SHARED_REQUEST_STOP,
     scripts.SHARED_DOWNGRADE,
     *POLLING,
 ]
 SHARED = {
     "adding.lua",
     "asking.lua",
+    "requesting.lua",
+    "stopping.lua",
     "constants.lua",
     "keys.lua",
     "letting_go.lua",
@@ -79,6 +83,7 @@ REQUESTS = [
     commands.SETNX.check(KEYS, "t"),
     commands.replace_token(KEYS, "t", "chosen", 1),
     commands.SETNX.force_release(KEYS, INDEX, [b"t"], "joe", "stuck"),
+    commands.SETNX.request_stop(KEYS, INDEX, [b"t"], "joe", "deploy"),
     commands.SETNX.inspect(KEYS, INDEX),
 ]
 TIMESTAMP_REQUESTS = [
@@ -98,6 +103,7 @@ SHARED_REQUESTS = [
     READERS.renew(KEYS, INDEX, "t", 1000, "replace"),
     READERS.check(KEYS, "t"),
     READERS.force_release(KEYS, INDEX, [b"t"], "joe", "stuck"),
+    READERS.request_stop(KEYS, INDEX, [b"t"], "joe", "deploy"),
     downgrade(KEYS, INDEX, "t"),
 ]
 

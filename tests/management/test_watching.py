@@ -229,3 +229,35 @@ def test_in_the_foreground_a_signal_to_with_lock_is_passed_on(forking: Forking, 
 
     assert with_lock.end() == 130
     assert log.read_text().splitlines()[1:] == ["child SIGINT"]
+
+
+def ask_to_stop() -> None:
+    look = inspector()
+    look.ask_to_stop("lock:k", look.get("lock:k").fingerprint, by="joe", reason="deploy")
+
+
+def test_a_command_whose_end_an_operator_asks_for_is_terminated_under_its_lock(
+    forking: Forking, log: Path, real_server: RealServer
+) -> None:
+    script = (
+        'trap "echo asked >>$0; sleep 0.5; exit 3" TERM; echo on >>"$0"; '
+        "while :; do sleep 0.05; done"
+    )
+    with_lock = start(forking, log, "--timeout", "6", "--kill-after", "3", script=script)
+    ask_to_stop()
+    wrote = lines(log, 2)[1:]
+    held = is_held(real_server)
+    status = with_lock.end()
+
+    assert held
+    assert (status, wrote) == (3, ["asked"])
+    assert not is_held(real_server)
+
+
+def test_a_command_that_does_not_end_when_asked_is_killed_after_its_grace(
+    forking: Forking, log: Path
+) -> None:
+    with_lock = start(forking, log, "--timeout", "1.5", "--kill-after", "0.2", script=IGNORES_TERM)
+    ask_to_stop()
+
+    assert with_lock.end() == 137

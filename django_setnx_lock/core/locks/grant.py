@@ -6,7 +6,7 @@ import itertools
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar
@@ -15,10 +15,11 @@ from weakref import ref
 from .. import clock, events
 from ..connections.endpoints import Target
 from ..errors import LockLost
-from ..protocol import commands
+from ..protocol import commands, replies
 from ..protocol.commands import READERS, downgrade
 from ..renewal import watchdog
 from ..renewal.lease import Lease
+from ..stop_request import StopRequest
 from .operations import Scope
 from .options import LockOptions
 from .owner import Owner, ThreadOrGreenlet, running_task
@@ -109,6 +110,8 @@ class Grant:
         self.taken_at = deadline - timeout
         # The first tells why it is lost. Several threads may find it lost at once.
         self.losses: list[LockLost] = []
+        # The first counts, here too.
+        self.stop_requests: list[StopRequest] = []
         # In the order in which they were entered.
         self._handles: list[ref[Handle]] = []
         # Whether a handle is the last, or another can still be had, is decided by one thread at a
@@ -314,6 +317,26 @@ class Grant:
             self.watchdog.watch(self)
         return downgrade(target.keys, target.index, self.token)
 
+    # What operators want
+
+    def hear(self, reply: Sequence[Any]) -> None:
+        """Take note of what an operator asks for, by the ``reply`` to a check or a renewal.
+
+        Tells of it the first time.
+        """
+        if self.stop_requests:
+            return
+        stop_request = replies.read_stop(reply)
+        if stop_request is None:
+            return
+        self.stop_requests.append(stop_request)
+        if self.stop_requests[0] is not stop_request:
+            return
+        with ExitStack() as rest:
+            rest.callback(self.tell_trouble)
+            if events.STOP_REQUESTED.listeners:
+                events.STOP_REQUESTED.tell(**self.about(), stop_request=stop_request)
+
     # Loss
 
     @property
@@ -364,7 +387,7 @@ class Grant:
             scope.cancel()
 
     def about(self) -> dict[str, Any]:
-        """Return what listeners are told when it is over."""
+        """Return what listeners are told of a lock that is, or was, held."""
         return {
             "key": self.key,
             "template": self.target.template,

@@ -17,6 +17,7 @@ from ..connections.endpoints import Target
 from ..errors import LockError, LockLost, LockUnavailable
 from ..protocol import commands, replies
 from ..renewal.lease import Lease
+from ..stop_request import StopRequest
 from . import reentrancy
 from .grant import Grant, call_back
 from .mailbox import ANSWER_WITHIN
@@ -50,9 +51,9 @@ class LockHandle(Handle):
     """A lock that is held; what ``with lock(...) as held`` gives.
 
     It may be passed to other threads and tasks, but belongs to the process that took it.
-    ``on_trouble``, if set, is called when a renewal has failed and when the lock was found to be
-    lost, by the thread that found it, which it must not keep. The caller that sets it tells of
-    both: a loss that the renewal finds is not logged then.
+    ``on_trouble``, if set, is called when a renewal has failed, when the lock was found to be lost,
+    and when an operator asks to stop, by the thread that found it, which it must not keep. The
+    caller that sets it tells of these: a loss that the renewal finds is not logged then.
     """
 
     # Whether the caller has it, so that he is to be told of a loss.
@@ -195,6 +196,14 @@ class LockHandle(Handle):
     def loss(self) -> LockLost | None:
         """Why it is lost, once that was found. Asks nobody."""
         return self.grant.losses[0] if self.grant.losses else None
+
+    @property
+    def stop_requested(self) -> StopRequest | None:
+        """Who asked its holder to stop, and why; None if nobody did. Asks nobody.
+
+        It is heard at the next renewal, ``check()`` or ``extend()``. The lock stays held.
+        """
+        return self.grant.stop_requests[0] if self.grant.stop_requests else None
 
     def remaining(self) -> float:
         """Seconds left of the lease by the local clock; 0.0 when lost or released."""
@@ -492,11 +501,13 @@ class LockHandle(Handle):
     def kept(self, reply: Sequence[Any]) -> Sequence[Any]:
         """Return ``reply`` to what only the holder may ask. Raises LockLost."""
         try:
-            return replies.read_kept(reply, self.key)
+            kept = replies.read_kept(reply, self.key)
         except LockLost as error:
             self.grant.may_still_stand = False
             first = self.grant.lose(error)
             raise first if first is error else first.again() from None
+        self.grant.hear(kept)
+        return kept
 
     def tell_loss(self) -> None:
         """Call ``on_trouble`` and ``on_lost``."""

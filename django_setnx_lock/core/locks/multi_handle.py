@@ -13,6 +13,7 @@ from ..connections.backends import Backend
 from ..errors import LockError, LockLost, LockUnavailable, LockUnsupported
 from ..protocol import commands
 from ..renewal.lease import Lease
+from ..stop_request import StopRequest
 from .batch import ask_each, release_all
 from .handle import LockHandle
 from .operations import Handle, Scope
@@ -102,6 +103,15 @@ class MultiLockHandle(Handle, Mapping[str, LockHandle]):
     def loss(self) -> LockLost | None:
         """Why one is lost, once that was found. Asks nobody."""
         return next((held.loss for held in self.parts if held.loss is not None), None)
+
+    @property
+    def stop_requested(self) -> StopRequest | None:
+        """The first of what operators ask the holder of one of them for. Asks nobody.
+
+        See :attr:`LockHandle.stop_requested`, of which each part has its own.
+        """
+        asked = [held.stop_requested for held in self.parts]
+        return next((one for one in asked if one is not None), None)
 
     def remaining(self) -> float:
         """Return the seconds left of the lease that ends first; 0.0 when one is lost or let go."""

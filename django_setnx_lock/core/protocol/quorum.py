@@ -55,7 +55,9 @@ def read_kept(replies: Sequence[Any]) -> Any:
     given = list(_given(replies))
     kept = [reply for reply in given if is_ok(reply)]
     if len(kept) >= needed:
-        return ["OK", _had_by(needed, [reply[1] for reply in kept])]
+        # An operator may have asked it to stop at one of them only.
+        asked = [reply[2] for reply in kept if len(reply) > 2][:1]
+        return ["OK", _had_by(needed, [reply[1] for reply in kept]), *asked]
     lost = [text(reply[1]) for reply in given if text(reply[0]) == "LOST"]
     if len(lost) > len(replies) - needed:
         # Prefer a mark that says by whom it was forced.

@@ -12,6 +12,7 @@ from redis.exceptions import ResponseError
 from ..errors import LockLost
 from ..holder import Holder
 from ..plain import plain
+from ..stop_request import StopRequest
 
 # Whatever the client's ``decode_responses``.
 _OK = (b"OK", "OK")
@@ -115,6 +116,11 @@ def read_kept(reply: Sequence[Any], key: str) -> Sequence[Any]:
     if text(reply[0]) == "LOST":
         raise lost(key, text(reply[1]))
     _unknown(reply)
+
+
+def read_stop(reply: Sequence[Any]) -> StopRequest | None:
+    """Return what an operator asks the holder for, from the reply to a check or renewal."""
+    return StopRequest.from_record(text(reply[2])) if len(reply) > 2 else None
 
 
 def lost(key: str, mark: str | None = None) -> LockLost:

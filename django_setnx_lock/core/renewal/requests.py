@@ -42,7 +42,7 @@ class Renewable(Protocol):
     ``number``: unique in this process. ``taken_at``: when it was, on the local clock.
     ``is_followed``: another process renews the lock, and this one only checks that it stands.
     ``kind_of_owner``: what took it, ``thread`` or ``task``. ``on_trouble``, if set, is called when
-    a renewal has failed.
+    a renewal has failed, and when an operator asks the holder to stop.
     """
 
     lease: Lease
@@ -66,6 +66,9 @@ class Renewable(Protocol):
 
     def renewing(self, lease_ms: int, how: Literal["replace", "add", "least"]) -> commands.Request:
         """Return the request that gives the lease more time."""
+
+    def hear(self, reply: Sequence[Any]) -> None:
+        """Take note of what an operator asks for in the answer to a renewal."""
 
     def ran_out(self) -> LockLost:
         """Return the error for a lease that is over by the local clock."""
@@ -142,6 +145,8 @@ class RenewLease:
             self._log_success()
             lease.trouble = lease.tried_since = None
             lease.plan(sent)
+        with Apart(logger, "that an operator asks to stop %r could not be told", self.key):
+            self.held.hear(reply)
 
     def failed(self, error: Exception, now: float) -> None:
         lease = self.held.lease

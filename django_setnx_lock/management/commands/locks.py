@@ -25,7 +25,7 @@ from django_setnx_lock.management.locks.checking import LIMIT, CheckFailed, Leve
 from django_setnx_lock.management.locks.doctor import doctor
 from django_setnx_lock.management.locks.listing import ORDERS, STATES, list_locks, show
 from django_setnx_lock.management.locks.printing import say
-from django_setnx_lock.management.locks.releasing import release
+from django_setnx_lock.management.locks.releasing import ask_to_stop, release
 
 # Seconds between two looks of --watch.
 _PAUSE = 2.0
@@ -60,7 +60,10 @@ class _LocksParser(CommandParser):
 
 
 class Command(BaseCommand):
-    help = "Shows the locks, takes one from its holder, examines the Redis that they are in."
+    help = (
+        "Shows the locks, asks a holder to stop, takes a lock from its holder, examines the Redis "
+        "that they are in."
+    )
     # It is for times of trouble, and for projects that are not right yet.
     requires_system_checks = ()
     _is_program = False
@@ -108,6 +111,8 @@ class Command(BaseCommand):
                     show(options, self.stdout)
                 case "release":
                     release(options, self.stdout, self.stderr)
+                case "ask-to-stop":
+                    ask_to_stop(options, self.stdout, self.stderr)
                 case "doctor":
                     doctor(options, self.stdout)
                 case "check":
@@ -153,6 +158,13 @@ def _add_subcommands(parser: CommandParser) -> None:
             "release",
             "Takes a lock from its holder, which this does not stop.",
             "0 released, 1 nobody holds it, it changed hands, or the answer was no;",
+        )
+    )
+    _add_asking(
+        add(
+            "ask-to-stop",
+            "Asks the holder of a lock to stop, and leaves it the lock.",
+            "0 asked, 1 nobody holds it, it changed hands, or was asked before;",
         )
     )
     _add_doctor(
@@ -223,6 +235,24 @@ def _add_release(add: Callable[..., argparse.Action]) -> None:
         metavar="HEX",
         help="Release it only from the holder of this fingerprint, as list --json and show tell "
         "it; of several who hold it together, that one alone.",
+    )
+
+
+def _add_asking(add: Callable[..., argparse.Action]) -> None:
+    add("key", **_KEY)
+    add("--reason", default="", **_TEXT, help="Logged, and told to the holder.")
+    add(
+        "--user",
+        type=_text,
+        metavar="NAME",
+        help="The user of the project under whose name this is in the lock's History in the admin. "
+        "Without this option it is not there.",
+    )
+    add(
+        "--fingerprint",
+        metavar="HEX",
+        help="Ask only the holder of this fingerprint, as list --json and show tell it; of several "
+        "who hold it together, that one alone.",
     )
 
 

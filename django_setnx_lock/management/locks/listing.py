@@ -60,7 +60,7 @@ ORDERS = ["key", *_ORDERS]
 # The columns that a narrow terminal goes without, in this order.
 _SPARE = ("FENCE", "HELD FOR", "WAITING")
 # The fields that each of several holders has of its own.
-_OF_A_SHARE = ("Held for", "Lease left", "Fence", "Fingerprint of the holder")
+_OF_A_SHARE = ("Held for", "Lease left", "Asked to stop", "Fence", "Fingerprint of the holder")
 #: The status when what was asked about is not so.
 NOT_HELD = 1
 # Back to the top left corner, with nothing behind it.
@@ -147,6 +147,7 @@ def _held(info: LockInfo | ShareInfo) -> dict[str, Any]:
         "held_for": info.held_for,
         "remaining": info.remaining,
         "fingerprint": info.fingerprint,
+        "stop_requested": None if info.stop_requested is None else asdict(info.stop_requested),
     }
 
 

@@ -14,7 +14,7 @@ from django_setnx_lock.management.wording import printable
 from .terminal import unstoppable
 
 # Of ``--json``. One of no other kind is a note; busy is an error, too, and told as such.
-Event = Literal["note", "waiting", "taken", "kept", "lost", "ended", "error", "busy"]
+Event = Literal["note", "waiting", "taken", "kept", "asked", "lost", "ended", "error", "busy"]
 # Not told to one who does not want to hear that somebody else has the lock.
 _OF_BUSY = frozenset({"waiting", "busy"})
 # Told as text with `-v 2` and more only.

@@ -170,6 +170,7 @@ class Watch:
     _ended_at: float | None = None
     _has_told_of_guard: bool = False
     _has_told_of_rest: bool = False
+    _has_heard_request: bool = False
     # Since when what we have told of has been tried in vain.
     _told_of: float | None = None
 
@@ -186,6 +187,7 @@ class Watch:
             came = self._interrupts.wait(self._pause(), self._child.connections)
             # First of all: we may have been stopped until after the end of the lease.
             self._look_after_lock()
+            self._look_at_request()
             for signum in came:
                 self._pass_on(signum)
             self._look_at_time()
@@ -291,6 +293,16 @@ class Watch:
             self._told_of = lease.tried_since
             left = self._gives_up_at(now) - now
             self._said.say(f"cannot renew the lock, trying on for {left:.1f} s: {lease.trouble}")
+
+    def _look_at_request(self) -> None:
+        """End the command, once, if an operator asks for that. The lock is kept until it ends."""
+        asked = self._held.stop_requested
+        if asked is None or self._has_heard_request or self.is_lost:
+            return
+        self._has_heard_request = True
+        program, key = self._child.program, self._held.key
+        self._said.say(f"{asked}; {program} is terminated", "asked", key=key)
+        self._ask_to_end(clock.now() + self._terms.kill_after)
 
     def _on_loss(self, now: float) -> None:
         terms, on_lost = self._terms, self._terms.on_lost

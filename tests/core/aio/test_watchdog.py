@@ -15,6 +15,7 @@ from django_setnx_lock.core.inspection import Inspector
 from django_setnx_lock.core.locks.lock import RedisLock
 from django_setnx_lock.core.renewal import loop_watchdog as aio_watchdog
 from django_setnx_lock.core.renewal import watchdog
+from django_setnx_lock.core.stop_request import StopRequest
 from tests.core.aio.helpers import is_renewed, run, until
 from tests.core.helpers import ask, queue_of, value_of
 from tests.faults.controls import take_out
@@ -309,3 +310,23 @@ def test_no_thread_is_started(real_server: RealServer, monkeypatch: pytest.Monke
         await (await waiting).arelease()
 
     run(work())
+
+
+def test_a_task_hears_at_the_next_renewal_that_it_is_asked_to_stop(
+    redis_client: redis.Redis,
+) -> None:
+    async def work() -> StopRequest | None:
+        heard = asyncio.Event()
+        async with RedisLock(redis_client, "lock:a", 1.5, renew=True) as held:
+            held.on_trouble = heard.set
+            await asyncio.to_thread(ask_to_stop)
+            await asyncio.wait_for(heard.wait(), 10)
+            return held.stop_requested
+
+    def ask_to_stop() -> None:
+        seen = inspector.get("lock:a")
+        inspector.ask_to_stop("lock:a", seen.fingerprint, by="ops", reason="deploy")
+
+    inspector = Inspector(redis_client, "lock:")
+
+    assert str(run(work())) == "ops asks to stop: deploy"

@@ -134,3 +134,9 @@ def test_a_lock_is_held_where_nobody_can_have_a_majority(
     replies: list[Any], held: bool | None
 ) -> None:
     assert quorum.may_be_held(replies) is held
+
+
+def test_a_request_to_stop_at_one_master_is_heard() -> None:
+    reply = quorum.read_kept([[b"OK", 1000], [b"OK", 1000, b'{"stop":{}}'], [b"OK", 1000]])
+
+    assert reply == ["OK", 988, b'{"stop":{}}']

@@ -290,6 +290,20 @@ def test_json_tells_what_happens_and_no_token(talk: Talk, real_server: RealServe
     assert token not in rest
 
 
+def test_json_tells_that_an_operator_asks_to_stop(talk: Talk) -> None:
+    with_lock = talk("--json", "--timeout", "1.5", "k", "sh", "-c", "echo on; read x")
+    with_lock.line(with_lock.out)
+
+    seen = inspector().get("lock:k").fingerprint
+    inspector().ask_to_stop("lock:k", seen, by="ann", reason="deploy")
+    with_lock.end()
+
+    events = [json.loads(line) for line in with_lock.read(with_lock.err).splitlines()]
+    assert [each["event"] for each in events] == ["taken", "asked", "ended"]
+    assert events[1]["message"] == "ann asks to stop: deploy; sh is terminated"
+    assert (events[1]["key"], events[2]["command_status"]) == ("k", 143)
+
+
 def test_json_tells_of_a_lost_lock_and_of_a_busy_one(talk: Talk) -> None:
     with_lock = talk("--json", "k", "sh", "-c", "echo on; read x")
     with_lock.line(with_lock.out)

@@ -23,6 +23,8 @@ _PARTS = (
     "reading",
     "adding",
     "asking",
+    "stopping",
+    "requesting",
 )
 
 
@@ -62,6 +64,7 @@ RENEW_ALONE = Script.load("renew_alone")
 CHECK = Script.load("check")
 SWAP = Script.load("swap")
 FORCE = Script.load("force")
+REQUEST_STOP = Script.load("request_stop")
 INSPECT = Script.load("inspect")
 LIVING = Script.load("living")
 LISTING = Script.load("listing")
@@ -81,6 +84,7 @@ SHARED_LOOK = Script.load("shared_look")
 SHARED_RENEW = Script.load("shared_renew")
 SHARED_CHECK = Script.load("shared_check")
 SHARED_FORCE = Script.load("shared_force")
+SHARED_REQUEST_STOP = Script.load("shared_request_stop")
 SHARED_DOWNGRADE = Script.load("shared_downgrade")
 
 POLLING_ACQUIRE = Script.load("acquire", "polling")

@@ -1,10 +1,11 @@
 -- Give the lease more time if the lock is still mine.
 -- ARGV  1 token  2 ms  3 'replace' what is left, have 'least' so much, or add to it: 'add ID', once for each ID
 --       [4 'given': the lock waits for another process to take it over, so the record names none that must live]
--- Reply {'OK', ms the lease now has}
+-- Reply {'OK', ms the lease now has[, holder record in which an operator asks it to stop]}
 --       {'LOST', how it was lost (JSON) or false}
 --- keys
 --- prelude
+--- stopping
 if token_at(NAME) ~= ARGV[1] then
   return {'LOST', redis.call('GET', TOMBSTONE)}
 end
@@ -18,7 +19,7 @@ elseif ARGV[3] ~= 'replace' then
   local _, owner, record = read_meta(meta)
   noted = owner == ARGV[1] and note(ARGV[3], meta, record)
   if noted == KNOWN then
-    return {'OK', left}
+    return with_own_stop({'OK', left}, ARGV[1])
   end
   lease = left + lease
 end
@@ -43,4 +44,4 @@ if ARGV[3] == 'replace' then
   -- What was left may have been cut: the next who waits was told of more.
   wake_if_later(lease)
 end
-return {'OK', lease}
+return with_own_stop({'OK', lease}, ARGV[1])

@@ -1,10 +1,11 @@
 -- Give a share more time if it is still held.
 -- ARGV  1 token  2 ms  3 'replace' what is left, have 'least' so much, or add to it: 'add ID', once for each ID
--- Reply {'OK', ms the lease now has}
+-- Reply {'OK', ms the lease now has[, holder record in which an operator asks it to stop]}
 --       {'LOST', how it was lost (JSON) or false}
 --- shared_keys
 --- prelude
 --- shared
+--- stopping
 local token = ARGV[1]
 local value, group = standing(token_at(NAME))
 local left
@@ -16,6 +17,10 @@ elseif group then
 end
 if not left then
   return {'LOST', redis.call('GET', TOMBSTONE)}
+end
+local function granted(ms)
+  local reply = {'OK', ms}
+  return group and with_stop(reply, redis.pcall('HGET', HOLDERS, token)) or with_own_stop(reply, token)
 end
 local lease, noted = tonumber(ARGV[2]), nil
 if ARGV[3] == 'least' then
@@ -31,7 +36,7 @@ elseif ARGV[3] ~= 'replace' then
   end
   noted = record and note(ARGV[3], known, record)
   if noted == KNOWN then
-    return {'OK', left}
+    return granted(left)
   end
   lease = left + lease
 end
@@ -56,4 +61,4 @@ if ARGV[3] == 'replace' then
   -- What was left may have been cut: the next who waits was told of more.
   wake_if_later(lease)
 end
-return {'OK', lease}
+return granted(lease)
