@@ -36,6 +36,7 @@ ALL = [
     scripts.REQUEST_STOP,
     scripts.INSPECT,
     scripts.LIVING,
+    scripts.LISTING,
     scripts.TIMESTAMP_ACQUIRE,
     scripts.TIMESTAMP_RELEASE,
     scripts.TIMESTAMP_CANCEL,

@@ -258,13 +258,14 @@ return refused
 
 
 def needed(*, polls: bool, has_index: bool) -> set[str]:
-    """Return the commands that scripts send, and the one that lists the locks."""
+    """Return the commands that scripts send, and those that list the locks."""
     sources = [
         script.source
         for script in vars(scripts).values()
         if isinstance(script, scripts.Script) and script.name.startswith("polling_") == polls
     ]
-    return {*_CALL.findall("".join(sources)), "ZRANGE" if has_index else "SCAN"}
+    listing = {"ZCARD", "ZRANGE"} if has_index else {"SCAN"}
+    return {*_CALL.findall("".join(sources)), *listing}
 
 
 def refused(patient: Patient, name: str) -> list[str]:
