@@ -117,13 +117,14 @@ class Browser:
             raise WentWrong(f"expected a link {text!r}, but got {page.gist}")
         return self.open(urljoin(page.url, page.links[text]))
 
-    def submit(self, page: Page, field: str, **values: str) -> Page:
+    def submit(self, page: Page, field: str, *, to: str = "", **values: str) -> Page:
         """Fill ``values`` into the form of ``page`` that has ``field``, send it, return the page.
 
+        ``to``: what the address that it posts to ends with (any).
         Raises WentWrong if there is no such form.
         """
         for address, fields in page.forms:
-            if field in fields:
+            if field in fields and address.endswith(to):
                 return Page(self._ask(address, {**fields, **values}, "text/html"))
         raise WentWrong(f"expected a form with the field {field!r}, but got {page.gist}")
 

@@ -133,7 +133,7 @@ def a_killed_holder(site: str, order: Order) -> Iterator[str]:
     yield f"GET  {page.path}"
     yield f"     {key} is {state} by {holder}"
     yield f"     held for {held_for}, lease left {lease_left}"
-    confirmation = operator.submit(operator.follow(page, key), "fingerprint")
+    confirmation = operator.submit(operator.follow(page, key), "fingerprint", to="/release/")
     checks.names_holder(confirmation, job.pid)
     yield f"POST {confirmation.path}"
     yield "     names the holder and asks: are you sure?"

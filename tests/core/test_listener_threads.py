@@ -211,6 +211,30 @@ def test_a_child_process_has_as_many_of_its_own(crowd: Crowd) -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+def test_an_interrupt_costs_none_of_the_connections(
+    crowd: Crowd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = listener.PLACES.take
+
+    def interrupted() -> bool:
+        # By a private name: no other point is between taking a place and being sure to leave it.
+        take()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(listener.PLACES, "take", interrupted)
+        for _ in range(AT_MOST):
+            with pytest.raises(KeyboardInterrupt):
+                listed(crowd.client, "a").take(1)
+
+    held = listed(crowd.client, "a").take(1)
+    for _ in range(AT_MOST - 1):
+        crowd.wait_for(listed(crowd.client, "a"))
+    assert not any("@" in token for token in queued(crowd.client))
+    held.release()
+    crowd.end()
+
+
 @contextmanager
 def forked(work: Any) -> Iterator[int]:
     """Do ``work`` in a child process, whose number is given."""

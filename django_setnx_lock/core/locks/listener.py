@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import deque
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -162,27 +161,26 @@ def _wake(woken: Any, error: Exception | None) -> None:
 
 
 class Places:
-    """How many threads of this process may still begin to wait, each on a connection of its own."""
+    """The threads of this process that may wait, each on a connection of its own."""
 
     def __init__(self) -> None:
-        self._fill()
+        # By thread: an interrupt may come before a place is left, and then its thread has it again.
+        self._taken: dict[int, None] = {}
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._fill)
-
-    def _fill(self) -> None:
-        # Taken and left in one step each, without a lock.
-        self._free = deque([True] * ALONE_AT_MOST, ALONE_AT_MOST)
+            os.register_at_fork(after_in_child=self._taken.clear)
 
     def take(self) -> bool:
-        """Return whether there was a place. It is to be left."""
-        try:
-            return self._free.pop()
-        except IndexError:
-            return False
+        """Return whether there was a place for the calling thread. It is to be left."""
+        # Without a lock: of two that come at once for the last place, perhaps neither gets it.
+        self._taken[threading.get_ident()] = None
+        if len(self._taken) <= ALONE_AT_MOST:
+            return True
+        self.leave()
+        return False
 
     def leave(self) -> None:
         """Let another thread have the place."""
-        self._free.append(True)
+        self._taken.pop(threading.get_ident(), None)
 
 
 PLACES = Places()
