@@ -1,6 +1,7 @@
 """Callers that wait on one connection and are cut off from the server, at random.
 
-Tasks of an event loop, which are cancelled, too, and threads.
+Tasks of an event loop, which are cancelled, too, and threads. The control, in which they take no
+note of being cut off, is in ``tests/core/aio/test_listener.py``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.retry import Retry
 
 from django_setnx_lock.core.errors import LockBusy, LockLost, LockUnavailable
-from django_setnx_lock.core.locks.listener import Listener
 from tests.core.aio.helpers import run
 from tests.core.helpers import command, listed
 
@@ -142,13 +142,3 @@ def test_nobody_is_in_together_and_nobody_is_forgotten(real_server: RealServer, 
     assert storm.overlaps == 0
     assert storm.longest < 10
     assert not any(storm.admin.exists(f"lock:{key}") for key in KEYS)
-
-
-def test_without_being_woken_by_a_cut_somebody_is_forgotten(
-    real_server: RealServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # By a private name, as nothing else leaves them asleep. Of threads those that have connections
-    # of their own go on, and wake the others.
-    monkeypatch.setattr(Listener, "_cut_off", lambda *_: None)
-
-    assert story(real_server, "tasks").longest > 10

@@ -167,6 +167,32 @@ def test_all_go_on_after_it_was_cut_off(real_server: RealServer) -> None:
     assert done == ["a"] * 10
 
 
+def test_without_taking_note_of_a_cut_they_would_sleep_on(
+    real_server: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def take_no_note(listener: Listener, *_: object) -> None:
+        listener._fetching = SimpleNamespace(done=lambda: False, cancel=lambda: True)
+
+    # By a private name, as nothing else leaves them asleep.
+    monkeypatch.setattr(Listener, "_cut_off", take_no_note)
+    client, done = real_server.client(), list[str]()
+
+    async def work() -> None:
+        held, tasks = await waiting(client, ["a"] * 3, done)
+        await until(lambda: listeners(real_server) == 1)
+        command(client, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        await until(lambda: listeners(real_server) == 0)
+        await held[0].arelease()
+        # It was left to each of them in turn, for the claim time.
+        await until(lambda: not client.exists("lock:a"))
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    run(work())
+    assert done == []
+
+
 def test_one_that_cannot_listen_is_told_why(real_server: RealServer) -> None:
     client = real_server.client()
     admin = real_server.client()
