@@ -191,6 +191,7 @@ def signal_soon() -> None:
 
 # redis-py drops a socket when its connect is interrupted.
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+@pytest.mark.usefixtures("no_collection")
 def test_a_signal_at_any_moment_leaves_either_a_handle_or_no_lock(real_cache: RealServer) -> None:
     client = real_cache.client()
     ends: set[str] = set()
