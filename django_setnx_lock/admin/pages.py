@@ -28,7 +28,13 @@ from ..core.protocol.keys import lock_keys, name_for
 from ..descriptions import Said, holder_facts, meanings, problem, redis_facts
 from ..locks import inspector, key_prefix
 from ..models import Lock
-from .release import ReleaseForm, StopForm, lock_of, log_releases, release_text, stop_text
+from .interventions import (
+    INTERVENTIONS,
+    ConfirmationForm,
+    Intervention,
+    lock_of,
+    log_interventions,
+)
 
 if TYPE_CHECKING:
     _LockModelAdmin = admin.ModelAdmin[Lock]
@@ -42,7 +48,7 @@ _PER_PAGE = 50
 # Where Redis says that a search goes on.
 _CURSOR = re.compile(r"[0-9]{1,20}")
 # The pages of one lock.
-_PAGES = ("change", "stop", "release", "history")
+_PAGES = ("change", *(one.page for one in INTERVENTIONS), "history")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,19 +163,19 @@ class Query:
 class LockAdmin(_LockModelAdmin):
     """Shows what is in Redis. There is no table, so no page reads locks from the database.
 
-    Seeing takes the permission ``view_lock``; releasing, and asking a
-    holder to stop, ``release_lock`` besides.
+    Seeing takes the permission ``view_lock``; releasing, and asking a holder to stop,
+    ``release_lock`` besides.
     """
 
     def get_urls(self) -> list[URLPattern]:
-        views = {"release": self.release_view, "stop": self.stop_view}
         own = [
             path(
-                f"<path:object_id>/{page}/",
-                self.admin_site.admin_view(view),
-                name=f"django_setnx_lock_lock_{page}",
+                f"<path:object_id>/{one.page}/",
+                self.admin_site.admin_view(self.intervention_view),
+                {"intervention": one},
+                name=f"django_setnx_lock_lock_{one.page}",
             )
-            for page, view in views.items()
+            for one in INTERVENTIONS
         ]
         return [*own, *super().get_urls()]
 
@@ -258,123 +264,74 @@ class LockAdmin(_LockModelAdmin):
         context |= {"title": _("View lock"), **(extra_context or {})}
         return self._response(request, "change_form", links, name=name, **context)
 
-    def release_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Release a lock by force, after a confirmation."""
-        if not self.has_release_permission(request):
-            raise PermissionDenied
-        name = unquote(object_id)
-        links = self._links(request)
-        try:
-            _check(name)
-            return self._release(request, name, links)
-        except _PROBLEMS as error:
-            return self._confirmation(request, links, name, **problem(error))
-
-    def _release(self, request: HttpRequest, name: str, links: Links) -> HttpResponse:
-        """Release the lock ``name``, if that is confirmed, from the holder that was seen."""
-        look = inspector(links.using or None)
-        info, seen = _seen(request, look.get(name))
-        row = Row(info, links.to("change", name))
-        form = ReleaseForm(
-            request.POST if request.POST.get("post") else None, initial={"fingerprint": seen}
-        )
-        if form.is_valid():
-            try:
-                outcome = look.force_release(
-                    name, seen, by=request.user.get_username(), reason=form.cleaned_data["reason"]
-                )
-            except LockUnavailable as error:
-                unsure = _("It is not known whether the lock was released. Look at it again.")
-                return self._confirmation(request, links, name, **problem(error, unsure))
-        elif not row.is_held:
-            outcome = Outcome.FREE
-        elif info.fingerprint != seen:
-            outcome = Outcome.CHANGED_HANDS
-        else:
-            return self._confirmation(request, links, name, row=row, form=form)
-        level = messages.WARNING
-        text = _("Nobody holds the lock “%(key)s” any more: nothing was released.")
-        if outcome is Outcome.RELEASED:
-            # Only now: a log that tells of a release that did not happen misleads.
-            why = release_text(row, form.cleaned_data["reason"])
-            log_releases(request.user, [(lock_of(info), why)])
-            level = messages.SUCCESS
-            text = _("The lock “%(key)s” was released from %(holder)s, which this did not stop.")
-        elif outcome is Outcome.CHANGED_HANDS:
-            text = _(
-                "The lock “%(key)s” changed hands after you looked: nothing was released. "
-                "This is its holder now."
-            )
-        self.message_user(request, text % {"key": row.key, "holder": row.holder}, level)
-        # To the new holder, or to the list.
-        changed = outcome is Outcome.CHANGED_HANDS
-        return HttpResponseRedirect(row.url if changed else links.to("changelist"))
-
-    def _confirmation(
-        self, request: HttpRequest, links: Links, name: str, **context: Any
+    def intervention_view(
+        self, request: HttpRequest, object_id: str, intervention: Intervention
     ) -> HttpResponse:
-        context |= {"title": _("Force-release lock"), "action_title": _("Force-release")}
-        return self._response(request, "release_confirmation", links, name=name, **context)
-
-    def stop_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Ask the holder of a lock to stop, after a confirmation."""
+        """Do what the operator wants to the holder of a lock, after a confirmation."""
         if not self.has_release_permission(request):
             raise PermissionDenied
         name = unquote(object_id)
         links = self._links(request)
         try:
             _check(name)
-            return self._ask_to_stop(request, name, links)
+            return self._intervene(request, name, links, intervention)
         except LockUnsupported as error:
             self.message_user(request, plain(str(error)), messages.WARNING)
             return HttpResponseRedirect(links.to("change", name))
         except _PROBLEMS as error:
-            return self._stop_confirmation(request, links, name, **problem(error))
+            return self._confirmation(request, links, name, intervention, **problem(error))
 
-    def _ask_to_stop(self, request: HttpRequest, name: str, links: Links) -> HttpResponse:
-        """Ask the holder that was seen to stop, if that is confirmed."""
+    def _intervene(
+        self, request: HttpRequest, name: str, links: Links, intervention: Intervention
+    ) -> HttpResponse:
+        """Do that to the holder that was seen, if it is confirmed."""
         look = inspector(links.using or None)
         info, seen = _seen(request, look.get(name))
         row = Row(info, links.to("change", name))
-        form = StopForm(
+        about = {"key": row.key, "holder": row.holder}
+        form = ConfirmationForm(
             request.POST if request.POST.get("post") else None, initial={"fingerprint": seen}
         )
         if form.is_valid():
+            by, reason = request.user.get_username(), form.cleaned_data["reason"]
             try:
-                outcome = look.ask_to_stop(
-                    name, seen, by=request.user.get_username(), reason=form.cleaned_data["reason"]
-                )
+                outcome = intervention.carry_out(look, name, seen, by=by, reason=reason)
             except LockUnavailable as error:
-                unsure = _("It is not known whether the holder was asked. Look at the lock again.")
-                return self._stop_confirmation(request, links, name, **problem(error, unsure))
+                facts = problem(error, str(intervention.unsure))
+                return self._confirmation(request, links, name, intervention, **facts)
         elif not row.is_held:
             outcome = Outcome.FREE
         elif info.fingerprint != seen:
             outcome = Outcome.CHANGED_HANDS
         else:
-            return self._stop_confirmation(request, links, name, row=row, form=form)
-        level = messages.WARNING
-        text = _("Nobody holds the lock “%(key)s” any more: nobody was asked to stop.")
-        if outcome is Outcome.ASKED:
-            why = stop_text(row, form.cleaned_data["reason"])
-            log_releases(request.user, [(lock_of(info), why)])
-            level = messages.SUCCESS
-            text = _("%(holder)s was asked to stop, and still holds the lock “%(key)s”.")
-        elif outcome is Outcome.ASKED_BEFORE:
-            text = _("%(holder)s was asked to stop before, and still holds the lock “%(key)s”.")
-        elif outcome is Outcome.CHANGED_HANDS:
-            text = _(
-                "The lock “%(key)s” changed hands after you looked: nobody was asked to stop. "
-                "This is its holder now."
+            question = str(intervention.question) % about
+            return self._confirmation(
+                request, links, name, intervention, row=row, form=form, question=question
             )
-        self.message_user(request, text % {"key": row.key, "holder": row.holder}, level)
-        return HttpResponseRedirect(row.url)
+        level = messages.WARNING
+        if outcome is intervention.done:
+            # Only now: a log that tells of what did not happen misleads.
+            log_interventions(request.user, [(lock_of(info), intervention.entry(row, reason))])
+            level = messages.SUCCESS
+        self.message_user(request, str(intervention.told[outcome]) % about, level)
+        # To the holder, or to the list where there is none any more.
+        is_free = outcome in (Outcome.RELEASED, Outcome.FREE)
+        return HttpResponseRedirect(links.to("changelist") if is_free else row.url)
 
-    def _stop_confirmation(
-        self, request: HttpRequest, links: Links, name: str, **context: Any
+    def _confirmation(
+        self,
+        request: HttpRequest,
+        links: Links,
+        name: str,
+        intervention: Intervention,
+        **context: Any,
     ) -> HttpResponse:
-        context |= {"title": _("Ask the holder to stop"), "action_title": _("Ask to stop")}
-        return self._response(request, "stop_confirmation", links, name=name, **context)
+        context |= {
+            "title": intervention.title,
+            "intervention": intervention,
+            "address": links.to(intervention.page, name),
+        }
+        return self._response(request, "confirmation", links, name=name, **context)
 
     def _links(self, request: HttpRequest, *, filters: str | None = None) -> Links:
         """Return the addresses for who may see locks. Raises Http404 for a cache without."""

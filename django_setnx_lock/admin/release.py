@@ -1,19 +1,15 @@
-"""Release locks by force: the forms, the log entries, and an action for any ModelAdmin."""
+"""The action that releases the locks of selected rows, for any ModelAdmin."""
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import django
-from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin import helpers
-from django.contrib.admin.widgets import AdminTextInputWidget
 from django.core import signing
 from django.core.exceptions import ImproperlyConfigured
-from django.db import router, transaction
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
@@ -25,15 +21,11 @@ from ..core.protocol.keys import name_for
 from ..descriptions import Said
 from ..key_template import KeyTemplate
 from ..locks import inspector, key_prefix
-from ..models import Lock
 from .actions import rows_by_key, tell_skipped
+from .interventions import RELEASE, ReasonForm, lock_of, log_interventions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from django.contrib.admin import AdminSite, ModelAdmin
-    from django.contrib.auth.base_user import AbstractBaseUser
-    from django.contrib.auth.models import AnonymousUser
     from django.db.models import Model, QuerySet
     from django.http import HttpRequest
 
@@ -42,102 +34,6 @@ else:
     _Base = object
 
 ACTION = "release_locks_of_selected"
-logger = logging.getLogger("django_setnx_lock.force_release")
-
-
-class ReasonForm(forms.Form):
-    """Why a lock is taken from its holder."""
-
-    reason = forms.CharField(
-        label=gettext_lazy("Reason"),
-        help_text=gettext_lazy("Kept in the log, and told to the holder when it finds out."),
-        required=False,
-        max_length=200,
-        widget=AdminTextInputWidget,
-    )
-
-
-class ReleaseForm(ReasonForm):
-    """Which holder the operator saw, and why the lock is taken from it."""
-
-    fingerprint = forms.CharField(widget=forms.HiddenInput)
-
-
-class StopForm(ReasonForm):
-    """Which holder the operator saw, and why it is asked to stop."""
-
-    fingerprint = forms.CharField(widget=forms.HiddenInput)
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.fields["reason"].help_text = _("Kept in the log, and told to the holder.")
-
-
-def release_text(said: Said, reason: str, how: str = "") -> str:
-    """Return the log entry for a released lock. ``how``: a sentence, when not by a page."""
-    text = _("Force-released from %(holder)s, held for %(held_for)s.") % {
-        "holder": said.holder,
-        "held_for": said.held_for,
-    }
-    why = _("Reason: %s") % plain(reason) if reason else ""
-    return " ".join(part for part in (text, how, why) if part)
-
-
-def stop_text(said: Said, reason: str, how: str = "") -> str:
-    """Return the log entry for a holder that was asked to stop. ``how``: as above."""
-    text = _("Asked to stop: %(holder)s, who has held it for %(held_for)s.") % {
-        "holder": said.holder,
-        "held_for": said.held_for,
-    }
-    why = _("Reason: %s") % plain(reason) if reason else ""
-    return " ".join(part for part in (text, how, why) if part)
-
-
-def lock_of(info: LockInfo) -> Lock:
-    """Return the object of the log entry. A database may refuse what Redis takes in a name."""
-    return Lock(name=plain(info.name))
-
-
-def log_releases(
-    user: AbstractBaseUser | AnonymousUser, noted: Sequence[tuple[Model, str]]
-) -> bool:
-    """Write the releases to the admin's log, or what it refuses to ours; return if it has all."""
-    from django.contrib.admin.models import CHANGE, LogEntry
-    from django.contrib.contenttypes.models import ContentType
-
-    if not noted:
-        return True
-    kind_of = ContentType.objects.get_for_model
-    try:
-        entries = [
-            LogEntry(
-                user_id=user.pk,  # type: ignore[misc]  # who may release has one
-                content_type_id=kind_of(obj, for_concrete_model=False).pk,
-                object_id=obj.pk,
-                object_repr=str(obj)[:200],
-                action_flag=CHANGE,
-                change_message=text,
-            )
-            for obj, text in noted
-        ]
-        # A statement that fails must not break a transaction of the request's.
-        with transaction.atomic(using=router.db_for_write(LogEntry)):
-            # Thousands at once are more than some databases take.
-            LogEntry.objects.bulk_create(entries, batch_size=500)
-    except Exception:
-        if len(noted) == 1:
-            ((obj, text),) = noted
-            by = user.get_username()
-            logger.exception(
-                "the admin's log did not take what %r did to %r: %s", by, str(obj), text
-            )
-        else:
-            # A refused entry must not cost the others theirs.
-            half = len(noted) // 2
-            for some in (noted[:half], noted[half:]):
-                log_releases(user, some)
-        return False
-    return True
 
 
 class ReleaseLocksMixin(_Base):
@@ -255,11 +151,11 @@ class ReleaseLocksMixin(_Base):
                     about = {"key": plain(info.key), "holder": whom, "reason": plain(reason)}
                     noted += [
                         (row, note % about),
-                        (lock_of(info), release_text(Said(info), reason)),
+                        (lock_of(info), RELEASE.entry(Said(info), reason)),
                     ]
         finally:
             # All at once: thousands one by one take longer than their release.
-            log_releases(request.user, noted)
+            log_interventions(request.user, noted)
             if released := outcomes[Outcome.RELEASED]:
                 text = ngettext("%(n)d lock was released.", "%(n)d locks were released.", released)
                 self.message_user(request, text % {"n": released}, messages.SUCCESS)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
@@ -30,41 +31,106 @@ if TYPE_CHECKING:
 _NOT_LOGGED = "The admin's log did not take it: see the log of the project."
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Intervention:
+    """What a subcommand does to a holder, and its texts, in which ``place`` is the lock.
+
+    ``carry_out``: does it by an Inspector; ``done``: the outcome then. ``told``: what is said of
+    each other outcome. ``name``: that of the same in the admin.
+    """
+
+    command: str
+    name: str
+    carry_out: Callable[..., Outcome]
+    done: Outcome
+    nothing: str
+    success: str
+    unsure: str
+    failure: str
+    told: Mapping[Outcome, str] = field(default_factory=dict)
+
+    def text(self, outcome: Outcome, place: str, whom: str) -> str:
+        """Say what came of it."""
+        text = {
+            self.done: self.success,
+            Outcome.CHANGED_HANDS: f"{{place}} changed hands: {self.nothing}.",
+            Outcome.FREE: f"{{place}} is held by nobody any more: {self.nothing}.",
+            **self.told,
+        }[outcome]
+        return text.format(place=place, whom=whom)
+
+
+_RELEASE = _Intervention(
+    command="release",
+    name="RELEASE",
+    carry_out=lambda look, *seen, **why: look.force_release(*seen, **why),
+    done=Outcome.RELEASED,
+    nothing="nothing was released",
+    success="Released {place} from {whom}.",
+    unsure="It is not known whether {place} was released: look at it again.",
+    failure="{key!r} was not released",
+)
+_ASK_TO_STOP = _Intervention(
+    command="ask-to-stop",
+    name="ASK_TO_STOP",
+    carry_out=lambda look, *seen, **why: look.ask_to_stop(*seen, **why),
+    done=Outcome.ASKED,
+    nothing="nobody was asked to stop",
+    success="Asked the holder of {place} to stop: {whom}.",
+    unsure="It is not known whether the holder of {place} was asked: look again.",
+    failure="the holder of {key!r} was not asked to stop",
+    told={Outcome.ASKED_BEFORE: "The holder of {place}, {whom}, was asked before."},
+)
+
+
 def release(options: dict[str, Any], out: OutputWrapper, err: OutputWrapper) -> None:
     """Take a lock from its holder, if the answer is yes. Raises CommandError when it was not."""
-    user = None if options["user"] is None else _user_called(options["user"])
-    wanted, troubles = _wanted(options, err, "nothing was released")
-    if not options["yes"]:
-        _ask(wanted, err)
-    are_released = True
-    for one in wanted:
-        outcome, text = _release(one, options["reason"], user)
-        if outcome is None:
-            troubles.append(text)
-            text = f"It is not known whether {_place(one)} was released: look at it again."
-        are_released = are_released and outcome is Outcome.RELEASED
-        _tell(f"{_whom(one)}\n{text}" if options["yes"] else text, out, err)
-    raise_if_away(troubles)
-    if not are_released:
-        raise CommandError(f"{options['key']!r} was not released", returncode=NOT_HELD)
+    _intervene(_RELEASE, options, out, err, asks=not options["yes"])
 
 
 def ask_to_stop(options: dict[str, Any], out: OutputWrapper, err: OutputWrapper) -> None:
     """Ask the holder of a lock to stop. Raises CommandError when nobody was asked."""
+    _intervene(_ASK_TO_STOP, options, out, err, asks=False)
+
+
+def _intervene(
+    what: _Intervention,
+    options: dict[str, Any],
+    out: OutputWrapper,
+    err: OutputWrapper,
+    *,
+    asks: bool,
+) -> None:
     user = None if options["user"] is None else _user_called(options["user"])
-    wanted, troubles = _wanted(options, err, "nobody was asked to stop")
-    are_asked = True
+    wanted, troubles = _wanted(options, err, what.nothing)
+    if asks:
+        _ask(wanted, err)
+    is_done = True
     for one in wanted:
-        outcome, text = _ask_to_stop(one, options["reason"], user)
-        if outcome is None:
-            troubles.append(text)
-            text = f"It is not known whether the holder of {_place(one)} was asked: look again."
-        are_asked = are_asked and outcome is Outcome.ASKED
-        _tell(f"{_whom(one)}\n{text}", out, err)
+        place, is_this = _place(one), False
+        try:
+            outcome = _carry_out(what, one, options["reason"])
+        except LockUnsupported as error:
+            text = printable(str(error))
+        except LockUnavailable as error:
+            troubles.append(trouble(error))
+            text = what.unsure.format(place=place)
+        else:
+            is_this = outcome is what.done
+            text = what.text(outcome, place, printable(Said(one.info).holder))
+        if is_this and user and not _logged(what, one, options["reason"], user):
+            text += f"\n{_NOT_LOGGED}"
+        is_done = is_done and is_this
+        _tell(text if asks else f"{_whom(one)}\n{text}", out, err)
     raise_if_away(troubles)
-    if not are_asked:
-        message = f"the holder of {options['key']!r} was not asked to stop"
-        raise CommandError(message, returncode=NOT_HELD)
+    if not is_done:
+        raise CommandError(what.failure.format(key=options["key"]), returncode=NOT_HELD)
+
+
+def _carry_out(what: _Intervention, one: Found, reason: str) -> Outcome:
+    """Do it to the holder that was seen, and to no other."""
+    look, seen = inspector(one.using), (one.info.name, one.info.fingerprint)
+    return what.carry_out(look, *seen, by=_by(), reason=reason)
 
 
 def _wanted(
@@ -155,78 +221,14 @@ def _ask(wanted: Sequence[Found], err: OutputWrapper) -> None:
         raise CommandError("nothing was released", returncode=NOT_HELD)
 
 
-def _release(one: Found, reason: str, user: AbstractBaseUser | None) -> tuple[Outcome | None, str]:
-    """Take the lock from the holder that was seen, and from no other; say what came of it.
-
-    The outcome is None when it is not known. ``user``: under whose name the admin's log has it.
-    """
-    by = _by()
-    try:
-        outcome = inspector(one.using).force_release(
-            one.info.name, one.info.fingerprint, by=by, reason=reason
-        )
-    except LockUnavailable as error:
-        return None, trouble(error)
-    if outcome is Outcome.CHANGED_HANDS:
-        return outcome, f"{_place(one)} changed hands: nothing was released."
-    if outcome is not Outcome.RELEASED:
-        return outcome, f"{_place(one)} is held by nobody any more: nothing was released."
-    text = printable(f"Released {_place(one)} from {Said(one.info).holder}.")
-    if user and not _logged(one, _release_entry(one, reason, by), user):
-        text += f"\n{_NOT_LOGGED}"
-    return outcome, text
-
-
-def _ask_to_stop(
-    one: Found, reason: str, user: AbstractBaseUser | None
-) -> tuple[Outcome | None, str]:
-    """Ask the holder that was seen, and no other; say what came of it. As :func:`_release`."""
-    by = _by()
-    try:
-        outcome = inspector(one.using).ask_to_stop(
-            one.info.name, one.info.fingerprint, by=by, reason=reason
-        )
-    except LockUnsupported as error:
-        raise CommandError(str(error), returncode=NOT_HELD) from error
-    except LockUnavailable as error:
-        return None, trouble(error)
-    if outcome is Outcome.CHANGED_HANDS:
-        return outcome, f"{_place(one)} changed hands: nobody was asked to stop."
-    if outcome is Outcome.FREE:
-        return outcome, f"{_place(one)} is held by nobody any more: nobody was asked to stop."
-    whom = printable(Said(one.info).holder)
-    if outcome is Outcome.ASKED_BEFORE:
-        return outcome, f"The holder of {_place(one)}, {whom}, was asked before."
-    text = f"Asked the holder of {_place(one)} to stop: {whom}."
-    if user and not _logged(one, _stop_entry(one, reason, by), user):
-        text += f"\n{_NOT_LOGGED}"
-    return outcome, text
-
-
 def _by() -> str:
     return f"{user_name()}@{socket.gethostname()}"
 
 
-# The admin is imported late: not every project has it.
+def _logged(what: _Intervention, one: Found, reason: str, user: AbstractBaseUser) -> bool:
+    # Late: not every project has the admin.
+    from django_setnx_lock.admin import interventions
 
-
-def _release_entry(one: Found, reason: str, by: str) -> str:
-    from django_setnx_lock.admin.release import release_text
-
-    return release_text(Said(one.info), reason, _how("release", one, by))
-
-
-def _stop_entry(one: Found, reason: str, by: str) -> str:
-    from django_setnx_lock.admin.release import stop_text
-
-    return stop_text(Said(one.info), reason, _how("ask-to-stop", one, by))
-
-
-def _how(command: str, one: Found, by: str) -> str:
-    return f"By manage.py locks {command}, as {plain(by)}, in the cache {one.using!r}."
-
-
-def _logged(one: Found, entry: str, user: AbstractBaseUser) -> bool:
-    from django_setnx_lock.admin.release import lock_of, log_releases
-
-    return log_releases(user, [(lock_of(one.info), entry)])
+    how = f"By manage.py locks {what.command}, as {plain(_by())}, in the cache {one.using!r}."
+    entry = getattr(interventions, what.name).entry(Said(one.info), reason, how)
+    return interventions.log_interventions(user, [(interventions.lock_of(one.info), entry)])

@@ -100,7 +100,7 @@ def test_another_program_cannot_be_asked(locks: Locks) -> None:
     ended = locks("ask-to-stop", "k")
 
     assert ended.status == 1
-    assert "cannot ask the holder of the lock 'k' to stop: it is 'foreign'" in ended.err
+    assert "cannot ask the holder of the lock 'k' to stop: it is 'foreign'" in ended.out
 
 
 def test_an_unreachable_redis_is_status_69(locks: Locks, fake_server: FakeServer) -> None:
