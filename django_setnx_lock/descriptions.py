@@ -224,7 +224,7 @@ class Said:
 
     @property
     def stop_requested(self) -> str:
-        """Who asked its holder to stop, when and why; if several hold it, how many were asked."""
+        """Return who asked the holder to stop, when and why; of several, how many were asked."""
         if self.info.shares:
             asked = sum(share.stop_requested is not None for share in self.info.shares)
             count = {"asked": asked, "count": len(self.info.shares)}

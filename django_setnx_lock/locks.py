@@ -17,7 +17,7 @@ from .core.locks.multi_handle import LossRelay, MultiLockHandle
 from .core.locks.multi_lock import MultiLock
 from .core.locks.options import UNSET, Unset
 from .core.locks.redlock import Redlock
-from .core.protocol.keys import index_for, name_for, processes_for
+from .core.protocol.keys import heartbeat_prefix_for, index_for, name_for
 from .transactions import AT_COMMIT, checked_release, waits_for_commit
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def lock(
         key=key,
         index=index_for(prefix) if config["INDEX"] else None,
         ending=AT_COMMIT if waits_for_commit(release) else None,
-        processes=processes_for(prefix),
+        heartbeat_prefix=heartbeat_prefix_for(prefix),
     )
 
 

@@ -2,9 +2,9 @@
 
 All are sent with ``key``, as the caller wrote it, and ``template``, as in ``order:<pk>``, which
 has few values and so suits as a label of a metric (the empty string where nobody gave one).
-``waited`` and ``held_for`` are seconds. Receivers run where the event happens, those of
-``lock_lost`` and ``lock_stop_requested`` mostly in the thread that renews all locks, so they must
-be quick. Their exceptions are logged. No token is ever sent.
+``waited``, ``held_for`` and ``late`` are seconds. Receivers run where the event happens, those of
+``lock_lost``, ``lock_renewed_late`` and ``lock_stop_requested`` mostly in the thread that renews
+all locks, so they must be quick. Their exceptions are logged. No token is ever sent.
 """
 
 from __future__ import annotations
@@ -47,9 +47,13 @@ lock_waited = LockSignal(events.WAITED)
 lock_acquired = LockSignal(events.ACQUIRED)
 # Sent with held_for and fence.
 lock_released = LockSignal(events.RELEASED)
+# Sent with late and fence, when a renewal came more than a third of the lease too late.
+lock_renewed_late = LockSignal(events.RENEWED_LATE)
 # Sent with held_for, fence and error, a LockLost.
 lock_lost = LockSignal(events.LOST)
 # Sent with held_for, fence and stop_request, once to a holder that an operator asks to stop.
 lock_stop_requested = LockSignal(events.STOP_REQUESTED)
 # Sent with waited and error, a LockBusy, when a caller gives up.
 lock_busy = LockSignal(events.BUSY)
+# Sent with waited and error, a LockUnavailable, when Redis does not say whether it is granted.
+lock_unavailable = LockSignal(events.UNAVAILABLE)

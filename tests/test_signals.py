@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.http import HttpRequest, HttpResponse
 
-from django_setnx_lock import LockBusy, RedisLock, lock, redis_lock, signals
+from django_setnx_lock import LockBusy, LockUnavailable, RedisLock, lock, redis_lock, signals
 from django_setnx_lock.core import events
 from django_setnx_lock.locks import inspector
 
@@ -14,12 +14,16 @@ if TYPE_CHECKING:
 
     from django.test import RequestFactory
 
+    from tests.servers import FakeServer
+
 PAIRS = {
     signals.lock_acquired: events.ACQUIRED,
     signals.lock_released: events.RELEASED,
     signals.lock_lost: events.LOST,
     signals.lock_stop_requested: events.STOP_REQUESTED,
     signals.lock_busy: events.BUSY,
+    signals.lock_unavailable: events.UNAVAILABLE,
+    signals.lock_renewed_late: events.RENEWED_LATE,
     signals.lock_waiting: events.WAITING,
     signals.lock_waited: events.WAITED,
 }
@@ -64,6 +68,20 @@ def test_a_busy_lock_sends_lock_busy(
 
     busy = [about for signal, about in sent if signal is signals.lock_busy]
     assert [(about["key"], about["template"]) for about in busy] == [("a", "<y>")]
+
+
+def test_a_server_that_does_not_answer_sends_lock_unavailable(
+    sent: list[tuple[signals.LockSignal, dict[str, Any]]], fake_server: FakeServer
+) -> None:
+    fake_server.connected = False
+
+    with pytest.raises(LockUnavailable) as caught:
+        lock("a", template="<x>").take(0)
+
+    ((signal, about),) = sent
+    assert signal is signals.lock_unavailable
+    assert (about["key"], about["template"], about["error"]) == ("a", "<x>", caught.value)
+    assert 0 <= about["waited"] < 10
 
 
 def test_a_holder_that_is_asked_to_stop_sends_who_asks(

@@ -96,6 +96,7 @@ class _Instruments:
             signals.lock_waited: self._on_waited,
             signals.lock_acquired: self._on_acquired,
             signals.lock_busy: self._on_busy,
+            signals.lock_unavailable: self._on_unavailable,
             signals.lock_released: self._on_released,
             signals.lock_lost: self._on_lost,
         }
@@ -115,7 +116,7 @@ class _Instruments:
         # A busy lock is an answer, and a caller that goes away no fault.
         fault = error if outcome in ("unavailable", "error") else None
         self._span("wait", key, template, waited, attributes, fault)
-        if outcome not in ("acquired", "busy"):
+        if outcome in ("cancelled", "error"):
             # Of the others there is another signal.
             self._count(template, outcome, waited)
 
@@ -131,6 +132,9 @@ class _Instruments:
 
     def _on_busy(self, *, template: str, waited: float, **about: object) -> None:
         self._count(template, "busy", waited)
+
+    def _on_unavailable(self, *, template: str, waited: float, **about: object) -> None:
+        self._count(template, "unavailable", waited)
 
     def _on_released(self, **about: Any) -> None:
         self._end_hold("released", **about)

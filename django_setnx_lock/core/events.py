@@ -73,5 +73,7 @@ ACQUIRED = Event("lock_acquired")  # waited
 RELEASED = Event("lock_released")  # held_for
 LOST = Event("lock_lost")  # held_for, error
 STOP_REQUESTED = Event("lock_stop_requested")  # held_for, stop_request
+RENEWED_LATE = Event("lock_renewed_late")  # late
 # Told with key, template, waited and error; there is no fence.
 BUSY = Event("lock_busy")
+UNAVAILABLE = Event("lock_unavailable")

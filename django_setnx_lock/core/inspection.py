@@ -22,7 +22,7 @@ from .liveness import GRACE, is_overdue, renewed_ago
 from .plain import plain
 from .protocol import commands, replies
 from .protocol.commands import POLLING, READERS, SETNX, command_set, limit_of
-from .protocol.keys import index_for, lock_keys, process_keys, processes_for
+from .protocol.keys import heartbeat_prefix_for, index_for, lock_keys, process_keys
 from .renewal import watchdog
 from .stop_request import StopRequest
 
@@ -210,7 +210,7 @@ class Inspector:
         self._kind = POLLING if polling else SETNX
         self._unit = unit
         self._prefix = prefix
-        self._processes = processes_for(prefix)
+        self._heartbeat_prefix = heartbeat_prefix_for(prefix)
         self._index = index_for(prefix) if use_index and not is_cluster(client) else None
 
     def get(self, name: str) -> LockInfo:
@@ -387,7 +387,9 @@ class Inspector:
         gone: list[str] = []
         for start in range(0, len(processes), _AT_ONCE):
             some = processes[start : start + _AT_ONCE]
-            request = commands.living([process_keys(self._processes, one).name for one in some])
+            request = commands.living(
+                [process_keys(self._heartbeat_prefix, one).name for one in some]
+            )
             try:
                 replies = run(execute.call(BLOCKING, self._client, request, ""))
             except LockUnavailable as error:

@@ -10,9 +10,10 @@ from .plain import plain
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StopRequest:
-    """Who asked the holder to stop, why, and when.
+    """The request of an operator, as the holder hears it and the page shows it.
 
-    ``by`` and ``reason`` may be empty. ``at``: a Unix time by the clock of the server.
+    ``by``: the operator. ``by`` and ``reason`` may be empty. ``at``: a Unix time by the clock of
+    the server.
     """
 
     by: str = ""

@@ -18,7 +18,7 @@ from django.urls import reverse
 from django_setnx_lock.connection import get_client
 from django_setnx_lock.core.holder import process_id
 from django_setnx_lock.core.inspection import LockInfo
-from django_setnx_lock.core.protocol.keys import process_keys, processes_for
+from django_setnx_lock.core.protocol.keys import heartbeat_prefix_for, process_keys
 from django_setnx_lock.locks import inspector
 from tests.core.helpers import meta_of, write_meta
 
@@ -50,7 +50,7 @@ def hold_since(key: str, seconds: int) -> None:
     meta = meta_of(client, name)
     # The fence is the moment it was granted, in microseconds.
     write_meta(client, meta._replace(fence=meta.fence - seconds * 1_000_000), name)
-    client.set(process_keys(processes_for("lock:"), process_id()).name, "1", px=12_000)
+    client.set(process_keys(heartbeat_prefix_for("lock:"), process_id()).name, "1", px=12_000)
 
 
 def entries_of(model: type[Model]) -> list[LogEntry]:

@@ -12,7 +12,7 @@ from django.test import override_settings
 from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 
-from django_setnx_lock import LockBusy, LockLost, lock, redis_lock, rwlock
+from django_setnx_lock import LockBusy, LockLost, LockUnavailable, lock, redis_lock, rwlock, signals
 from django_setnx_lock.connection import get_client
 from django_setnx_lock.contrib.prometheus import LockCollector, LockMetrics
 from django_setnx_lock.contrib.prometheus.apps import PrometheusConfig
@@ -27,7 +27,14 @@ if TYPE_CHECKING:
 
     from tests.servers import FakeServer, RealServer
 
-EVENTS = (events.ACQUIRED, events.RELEASED, events.LOST, events.BUSY)
+EVENTS = (
+    events.ACQUIRED,
+    events.RELEASED,
+    events.LOST,
+    events.RENEWED_LATE,
+    events.BUSY,
+    events.UNAVAILABLE,
+)
 
 
 @contextmanager
@@ -90,6 +97,24 @@ def test_the_time_waited_is_counted_for_a_caller_that_gives_up(registry: Collect
     assert exposed.get("setnx_lock_wait_seconds_sum", template="a") >= 0.2
     assert exposed.get("setnx_lock_wait_seconds_bucket", template="a", le="0.1") == 1
     assert exposed.get("setnx_lock_wait_seconds_bucket", template="a", le="+Inf") == 2
+
+
+def test_a_caller_that_redis_does_not_answer_is_counted(
+    registry: CollectorRegistry, fake_server: FakeServer
+) -> None:
+    fake_server.connected = False
+    with pytest.raises(LockUnavailable):
+        lock("a", template="a").take(0)
+
+    exposed = Exposed(registry)
+    assert exposed.get("setnx_lock_outcomes_total", template="a", outcome="unavailable") == 1
+    assert exposed.get("setnx_lock_wait_seconds_count", template="a") == 1
+
+
+def test_a_late_renewal_is_counted(registry: CollectorRegistry) -> None:
+    signals.lock_renewed_late.send(None, key="a", template="a", fence=1, late=12.0)
+
+    assert Exposed(registry).get("setnx_lock_late_renewals_total", template="a") == 1
 
 
 def test_the_time_held_is_counted_in_seconds(registry: CollectorRegistry) -> None:

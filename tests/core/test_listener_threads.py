@@ -22,6 +22,7 @@ from tests.processes import eventually
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from django_setnx_lock.core.locks.handle import LockHandle
     from tests.servers import RealServer
 
 # With those of the first threads.
@@ -48,6 +49,13 @@ class Crowd:
         self.turns.append(self.pool.submit(self.turn, len(self.turns), lock))
         eventually(lambda: len(queued(self.client, key)) == before + 1)
 
+    def hold(self, waiting: int) -> LockHandle:
+        """Take the lock ``a``, and let so many threads wait for it."""
+        held = listed(self.client, "a").take(0)
+        for _ in range(waiting):
+            self.wait_for(listed(self.client, "a"))
+        return held
+
     def end(self) -> list[int]:
         for turn in self.turns:
             turn.result(20)
@@ -63,9 +71,7 @@ def crowd(real_server: RealServer) -> Iterator[Crowd]:
 def test_many_wait_on_few_connections_and_have_their_turns_in_order(
     crowd: Crowd, real_server: RealServer
 ) -> None:
-    held = listed(crowd.client, "a").take(0)
-    for _ in range(MANY):
-        crowd.wait_for(listed(crowd.client, "a"))
+    held = crowd.hold(MANY)
 
     eventually(lambda: listeners(real_server) == AT_MOST)
     held.release()
@@ -91,9 +97,7 @@ def test_without_a_limit_each_would_have_one(
 ) -> None:
     monkeypatch.setattr(listener.PLACES, "take", lambda: True)
     monkeypatch.setattr(listener.PLACES, "leave", lambda: None)
-    held = listed(crowd.client, "a").take(0)
-    for _ in range(MANY):
-        crowd.wait_for(listed(crowd.client, "a"))
+    held = crowd.hold(MANY)
 
     eventually(lambda: listeners(real_server) == MANY)
     held.release()
@@ -103,9 +107,7 @@ def test_without_a_limit_each_would_have_one(
 def test_a_few_wait_on_connections_of_their_own(crowd: Crowd, real_server: RealServer) -> None:
     for _ in range(3):
         # Those who had a connection before leave it to the next.
-        held = listed(crowd.client, "a").take(0)
-        for _ in range(AT_MOST - 1):
-            crowd.wait_for(listed(crowd.client, "a"))
+        held = crowd.hold(AT_MOST - 1)
         assert not any("@" in token for token in queued(crowd.client))
         held.release()
         crowd.end()
@@ -132,9 +134,7 @@ def test_several_keys_readers_and_permits_are_woken_by_it_too(crowd: Crowd) -> N
 def test_all_go_on_after_their_connections_were_cut_off(
     crowd: Crowd, real_server: RealServer
 ) -> None:
-    held = listed(crowd.client, "a").take(0)
-    for _ in range(MANY):
-        crowd.wait_for(listed(crowd.client, "a"))
+    held = crowd.hold(MANY)
     eventually(lambda: listeners(real_server) == AT_MOST)
 
     command(crowd.client, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
@@ -147,9 +147,7 @@ def test_all_go_on_after_their_connections_were_cut_off(
 def test_one_whose_time_is_over_leaves_the_others_listening(
     crowd: Crowd, real_server: RealServer
 ) -> None:
-    held = listed(crowd.client, "a").take(0)
-    for _ in range(AT_MOST + 2):
-        crowd.wait_for(listed(crowd.client, "a"))
+    held = crowd.hold(AT_MOST + 2)
 
     began = time.monotonic()
     with pytest.raises(LockBusy):
@@ -164,9 +162,7 @@ def test_one_whose_time_is_over_leaves_the_others_listening(
 def test_one_that_cannot_listen_is_told_why(crowd: Crowd, real_server: RealServer) -> None:
     command(crowd.client, "ACL", "SETUSER", "deaf", "on", "nopass", "~*", "+@all", "-bzpopmin")
     deaf = real_server.client(username="deaf", password="any")
-    held = listed(crowd.client, "a").take(0)
-    for _ in range(AT_MOST - 1):
-        crowd.wait_for(listed(crowd.client, "a"))
+    held = crowd.hold(AT_MOST - 1)
 
     with pytest.raises(LockUnavailable) as caught:
         listed(deaf, "a").take(20)
@@ -179,9 +175,7 @@ def test_one_that_cannot_listen_is_told_why(crowd: Crowd, real_server: RealServe
 def test_one_for_which_no_thread_can_be_had_is_told_so(
     crowd: Crowd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = listed(crowd.client, "a").take(0)
-    for _ in range(AT_MOST - 1):
-        crowd.wait_for(listed(crowd.client, "a"))
+    held = crowd.hold(AT_MOST - 1)
     # What Python does where the system allows no more of them.
     start = threading.Thread.start
 
@@ -199,9 +193,7 @@ def test_one_for_which_no_thread_can_be_had_is_told_so(
 
 
 def test_a_child_process_has_as_many_of_its_own(crowd: Crowd) -> None:
-    held = listed(crowd.client, "a").take(0)
-    for _ in range(AT_MOST + 1):
-        crowd.wait_for(listed(crowd.client, "a"))
+    held = crowd.hold(AT_MOST + 1)
 
     with forked(lambda: listed(crowd.client, "a").take(20).release()) as child:
         eventually(lambda: len(queued(crowd.client)) == AT_MOST + 2)
@@ -227,9 +219,9 @@ def test_an_interrupt_costs_none_of_the_connections(
             with pytest.raises(KeyboardInterrupt):
                 listed(crowd.client, "a").take(1)
 
-    held = listed(crowd.client, "a").take(1)
-    for _ in range(AT_MOST - 1):
-        crowd.wait_for(listed(crowd.client, "a"))
+    # This thread has its place again, and leaves it.
+    listed(crowd.client, "a").take(1).release()
+    held = crowd.hold(AT_MOST - 1)
     assert not any("@" in token for token in queued(crowd.client))
     held.release()
     crowd.end()

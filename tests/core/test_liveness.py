@@ -12,7 +12,7 @@ from django_setnx_lock.core.holder import Holder, process_id
 from django_setnx_lock.core.inspection import Inspector, State
 from django_setnx_lock.core.liveness import GRACE, HEARTBEAT_AFTER, HEARTBEAT_EVERY
 from django_setnx_lock.core.locks.lock import RedisLock
-from django_setnx_lock.core.protocol.keys import lock_keys, process_keys, processes_for
+from django_setnx_lock.core.protocol.keys import heartbeat_prefix_for, lock_keys, process_keys
 from tests.core.helpers import PREFIX, command, listed
 from tests.core.watching import Wire, held_for
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from tests.core.watching import Command, IdleWatchdog
     from tests.servers import RealServer
 
-PROCESSES = processes_for(PREFIX)
+PROCESSES = heartbeat_prefix_for(PREFIX)
 RENEWED: dict[str, Any] = {"timeout": 30, "renew": True}
 
 
 def taken(client: redis.Redis, key: str = "a", **options: Any) -> LockHandle:
-    return listed(client, key, processes=PROCESSES, **options).take(0)
+    return listed(client, key, heartbeat_prefix=PROCESSES, **options).take(0)
 
 
 def aged(client: redis.Redis, key: str, *, held_for: float, left: float | None = None) -> None:
@@ -216,7 +216,7 @@ def test_who_takes_a_lock_over_is_not_judged_by_how_long_it_was_held_before(
     aged(redis_client, "a", held_for=60)
     ticket = json.loads(first.give_away())
     ticket["fence"] -= int(60e6)
-    second = listed(redis_client, "a", processes=PROCESSES, timeout=300, label="second")
+    second = listed(redis_client, "a", heartbeat_prefix=PROCESSES, timeout=300, label="second")
 
     with second.adopt(json.dumps(ticket)):
         info = inspector.get("lock:a")
@@ -236,7 +236,7 @@ def test_who_claims_a_lock_by_its_token_and_keeps_it_is_named_by_the_record(
     raw = bytes(redis_client.get(meta) or b"")  # type: ignore[arg-type]  # bytes
     redis_client.set(meta, raw.replace(process_id().encode(), b"another_"), keepttl=True)
     aged(redis_client, "a", held_for=60)
-    second = listed(redis_client, "a", processes=PROCESSES, timeout=300, label="second")
+    second = listed(redis_client, "a", heartbeat_prefix=PROCESSES, timeout=300, label="second")
     second.local.token = first.token
 
     second.extend(30)
@@ -250,14 +250,14 @@ def test_who_claims_a_lock_by_its_token_and_keeps_it_is_named_by_the_record(
 # What is sent
 
 
-def calls_of_cycles(client: redis.Redis, processes: str | None) -> dict[str, int]:
+def calls_of_cycles(client: redis.Redis, heartbeat_prefix: str | None) -> dict[str, int]:
     for renew in (True, False):
-        with listed(client, "a", processes=processes, renew=renew):
+        with listed(client, "a", heartbeat_prefix=heartbeat_prefix, renew=renew):
             pass
     client.config_resetstat()
     for renew in (True, False):
         for _ in range(100):
-            with listed(client, "a", processes=processes, renew=renew):
+            with listed(client, "a", heartbeat_prefix=heartbeat_prefix, renew=renew):
                 pass
     stats: Any = client.info("commandstats")
     return {name: found["calls"] for name, found in stats.items() if "config" not in name}
@@ -286,7 +286,9 @@ def hold(wire: Wire, dog: IdleWatchdog, fake_time: FakeTime) -> Callable[..., Lo
     """Give what takes a lock at the fake server, by the lock's own way."""
 
     def hold(name: str = "lock:a", client: Any = None, **options: Any) -> LockHandle:
-        held = held_for(client or wire.client, fake_time.now, name, processes=PROCESSES, **options)
+        held = held_for(
+            client or wire.client, fake_time.now, name, heartbeat_prefix=PROCESSES, **options
+        )
         held.grant.begin_upkeep()
         return held
 

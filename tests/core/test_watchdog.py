@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from redis import exceptions as redis_exceptions
 
+from django_setnx_lock.core import events
 from django_setnx_lock.core.connections.endpoints import Target
 from django_setnx_lock.core.errors import LockLost
 from tests.core.watching import (
@@ -397,6 +398,53 @@ def test_what_on_trouble_raises_is_logged_and_stops_nothing(
     assert [record.getMessage() for record in caplog.records] == [
         "on_trouble of the lock 'a' failed"
     ]
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Return what listeners are told of renewals that were late."""
+    found: list[dict[str, Any]] = []
+    monkeypatch.setattr(events.RENEWED_LATE, "listeners", [lambda **about: found.append(about)])
+    return found
+
+
+def test_a_renewal_after_an_outage_of_a_third_of_the_lease_is_told(
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime, late: list[dict[str, Any]]
+) -> None:
+    held = watch(timeout=30)
+    wire.down = True
+
+    pass_time(dog, fake_time, 22)
+    wire.down = False
+    pass_time(dog, fake_time, 10)
+
+    (told,) = late
+    assert (told["key"], told["fence"]) == (held.target.key, held.fence)
+    assert 12 <= told["late"] < 13
+
+
+def test_a_renewal_after_a_pause_of_the_process_is_told(
+    dog: IdleWatchdog, watch: Watch, fake_time: FakeTime, late: list[dict[str, Any]]
+) -> None:
+    watch(timeout=30)
+
+    fake_time.now += 25
+    pass_time(dog, fake_time, 1)
+
+    assert [round(told["late"]) for told in late] == [15]
+
+
+def test_a_renewal_after_a_short_outage_is_not_told(
+    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime, late: list[dict[str, Any]]
+) -> None:
+    watch(timeout=30)
+    wire.down = True
+
+    pass_time(dog, fake_time, 19)
+    wire.down = False
+    pass_time(dog, fake_time, 60)
+
+    assert late == []
 
 
 def test_a_lease_knows_since_when_it_is_tried_to_renew_it(

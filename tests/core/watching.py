@@ -200,13 +200,13 @@ def held_for(
     name: str = "lock:a",
     *,
     timeout: float = 30,
-    processes: str | None = None,
+    heartbeat_prefix: str | None = None,
     **options: Any,
 ) -> LockHandle:
     """Give a handle of a lock that was taken at ``now``, which is to be renewed."""
     return LockHandle(
         Grant(
-            replace(target(client, name), processes=processes),
+            replace(target(client, name), heartbeat_prefix=heartbeat_prefix),
             token=f"token of {name}",
             fence=1,
             timeout=timeout,

@@ -15,7 +15,7 @@ from django_setnx_lock.core import inspection
 from django_setnx_lock.core.inspection import Inspector, State
 from django_setnx_lock.core.liveness import GRACE
 from django_setnx_lock.core.locks.lock import RedisLock
-from django_setnx_lock.core.protocol.keys import processes_for
+from django_setnx_lock.core.protocol.keys import heartbeat_prefix_for
 from tests.core.helpers import PREFIX
 from tests.processes import eventually, figure
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tests.servers import RealServer
 
-PROCESSES = processes_for(PREFIX)
+PROCESSES = heartbeat_prefix_for(PREFIX)
 # So many times faster than it is, for what need not be seen at its real length.
 FASTER = 5
 
@@ -34,7 +34,7 @@ BEGINNING = """
 import asyncio, os, sys, time, redis
 from django_setnx_lock.core.renewal import heartbeat, scheduler
 from django_setnx_lock.core.locks.lock import RedisLock
-from django_setnx_lock.core.protocol.keys import processes_for
+from django_setnx_lock.core.protocol.keys import heartbeat_prefix_for
 PORT, FASTER, SAYS_NOTHING = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3] == "mute"
 for module in (heartbeat, scheduler):
     module.HEARTBEAT_AFTER /= FASTER
@@ -44,7 +44,7 @@ if SAYS_NOTHING:
     heartbeat.HEARTBEAT_AFTER = 1e9
 client = redis.Redis(port=PORT)
 def lock(name, client=client, **options):
-    return RedisLock(client, name, processes=processes_for("lock:"), **options)
+    return RedisLock(client, name, heartbeat_prefix=heartbeat_prefix_for("lock:"), **options)
 """
 HOLDING = """
 held = [lock("lock:long", timeout=300).take(), lock("lock:renewed", timeout=300, renew=True).take()]
@@ -218,7 +218,7 @@ def test_a_holder_of_locks_on_two_servers_lives_on_both(
 
 def test_the_process_that_looks_is_alive_too(real_server: RealServer) -> None:
     client = real_server.client()
-    lock = RedisLock(client, "lock:a", timeout=300, processes=PROCESSES)
+    lock = RedisLock(client, "lock:a", timeout=300, heartbeat_prefix=PROCESSES)
 
     with lock:
         eventually(lambda: client.keys(f"{PROCESSES}*"), 6)

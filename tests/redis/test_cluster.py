@@ -19,7 +19,7 @@ from django_setnx_lock.core.inspection import Inspector, State
 from django_setnx_lock.core.locks.batch import release_each, take_each
 from django_setnx_lock.core.locks.lock import RedisLock
 from django_setnx_lock.core.locks.multi_lock import MultiLock
-from django_setnx_lock.core.protocol.keys import processes_for
+from django_setnx_lock.core.protocol.keys import heartbeat_prefix_for
 from django_setnx_lock.core.renewal.watchdog import WATCHDOG
 from tests.core.helpers import INDEX, command, listed
 from tests.processes import eventually, figure
@@ -55,9 +55,11 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[redis.RedisCluster]:
 
 def test_a_process_says_that_it_lives_and_is_asked_about(cluster: redis.RedisCluster) -> None:
     inspector = Inspector(cluster, "lock:")
-    processes = processes_for("lock:")
+    processes = heartbeat_prefix_for("lock:")
     names = ["lock:a", "lock:b", "lock:c"]
-    held = [RedisLock(cluster, name, timeout=300, processes=processes).take(0) for name in names]
+    held = [
+        RedisLock(cluster, name, timeout=300, heartbeat_prefix=processes).take(0) for name in names
+    ]
     try:
         key = f"{processes}{process_id()}"
         eventually(lambda: cluster.exists(key), 6)

@@ -19,7 +19,7 @@ from django_setnx_lock.core.inspection import Inspector, State
 from django_setnx_lock.core.locks.redlock import WATCHDOG, Redlock, RedlockAttempt, RedlockLease
 from django_setnx_lock.core.locks.redlock_servers import RedlockConnection
 from django_setnx_lock.core.protocol import quorum
-from django_setnx_lock.core.protocol.keys import processes_for
+from django_setnx_lock.core.protocol.keys import heartbeat_prefix_for
 from tests.core.helpers import command, in_thread
 from tests.faults.points import Points
 from tests.faults.proxy import Proxy
@@ -647,8 +647,8 @@ sys.stdin.read()
 
 
 def test_each_master_is_told_that_the_process_lives(five: Five) -> None:
-    processes = processes_for("lock:")
-    with five.lock(timeout=300, renew=True, processes=processes):
+    processes = heartbeat_prefix_for("lock:")
+    with five.lock(timeout=300, renew=True, heartbeat_prefix=processes):
         key = f"{processes}{process_id()}"
         eventually(lambda: all(client.exists(key) for client in five.clients), 6)
 

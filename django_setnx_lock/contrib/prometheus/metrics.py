@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # The label of locks without a template, and of those whose template is one too many.
 OTHER = "other"
 MAX_TEMPLATES = 200
-OUTCOMES = ("acquired", "busy", "released", "lost")
+OUTCOMES = ("acquired", "busy", "unavailable", "released", "lost")
 REASONS = ("expired", "forced")
 # Seconds. An uncontended lock takes less than a millisecond, a usual wait ends after 10 s.
 WAIT_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -62,7 +62,7 @@ class LockMetrics:
         )
         self._outcomes = Counter(
             "setnx_lock_outcomes_total",
-            "Locks acquired, released and lost, and callers that gave up (busy).",
+            "Locks acquired, released and lost; callers that gave up (busy) or met an error.",
             ["template", "outcome"],
             registry=registry,
         )
@@ -72,10 +72,18 @@ class LockMetrics:
             ["template", "reason"],
             registry=registry,
         )
+        self._late = Counter(
+            "setnx_lock_late_renewals_total",
+            "Renewals that came more than a third of the lease too late.",
+            ["template"],
+            registry=registry,
+        )
         self._templates: dict[str, None] = {}
         self._receivers: Mapping[Signal, Callable[..., None]] = {
             signals.lock_acquired: self._acquired,
             signals.lock_busy: self._busy,
+            signals.lock_unavailable: self._unavailable,
+            signals.lock_renewed_late: self._renewed_late,
             signals.lock_released: self._released,
             signals.lock_lost: self._lost,
         }
@@ -97,15 +105,22 @@ class LockMetrics:
         for signal, receiver in self._receivers.items():
             signal.disconnect(receiver)
 
-    def _acquired(self, *, template: str, waited: float, **about: Any) -> None:
-        label = self._label(template)
-        self._wait.labels(label).observe(waited)
-        self._outcomes.labels(label, "acquired").inc()
+    def _acquired(self, **about: Any) -> None:
+        self._end_wait("acquired", **about)
 
-    def _busy(self, *, template: str, waited: float, **about: Any) -> None:
+    def _busy(self, **about: Any) -> None:
+        self._end_wait("busy", **about)
+
+    def _unavailable(self, **about: Any) -> None:
+        self._end_wait("unavailable", **about)
+
+    def _end_wait(self, outcome: str, *, template: str, waited: float, **about: Any) -> None:
         label = self._label(template)
         self._wait.labels(label).observe(waited)
-        self._outcomes.labels(label, "busy").inc()
+        self._outcomes.labels(label, outcome).inc()
+
+    def _renewed_late(self, *, template: str, **about: Any) -> None:
+        self._late.labels(self._label(template)).inc()
 
     def _released(self, *, template: str, held_for: float, **about: Any) -> None:
         label = self._label(template)
@@ -131,4 +146,5 @@ class LockMetrics:
             self._outcomes.labels(template, outcome)
         for reason in REASONS:
             self._losses.labels(template, reason)
+        self._late.labels(template)
         return template

@@ -29,8 +29,8 @@ _known: dict[int, tuple[ref[Any], str]] = {}
 class Target:
     """Which lock: the client to ask, the keys in Redis, what the caller calls it and its kind.
 
-    ``command_set``: what to send for it. ``processes``: what the keys begin with by which the
-    processes that hold such locks say that they live (None: they do not).
+    ``command_set``: what to send for it. ``heartbeat_prefix``: what the keys begin with by which
+    the processes that hold such locks say that they live (None: they do not).
     """
 
     client: Any
@@ -39,7 +39,7 @@ class Target:
     index: str | None
     template: str = ""
     command_set: CommandSet = SETNX
-    processes: str | None = None
+    heartbeat_prefix: str | None = None
     # Whether what redis-py's lock is asked is awaited.
     is_awaited: ClassVar[bool] = False
 

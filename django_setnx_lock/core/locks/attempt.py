@@ -360,6 +360,16 @@ class AcquireAttempt:
                 key=self.target.key, template=self.target.template, holder=answer.holder
             )
 
+    def tell_unavailable(self, error: LockUnavailable) -> None:
+        """Tell that Redis did not say whether the lock was granted."""
+        if events.UNAVAILABLE.listeners:
+            events.UNAVAILABLE.tell(
+                key=self.target.key,
+                template=self.target.template,
+                waited=clock.now() - self._began,
+                error=error,
+            )
+
     def end_wait(self, error: BaseException | None = None) -> None:
         """Tell that the caller waits no longer, if it did: it has the lock, or an ``error``."""
         since, self._waits_since = self._waits_since, None
@@ -445,6 +455,9 @@ async def wait_for(io: Backend, attempt: Waiting[_Granted], limit: float | None)
     try:
         attempt.belong_to(io, shares_mailbox=limit != 0 and not is_alone)
         return await _ask_until_granted(io, attempt, limit)
+    except LockUnavailable as error:
+        attempt.awaited.tell_unavailable(error)
+        raise
     finally:
         if is_alone:
             PLACES.leave()

@@ -246,7 +246,7 @@ class Grant:
         """Begin to renew it, if that was asked for, and to say that this process lives."""
         if self.options.renew:
             self.watchdog.watch(self)
-        elif self.target.processes is not None:
+        elif self.target.heartbeat_prefix is not None:
             self.watchdog.watch_unrenewed(self)
 
     def _begin_renewal(self) -> None:

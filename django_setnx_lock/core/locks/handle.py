@@ -199,7 +199,7 @@ class LockHandle(Handle):
 
     @property
     def stop_requested(self) -> StopRequest | None:
-        """Who asked its holder to stop, and why; None if nobody did. Asks nobody.
+        """Return who asked the holder to stop, and why; None if nobody did. Asks no server.
 
         It is heard at the next renewal, ``check()`` or ``extend()``. The lock stays held.
         """

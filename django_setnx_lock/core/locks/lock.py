@@ -93,8 +93,8 @@ class RedisLock(LocalLock[LockHandle]):
     how many with a limit may (None: it is held alone); :doc:`sharing` has the rules. ``ending``:
     what is asked at each release that is not awaited whether it is put off (None).
     ``wait_warning``: after how many seconds of waiting a warning in the log says who holds the lock
-    (None: never). ``processes``: what the key begins with by which this process says that it lives
-    while it holds the lock for long (None: it does not say so).
+    (None: never). ``heartbeat_prefix``: what the key begins with by which this process says that it
+    lives while it holds the lock for long (None: it does not say so).
 
     Raises ValueError for a timeout, ``max_hold``, ``min_hold`` or ``wait_warning`` that is not a
     finite number above zero, a ``min_hold`` of more than ``max_hold``, ``replicas`` that are no
@@ -144,7 +144,7 @@ class RedisLock(LocalLock[LockHandle]):
         polling: bool = False,
         ending: ReleasePolicy | None = None,
         wait_warning: float | None = None,
-        processes: str | None = None,
+        heartbeat_prefix: str | None = None,
     ) -> None:
         self._options = lock_options(
             on_lost,
@@ -182,12 +182,12 @@ class RedisLock(LocalLock[LockHandle]):
             index,
             template,
             self._options.commands,
-            processes,
+            heartbeat_prefix,
         )
         self._about = (
             *(label, user, note),
             *(self._lease_ms / 1000, renew, max_hold or 0.0),
-            processes is not None,
+            heartbeat_prefix is not None,
         )
         self._handles = LocalHandles(thread_local=self.thread_local)
 

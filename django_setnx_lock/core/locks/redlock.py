@@ -293,7 +293,7 @@ class Redlock(RedisLock):
         plain = self._target
         self._target = RedlockTarget(
             *(masters, plain.keys, plain.key, plain.index, plain.template),
-            processes=plain.processes,
+            heartbeat_prefix=plain.heartbeat_prefix,
         )
 
     @property

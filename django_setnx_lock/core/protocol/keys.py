@@ -133,7 +133,7 @@ def index_for(prefix: str) -> str:
     return f"{{{prefix}}}:index"
 
 
-def processes_for(prefix: str) -> str:
+def heartbeat_prefix_for(prefix: str) -> str:
     """Return what the keys of all processes that hold locks under ``prefix`` begin with.
 
     On a cluster they share one slot. No lock can have such a name.
@@ -141,9 +141,9 @@ def processes_for(prefix: str) -> str:
     return f"{{{prefix}}}:process:"
 
 
-def process_keys(processes: str, process: str) -> LockKeys:
+def process_keys(heartbeat_prefix: str, process: str) -> LockKeys:
     """Return the key by which ``process`` says that it lives, as ``name``. It has no others."""
-    return LockKeys(f"{processes}{process}", processes.removesuffix(":process:"))
+    return LockKeys(f"{heartbeat_prefix}{process}", heartbeat_prefix.removesuffix(":process:"))
 
 
 def mailbox_beside(stem: str) -> str:

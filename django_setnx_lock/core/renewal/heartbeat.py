@@ -35,8 +35,8 @@ class Heartbeat:
 
     deadline = math.inf
 
-    def __init__(self, target: Target, processes: str) -> None:
-        keys = process_keys(processes, process_id())
+    def __init__(self, target: Target, heartbeat_prefix: str) -> None:
+        keys = process_keys(heartbeat_prefix, process_id())
         self.target = replace(target, keys=keys, key=keys.name, index=None, command_set=SETNX)
         self.key = keys.name
         # When it is sent next, and until when it is needed.
@@ -107,7 +107,7 @@ class Heartbeats:
 
     def watch(self, held: Renewable) -> None:
         """See to ``held``, which is not renewed."""
-        if held.target.processes is not None:
+        if held.target.heartbeat_prefix is not None:
             self._unrenewed[held.number] = (ref(held), held.target, held.lease.end)
 
     def forget(self, number: int) -> None:
@@ -153,7 +153,7 @@ class Heartbeats:
             self._note(held.target, _place_of(held.target), now)
 
     def _is_seen_to(self, held: Renewable) -> bool:
-        return held.target.processes is not None and not held.is_followed
+        return held.target.heartbeat_prefix is not None and not held.is_followed
 
     def _note(self, target: Target, place: _Place, now: float) -> None:
         beat = self._beats.get(place)
@@ -163,4 +163,4 @@ class Heartbeats:
 
 
 def _place_of(target: Target) -> _Place:
-    return server_of(target.client), target.processes or ""
+    return server_of(target.client), target.heartbeat_prefix or ""

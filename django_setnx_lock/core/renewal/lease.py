@@ -13,8 +13,9 @@ class Lease:
 
     All times are in seconds, on the local clock. ``end``: until when it is ours. ``due``:
     when to renew it. ``asked``: whether a renewal is under way. ``trouble``: why the last
-    one failed. ``tried_since``: since when renewals have been tried without success, the one
-    under way among them; None when the last succeeded. ``cuts``: how often the lease was cut.
+    one failed. ``tried_since``: since when renewals have been tried without success, or
+    should have been, the one under way among them; None when the last succeeded. ``cuts``: how
+    often the lease was cut.
     """
 
     asked = False

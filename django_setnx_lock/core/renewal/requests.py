@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from redis import exceptions as redis_exceptions
 
-from .. import clock
+from .. import clock, events
 from ..connections.connection import Command
 from ..connections.endpoints import Target, is_portable, server_id
 from ..connections.failures import unavailable
@@ -53,6 +53,8 @@ class Renewable(Protocol):
     kind_of_owner: str
     taken_at: float
 
+    @property
+    def fence(self) -> int | None: ...
     @property
     def is_held(self) -> bool:
         """Whether somebody here has it, and its lease is not over."""
@@ -117,7 +119,8 @@ class RenewLease:
         lease = self.held.lease
         lease.asked = True
         if lease.tried_since is None:
-            lease.tried_since = now
+            # A process that was stopped asks later than it should have.
+            lease.tried_since = min(now, lease.due)
         self._cuts = lease.cuts
         self._dialect = self.held.target.command_set
         held, lease_ms = self.held, lease.to_ask(now)
@@ -141,6 +144,7 @@ class RenewLease:
             return
         # An answer after the end is too late: somebody may have seen that the lock is lost.
         if now < lease.end:
+            self._tell_if_late(now)
             lease.confirm(sent, int(reply[1]) / 1000, self._cuts)
             self._log_success()
             lease.trouble = lease.tried_since = None
@@ -157,6 +161,14 @@ class RenewLease:
             logger.debug("cannot renew the lock %r: %s", self.key, error)
         lease.failed(now, error)
         self.held.tell_trouble()
+
+    def _tell_if_late(self, now: float) -> None:
+        lease, target = self.held.lease, self.target
+        late = now - (lease.tried_since or now)
+        if late > lease.rhythm / 3 and events.RENEWED_LATE.listeners:
+            events.RENEWED_LATE.tell(
+                key=self.key, template=target.template, fence=self.held.fence, late=late
+            )
 
     def _log_success(self) -> None:
         held = self.held
