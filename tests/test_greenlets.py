@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import http.client
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.processes import eventually, figure
+from tests.processes import figure
 from tests.servers import RealServer, free_port
+from tests.web_servers import WebServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,26 +68,13 @@ SERVED = pytest.mark.parametrize(
 )
 
 
-class Served:
-    def __init__(self, port: int) -> None:
-        self.port = port
+class Served(WebServer):
+    front = "/ping/"
 
-    def get(self, path: str) -> dict[str, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=45)
-        try:
-            connection.request("GET", path)
-            response = connection.getresponse()
-            text = response.read()
-            assert response.status == 200, text[-2000:]
-            return dict(json.loads(text))
-        finally:
-            connection.close()
-
-    def is_up(self) -> bool:
-        try:
-            return bool(self.get("/ping/"))
-        except OSError:
-            return False
+    def answer(self, path: str) -> dict[str, Any]:
+        status, text = self.get(path)
+        assert status == 200, text[-2000:]
+        return dict(json.loads(text))
 
 
 @pytest.fixture
@@ -98,33 +83,16 @@ def served(request: pytest.FixtureRequest, real_server: RealServer) -> Iterator[
     command = [str(port) if one == "PORT" else one for one in SERVERS[request.param]]
     if "gunicorn" in command:
         command.append(f"--bind=127.0.0.1:{port}")
-    with running(command, real_server) as process:
-        found = Served(port)
-        assert eventually(lambda: process.poll() is not None or found.is_up())
+    found = Served(port)
+    with found.started(command, TEST_SERVER_URL=real_server.url):
         yield found
-
-
-@contextmanager
-def running(command: list[str], server: RealServer) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        command, env={**os.environ, "TEST_SERVER_URL": server.url}, text=True
-    )
-    try:
-        yield process
-    finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(10)
 
 
 def at_once(served: Served, seconds: float) -> list[dict[str, Any]]:
     """Give the answers to many who ask for one lock at once, of whom one is inside at a time."""
     path = f"/hold/a/?seconds={seconds}"
     with ThreadPoolExecutor(CALLERS) as pool:
-        answers = list(pool.map(lambda _: served.get(path), range(CALLERS)))
+        answers = list(pool.map(lambda _: served.answer(path), range(CALLERS)))
 
     assert max(answer["inside"] for answer in answers) == 1
     assert len({answer["fence"] for answer in answers}) == CALLERS
@@ -154,11 +122,11 @@ def test_one_after_the_other_they_take_little_longer_than_their_work(served: Ser
 @SERVED
 def test_a_lock_is_renewed_while_others_of_the_worker_go_on(served: Served) -> None:
     with ThreadPoolExecutor(2) as pool:
-        holding = pool.submit(served.get, "/hold/a/?seconds=2.5&timeout=2")
+        holding = pool.submit(served.answer, "/hold/a/?seconds=2.5&timeout=2")
         longest = 0.0
         while not holding.done():
             began = time.monotonic()
-            served.get("/ping/")
+            served.answer("/ping/")
             longest = max(longest, time.monotonic() - began)
             time.sleep(0.02)
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import http.client
 import importlib.util
 import json
-import os
 import shutil
-import subprocess
 import sys
 import urllib.parse
 from contextlib import contextmanager
@@ -20,6 +17,7 @@ from django_setnx_lock import lock
 from tests.contrib.expositions import Exposed
 from tests.processes import eventually
 from tests.servers import free_port
+from tests.web_servers import WebServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,32 +33,7 @@ IN_PROMETHEUS = pytest.mark.skipif(
 )
 
 
-class Served:
-    """What listens on a port of this machine."""
-
-    front = "/"
-
-    def __init__(self, port: int) -> None:
-        self.port = port
-
-    def get(self, path: str) -> tuple[int, str]:
-        """Return the status and the text of the answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
-        try:
-            connection.request("GET", path)
-            response = connection.getresponse()
-            return response.status, response.read().decode()
-        finally:
-            connection.close()
-
-    def is_up(self) -> bool:
-        try:
-            return self.get(self.front)[0] == 200
-        except OSError:
-            return False
-
-
-class Site(Served):
+class Site(WebServer):
     """The project of metered.py, served by several processes."""
 
     def __init__(self, port: int) -> None:
@@ -81,28 +54,12 @@ class Site(Served):
 
 
 @contextmanager
-def started(command: list[str], **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program, until the block is left."""
-    process = subprocess.Popen(command, env={**os.environ, **environment})
-    try:
-        yield process
-    finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(10)
-
-
-@contextmanager
 def served(server: RealServer, **environment: str) -> Iterator[Site]:
     """Serve the project with four workers."""
     site = Site(free_port())
     command = [sys.executable, "-m", "gunicorn", "tests.contrib.metered:application"]
     options = [f"--workers={WORKERS}", f"--bind=127.0.0.1:{site.port}", "--no-control-socket"]
-    with started(command + options, TEST_SERVER_URL=server.url, **environment) as process:
-        assert eventually(lambda: process.poll() is not None or site.is_up())
+    with site.started(command + options, TEST_SERVER_URL=server.url, **environment):
         yield site
 
 
@@ -197,7 +154,7 @@ def test_a_scrape_goes_on_while_redis_is_away(real_cache: RealServer, tmp_path: 
     assert exposed.get("setnx_lock_outcomes_total", **PAID) == paid
 
 
-class PrometheusServer(Served):
+class PrometheusServer(WebServer):
     """Scrapes a site ten times a second, and evaluates the alert rules as often."""
 
     front = "/-/ready"
@@ -238,8 +195,7 @@ def prometheus(site: Site, tmp_path: Path) -> Iterator[PrometheusServer]:
         f"--web.listen-address=127.0.0.1:{server.port}",
         "--log.level=warn",
     ]
-    with started(command) as process:
-        assert eventually(lambda: process.poll() is not None or server.is_up())
+    with server.started(command):
         yield server
 
 
