@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import logging
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -54,6 +55,8 @@ ALL_SORTED = 1000
 _STEP = 250
 _LOOKING = 0.02
 _FITTING = 500
+# What stands in Redis for a waiter: until when it is alive, in ms, and when it came, in us.
+_WAITER = re.compile(r"(\d{1,16}) (\d{1,17}) ", re.ASCII)
 # Of these a holder needs attention, the most urgent first.
 TROUBLES = (State.GONE, State.NOT_RENEWED)
 
@@ -261,13 +264,13 @@ class Inspector:
         Such a search for a whole key finds that lock first, and no other. On a cluster all of
         ``everything`` is looked through at once.
         """
-        names = self._listed(offset, limit, descending=descending) if self._index else None
-        if names is not None and names.beyond is None and search:
-            names = replace(names, found=self._with(search, names.found), over=0)
-        if everything or names is None:
-            names = self._scanned(names, search, start, _LOOKING)
-        elif names.beyond is not None and search:
-            names = (not start and self._exact(search)) or self._searched(search, start, _LOOKING)
+        names = self._found(
+            self._first(offset, limit, descending=descending),
+            search,
+            everything=everything,
+            start=start,
+            within=_LOOKING,
+        )
         if names.beyond is not None:
             locks = self._held(names.found)
             total = names.beyond + len(locks)
@@ -289,12 +292,71 @@ class Inspector:
 
         It takes as long as it takes, but keeps Redis from others for a millisecond at a time only.
         """
-        names = self._listed(0, 0) if self._index else None
-        if names is not None and names.beyond is not None:
-            names = self._searched(search, "", None)
-        if everything or names is None:
-            names = self._scanned(names, search, "", None)
-        return self._held(sorted(self._with(search, names.found)))
+        names = self._found(self._first(0), search, everything=everything)
+        return self._held(sorted(names.found))
+
+    def sample(
+        self,
+        limit: int,
+        *,
+        search: str = "",
+        everything: bool = False,
+        start: str = "",
+        within: float | None = None,
+    ) -> LockPage:
+        """Return at most ``limit`` of the held locks; ``total`` counts all names.
+
+        Where these are more, one half are the locks whose leases end first, the other those whose
+        leases end last: an overdue renewal is among the first, and the dead holder of a long lease
+        among the last. ``search``, ``everything`` and ``start`` as in :meth:`page`; ``within``: the
+        seconds for which names are looked through for these (None: until all were).
+        """
+        if self._index and not search and not everything:
+            names = self._ends(self._index, limit)
+        else:
+            names = self._found(
+                self._first(0), search, everything=everything, start=start, within=within
+            )
+            beyond = max(len(names.found) - limit, 0)
+            last = len(names.found) - min(limit // 2, beyond)
+            found = [*names.found[: limit - min(limit // 2, beyond)], *names.found[last:]]
+            names = replace(names, found=found, beyond=beyond)
+        if names.found:
+            # A server that does not know the script yet would be sent it with each of the names.
+            self.get(names.found[0])
+        return LockPage(
+            locks=self._held(names.found),
+            total=len(names.found) + (names.beyond or 0),
+            by_lease=True,
+            onward=names.onward,
+            over=names.over,
+        )
+
+    def waits(self, locks: Sequence[LockInfo]) -> dict[str, float]:
+        """Return for how many seconds the first in the queue of each has waited, by its name.
+
+        Locks without a queue are left out. One round trip, if any has one.
+        """
+        queued = [one for one in locks if one.waiting]
+        if not queued:
+            return {}
+        asked: list[Any] = [
+            commands.PlainRequest(("HVALS", lock_keys(one.name).alive)) for one in queued
+        ]
+        answers = run(execute.call_many(BLOCKING, self._client, asked, [one.key for one in queued]))
+        found = {}
+        for lock, answer in zip(queued, answers, strict=True):
+            if isinstance(answer, LockError):
+                # Something else stands there.
+                continue
+            came = [
+                int(waiter[2]) / 1e6
+                for waiter in (_WAITER.match(replies.text(one) or "") for one in answer)
+                if waiter and int(waiter[1]) / 1000 >= lock.as_of
+            ]
+            if came:
+                found[lock.name] = max(lock.as_of - min(came), 0.0)
+        return found
 
     def force_release(
         self, name: str, fingerprint: str, *, by: str = "", reason: str = ""
@@ -407,16 +469,63 @@ class Inspector:
     def _with(self, search: str, names: Iterable[str]) -> list[str]:
         return [name for name in names if search in self._key(name)]
 
-    def _listed(self, offset: int, limit: int, *, descending: bool = False) -> _Names:
-        """Return all names in the index, by lease, or a page of them where there are too many."""
-        request = commands.listing(
-            str(self._index), ALL_SORTED, offset, limit, descending=descending
-        )
-        reply = run(execute.call(BLOCKING, self._client, request, ""))
-        total, running, is_all, listed = reply
+    def _listed(
+        self,
+        index: str,
+        offset: int,
+        limit: int,
+        *,
+        descending: bool = False,
+        most: int = ALL_SORTED,
+    ) -> _Names:
+        """Return the names in ``index`` by lease: all, or a page if they are more than ``most``."""
+        request = commands.listing(index, most, offset, limit, descending=descending)
+        total, running, is_all, listed = run(execute.call(BLOCKING, self._client, request, ""))
         found = list(filter(None, map(_name_in, listed)))
         beyond = None if is_all else total - len(listed)
         return _Names(found, is_sorted=True, beyond=beyond, over=total - running)
+
+    def _first(self, offset: int, limit: int = 0, *, descending: bool = False) -> _Names | None:
+        """Return what :meth:`_listed` does; None without an index."""
+        if not self._index:
+            return None
+        return self._listed(self._index, offset, limit, descending=descending)
+
+    def _ends(self, index: str, limit: int) -> _Names:
+        """Return so many of the names in ``index`` from both ends of the order of the leases."""
+        names = self._listed(index, 0, 0, most=0)
+        total = names.beyond or 0
+        last = min(limit // 2, max(total - limit, 0))
+        found: dict[str, None] = {}
+        for count, descending in ((min(limit, total) - last, False), (last, True)):
+            for offset in range(0, count, ALL_SORTED):
+                some = min(ALL_SORTED, count - offset)
+                page = self._listed(index, offset, some, descending=descending, most=0)
+                found.update(dict.fromkeys(page.found))
+        return replace(names, found=list(found), beyond=total - len(found))
+
+    def _found(
+        self,
+        listed: _Names | None,
+        search: str,
+        *,
+        everything: bool,
+        start: str = "",
+        within: float | None = None,
+    ) -> _Names:
+        """Return the names with ``search`` in their keys: those ``listed``, if that is all of them.
+
+        ``within``: for how many seconds others are looked through; then a page that was ``listed``
+        is enough without a search (None: until all were looked through).
+        """
+        if listed is not None and listed.beyond is None and search:
+            listed = replace(listed, found=self._with(search, listed.found), over=0)
+        if everything or listed is None:
+            return self._scanned(listed, search, start, within)
+        if listed.beyond is None or (within is not None and not search):
+            return listed
+        exact = self._exact(search) if within is not None and not start else None
+        return exact or self._searched(search, start, within)
 
     def _exact(self, search: str) -> _Names | None:
         """Return the name of the key ``search`` if it is held: nothing else is looked through."""

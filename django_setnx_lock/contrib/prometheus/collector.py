@@ -15,8 +15,8 @@ from ...conf import get_config
 from ...connection import aliases_in, get_client
 from ...core.connections.cluster_routes import is_cluster
 from ...core.errors import LockUnavailable
-from ...core.protocol.keys import index_for
-from ...core.survey import ask, held_for, survey
+from ...core.protocol.keys import name_for
+from ...core.survey import held_for, survey
 from ...locks import inspector, key_prefix
 from ...responses import USUAL_TIMES
 from .metrics import OTHER
@@ -97,9 +97,9 @@ def _look(
     client = get_client(cache)
     if not get_config()["INDEX"] or is_cluster(client):
         # To find the locks would take a look at every key there is.
-        ask(client, "EXISTS", index_for(key_prefix()))
+        inspector(cache).get(name_for(key_prefix(), "up"))
         return
-    seen = survey(inspector(cache), client, key_prefix(), limit=limit)
+    seen = survey(inspector(cache), limit=limit)
 
     states: Counter[tuple[str, str]] = Counter()
     waiters: Counter[str] = Counter()

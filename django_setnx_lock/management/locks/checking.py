@@ -17,14 +17,11 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, OutputWrapper
 
-from django_setnx_lock.conf import get_config
-from django_setnx_lock.connection import get_client
-from django_setnx_lock.core.connections.cluster_routes import is_cluster
 from django_setnx_lock.core.errors import LockUnavailable
 from django_setnx_lock.core.inspection import LockInfo
 from django_setnx_lock.core.survey import Survey, held_for, survey
 from django_setnx_lock.descriptions import Said, duration
-from django_setnx_lock.locks import inspector, key_prefix
+from django_setnx_lock.locks import inspector
 from django_setnx_lock.management.wording import printable
 
 from .listing import aliases_of, state_name, trouble
@@ -155,15 +152,11 @@ def _examine(options: dict[str, Any]) -> Report:
     report = Report()
     several = aliases_of(options["using"])
     for alias in several:
-        client = get_client(alias)
         try:
             seen = survey(
                 inspector(alias),
-                client,
-                key_prefix(),
                 limit=options["limit"],
                 search=options["search"],
-                use_index=get_config()["INDEX"] and not is_cluster(client),
                 everything=options["everything"],
             )
         except LockUnavailable as error:
