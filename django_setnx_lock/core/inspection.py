@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import hashlib
 import logging
-import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -55,8 +54,6 @@ ALL_SORTED = 1000
 _STEP = 250
 _LOOKING = 0.02
 _FITTING = 500
-# What stands in Redis for a waiter: until when it is alive, in ms, and when it came, in us.
-_WAITER = re.compile(r"(\d{1,16}) (\d{1,17}) ", re.ASCII)
 # Of these a holder needs attention, the most urgent first.
 TROUBLES = (State.GONE, State.NOT_RENEWED)
 
@@ -98,6 +95,7 @@ class LockInfo:
     ``remaining`` and ``held_for`` are seconds; ``remaining`` is None when the lock never
     expires or is not held, ``held_for`` is None when not known. ``fingerprint`` stands for
     the holder's token, which it does not give away; it is empty when nobody holds the lock.
+    ``longest_wait``: for how many seconds the first in the queue has waited; None without a queue.
     ``stop_requested``: who asked its holder to stop, if anybody did.
     ``as_of``: when that was, as a Unix time by the clock of the server.
     ``unit`` is that of the time at the name, ``s`` or ``ms``, and empty where no time stands there.
@@ -113,6 +111,7 @@ class LockInfo:
     remaining: float | None = None
     held_for: float | None = None
     waiting: int = 0
+    longest_wait: float | None = None
     fingerprint: str = ""
     kind: str = "string"
     unit: str = ""
@@ -125,6 +124,16 @@ class LockInfo:
     def states(self) -> frozenset[State]:
         """Its state, and of those who hold it together those that need attention."""
         return frozenset([self.state, *(one.state for one in self.shares if one.state in TROUBLES)])
+
+    @property
+    def longest_hold(self) -> float:
+        """The seconds that the oldest of its holders has had it; 0 if not known, or if it is kept.
+
+        The holder of a lock that is kept is done with it.
+        """
+        if self.state is State.KEPT:
+            return 0.0
+        return max((one.held_for or 0.0 for one in self.shares or (self,)), default=0.0)
 
     @property
     def granted_at(self) -> float | None:
@@ -168,7 +177,8 @@ class LockPage:
 
     ``by_lease``: whether they are in the order of their leases. ``onward``: where the search goes
     on; empty when all names were looked through. ``total`` counts what was found before that.
-    ``over``: of how many listed locks the lease is over; by lease these come last.
+    ``over``: of how many listed locks the lease is over; by lease these come last. ``is_cut``:
+    whether this is a sample, and there are more names.
     """
 
     locks: Sequence[LockInfo]
@@ -176,6 +186,7 @@ class LockPage:
     by_lease: bool = False
     onward: str = ""
     over: int = 0
+    is_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,33 +341,8 @@ class Inspector:
             by_lease=True,
             onward=names.onward,
             over=names.over,
+            is_cut=bool(names.beyond),
         )
-
-    def waits(self, locks: Sequence[LockInfo]) -> dict[str, float]:
-        """Return for how many seconds the first in the queue of each has waited, by its name.
-
-        Locks without a queue are left out. One round trip, if any has one.
-        """
-        queued = [one for one in locks if one.waiting]
-        if not queued:
-            return {}
-        asked: list[Any] = [
-            commands.PlainRequest(("HVALS", lock_keys(one.name).alive)) for one in queued
-        ]
-        answers = run(execute.call_many(BLOCKING, self._client, asked, [one.key for one in queued]))
-        found = {}
-        for lock, answer in zip(queued, answers, strict=True):
-            if isinstance(answer, LockError):
-                # Something else stands there.
-                continue
-            came = [
-                int(waiter[2]) / 1e6
-                for waiter in (_WAITER.match(replies.text(one) or "") for one in answer)
-                if waiter and int(waiter[1]) / 1000 >= lock.as_of
-            ]
-            if came:
-                found[lock.name] = max(lock.as_of - min(came), 0.0)
-        return found
 
     def force_release(
         self, name: str, fingerprint: str, *, by: str = "", reason: str = ""
@@ -580,7 +566,7 @@ class Inspector:
 
     def _read(self, name: str, reply: Sequence[Any]) -> LockInfo:
         kind = replies.text(reply[0]) or "none"
-        value, how, left, fence, record, waiting, listed, now_ms, unit, sharers = reply[1:]
+        value, how, left, fence, record, waiting, listed, now_ms, unit, sharers, came = reply[1:]
         token = value.encode() if isinstance(value, str) else value or b""
         ours = replies.text(how) == "ours"
         if kind == "none":
@@ -611,6 +597,7 @@ class Inspector:
             remaining=replies.seconds_left(left) if value is not None else None,
             held_for=max(int(now_ms) - int(fence) // 1000, 0) / 1000 if ours and fence else None,
             waiting=int(waiting),
+            longest_wait=max(int(now_ms) / 1000 - int(came) / 1e6, 0.0) if came else None,
             fingerprint=_fingerprint(name, *(sorted(one.token for one in shares) or [token]))
             if value is not None
             else "",

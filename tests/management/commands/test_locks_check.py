@@ -389,7 +389,7 @@ def test_a_fault_of_ours_is_no_warning(locks: Locks, monkeypatch: pytest.MonkeyP
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a fault")
 
-    monkeypatch.setattr("django_setnx_lock.management.locks.checking.survey", fail)
+    monkeypatch.setattr("django_setnx_lock.management.locks.checking.inspector", fail)
 
     ended = locks("check")
 
