@@ -41,7 +41,6 @@ CORE_FLOORS = (
     {"connections"},
     {"renewal"},
     {"locks", "inspection", "aio"},
-    {"survey"},
 )
 FILES = sorted(ROOT.rglob("*.py"))
 EXAMPLE = sorted((ROOT.parent / "example_project").rglob("*.py"))

@@ -95,6 +95,7 @@ class LockInfo:
     ``remaining`` and ``held_for`` are seconds; ``remaining`` is None when the lock never
     expires or is not held, ``held_for`` is None when not known. ``fingerprint`` stands for
     the holder's token, which it does not give away; it is empty when nobody holds the lock.
+    ``longest_wait``: for how many seconds the first in the queue has waited; None without a queue.
     ``stop_requested``: who asked its holder to stop, if anybody did.
     ``as_of``: when that was, as a Unix time by the clock of the server.
     ``unit`` is that of the time at the name, ``s`` or ``ms``, and empty where no time stands there.
@@ -110,6 +111,7 @@ class LockInfo:
     remaining: float | None = None
     held_for: float | None = None
     waiting: int = 0
+    longest_wait: float | None = None
     fingerprint: str = ""
     kind: str = "string"
     unit: str = ""
@@ -122,6 +124,16 @@ class LockInfo:
     def states(self) -> frozenset[State]:
         """Its state, and of those who hold it together those that need attention."""
         return frozenset([self.state, *(one.state for one in self.shares if one.state in TROUBLES)])
+
+    @property
+    def longest_hold(self) -> float:
+        """The seconds that the oldest of its holders has had it; 0 if not known, or if it is kept.
+
+        The holder of a lock that is kept is done with it.
+        """
+        if self.state is State.KEPT:
+            return 0.0
+        return max((one.held_for or 0.0 for one in self.shares or (self,)), default=0.0)
 
     @property
     def granted_at(self) -> float | None:
@@ -165,7 +177,8 @@ class LockPage:
 
     ``by_lease``: whether they are in the order of their leases. ``onward``: where the search goes
     on; empty when all names were looked through. ``total`` counts what was found before that.
-    ``over``: of how many listed locks the lease is over; by lease these come last.
+    ``over``: of how many listed locks the lease is over; by lease these come last. ``is_cut``:
+    whether this is a sample, and there are more names.
     """
 
     locks: Sequence[LockInfo]
@@ -173,6 +186,7 @@ class LockPage:
     by_lease: bool = False
     onward: str = ""
     over: int = 0
+    is_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,13 +275,13 @@ class Inspector:
         Such a search for a whole key finds that lock first, and no other. On a cluster all of
         ``everything`` is looked through at once.
         """
-        names = self._listed(offset, limit, descending=descending) if self._index else None
-        if names is not None and names.beyond is None and search:
-            names = replace(names, found=self._with(search, names.found), over=0)
-        if everything or names is None:
-            names = self._scanned(names, search, start, _LOOKING)
-        elif names.beyond is not None and search:
-            names = (not start and self._exact(search)) or self._searched(search, start, _LOOKING)
+        names = self._found(
+            self._first(offset, limit, descending=descending),
+            search,
+            everything=everything,
+            start=start,
+            within=_LOOKING,
+        )
         if names.beyond is not None:
             locks = self._held(names.found)
             total = names.beyond + len(locks)
@@ -289,12 +303,46 @@ class Inspector:
 
         It takes as long as it takes, but keeps Redis from others for a millisecond at a time only.
         """
-        names = self._listed(0, 0) if self._index else None
-        if names is not None and names.beyond is not None:
-            names = self._searched(search, "", None)
-        if everything or names is None:
-            names = self._scanned(names, search, "", None)
-        return self._held(sorted(self._with(search, names.found)))
+        names = self._found(self._first(0), search, everything=everything)
+        return self._held(sorted(names.found))
+
+    def sample(
+        self,
+        limit: int,
+        *,
+        search: str = "",
+        everything: bool = False,
+        start: str = "",
+        within: float | None = None,
+    ) -> LockPage:
+        """Return at most ``limit`` of the held locks; ``total`` counts all names.
+
+        Where these are more, one half are the locks whose leases end first, the other those whose
+        leases end last: an overdue renewal is among the first, and the dead holder of a long lease
+        among the last. ``search``, ``everything`` and ``start`` as in :meth:`page`; ``within``: the
+        seconds for which names are looked through for these (None: until all were).
+        """
+        if self._index and not search and not everything:
+            names = self._ends(self._index, limit)
+        else:
+            names = self._found(
+                self._first(0), search, everything=everything, start=start, within=within
+            )
+            beyond = max(len(names.found) - limit, 0)
+            last = len(names.found) - min(limit // 2, beyond)
+            found = [*names.found[: limit - min(limit // 2, beyond)], *names.found[last:]]
+            names = replace(names, found=found, beyond=beyond)
+        if names.found:
+            # A server that does not know the script yet would be sent it with each of the names.
+            self.get(names.found[0])
+        return LockPage(
+            locks=self._held(names.found),
+            total=len(names.found) + (names.beyond or 0),
+            by_lease=True,
+            onward=names.onward,
+            over=names.over,
+            is_cut=bool(names.beyond),
+        )
 
     def force_release(
         self, name: str, fingerprint: str, *, by: str = "", reason: str = ""
@@ -409,16 +457,63 @@ class Inspector:
     def _with(self, search: str, names: Iterable[str]) -> list[str]:
         return [name for name in names if search in self._key(name)]
 
-    def _listed(self, offset: int, limit: int, *, descending: bool = False) -> _Names:
-        """Return all names in the index, by lease, or a page of them where there are too many."""
-        request = commands.listing(
-            str(self._index), ALL_SORTED, offset, limit, descending=descending
-        )
-        reply = run(execute.call(BLOCKING, self._client, request, ""))
-        total, running, is_all, listed = reply
+    def _listed(
+        self,
+        index: str,
+        offset: int,
+        limit: int,
+        *,
+        descending: bool = False,
+        most: int = ALL_SORTED,
+    ) -> _Names:
+        """Return the names in ``index`` by lease: all, or a page if they are more than ``most``."""
+        request = commands.listing(index, most, offset, limit, descending=descending)
+        total, running, is_all, listed = run(execute.call(BLOCKING, self._client, request, ""))
         found = list(filter(None, map(_name_in, listed)))
         beyond = None if is_all else total - len(listed)
         return _Names(found, is_sorted=True, beyond=beyond, over=total - running)
+
+    def _first(self, offset: int, limit: int = 0, *, descending: bool = False) -> _Names | None:
+        """Return what :meth:`_listed` does; None without an index."""
+        if not self._index:
+            return None
+        return self._listed(self._index, offset, limit, descending=descending)
+
+    def _ends(self, index: str, limit: int) -> _Names:
+        """Return so many of the names in ``index`` from both ends of the order of the leases."""
+        names = self._listed(index, 0, 0, most=0)
+        total = names.beyond or 0
+        last = min(limit // 2, max(total - limit, 0))
+        found: dict[str, None] = {}
+        for count, descending in ((min(limit, total) - last, False), (last, True)):
+            for offset in range(0, count, ALL_SORTED):
+                some = min(ALL_SORTED, count - offset)
+                page = self._listed(index, offset, some, descending=descending, most=0)
+                found.update(dict.fromkeys(page.found))
+        return replace(names, found=list(found), beyond=total - len(found))
+
+    def _found(
+        self,
+        listed: _Names | None,
+        search: str,
+        *,
+        everything: bool,
+        start: str = "",
+        within: float | None = None,
+    ) -> _Names:
+        """Return the names with ``search`` in their keys: those ``listed``, if that is all of them.
+
+        ``within``: for how many seconds others are looked through; then a page that was ``listed``
+        is enough without a search (None: until all were looked through).
+        """
+        if listed is not None and listed.beyond is None and search:
+            listed = replace(listed, found=self._with(search, listed.found), over=0)
+        if everything or listed is None:
+            return self._scanned(listed, search, start, within)
+        if listed.beyond is None or (within is not None and not search):
+            return listed
+        exact = self._exact(search) if within is not None and not start else None
+        return exact or self._searched(search, start, within)
 
     def _exact(self, search: str) -> _Names | None:
         """Return the name of the key ``search`` if it is held: nothing else is looked through."""
@@ -473,7 +568,7 @@ class Inspector:
 
     def _read(self, name: str, reply: Sequence[Any]) -> LockInfo:
         kind = replies.text(reply[0]) or "none"
-        value, how, left, fence, record, waiting, listed, now_ms, unit, sharers = reply[1:]
+        value, how, left, fence, record, waiting, listed, now_ms, unit, sharers, came = reply[1:]
         token = value.encode() if isinstance(value, str) else value or b""
         ours = replies.text(how) == "ours"
         if kind == "none":
@@ -504,6 +599,7 @@ class Inspector:
             remaining=replies.seconds_left(left) if value is not None else None,
             held_for=max(int(now_ms) - int(fence) // 1000, 0) / 1000 if ours and fence else None,
             waiting=int(waiting),
+            longest_wait=max(int(now_ms) / 1000 - int(came) / 1e6, 0.0) if came else None,
             fingerprint=_fingerprint(name, *(sorted(one.token for one in shares) or [token]))
             if value is not None
             else "",

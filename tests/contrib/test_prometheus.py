@@ -342,7 +342,8 @@ def test_what_a_scrape_asks_does_not_grow_with_the_locks(real_cache: RealServer)
     many, cut = commands_of_a_scrape(real_cache, 20_000)
 
     assert (exposed["setnx_lock_listed_locks"], cut["setnx_lock_listed_locks"]) == (1_000, 20_000)
-    assert many == pytest.approx(few, abs=5)
+    # The first that runs is found by halves: some steps more, in each of three requests.
+    assert many == pytest.approx(few, abs=40)
 
 
 def test_a_higher_limit_asks_more(real_cache: RealServer) -> None:

@@ -16,7 +16,6 @@ from django_setnx_lock.core.connections.backends import run
 from django_setnx_lock.core.errors import LockUnavailable
 from django_setnx_lock.core.inspection import ALL_SORTED, Inspector, Outcome
 from django_setnx_lock.core.locks.batch import release_each, take_each
-from django_setnx_lock.core.survey import survey
 from django_setnx_lock.management.locks.patient import needed
 from tests.core.helpers import INDEX, cancel, command, listed, meet
 from tests.core.queueing import claim, looked, mailbox_of, waiters
@@ -171,18 +170,19 @@ def test_looking_for_every_lock_needs_scan_as_well(server: RealServer, admin: re
 
 
 @REAL
-def test_monitoring_needs_zscan_only_for_a_search(server: RealServer, admin: redis.Redis) -> None:
+def test_monitoring_needs_zscan_only_for_a_search_in_a_long_list(
+    server: RealServer, admin: redis.Redis
+) -> None:
     def look(rule: list[str], search: str) -> int:
-        client = as_user(server, rule)
-        return survey(Inspector(client, "lock:"), client, "lock:", limit=9, search=search).listed
+        return Inspector(as_user(server, rule), "lock:").sample(9, search=search).total
 
-    listed(admin, "a").acquire()
+    admin.zadd(INDEX, {f"lock:{number}": 1.0 for number in range(ALL_SORTED + 1)})
 
-    assert look(RULE, "") == 1
+    assert look(RULE, "") == ALL_SORTED + 1
     with pytest.raises(LockUnavailable) as caught:
-        look(RULE, "a")
+        look(RULE, "1000")
     assert caught.value.cause == "denied"
-    assert look([*RULE, "+zscan"], "a") == 1
+    assert look([*RULE, "+zscan"], "1000") == 1
 
 
 @REAL

@@ -15,8 +15,7 @@ from ...conf import get_config
 from ...connection import aliases_in, get_client
 from ...core.connections.cluster_routes import is_cluster
 from ...core.errors import LockUnavailable
-from ...core.protocol.keys import index_for
-from ...core.survey import ask, held_for, survey
+from ...core.protocol.keys import name_for
 from ...locks import inspector, key_prefix
 from ...responses import USUAL_TIMES
 from .metrics import OTHER
@@ -97,9 +96,9 @@ def _look(
     client = get_client(cache)
     if not get_config()["INDEX"] or is_cluster(client):
         # To find the locks would take a look at every key there is.
-        ask(client, "EXISTS", index_for(key_prefix()))
+        inspector(cache).get(name_for(key_prefix(), "up"))
         return
-    seen = survey(inspector(cache), client, key_prefix(), limit=limit)
+    seen = inspector(cache).sample(limit)
 
     states: Counter[tuple[str, str]] = Counter()
     waiters: Counter[str] = Counter()
@@ -110,9 +109,9 @@ def _look(
         # Where one reader of several is gone, it is both read and holder gone.
         states.update((template, state.value.replace(" ", "-")) for state in one.states)
         waiters[template] += one.waiting
-        oldest[template] = max(oldest.get(template, 0.0), held_for(one))
-        longest[template] = max(longest.get(template, 0.0), seen.waits.get(one.name, 0.0))
-    found["listed_locks"].add_metric([cache], seen.listed)
+        oldest[template] = max(oldest.get(template, 0.0), one.longest_hold)
+        longest[template] = max(longest.get(template, 0.0), one.longest_wait or 0.0)
+    found["listed_locks"].add_metric([cache], seen.total)
     found["truncated"].add_metric([cache], float(seen.is_cut))
     for (template, state), count in states.items():
         found["locks"].add_metric([cache, template, state], count)

@@ -17,14 +17,10 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, OutputWrapper
 
-from django_setnx_lock.conf import get_config
-from django_setnx_lock.connection import get_client
-from django_setnx_lock.core.connections.cluster_routes import is_cluster
 from django_setnx_lock.core.errors import LockUnavailable
-from django_setnx_lock.core.inspection import LockInfo
-from django_setnx_lock.core.survey import Survey, held_for, survey
+from django_setnx_lock.core.inspection import LockInfo, LockPage
 from django_setnx_lock.descriptions import Said, duration
-from django_setnx_lock.locks import inspector, key_prefix
+from django_setnx_lock.locks import inspector
 from django_setnx_lock.management.wording import printable
 
 from .listing import aliases_of, state_name, trouble
@@ -65,7 +61,6 @@ class Ill:
 
     using: str
     info: LockInfo
-    waited: float | None
     problems: Sequence[Problem]
 
     @property
@@ -93,19 +88,18 @@ class Report:
             return Level.CRITICAL
         return max((one.level for one in self.ill), default=Level.OK)
 
-    def add(self, using: str, seen: Survey, options: dict[str, Any]) -> None:
+    def add(self, using: str, seen: LockPage, options: dict[str, Any]) -> None:
         """Add what was seen in one cache."""
         self.locks += len(seen.locks)
-        self.listed += seen.listed
+        self.listed += seen.total
         self.is_cut = self.is_cut or seen.is_cut
         for one in seen.locks:
-            waited = seen.waits.get(one.name)
             self.waiting += one.waiting
-            self.oldest_hold = max(self.oldest_hold, held_for(one))
-            self.longest_wait = max(self.longest_wait, waited or 0.0)
+            self.oldest_hold = max(self.oldest_hold, one.longest_hold)
+            self.longest_wait = max(self.longest_wait, one.longest_wait or 0.0)
             self.states.update(map(state_name, one.states))
-            if problems := list(_problems(one, waited, options)):
-                self.ill.append(Ill(using, one, waited, problems))
+            if problems := list(_problems(one, options)):
+                self.ill.append(Ill(using, one, problems))
 
 
 def check(options: dict[str, Any], out: OutputWrapper) -> None:
@@ -155,16 +149,9 @@ def _examine(options: dict[str, Any]) -> Report:
     report = Report()
     several = aliases_of(options["using"])
     for alias in several:
-        client = get_client(alias)
         try:
-            seen = survey(
-                inspector(alias),
-                client,
-                key_prefix(),
-                limit=options["limit"],
-                search=options["search"],
-                use_index=get_config()["INDEX"] and not is_cluster(client),
-                everything=options["everything"],
+            seen = inspector(alias).sample(
+                options["limit"], search=options["search"], everything=options["everything"]
             )
         except LockUnavailable as error:
             where = f"the cache {alias!r}: " if len(several) > 1 else ""
@@ -178,17 +165,17 @@ def _examine(options: dict[str, Any]) -> Report:
 
 def _since(info: LockInfo) -> float:
     """Return when the oldest holder got the lock. Locks are not all looked at in one moment."""
-    return round(info.as_of - held, 3) if (held := held_for(info)) else math.inf
+    return round(info.as_of - held, 3) if (held := info.longest_hold) else math.inf
 
 
-def _problems(info: LockInfo, waited: float | None, options: dict[str, Any]) -> Iterator[Problem]:
+def _problems(info: LockInfo, options: dict[str, Any]) -> Iterator[Problem]:
     """Yield what is wrong with a lock, each thing once, at the worse of its levels."""
     states = set(map(state_name, info.states))
     critical = states.intersection(options["state"] or ())
     for state in sorted(states.intersection(options["warn_state"] or ()) | critical):
         level = Level.CRITICAL if state in critical else Level.WARNING
         yield Problem(level, state.replace("-", " "))
-    for what, value in (("held", held_for(info)), ("waited for", waited or 0.0)):
+    for what, value in (("held", info.longest_hold), ("waited for", info.longest_wait or 0.0)):
         name = "held" if what == "held" else "wait"
         for level, option in ((Level.CRITICAL, "max"), (Level.WARNING, "warn")):
             limit = options[f"{option}_{name}"]
@@ -219,10 +206,12 @@ def _details(report: Report) -> Iterator[str]:
     for one in report.ill[:_LINES]:
         where = f" in the cache {one.using}" if several else ""
         parts = [", ".join(problem.what for problem in one.problems)]
-        if held := held_for(one.info):
+        if held := one.info.longest_hold:
             parts.append(f"held for {duration(held)}")
-        if one.waited is not None:
-            parts.append(f"{one.info.waiting:,} waiting, the first for {duration(one.waited)}")
+        if one.info.longest_wait is not None:
+            parts.append(
+                f"{one.info.waiting:,} waiting, the first for {duration(one.info.longest_wait)}"
+            )
         if Said(one.info).is_held:
             parts.append(f"by {_short(Said(one.info).holder)}")
         yield f"{one.level.name} {_short(one.info.key)}{where}: {'; '.join(parts)}"
@@ -268,9 +257,9 @@ def _as_json(level: Level, message: str, report: Report | None) -> dict[str, Any
             "level": one.level.name.lower(),
             "problems": [problem.what for problem in one.problems],
             "states": sorted(map(state_name, one.info.states)),
-            "held_for": held_for(one.info),
+            "held_for": one.info.longest_hold,
             "waiting": one.info.waiting,
-            "longest_wait": one.waited,
+            "longest_wait": one.info.longest_wait,
             "holder": None if one.info.holder is None else asdict(one.info.holder),
             "fingerprint": one.info.fingerprint,
         }

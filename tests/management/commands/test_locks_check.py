@@ -259,7 +259,8 @@ def test_what_it_asks_has_a_bound(locks: Locks, real_cache: RealServer) -> None:
         assert locks("check", "--limit", "1000").status == 0
         calls.append(sum(one["calls"] for one in client.info("commandstats").values()))
 
-    assert calls[1] == pytest.approx(calls[0], abs=5)
+    # The first that runs is found by halves: some steps more, in each of three requests.
+    assert calls[1] == pytest.approx(calls[0], abs=40)
 
 
 def test_the_figures_have_the_form_of_plugins(locks: Locks) -> None:
@@ -388,7 +389,7 @@ def test_a_fault_of_ours_is_no_warning(locks: Locks, monkeypatch: pytest.MonkeyP
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a fault")
 
-    monkeypatch.setattr("django_setnx_lock.management.locks.checking.survey", fail)
+    monkeypatch.setattr("django_setnx_lock.management.locks.checking.inspector", fail)
 
     ended = locks("check")
 

@@ -3,7 +3,8 @@
 --       nothing beside it tells; '' if no lock is of that kind
 -- Reply {type, value or false, 'ours', 'baton', 'foreign', 'over' or false, ms left (-1: never expires), fence,
 --        holder record, number waiting, lease end in the index, now ms, that unit if the value is a time,
---        of each who holds it together with others: {token, ms left, fence, holder record}}
+--        of each who holds it together with others: {token, ms left, fence, holder record},
+--        when the first of those waiting came, in us}
 --       (what is not known is false; where the value is only a time, the token beside it stands for it)
 --- shared_keys
 --- prelude
@@ -14,11 +15,14 @@ local meta = token_at(META) or ''
 local fence, owner, holder = read_meta(meta)
 local how = value and (baton_for(value) and 'baton' or (owner == value or owner == POLLING .. value) and 'ours' or 'foreign')
 local left = redis.call('PTTL', NAME)
-local waiting = 0
-local alive = redis.pcall('HVALS', ALIVE)
-for _, one in ipairs(alive.err and {} or alive) do
-  if (tonumber(string.match(one, '^%d+')) or 0) >= now_ms() then
+local waiting, first = 0, false
+local waiters = redis.pcall('HVALS', ALIVE)
+for _, one in ipairs(waiters.err and {} or waiters) do
+  local alive, came = string.match(one, '^(%d+) ?(%d*)')
+  if (tonumber(alive) or 0) >= now_ms() then
     waiting = waiting + 1
+    came = tonumber(came) or FENCES
+    first = came < (first or FENCES) and came or first
   end
 end
 --- timestamp
@@ -60,4 +64,5 @@ return {
   whole(now_ms()),
   unit,
   shares,
+  first and whole(first),
 }

@@ -1,7 +1,7 @@
 -- All there is to say about one lock, as inspect.lua does where nobody queues. Writes nothing.
 -- KEYS  1 name  2 meta  [3 index]
 -- Reply {type, value or false, 'ours', 'baton', 'foreign' or false, ms left (-1: never expires), fence, holder
---        record, 0, lease end in the index, now ms, false, {}}  (what is not known is false)
+--        record, 0, lease end in the index, now ms, false, {}, false}  (what is not known is false)
 --- reading
 --- asking
 local kind = redis.call('TYPE', KEYS[1]).ok
@@ -23,4 +23,5 @@ return {
   whole(time[1] * 1000 + math.floor(time[2] / 1000)),
   false,
   {},
+  false,
 }
