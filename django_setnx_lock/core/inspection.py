@@ -50,6 +50,8 @@ class State(str, enum.Enum):
 _AT_ONCE = 500
 # Up to so many names are all read for a page, and sorted here. That keeps Redis busy for as long.
 ALL_SORTED = 1000
+# For so many seconds monitoring waits for Redis to say which locks there are: a scrape has ten.
+_PATIENCE = 2.0
 # So many names are looked through at a time, for so many seconds in all, until so many fit.
 _STEP = 250
 _LOOKING = 0.02
@@ -465,10 +467,15 @@ class Inspector:
         *,
         descending: bool = False,
         most: int = ALL_SORTED,
+        within: float | None = None,
     ) -> _Names:
-        """Return the names in ``index`` by lease: all, or a page if they are more than ``most``."""
+        """Return the names in ``index`` by lease: all, or a page if they are more than ``most``.
+
+        ``within``: the seconds in which the answer has to come (None: the limits of the client).
+        """
         request = commands.listing(index, most, offset, limit, descending=descending)
-        total, running, is_all, listed = run(execute.call(BLOCKING, self._client, request, ""))
+        reply = run(execute.call(BLOCKING, self._client, request, "", within=within))
+        total, running, is_all, listed = reply
         found = list(filter(None, map(_name_in, listed)))
         beyond = None if is_all else total - len(listed)
         return _Names(found, is_sorted=True, beyond=beyond, over=total - running)
@@ -481,14 +488,16 @@ class Inspector:
 
     def _ends(self, index: str, limit: int) -> _Names:
         """Return so many of the names in ``index`` from both ends of the order of the leases."""
-        names = self._listed(index, 0, 0, most=0)
+        names = self._listed(index, 0, 0, most=0, within=_PATIENCE)
         total = names.beyond or 0
         last = min(limit // 2, max(total - limit, 0))
         found: dict[str, None] = {}
         for count, descending in ((min(limit, total) - last, False), (last, True)):
             for offset in range(0, count, ALL_SORTED):
                 some = min(ALL_SORTED, count - offset)
-                page = self._listed(index, offset, some, descending=descending, most=0)
+                page = self._listed(
+                    index, offset, some, descending=descending, most=0, within=_PATIENCE
+                )
                 found.update(dict.fromkeys(page.found))
         return replace(names, found=list(found), beyond=total - len(found))
 
