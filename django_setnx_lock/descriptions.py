@@ -186,15 +186,7 @@ class Said:
     @property
     def granted_at(self) -> str:
         """When it was granted, in the time zone of the project."""
-        at = None if self.info.state is State.KEPT else self.info.granted_at
-        if at is None:
-            return NOT_KNOWN
-        try:
-            moment = datetime.fromtimestamp(at, timezone.get_current_timezone())
-        except (ValueError, OverflowError, OSError):
-            # A time that no clock tells.
-            return NOT_KNOWN
-        return f"{moment:%Y-%m-%d %H:%M:%S %z}"
+        return moment(None if self.info.state is State.KEPT else self.info.granted_at)
 
     @property
     def lease(self) -> str:
@@ -251,6 +243,23 @@ class Said:
         if self.info.state is State.OVER:
             return _("over")
         return duration(self.info.remaining)
+
+
+def moment(at: float | None) -> str:
+    """Return the Unix time ``at`` as a date and time in the time zone of the project."""
+    if at is None:
+        return NOT_KNOWN
+    try:
+        said = datetime.fromtimestamp(at, timezone.get_current_timezone())
+    except (ValueError, OverflowError, OSError):
+        # A time that no clock tells.
+        return NOT_KNOWN
+    return f"{said:%Y-%m-%d %H:%M:%S %z}"
+
+
+def state_word(state: State) -> str:
+    """Return what the pages call that state."""
+    return str(_STATES[state][0])
 
 
 def meanings() -> list[tuple[str, str]]:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import django
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
-from django.core.paginator import Page, Paginator
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -22,10 +18,10 @@ from django.utils.translation import gettext as _
 from ..conf import get_config
 from ..connection import default_alias, is_cluster, redis_aliases
 from ..core.errors import LockUnavailable, LockUnsupported
-from ..core.inspection import ALL_SORTED, Inspector, LockInfo, LockPage, Outcome, State
+from ..core.inspection import ALL_SORTED, LockInfo, Outcome
 from ..core.plain import plain
-from ..core.protocol.keys import lock_keys, name_for
-from ..descriptions import Said, holder_facts, meanings, problem, redis_facts
+from ..core.protocol.keys import lock_keys
+from ..descriptions import Said, holder_facts, meanings, moment, problem, redis_facts
 from ..locks import inspector, key_prefix
 from ..models import Lock
 from .interventions import (
@@ -35,6 +31,7 @@ from .interventions import (
     lock_of,
     log_interventions,
 )
+from .lock_list import Query
 
 if TYPE_CHECKING:
     _LockModelAdmin = admin.ModelAdmin[Lock]
@@ -44,9 +41,6 @@ else:
 _PROBLEMS = (LockUnavailable, ImproperlyConfigured)
 # Django's own admin does so: the filters of the list, to come back to.
 FILTERS = "_changelist_filters"
-_PER_PAGE = 50
-# Where Redis says that a search goes on.
-_CURSOR = re.compile(r"[0-9]{1,20}")
 # The pages of one lock.
 _PAGES = ("change", *(one.page for one in INTERVENTIONS), "history")
 
@@ -77,86 +71,6 @@ class Row(Said):
     @property
     def state_class(self) -> str:
         return "lock-" + self.info.state.name.lower().replace("_", "-")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Query:
-    """What was asked of the list. What makes no sense in an address counts as not asked."""
-
-    search: str
-    order: str
-    number: int
-    everything: bool
-    start: str
-
-    @classmethod
-    def from_address(cls, parameters: QueryDict) -> Query:
-        """Read ``q``, ``o`` (``key``, ``-key``, ``lease``, ``-lease``), ``p``, ``everything``.
-
-        ``at`` is where a search goes on that was not finished.
-        """
-        start = parameters.get("at", "")
-        order, number = parameters.get("o", ""), 1
-        with suppress(ValueError):
-            number = max(int(parameters.get("p", "")), 1)
-        return cls(
-            search=parameters.get("q", "").strip(),
-            order=order if order in ("-key", "lease", "-lease") else "key",
-            number=number,
-            everything=parameters.get("everything") == "1",
-            start=start if _CURSOR.fullmatch(start) and int(start) < 2**64 else "",
-        )
-
-    def headers(self, order: str) -> list[dict[str, str]]:
-        """Return the columns: the order that a ``click`` asks for, and how each is ``sorted``.
-
-        ``order`` is that which the list has.
-        """
-        columns = [
-            (_("Key"), "key"),
-            (_("State"), ""),
-            (_("Holder"), ""),
-            (_("Held for"), ""),
-            (_("Lease left"), "lease"),
-            (_("Fence"), ""),
-            (_("Waiting"), ""),
-        ]
-        # The later of two entries stands: no column is called "-key".
-        how = {order.removeprefix("-"): "descending", order: "ascending"}
-        return [
-            {
-                "text": text,
-                "click": f"-{column}" if column == order else column,
-                "sorted": how.get(column, ""),
-            }
-            for text, column in columns
-        ]
-
-    def read(self, look: Inspector) -> tuple[list[LockInfo], Page[int], LockPage]:
-        """Return the locks to show, the one that was searched for first, and the page."""
-        ask = partial(
-            look.page,
-            search=self.search,
-            by_lease=self.order.endswith("lease"),
-            descending=self.order.startswith("-"),
-            limit=_PER_PAGE,
-            everything=self.everything,
-            start=self.start,
-        )
-        found = ask(offset=(self.number - 1) * _PER_PAGE)
-        page = Paginator(range(found.total), _PER_PAGE).get_page(self.number)
-        if page.number != self.number:
-            found = ask(offset=(page.number - 1) * _PER_PAGE)
-        locks = list(found.locks)
-        # The search may be for a name that is not listed, or that no lock can have.
-        with suppress(ValueError):
-            name = name_for(key_prefix(), self.search)
-            is_first = page.number == 1 and not self.start
-            if is_first and name not in {lock.name for lock in locks}:
-                exact = look.get(name)
-                if exact.state is not State.FREE:
-                    locks.insert(0, exact)
-        return locks, page, found
 
 
 @admin.register(Lock)
@@ -212,31 +126,26 @@ class LockAdmin(_LockModelAdmin):
         query = Query.from_address(request.GET)
         context: dict[str, Any] = {
             "query": query,
-            "parameters": {name: request.GET.get(name) for name in ("o", "everything", "using")},
+            "parameters": {
+                name: request.GET.get(name) for name in ("o", "state", "everything", "using")
+            },
         }
         try:
             context["scans"] = not get_config()["INDEX"] or is_cluster(
                 links.using or default_alias()
             )
-            locks, page, found = query.read(inspector(links.using or None))
+            found = query.read(inspector(links.using or None))
         except _PROBLEMS as error:
             context |= problem(error)
         else:
-            is_not_sorted = found.by_lease and not query.order.endswith("lease")
-            order = query.order.replace("key", "lease") if is_not_sorted else query.order
             context |= {
-                "rows": [Row(lock, links.to("change", lock.name)) for lock in locks],
-                "headers": query.headers(order),
-                "onward": found.onward,
-                "over": found.over,
-                # By lease they come last.
-                "over_page": max(found.total - found.over, 0) // _PER_PAGE + 1,
-                "is_not_by_key": is_not_sorted,
+                "found": found,
+                "rows": [Row(lock, links.to("change", lock.name)) for lock in found.locks],
+                "headers": query.headers(found.order),
+                "is_not_by_key": "key" in query.order and "key" not in found.order,
                 "all_sorted": ALL_SORTED,
                 "states": meanings(),
-                "count": max(page.paginator.count, len(locks)),
-                "page": page,
-                "page_range": page.paginator.get_elided_page_range(page.number),
+                "as_of": moment(found.as_of),
             }
         context |= {"title": capfirst(self.opts.verbose_name_plural), **(extra_context or {})}
         return self._response(request, "change_list", links, **context)

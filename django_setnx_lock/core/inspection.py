@@ -5,7 +5,8 @@ from __future__ import annotations
 import enum
 import hashlib
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -45,6 +46,11 @@ class State(str, enum.Enum):
     FREE = "free"
     NO_LOCK = "not a lock"
 
+    @property
+    def slug(self) -> str:
+        """The state as addresses, options, JSON and metrics have it: its word, with hyphens."""
+        return self.value.replace(" ", "-")
+
 
 # So many processes are asked about at once, which keeps Redis busy for less than a millisecond.
 _AT_ONCE = 500
@@ -54,7 +60,7 @@ ALL_SORTED = 1000
 _PATIENCE = 2.0
 # So many names are looked through at a time, for so many seconds in all, until so many fit.
 _STEP = 250
-_LOOKING = 0.02
+LOOKING = 0.02
 _FITTING = 500
 # Of these a holder needs attention, the most urgent first.
 TROUBLES = (State.GONE, State.NOT_RENEWED)
@@ -173,6 +179,27 @@ class LockInfo:
         )
 
 
+# What an operator sees first, as nobody else will mend it.
+_URGENT = (State.GONE, State.NOT_RENEWED, State.NO_LOCK, State.NEVER_EXPIRES, State.OVER)
+
+
+def _worst(info: LockInfo) -> tuple[float, ...]:
+    urgency = min((_URGENT.index(one) for one in info.states if one in _URGENT), default=9)
+    return urgency, -(info.longest_wait or 0.0), -info.waiting
+
+
+#: The orders of a list, by what each sorts. A lease without end comes last, and a holder that left
+#: no time first.
+ORDERS: Mapping[str, Callable[[LockInfo], Any]] = {
+    "worst": _worst,
+    "key": lambda info: info.key,
+    "lease": lambda info: math.inf if info.remaining is None else info.remaining,
+    # A fence is the moment of the grant, and exact.
+    "held": lambda info: -math.inf if info.held_for is None else -(info.fence or 0),
+    "waiting": lambda info: info.waiting,
+}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockPage:
     """Some of the locks, and how many there are in all.
@@ -282,7 +309,7 @@ class Inspector:
             search,
             everything=everything,
             start=start,
-            within=_LOOKING,
+            within=LOOKING,
         )
         if names.beyond is not None:
             locks = self._held(names.found)

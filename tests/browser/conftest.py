@@ -124,6 +124,14 @@ class Browser:
 
 
 @pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """Give a browser that runs scripts."""
+    browser = Browser(with_scripts=True)
+    yield browser
+    browser.close()
+
+
+@pytest.fixture(scope="module")
 def running_browser() -> Iterator[Browser]:
     browser = Browser()
     yield browser

@@ -13,12 +13,13 @@ from django.test import Client
 from django.urls import path
 
 from django_setnx_lock import lock, redis_lock, semaphore
+from django_setnx_lock.admin.lock_list import LOOKED_AT
 from example_project.shop.models import Order
 from tests.admin.pages import LIST, address
 from tests.browser.conftest import Browser
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pytest_django.live_server_helper import LiveServer
 
@@ -49,14 +50,6 @@ def order(request: HttpRequest) -> HttpResponse:
 
 
 urlpatterns = [path("admin/", admin.site.urls), path("order/", order)]
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """Give a browser that runs scripts: axe is one."""
-    browser = Browser(with_scripts=True)
-    yield browser
-    browser.close()
 
 
 class Operator:
@@ -98,6 +91,17 @@ def a_list_of_everything(operator: Operator) -> None:
 def a_search(operator: Operator) -> None:
     hold_one_of_each_kind(operator)
     operator.open(LIST + "?q=letters")
+
+
+def a_list_of_one_state(operator: Operator) -> None:
+    hold_one_of_each_kind(operator)
+    operator.open(LIST + "?state=kept")
+
+
+def a_list_of_more_than_are_looked_at(operator: Operator) -> None:
+    for number in range(LOOKED_AT + 1):
+        lock(f"order:{number}").take(0)
+    operator.open(LIST + "?o=-held")
 
 
 def a_list_of_two_pages(operator: Operator) -> None:
@@ -224,6 +228,8 @@ PAGES: dict[Callable[[Operator], None], str] = {
     a_list_of_everything: "theirs",
     a_search: "not a lock",
     a_list_of_two_pages: "55 locks",
+    a_list_of_one_state: "kept 1",
+    a_list_of_more_than_are_looked_at: "So is this list.",
     held: "nightly import",
     shared: "cyd@",
     in_use: "bob@",

@@ -107,7 +107,7 @@ def _look(
     for one in seen.locks:
         template = template_of(one.key)
         # Where one reader of several is gone, it is both read and holder gone.
-        states.update((template, state.value.replace(" ", "-")) for state in one.states)
+        states.update((template, state.slug) for state in one.states)
         waiters[template] += one.waiting
         oldest[template] = max(oldest.get(template, 0.0), one.longest_hold)
         longest[template] = max(longest.get(template, 0.0), one.longest_wait or 0.0)

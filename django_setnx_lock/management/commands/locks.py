@@ -20,10 +20,11 @@ from django.core.management.base import (
     no_translations,
 )
 
+from django_setnx_lock.core.inspection import ORDERS
 from django_setnx_lock.management import statuses
 from django_setnx_lock.management.locks.checking import LIMIT, CheckFailed, Level, check, refused
 from django_setnx_lock.management.locks.doctor import doctor
-from django_setnx_lock.management.locks.listing import ORDERS, STATES, list_locks, show
+from django_setnx_lock.management.locks.listing import STATES, list_locks, show
 from django_setnx_lock.management.locks.printing import say
 from django_setnx_lock.management.locks.releasing import ask_to_stop, release
 
@@ -202,7 +203,7 @@ def _add_list(add: Callable[..., argparse.Action]) -> None:
     )
     add(
         "--sort",
-        choices=ORDERS,
+        choices=list(ORDERS),
         default="key",
         metavar="COLUMN",
         help=f"By what to sort: {', '.join(ORDERS)}. Default: key.",

@@ -23,7 +23,7 @@ from django_setnx_lock.descriptions import Said, duration
 from django_setnx_lock.locks import inspector
 from django_setnx_lock.management.wording import printable
 
-from .listing import aliases_of, state_name, trouble
+from .listing import aliases_of, trouble
 from .printing import Paper, write
 
 #: At how many locks of each cache it looks, if nothing else is asked for.
@@ -97,7 +97,7 @@ class Report:
             self.waiting += one.waiting
             self.oldest_hold = max(self.oldest_hold, one.longest_hold)
             self.longest_wait = max(self.longest_wait, one.longest_wait or 0.0)
-            self.states.update(map(state_name, one.states))
+            self.states.update(state.slug for state in one.states)
             if problems := list(_problems(one, options)):
                 self.ill.append(Ill(using, one, problems))
 
@@ -170,7 +170,7 @@ def _since(info: LockInfo) -> float:
 
 def _problems(info: LockInfo, options: dict[str, Any]) -> Iterator[Problem]:
     """Yield what is wrong with a lock, each thing once, at the worse of its levels."""
-    states = set(map(state_name, info.states))
+    states = {state.slug for state in info.states}
     critical = states.intersection(options["state"] or ())
     for state in sorted(states.intersection(options["warn_state"] or ()) | critical):
         level = Level.CRITICAL if state in critical else Level.WARNING
@@ -256,7 +256,7 @@ def _as_json(level: Level, message: str, report: Report | None) -> dict[str, Any
             "name": one.info.name,
             "level": one.level.name.lower(),
             "problems": [problem.what for problem in one.problems],
-            "states": sorted(map(state_name, one.info.states)),
+            "states": sorted(state.slug for state in one.info.states),
             "held_for": one.info.longest_hold,
             "waiting": one.info.waiting,
             "longest_wait": one.info.longest_wait,

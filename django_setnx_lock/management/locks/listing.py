@@ -17,7 +17,7 @@ from django.core.management.base import CommandError, OutputWrapper
 from django_setnx_lock.conf import get_config
 from django_setnx_lock.connection import aliases_in, default_alias
 from django_setnx_lock.core.errors import LockUnavailable
-from django_setnx_lock.core.inspection import Inspector, LockInfo, ShareInfo, State
+from django_setnx_lock.core.inspection import ORDERS, Inspector, LockInfo, ShareInfo, State
 from django_setnx_lock.core.protocol.keys import lock_keys, name_for
 from django_setnx_lock.descriptions import Said, facts, holder_facts, problem
 from django_setnx_lock.locks import inspector, key_prefix
@@ -26,18 +26,8 @@ from django_setnx_lock.management.wording import printable
 
 from .printing import Paper, pairs, table, write
 
-
-def state_name(state: State) -> str:
-    """Return the state as options and JSON have it: its word, with hyphens."""
-    return state.value.replace(" ", "-")
-
-
-def _state_called(name: str) -> State:
-    return State(name.replace("-", " "))
-
-
 # A lock that is free is in no list.
-STATES = [state_name(state) for state in State if state is not State.FREE]
+STATES = [state.slug for state in State if state is not State.FREE]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +38,6 @@ class Found:
     info: LockInfo
 
 
-_FOREVER = float("inf")
-# The orders of a list. A lease without end comes last, a holder that left no time first.
-_ORDERS: dict[str, Callable[[LockInfo], float]] = {
-    "lease": lambda info: _FOREVER if info.remaining is None else info.remaining,
-    # A fence is the moment of the grant, and exact.
-    "held": lambda info: -_FOREVER if info.held_for is None else -(info.fence or 0),
-    "waiting": lambda info: info.waiting,
-}
-ORDERS = ["key", *_ORDERS]
 # The columns that a narrow terminal goes without, in this order.
 _SPARE = ("FENCE", "HELD FOR", "WAITING")
 # The fields that each of several holders has of its own.
@@ -122,8 +103,8 @@ def _as_json(found: Sequence[Found], troubles: Sequence[str], indent: int | None
             "using": one.using,
             "key": one.info.key,
             "name": one.info.name,
-            "state": state_name(one.info.state),
-            "states": sorted(map(state_name, one.info.states)),
+            "state": one.info.state.slug,
+            "states": sorted(state.slug for state in one.info.states),
             "as_of": one.info.as_of,
             "granted_at": one.info.granted_at,
             "renewed_ago": one.info.renewed_ago,
@@ -131,9 +112,7 @@ def _as_json(found: Sequence[Found], troubles: Sequence[str], indent: int | None
             "unit": one.info.unit,
             "waiting": one.info.waiting,
             **_held(one.info),
-            "shares": [
-                {"state": state_name(share.state), **_held(share)} for share in one.info.shares
-            ],
+            "shares": [{"state": share.state.slug, **_held(share)} for share in one.info.shares],
         }
         for one in found
     ]
@@ -198,13 +177,12 @@ def _read(options: dict[str, Any]) -> tuple[list[Found], list[str]]:
         return [
             info
             for info in locks
-            if not states or not info.states.isdisjoint(map(_state_called, states))
+            if not states or not {state.slug for state in info.states}.isdisjoint(states)
         ]
 
     found, troubles = gather(options["using"], find)
     found.sort(key=lambda one: (one.info.key, one.using))
-    if rank := _ORDERS.get(options["sort"]):
-        found.sort(key=lambda one: rank(one.info))
+    found.sort(key=lambda one: ORDERS[options["sort"]](one.info))
     return found[::-1] if options["reverse"] else found, troubles
 
 

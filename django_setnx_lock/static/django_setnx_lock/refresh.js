@@ -1,0 +1,31 @@
+// Loads the list of the locks anew every five seconds, if the operator so wants.
+"use strict";
+{
+    const SECONDS = 5;
+    const KEPT = "django_setnx_lock.refresh";
+    const place = document.querySelector("[data-refresh]");
+    if (place) {
+        const box = document.createElement("input");
+        box.type = "checkbox";
+        box.id = "lock-refresh";
+        box.checked = sessionStorage.getItem(KEPT) === "1";
+        const label = document.createElement("label");
+        label.append(box, ` ${place.dataset.refresh}`);
+        place.append(" ", label);
+
+        let timer;
+        const plan = () => {
+            clearTimeout(timer);
+            // What nobody sees asks Redis for nothing.
+            if (box.checked && !document.hidden) {
+                timer = setTimeout(() => location.reload(), SECONDS * 1000);
+            }
+        };
+        box.addEventListener("change", () => {
+            sessionStorage.setItem(KEPT, box.checked ? "1" : "");
+            plan();
+        });
+        document.addEventListener("visibilitychange", plan);
+        plan();
+    }
+}
