@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .core.errors import (
         LockBusy,
+        LockDeadlock,
         LockError,
         LockLost,
         LockUnavailable,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "KeyTemplate",
     "LockBusy",
+    "LockDeadlock",
     "LockError",
     "LockLost",
     "LockUnavailable",

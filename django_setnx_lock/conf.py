@@ -35,6 +35,7 @@ DEFAULTS: dict[str, Any] = {
     "MASTER_TIMEOUT": 0.1,
     # Half of BLOCKING_TIMEOUT.
     "WAIT_WARNING": 5,
+    "DEADLOCK_TIMEOUT": 1,
 }
 
 
@@ -127,6 +128,7 @@ _VALIDATORS: dict[str, Callable[[Any, str], object]] = {
     "POLLING": _SWITCH,
     "MASTER_TIMEOUT": commands.milliseconds,
     "WAIT_WARNING": _time_or_none,
+    "DEADLOCK_TIMEOUT": _time_or_none,
 }
 
 

@@ -166,6 +166,7 @@ def lock(
         **options,
         key=key,
         index=index_for(prefix) if config["INDEX"] else None,
+        deadlock_timeout=config["DEADLOCK_TIMEOUT"],
         ending=AT_COMMIT if waits_for_commit(release) else None,
         heartbeat_prefix=heartbeat_prefix_for(prefix),
     )

@@ -5,6 +5,7 @@
     redis.exceptions.LockError
     └── LockError
         ├── LockBusy           somebody else has it
+        │   └── LockDeadlock   and waits, perhaps by way of others, for what the caller holds
         ├── LockLost           we had it and no longer do  (also redis' LockNotOwnedError)
         │   └── StaleFence     the database has heard of a later holder, and wrote nothing
         ├── LockUnavailable    Redis could not say
@@ -14,9 +15,12 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from redis import exceptions as redis_exceptions
+
+from .plain import plain
 
 if TYPE_CHECKING:
     from .holder import Holder
@@ -78,6 +82,35 @@ class LockBusy(LockError):
         self.held_for = held_for
         self.template = template
         self.timeout = timeout
+
+
+@dataclass(frozen=True, slots=True)
+class WaitStep:
+    """A caller of a deadlock: ``holder`` has the lock ``holds`` and waits for ``waits_for``.
+
+    ``holder`` is None where its record cannot be read. Both locks are keys, without the prefix.
+    """
+
+    holder: Holder | None
+    holds: str
+    waits_for: str
+
+    def __str__(self) -> str:
+        who = self.holder or "somebody"
+        return f"{who} holds {plain(self.holds)!r} and waits for {plain(self.waits_for)!r}"
+
+
+class LockDeadlock(LockBusy):
+    """Somebody else holds the lock, and waits for what the caller holds: neither would go on.
+
+    Of those who wait for each other one is refused, so that the others go on once it has let go.
+    ``cycle``: a :class:`WaitStep` for each of them, the refused caller first, and each before the
+    one that it waits for; the last waits for the first. Else as :class:`LockBusy`.
+    """
+
+    def __init__(self, message: str, *, cycle: tuple[WaitStep, ...] = (), **busy: Any) -> None:
+        super().__init__(message, **busy)
+        self.cycle = cycle
 
 
 class LockLost(LockError, redis_exceptions.LockNotOwnedError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import random
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -12,13 +13,21 @@ from .. import clock, events
 from ..connections.backends import Backend
 from ..connections.endpoints import Target
 from ..connections.execute import UNDO_WITHIN, Replicas
-from ..errors import LockBusy, LockError, LockLost, LockUnavailable
+from ..errors import (
+    LockBusy,
+    LockDeadlock,
+    LockError,
+    LockLost,
+    LockUnavailable,
+    WaitStep,
+)
 from ..holder import Holder
 from ..protocol import commands, replies
 from ..protocol.replies import Busy
 from ..renewal import watchdog
 from ..renewal.loop_watchdog import running_watchdog
 from . import reentrancy
+from .deadlock import DeadlockSearch
 from .grant import Grant
 from .handle import LockHandle
 from .listener import PLACES
@@ -326,6 +335,11 @@ class AcquireAttempt:
         return self
 
     @property
+    def partly(self) -> Sequence[AcquireAttempt]:
+        """The attempts at locks that are taken, but of use only with the one waited for."""
+        return ()
+
+    @property
     def watchlist(self) -> RenewalRegistry:
         """What renews the lock, and looks after whoever it is handed to."""
         return self.loop_watchdog or watchdog.WATCHDOG
@@ -398,18 +412,24 @@ class AcquireAttempt:
         """Return whether a caller whose time is over asks once more."""
         return False
 
-    def busy(self, answer: Busy) -> LockBusy:
-        """Return the error for an ``answer`` that ends the attempt."""
+    def busy(self, answer: Busy, cycle: tuple[WaitStep, ...] = ()) -> LockBusy:
+        """Return the error for an ``answer`` that ends the attempt, or a deadlock's ``cycle``."""
         key = self.target.key
-        error = LockBusy(
-            f"the lock {key!r} is {who_has(answer)}",
-            key=key,
-            holder=answer.holder,
-            remaining=answer.remaining,
-            held_for=answer.held_for,
-            template=self.target.template,
-            timeout=self.lease_ms / 1000,
-        )
+        about: dict[str, Any] = {
+            "key": key,
+            "holder": answer.holder,
+            "remaining": answer.remaining,
+            "held_for": answer.held_for,
+            "template": self.target.template,
+            "timeout": self.lease_ms / 1000,
+        }
+        if cycle:
+            drawn = "; ".join(map(str, cycle))
+            error: LockBusy = LockDeadlock(
+                f"waiting for the lock {key!r} is a deadlock: {drawn}", cycle=cycle, **about
+            )
+        else:
+            error = LockBusy(f"the lock {key!r} is {who_has(answer)}", **about)
         logger.debug("%s", error)
         self.end_wait(error)
         if events.BUSY.listeners:
@@ -428,17 +448,20 @@ _Granted = TypeVar("_Granted", covariant=True)
 class Waiting(Protocol[_Granted]):
     """What :func:`wait_for` needs of an attempt at one lock or several, as AcquireAttempt.
 
-    ``awaited``: the attempt that was last told that its lock is busy.
+    ``awaited``: the attempt that was last told that its lock is busy. ``partly``: those at locks
+    that are held meanwhile.
     """
 
     @property
     def awaited(self) -> AcquireAttempt: ...
     @property
+    def partly(self) -> Sequence[AcquireAttempt]: ...
+    @property
     def longest_sleep(self) -> float: ...
     def belong_to(self, io: Backend, *, shares_mailbox: bool) -> None: ...
     async def ask(self, io: Backend, *, waits: bool, within: float | None) -> _Granted | Busy: ...
     def asks_again(self) -> bool: ...
-    def busy(self, answer: Busy) -> LockBusy: ...
+    def busy(self, answer: Busy, cycle: tuple[WaitStep, ...] = ()) -> LockBusy: ...
     def retry_delay(self, error: LockUnavailable, give_up_at: float | None) -> float: ...
     def ahead(self, answer: Busy) -> commands.Ahead | None: ...
     def take_up(self, claim: PipelinedClaim) -> _Granted | None: ...
@@ -469,12 +492,14 @@ async def _ask_until_granted(
     give_up_at = None if limit is None else clock.now() + limit
     mailbox: Mailbox | None = None
     before: AcquireAttempt | None = None
+    search = DeadlockSearch(None)
     warning: WaitWarning | None = None
     tries = 0
     try:
         while True:
+            cycle = await search.cycle(io, attempt.awaited, attempt.partly)
             left = None if give_up_at is None else give_up_at - clock.now()
-            last = left is not None and left <= 0
+            last = bool(cycle) or (left is not None and left <= 0)
             try:
                 within = time_to_ask(limit, left) if limit else None
                 answer = await attempt.ask(io, waits=not last, within=within)
@@ -483,7 +508,7 @@ async def _ask_until_granted(
                 if last:
                     if attempt.asks_again():
                         continue
-                    raise attempt.busy(answer)
+                    raise attempt.busy(answer, cycle)
                 awaited = attempt.awaited
                 if mailbox is None or awaited is not before:
                     if mailbox is not None:
@@ -491,9 +516,14 @@ async def _ask_until_granted(
                     before, mailbox, tries = awaited, None, 0
                     awaited.tell_wait(answer)
                     mailbox = awaited.mailbox(io)
+                    search = DeadlockSearch(awaited.options.deadlock_timeout)
                 tries += 1
                 warning = warning or WaitWarning(awaited.options.wait_warning)
-                longest = min(attempt.longest_sleep, warning.due_in(awaited.target.key, answer))
+                longest = min(
+                    attempt.longest_sleep,
+                    warning.due_in(awaited.target.key, answer),
+                    search.due_in(awaited, attempt.partly),
+                )
                 seconds = min(time_to_sleep(answer, tries, left), longest)
                 claim = await mailbox.sleep(awaited.token, seconds, attempt.ahead(answer))
             except LockUnavailable as error:

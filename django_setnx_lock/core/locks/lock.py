@@ -93,16 +93,19 @@ class RedisLock(LocalLock[LockHandle]):
     how many with a limit may (None: it is held alone); :doc:`sharing` has the rules. ``ending``:
     what is asked at each release that is not awaited whether it is put off (None).
     ``wait_warning``: after how many seconds of waiting a warning in the log says who holds the lock
-    (None: never). ``heartbeat_prefix``: what the key begins with by which this process says that it
-    lives while it holds the lock for long (None: it does not say so).
+    (None: never). ``deadlock_timeout``: after how many seconds of waiting, and how often from then
+    on, a caller that holds other locks looks whether it waits for itself by way of others (None:
+    never); :doc:`deadlocks` has the rules. ``heartbeat_prefix``: what the key begins with by which
+    this process says that it lives while it holds the lock for long (None: it does not say so).
 
-    Raises ValueError for a timeout, ``max_hold``, ``min_hold`` or ``wait_warning`` that is not a
-    finite number above zero, a ``min_hold`` of more than ``max_hold``, ``replicas`` that are no
-    number, a ``blocking_timeout`` or ``sleep`` below zero, an impossible name, a ``protocol`` or
-    ``unit`` that does not exist, a ``limit`` that is no number from 1 to 1,000,000, for two of
-    ``timestamp``, ``polling``, ``shared``, ``limit`` and ``min_hold``, and for ``limit`` with
-    ``reentrant``; TypeError when the name is no str, ``renew``, ``reentrant``, ``expire``,
-    ``polling`` or ``shared`` no bool, or ``on_lost`` not to be called.
+    Raises ValueError for a timeout, ``max_hold``, ``min_hold``, ``wait_warning`` or
+    ``deadlock_timeout`` that is not a finite number above zero, a ``min_hold`` of more than
+    ``max_hold``, ``replicas`` that are no number, a ``blocking_timeout`` or ``sleep`` below zero,
+    an impossible name, a ``protocol`` or ``unit`` that does not exist, a ``limit`` that is no
+    number from 1 to 1,000,000, for two of ``timestamp``, ``polling``, ``shared``, ``limit`` and
+    ``min_hold``, and for ``limit`` with ``reentrant``; TypeError when the name is no str,
+    ``renew``, ``reentrant``, ``expire``, ``polling`` or ``shared`` no bool, or ``on_lost`` not to
+    be called.
 
     The methods with the prefix ``a`` are awaited, and mean what those without it do. What is
     cancelled while it takes or releases the lock leaves neither lock nor waiter in Redis: it takes
@@ -144,6 +147,7 @@ class RedisLock(LocalLock[LockHandle]):
         polling: bool = False,
         ending: ReleasePolicy | None = None,
         wait_warning: float | None = None,
+        deadlock_timeout: float | None = None,
         heartbeat_prefix: str | None = None,
     ) -> None:
         self._options = lock_options(
@@ -157,6 +161,7 @@ class RedisLock(LocalLock[LockHandle]):
             reentrant=reentrant,
             ending=ending,
             wait_warning=wait_warning,
+            deadlock_timeout=deadlock_timeout,
             protocol=protocol,
             unit=unit,
             expire=expire,

@@ -11,7 +11,7 @@ from .. import clock
 from ..connections import batcher, execute
 from ..connections.backends import ASYNCIO, BLOCKING, Backend, run
 from ..connections.failures import unavailable, worth_undoing
-from ..errors import LockBusy, LockLost, LockUnavailable
+from ..errors import LockBusy, LockLost, LockUnavailable, WaitStep
 from ..protocol import commands, replies
 from .attempt import AcquireAttempt, wait_for
 from .batch import cancel_each, is_one_client, note_repeat, share_each
@@ -67,9 +67,14 @@ class MultiAttempt:
         self._tries -= 1
         return self._is_vague and self._tries >= 0
 
-    def busy(self, answer: replies.Busy) -> LockBusy:
-        """Return the error for an ``answer`` that ends the attempt."""
-        return self.awaited.busy(answer)
+    @property
+    def partly(self) -> Sequence[AcquireAttempt]:
+        """The attempts at those that are held by now."""
+        return self.attempts[: self._taken]
+
+    def busy(self, answer: replies.Busy, cycle: tuple[WaitStep, ...] = ()) -> LockBusy:
+        """Return the error for an ``answer`` that ends the attempt, or a deadlock's ``cycle``."""
+        return self.awaited.busy(answer, cycle)
 
     def retry_delay(self, error: LockUnavailable, give_up_at: float | None) -> float:
         """Return how many seconds to wait before asking again, or raise ``error``."""

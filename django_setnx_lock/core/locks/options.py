@@ -49,7 +49,7 @@ class LockOptions:
     """The options of a lock that no server is needed for. See :class:`RedisLock`.
 
     ``lease_ms``: the lease that is asked for when the lock is taken. ``min_hold_ms``: 0 for none.
-    ``is_noted``: whether it matters that the lock is left held. ``commands``: the command set.
+    ``is_noted``: whether it matters who holds the lock. ``commands``: the command set.
 
     Raises ValueError and TypeError as :class:`RedisLock`.
     """
@@ -57,6 +57,7 @@ class LockOptions:
     __slots__ = (
         "blocking_timeout",
         "commands",
+        "deadlock_timeout",
         "ending",
         "is_noted",
         "lease_ms",
@@ -82,6 +83,7 @@ class LockOptions:
         reentrant: bool = False,
         ending: ReleasePolicy | None = None,
         wait_warning: float | None = None,
+        deadlock_timeout: float | None = None,
         **kind: Any,
     ) -> None:
         if not isinstance(renew, bool):
@@ -100,6 +102,9 @@ class LockOptions:
         if wait_warning is not None:
             milliseconds(wait_warning, "wait_warning")
         self.wait_warning = wait_warning
+        if deadlock_timeout is not None:
+            milliseconds(deadlock_timeout, "deadlock_timeout")
+        self.deadlock_timeout = deadlock_timeout
         self.renew = renew
         self.max_hold = max_hold
         self.on_lost = on_lost
@@ -107,7 +112,7 @@ class LockOptions:
         self.ending = ending
         self.timeout = float(timeout)
         self.lease_ms = lease_ms if longest is None else min(lease_ms, longest)
-        self.is_noted = reentrant or renew
+        self.is_noted = reentrant or renew or deadlock_timeout is not None
         self.commands: CommandSet = SETNX
         if kind:
             self.commands = command_set(**kind, min_hold=min_hold, reentrant=reentrant)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
@@ -133,6 +134,16 @@ def enter(
         _followed[spot] = grant
         reentrancy.note(grant)
         return handle(grant)
+
+
+def held_around(place: str) -> list[tuple[str, str]]:
+    """Return name and token of what is held on the server ``place`` until the caller has ended.
+
+    That is so of the main thread, which the process cannot end before.
+    """
+    if not is_possible() or threading.current_thread() is not threading.main_thread():
+        return []
+    return [(one.name, one.token) for one in (_entries or {}).values() if one.place == place]
 
 
 def forget() -> None:

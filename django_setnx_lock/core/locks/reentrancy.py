@@ -86,6 +86,20 @@ def left_held(place: object) -> list[Grant]:
         for grant in found
         if grant is not None
         and grant.owner is not None
+        and (grant.options.reentrant or grant.options.renew)
         and (grant.owner is here or grant.owner.has_ended)
         and not grant.is_over
+    ]
+
+
+def held_at(place: str) -> list[Grant]:
+    """Return what the caller holds on the server ``place``, of all that was noted."""
+    noted = [one() for known in list(owner.current().holds.values()) for one in known]
+    return [
+        grant
+        for grant in noted
+        if grant is not None
+        and grant.is_here
+        and not grant.is_over
+        and server_id(grant.client) == place
     ]

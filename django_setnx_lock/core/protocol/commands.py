@@ -432,6 +432,19 @@ def listing(index: str, most: int, offset: int, limit: int, *, descending: bool)
     return Request(scripts.LISTING, (index,), (str(most), str(offset), str(limit), way))
 
 
+def deadlock(
+    keys: LockKeys, token: str, life_ms: int, record: str, held: Sequence[tuple[str, str]]
+) -> Request:
+    """Say that ``token``, whose caller holds ``held``, waits, and ask whether that is a deadlock.
+
+    ``held``: the names of the locks and the tokens by which it holds them. It is believed for
+    ``life_ms``.
+    """
+    names, tokens = [name for name, _ in held], [token for _, token in held]
+    args = (token, str(life_ms), record, *tokens)
+    return Request(scripts.DEADLOCK, (keys.name, *names), args)
+
+
 def milliseconds(seconds: object, what: str) -> int:
     """``seconds`` in whole milliseconds.
 

@@ -118,6 +118,17 @@ def read_kept(reply: Sequence[Any], key: str) -> Sequence[Any]:
     _unknown(reply)
 
 
+def read_deadlock(reply: Sequence[Any]) -> list[tuple[Holder | None, str]]:
+    """Return each waiter of a deadlock with the name it waits for, the caller first; empty if none.
+
+    The next one holds that, and the caller what the last one waits for.
+    """
+    return [
+        (Holder.from_json(text(record)), text(name) or "")
+        for record, name in zip(reply[1::2], reply[2::2], strict=True)
+    ]
+
+
 def read_stop(reply: Sequence[Any]) -> StopRequest | None:
     """Return what an operator asks the holder for, from the reply to a check or renewal."""
     return StopRequest.from_record(text(reply[2])) if len(reply) > 2 else None

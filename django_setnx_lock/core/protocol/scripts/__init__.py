@@ -20,6 +20,8 @@ _PARTS = (
     "prelude",
     "clock",
     "shared",
+    "grouping",
+    "nesting",
     "reading",
     "adding",
     "asking",
@@ -68,6 +70,7 @@ REQUEST_STOP = Script.load("request_stop")
 INSPECT = Script.load("inspect")
 LIVING = Script.load("living")
 LISTING = Script.load("listing")
+DEADLOCK = Script.load("deadlock")
 
 TIMESTAMP_ACQUIRE = Script.load("acquire", "timestamp")
 TIMESTAMP_RELEASE = Script.load("release", "timestamp")

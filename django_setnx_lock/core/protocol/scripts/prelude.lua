@@ -123,11 +123,7 @@ local function wake_if_later(left)
   end
 end
 
--- The kind of group that holds the lock together, or nil.
-local function group_at(value)
-  return value and (string.match(value, '^(readers:)%d+$') or string.match(value, '^(permits:)%d+$'))
-end
-
+--- grouping
 -- Remember of one that it lost the lock: should its release come twice, the first is not taken for the end of it.
 local function remember_loss(token, ms)
   redis.call('SET', beside('gone:', token), 'lost', 'NX', 'PX', whole(math.max(ms or 0, MEMORY)))

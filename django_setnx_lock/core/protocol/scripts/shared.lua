@@ -2,17 +2,6 @@
 -- 'permits:NUMBER', and beside it, META, as ever. SHARES: by the ends of their leases in ms, the tokens of
 -- those who hold it, and 'baton:TOKEN' of those it was left to. HOLDERS: 'FENCE RECORD' by token. [8 index]
 
--- The kind of group that a waiting token would join, and of how many at most; nothing if it wants the lock alone.
-local function group_of(token)
-  if string.sub(token, 1, 5) == 'read:' then
-    return READERS
-  end
-  local limit = string.match(token, '^permit:(%d+):')
-  if limit then
-    return PERMITS, tonumber(limit)
-  end
-end
-
 -- What stands at the name, and the kind of group if it is one, those dropped whose time is over.
 local function standing(value)
   local group = group_at(value)
