@@ -35,6 +35,9 @@ DEFAULTS: dict[str, Any] = {
     "MASTER_TIMEOUT": 0.1,
     # Half of BLOCKING_TIMEOUT.
     "WAIT_WARNING": 5,
+    # An hour.
+    "LEASE_OVER_KEPT": 3600,
+    "REQUIRE_REASON": False,
 }
 
 
@@ -127,6 +130,8 @@ _VALIDATORS: dict[str, Callable[[Any, str], object]] = {
     "POLLING": _SWITCH,
     "MASTER_TIMEOUT": commands.milliseconds,
     "WAIT_WARNING": _time_or_none,
+    "LEASE_OVER_KEPT": commands.kept_milliseconds,
+    "REQUIRE_REASON": _SWITCH,
 }
 
 

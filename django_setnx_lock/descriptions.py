@@ -146,7 +146,7 @@ class Said:
     @property
     def is_held(self) -> bool:
         """Whether there is a holder to release it from."""
-        return bool(self.info.fingerprint) and self.info.state is not State.CHANGING_HANDS
+        return self.info.is_held and self.info.state is not State.CHANGING_HANDS
 
     @property
     def place(self) -> str:
@@ -249,7 +249,10 @@ class Said:
         if self.info.state is State.NEVER_EXPIRES:
             return _("without end")
         if self.info.state is State.OVER:
-            return _("over")
+            over_for = self.info.over_for
+            if over_for is None:
+                return _("over")
+            return _("over for %(time)s") % {"time": duration(over_for)}
         return duration(self.info.remaining)
 
 

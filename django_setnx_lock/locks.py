@@ -168,6 +168,7 @@ def lock(
         index=index_for(prefix) if config["INDEX"] else None,
         ending=AT_COMMIT if waits_for_commit(release) else None,
         heartbeat_prefix=heartbeat_prefix_for(prefix),
+        lease_over_kept=config["LEASE_OVER_KEPT"],
     )
 
 

@@ -127,7 +127,7 @@ class ReleaseLocksMixin(_Base):
         rows_of = rows_by_key(queryset, self._lock_template, skipped)
         names = {name_for(key_prefix(), key): rows[0] for key, rows in rows_of.items()}
         tell_skipped(self, request, skipped)
-        return [(names[info.name], info) for info in look.get_each(list(names)) if info.fingerprint]
+        return [(names[info.name], info) for info in look.get_each(list(names)) if info.is_held]
 
     def _release(
         self,

@@ -15,7 +15,7 @@ from ..connections.failures import worth_undoing
 from ..errors import LockBusy, LockLost, LockUnsupported
 from ..holder import Holder, process_id
 from ..protocol import commands, replies
-from ..protocol.commands import SETNX, waiting_time
+from ..protocol.commands import SETNX, kept_milliseconds, waiting_time
 from ..protocol.keys import lock_keys
 from ..renewal.loop_watchdog import running_watchdog
 from . import parent_process, reentrancy
@@ -94,7 +94,8 @@ class RedisLock(LocalLock[LockHandle]):
     what is asked at each release that is not awaited whether it is put off (None).
     ``wait_warning``: after how many seconds of waiting a warning in the log says who holds the lock
     (None: never). ``heartbeat_prefix``: what the key begins with by which this process says that it
-    lives while it holds the lock for long (None: it does not say so).
+    lives while it holds the lock for long (None: it does not say so). ``lease_over_kept``: for how
+    many seconds its holder is known after a lease that ran out (0).
 
     Raises ValueError for a timeout, ``max_hold``, ``min_hold`` or ``wait_warning`` that is not a
     finite number above zero, a ``min_hold`` of more than ``max_hold``, ``replicas`` that are no
@@ -145,6 +146,7 @@ class RedisLock(LocalLock[LockHandle]):
         ending: ReleasePolicy | None = None,
         wait_warning: float | None = None,
         heartbeat_prefix: str | None = None,
+        lease_over_kept: float = 0,
     ) -> None:
         self._options = lock_options(
             on_lost,
@@ -183,6 +185,7 @@ class RedisLock(LocalLock[LockHandle]):
             template,
             self._options.commands,
             heartbeat_prefix,
+            kept_milliseconds(lease_over_kept),
         )
         self._about = (
             *(label, user, note),
