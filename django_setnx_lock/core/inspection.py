@@ -56,6 +56,8 @@ _PATIENCE = 2.0
 _STEP = 250
 _LOOKING = 0.02
 _FITTING = 500
+#: The most minutes that operators can add to a lease at once: a day.
+LONGEST_EXTENSION = 1440
 # For so many ms a lock is shown whose lease ended, and of whose holder nothing is known.
 _FOREIGN_KEPT = 60_000
 # Of these a holder needs attention, the most urgent first.
