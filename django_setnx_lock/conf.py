@@ -36,6 +36,9 @@ DEFAULTS: dict[str, Any] = {
     # Half of BLOCKING_TIMEOUT.
     "WAIT_WARNING": 5,
     "DEADLOCK_TIMEOUT": 1,
+    # An hour.
+    "LEASE_OVER_KEPT": 3600,
+    "REQUIRE_REASON": False,
 }
 
 
@@ -129,6 +132,8 @@ _VALIDATORS: dict[str, Callable[[Any, str], object]] = {
     "MASTER_TIMEOUT": commands.milliseconds,
     "WAIT_WARNING": _time_or_none,
     "DEADLOCK_TIMEOUT": _time_or_none,
+    "LEASE_OVER_KEPT": commands.kept_milliseconds,
+    "REQUIRE_REASON": _SWITCH,
 }
 
 

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from .core.errors import LockUnavailable
-from .core.inspection import TROUBLES, LockInfo, State, hears_requests
+from .core.inspection import TROUBLES, LockInfo, State, can_be_extended, hears_requests
 from .core.plain import plain
 
 if TYPE_CHECKING:
@@ -69,7 +69,10 @@ _STATES: dict[State, tuple[str | Promise, str | Promise]] = {
     ),
     State.OVER: (
         gettext_lazy("lease over"),
-        gettext_lazy("The last holder did not release it in time. Nobody holds it now."),
+        gettext_lazy(
+            "The last holder did not release it in time: it crashed, or took too long. Nobody "
+            "holds it now."
+        ),
     ),
     State.FREE: (gettext_lazy("free"), gettext_lazy("Nobody holds it.")),
     State.NO_LOCK: (
@@ -146,7 +149,7 @@ class Said:
     @property
     def is_held(self) -> bool:
         """Whether there is a holder to release it from."""
-        return bool(self.info.fingerprint) and self.info.state is not State.CHANGING_HANDS
+        return self.info.is_held and self.info.state is not State.CHANGING_HANDS
 
     @property
     def place(self) -> str:
@@ -215,6 +218,16 @@ class Said:
         return hears_requests(self.info) and any(one.stop_requested is None for one in ones)
 
     @property
+    def can_be_extended(self) -> bool:
+        """Whether there is a holder who can be given more time."""
+        return can_be_extended(self.info)
+
+    @property
+    def can_be_dismissed(self) -> bool:
+        """Whether the last holder is known, and its lease over."""
+        return self.info.state is State.OVER and bool(self.info.fingerprint)
+
+    @property
     def stop_requested(self) -> str:
         """Return who asked the holder to stop, when and why; of several, how many were asked."""
         if self.info.shares:
@@ -241,7 +254,10 @@ class Said:
         if self.info.state is State.NEVER_EXPIRES:
             return _("without end")
         if self.info.state is State.OVER:
-            return _("over")
+            over_for = self.info.over_for
+            if over_for is None:
+                return _("over")
+            return _("over for %(time)s") % {"time": duration(over_for)}
         return duration(self.info.remaining)
 
 
@@ -273,11 +289,11 @@ def facts(row: Said) -> list[tuple[str, str]]:
     return [
         (_("Key"), row.key),
         (_("State"), f"{row.state}: {row.meaning}"),
+        (_("Held since"), row.granted_at),
         (_("Held for"), row.held_for),
         (_("Lease left"), row.lease_left),
         (_("Waiting"), str(info.waiting)),
         *([(_("Asked to stop"), row.stop_requested)] if row.is_asked else []),
-        (_("Fence"), NOT_KNOWN if info.fence is None else str(info.fence)),
         *redis_facts(row),
     ]
 
@@ -287,6 +303,7 @@ def redis_facts(row: Said) -> list[tuple[str, str]]:
     return [
         (_("Name in Redis"), plain(row.info.name)),
         (_("Type in Redis"), row.info.kind),
+        (_("Fence"), NOT_KNOWN if row.info.fence is None else str(row.info.fence)),
         (_("Fingerprint of the holder"), row.info.fingerprint or NOT_KNOWN),
     ]
 
@@ -303,7 +320,6 @@ def holder_facts(row: Said) -> list[tuple[str, str]]:
         (_("User"), holder.user or NOT_KNOWN),
         (_("Label"), holder.label or NOT_KNOWN),
         (_("Note"), holder.note or NOT_KNOWN),
-        (_("Held since"), row.granted_at),
         (_("Lease"), row.lease),
     ]
 

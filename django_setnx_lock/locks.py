@@ -169,6 +169,7 @@ def lock(
         deadlock_timeout=config["DEADLOCK_TIMEOUT"],
         ending=AT_COMMIT if waits_for_commit(release) else None,
         heartbeat_prefix=heartbeat_prefix_for(prefix),
+        lease_over_kept=config["LEASE_OVER_KEPT"],
     )
 
 

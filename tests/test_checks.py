@@ -241,6 +241,16 @@ def test_e005_refuses_a_warning_after_no_time(after: Any) -> None:
     assert "django_setnx_lock.E005" in found(**with_options(WAIT_WARNING=after))
 
 
+@pytest.mark.parametrize("kept", [-1, None, True, "60", float("inf")])
+def test_e005_refuses_to_keep_the_last_holder_for_no_time(kept: Any) -> None:
+    assert "django_setnx_lock.E005" in found(**with_options(LEASE_OVER_KEPT=kept))
+
+
+@pytest.mark.parametrize("kept", [0, 0.5, 86400])
+def test_the_last_holder_may_be_kept_for_any_time(kept: Any) -> None:
+    assert "django_setnx_lock.E005" not in found(**with_options(LEASE_OVER_KEPT=kept))
+
+
 @pytest.mark.parametrize("after", [0.5, 60, None])
 def test_a_warning_may_come_after_any_time_or_never(after: Any) -> None:
     assert "django_setnx_lock.E005" not in found(**with_options(WAIT_WARNING=after))

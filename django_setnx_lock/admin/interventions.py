@@ -5,17 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django import forms
-from django.contrib.admin.widgets import AdminTextInputWidget
+from django.contrib.admin.widgets import AdminIntegerFieldWidget, AdminTextInputWidget
 from django.db import router, transaction
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..core.inspection import LockInfo, Outcome
+from ..conf import get_config
+from ..core.inspection import LONGEST_EXTENSION, LockInfo, Outcome, State
 from ..core.plain import plain
-from ..descriptions import Said
+from ..descriptions import Said, duration
 from ..models import Lock
 
 if TYPE_CHECKING:
@@ -29,6 +30,59 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_setnx_lock.force_release")
 
 
+class ReasonForm(forms.Form):
+    """Why it is done."""
+
+    reason = forms.CharField(
+        label=gettext_lazy("Reason"),
+        help_text=gettext_lazy(
+            "Kept in the log. A holder that is asked to stop, or loses the lock, is told."
+        ),
+        required=False,
+        max_length=200,
+        widget=AdminTextInputWidget,
+    )
+
+
+class ReleaseReasonForm(ReasonForm):
+    """Why locks are taken from their holders, which ``REQUIRE_REASON`` wants to be said."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["reason"].required = get_config()["REQUIRE_REASON"]
+
+
+class ConfirmationForm(ReasonForm):
+    """Which holder the operator saw, and why it is done."""
+
+    fingerprint = forms.CharField(widget=forms.HiddenInput)
+
+    def given(self) -> dict[str, Any]:
+        """Return what else than the fingerprint was given, for the Inspector."""
+        return {"reason": self.cleaned_data["reason"]}
+
+
+class ReleaseForm(ReleaseReasonForm, ConfirmationForm):
+    """From which holder the lock is taken, and why."""
+
+
+class ExtendForm(ConfirmationForm):
+    """Which holder gets more time, how much, and why."""
+
+    field_order = ("minutes", "reason")
+    minutes = forms.IntegerField(
+        label=gettext_lazy("Minutes"),
+        help_text=gettext_lazy("Added to what is left of the lease."),
+        initial=10,
+        min_value=1,
+        max_value=LONGEST_EXTENSION,
+        widget=AdminIntegerFieldWidget,
+    )
+
+    def given(self) -> dict[str, Any]:
+        return {**super().given(), "seconds": self.cleaned_data["minutes"] * 60}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Intervention:
     """One thing that an operator can do to the holder of a lock, and the texts of its page.
@@ -36,7 +90,8 @@ class Intervention:
     ``page``: the name of the page, which is part of its address. ``carry_out``: does it by an
     Inspector, and returns ``done`` then. ``told``: the message for each
     outcome. ``noted``: the entry in the log. Texts may contain ``%(key)s`` and ``%(holder)s``;
-    ``noted`` has ``%(holder)s`` and ``%(held_for)s``.
+    ``noted`` has ``%(holder)s``, ``%(held_for)s``, and ``%(time)s`` if time was given. ``form``:
+    what the operator fills in. ``of_nobody``: whether it is for a lock whose lease is over.
     """
 
     page: str
@@ -50,10 +105,20 @@ class Intervention:
     done: Outcome
     told: Mapping[Outcome, str | Promise]
     noted: str | Promise
+    form: type[ConfirmationForm] = ConfirmationForm
+    of_nobody: bool = False
 
-    def entry(self, said: Said, reason: str, how: str = "") -> str:
+    def refused_by(self, said: Said, fingerprint: str) -> Outcome | None:
+        """Return why it cannot be done any more to the holder of that fingerprint, or None."""
+        is_possible = said.info.state is State.OVER if self.of_nobody else said.is_held
+        if not is_possible:
+            return Outcome.CHANGED_HANDS if said.is_held else Outcome.FREE
+        return None if said.info.fingerprint == fingerprint else Outcome.CHANGED_HANDS
+
+    def entry(self, said: Said, reason: str, how: str = "", seconds: float | None = None) -> str:
         """Return the log entry. ``how``: a sentence, when it was not done by a page."""
-        text = str(self.noted) % {"holder": said.holder, "held_for": said.held_for}
+        time = duration(seconds)
+        text = str(self.noted) % {"holder": said.holder, "held_for": said.held_for, "time": time}
         why = _("Reason: %s") % plain(reason) if reason else ""
         return " ".join(part for part in (text, how, why) if part)
 
@@ -85,6 +150,7 @@ RELEASE = Intervention(
         ),
     },
     noted=gettext_lazy("Force-released from %(holder)s, held for %(held_for)s."),
+    form=ReleaseForm,
 )
 ASK_TO_STOP = Intervention(
     page="stop",
@@ -119,25 +185,61 @@ ASK_TO_STOP = Intervention(
     },
     noted=gettext_lazy("Asked to stop: %(holder)s, who has held it for %(held_for)s."),
 )
-INTERVENTIONS = (ASK_TO_STOP, RELEASE)
-
-
-class ReasonForm(forms.Form):
-    """Why it is done."""
-
-    reason = forms.CharField(
-        label=gettext_lazy("Reason"),
-        help_text=gettext_lazy("Kept in the log, and told to the holder when it finds out."),
-        required=False,
-        max_length=200,
-        widget=AdminTextInputWidget,
-    )
-
-
-class ConfirmationForm(ReasonForm):
-    """Which holder the operator saw, and why it is done."""
-
-    fingerprint = forms.CharField(widget=forms.HiddenInput)
+EXTEND = Intervention(
+    page="extend",
+    title=gettext_lazy("Extend the lease"),
+    name=gettext_lazy("Extend"),
+    question=gettext_lazy(
+        "How much more time is %(holder)s, the holder of the lock “%(key)s”, to have?"
+    ),
+    consequences=gettext_lazy(
+        "Nobody else gets the lock in that time, even if its holder dies. Renewals do not shorten "
+        "it. The holder hears of it at its next renewal or check: if neither comes before its "
+        "lease ends, it takes the lock for lost then, and this does not change its mind."
+    ),
+    confirmation=gettext_lazy("Yes, extend it"),
+    unsure=gettext_lazy("It is not known whether the lease was extended. Look at the lock again."),
+    carry_out=lambda look, *seen, **why: look.extend(*seen, **why),
+    done=Outcome.EXTENDED,
+    told={
+        Outcome.EXTENDED: gettext_lazy("The lease of the lock “%(key)s” was extended."),
+        Outcome.CHANGED_HANDS: gettext_lazy(
+            "The lock “%(key)s” changed hands after you looked: nothing was extended. "
+            "This is its holder now."
+        ),
+        Outcome.FREE: gettext_lazy(
+            "Nobody holds the lock “%(key)s” any more: nothing was extended."
+        ),
+    },
+    noted=gettext_lazy("Extended by %(time)s for %(holder)s, who has held it for %(held_for)s."),
+    form=ExtendForm,
+)
+DISMISS = Intervention(
+    page="dismiss",
+    title=gettext_lazy("Dismiss a lease that is over"),
+    name=gettext_lazy("Dismiss"),
+    question=gettext_lazy(
+        "Are you sure you want to dismiss the lock “%(key)s”, whose last holder was %(holder)s?"
+    ),
+    consequences=gettext_lazy("Nobody holds it. It is shown no longer."),
+    confirmation=gettext_lazy("Yes, dismiss it"),
+    unsure=gettext_lazy("It is not known whether the lock was dismissed. Look at it again."),
+    carry_out=lambda look, *seen, **why: look.dismiss(*seen, **why),
+    done=Outcome.DISMISSED,
+    told={
+        Outcome.DISMISSED: gettext_lazy(
+            "The lock “%(key)s”, whose last holder was %(holder)s, was dismissed."
+        ),
+        Outcome.CHANGED_HANDS: gettext_lazy(
+            "Somebody has had the lock “%(key)s” since you looked: nothing was dismissed."
+        ),
+        Outcome.FREE: gettext_lazy("The lock “%(key)s” is shown no longer anyway."),
+    },
+    noted=gettext_lazy("Dismissed: the lease of %(holder)s was over."),
+    of_nobody=True,
+)
+#: In the order of the harm they do.
+INTERVENTIONS = (DISMISS, ASK_TO_STOP, EXTEND, RELEASE)
 
 
 def lock_of(info: LockInfo) -> Lock:

@@ -26,7 +26,6 @@ from ..locks import inspector, key_prefix
 from ..models import Lock
 from .interventions import (
     INTERVENTIONS,
-    ConfirmationForm,
     Intervention,
     lock_of,
     log_interventions,
@@ -77,8 +76,8 @@ class Row(Said):
 class LockAdmin(_LockModelAdmin):
     """Shows what is in Redis. There is no table, so no page reads locks from the database.
 
-    Seeing takes the permission ``view_lock``; releasing, and asking a holder to stop,
-    ``release_lock`` besides.
+    Seeing takes the permission ``view_lock``; whatever is done to a holder ``release_lock``
+    besides.
     """
 
     def get_urls(self) -> list[URLPattern]:
@@ -198,20 +197,20 @@ class LockAdmin(_LockModelAdmin):
         info, seen = _seen(request, look.get(name))
         row = Row(info, links.to("change", name))
         about = {"key": row.key, "holder": row.holder}
-        form = ConfirmationForm(
+        form = intervention.form(
             request.POST if request.POST.get("post") else None, initial={"fingerprint": seen}
         )
+        refusal = intervention.refused_by(row, seen)
+        given: dict[str, Any] = {}
         if form.is_valid():
-            by, reason = request.user.get_username(), form.cleaned_data["reason"]
+            by, given = request.user.get_username(), form.given()
             try:
-                outcome = intervention.carry_out(look, name, seen, by=by, reason=reason)
+                outcome = intervention.carry_out(look, name, seen, by=by, **given)
             except LockUnavailable as error:
                 facts = problem(error, str(intervention.unsure))
                 return self._confirmation(request, links, name, intervention, **facts)
-        elif not row.is_held:
-            outcome = Outcome.FREE
-        elif info.fingerprint != seen:
-            outcome = Outcome.CHANGED_HANDS
+        elif refusal is not None:
+            outcome = refusal
         else:
             question = str(intervention.question) % about
             return self._confirmation(
@@ -220,11 +219,11 @@ class LockAdmin(_LockModelAdmin):
         level = messages.WARNING
         if outcome is intervention.done:
             # Only now: a log that tells of what did not happen misleads.
-            log_interventions(request.user, [(lock_of(info), intervention.entry(row, reason))])
+            log_interventions(request.user, [(lock_of(info), intervention.entry(row, **given))])
             level = messages.SUCCESS
         self.message_user(request, str(intervention.told[outcome]) % about, level)
         # To the holder, or to the list where there is none any more.
-        is_free = outcome in (Outcome.RELEASED, Outcome.FREE)
+        is_free = outcome in (Outcome.RELEASED, Outcome.DISMISSED, Outcome.FREE)
         return HttpResponseRedirect(links.to("changelist") if is_free else row.url)
 
     def _confirmation(

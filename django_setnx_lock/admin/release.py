@@ -22,7 +22,7 @@ from ..descriptions import Said
 from ..key_template import KeyTemplate
 from ..locks import inspector, key_prefix
 from .actions import rows_by_key, tell_skipped
-from .interventions import RELEASE, ReasonForm, lock_of, log_interventions
+from .interventions import RELEASE, ReleaseReasonForm, lock_of, log_interventions
 
 if TYPE_CHECKING:
     from django.contrib.admin import AdminSite, ModelAdmin
@@ -80,8 +80,8 @@ class ReleaseLocksMixin(_Base):
         self, request: HttpRequest, queryset: QuerySet[Any]
     ) -> TemplateResponse | None:
         """Show who holds the locks of the selected rows; release them once confirmed."""
-        form = ReasonForm(request.POST if request.POST.get("post") else None)
         try:
+            form = ReleaseReasonForm(request.POST if request.POST.get("post") else None)
             look = inspector(self.lock_using)
             if request.POST.get("post"):
                 seen = signing.loads(request.POST.get("seen", ""), salt=ACTION)
@@ -127,7 +127,7 @@ class ReleaseLocksMixin(_Base):
         rows_of = rows_by_key(queryset, self._lock_template, skipped)
         names = {name_for(key_prefix(), key): rows[0] for key, rows in rows_of.items()}
         tell_skipped(self, request, skipped)
-        return [(names[info.name], info) for info in look.get_each(list(names)) if info.fingerprint]
+        return [(names[info.name], info) for info in look.get_each(list(names)) if info.is_held]
 
     def _release(
         self,

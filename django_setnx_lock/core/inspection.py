@@ -1,4 +1,4 @@
-"""List the locks, ask a holder to stop, and take a lock away from one that is stuck."""
+"""List the locks, and do to a holder what an operator wants: ask, extend, take away, dismiss."""
 
 from __future__ import annotations
 
@@ -62,6 +62,10 @@ _PATIENCE = 2.0
 _STEP = 250
 LOOKING = 0.02
 _FITTING = 500
+#: The most minutes that operators can add to a lease at once: a day.
+LONGEST_EXTENSION = 1440
+# For so many ms a lock is shown whose lease ended, and of whose holder nothing is known.
+_FOREIGN_KEPT = 60_000
 # Of these a holder needs attention, the most urgent first.
 TROUBLES = (State.GONE, State.NOT_RENEWED)
 
@@ -78,6 +82,8 @@ class Outcome(str, enum.Enum):
     RELEASED = "released"
     ASKED = "asked to stop"
     ASKED_BEFORE = "asked to stop before"
+    EXTENDED = "extended"
+    DISMISSED = "dismissed"
     CHANGED_HANDS = "changed hands"
     FREE = "free"
 
@@ -102,7 +108,9 @@ class LockInfo:
 
     ``remaining`` and ``held_for`` are seconds; ``remaining`` is None when the lock never
     expires or is not held, ``held_for`` is None when not known. ``fingerprint`` stands for
-    the holder's token, which it does not give away; it is empty when nobody holds the lock.
+    the holder's token, which it does not give away; it is empty when nobody holds the lock. Of a
+    lock whose lease is ``OVER``, ``holder``, ``fence`` and ``fingerprint`` are those of the last
+    holder, and ``over_for`` are the seconds since then, None when not known.
     ``longest_wait``: for how many seconds the first in the queue has waited; None without a queue.
     ``stop_requested``: who asked its holder to stop, if anybody did.
     ``as_of``: when that was, as a Unix time by the clock of the server.
@@ -118,6 +126,7 @@ class LockInfo:
     fence: int | None = None
     remaining: float | None = None
     held_for: float | None = None
+    over_for: float | None = None
     waiting: int = 0
     longest_wait: float | None = None
     fingerprint: str = ""
@@ -127,6 +136,11 @@ class LockInfo:
     shares: tuple[ShareInfo, ...] = ()
     as_of: float = 0.0
     token: bytes = field(default=b"", repr=False)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether somebody holds it, or it was left to somebody."""
+        return bool(self.fingerprint) and self.state is not State.OVER
 
     @property
     def states(self) -> frozenset[State]:
@@ -436,6 +450,63 @@ class Inspector:
             self._log("%r asked to stop the holder of %r, %r: %r", by, seen, shares, reason)
         return outcome
 
+    def extend(
+        self, name: str, fingerprint: str, seconds: float, *, by: str = "", reason: str = ""
+    ) -> Outcome:
+        """Give the holder whose ``fingerprint`` was seen ``seconds`` more than are left.
+
+        Of several who hold it together, of one by its own, or of all by that of the lock. Nobody
+        else gets the lock meanwhile, and renewals cut nothing. The holder hears of it at its next
+        renewal or check; one that believes its lease to be over does not believe otherwise again.
+
+        Raises ValueError for ``seconds`` that are no number from 0.001 to 1e9, LockUnsupported for
+        a lock that never expires, or that is held with the timestamp protocol, changes hands, or is
+        only kept.
+        """
+        extra_ms = commands.milliseconds(seconds, "seconds")
+        seen = self.get(name)
+        shares = _chosen(seen, fingerprint)
+        if isinstance(shares, Outcome):
+            return shares
+        if not can_be_extended(seen):
+            why = (
+                "it is held with protocol='timestamp'"
+                if seen.unit
+                else f"it is {seen.state.value!r}"
+            )
+            raise LockUnsupported(f"cannot extend the lock {seen.key!r}: {why}", key=seen.key)
+        keys, kind = lock_keys(name), READERS if shares else self._kind
+        tokens = [one.token for one in shares] or [seen.token]
+        requests = [
+            kind.renew(keys, self._index, token.decode(errors="replace"), extra_ms, "add")
+            for token in tokens
+        ]
+        answers = [run(execute.call(BLOCKING, self._client, one, seen.key)) for one in requests]
+        if all(replies.text(answer[0]) != "OK" for answer in answers):
+            return Outcome.CHANGED_HANDS if self.get(name).is_held else Outcome.FREE
+        self._log(
+            "%r extended the lock %r of %r by %s s: %r", by, seen, shares, f"{seconds:g}", reason
+        )
+        return Outcome.EXTENDED
+
+    def dismiss(self, name: str, fingerprint: str, *, by: str = "", reason: str = "") -> Outcome:
+        """Forget the holder whose ``fingerprint`` was seen, and whose lease is over.
+
+        It is shown no longer then. Does nothing where somebody has had the lock since.
+        """
+        seen = self.get(name)
+        if seen.state is not State.OVER or seen.fingerprint != fingerprint:
+            return Outcome.CHANGED_HANDS if seen.fingerprint else Outcome.FREE
+        request = self._kind.dismiss(lock_keys(name), self._index, seen.token, seen.unit)
+        answer = replies.text(run(execute.call(BLOCKING, self._client, request, seen.key))[0])
+        outcomes = {"OK": Outcome.DISMISSED, "FREE": Outcome.FREE}
+        outcome = outcomes.get(answer or "", Outcome.CHANGED_HANDS)
+        if outcome is Outcome.DISMISSED:
+            self._log(
+                "%r dismissed the lock %r, whose last holder was %r: %r", by, seen, [], reason
+            )
+        return outcome
+
     def _log(
         self, text: str, by: str, seen: LockInfo, shares: Sequence[ShareInfo], *more: str
     ) -> None:
@@ -607,14 +678,16 @@ class Inspector:
         value, how, left, fence, record, waiting, listed, now_ms, unit, sharers, came = reply[1:]
         token = value.encode() if isinstance(value, str) else value or b""
         ours = replies.text(how) == "ours"
-        if kind == "none":
-            # Listed with an end that is yet to come: a foreign lock, let go by its owner.
-            over = listed is not None and float(listed) <= int(now_ms) + 1
-            state = State.OVER if over else State.FREE
+        over_ms = -1.0 if listed is None else int(now_ms) + 1 - float(listed)
+        is_deleted = kind == "none" and listed is not None and over_ms < 0
+        if replies.text(how) == "over" and not is_deleted:
+            state = State.OVER
+        elif kind == "none":
+            # Whether the owner of a foreign lock let it go nobody knows, unless it is gone early.
+            is_foreign = not fence and 0 <= over_ms < _FOREIGN_KEPT
+            state = State.OVER if is_foreign else State.FREE
         elif kind != "string":
             state = State.NO_LOCK
-        elif replies.text(how) == "over":
-            state = State.OVER
         elif replies.text(how) == "baton":
             state = State.CHANGING_HANDS
         elif int(left) < 0:
@@ -625,15 +698,17 @@ class Inspector:
             begins = (state for start, state in _STANDING.items() if token.startswith(start))
             state = next(begins, State.HELD)
         shares = tuple(self._share(name, one, int(now_ms)) for one in sharers)
-        known = ours or state is State.OVER
+        is_over = state is State.OVER
+        known = ours or is_over
         return LockInfo(
             key=self._key(name),
             name=name,
             state=state,
             holder=Holder.from_json(replies.text(record)) if known else None,
             fence=int(fence) if known and fence else None,
-            remaining=replies.seconds_left(left) if value is not None else None,
+            remaining=None if value is None or is_over else replies.seconds_left(left),
             held_for=max(int(now_ms) - int(fence) // 1000, 0) / 1000 if ours and fence else None,
+            over_for=over_ms / 1000 if is_over and over_ms >= 0 else None,
             waiting=int(waiting),
             longest_wait=max(int(now_ms) / 1000 - int(came) / 1e6, 0.0) if came else None,
             fingerprint=_fingerprint(name, *(sorted(one.token for one in shares) or [token]))
@@ -668,6 +743,11 @@ def hears_requests(lock: LockInfo) -> bool:
     return lock.state in _OURS and not lock.unit
 
 
+def can_be_extended(lock: LockInfo) -> bool:
+    """Whether an operator can give the holder of ``lock`` more time."""
+    return lock.state in (*_OURS, State.FOREIGN) and not lock.unit
+
+
 def _refuse_unless_ours(seen: LockInfo, what: str) -> None:
     """Raise LockUnsupported unless ``seen`` is held by its token, and is no other program's."""
     if hears_requests(seen):
@@ -683,7 +763,7 @@ def _chosen(seen: LockInfo, fingerprint: str) -> list[ShareInfo] | Outcome:
 
     Nobody, if one holds it alone; if others hold it, or nobody does, that outcome.
     """
-    if not seen.fingerprint:
+    if not seen.is_held:
         return Outcome.FREE
     shares = [one for one in seen.shares if fingerprint in (one.fingerprint, seen.fingerprint)]
     if seen.fingerprint != fingerprint and not shares:

@@ -62,7 +62,7 @@ def holding_facts(busy: LockBusy, seen: LockInfo | None) -> dict[str, Any]:
 def _known(
     busy: LockBusy, seen: LockInfo | None
 ) -> tuple[list[Holder | None], float | None, float | None]:
-    if seen is None or not seen.fingerprint:
+    if seen is None or not seen.is_held:
         return [busy.holder], busy.remaining, None
     holders = [one.holder for one in seen.shares] or [seen.holder]
     return holders, seen.remaining, seen.held_for if len(holders) == 1 else None

@@ -300,7 +300,7 @@ def _taken_away(grant: Grant, by: str, reason: str) -> LockLost | None:
     seen = looking.get(grant.name)
     mine = [one for one in seen.shares if one.token == grant.token.encode()]
     fingerprint = mine[0].fingerprint if mine else seen.fingerprint
-    if not grant.handles or not fingerprint:
+    if not grant.handles or not seen.is_held:
         raise LookupError(f"the lock {grant.key!r} is not held, and so cannot be lost")
     looking.force_release(grant.name, fingerprint, by=by, reason=reason)
     if not by and not reason:

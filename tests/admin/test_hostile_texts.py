@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.urls(__name__),
     pytest.mark.usefixtures("no_collection"),
 ]
-LONGEST_PAGE = 60_000
+LONGEST_PAGE = 80_000
 
 
 @pytest.fixture(autouse=True)

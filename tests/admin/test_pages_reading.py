@@ -37,8 +37,8 @@ def test_each_button_names_its_holder_alone(admin_client: Client) -> None:
     page = admin_client.get(DETAIL).content.decode()
 
     names = re.findall(r'<input type="submit"[^>]* aria-label="([^"]*)"', page)
-    # Each can be asked to stop, and released.
-    assert len(set(names)) == len(names) == 2 * len(held)
+    # Each can be asked to stop, extended, and released.
+    assert len(set(names)) == len(names) == 3 * len(held)
 
 
 def test_a_single_reader_has_one_button(admin_client: Client) -> None:

@@ -127,7 +127,7 @@ def test_a_lease_that_ended_is_over_and_says_whose_it_was(
     assert info.holder.label == "view pay"
     assert info.fence == held.fence
     assert info.remaining is None
-    assert info.fingerprint == ""
+    assert not info.is_held
 
 
 @pytest.mark.parametrize("decode", [False, True])

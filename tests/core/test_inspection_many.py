@@ -58,8 +58,9 @@ def hold(client: redis.Redis, count: int, key: Callable[[int], str] = "k{:05}".f
 
 
 def let_pass(client: redis.Redis, ends: dict[str, int]) -> None:
-    """Have locks be listed whose leases ended at these times, long ago, and are over."""
-    client.zadd(INDEX, {f"lock:{key}": end for key, end in ends.items()})
+    """Have locks be listed whose leases ended some seconds ago, in the order of these times."""
+    seconds, _ = client.time()
+    client.zadd(INDEX, {f"lock:{key}": (seconds - 10) * 1000 + end for key, end in ends.items()})
 
 
 def said_by_server(client: redis.Redis, ask: Callable[[], object]) -> int:

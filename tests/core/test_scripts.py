@@ -35,6 +35,7 @@ ALL = [
     scripts.SWAP,
     scripts.FORCE,
     scripts.REQUEST_STOP,
+    scripts.DISMISS,
     scripts.INSPECT,
     scripts.LIVING,
     scripts.LISTING,
@@ -64,8 +65,10 @@ SHARED = {
     "grouping.lua",
     "nesting.lua",
     "constants.lua",
+    "has_let_go.lua",
     "keys.lua",
     "letting_go.lua",
+    "over.lua",
     "shared_keys.lua",
     "clock.lua",
     "polling.lua",
@@ -98,6 +101,7 @@ TIMESTAMP_REQUESTS = [
     TIMES.check(KEYS, "t"),
     cast(Request, TIMES.locked(KEYS)),
     TIMES.force_release(KEYS, INDEX, [b"t"], "joe", "stuck"),
+    TIMES.dismiss(KEYS, INDEX, b"t", "s"),
 ]
 SHARED_REQUESTS = [
     READERS.acquire(KEYS, INDEX, "t", 1000, "{}", 0),
@@ -202,7 +206,7 @@ def test_every_script_without_a_queue_gets_the_same_keys_in_the_same_order(
     request_: commands.Request,
 ) -> None:
     index = ["index"] * (INDEX in request_.keys)
-    looks = request_.script.name in ("timestamp_locked", "polling_inspect")
+    looks = request_.script.name in ("timestamp_locked", "polling_inspect", "dismiss")
 
     assert layout(request_) == ["name", "meta", *([] if looks else ["gone"]), *index]
     # The unit of a time is told to all that may need it; the rest is for either kind.

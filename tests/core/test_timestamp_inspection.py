@@ -86,7 +86,7 @@ def test_a_time_that_is_over_is_nobodys(
 
     info = Inspector(redis_client, PREFIX).get("lock:a")
 
-    assert (info.state, info.fingerprint, info.remaining) == (State.OVER, "", None)
+    assert (info.state, info.is_held, info.remaining) == (State.OVER, False, None)
     assert info.holder is not None
     assert info.holder.label == "last"
 

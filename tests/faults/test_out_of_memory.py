@@ -91,7 +91,7 @@ def test_a_held_lock_gets_the_lease_that_is_asked_for(
 @pytest.mark.parametrize(
     ("kind", "script", "rule"),
     [
-        ("readers", "SHARED_RENEW", "grow(META, lease + META_MARGIN)\nif group"),
+        ("readers", "SHARED_RENEW", "grow(META, META_MARGIN)\nif group"),
         ("timestamp", "TIMESTAMP_RENEW", "redis.call('PEXPIRE', KEYS[2]"),
         ("polling", "POLLING_RENEW", "redis.call('PEXPIRE', KEYS[2]"),
     ],

@@ -17,7 +17,7 @@ from django_setnx_lock.core.errors import LockUnavailable
 from django_setnx_lock.core.inspection import ALL_SORTED, Inspector, Outcome
 from django_setnx_lock.core.locks.batch import release_each, take_each
 from django_setnx_lock.management.locks.patient import needed
-from tests.core.helpers import INDEX, cancel, command, listed, meet
+from tests.core.helpers import INDEX, cancel, command, listed, meet, server_ms
 from tests.core.queueing import claim, looked, mailbox_of, waiters
 
 if TYPE_CHECKING:
@@ -189,7 +189,8 @@ def test_monitoring_needs_zscan_only_for_a_search_in_a_long_list(
 def test_a_search_in_a_long_list_needs_zscan_as_well(
     server: RealServer, admin: redis.Redis
 ) -> None:
-    names = {f"lock:{number}": 1.0 for number in range(ALL_SORTED + 1)}
+    now = float(server_ms(admin))
+    names = {f"lock:{number}": now for number in range(ALL_SORTED + 1)}
     admin.zadd(INDEX, names)
     with pytest.raises(LockUnavailable) as caught:
         Inspector(as_user(server, RULE), "lock:").page(search="x")

@@ -106,6 +106,7 @@ class AcquireAttempt:
             self.lease_ms,
             self.record,
             wait_ms,
+            kept_ms=target.kept_ms,
             in_doubt=in_doubt,
         )
 
@@ -176,8 +177,10 @@ class AcquireAttempt:
         if self.replicas is not None:
             # Nothing sent ahead tells what has reached them.
             return None
+        target = self.target
         return commands.ahead(
-            self.target.keys, self.target.index, self.token, self.lease_ms, self.record
+            *(target.keys, target.index, self.token),
+            *(self.lease_ms, self.record, target.kept_ms),
         )
 
     def take_up(self, claim: PipelinedClaim) -> LockHandle | None:

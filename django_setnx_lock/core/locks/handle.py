@@ -248,7 +248,7 @@ class LockHandle(Handle):
 
     async def _check(self, io: Backend) -> None:
         self.refuse_if_over("check")
-        self.kept(await self._call(io, self.grant.checking()))
+        await self._ask(io, self.grant.checking())
 
     def locked(self) -> bool:
         """Whether anybody holds the name now. Raises LockUnavailable."""
@@ -275,8 +275,12 @@ class LockHandle(Handle):
     async def _renew(
         self, io: Backend, lease_ms: int, how: Literal["add", "least"]
     ) -> Literal[True]:
+        return await self._ask(io, self.grant.renewing(lease_ms, how))
+
+    async def _ask(self, io: Backend, request: commands.Request) -> Literal[True]:
+        """Send ``request``, whose reply tells what is left of the lease. Raises LockLost."""
         sent, cuts = clock.now(), self.lease.cuts
-        reply = self.kept(await self._call(io, self.grant.renewing(lease_ms, how)))
+        reply = self.kept(await self._call(io, request))
         self.lease.confirm(sent, int(reply[1]) / 1000, cuts)
         return True
 

@@ -15,7 +15,7 @@ from ..connections.failures import worth_undoing
 from ..errors import LockBusy, LockLost, LockUnsupported
 from ..holder import Holder, process_id
 from ..protocol import commands, replies
-from ..protocol.commands import SETNX, waiting_time
+from ..protocol.commands import SETNX, kept_milliseconds, waiting_time
 from ..protocol.keys import lock_keys
 from ..renewal.loop_watchdog import running_watchdog
 from . import parent_process, reentrancy
@@ -97,6 +97,7 @@ class RedisLock(LocalLock[LockHandle]):
     on, a caller that holds other locks looks whether it waits for itself by way of others (None:
     never); :doc:`deadlocks` has the rules. ``heartbeat_prefix``: what the key begins with by which
     this process says that it lives while it holds the lock for long (None: it does not say so).
+    ``lease_over_kept``: for how many seconds its holder is known after a lease that ran out (0).
 
     Raises ValueError for a timeout, ``max_hold``, ``min_hold``, ``wait_warning`` or
     ``deadlock_timeout`` that is not a finite number above zero, a ``min_hold`` of more than
@@ -149,6 +150,7 @@ class RedisLock(LocalLock[LockHandle]):
         wait_warning: float | None = None,
         deadlock_timeout: float | None = None,
         heartbeat_prefix: str | None = None,
+        lease_over_kept: float = 0,
     ) -> None:
         self._options = lock_options(
             on_lost,
@@ -188,6 +190,7 @@ class RedisLock(LocalLock[LockHandle]):
             template,
             self._options.commands,
             heartbeat_prefix,
+            kept_milliseconds(lease_over_kept),
         )
         self._about = (
             *(label, user, note),

@@ -137,7 +137,7 @@ class MultiLockHandle(Handle, Mapping[str, LockHandle]):
             held.refuse_if_followed()
         if not replace_ttl:
             requests = [held.grant.renewing(extra_ms, "add") for held in self.parts]
-            return await self._ask(io, requests, renews=True)
+            return await self._ask(io, requests)
         errors: list[LockError] = []
         for held in self.parts:
             try:
@@ -154,14 +154,12 @@ class MultiLockHandle(Handle, Mapping[str, LockHandle]):
             held.grant.renewing(commands.milliseconds(held.timeout, "timeout"), "least")
             for held in self.parts
         ]
-        return await self._ask(io, requests, renews=True)
+        return await self._ask(io, requests)
 
-    async def _ask(
-        self, io: Backend, requests: Sequence[commands.Request], *, renews: bool = False
-    ) -> Literal[True]:
-        """Send the request of each, and take note of the replies. Raises LockLost too.
+    async def _ask(self, io: Backend, requests: Sequence[commands.Request]) -> Literal[True]:
+        """Send the request of each, whose replies tell what is left of the leases.
 
-        ``renews``: whether a reply tells the lease that is left.
+        Raises LockLost too.
         """
         sent, cuts = clock.now(), [held.lease.cuts for held in self.parts]
         replies = await ask_each(io, [held.target for held in self.parts], requests)
@@ -171,8 +169,7 @@ class MultiLockHandle(Handle, Mapping[str, LockHandle]):
                 if isinstance(reply, LockUnavailable):
                     raise reply
                 held.kept(reply)
-                if renews:
-                    held.lease.confirm(sent, int(reply[1]) / 1000, cut)
+                held.lease.confirm(sent, int(reply[1]) / 1000, cut)
             except LockError as error:
                 errors.append(error)
         raise_first(errors)

@@ -144,16 +144,18 @@ class CommandSet:
         record: str,
         wait_ms: int,
         *,
+        kept_ms: int = 0,
         in_doubt: bool = True,
     ) -> Request:
         """Take the lock, or with ``wait_ms`` queue for it.
 
+        ``kept_ms``: for how long its holder is known after a lease that ran out.
         ``in_doubt``, here and below: whether a copy of a request of ``token`` may be under way.
         """
         if not self.prefix:
             # In the form that follows the fence in Redis.
             record = f" {len(token.encode())} {token} {record}"
-        own: tuple[str, ...] = (token, str(lease_ms), record, str(wait_ms))
+        own: tuple[str, ...] = (token, str(lease_ms), record, str(wait_ms), str(kept_ms))
         if self.unit:
             own += self._time
         once = None if in_doubt or wait_ms else (*own[:3], "-1", *own[4:])
@@ -194,6 +196,13 @@ class CommandSet:
         first = seen[0].decode("utf-8", "backslashreplace")
         mark = json.dumps({"by": plain(by), "reason": plain(reason)})
         return self._request("FORCE", keys, first, index, mark, *seen, *self._time[:1])
+
+    def dismiss(self, keys: LockKeys, index: str | None, seen: bytes, unit: str = "") -> Request:
+        """Forget the holder of the token ``seen``, whose lease is over.
+
+        ``unit``: as of :meth:`inspect`.
+        """
+        return Request(scripts.DISMISS, _with(index, keys.name, keys.meta), (seen, unit))
 
     def request_stop(
         self, keys: LockKeys, index: str | None, seen: Sequence[bytes], by: str, reason: str
@@ -385,8 +394,10 @@ class Ahead(NamedTuple):
     whole: Request
 
 
-def ahead(keys: LockKeys, index: str | None, token: str, lease_ms: int, record: str) -> Ahead:
-    request = SETNX.acquire(keys, index, token, CLAIM_MS, record, 0)
+def ahead(
+    keys: LockKeys, index: str | None, token: str, lease_ms: int, record: str, kept_ms: int = 0
+) -> Ahead:
+    request = SETNX.acquire(keys, index, token, CLAIM_MS, record, 0, kept_ms=kept_ms)
     take = replace(request, args=(*request.args, str(lease_ms)))
     return Ahead(take, SETNX.renew(keys, index, token, lease_ms, "least"))
 
@@ -458,6 +469,11 @@ def milliseconds(seconds: object, what: str) -> int:
             f"not {seconds!r}"
         )
     return int(seconds * 1000)
+
+
+def kept_milliseconds(seconds: object, what: str = "lease_over_kept") -> int:
+    """``seconds`` in whole milliseconds. Raises ValueError unless it is a number from 0 to 1e9."""
+    return 0 if seconds == 0 and not isinstance(seconds, bool) else milliseconds(seconds, what)
 
 
 def least_hold(min_hold: object, max_hold: float | None = None) -> int:

@@ -1,4 +1,4 @@
-"""``manage.py locks list|show|release|doctor|check``: who holds what, and is it well."""
+"""``manage.py locks``: who holds what, what is done to a holder, and is it well."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from django.core.management.base import (
     no_translations,
 )
 
-from django_setnx_lock.core.inspection import ORDERS
+from django_setnx_lock.core.inspection import LONGEST_EXTENSION, ORDERS
 from django_setnx_lock.management import statuses
 from django_setnx_lock.management.locks.checking import LIMIT, CheckFailed, Level, check, refused
 from django_setnx_lock.management.locks.doctor import doctor
 from django_setnx_lock.management.locks.listing import STATES, list_locks, show
 from django_setnx_lock.management.locks.printing import say
-from django_setnx_lock.management.locks.releasing import ask_to_stop, release
+from django_setnx_lock.management.locks.releasing import ask_to_stop, dismiss, extend, release
 
 # Seconds between two looks of --watch.
 _PAUSE = 2.0
@@ -62,8 +62,8 @@ class _LocksParser(CommandParser):
 
 class Command(BaseCommand):
     help = (
-        "Shows the locks, asks a holder to stop, takes a lock from its holder, examines the Redis "
-        "that they are in."
+        "Shows the locks, asks a holder to stop, gives it more time, takes its lock, examines the "
+        "Redis that they are in."
     )
     # It is for times of trouble, and for projects that are not right yet.
     requires_system_checks = ()
@@ -110,10 +110,14 @@ class Command(BaseCommand):
                     list_locks(options, self.stdout)
                 case "show":
                     show(options, self.stdout)
-                case "release":
-                    release(options, self.stdout, self.stderr)
                 case "ask-to-stop":
                     ask_to_stop(options, self.stdout, self.stderr)
+                case "extend":
+                    extend(options, self.stdout, self.stderr)
+                case "dismiss":
+                    dismiss(options, self.stdout, self.stderr)
+                case "release":
+                    release(options, self.stdout, self.stderr)
                 case "doctor":
                     doctor(options, self.stdout)
                 case "check":
@@ -154,20 +158,43 @@ def _add_subcommands(parser: CommandParser) -> None:
     shows = add("show", "Shows one lock in full.", "0 it is held, 1 it is free;")
     shows("key", **_KEY)
     shows("--json", **_JSON)
-    _add_release(
-        add(
-            "release",
-            "Takes a lock from its holder, which this does not stop.",
-            "0 released, 1 nobody holds it, it changed hands, or the answer was no;",
-        )
+    asks = add(
+        "ask-to-stop",
+        "Asks the holder of a lock to stop, and leaves it the lock.",
+        "0 asked, 1 nobody holds it, it changed hands, or was asked before;",
     )
-    _add_asking(
-        add(
-            "ask-to-stop",
-            "Asks the holder of a lock to stop, and leaves it the lock.",
-            "0 asked, 1 nobody holds it, it changed hands, or was asked before;",
-        )
+    _add_intervention(asks, "Ask only", "Logged, and told to the holder.")
+    extends = add(
+        "extend",
+        "Gives the holder of a lock more time, beside what is left of the lease.",
+        "0 extended, 1 nobody holds it, or it changed hands;",
     )
+    _add_intervention(extends, "Extend it only for", "Logged.")
+    extends(
+        "--minutes",
+        type=_minutes,
+        required=True,
+        metavar="N",
+        help=f"How much time: from 1 to {LONGEST_EXTENSION} minutes.",
+    )
+    _add_intervention(
+        add(
+            "dismiss",
+            "Removes a lock from the list whose lease is over: its holder did not release it.",
+            "0 dismissed, 1 it is held, or nothing is known of such a holder;",
+        ),
+        "Dismiss only",
+        "Logged.",
+    )
+    releases = add(
+        "release",
+        "Takes a lock from its holder, which this does not stop.",
+        "0 released, 1 nobody holds it, it changed hands, or the answer was no;",
+    )
+    _add_intervention(
+        releases, "Release it only from", "Logged, and told to the holder when it finds out."
+    )
+    releases("-y", "--yes", action="store_true", help="Do not ask. Needed where no terminal is.")
     _add_doctor(
         add(
             "doctor",
@@ -186,20 +213,26 @@ def _add_subcommands(parser: CommandParser) -> None:
     )
 
 
-def _add_list(add: Callable[..., argparse.Action]) -> None:
+def _add_search(add: Callable[..., argparse.Action]) -> None:
+    """Add which locks to look at, and how to tell of them."""
     add("--search", default="", **_TEXT, help="Only locks with TEXT in their keys.")
+    add(
+        "--everything",
+        action="store_true",
+        help="Look through the whole keyspace with SCAN, which also finds locks of other programs "
+        "and takes a while.",
+    )
+    add("--json", **_JSON)
+
+
+def _add_list(add: Callable[..., argparse.Action]) -> None:
+    _add_search(add)
     add(
         "--state",
         action="append",
         choices=STATES,
         metavar="STATE",
         help=f"Only those in this state: {', '.join(STATES)}. Can be given several times.",
-    )
-    add(
-        "--everything",
-        action="store_true",
-        help="Look through the whole keyspace with SCAN, which also finds locks of other programs "
-        "and takes a while.",
     )
     add(
         "--sort",
@@ -209,7 +242,6 @@ def _add_list(add: Callable[..., argparse.Action]) -> None:
         help=f"By what to sort: {', '.join(ORDERS)}. Default: key.",
     )
     add("--reverse", action="store_true", help="The other way round.")
-    add("--json", **_JSON)
     add(
         "--watch",
         nargs="?",
@@ -220,28 +252,13 @@ def _add_list(add: Callable[..., argparse.Action]) -> None:
     )
 
 
-def _add_release(add: Callable[..., argparse.Action]) -> None:
-    add("key", **_KEY)
-    add("-y", "--yes", action="store_true", help="Do not ask. Needed where no terminal is.")
-    add("--reason", default="", **_TEXT, help="Logged, and told to the holder when it finds out.")
-    add(
-        "--user",
-        type=_text,
-        metavar="NAME",
-        help="The user of the project under whose name the release is in the lock's History in the "
-        "admin. Without this option it is not there.",
-    )
-    add(
-        "--fingerprint",
-        metavar="HEX",
-        help="Release it only from the holder of this fingerprint, as list --json and show tell "
-        "it; of several who hold it together, that one alone.",
-    )
+def _add_intervention(add: Callable[..., argparse.Action], what: str, told: str) -> None:
+    """Add to which lock and holder it is done, why, and in whose name.
 
-
-def _add_asking(add: Callable[..., argparse.Action]) -> None:
+    ``what``: what is done, before "the holder of this fingerprint". ``told``: who hears the reason.
+    """
     add("key", **_KEY)
-    add("--reason", default="", **_TEXT, help="Logged, and told to the holder.")
+    add("--reason", default="", **_TEXT, help=told)
     add(
         "--user",
         type=_text,
@@ -252,7 +269,7 @@ def _add_asking(add: Callable[..., argparse.Action]) -> None:
     add(
         "--fingerprint",
         metavar="HEX",
-        help="Ask only the holder of this fingerprint, as list --json and show tell it; of several "
+        help=f"{what} the holder of this fingerprint, as list --json and show tell it; of several "
         "who hold it together, that one alone.",
     )
 
@@ -272,6 +289,7 @@ def _add_doctor(add: Callable[..., argparse.Action]) -> None:
 def _add_check(add: Callable[..., argparse.Action]) -> None:
     seconds: dict[str, Any] = {"type": _seconds, "metavar": "SEC"}
     state: dict[str, Any] = {"action": "append", "choices": STATES, "metavar": "STATE"}
+    _add_search(add)
     add("--max-held", **seconds, help="Critical: a lock has been held for more than SEC.")
     add("--warn-held", **seconds, help="A warning, likewise.")
     add("--max-wait", **seconds, help="Critical: a caller has waited for more than SEC.")
@@ -282,13 +300,6 @@ def _add_check(add: Callable[..., argparse.Action]) -> None:
         help=f"Critical: a lock is in this state: {', '.join(STATES)}. Can be given several times.",
     )
     add("--warn-state", **state, help="A warning, likewise.")
-    add("--search", default="", **_TEXT, help="Only locks with TEXT in their keys.")
-    add(
-        "--everything",
-        action="store_true",
-        help="Look through the whole keyspace with SCAN, which also finds locks of other programs "
-        "and takes a while.",
-    )
     add(
         "--limit",
         type=_count,
@@ -297,7 +308,6 @@ def _add_check(add: Callable[..., argparse.Action]) -> None:
         help="At how many locks of each cache to look: half of them those whose leases end first, "
         f"half those whose leases end last. Default: {LIMIT}.",
     )
-    add("--json", **_JSON)
 
 
 def _seconds(given: str) -> float:
@@ -314,6 +324,13 @@ def _count(given: str) -> int:
     if not (given.isascii() and given.isdecimal() and int(given)):
         raise argparse.ArgumentTypeError(f"{given!r} is no number above 0")
     return int(given)
+
+
+def _minutes(given: str) -> int:
+    found = _count(given)
+    if found > LONGEST_EXTENSION:
+        raise argparse.ArgumentTypeError(f"{given!r} is more than {LONGEST_EXTENSION} minutes")
+    return found
 
 
 def _text(given: str) -> str:

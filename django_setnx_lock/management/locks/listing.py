@@ -41,7 +41,14 @@ class Found:
 # The columns that a narrow terminal goes without, in this order.
 _SPARE = ("FENCE", "HELD FOR", "WAITING")
 # The fields that each of several holders has of its own.
-_OF_A_SHARE = ("Held for", "Lease left", "Asked to stop", "Fence", "Fingerprint of the holder")
+_OF_A_SHARE = (
+    "Held since",
+    "Held for",
+    "Lease left",
+    "Asked to stop",
+    "Fence",
+    "Fingerprint of the holder",
+)
 #: The status when what was asked about is not so.
 NOT_HELD = 1
 # Back to the top left corner, with nothing behind it.

@@ -1,4 +1,4 @@
-"""``manage.py locks release`` and ``ask-to-stop``: what is done to a holder by its fingerprint."""
+"""``manage.py locks release``, ``extend``, …: what is done to a holder by its fingerprint."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from django.core.exceptions import ObjectDoesNotExist, ValidationError
 from django.core.management.base import CommandError, OutputWrapper
 from django.db import DatabaseError
 
+from django_setnx_lock.conf import SETTING, get_config
 from django_setnx_lock.core.errors import LockUnavailable, LockUnsupported
-from django_setnx_lock.core.inspection import LockInfo, Outcome
+from django_setnx_lock.core.inspection import LockInfo, Outcome, State
 from django_setnx_lock.core.plain import plain
 from django_setnx_lock.descriptions import Said
 from django_setnx_lock.locks import inspector
@@ -36,7 +37,8 @@ class _Intervention:
     """What a subcommand does to a holder, and its texts, in which ``place`` is the lock.
 
     ``carry_out``: does it by an Inspector; ``done``: the outcome then. ``told``: what is said of
-    each other outcome. ``name``: that of the same in the admin.
+    each other outcome. ``name``: that of the same in the admin. ``of_nobody``: whether it is for a
+    lock whose lease is over.
     """
 
     command: str
@@ -48,6 +50,11 @@ class _Intervention:
     unsure: str
     failure: str
     told: Mapping[Outcome, str] = field(default_factory=dict)
+    of_nobody: bool = False
+
+    def is_possible(self, said: Said) -> bool:
+        """Return whether there is somebody to do it to."""
+        return said.can_be_dismissed if self.of_nobody else said.is_held
 
     def text(self, outcome: Outcome, place: str, whom: str) -> str:
         """Say what came of it."""
@@ -81,16 +88,51 @@ _ASK_TO_STOP = _Intervention(
     failure="the holder of {key!r} was not asked to stop",
     told={Outcome.ASKED_BEFORE: "The holder of {place}, {whom}, was asked before."},
 )
+_EXTEND = _Intervention(
+    command="extend",
+    name="EXTEND",
+    carry_out=lambda look, *seen, **why: look.extend(*seen, **why),
+    done=Outcome.EXTENDED,
+    nothing="nothing was extended",
+    success="Extended {place} for {whom}, who hears of it at its next renewal or check.",
+    unsure="It is not known whether {place} was extended: look at it again.",
+    failure="{key!r} was not extended",
+)
+_DISMISS = _Intervention(
+    command="dismiss",
+    name="DISMISS",
+    carry_out=lambda look, *seen, **why: look.dismiss(*seen, **why),
+    done=Outcome.DISMISSED,
+    nothing="nothing was dismissed",
+    success="Dismissed {place}, whose last holder was {whom}.",
+    unsure="It is not known whether {place} was dismissed: look at it again.",
+    failure="{key!r} was not dismissed",
+    told={Outcome.FREE: "{place} is shown no longer anyway."},
+    of_nobody=True,
+)
 
 
 def release(options: dict[str, Any], out: OutputWrapper, err: OutputWrapper) -> None:
     """Take a lock from its holder, if the answer is yes. Raises CommandError when it was not."""
+    if get_config()["REQUIRE_REASON"] and not options["reason"].strip():
+        message = f"give a --reason: {SETTING}['REQUIRE_REASON'] of the project wants one"
+        raise CommandError(message, returncode=statuses.USAGE)
     _intervene(_RELEASE, options, out, err, asks=not options["yes"])
 
 
 def ask_to_stop(options: dict[str, Any], out: OutputWrapper, err: OutputWrapper) -> None:
     """Ask the holder of a lock to stop. Raises CommandError when nobody was asked."""
     _intervene(_ASK_TO_STOP, options, out, err, asks=False)
+
+
+def extend(options: dict[str, Any], out: OutputWrapper, err: OutputWrapper) -> None:
+    """Give the holder of a lock more time. Raises CommandError when it was not given."""
+    _intervene(_EXTEND, options, out, err, asks=False, seconds=options["minutes"] * 60)
+
+
+def dismiss(options: dict[str, Any], out: OutputWrapper, err: OutputWrapper) -> None:
+    """Forget whose lease is over. Raises CommandError when nobody was forgotten."""
+    _intervene(_DISMISS, options, out, err, asks=False)
 
 
 def _intervene(
@@ -100,16 +142,19 @@ def _intervene(
     err: OutputWrapper,
     *,
     asks: bool,
+    **more: Any,
 ) -> None:
+    given = {"reason": options["reason"], **more}
     user = None if options["user"] is None else _user_called(options["user"])
-    wanted, troubles = _wanted(options, err, what.nothing)
+    wanted, troubles = _wanted(what, options, err)
     if asks:
         _ask(wanted, err)
     is_done = True
     for one in wanted:
         place, is_this = _place(one), False
         try:
-            outcome = _carry_out(what, one, options["reason"])
+            look, seen = inspector(one.using), (one.info.name, one.info.fingerprint)
+            outcome = what.carry_out(look, *seen, by=_by(), **given)
         except LockUnsupported as error:
             text = printable(str(error))
         except LockUnavailable as error:
@@ -118,7 +163,7 @@ def _intervene(
         else:
             is_this = outcome is what.done
             text = what.text(outcome, place, printable(Said(one.info).holder))
-        if is_this and user and not _logged(what, one, options["reason"], user):
+        if is_this and user and not _logged(what, one, given, user):
             text += f"\n{_NOT_LOGGED}"
         is_done = is_done and is_this
         _tell(text if asks else f"{_whom(one)}\n{text}", out, err)
@@ -127,21 +172,15 @@ def _intervene(
         raise CommandError(what.failure.format(key=options["key"]), returncode=NOT_HELD)
 
 
-def _carry_out(what: _Intervention, one: Found, reason: str) -> Outcome:
-    """Do it to the holder that was seen, and to no other."""
-    look, seen = inspector(one.using), (one.info.name, one.info.fingerprint)
-    return what.carry_out(look, *seen, by=_by(), reason=reason)
-
-
 def _wanted(
-    options: dict[str, Any], err: OutputWrapper, nothing: str
+    what: _Intervention, options: dict[str, Any], err: OutputWrapper
 ) -> tuple[list[Found], list[str]]:
     """Return what is held by whom it is meant, in each cache, and what is wrong.
 
-    Raises CommandError, with ``nothing`` that was done, if it is nowhere.
+    Raises CommandError if it is nowhere.
     """
     found, troubles = look_at(options)
-    held = [one for one in found if Said(one.info).is_held]
+    held = [one for one in found if what.is_possible(Said(one.info))]
     wanted = []
     for one in held:
         if info := _held_by(options["fingerprint"], one.info):
@@ -150,9 +189,19 @@ def _wanted(
             say(err, f"changed hands: {_whom(one)}")
     if not wanted:
         raise_if_away(troubles)
-        problem = "changed hands" if held else "is held by nobody"
-        raise CommandError(f"{options['key']!r} {problem}: {nothing}", returncode=NOT_HELD)
+        message = f"{options['key']!r} {_problem(what, found, held)}: {what.nothing}"
+        raise CommandError(message, returncode=NOT_HELD)
     return wanted, troubles
+
+
+def _problem(what: _Intervention, found: Sequence[Found], held: Sequence[Found]) -> str:
+    """Say why there is nobody to do it to."""
+    if held:
+        return "changed hands"
+    if what.of_nobody:
+        return "has no lease that is over"
+    is_over = any(one.info.state is State.OVER for one in found)
+    return f"is held by nobody{' (its lease is over: locks dismiss)' if is_over else ''}"
 
 
 def _tell(text: str, out: OutputWrapper, err: OutputWrapper) -> None:
@@ -180,6 +229,8 @@ def _place(one: Found) -> str:
 def _whom(one: Found) -> str:
     """Say who holds a lock, for how long, and for how much longer."""
     said = Said(one.info)
+    if said.can_be_dismissed:
+        return printable(f"{_place(one)} was held by {said.holder}; lease left: {said.lease_left}")
     # Many may share it: here each is named, not the first few.
     whom = ", ".join(row.holder for row in said.shares) or said.holder
     times = f"for {said.held_for}; lease left: {said.lease_left}"
@@ -225,10 +276,10 @@ def _by() -> str:
     return f"{user_name()}@{socket.gethostname()}"
 
 
-def _logged(what: _Intervention, one: Found, reason: str, user: AbstractBaseUser) -> bool:
+def _logged(what: _Intervention, one: Found, given: dict[str, Any], user: AbstractBaseUser) -> bool:
     # Late: not every project has the admin.
     from django_setnx_lock.admin import interventions
 
     how = f"By manage.py locks {what.command}, as {plain(_by())}, in the cache {one.using!r}."
-    entry = getattr(interventions, what.name).entry(Said(one.info), reason, how)
+    entry = getattr(interventions, what.name).entry(Said(one.info), how=how, **given)
     return interventions.log_interventions(user, [(interventions.lock_of(one.info), entry)])

@@ -15,8 +15,10 @@ _PARTS = (
     "keys",
     "shared_keys",
     "letting_go",
+    "has_let_go",
     "polling",
     "timestamp",
+    "over",
     "prelude",
     "clock",
     "shared",
@@ -67,6 +69,7 @@ CHECK = Script.load("check")
 SWAP = Script.load("swap")
 FORCE = Script.load("force")
 REQUEST_STOP = Script.load("request_stop")
+DISMISS = Script.load("dismiss")
 INSPECT = Script.load("inspect")
 LIVING = Script.load("living")
 LISTING = Script.load("listing")

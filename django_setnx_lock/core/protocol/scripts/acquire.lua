@@ -2,7 +2,8 @@
 -- ARGV  1 token  2 lease ms  3 what is written after the fence: ' LENGTH-OF-TOKEN TOKEN RECORD'
 --       4 ms until the caller asks again at the latest (0: this caller does not wait, or no longer; -1: nor can a
 --       copy of a request of this token be under way)
---       [5 lease ms that it will have: sent ahead, this takes only what was left to the token]
+--       5 for how many ms more the holder is known if its lease runs out
+--       [6 lease ms that it will have: sent ahead, this takes only what was left to the token]
 -- Reply {'OK', fence}
 --       {'BUSY', ms left (-1: never expires), 'ours', holder record, ms since the grant}
 --       {'BUSY', ms left, 'group', record of one of them}  several hold it together; perhaps one of them is
@@ -21,7 +22,7 @@ local is_mine, next_waiter
 if claims then
   is_mine = redis.call('EXISTS', TOMBSTONE) == 0
   next_waiter = redis.call('ZRANGE', WAITERS, 0, 0)[1]
-elseif not value and not ARGV[5] then
+elseif not value and not ARGV[6] then
   is_mine = redis.call('EXISTS', WAITERS, ALIVE, TOMBSTONE) == 0
 end
 if is_mine and next_waiter then
@@ -29,7 +30,7 @@ if is_mine and next_waiter then
   local alive, again = string.match(redis.call('HGET', ALIVE, next_waiter) or '', '^(%d+) %d+ (%d+)$')
   local time = redis.call('TIME')
   local now = time[1] * 1000 + time[2] / 1000
-  is_mine = alive and alive - now >= 0 and again - now <= (ARGV[5] or ARGV[2]) + 0
+  is_mine = alive and alive - now >= 0 and again - now <= (ARGV[6] or ARGV[2]) + 0
 end
 local meta = is_mine and redis.call('GET', META)
 if is_mine and not (meta and not has_let_go(meta)) then
@@ -39,7 +40,7 @@ if is_mine and not (meta and not has_let_go(meta)) then
   if last and tonumber(last) >= tonumber(fence) then
     fence = whole(last + 1)
   end
-  redis.call('SET', META, fence .. ARGV[3], 'PX', whole(ARGV[2] + META_MARGIN))
+  redis.call('SET', META, fence .. ARGV[3], 'PX', whole(ARGV[2] + ARGV[5] + META_MARGIN))
   if claims then
     if next_waiter then
       redis.call('HDEL', ALIVE, token)
@@ -51,13 +52,13 @@ if is_mine and not (meta and not has_let_go(meta)) then
     redis.call('ZADD', INDEX, whole(math.floor(fence / 1000) + ARGV[2]), NAME)
     -- What nobody released is forgotten, by one in a hundred; who lacks the right for it goes on.
     if time[2] % 100 == 0 then
-      redis.pcall('ZREMRANGEBYSCORE', INDEX, '-inf', whole(time[1] * 1000 - META_MARGIN))
+      redis.pcall('ZREMRANGEBYSCORE', INDEX, '-inf', whole(time[1] * 1000 - ARGV[5] - META_MARGIN))
     end
   end
   redis.call('SET', NAME, token, 'PX', ARGV[2])
   return {'OK', fence}
 end
-if ARGV[5] then
+if ARGV[6] then
   return {'AHEAD'}
 end
 
@@ -110,12 +111,13 @@ if value == token then
   -- but is not cut: this copy may be a late one, of a lock that was extended since.
   lease = math.max(lease, redis.call('PTTL', NAME))
 end
+local keep = lease + ARGV[5] + META_MARGIN
 if owner ~= token or not value then
   note_lost(meta, owner)
   fence = math.max(now_us(), (fence or 0) + 1)
-  redis.call('SET', META, whole(fence) .. ARGV[3], 'PX', lease + META_MARGIN)
+  redis.call('SET', META, whole(fence) .. ARGV[3], 'PX', keep)
 else
-  grow(META, lease + META_MARGIN)
+  grow(META, keep)
 end
 -- The mailbox stays: this copy may be a late one, and the caller about to listen there.
 wake_sleeper(token)

@@ -1,7 +1,7 @@
 -- Put before every script. In ms.
 local CLAIM = 1000        -- how long the baton waits for the one it is made out to
 local MEMORY = 60000      -- how late a copy of a request may arrive and still be recognised
-local META_MARGIN = 60000 -- how much longer than a lease the last fence is known
+local META_MARGIN = 60000 -- how much longer than a lease the last fence is known, at the least
 local BATON = 'baton:'
 local READERS, PERMITS = 'readers:', 'permits:' -- precede the number of a group that holds a lock together
 local POLLING = 'polling:' -- precedes the token, beside the lock, of one who will wake nobody

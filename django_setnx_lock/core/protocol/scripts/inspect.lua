@@ -5,7 +5,8 @@
 --        holder record, number waiting, lease end in the index, now ms, that unit if the value is a time,
 --        of each who holds it together with others: {token, ms left, fence, holder record},
 --        when the first of those waiting came, in us}
---       (what is not known is false; where the value is only a time, the token beside it stands for it)
+--       (what is not known is false; where the value is only a time, the token beside it stands for it, as where
+--       the lease of that one is over)
 --- shared_keys
 --- prelude
 --- asking
@@ -45,6 +46,7 @@ if how == 'foreign' and unit and as_time(value, unit) then
 else
   unit = false
 end
+--- over
 local shares = {}
 for _, token in ipairs(group_at(value) and ask('ZRANGE', SHARES, 0, -1) or {}) do
   local rest = redis.call('ZSCORE', SHARES, token) - now_ms()

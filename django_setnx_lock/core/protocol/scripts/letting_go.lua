@@ -8,6 +8,4 @@ local function let_go(token)
   end
 end
 
-local function has_let_go(meta)
-  return string.byte(meta, -1) == 32
-end
+--- has_let_go

@@ -16,6 +16,11 @@ local function grow(key, ms)
   redis.call('PEXPIRE', key, math.max(ms, redis.call('PTTL', key)))
 end
 
+-- By how much meta outlives a lease with that much left, as whoever took the lock had it: a renewal keeps to that.
+local function margin_of_meta(left)
+  return math.max(redis.call('PTTL', META) - math.max(left, 0), META_MARGIN)
+end
+
 -- What stands at the name, false when nothing does. Of something that is no string it is '', nobody's token: it
 -- is taken all the same, and neither removed nor written over.
 local function token_at(name)
@@ -133,8 +138,8 @@ end
 local function note_lost(meta, owner)
   local is_followed = owner and owner ~= ARGV[1] and not has_let_go(meta)
   if is_followed and not group_at(owner) and string.sub(owner, 1, #POLLING) ~= POLLING then
-    -- For as long as its lease would have lasted, and a while.
-    remember_loss(owner, redis.call('PTTL', META))
+    -- For as long as its lease would have lasted, and a while: not for as long as its name is kept.
+    remember_loss(owner, redis.call('PTTL', META) - ARGV[5])
   end
 end
 

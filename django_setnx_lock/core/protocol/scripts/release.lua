@@ -36,7 +36,7 @@ local function keep(left)
   end
   redis.call('SET', META,
     table.concat({ARGV[4], #kept, kept, owner == ARGV[1] and holder or '', ''}, ' '),
-    'PX', math.max(redis.call('PTTL', META), left + META_MARGIN))
+    'PX', left + META_MARGIN)
   redis.call('SET', TOMBSTONE, 'released', 'PX', MEMORY)
   if INDEX then
     redis.call('ZADD', INDEX, now_ms() + left, NAME)

@@ -9,12 +9,12 @@
 if token_at(NAME) ~= ARGV[1] then
   return {'LOST', redis.call('GET', TOMBSTONE)}
 end
-local lease, noted = tonumber(ARGV[2]), nil
+local lease, left, noted = tonumber(ARGV[2]), redis.call('PTTL', NAME), nil
 if ARGV[3] == 'least' then
-  lease = math.max(redis.call('PTTL', NAME), lease)
+  lease = math.max(left, lease)
 elseif ARGV[3] ~= 'replace' then
   --- adding
-  local left = math.max(redis.call('PTTL', NAME), 0)
+  left = math.max(left, 0)
   local meta = token_at(META)
   local _, owner, record = read_meta(meta)
   noted = owner == ARGV[1] and note(ARGV[3], meta, record)
@@ -23,6 +23,7 @@ elseif ARGV[3] ~= 'replace' then
   end
   lease = left + lease
 end
+local margin = margin_of_meta(left)
 -- First a write that is allowed: it makes the rest allowed, on a server that is out of memory.
 redis.call('PEXPIRE', NAME, lease)
 if noted then
@@ -36,7 +37,7 @@ if ARGV[4] then
     redis.call('SET', META, table.concat({whole(fence), #owner, owner, record}, ' '), 'KEEPTTL')
   end
 end
-grow(META, lease + META_MARGIN)
+redis.call('PEXPIRE', META, lease + margin)
 if INDEX then
   redis.call('ZADD', INDEX, now_ms() + lease, NAME)
 end

@@ -86,12 +86,14 @@ local function record_of_one()
   return ''
 end
 
--- Have the name be taken until the last share is over. fence: the largest that was given.
-local function settle(value, fence, record)
+-- Have the name be taken until the last share is over. fence: the largest that was given. kept: for how many ms
+-- more the caller wants one who holds it to be known.
+local function settle(value, fence, record, kept)
   local ends = tonumber(redis.call('ZRANGE', SHARES, -1, -1, 'WITHSCORES')[2])
   local left, was = ends - now_ms(), redis.call('PTTL', NAME)
+  local margin = math.max(margin_of_meta(was), (kept or 0) + META_MARGIN)
   redis.call('SET', META, table.concat({whole(fence), #value, value, record or record_of_one()}, ' '),
-    'PX', whole(math.max(left + META_MARGIN, redis.call('PTTL', META))))
+    'PX', whole(left + margin))
   grow(SHARES, left + META_MARGIN)
   grow(HOLDERS, left + META_MARGIN)
   redis.call('PEXPIREAT', NAME, whole(ends))

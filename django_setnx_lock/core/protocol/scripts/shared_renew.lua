@@ -41,7 +41,7 @@ elseif ARGV[3] ~= 'replace' then
   lease = left + lease
 end
 -- First a write that is allowed: it makes the rest allowed, on a server that is out of memory.
-grow(META, lease + META_MARGIN)
+grow(META, META_MARGIN)
 if group then
   redis.call('ZADD', SHARES, whole(now_ms() + lease), token)
   if noted then
@@ -49,6 +49,7 @@ if group then
   end
   settle(value, last_fence())
 else
+  redis.call('PEXPIRE', META, whole(lease + margin_of_meta(left)))
   redis.call('PEXPIRE', NAME, whole(lease))
   if noted then
     redis.call('SET', META, noted, 'KEEPTTL')

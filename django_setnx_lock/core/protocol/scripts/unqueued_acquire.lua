@@ -1,7 +1,8 @@
 -- Take the lock: SETNX, or GETSET where what stands there is over; in one step, so that nobody comes between
 -- reading and replacing it.
 -- ARGV  1 token  2 lease ms  3 holder record  4 ms until the caller asks again at the latest (0: this caller does
---       not wait, or no longer; -1: nor can a copy of a request be under way)  5 and 6 of a timestamp: its unit,
+--       not wait, or no longer; -1: nor can a copy of a request be under way)  5 for how many ms more the holder
+--       is known if its lease runs out  6 and 7 of a timestamp: its unit,
 --       's' or 'ms', and '1' if Redis is to remove the value a second after it is over, else '0'
 -- Reply {'OK', fence}
 --       {'BUSY', ms left (-1: never expires), 'foreign', holder record or false}
@@ -11,7 +12,7 @@
 local ENDLESS = 86400000 -- how long the index remembers a lock that never expires, since it was last met: a day
 local token, lease, waits = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[4]) > 0
 local value, known = redis.call('GET', KEYS[1]), read_known(redis.call('GET', KEYS[2]))
-local left, wrong = time_left(value, known, ARGV[5])
+local left, wrong = time_left(value, known, ARGV[6])
 if wrong then
   return wrong
 end
@@ -43,9 +44,9 @@ if mine then
   end
 end
 list(ends)
-write(token, fence, ends, record, ARGV[5], ARGV[6])
+write(token, fence, ends, record, ARGV[5] + META_MARGIN, ARGV[6], ARGV[7])
 -- What nobody released is forgotten, by one in a hundred; who lacks the right for it goes on.
 if KEYS[4] and now_us() % 100 == 0 then
-  redis.pcall('ZREMRANGEBYSCORE', KEYS[4], '-inf', whole(now_ms() - META_MARGIN))
+  redis.pcall('ZREMRANGEBYSCORE', KEYS[4], '-inf', whole(now_ms() - ARGV[5] - META_MARGIN))
 end
 return {'OK', whole(fence)}

@@ -21,11 +21,13 @@ elseif ARGV[3] ~= 'replace' then
   end
   ends = before + ARGV[2]
 end
+-- As long as whoever took the lock had it, here as well.
+local margin = math.max(redis.call('PTTL', KEYS[2]) - math.floor(before - now_ms()), META_MARGIN)
 -- First a write that is allowed: it makes the rest allowed, on a server that is out of memory.
-redis.call('PEXPIRE', KEYS[2], whole(math.max(ends - now_ms() + META_MARGIN, redis.call('PTTL', KEYS[2]))))
+redis.call('PEXPIRE', KEYS[2], whole(ends - now_ms() + margin))
 list(ends)
 if is_known then
-  write(token, known.fence, ends, record, known.unit, ARGV[5])
+  write(token, known.fence, ends, record, margin, known.unit, ARGV[5])
 else
   redis.call('PEXPIRE', KEYS[1], whole(ends - now_ms()))
 end
