@@ -58,6 +58,7 @@ REQUESTS: dict[str, commands.Request] = {
     "force of nothing": commands.SETNX.force_release(KEYS, INDEX, [b""], "joe", "stuck"),
     "ask to stop": commands.SETNX.request_stop(KEYS, INDEX, [b"w1"], "joe", "deploy"),
     "ask several to stop": READERS.request_stop(KEYS, INDEX, [b"w1"], "joe", "deploy"),
+    "deadlock": commands.deadlock(KEYS, "w1", 1000, "{}", [(KEYS.name, "t")]),
     "dismiss": commands.SETNX.dismiss(KEYS, INDEX, b"w1", "s"),
     "inspect": commands.SETNX.inspect(KEYS, INDEX, "s"),
     "locked": cast(commands.Request, TIMES.locked(KEYS)),
