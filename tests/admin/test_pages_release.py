@@ -3,9 +3,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from django.conf import settings
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
-from django.test import Client
+from django.test import Client, override_settings
 
 from django_setnx_lock import LockLost, lock
 from django_setnx_lock.core.inspection import Inspector, Outcome
@@ -300,3 +301,22 @@ def test_the_history_of_a_lock_with_any_name_shows_its_releases(
 
     assert "Reason: stuck" in text(history)
     assert address("change", name) in history.content.decode()
+
+
+@pytest.mark.parametrize("reason", ["", "  "])
+def test_where_a_reason_is_required_there_is_no_release_without(
+    admin_client: Client, held: LockHandle, reason: str
+) -> None:
+    with override_settings(SETNX_LOCK={**settings.SETNX_LOCK, "REQUIRE_REASON": True}):
+        page = admin_client.post(RELEASE, {**seen(), "post": "yes", "reason": reason})
+
+    assert ASKING in text(page)
+    assert "This field is required." in text(page)
+    assert held.owned()
+
+
+def test_where_a_reason_is_required_one_is_enough(admin_client: Client, held: LockHandle) -> None:
+    with override_settings(SETNX_LOCK={**settings.SETNX_LOCK, "REQUIRE_REASON": True}):
+        admin_client.post(RELEASE, {**seen(), "post": "yes", "reason": "stuck"})
+
+    assert not held.owned()

@@ -4,11 +4,13 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.conf import settings
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group, Permission, User
 from django.core import signing
 from django.core.exceptions import ImproperlyConfigured
+from django.test import override_settings
 
 from django_setnx_lock import KeyTemplate, LockLost, lock
 from django_setnx_lock.admin.release import ReleaseLocksMixin
@@ -261,3 +263,18 @@ def test_a_reason_that_cannot_be_kept_is_refused_before_anything_is_done(
     assert seen(page)["seen"].split(":")[0] == fingerprints["seen"].split(":")[0]
     assert held.owned()
     assert not LogEntry.objects.exists()
+
+
+def test_where_a_reason_is_required_nothing_is_released_without(
+    admin_client: Client, groups: list[Group]
+) -> None:
+    with (
+        lock(f"group:{groups[0].pk}") as held,
+        override_settings(SETNX_LOCK={**settings.SETNX_LOCK, "REQUIRE_REASON": True}),
+    ):
+        fingerprints = seen(act(admin_client, ACTION, groups))
+        response = act(admin_client, ACTION, groups, post="yes", reason=" ", **fingerprints)
+
+        assert held.owned()
+    assert "This field is required." in response.content.decode()
+    assert seen(response)
