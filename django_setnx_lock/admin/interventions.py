@@ -108,6 +108,11 @@ class Intervention:
     form: type[ConfirmationForm] = ConfirmationForm
     of_nobody: bool = False
 
+    @property
+    def is_harmless(self) -> bool:
+        """Whether nothing is taken from anybody."""
+        return self.done is not Outcome.RELEASED
+
     def refused_by(self, said: Said, fingerprint: str) -> Outcome | None:
         """Return why it cannot be done any more to the holder of that fingerprint, or None."""
         is_possible = said.info.state is State.OVER if self.of_nobody else said.is_held

@@ -14,9 +14,12 @@ from django.urls import path
 
 from django_setnx_lock import lock, redis_lock, semaphore
 from django_setnx_lock.admin.lock_list import LOOKED_AT
+from django_setnx_lock.core.inspection import State
+from django_setnx_lock.locks import inspector
 from example_project.shop.models import Order
 from tests.admin.pages import LIST, address
 from tests.browser.conftest import Browser
+from tests.processes import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -179,6 +182,17 @@ def question(operator: Operator) -> None:
     operator.browser.click(".lock-release input[type=submit]")
 
 
+def more_time(operator: Operator) -> None:
+    held(operator)
+    operator.browser.click("form[action*='/extend/'] input[type=submit]")
+
+
+def lease_over(operator: Operator) -> None:
+    lock("order:42", timeout=0.2, label="pay", user="ann", renew=False).take(0)
+    eventually(lambda: inspector().get("lock:order:42").state is State.OVER)
+    operator.open_lock("order:42")
+
+
 def released(operator: Operator) -> None:
     question(operator)
     operator.browser.click("#content form input[type=submit]")
@@ -237,6 +251,8 @@ PAGES: dict[Callable[[Operator], None], str] = {
     not_a_lock: "Something that is no lock",
     long_key: LONG,
     question: "Are you sure",
+    more_time: "How much more time",
+    lease_over: "Last holder",
     released: "was released",
     changed_hands: "changed hands after you looked",
     history: "Force-released",
@@ -248,7 +264,16 @@ PAGES: dict[Callable[[Operator], None], str] = {
 
 
 # What the other pages add to these, `make matrix` looks at.
-ALWAYS = (a_list_of_all_kinds, held, question, released, release_of_selected, busy_view)
+ALWAYS = (
+    a_list_of_all_kinds,
+    held,
+    question,
+    more_time,
+    lease_over,
+    released,
+    release_of_selected,
+    busy_view,
+)
 
 
 def faults(browser: Browser) -> set[str]:

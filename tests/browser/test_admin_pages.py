@@ -6,6 +6,9 @@ import pytest
 from django.contrib.admin.models import LogEntry
 
 from django_setnx_lock import LockLost, lock
+from django_setnx_lock.core.inspection import State
+from django_setnx_lock.locks import inspector
+from tests.processes import eventually
 
 if TYPE_CHECKING:
     from tests.browser.conftest import Browser
@@ -50,6 +53,33 @@ def test_an_operator_finds_a_stuck_lock_and_releases_it(operator: Browser) -> No
         stuck.check()
     assert other.owned()
     assert "its host was rebooted" in LogEntry.objects.get().get_change_message()
+
+
+def test_an_operator_gives_a_holder_more_time(operator: Browser) -> None:
+    held = lock("import:orders", timeout=60, renew=False).take(0)
+
+    operator.follow("Locks")
+    operator.follow("import:orders")
+    operator.click("form[action*='/extend/'] input[type=submit]")
+    operator.click(CONFIRM)
+    held.check()
+
+    assert "was extended" in operator.read(".messagelist")
+    assert held.remaining() > 600
+
+
+def test_an_operator_dismisses_a_lease_that_is_over(operator: Browser) -> None:
+    lock("import:orders", timeout=0.2, user="ann", renew=False).take(0)
+    eventually(lambda: inspector().get("lock:import:orders").state is State.OVER)
+
+    operator.follow("Locks")
+    operator.follow("import:orders")
+    shown = operator.read("#content")
+    operator.click("form[action*='/dismiss/'] input[type=submit]")
+
+    assert "ann@" in shown
+    assert "was dismissed" in operator.read(".messagelist")
+    assert "Nobody holds a lock right now." in operator.read("#content")
 
 
 @pytest.mark.parametrize("looked_at", ["the lock", "the question"])

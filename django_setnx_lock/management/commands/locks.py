@@ -180,7 +180,7 @@ def _add_subcommands(parser: CommandParser) -> None:
     _add_intervention(
         add(
             "dismiss",
-            "Removes a lock from the list whose lease is over: its holder did not release it.",
+            "Removes a lock whose lease is over, as its holder did not release it, from the list.",
             "0 dismissed, 1 it is held, or nothing is known of such a holder;",
         ),
         "Dismiss only",
