@@ -27,6 +27,8 @@ from tests.processes import eventually
 if TYPE_CHECKING:
     import redis
 
+    from tests.servers import RealServer
+
 HOUR, MINUTE = 3_600_000, 60_000
 META = lock_keys("lock:a").meta
 KINDS: list[dict[str, Any]] = [
@@ -165,7 +167,9 @@ def test_the_index_has_it_for_as_long(redis_client: redis.Redis, inspector: Insp
     assert redis_client.zscore(INDEX, "lock:recent") is not None
 
 
-def test_a_cycle_costs_no_command_more(redis_client: redis.Redis) -> None:
+def test_a_cycle_costs_no_command_more(real_server: RealServer) -> None:
+    redis_client = real_server.client()
+
     def calls(seconds: int) -> dict[str, int]:
         redis_client.config_resetstat()
         for _ in range(20):
