@@ -119,21 +119,6 @@ def test_exactly_one_of_a_deadlock_is_refused(
     assert len(meet_in_a_knot(*knot(redis_client))) == 1
 
 
-@pytest.mark.storm
-@pytest.mark.timeout(7200)
-@pytest.mark.parametrize("knot", KNOTS.values(), ids=KNOTS)
-def test_exactly_one_is_refused_each_time(
-    real_server: RealServer, knot: Callable[[Any], list[Both]]
-) -> None:
-    client = real_server.client()
-    rounds = int(os.environ.get("DEADLOCK_ROUNDS", "50"))
-    found = [len(meet_in_a_knot(*knot(client))) for _ in range(rounds)]
-
-    took = max(TOOK[-rounds:])
-    figure(f"{rounds} deadlocks, {took:.3f} s at most, refused in each: {sorted(set(found))}")
-    assert set(found) == {1}
-
-
 def test_a_caller_with_some_of_several_keys_is_one_of_a_deadlock(
     redis_client: redis.Redis,
 ) -> None:
@@ -159,65 +144,123 @@ def test_a_caller_with_some_of_several_keys_is_one_of_a_deadlock(
     assert [type(error) for error in errors if error] == [LockDeadlock]
 
 
-def test_two_tasks_find_it(real_server: RealServer) -> None:
-    client = real_server.client()
+async def meet_in_tasks(client: redis.Redis) -> list[LockDeadlock]:
+    holding: list[str] = []
+    both_hold = asyncio.Event()
 
-    async def work() -> list[object]:
-        both_hold = asyncio.Event()
-        held: list[str] = []
-
-        async def take(first: str, second: str) -> None:
-            async with known(client, first):
-                held.append(first)
-                if len(held) == 2:
-                    both_hold.set()
-                await both_hold.wait()
+    async def take(first: str, second: str) -> LockDeadlock | None:
+        async with known(client, first):
+            holding.append(first)
+            if len(holding) == 2:
+                both_hold.set()
+            await both_hold.wait()
+            began = time.monotonic()
+            try:
                 async with known(client, second):
-                    pass
+                    return None
+            except LockDeadlock as error:
+                TOOK.append(time.monotonic() - began)
+                return error
 
-        return list(await asyncio.gather(take("a", "b"), take("b", "a"), return_exceptions=True))
-
-    results = run(work())
-
-    assert sorted(type(one).__name__ for one in results) == ["LockDeadlock", "NoneType"]
+    found = await asyncio.gather(take("a", "b"), take("b", "a"))
+    return [error for error in found if error is not None]
 
 
+def test_two_tasks_find_it(real_server: RealServer) -> None:
+    assert len(run(meet_in_tasks(real_server.client()))) == 1
+
+
+# Arguments: the address of the server, its own key, that of the other, how many times.
 HOLDER = """
-import sys, redis
+import sys, time, redis
 from tests.core.test_deadlocks import known
 from django_setnx_lock.core.errors import LockDeadlock
-client = redis.Redis.from_url(sys.argv[1])
-with known(client, sys.argv[2], label=sys.argv[2]):
-    client.rpush("ready", 1)
-    client.blpop("gate", timeout=20)
-    try:
-        with known(client, sys.argv[3], label=sys.argv[2]):
-            print("went on")
-    except LockDeadlock as error:
-        print("refused", *[str(step) for step in error.cycle], sep="|")
+address, mine, other, times = sys.argv[1:]
+client = redis.Redis.from_url(address)
+for _ in range(int(times)):
+    with known(client, mine, label=mine):
+        client.rpush("holds:" + mine, 1)
+        client.blpop("holds:" + other, timeout=20)
+        began = time.monotonic()
+        try:
+            with known(client, other, label=mine):
+                print("went on")
+        except LockDeadlock as error:
+            print("refused", time.monotonic() - began, *error.cycle, sep="|")
 """
 
 
-def test_two_processes_find_it_and_the_error_draws_it(real_server: RealServer) -> None:
-    client = real_server.client()
+def meet_in_processes(server: RealServer, times: int) -> list[list[str]]:
+    """Return what two processes say of each of so many deadlocks, in pairs of lines."""
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", HOLDER, real_server.url, *keys],
+            [sys.executable, "-c", HOLDER, server.url, *keys, str(times)],
             stdout=subprocess.PIPE,
             text=True,
         )
         for keys in (("a", "b"), ("b", "a"))
     ]
-    assert eventually(lambda: client.llen("ready") == 2)
-    client.rpush("gate", 1, 1)
-    said = sorted(one.communicate(timeout=30)[0].strip() for one in started)
+    said = [one.communicate(timeout=30 + times * LATE)[0].splitlines() for one in started]
+    return [sorted(pair, key=len) for pair in zip(*said, strict=True)]
 
-    went_on, refused = sorted(said, key=len)
+
+def test_two_processes_find_it_and_the_error_draws_it(real_server: RealServer) -> None:
+    ((went_on, refused),) = meet_in_processes(real_server, 1)
+
     assert went_on == "went on"
-    _, mine, other = refused.split("|")
+    _, _, mine, other = refused.split("|")
     key, wanted = ("a", "b") if "(a)" in mine else ("b", "a")
     assert mine.endswith(f"({key}) holds '{key}' and waits for '{wanted}'")
     assert other.endswith(f"({wanted}) holds '{wanted}' and waits for '{key}'")
+
+
+def in_threads(knot: Callable[[Any], list[Both]]) -> Callable[[RealServer, int], list[int]]:
+    def meet(server: RealServer, times: int) -> list[int]:
+        client = server.client()
+        return [len(meet_in_a_knot(*knot(client))) for _ in range(times)]
+
+    return meet
+
+
+def in_tasks(server: RealServer, times: int) -> list[int]:
+    client = server.client()
+
+    async def meet() -> list[int]:
+        return [len(await meet_in_tasks(client)) for _ in range(times)]
+
+    return run(meet())
+
+
+def in_processes(server: RealServer, times: int) -> list[int]:
+    refused = [
+        [line.split("|")[1] for line in pair if line.startswith("refused")]
+        for pair in meet_in_processes(server, times)
+    ]
+    TOOK.extend(float(took) for each in refused for took in each)
+    return list(map(len, refused))
+
+
+WAYS = {
+    **{name: in_threads(knot) for name, knot in KNOTS.items()},
+    "two tasks": in_tasks,
+    "two processes": in_processes,
+}
+
+
+@pytest.mark.storm
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("meet", WAYS.values(), ids=WAYS)
+def test_exactly_one_is_refused_each_time(
+    real_server: RealServer, meet: Callable[[RealServer, int], list[int]]
+) -> None:
+    times = int(os.environ.get("DEADLOCK_ROUNDS", "50"))
+
+    found = meet(real_server, times)
+
+    took = max(TOOK[-times:])
+    figure(f"{times} deadlocks, {took:.3f} s at most, refused in each: {sorted(set(found))}")
+    assert len(found) == times
+    assert set(found) == {1}
 
 
 def test_the_error_is_a_busy_one_and_comes_home_from_a_worker(redis_client: redis.Redis) -> None:
