@@ -228,7 +228,7 @@ def in_tasks(server: RealServer, times: int) -> list[int]:
     async def meet() -> list[int]:
         return [len(await meet_in_tasks(client)) for _ in range(times)]
 
-    return run(meet())
+    return run(meet(), 30 + times * LATE)
 
 
 def in_processes(server: RealServer, times: int) -> list[int]:
