@@ -18,7 +18,6 @@ from ..checks import message
 from ..connection import aliases_in, client_problem
 from ..core.errors import LockBusy, LockLost, LockUnavailable
 from ..core.locks.batch import release_each, take_each
-from ..core.plain import plain
 from ..core.protocol.keys import lock_keys, name_for
 from ..descriptions import duration, problem_in_short
 from ..key_template import KeyTemplate, MissingValue
@@ -104,16 +103,14 @@ def locked_action(
             finally:
                 for failed in release_each(held):
                     text = _(
-                        "The lock “%(key)s” was not released: it is let go when its lease ends. "
-                        "(%(problem)s)"
+                        "A lock was not released: it is let go when its lease ends. (%(problem)s)"
                     )
                     if isinstance(failed, LockLost):
                         text = _(
-                            "The lock “%(key)s” was lost: somebody else may have worked on it at "
-                            "the same time. (%(problem)s)"
+                            "A lock was lost: somebody else may have worked on this at the same "
+                            "time. (%(problem)s)"
                         )
-                    text %= {"key": plain(failed.key), "problem": failed}
-                    modeladmin.message_user(request, text, messages.ERROR)
+                    modeladmin.message_user(request, text % {"problem": failed}, messages.ERROR)
             tell_skipped(modeladmin, request, skipped)
             return response
 

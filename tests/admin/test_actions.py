@@ -183,7 +183,7 @@ def test_a_lock_lost_while_the_action_ran_is_told(
     (message,) = messages_of(act(admin_client, "shout", groups[:1]))
 
     assert "was force-released by ann: stuck" in message
-    assert "may have worked on it at the same time" in message
+    assert "may have worked on this at the same time" in message
 
 
 def test_the_leases_are_renewed_while_the_action_runs(
