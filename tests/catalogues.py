@@ -7,6 +7,7 @@ them. As a program it ends ``make messages``: it lists what is not translated.
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import re
 import sys
@@ -52,14 +53,15 @@ class Message(NamedTuple):
         return " | ".join(self.ids) + (f" ({self.context})" if self.context else "")
 
 
-def marked() -> set[Message]:
+@functools.cache
+def marked() -> frozenset[Message]:
     """Return what the code and the templates of the package mark for translation."""
     found: set[Message] = set()
     for path in PACKAGE.rglob("*.py"):
         found.update(_in_python(ast.parse(path.read_text("utf-8"))))
     for path in (PACKAGE / "templates").rglob("*.html"):
         found.update(in_template(path.read_text("utf-8")))
-    return found
+    return frozenset(found)
 
 
 def in_template(source: str) -> Iterator[Message]:
