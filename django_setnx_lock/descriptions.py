@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext, pgettext, pgettext_lazy
 
 from .core.errors import LockUnavailable
 from .core.inspection import TROUBLES, LockInfo, State, can_be_extended, hears_requests
@@ -27,56 +27,56 @@ FEW = 3
 # For each state: the word, and what it means for an operator.
 _STATES: dict[State, tuple[str | Promise, str | Promise]] = {
     State.HELD: (
-        gettext_lazy("held"),
+        pgettext_lazy("state of a lock", "held"),
         gettext_lazy("Somebody holds it, for as long as the lease runs or is renewed."),
     ),
     State.NOT_RENEWED: (
-        gettext_lazy("not renewed"),
+        pgettext_lazy("state of a lock", "not renewed"),
         gettext_lazy(
             "A renewal is overdue: its process was stopped, is cut off from Redis, or gave it up."
         ),
     ),
     State.GONE: (
-        gettext_lazy("holder gone"),
+        pgettext_lazy("state of a lock", "holder gone"),
         gettext_lazy(
             "Its process no longer says that it lives: it was stopped, or is cut off from Redis. "
             "The lock stays held until its lease ends or it is released."
         ),
     ),
     State.READ: (
-        gettext_lazy("read"),
+        pgettext_lazy("state of a lock", "read"),
         gettext_lazy("Readers hold it together. Whoever wants it alone waits for all of them."),
     ),
     State.PERMITS: (
-        gettext_lazy("in use"),
+        pgettext_lazy("state of a lock", "in use"),
         gettext_lazy("Several hold it together, up to a number that they agree on."),
     ),
     State.KEPT: (
-        gettext_lazy("kept"),
+        pgettext_lazy("state of a lock", "kept"),
         gettext_lazy("Its holder is done with it. Nobody gets it before its least time is over."),
     ),
     State.NEVER_EXPIRES: (
-        gettext_lazy("never expires"),
+        pgettext_lazy("state of a lock", "never expires"),
         gettext_lazy("Somebody holds it without a lease: it stays held until it is released."),
     ),
     State.FOREIGN: (
-        gettext_lazy("foreign"),
+        pgettext_lazy("state of a lock", "foreign"),
         gettext_lazy("Another program holds it, which left no record of itself."),
     ),
     State.CHANGING_HANDS: (
-        gettext_lazy("changing hands"),
+        pgettext_lazy("state of a lock", "changing hands"),
         gettext_lazy("It was left to the next who waits, who is about to take it up."),
     ),
     State.OVER: (
-        gettext_lazy("lease over"),
+        pgettext_lazy("state of a lock", "lease over"),
         gettext_lazy(
             "The last holder did not release it in time: it crashed, or took too long. Nobody "
             "holds it now."
         ),
     ),
-    State.FREE: (gettext_lazy("free"), gettext_lazy("Nobody holds it.")),
+    State.FREE: (pgettext_lazy("state of a lock", "free"), gettext_lazy("Nobody holds it.")),
     State.NO_LOCK: (
-        gettext_lazy("not a lock"),
+        pgettext_lazy("state of a lock", "not a lock"),
         gettext_lazy("Something that is no lock is stored at this name, so nobody can take it."),
     ),
 }
@@ -157,9 +157,10 @@ class Said:
         if self.shares:
             few = ", ".join(one.place for one in self.shares[:FEW])
             more = len(self.shares) - FEW
-            return (
-                _("%(few)s and %(count)d more") % {"few": few, "count": more} if more > 0 else few
-            )
+            if more <= 0:
+                return few
+            text = ngettext("%(few)s and %(count)d more", "%(few)s and %(count)d more", more)
+            return text % {"few": few, "count": more}
         holder = self.info.holder
         if holder is None:
             return _("another program") if self.is_held else NOT_KNOWN
@@ -232,8 +233,13 @@ class Said:
         """Return who asked the holder to stop, when and why; of several, how many were asked."""
         if self.info.shares:
             asked = sum(share.stop_requested is not None for share in self.info.shares)
-            count = {"asked": asked, "count": len(self.info.shares)}
-            return _("%(asked)d of %(count)d holders") % count if asked else NOT_KNOWN
+            if not asked:
+                return NOT_KNOWN
+            count = len(self.info.shares)
+            text = ngettext(
+                "%(asked)d of %(count)d holder", "%(asked)d of %(count)d holders", count
+            )
+            return text % {"asked": asked, "count": count}
         request = self.info.stop_requested
         if request is None:
             return NOT_KNOWN
@@ -256,7 +262,7 @@ class Said:
         if self.info.state is State.OVER:
             over_for = self.info.over_for
             if over_for is None:
-                return _("over")
+                return pgettext("lease", "over")
             return _("over for %(time)s") % {"time": duration(over_for)}
         return duration(self.info.remaining)
 
@@ -351,3 +357,9 @@ def problem(error: LockUnavailable | ImproperlyConfigured, unsure: str = "") -> 
         said, advice = map(str, _PROBLEMS.get(error.cause, _PROBLEMS["server"]))
     detail = f"{capfirst(detail.rstrip('.'))}."
     return {"problem": said, "detail": detail, "unsure": unsure, "advice": advice}
+
+
+def problem_in_short(error: LockUnavailable | ImproperlyConfigured) -> str:
+    """Return what a message says of it, without the page around: what is wrong, and what to do."""
+    said = problem(error)
+    return " ".join((said["problem"], said["detail"], said["advice"]))

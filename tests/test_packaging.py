@@ -136,6 +136,8 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: zipfile.ZipFile) -> No
         "migrations/0001_*.py",
         "templates/*.html",
         "static/*.css",
+        "locale/de/LC_MESSAGES/django.po",
+        "locale/de/LC_MESSAGES/django.mo",
     ],
 )
 def test_the_wheel_holds_what_is_not_python_too(wheel: zipfile.ZipFile, pattern: str) -> None:

@@ -11,15 +11,15 @@ from django.contrib.admin.sites import all_sites
 from django.contrib.admin.utils import model_ngettext
 from django.core.checks import CheckMessage, Tags, register
 from django.core.exceptions import ImproperlyConfigured
-from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from ..checks import message
 from ..connection import aliases_in, client_problem
-from ..core.errors import LockLost, LockUnavailable
+from ..core.errors import LockBusy, LockLost, LockUnavailable
 from ..core.locks.batch import release_each, take_each
 from ..core.protocol.keys import lock_keys, name_for
+from ..descriptions import duration, problem_in_short
 from ..key_template import KeyTemplate, MissingValue
 from ..locks import check_options, key_prefix, lock
 
@@ -85,14 +85,14 @@ def locked_action(
                 ]
                 taken = take_each(locks)
             except (ImproperlyConfigured, LockUnavailable) as error:
-                text = _("Nothing was done: %(problem)s") % {"problem": error}
+                text = _("Nothing was done: %(problem)s") % {"problem": problem_in_short(error)}
                 modeladmin.message_user(request, text, messages.ERROR)
                 return None
             held = [one.held for one in taken if one.held]
             try:
                 for one in taken:
                     if one.error:
-                        why = str(one.error) if may_see else _("its lock is busy")
+                        why = _why_not(one.error) if may_see else _("its lock is busy")
                         skipped += [f"{row} ({why})" for row in rows_of[one.lock.key]]
                 keys = {row.pk: one.key for one in held for row in rows_of[one.key]}
                 rows = _unchanged(queryset, parsed, keys, skipped)
@@ -102,13 +102,15 @@ def locked_action(
                 response = action(modeladmin, request, rows) if rows is not None else None
             finally:
                 for failed in release_each(held):
-                    text = _("%(problem)s. It is let go when its lease ends.")
+                    text = _(
+                        "A lock was not released: it is let go when its lease ends. (%(problem)s)"
+                    )
                     if isinstance(failed, LockLost):
                         text = _(
-                            "%(problem)s. Somebody else may have worked on it at the same time."
+                            "A lock was lost: somebody else may have worked on this at the same "
+                            "time. (%(problem)s)"
                         )
-                    text %= {"problem": capfirst(str(failed))}
-                    modeladmin.message_user(request, text, messages.ERROR)
+                    modeladmin.message_user(request, text % {"problem": failed}, messages.ERROR)
             tell_skipped(modeladmin, request, skipped)
             return response
 
@@ -117,6 +119,15 @@ def locked_action(
         return locked  # type: ignore[return-value]  # wraps() keeps the kind of callable
 
     return decorate
+
+
+def _why_not(error: LockBusy | LockUnavailable) -> str:
+    """Say why a lock was not taken."""
+    if not isinstance(error, LockBusy):
+        return str(error)
+    left = _("without end") if error.remaining is None else duration(error.remaining)
+    text = _("held by %(holder)s; lease left: %(time)s")
+    return text % {"holder": error.holder or _("somebody else"), "time": left}
 
 
 def rows_by_key(
@@ -157,7 +168,8 @@ def tell_skipped(modeladmin: ModelAdmin[Any], request: HttpRequest, skipped: lis
         return
     named = "; ".join(skipped[:_NAMED])
     if len(skipped) > _NAMED:
-        named += "; " + _("and %(count)d more") % {"count": len(skipped) - _NAMED}
+        more = len(skipped) - _NAMED
+        named += "; " + ngettext("and %(count)d more", "and %(count)d more", more) % {"count": more}
     text = ngettext(
         "%(count)d %(name)s was skipped: %(rows)s",
         "%(count)d %(name)s were skipped: %(rows)s",

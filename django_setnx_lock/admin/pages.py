@@ -184,7 +184,9 @@ class LockAdmin(_LockModelAdmin):
             _check(name)
             return self._intervene(request, name, links, intervention)
         except LockUnsupported as error:
-            self.message_user(request, plain(str(error)), messages.WARNING)
+            text = _("This cannot be done to the lock “%(key)s” as it is held now. (%(problem)s)")
+            text %= {"key": Lock(name=name), "problem": plain(str(error))}
+            self.message_user(request, text, messages.WARNING)
             return HttpResponseRedirect(links.to("change", name))
         except _PROBLEMS as error:
             return self._confirmation(request, links, name, intervention, **problem(error))

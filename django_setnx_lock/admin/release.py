@@ -18,7 +18,7 @@ from ..core.errors import LockUnavailable
 from ..core.inspection import Inspector, LockInfo, Outcome
 from ..core.plain import plain
 from ..core.protocol.keys import name_for
-from ..descriptions import Said
+from ..descriptions import Said, problem_in_short
 from ..key_template import KeyTemplate
 from ..locks import inspector, key_prefix
 from .actions import rows_by_key, tell_skipped
@@ -95,7 +95,7 @@ class ReleaseLocksMixin(_Base):
             self.message_user(request, text, messages.ERROR)
             return None
         except (ImproperlyConfigured, LockUnavailable) as error:
-            self.message_user(request, str(error), messages.ERROR)
+            self.message_user(request, problem_in_short(error), messages.ERROR)
             return None
         if not found:
             self.message_user(request, _("Nobody holds a lock of these."), messages.INFO)

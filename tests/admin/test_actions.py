@@ -183,7 +183,7 @@ def test_a_lock_lost_while_the_action_ran_is_told(
     (message,) = messages_of(act(admin_client, "shout", groups[:1]))
 
     assert "was force-released by ann: stuck" in message
-    assert "may have worked on it at the same time" in message
+    assert "may have worked on this at the same time" in message
 
 
 def test_the_leases_are_renewed_while_the_action_runs(
@@ -299,7 +299,9 @@ def test_a_cache_that_does_not_exist_is_told_and_nothing_is_done(
     monkeypatch.setattr(GroupAdmin, "shout", shout)
     response = act(admin_client, "shout", groups)
 
-    assert messages_of(response) == ["error: Nothing was done: there is no cache 'nope' in CACHES"]
+    (message,) = messages_of(response)
+    assert message.startswith("error: Nothing was done: ")
+    assert "There is no cache 'nope' in CACHES." in message
     assert names() == ["ann", "bob", "cyd"]
 
 
@@ -310,7 +312,8 @@ def test_settings_that_cannot_be_read_are_told_and_nothing_is_done(
         response = act(admin_client, "whisper", groups)
 
     (message,) = messages_of(response)
-    assert message.startswith("error: Nothing was done: SETNX_LOCK has an unknown option 'CASHE'")
+    assert message.startswith("error: Nothing was done: ")
+    assert "SETNX_LOCK has an unknown option 'CASHE'" in message
 
 
 @pytest.mark.parametrize("may_see", [False, True])

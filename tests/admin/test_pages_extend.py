@@ -87,7 +87,8 @@ def test_a_lock_without_end_has_no_such_button_and_is_not_extended(admin_client:
 
     assert "Extend…" not in page
     (message,) = messages(answer)
-    assert message.startswith("warning: cannot extend the lock 'order:42': it is 'never expires'")
+    assert message.startswith("warning: This cannot be done to the lock “order:42” as it is held")
+    assert "cannot extend the lock 'order:42': it is 'never expires'" in message
 
 
 def test_the_buttons_come_in_the_order_of_their_harm(

@@ -24,6 +24,7 @@ from tests.processes import eventually
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_django.fixtures import Settings
     from pytest_django.live_server_helper import LiveServer
 
     from tests.servers import FakeServer
@@ -304,6 +305,25 @@ def test_no_fault_is_found(operator: Operator, page: Callable[[Operator], None])
 
     assert PAGES[page] in operator.browser.read()
     assert faults(operator.browser) == set()
+
+
+@pytest.mark.parametrize("language", ["de", pytest.param("ja", marks=pytest.mark.matrix)])
+def test_long_words_make_no_page_wider_than_the_screen(
+    operator: Operator, settings: Settings, language: str
+) -> None:
+    settings.LANGUAGE_CODE = language
+    found: list[str] = []
+    for page in (a_list_of_all_kinds, shared, question, busy_view):
+        operator.redis.flush()
+        page(operator)
+        # At 800 the admin's menu leaves the least room.
+        for width in (*WIDTHS, 800):
+            operator.browser.show(width, "light")
+            if operator.browser.run("return document.documentElement.scrollWidth > innerWidth"):
+                found.append(f"{page.__name__} {width}")
+
+    assert operator.browser.run("return document.documentElement.lang") == language
+    assert found == []
 
 
 @pytest.mark.parametrize(
