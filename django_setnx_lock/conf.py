@@ -14,10 +14,12 @@ from django.core.signals import setting_changed
 
 from .core.protocol import commands
 from .core.protocol.keys import lock_keys
+from .core.protocol.scripts import HISTORY_LENGTH
 
 APP = __package__
 SETTING = "SETNX_LOCK"
 RELEASES = ("commit", "exit")
+HISTORIES = ("notable", "all")
 
 DEFAULTS: dict[str, Any] = {
     "CACHE": "default",
@@ -39,6 +41,9 @@ DEFAULTS: dict[str, Any] = {
     # An hour.
     "LEASE_OVER_KEPT": 3600,
     "REQUIRE_REASON": False,
+    "HISTORY": "notable",
+    "HISTORY_LENGTH": HISTORY_LENGTH,
+    "HISTORY_HELD": 60,
 }
 
 
@@ -134,6 +139,12 @@ _VALIDATORS: dict[str, Callable[[Any, str], object]] = {
     "DEADLOCK_TIMEOUT": _time_or_none,
     "LEASE_OVER_KEPT": commands.kept_milliseconds,
     "REQUIRE_REASON": _SWITCH,
+    "HISTORY": _must_be(
+        f"one of {', '.join(map(repr, HISTORIES))}, or None",
+        lambda value: value is None or value in HISTORIES,
+    ),
+    "HISTORY_LENGTH": commands.history_length,
+    "HISTORY_HELD": commands.kept_milliseconds,
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import hashlib
 import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -18,12 +17,31 @@ from .connections.cluster_routes import is_cluster
 from .connections.endpoints import kind_of
 from .connections.execute import scan, scan_step
 from .errors import LockError, LockUnavailable, LockUnsupported
+from .fingerprint import fingerprint_of
+from .history import (
+    STEP,
+    End,
+    HistoryEntry,
+    HistoryPage,
+    check_id,
+    read_entry,
+    read_ids,
+    reading,
+)
 from .holder import Holder
 from .liveness import GRACE, is_overdue, renewed_ago
 from .plain import plain
 from .protocol import commands, replies
 from .protocol.commands import POLLING, READERS, SETNX, command_set, limit_of
-from .protocol.keys import heartbeat_prefix_for, index_for, lock_keys, process_keys
+from .protocol.keys import (
+    LockKeys,
+    heartbeat_prefix_for,
+    history_beside,
+    index_for,
+    lock_keys,
+    process_keys,
+)
+from .protocol.scripts import HISTORY_LENGTH
 from .renewal import watchdog
 from .stop_request import StopRequest
 
@@ -251,6 +269,8 @@ class Inspector:
     the index (True), else every name is looked for with SCAN. ``unit``: in which a number that
     another program wrote is the time until which it has the lock, ``s`` or ``ms`` (""): none is.
     ``polling``: as in :class:`RedisLock` (False); whoever queues is not counted and not woken then.
+    ``history_length``: how many entries the history has room for (10,000); 0: what is done here is
+    not noted in it.
     Each method raises LockUnavailable when Redis cannot say.
     """
 
@@ -262,12 +282,14 @@ class Inspector:
         use_index: bool = True,
         unit: str = "",
         polling: bool = False,
+        history_length: int = HISTORY_LENGTH,
     ) -> None:
         self._client = client
         self._kind = POLLING if polling else SETNX
         self._unit = unit
         self._prefix = prefix
         self._heartbeat_prefix = heartbeat_prefix_for(prefix)
+        self._history_length = history_length
         self._index = index_for(prefix) if use_index and not is_cluster(client) else None
 
     def get(self, name: str) -> LockInfo:
@@ -400,7 +422,7 @@ class Inspector:
         shares = _chosen(seen, fingerprint)
         if isinstance(shares, Outcome):
             return shares
-        keys = lock_keys(name)
+        keys = self._keys(name)
         kind = READERS if shares else self._kind
         if seen.unit:
             kind = command_set("timestamp", seen.unit)
@@ -497,7 +519,9 @@ class Inspector:
         seen = self.get(name)
         if seen.state is not State.OVER or seen.fingerprint != fingerprint:
             return Outcome.CHANGED_HANDS if seen.fingerprint else Outcome.FREE
-        request = self._kind.dismiss(lock_keys(name), self._index, seen.token, seen.unit)
+        request = self._kind.dismiss(
+            self._keys(name), self._index, seen.token, seen.unit, by, reason, seen.over_for
+        )
         answer = replies.text(run(execute.call(BLOCKING, self._client, request, seen.key))[0])
         outcomes = {"OK": Outcome.DISMISSED, "FREE": Outcome.FREE}
         outcome = outcomes.get(answer or "", Outcome.CHANGED_HANDS)
@@ -506,6 +530,52 @@ class Inspector:
                 "%r dismissed the lock %r, whose last holder was %r: %r", by, seen, [], reason
             )
         return outcome
+
+    def history(
+        self,
+        name: str | None = None,
+        *,
+        limit: int = 50,
+        before: str = "",
+        ends: Collection[End] = (),
+        within: float = LOOKING,
+    ) -> HistoryPage:
+        """Return how holds have ended, the newest first; of the lock ``name`` alone if given.
+
+        ``limit``: how many entries at most. ``before``: the id of the entry that they are to be
+        older than, the ``onward`` of another page ("": the newest). ``ends``: only these (empty:
+        all). The search ends after ``within`` seconds, and can go on from ``onward``. What others
+        wrote into the history is passed over.
+
+        It is kept where there is an index, so not on a cluster: else it is empty. Raises ValueError
+        for a ``before`` that is no id.
+        """
+        check_id(before)
+        if not self._index:
+            return HistoryPage()
+        entries: list[HistoryEntry] = []
+        key, until = history_beside(self._index), clock.now() + within
+        while True:
+            request = reading(key, before, STEP)
+            found = read_ids(run(execute.call(BLOCKING, self._client, request, "")))
+            for number, fields in found:
+                entry = read_entry(self._prefix, number, fields, name, ends)
+                if entry is None:
+                    continue
+                if len(entries) >= limit:
+                    return HistoryPage(entries=entries, onward=before)
+                entries.append(entry)
+                before = number
+            if len(found) < STEP:
+                return HistoryPage(entries=entries)
+            before = found[-1][0]
+            if clock.now() >= until:
+                return HistoryPage(entries=entries, onward=before)
+
+    def _keys(self, name: str) -> LockKeys:
+        keys = lock_keys(name)
+        keys.history_length = self._history_length
+        return keys
 
     def _log(
         self, text: str, by: str, seen: LockInfo, shares: Sequence[ShareInfo], *more: str
@@ -711,7 +781,7 @@ class Inspector:
             over_for=over_ms / 1000 if is_over and over_ms >= 0 else None,
             waiting=int(waiting),
             longest_wait=max(int(now_ms) / 1000 - int(came) / 1e6, 0.0) if came else None,
-            fingerprint=_fingerprint(name, *(sorted(one.token for one in shares) or [token]))
+            fingerprint=fingerprint_of(name, *(sorted(one.token for one in shares) or [token]))
             if value is not None
             else "",
             kind=kind,
@@ -732,7 +802,7 @@ class Inspector:
             fence=int(fence),
             remaining=int(left) / 1000,
             held_for=max(now_ms - int(fence) // 1000, 0) / 1000,
-            fingerprint=_fingerprint(name, token),
+            fingerprint=fingerprint_of(name, token),
             stop_requested=StopRequest.from_record(replies.text(record)),
             token=token,
         )
@@ -798,10 +868,6 @@ def _with_states(lock: LockInfo, gone: Collection[str]) -> LockInfo:
         return lock
     shares = tuple(replace(one, state=now) for one, now in zip(lock.shares, states, strict=True))
     return replace(lock, state=state, shares=shares)
-
-
-def _fingerprint(name: str, *tokens: bytes) -> str:
-    return hashlib.sha256(b"\0".join([name.encode(), *tokens])).hexdigest()[:32]
 
 
 def _name_in(name: Any) -> str | None:

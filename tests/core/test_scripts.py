@@ -10,7 +10,7 @@ import redis
 
 from django_setnx_lock.core.protocol import commands, scripts
 from django_setnx_lock.core.protocol.commands import READERS, Request, command_set, downgrade
-from django_setnx_lock.core.protocol.keys import index_for, lock_keys
+from django_setnx_lock.core.protocol.keys import history_beside, index_for, lock_keys
 from tests.core.helpers import send
 
 POLLING = [
@@ -66,6 +66,9 @@ SHARED = {
     "nesting.lua",
     "constants.lua",
     "has_let_go.lua",
+    "following.lua",
+    "history.lua",
+    "noting.lua",
     "keys.lua",
     "letting_go.lua",
     "over.lua",
@@ -95,7 +98,7 @@ REQUESTS = [
 ]
 TIMESTAMP_REQUESTS = [
     TIMES.acquire(KEYS, INDEX, "t", 1000, "{}", 0),
-    TIMES.release(KEYS, INDEX, "t"),
+    TIMES.release(KEYS, INDEX, "t", noted=("5",)),
     TIMES.cancel(KEYS, INDEX, "t"),
     TIMES.renew(KEYS, INDEX, "t", 1000, "replace"),
     TIMES.check(KEYS, "t"),
@@ -105,7 +108,7 @@ TIMESTAMP_REQUESTS = [
 ]
 SHARED_REQUESTS = [
     READERS.acquire(KEYS, INDEX, "t", 1000, "{}", 0),
-    READERS.release(KEYS, INDEX, "t"),
+    READERS.release(KEYS, INDEX, "t", noted=("5",)),
     READERS.cancel(KEYS, INDEX, "t"),
     READERS.check_handoff(KEYS, "t"),
     READERS.renew(KEYS, INDEX, "t", 1000, "replace"),
@@ -118,7 +121,7 @@ SHARED_REQUESTS = [
 POLLS = commands.POLLING
 POLLING_REQUESTS = [
     POLLS.acquire(KEYS, INDEX, "t", 1000, "{}", 0),
-    POLLS.release(KEYS, INDEX, "t"),
+    POLLS.release(KEYS, INDEX, "t", noted=("5",)),
     POLLS.cancel(KEYS, INDEX, "t"),
     POLLS.renew(KEYS, INDEX, "t", 1000, "replace"),
     POLLS.check(KEYS, "t"),
@@ -168,7 +171,7 @@ def arguments_read_by(script: scripts.Script) -> set[int]:
 
 def layout(request: commands.Request) -> list[str]:
     """Return the names of the keys of ``request``, in order."""
-    known = {KEYS.name: "name", INDEX: "index"}
+    known = {KEYS.name: "name", INDEX: "index", history_beside(INDEX): "history"}
     return [known.get(key, key.removeprefix(f"{KEYS.stem}:").split(":")[0]) for key in request.keys]
 
 
@@ -206,9 +209,10 @@ def test_every_script_without_a_queue_gets_the_same_keys_in_the_same_order(
     request_: commands.Request,
 ) -> None:
     index = ["index"] * (INDEX in request_.keys)
+    history = [] if request_.script.name == "polling_inspect" else ["history"] * len(index)
     looks = request_.script.name in ("timestamp_locked", "polling_inspect", "dismiss")
 
-    assert layout(request_) == ["name", "meta", *([] if looks else ["gone"]), *index]
+    assert layout(request_) == ["name", "meta", *([] if looks else ["gone"]), *index, *history]
     # The unit of a time is told to all that may need it; the rest is for either kind.
     given = len(request_.args) + (2 if request_ in POLLING_REQUESTS else 0)
     assert arguments_read_by(request_.script) <= set(range(1, given + 1))

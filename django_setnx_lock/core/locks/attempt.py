@@ -239,6 +239,8 @@ class AcquireAttempt:
         self.held = held
         if self.min_hold_ms:
             held.grant.min_hold_ms = self.min_hold_ms
+        if self._waits_since is not None:
+            held.grant.waited = clock.now() - self._began
         if not self.target.command_set.is_shared:
             self.watchlist.handoff_confirmed(self.target, sent)
         held.grant.begin_upkeep()

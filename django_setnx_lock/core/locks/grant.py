@@ -72,6 +72,8 @@ class Grant:
 
     # For how many ms from the grant on its name stays taken, however soon it is let go.
     min_hold_ms = 0
+    # For how many seconds its holder had waited for it; None: it was free.
+    waited: float | None = None
     # The owner, for as long as it can have the lock again or is checked for leftovers.
     owner: Owner | None = None
     # Whether somebody else renews and releases it, and this process only looks after it.
@@ -291,15 +293,29 @@ class Grant:
         target = self.target
         if self.min_hold_ms:
             return commands.release_kept(
-                target.keys, target.index, self.token, self.min_hold_ms, self.fence
+                *(target.keys, target.index, self.token, self.min_hold_ms, self.fence),
+                noted=self._to_note(),
             )
         # What Redis remembers of a loss it does not remember for ever.
         self.in_doubt = self.in_doubt or (is_over and not self._was_releasing)
         request = target.command_set.release(
-            target.keys, target.index, self.token, in_doubt=self.in_doubt
+            *(target.keys, target.index, self.token),
+            in_doubt=self.in_doubt,
+            noted=self._to_note(),
         )
         was_releasing, self._was_releasing = self._was_releasing, True
         return request.repeat if was_releasing else request
+
+    def _to_note(self) -> tuple[str, ...]:
+        """Return what the release says for the history: empty where the end is not notable."""
+        history, waited = self.options.history, self.waited
+        if history is None:
+            return ()
+        if waited is None:
+            held_for = clock.now() - self.taken_at
+            if not history.everything and held_for <= history.held:
+                return ()
+        return (str(int((waited or 0.0) * 1000)),)
 
     def letting_readers_in(self) -> commands.Request:
         """Return the request that turns a lock held alone into one held by a reader.

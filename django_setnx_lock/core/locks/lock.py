@@ -23,7 +23,7 @@ from .attempt import AcquireAttempt, wait_for
 from .grant import Grant
 from .handle import LockHandle
 from .local import LocalHandles, LocalLock
-from .options import UNSET, ReleasePolicy, Unset, lock_options
+from .options import NOTABLE, UNSET, HistoryOptions, ReleasePolicy, Unset, lock_options
 from .transfer import checked_token, fence_of
 
 
@@ -98,6 +98,8 @@ class RedisLock(LocalLock[LockHandle]):
     never); :doc:`deadlocks` has the rules. ``heartbeat_prefix``: what the key begins with by which
     this process says that it lives while it holds the lock for long (None: it does not say so).
     ``lease_over_kept``: for how many seconds its holder is known after a lease that ran out (0).
+    ``history``: which holds have an entry in the history beside the ``index`` (the notable ones;
+    None: there is none); :doc:`history` has the rules.
 
     Raises ValueError for a timeout, ``max_hold``, ``min_hold``, ``wait_warning`` or
     ``deadlock_timeout`` that is not a finite number above zero, a ``min_hold`` of more than
@@ -151,6 +153,7 @@ class RedisLock(LocalLock[LockHandle]):
         deadlock_timeout: float | None = None,
         heartbeat_prefix: str | None = None,
         lease_over_kept: float = 0,
+        history: HistoryOptions | None = NOTABLE,
     ) -> None:
         self._options = lock_options(
             on_lost,
@@ -170,6 +173,7 @@ class RedisLock(LocalLock[LockHandle]):
             polling=polling,
             shared=shared,
             limit=limit,
+            history=None if index is None else history,
         )
         self._lease_ms = self._options.lease_ms
         self._replicas: Replicas | None = None
@@ -181,10 +185,13 @@ class RedisLock(LocalLock[LockHandle]):
         self.thread_local = bool(thread_local)
         self.raise_on_release_error = raise_on_release_error
         self.reentrant = reentrant
+        keys = lock_keys(name)
+        if index is not None:
+            keys.history_length = 0 if history is None else history.length
         kind = AsyncOnly if _is_of_asyncio(client.__class__) else kind_of(client)
         self._target: Target = kind(
             client,
-            lock_keys(name),
+            keys,
             name if key is None else key,
             index,
             template,

@@ -92,7 +92,10 @@ class MultiAttempt:
             attempt.belong_to(io, shares_mailbox=shares_mailbox)
 
     def request(self, *, waits: bool) -> commands.Request:
-        return commands.acquire_all([attempt.request(waits=waits) for attempt in self.attempts])
+        return commands.acquire_all(
+            [attempt.request(waits=waits) for attempt in self.attempts],
+            self.attempts[0].target.keys.history_length,
+        )
 
     async def ask(
         self, io: Backend, *, waits: bool, within: float | None = None

@@ -54,7 +54,7 @@ class RedlockTarget(Target):
 
     async def call(self, io: Backend, request: Request | PlainRequest, **options: Any) -> Any:
         refuse_asyncio(io, self.key)
-        releases = isinstance(request, Request) and request.script is scripts.RELEASE
+        releases = isinstance(request, Request) and request.script.name == scripts.RELEASE.name
         repeated = options.get("repeated")
         replies = self.client.ask(request, insists=releases, repeated=repeated)
         reply = quorum.read_kept(replies)

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from ..plain import plain
 from . import scripts
-from .keys import LockKeys
+from .keys import LockKeys, history_beside
 
 DEFAULT_TIMEOUT = 30.0
 LONGEST = 1e9
@@ -21,6 +21,7 @@ CLAIM_MS = 1000
 PROTOCOLS = ("setnx", "timestamp")
 UNITS = ("ms", "s")
 MOST_PERMITS = 1_000_000
+MOST_ENTRIES = 1_000_000
 How: TypeAlias = Literal["replace", "add", "least"]
 Command: TypeAlias = tuple[str | bytes, ...]
 _READ = "read:"
@@ -162,13 +163,24 @@ class CommandSet:
         return self._request("ACQUIRE", keys, token, index, *own, once=once)
 
     def release(
-        self, keys: LockKeys, index: str | None, token: str, *, in_doubt: bool = True
+        self,
+        keys: LockKeys,
+        index: str | None,
+        token: str,
+        *,
+        in_doubt: bool = True,
+        noted: tuple[str, ...] = (),
     ) -> Request:
-        """Let the lock go."""
+        """Let the lock go.
+
+        ``noted``: for how many ms its holder had waited, if the end is to be noted in the history.
+        """
         if in_doubt or not self.has_queue:
-            return self._request("RELEASE", keys, token, index, token, "")
-        once, again = (token, "once"), (token, "again")
-        return self._request("RELEASE", keys, token, index, token, "", once=once, again=again)
+            return self._request("RELEASE", keys, token, index, token, "", *noted)
+        once, again = (token, "once", *noted), (token, "again", *noted)
+        return self._request(
+            "RELEASE", keys, token, index, token, "", *noted, once=once, again=again
+        )
 
     def cancel(
         self, keys: LockKeys, index: str | None, token: str, *, in_doubt: bool = True
@@ -194,15 +206,26 @@ class CommandSet:
     ) -> Request:
         """Take the lock from the holder of the token ``seen``, or from several that share it."""
         first = seen[0].decode("utf-8", "backslashreplace")
-        mark = json.dumps({"by": plain(by), "reason": plain(reason)})
+        mark = _mark(by, reason)
         return self._request("FORCE", keys, first, index, mark, *seen, *self._time[:1])
 
-    def dismiss(self, keys: LockKeys, index: str | None, seen: bytes, unit: str = "") -> Request:
-        """Forget the holder of the token ``seen``, whose lease is over.
+    def dismiss(
+        self,
+        keys: LockKeys,
+        index: str | None,
+        seen: bytes,
+        unit: str = "",
+        by: str = "",
+        reason: str = "",
+        over_for: float | None = None,
+    ) -> Request:
+        """Forget the holder of the token ``seen``, whose lease has been over for so many seconds.
 
         ``unit``: as of :meth:`inspect`.
         """
-        return Request(scripts.DISMISS, _with(index, keys.name, keys.meta), (seen, unit))
+        layout = _with_history(keys, index, keys.name, keys.meta)
+        mark = _mark(by, reason, over=int((over_for or 0) * 1000))
+        return _request(scripts.DISMISS, keys, layout, (seen, unit, mark))
 
     def request_stop(
         self, keys: LockKeys, index: str | None, seen: Sequence[bytes], by: str, reason: str
@@ -252,12 +275,29 @@ class CommandSet:
         own = getattr(scripts, f"{self.prefix}{operation}", None)
         script = own or getattr(scripts, operation)
         if own is not None and not self.has_queue:
-            layout = _with(index, keys.name, keys.meta, keys.tombstone(token))
+            layout = _with_history(keys, index, keys.name, keys.meta, keys.tombstone(token))
         elif self.is_shared:
             layout = _shared_by(keys, token, index)
         else:
             layout = keys.queue(token, index)
-        return Request(script, layout, args, once, again)
+        return _request(script, keys, layout, args, once, again)
+
+
+def _request(
+    script: scripts.Script,
+    keys: LockKeys,
+    layout: tuple[str, ...],
+    args: tuple[str | bytes, ...],
+    once: tuple[str, ...] | None = None,
+    again: tuple[str, ...] | None = None,
+) -> Request:
+    if keys.history_length != scripts.HISTORY_LENGTH:
+        script = scripts.with_history(script, keys.history_length)
+    return Request(script, layout, args, once, again)
+
+
+def _mark(by: str, reason: str, **more: int) -> str:
+    return json.dumps({"by": plain(by), "reason": plain(reason), **more})
 
 
 def _shared_by(keys: LockKeys, token: str, index: str | None) -> tuple[str, ...]:
@@ -266,6 +306,13 @@ def _shared_by(keys: LockKeys, token: str, index: str | None) -> tuple[str, ...]
 
 def _with(index: str | None, *own: str) -> tuple[str, ...]:
     return own if index is None else (*own, index)
+
+
+def _with_history(keys: LockKeys, index: str | None, *own: str) -> tuple[str, ...]:
+    """Return what a script gets that may touch no key but those it was told of."""
+    if index is None or not keys.history_length:
+        return _with(index, *own)
+    return (*own, index, history_beside(index))
 
 
 SETNX = CommandSet(name="protocol='setnx'", supports_custom_token=True, supports_min_hold=True)
@@ -367,8 +414,13 @@ def limit_of(token: bytes) -> int | None:
     return int(found[1]) if found else None
 
 
-def acquire_all(requests: Sequence[Request]) -> Request:
-    """Ask for several locks at once, by what ``acquire()`` gave for each, in that order."""
+def acquire_all(
+    requests: Sequence[Request], history_length: int = scripts.HISTORY_LENGTH
+) -> Request:
+    """Ask for several locks at once, by what ``acquire()`` gave for each, in that order.
+
+    ``history_length``: that of the :class:`LockKeys` of all of them.
+    """
     keys: list[str] = []
     args: list[str | bytes] = []
     once: list[str | bytes] = []
@@ -378,9 +430,10 @@ def acquire_all(requests: Sequence[Request]) -> Request:
         once += (str(len(request.keys)), *(request.once or request.args))
     # Not by a generator: an interrupt in one is told as an error that nobody handled.
     in_doubt = None in [request.once for request in requests]
-    return Request(
-        scripts.ACQUIRE_ALL, tuple(keys), tuple(args), once=None if in_doubt else tuple(once)
-    )
+    script = scripts.ACQUIRE_ALL
+    if history_length != scripts.HISTORY_LENGTH:
+        script = scripts.with_history(script, history_length)
+    return Request(script, tuple(keys), tuple(args), once=None if in_doubt else tuple(once))
 
 
 class Ahead(NamedTuple):
@@ -403,11 +456,19 @@ def ahead(
 
 
 def release_kept(
-    keys: LockKeys, index: str | None, token: str, min_hold_ms: int, fence: int
+    keys: LockKeys,
+    index: str | None,
+    token: str,
+    min_hold_ms: int,
+    fence: int,
+    noted: tuple[str, ...] = (),
 ) -> Request:
-    """Let the lock go, and keep its name taken until ``min_hold_ms`` after the grant."""
-    layout = keys.queue(token, index)
-    return Request(scripts.RELEASE, layout, (token, "", str(min_hold_ms), str(fence)))
+    """Let the lock go, and keep its name taken until ``min_hold_ms`` after the grant.
+
+    ``noted``: as of :meth:`CommandSet.release`.
+    """
+    args = (token, "", *(noted or ("",)), str(min_hold_ms), str(fence))
+    return _request(scripts.RELEASE, keys, keys.queue(token, index), args)
 
 
 def renew_alone(keys: LockKeys, token: str, lease_ms: int) -> Request:
@@ -474,6 +535,13 @@ def milliseconds(seconds: object, what: str) -> int:
 def kept_milliseconds(seconds: object, what: str = "lease_over_kept") -> int:
     """``seconds`` in whole milliseconds. Raises ValueError unless it is a number from 0 to 1e9."""
     return 0 if seconds == 0 and not isinstance(seconds, bool) else milliseconds(seconds, what)
+
+
+def history_length(length: object, what: str = "history_length") -> int:
+    """Return ``length``. Raises ValueError unless it is a number from 1 to 1,000,000."""
+    if type(length) is not int or not 1 <= length <= MOST_ENTRIES:
+        raise ValueError(f"{what} is a number from 1 to {MOST_ENTRIES:,}, not {length!r}")
+    return length
 
 
 def least_hold(min_hold: object, max_hold: float | None = None) -> int:

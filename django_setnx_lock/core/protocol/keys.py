@@ -6,6 +6,8 @@ import hashlib
 import re
 import secrets
 
+from .scripts import HISTORY_LENGTH
+
 MAX_NAME_BYTES = 256
 _KEPT_BYTES = 190
 # Redis hashes what stands between the first "{" and the first "}" after it, if anything does.
@@ -16,7 +18,7 @@ _PLACEHOLDER = re.compile(rf"<[^\W\d][\w.]*(:({'|'.join(PLACEHOLDER_TYPES)}))?>"
 _SHORTENED = re.compile(r"~[0-9a-f]{64}\Z")
 # The form of the keys beside a lock; a lock with such a name could be the key of another.
 _COMPANION = re.compile(
-    r"\{.*:(meta|waiters|alive|shares|holders|index|(gone|wake|waits|mail|process):.*)\Z",
+    r"\{.*:(meta|waiters|alive|shares|holders|index|history|(gone|wake|waits|mail|process):.*)\Z",
     re.DOTALL,
 )
 
@@ -27,13 +29,15 @@ class LockKeys:
     ``meta``: a string, with fence, since when, token it belongs to, holder record. ``waiters``:
     a sorted set, of the tokens of the waiting callers in order of arrival. ``alive``: a hash,
     with until when each waiting token is alive, its rank, and when it asks again.
+    ``history_length``: how many entries the history beside the index has room for (0: no history).
     """
 
-    __slots__ = ("alive", "meta", "name", "stem", "waiters")
+    __slots__ = ("alive", "history_length", "meta", "name", "stem", "waiters")
 
     def __init__(self, name: str, stem: str) -> None:
         self.name = name
         self.stem = stem
+        self.history_length = HISTORY_LENGTH
         self.meta = f"{stem}:meta"
         self.waiters = f"{stem}:waiters"
         self.alive = f"{stem}:alive"
@@ -132,6 +136,11 @@ def hash_tag(name: str) -> str:
 def index_for(prefix: str) -> str:
     """Return the key of all names held under ``prefix``; no lock can have that name."""
     return f"{{{prefix}}}:index"
+
+
+def history_beside(index: str) -> str:
+    """Return the key of the history of the locks that are listed in ``index``, a stream."""
+    return f"{index.removesuffix(':index')}:history"
 
 
 def heartbeat_prefix_for(prefix: str) -> str:

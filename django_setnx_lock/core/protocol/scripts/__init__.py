@@ -20,6 +20,7 @@ _PARTS = (
     "timestamp",
     "over",
     "prelude",
+    "following",
     "clock",
     "shared",
     "grouping",
@@ -29,7 +30,12 @@ _PARTS = (
     "asking",
     "stopping",
     "requesting",
+    "noting",
+    "history",
 )
+
+#: How many entries the history has room for, unless another length is asked for.
+HISTORY_LENGTH = 10_000
 
 
 @functools.cache
@@ -53,9 +59,24 @@ class Script:
         for part in _PARTS:
             own = own.replace(f"--- {part}\n", _read(part))
         source = constants + own
+        return cls.of(f"{kind}_{name}" if kind else name, source)
+
+    @classmethod
+    def of(cls, name: str, source: str) -> Script:
+        """Return the script of that source."""
         # Redis names scripts by SHA-1; nothing is secured by it.
-        sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
-        return cls(f"{kind}_{name}" if kind else name, source, sha)
+        return cls(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+
+@functools.lru_cache(maxsize=128)
+def with_history(script: Script, length: int) -> Script:
+    """Return ``script`` with room for so many entries in the history; with 0, it keeps none.
+
+    That stands in the script, not in each request: so a history of the usual length costs nothing.
+    """
+    constant = "local HISTORY = {} "
+    source = script.source.replace(constant.format(HISTORY_LENGTH), constant.format(length), 1)
+    return Script.of(script.name, source)
 
 
 ACQUIRE = Script.load("acquire")

@@ -63,6 +63,7 @@ if ARGV[6] then
 end
 
 --- prelude
+--- following
 local ENDLESS = 86400000 -- how long the index remembers a lock that never expires, since it was last met: a day
 local lease, slice = tonumber(ARGV[2]), tonumber(ARGV[4])
 local is_gone = redis.call('EXISTS', TOMBSTONE) == 1

@@ -3,6 +3,7 @@
 -- Reply {'OK', waiter that it was handed to, or false}  {'CHANGED'} somebody else has it  {'FREE'} nobody has it
 --- keys
 --- prelude
+--- noting
 if redis.pcall('GET', TOMBSTONE) == ARGV[1] then
   -- Done before: the reply to an earlier copy of this request was lost.
   return {'OK', baton_for(token_at(NAME)) or false}
@@ -19,7 +20,7 @@ end
 local keep = math.max(redis.call('PTTL', NAME), MEMORY)
 redis.call('DEL', NAME)
 redis.call('SET', TOMBSTONE, ARGV[1], 'PX', keep)
-let_go(value)
+note_end('forced', let_go(value) or table.concat({0, #value, value, ''}, ' '), ARGV[1])
 -- Taken it is, whatever a key beside it may be: else nobody could tell that it was.
 local head = false
 pcall(function()

@@ -130,17 +130,9 @@ end
 
 --- grouping
 -- Remember of one that it lost the lock: should its release come twice, the first is not taken for the end of it.
+-- False where that was known.
 local function remember_loss(token, ms)
-  redis.call('SET', beside('gone:', token), 'lost', 'NX', 'PX', whole(math.max(ms or 0, MEMORY)))
-end
-
--- So of the owner in meta, whom the caller follows, unless it has let go.
-local function note_lost(meta, owner)
-  local is_followed = owner and owner ~= ARGV[1] and not has_let_go(meta)
-  if is_followed and not group_at(owner) and string.sub(owner, 1, #POLLING) ~= POLLING then
-    -- For as long as its lease would have lasted, and a while: not for as long as its name is kept.
-    remember_loss(owner, redis.call('PTTL', META) - ARGV[5])
-  end
+  return redis.call('SET', beside('gone:', token), 'lost', 'NX', 'PX', whole(math.max(ms or 0, MEMORY)))
 end
 
 -- Wake one who sleeps as far as the server knows, though it has the lock now: by a late copy of its request.

@@ -5,9 +5,16 @@
 --       {'LOST', how it was lost (JSON) or false}
 --- keys
 --- prelude
+--- noting
 --- stopping
 if token_at(NAME) ~= ARGV[1] then
-  return {'LOST', redis.call('GET', TOMBSTONE)}
+  local mark, meta = redis.call('GET', TOMBSTONE), token_at(META) or ''
+  local _, owner = read_meta(meta)
+  -- Whoever remembers the loss first notes it.
+  if owner == ARGV[1] and not has_let_go(meta) and remember_loss(owner) then
+    note_end('lost', meta, '')
+  end
+  return {'LOST', mark}
 end
 local lease, left, noted = tonumber(ARGV[2]), redis.call('PTTL', NAME), nil
 if ARGV[3] == 'least' then

@@ -7,6 +7,7 @@
 -- Error WRONGTYPE when the name holds no string
 --- shared_keys
 --- prelude
+--- following
 --- shared
 local token, lease, slice = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[4])
 local kind, limit = group_of(token)

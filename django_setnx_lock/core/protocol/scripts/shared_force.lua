@@ -18,6 +18,7 @@ for number = 2, #ARGV do
   local ends = group and redis.call('ZSCORE', SHARES, token)
   if ends then
     is_found = true
+    note_share('forced', token, ARGV[1])
     redis.call('ZREM', SHARES, token)
     redis.call('HDEL', HOLDERS, token)
     -- Remembered until the holder must have learned it: its lease would have ended by then.

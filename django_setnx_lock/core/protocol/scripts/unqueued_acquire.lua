@@ -9,9 +9,12 @@
 --       {'GONE'}  this token was released, given up or forced out before
 -- Error WRONGTYPE when the name holds no string, or no time in that unit
 --- unqueued
+--- has_let_go
+--- history
 local ENDLESS = 86400000 -- how long the index remembers a lock that never expires, since it was last met: a day
 local token, lease, waits = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[4]) > 0
-local value, known = redis.call('GET', KEYS[1]), read_known(redis.call('GET', KEYS[2]))
+local value, meta = redis.call('GET', KEYS[1]), redis.call('GET', KEYS[2])
+local known = read_known(meta)
 local left, wrong = time_left(value, known, ARGV[6])
 if wrong then
   return wrong
@@ -42,6 +45,11 @@ if mine then
   if known.token == token then
     fence, record = known.fence, known.record
   end
+end
+if KEYS[5] and known.token and known.token ~= token and not has_let_go(meta) then
+  -- Whoever had it before did not let it go. The lease is in the index still.
+  local how, over = how_over(redis.pcall('ZSCORE', KEYS[4], KEYS[1]), now_ms())
+  redis.pcall('XADD', KEYS[5], entry(KEYS[1], how, meta, over))
 end
 list(ends)
 write(token, fence, ends, record, ARGV[5] + META_MARGIN, ARGV[6], ARGV[7])

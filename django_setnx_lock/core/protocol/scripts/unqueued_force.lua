@@ -2,11 +2,13 @@
 -- ARGV  1 who and why (JSON)  2 token seen; the value, where that of another program was seen  3 unit of a timestamp
 -- Reply {'OK', false}  {'CHANGED'} somebody else has it  {'FREE'} nobody has it
 --- unqueued
+--- history
 if redis.pcall('GET', KEYS[3]) == ARGV[1] then
   -- Done before: the reply to an earlier copy of this request was lost.
   return {'OK', false}
 end
-local value, known = text(redis.pcall('GET', KEYS[1])), read_known(text(redis.pcall('GET', KEYS[2])))
+local value, meta = text(redis.pcall('GET', KEYS[1])), text(redis.pcall('GET', KEYS[2]))
+local known = read_known(meta)
 local left, wrong = time_left(value, known, ARGV[3])
 if not left and not wrong then
   return {'FREE'}
@@ -17,6 +19,10 @@ end
 remove(known)
 if KEYS[4] then
   redis.pcall('ZREM', KEYS[4], KEYS[1])
+end
+if KEYS[5] then
+  local ours = stands(value, known) and meta or table.concat({0, #value, value, ''}, ' ')
+  redis.pcall('XADD', KEYS[5], entry(KEYS[1], 'forced', ours, ARGV[1]))
 end
 -- Remembered until the holder must have learned it: its lease would have ended by then.
 redis.call('SET', KEYS[3], ARGV[1], 'PX', whole(math.max(math.ceil(left or 0), MEMORY)))
