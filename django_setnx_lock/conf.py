@@ -40,10 +40,10 @@ DEFAULTS: dict[str, Any] = {
     "DEADLOCK_TIMEOUT": 1,
     # An hour.
     "LEASE_OVER_KEPT": 3600,
-    "REQUIRE_REASON": False,
     "HISTORY": "notable",
     "HISTORY_LENGTH": HISTORY_LENGTH,
     "HISTORY_HELD": 60,
+    "REQUIRE_REASON": False,
 }
 
 

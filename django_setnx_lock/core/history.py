@@ -22,7 +22,7 @@ _LATEST, _FENCES = 10**14, 1 << 53
 _ID = re.compile(r"(\d{1,20})-(\d{1,20})", re.ASCII)
 _HIGHEST = 2**64 - 1
 # Longer texts than the scripts write are others'.
-_LONGEST = 16_384
+_LONGEST = 32_768
 _MS = re.compile(r"\d{1,15}", re.ASCII)
 # What precedes the record of a timestamp lock, and the token of one that polls.
 _TIME = re.compile(rb"@\d+ m?s ")

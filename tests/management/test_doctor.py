@@ -195,15 +195,27 @@ def test_every_command_that_a_script_sends_is_tried() -> None:
     assert len(sent) == len(re.findall(r"redis\s*[.\[](?!error_reply)", text)) > 100
     assert len(asked) == len(re.findall(r"\bask\(", text)) > 1
     calls = {*sent, *asked}
-    assert calls <= needed(polls=False, has_index=True) <= set(TRIALS)
+    assert calls <= needed(polls=False, has_index=True, has_history=True) <= set(TRIALS)
     assert set(TRIALS) - calls == {"SCAN"}
 
 
 def test_who_polls_needs_fewer_commands() -> None:
-    polling, waking = (needed(polls=polls, has_index=True) for polls in (True, False))
+    polling, waking = (
+        needed(polls=polls, has_index=True, has_history=True) for polls in (True, False)
+    )
 
     assert polling < waking
     assert "LPUSH" not in polling
+
+
+def test_without_a_history_no_right_to_write_one_is_needed(
+    found: Examine, admin: redis.Redis
+) -> None:
+    caches = as_user(admin, "~*", "+@all", "-xadd")
+
+    assert bad(found(caches=caches)) == {"D002": "error"}
+    assert bad(found(caches=caches, HISTORY=None)) == {}
+    assert bad(found(caches=caches, INDEX=False)) == {}
 
 
 def test_the_trial_of_the_commands_changes_nothing(found: Examine, real_server: RealServer) -> None:

@@ -14,6 +14,7 @@ from redis.retry import Retry
 
 from django_setnx_lock.core.connections.backends import run
 from django_setnx_lock.core.errors import LockUnavailable
+from django_setnx_lock.core.history import End
 from django_setnx_lock.core.inspection import ALL_SORTED, Inspector, Outcome
 from django_setnx_lock.core.locks.batch import release_each, take_each
 from django_setnx_lock.management.locks.patient import needed
@@ -114,7 +115,7 @@ def use_everything(client: redis.Redis, admin: redis.Redis) -> None:
 def test_the_documented_rule_has_all_that_is_sent_and_nothing_else() -> None:
     commands = {part.removeprefix("+").upper() for part in RULE if part.startswith("+")}
 
-    assert commands == needed(polls=False, has_index=True) | {
+    assert commands == needed(polls=False, has_index=True, has_history=True) | {
         "EVAL",
         "EVALSHA",
         "BLPOP",
@@ -128,7 +129,9 @@ def test_the_documented_rule_is_enough(server: RealServer, admin: redis.Redis) -
 
 
 @REAL
-@pytest.mark.parametrize("right", [part for part in RULE if part != "+zremrangebyscore"])
+@pytest.mark.parametrize(
+    "right", [part for part in RULE if part not in ("+zremrangebyscore", "+xadd")]
+)
 def test_no_part_of_the_documented_rule_can_be_left_out(
     server: RealServer, admin: redis.Redis, right: str
 ) -> None:
@@ -155,6 +158,31 @@ def test_without_the_right_to_sweep_only_the_index_is_not_swept(
             pass
 
     assert admin.zscore(INDEX, "lock:crashed") == 1
+
+
+@REAL
+def test_without_the_right_to_note_it_only_the_history_stays_empty(
+    server: RealServer, admin: redis.Redis
+) -> None:
+    rule = [part for part in RULE if part != "+xadd"]
+
+    use_everything(as_user(server, rule), admin)
+
+    assert not admin.exists("{lock:}:history")
+
+
+@REAL
+def test_reading_the_history_needs_xrevrange_as_well(
+    server: RealServer, admin: redis.Redis
+) -> None:
+    use_everything(as_user(server, RULE), admin)
+    with pytest.raises(LockUnavailable) as caught:
+        Inspector(as_user(server, RULE), "lock:").history()
+
+    page = Inspector(as_user(server, [*RULE, "+xrevrange"]), "lock:").history()
+
+    assert caught.value.cause == "denied"
+    assert page.entries[0].end is End.FORCED
 
 
 @REAL

@@ -231,6 +231,7 @@ TRIALS: Mapping[str, str] = {
     "ZREMRANGEBYSCORE": "KEYS[1], 0, 0",
     "PEXPIRE": "KEYS[2], 1",
     "PEXPIREAT": "KEYS[2], 1",
+    "XADD": "KEYS[1], '*', '', ''",
     "SCAN": "0",
     "DEL": "KEYS[1]",
 }
@@ -257,7 +258,7 @@ return refused
 """
 
 
-def needed(*, polls: bool, has_index: bool) -> set[str]:
+def needed(*, polls: bool, has_index: bool, has_history: bool) -> set[str]:
     """Return the commands that scripts send, and those that list the locks."""
     sources = [
         script.source
@@ -265,7 +266,8 @@ def needed(*, polls: bool, has_index: bool) -> set[str]:
         if isinstance(script, scripts.Script) and script.name.startswith("polling_") == polls
     ]
     listing = {"ZCARD", "ZRANGE"} if has_index else {"SCAN"}
-    return {*_CALL.findall("".join(sources)), *listing}
+    noting = set() if has_history and has_index else {"XADD"}
+    return {*_CALL.findall("".join(sources)), *listing} - noting
 
 
 def refused(patient: Patient, name: str) -> list[str]:
@@ -275,7 +277,11 @@ def refused(patient: Patient, name: str) -> list[str]:
     """
     settings = patient.settings
     # A cluster has no index.
-    wanted = needed(polls=settings["POLLING"], has_index=settings["INDEX"] and not patient.is_node)
+    wanted = needed(
+        polls=settings["POLLING"],
+        has_index=settings["INDEX"] and not patient.is_node,
+        has_history=settings["HISTORY"] is not None,
+    )
     trials = "\n".join(
         f"try({', '.join(filter(None, (repr(command), arguments)))})"
         for command, arguments in TRIALS.items()

@@ -63,6 +63,7 @@ if ARGV[6] then
 end
 
 --- prelude
+--- noting
 --- following
 local ENDLESS = 86400000 -- how long the index remembers a lock that never expires, since it was last met: a day
 local lease, slice = tonumber(ARGV[2]), tonumber(ARGV[4])

@@ -1,8 +1,15 @@
---- noting
+-- Put where a script takes the lock, after noting.lua.
 -- Remember of the owner in meta, whom the caller follows, that it lost the lock, unless it has let go.
 local function note_lost(meta, owner)
   local is_followed = owner and owner ~= ARGV[1] and not has_let_go(meta)
-  if not is_followed or group_at(owner) then
+  if not is_followed then
+    return
+  end
+  if group_at(owner) then
+    for _, token in ipairs(redis.call('ZRANGE', beside('shares', ''), 0, -1)) do
+      note_share_over(token)
+      remember_loss(token)
+    end
     return
   end
   -- For as long as its lease would have lasted, and a while: not for as long as its name is kept. One who polls is told

@@ -20,7 +20,11 @@ end
 local keep = math.max(redis.call('PTTL', NAME), MEMORY)
 redis.call('DEL', NAME)
 redis.call('SET', TOMBSTONE, ARGV[1], 'PX', keep)
-note_end('forced', let_go(value) or table.concat({0, #value, value, ''}, ' '), ARGV[1])
+local meta = token_at(META) or ''
+local _, owner = read_meta(meta)
+local is_known = owner == value or owner == POLLING .. value
+note_end('forced', is_known and meta or table.concat({0, #value, value, ''}, ' '), ARGV[1])
+let_go(value)
 -- Taken it is, whatever a key beside it may be: else nobody could tell that it was.
 local head = false
 pcall(function()

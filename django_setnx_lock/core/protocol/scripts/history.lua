@@ -1,7 +1,7 @@
 -- Put where a script notes in the history how a hold ended: an entry of a stream, with the same fields each time, so
 -- that Redis keeps their names once. By pcall: a right that is missing, a key of another type or a server without
 -- streams is no reason to fail.
-local LONGEST_KNOWN = 4096 -- in bytes: what others wrote beside a lock fills no server
+local LONGEST_KNOWN = 8192 -- in bytes: what others wrote beside a lock fills no server
 
 -- What follows the key in XADD. known: 'FENCE LENGTH-OF-TOKEN TOKEN RECORD', as in meta. more: where it was released
 -- or lost for how many ms its holder had waited, where the lease is over since how many ms, else who and why (JSON).

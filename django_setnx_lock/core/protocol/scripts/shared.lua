@@ -3,21 +3,6 @@
 -- those who hold it, and 'baton:TOKEN' of those it was left to. HOLDERS: 'FENCE RECORD' by token. [8 index]
 
 --- noting
--- Note how one of those who hold the lock together ended, as long as it is known who that is.
-local function note_share(how, token, more)
-  local found = INDEX and redis.call('HGET', HOLDERS, token) or ''
-  local own, record = string.match(found, '^(%d+) (.*)$')
-  if own then
-    note_end(how, table.concat({own, #token, token, record}, ' '), more)
-  end
-end
-
--- So of one whose lease ran out.
-local function note_share_over(token)
-  local how, over = how_over(redis.call('ZSCORE', SHARES, token), now_ms())
-  note_share(how, token, over)
-end
-
 -- What stands at the name, and the kind of group if it is one, those dropped whose time is over.
 local function standing(value)
   local group = group_at(value)

@@ -7,8 +7,8 @@
 -- Error WRONGTYPE when the name holds no string
 --- shared_keys
 --- prelude
---- following
 --- shared
+--- following
 local token, lease, slice = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[4])
 local kind, limit = group_of(token)
 local value, group = standing(redis.call('GET', NAME))
