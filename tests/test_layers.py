@@ -36,10 +36,20 @@ FLOORS = (
 )
 # The same within the core. The files of its ground floor may import one another.
 CORE_FLOORS = (
-    {"errors", "holder", "clock", "events", "plain", "docs", "liveness", "stop_request"},
+    {
+        "errors",
+        "holder",
+        "clock",
+        "events",
+        "plain",
+        "docs",
+        "liveness",
+        "stop_request",
+        "fingerprint",
+    },
     {"protocol"},
     {"connections"},
-    {"renewal"},
+    {"renewal", "history"},
     {"locks", "inspection", "aio"},
 )
 FILES = sorted(ROOT.rglob("*.py"))

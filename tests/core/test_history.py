@@ -469,7 +469,8 @@ def test_a_record_of_others_breaks_nothing(
     entry = the_entry(inspector)
     assert entry.fence == held.fence
     assert entry.holder is None or entry.holder.note.isprintable() or "\\" in entry.holder.note
-    assert sum(map(len, dict(redis_client.xrange(KEY)[0][1]).values())) < 10_000
+    found: Any = redis_client.xrange(KEY)
+    assert len(str(found)) < 50_000
 
 
 def test_no_entry_has_the_token(redis_client: redis.Redis, inspector: Inspector) -> None:

@@ -24,6 +24,8 @@ from django_setnx_lock.core.inspection import LONGEST_EXTENSION, ORDERS
 from django_setnx_lock.management import statuses
 from django_setnx_lock.management.locks.checking import LIMIT, CheckFailed, Level, check, refused
 from django_setnx_lock.management.locks.doctor import doctor
+from django_setnx_lock.management.locks.history import ENDS, history
+from django_setnx_lock.management.locks.history import LIMIT as ENTRIES
 from django_setnx_lock.management.locks.listing import STATES, list_locks, show
 from django_setnx_lock.management.locks.printing import say
 from django_setnx_lock.management.locks.releasing import ask_to_stop, dismiss, extend, release
@@ -110,6 +112,8 @@ class Command(BaseCommand):
                     list_locks(options, self.stdout)
                 case "show":
                     show(options, self.stdout)
+                case "history":
+                    history(options, self.stdout)
                 case "ask-to-stop":
                     ask_to_stop(options, self.stdout, self.stderr)
                 case "extend":
@@ -158,6 +162,7 @@ def _add_subcommands(parser: CommandParser) -> None:
     shows = add("show", "Shows one lock in full.", "0 it is held, 1 it is free;")
     shows("key", **_KEY)
     shows("--json", **_JSON)
+    _add_history(add("history", "Tells how holds of locks have ended.", "0 told;"))
     asks = add(
         "ask-to-stop",
         "Asks the holder of a lock to stop, and leaves it the lock.",
@@ -250,6 +255,25 @@ def _add_list(add: Callable[..., argparse.Action]) -> None:
         metavar="SEC",
         help=f"Look again every SEC seconds ({_PAUSE:g}), until Ctrl-C.",
     )
+
+
+def _add_history(add: Callable[..., argparse.Action]) -> None:
+    add("key", nargs="?", **{**_KEY, "help": "The key of one lock. Default: all locks."})
+    add(
+        "--end",
+        action="append",
+        choices=list(ENDS),
+        metavar="END",
+        help=f"Only those that ended so: {', '.join(ENDS)}. Can be given several times.",
+    )
+    add(
+        "--limit",
+        type=_count,
+        default=ENTRIES,
+        metavar="N",
+        help=f"How many at most, the newest first. Default: {ENTRIES}.",
+    )
+    add("--json", **_JSON)
 
 
 def _add_intervention(add: Callable[..., argparse.Action], what: str, told: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from django.core.management.base import CommandError, OutputWrapper
 
@@ -66,16 +66,27 @@ def gather(
     using: str | None, look: Callable[[Inspector], Sequence[LockInfo]]
 ) -> tuple[list[Found], list[str]]:
     """Return what ``look`` finds in each cache of ``using``, and what is wrong where it cannot."""
-    found: list[Found] = []
+    asked, troubles = ask_each(using, look)
+    return [Found(alias, info) for alias, infos in asked for info in infos], troubles
+
+
+_Told = TypeVar("_Told")
+
+
+def ask_each(
+    using: str | None, look: Callable[[Inspector], _Told]
+) -> tuple[list[tuple[str, _Told]], list[str]]:
+    """Return what ``look`` tells of each cache of ``using``, and what is wrong where it cannot."""
+    told: list[tuple[str, _Told]] = []
     troubles: list[str] = []
     several = aliases_of(using)
     for alias in several:
         try:
-            found += [Found(alias, info) for info in look(inspector(alias))]
+            told.append((alias, look(inspector(alias))))
         except LockUnavailable as error:
             where = f"the cache {alias!r}: " if len(several) > 1 else ""
             troubles.append(f"{where}{trouble(error)}")
-    return found, troubles
+    return told, troubles
 
 
 def trouble(error: LockUnavailable) -> str:

@@ -74,7 +74,7 @@ def with_history(script: Script, length: int) -> Script:
 
     That stands in the script, not in each request: so a history of the usual length costs nothing.
     """
-    constant = "local HISTORY = {} "
+    constant = "local HISTORY = '{}' "
     source = script.source.replace(constant.format(HISTORY_LENGTH), constant.format(length), 1)
     return Script.of(script.name, source)
 

@@ -6,7 +6,7 @@ local LONGEST_KNOWN = 8192 -- in bytes: what others wrote beside a lock fills no
 -- What follows the key in XADD. known: 'FENCE LENGTH-OF-TOKEN TOKEN RECORD', as in meta. more: where it was released
 -- or lost for how many ms its holder had waited, where the lease is over since how many ms, else who and why (JSON).
 local function entry(name, how, known, more)
-  return 'MAXLEN', '~', whole(HISTORY), '*', 'name', name, 'end', how, 'known', string.sub(known, 1, LONGEST_KNOWN),
+  return 'MAXLEN', '~', HISTORY, '*', 'name', name, 'end', how, 'known', string.sub(known, 1, LONGEST_KNOWN),
     'more', more
 end
 

@@ -1,0 +1,90 @@
+"""``manage.py locks history``: how holds of locks have ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from django.core.management.base import OutputWrapper
+
+from django_setnx_lock.core.history import End, HistoryEntry
+from django_setnx_lock.core.inspection import Inspector
+from django_setnx_lock.core.protocol.keys import lock_keys, name_for
+from django_setnx_lock.descriptions import NOT_KNOWN, duration, moment
+from django_setnx_lock.locks import key_prefix
+from django_setnx_lock.management import statuses
+
+from .listing import ask_each, raise_if_away
+from .printing import Paper, table, write
+
+ENDS = {end.slug: end for end in End}
+#: How many entries are shown.
+LIMIT = 20
+# For so many seconds each cache is looked through.
+_WITHIN = 10.0
+# The columns that a narrow terminal goes without, in this order.
+_SPARE = ("WAITED", "HELD FOR")
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """An entry, and the cache alias in whose history it is."""
+
+    using: str
+    entry: HistoryEntry
+
+
+def history(options: dict[str, Any], out: OutputWrapper) -> None:
+    """Write the entries to ``out``, the newest first. Raises CommandError when a Redis is away."""
+    name, limit = None, options["limit"]
+    if options["key"] is not None:
+        with statuses.given_for(ValueError, statuses.USAGE):
+            name = name_for(key_prefix(), options["key"])
+            lock_keys(name)
+    ends = [ENDS[end] for end in options["end"] or ()]
+
+    def look(inspector: Inspector) -> Sequence[HistoryEntry]:
+        return inspector.history(name, limit=limit, ends=ends, within=_WITHIN).entries
+
+    found, troubles = ask_each(options["using"], look)
+    noted = [Noted(alias, entry) for alias, entries in found for entry in entries]
+    noted.sort(key=lambda one: one.entry.at, reverse=True)
+    del noted[limit:]
+    if options["json"]:
+        entries = [_as_json(one) for one in noted]
+        write(out, json.dumps({"entries": entries, "troubles": troubles}, indent=2))
+    elif noted:
+        write(out, "\n".join(_table(noted, Paper.of(out))))
+    elif not troubles:
+        write(out, "No entries.")
+    raise_if_away(troubles)
+
+
+def _as_json(one: Noted) -> dict[str, Any]:
+    return {"using": one.using, **asdict(one.entry), "end": one.entry.end.slug}
+
+
+def _table(noted: Sequence[Noted], paper: Paper) -> list[str]:
+    several = len({one.using for one in noted}) > 1
+    head = ["ENDED", "KEY", "HOW", "HOLDER", "HELD FOR", "WAITED"]
+    rows = [["CACHE", *head] if several else head]
+    for one in noted:
+        entry = one.entry
+        row = [
+            moment(entry.at),
+            entry.key,
+            _how(entry),
+            NOT_KNOWN if entry.holder is None else str(entry.holder),
+            duration(entry.held_for),
+            duration(entry.waited) if entry.waited else NOT_KNOWN,
+        ]
+        rows.append([one.using, *row] if several else row)
+    return table(rows, paper, cut={"CACHE", "KEY", "HOW", "HOLDER"}, spare=_SPARE)
+
+
+def _how(entry: HistoryEntry) -> str:
+    """Say how it ended; where an operator did it, who, and why."""
+    by = f" by {entry.by}" if entry.by else ""
+    return f"{entry.end.value}{by}{f': {entry.reason}' if entry.reason else ''}"
