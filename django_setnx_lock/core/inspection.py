@@ -18,6 +18,7 @@ from .connections.endpoints import kind_of
 from .connections.execute import scan, scan_step
 from .errors import LockError, LockUnavailable, LockUnsupported
 from .fingerprint import fingerprint_of
+from .history import LOOKING as HISTORY_LOOKING
 from .history import (
     STEP,
     End,
@@ -538,7 +539,7 @@ class Inspector:
         limit: int = 50,
         before: str = "",
         ends: Collection[End] = (),
-        within: float = LOOKING,
+        within: float = HISTORY_LOOKING,
     ) -> HistoryPage:
         """Return how holds have ended, the newest first; of the lock ``name`` alone if given.
 
@@ -555,8 +556,9 @@ class Inspector:
             return HistoryPage()
         entries: list[HistoryEntry] = []
         key, until = history_beside(self._index), clock.now() + within
+        step = STEP if ends or name is not None else min(max(limit, 0) + 1, STEP)
         while True:
-            request = reading(key, before, STEP)
+            request = reading(key, before, step)
             found = read_ids(run(execute.call(BLOCKING, self._client, request, "")))
             for number, fields in found:
                 entry = read_entry(self._prefix, number, fields, name, ends)
@@ -566,7 +568,7 @@ class Inspector:
                     return HistoryPage(entries=entries, onward=before)
                 entries.append(entry)
                 before = number
-            if len(found) < STEP:
+            if len(found) < step:
                 return HistoryPage(entries=entries)
             before = found[-1][0]
             if clock.now() >= until:
