@@ -532,6 +532,11 @@ class Inspector:
             )
         return outcome
 
+    @property
+    def has_history(self) -> bool:
+        """Whether a history is kept where it looks: not without an index, nor on a cluster."""
+        return self._index is not None and self._history_length > 0
+
     def history(
         self,
         name: str | None = None,

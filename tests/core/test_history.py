@@ -120,6 +120,7 @@ def test_a_release_that_is_sent_twice_is_noted_once(
         called(grant.target, one)
 
     the_entry(inspector)
+    assert inspector.has_history
 
 
 def test_a_long_hold_is_noted(redis_client: redis.Redis, inspector: Inspector) -> None:
@@ -143,6 +144,7 @@ def test_without_a_history_nothing_is_noted(
     wait_for(redis_client, history=None).release()
 
     assert not redis_client.exists(KEY)
+    assert not quiet.has_history
 
 
 def test_without_an_index_there_is_no_history(redis_client: redis.Redis) -> None:
@@ -150,7 +152,8 @@ def test_without_an_index_there_is_no_history(redis_client: redis.Redis) -> None
         pass
 
     assert [key for key in redis_client.keys("*") if b"history" in key] == []
-    assert Inspector(redis_client, PREFIX, use_index=False).history().entries == ()
+    unlisted = Inspector(redis_client, PREFIX, use_index=False)
+    assert (unlisted.history().entries, unlisted.has_history) == ((), False)
 
 
 @pytest.mark.parametrize("options", KINDS[:5], ids=str)
