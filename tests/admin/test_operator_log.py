@@ -11,6 +11,7 @@ from django.contrib.auth.models import Group, User
 from django.core.management import call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 
 from django_setnx_lock import LockUnavailable, lock
 from django_setnx_lock.connection import get_client
@@ -70,6 +71,18 @@ def test_a_release_of_selected_rows_is_one_entry_of_the_lock_and_one_of_the_row(
     assert [entry.object_id for entry in entries_of(Group)] == [str(one.pk) for one in groups]
     assert {(entry.user, entry.action_flag) for entry in entries} == {(admin_user, CHANGE)}
     assert len(entries) == 2 * len(groups)
+
+
+def test_a_release_of_selected_rows_is_in_the_history_of_the_lock(
+    admin_client: Client, groups: list[Group]
+) -> None:
+    key = f"group:{groups[0].pk}"
+    lock(key, user="ann", label="pay").take(0)
+
+    release_selected(admin_client, groups[:1], "its host is gone")
+
+    page = text(admin_client.get(reverse("admin:django_setnx_lock_lock_all_history")))
+    assert f"{key} force-released by admin: its host is gone ann@" in page
 
 
 def test_a_row_and_its_lock_lead_from_the_log_to_their_pages(
