@@ -186,7 +186,9 @@ class LockAdmin(_LockModelAdmin):
         except _PROBLEMS as error:
             context |= problem(error)
         else:
-            holds = map(Hold.of_entry, found.entries)
+            # What others wrote there need not be of a lock of the project, which has no page then.
+            prefix = key_prefix()
+            holds = [Hold.of_entry(one) for one in found.entries if one.name.startswith(prefix)]
             context |= {
                 "rows": [(hold, links.to("change", hold.name)) for hold in holds],
                 "onward": found.onward,
