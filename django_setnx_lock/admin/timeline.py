@@ -27,7 +27,7 @@ _WORDS: dict[str, str | Promise] = {
     End.RELEASED.value: gettext_lazy("released"),
     End.LEASE_OVER.value: gettext_lazy("lease over"),
     End.LOST.value: gettext_lazy("lost"),
-    End.FORCED.value: gettext_lazy("force-released"),
+    End.FORCED.value: gettext_lazy("forced"),
     End.DISMISSED.value: gettext_lazy("dismissed"),
 }
 _PATTERNS = {
@@ -151,7 +151,8 @@ class Hold:
 
     @property
     def waited(self) -> str:
-        return duration(self.waited_for)
+        # Who did not wait, as who did for nobody knows how long.
+        return duration(self.waited_for or None)
 
     @property
     def held_for(self) -> str:

@@ -82,7 +82,7 @@ def test_a_release_of_selected_rows_is_in_the_history_of_the_lock(
     release_selected(admin_client, groups[:1], "its host is gone")
 
     page = text(admin_client.get(reverse("admin:django_setnx_lock_lock_all_history")))
-    assert f"{key} force-released by admin: its host is gone ann@" in page
+    assert f"{key} forced by admin: its host is gone ann@" in page
 
 
 def test_a_row_and_its_lock_lead_from_the_log_to_their_pages(

@@ -111,9 +111,9 @@ def post(client: Client, page: str) -> None:
         (end_lease_over, "lease over"),
         (end_lost, "lost"),
         (end_dismissed, "dismissed by admin"),
-        (by_page, "force-released by admin: stuck"),
-        (by_command, r"force-released by \S+@\S+: stuck"),
-        (by_code, "force-released by a script: stuck"),
+        (by_page, "forced by admin: stuck"),
+        (by_command, r"forced by \S+@\S+: stuck"),
+        (by_code, "forced by a script: stuck"),
     ],
 )
 def test_how_a_hold_ended_is_told_on_the_page_of_its_lock_and_in_the_history(
@@ -147,7 +147,7 @@ def test_the_present_holder_is_told_beside_those_before(admin_client: Client) ->
     first, second = rows(admin_client.get(PAGE))
 
     assert first.startswith("2 still held bob@")
-    assert second.startswith("1 force-released by rita: stuck ann@")
+    assert second.startswith("1 forced by rita: stuck ann@")
 
 
 def test_the_picture_has_a_name_and_a_bar_for_each_row(admin_client: Client) -> None:
@@ -364,7 +364,7 @@ def test_no_record_of_a_holder_breaks_the_history(admin_client: Client, what: st
 
     check(admin_client.get(PAGE))
     check(admin_client.get(HISTORY))
-    assert "force-released" in rows(admin_client.get(HISTORY))[0]
+    assert " forced" in rows(admin_client.get(HISTORY))[0]
 
 
 @pytest.mark.parametrize("what", METAS)
@@ -387,7 +387,7 @@ def test_no_reason_breaks_the_history(admin_client: Client, what: str) -> None:
 
     check(admin_client.get(PAGE))
     check(admin_client.get(HISTORY))
-    assert "force-released" in rows(admin_client.get(HISTORY))[0]
+    assert " forced" in rows(admin_client.get(HISTORY))[0]
 
 
 @pytest.mark.parametrize("key", KEYS, ids=ascii)

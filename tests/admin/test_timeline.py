@@ -170,7 +170,7 @@ def test_each_end_has_a_word_and_what_tells_it_from_a_release_without_colour() -
         "released",
         "lease over",
         "lost",
-        "force-released",
+        "forced",
         "dismissed",
     }
 

@@ -278,7 +278,7 @@ PAGES: dict[Callable[[Operator], None], str] = {
     released: "was released",
     changed_hands: "changed hands after you looked",
     operator_log: "Force-released",
-    last_holds: "force-released by rita: its host was rebooted",
+    last_holds: "forced by rita: its host was rebooted",
     all_history: "lease over",
     release_of_selected: "These locks will be taken",
     without_redis: "Redis cannot be reached",
