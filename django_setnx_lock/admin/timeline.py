@@ -10,7 +10,7 @@ from itertools import pairwise
 from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import pgettext_lazy
 
 from ..core.history import End, HistoryEntry
 from ..core.holder import Holder
@@ -23,12 +23,12 @@ SHOWN, PRESENT = 10, 5
 RUNNING = "running"
 
 _WORDS: dict[str, str | Promise] = {
-    RUNNING: gettext_lazy("still held"),
-    End.RELEASED.value: gettext_lazy("released"),
-    End.LEASE_OVER.value: gettext_lazy("lease over"),
-    End.LOST.value: gettext_lazy("lost"),
-    End.FORCED.value: gettext_lazy("forced"),
-    End.DISMISSED.value: gettext_lazy("dismissed"),
+    RUNNING: pgettext_lazy("end of a hold", "still held"),
+    End.RELEASED.value: pgettext_lazy("end of a hold", "released"),
+    End.LEASE_OVER.value: pgettext_lazy("end of a hold", "lease over"),
+    End.LOST.value: pgettext_lazy("end of a hold", "lost"),
+    End.FORCED.value: pgettext_lazy("end of a hold", "forced"),
+    End.DISMISSED.value: pgettext_lazy("end of a hold", "dismissed"),
 }
 _PATTERNS = {
     End.LEASE_OVER.value: "lock-hatched",

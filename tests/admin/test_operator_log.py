@@ -11,7 +11,6 @@ from django.contrib.auth.models import Group, User
 from django.core.management import call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
-from django.urls import reverse
 
 from django_setnx_lock import LockUnavailable, lock
 from django_setnx_lock.connection import get_client
@@ -21,7 +20,7 @@ from django_setnx_lock.models import Lock
 from tests import urls
 from tests.admin import groups as groups_site
 from tests.admin.groups import act, messages_of
-from tests.admin.pages import address, entries_of, info, refuse_entries, text
+from tests.admin.pages import HISTORY, address, entries_of, info, refuse_entries, text
 from tests.admin.test_release import ACTION, seen
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ def test_a_release_of_selected_rows_is_in_the_history_of_the_lock(
 
     release_selected(admin_client, groups[:1], "its host is gone")
 
-    page = text(admin_client.get(reverse("admin:django_setnx_lock_lock_all_history")))
+    page = text(admin_client.get(HISTORY))
     assert f"{key} forced by admin: its host is gone ann@" in page
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.core.management import call_command
-from django.urls import reverse
 
 from django_setnx_lock import LockLost, LockUnavailable, lock
 from django_setnx_lock.connection import get_client
@@ -17,7 +16,7 @@ from django_setnx_lock.core.history import End
 from django_setnx_lock.core.inspection import Inspector, State
 from django_setnx_lock.core.protocol.keys import history_beside, index_for
 from django_setnx_lock.locks import inspector
-from tests.admin.pages import LIST, address, info, keys, staff, text
+from tests.admin.pages import HISTORY, LIST, address, info, keys, staff, text
 from tests.hostile import KEYS, METAS, RECORDS, TEXTS, hold, unsound
 from tests.processes import eventually
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.django_db
 PAGE = address("change", "lock:order:42")
-HISTORY = reverse("admin:django_setnx_lock_lock_all_history")
 
 
 @pytest.fixture

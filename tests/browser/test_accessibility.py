@@ -18,7 +18,7 @@ from django_setnx_lock.admin.lock_list import LOOKED_AT
 from django_setnx_lock.core.inspection import State
 from django_setnx_lock.locks import inspector
 from example_project.shop.models import Order
-from tests.admin.pages import LIST, address
+from tests.admin.pages import HISTORY, LIST, address
 from tests.browser.conftest import Browser
 from tests.processes import eventually
 
@@ -230,7 +230,7 @@ def last_holds(operator: Operator) -> None:
 
 def all_history(operator: Operator) -> None:
     last_holds(operator)
-    operator.open(LIST + "history/?q=order")
+    operator.open(HISTORY + "?q=order")
 
 
 def release_of_selected(operator: Operator) -> None:
