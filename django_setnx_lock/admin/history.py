@@ -34,7 +34,7 @@ def what_is_kept(using: str = "") -> str:
     if not config["INDEX"]:
         return _("No history is kept without the setting INDEX.")
     length = config["HISTORY_LENGTH"]
-    if config["HISTORY"] == "all":
+    if config["HISTORY"] == "all" or not config["HISTORY_HELD"]:
         return _("The history has all holds, the last %(length)d.") % {"length": length}
     return _(
         "The history has what is notable, the last %(length)d: holds that were waited for, or "

@@ -184,6 +184,7 @@ def text_of_tags(page: Any) -> str:
         ({}, "The history has what is notable, the last 10000: "),
         ({"HISTORY_HELD": 90}, "or lasted 1 min 30 s or longer"),
         ({"HISTORY": "all", "HISTORY_LENGTH": 500}, "The history has all holds, the last 500."),
+        ({"HISTORY_HELD": 0}, "The history has all holds, the last 10000."),
         ({"HISTORY": None}, "No history is kept: the setting HISTORY turns it off."),
         ({"INDEX": False}, "No history is kept without the setting INDEX."),
     ],

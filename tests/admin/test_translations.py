@@ -482,7 +482,7 @@ def past_holds(visitor: Visitor) -> Iterator[Any]:
         yield visitor.client.get(HISTORY)
         yield visitor.client.get(HISTORY + "?end=forced")
         visitor.patch.setattr(clock, "now", count(0, 60).__next__)
-        yield visitor.see("zzz")
+        yield visitor.see("99")
 
 
 def what_is_kept_of_holds(visitor: Visitor) -> Iterator[Any]:
