@@ -13,8 +13,8 @@ from django.utils.translation import gettext as _
 from ..conf import get_config
 from ..connection import default_alias, is_cluster
 from ..core.errors import LockUnavailable
-from ..core.history import End, HistoryEntry, HistoryPage, check_id
-from ..core.inspection import LOOKING, Inspector, LockInfo
+from ..core.history import LOOKING, End, HistoryEntry, HistoryPage, check_id
+from ..core.inspection import Inspector, LockInfo
 from ..descriptions import duration, problem
 from .timeline import SHOWN, Timeline, word_of
 
