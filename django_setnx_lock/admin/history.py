@@ -11,7 +11,6 @@ from django.http import QueryDict
 from django.utils.translation import gettext as _
 
 from ..conf import get_config
-from ..connection import default_alias, is_cluster
 from ..core.errors import LockUnavailable
 from ..core.history import LOOKING, End, HistoryEntry, HistoryPage, check_id
 from ..core.inspection import Inspector, LockInfo
@@ -24,15 +23,15 @@ _AT_ONCE = 500
 _ENDS = {one.slug: one for one in End}
 
 
-def what_is_kept(using: str = "") -> str:
-    """Say which holds the history of that cache has ("": the configured one)."""
+def what_is_kept(look: Inspector) -> str:
+    """Say which holds the history has, or why there is none."""
     config = get_config()
     if config["HISTORY"] is None:
         return _("No history is kept: the setting HISTORY turns it off.")
-    if is_cluster(using or default_alias()):
-        return _("On Redis Cluster no history is kept.")
     if not config["INDEX"]:
         return _("No history is kept without the setting INDEX.")
+    if not look.has_history:
+        return _("On Redis Cluster no history is kept.")
     length = config["HISTORY_LENGTH"]
     if config["HISTORY"] == "all" or not config["HISTORY_HELD"]:
         return _("The history has all holds, the last %(length)d.") % {"length": length}
@@ -42,7 +41,7 @@ def what_is_kept(using: str = "") -> str:
     ) % {"length": length, "time": duration(config["HISTORY_HELD"])}
 
 
-def last_holds(look: Inspector, info: LockInfo, using: str) -> dict[str, Any]:
+def last_holds(look: Inspector, info: LockInfo) -> dict[str, Any]:
     """Return what the page of a lock says of its last holds, or why it cannot."""
     try:
         found = look.history(info.name, limit=SHOWN)
@@ -53,7 +52,7 @@ def last_holds(look: Inspector, info: LockInfo, using: str) -> dict[str, Any]:
         "timeline": Timeline.of(found.entries, info) if found.entries else None,
         # Others of the lock may stand further back.
         "is_cut": bool(found.onward) and len(found.entries) < SHOWN,
-        "kept": what_is_kept(using),
+        "kept": what_is_kept(look),
     }
 
 

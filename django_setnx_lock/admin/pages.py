@@ -182,7 +182,8 @@ class LockAdmin(_LockModelAdmin):
             _check(query.name)
             context |= {"subtitle": Lock(name=query.name), "url": links.to("change", query.name)}
         try:
-            found = query.read(inspector(links.using or None))
+            look = inspector(links.using or None)
+            found = query.read(look)
         except _PROBLEMS as error:
             context |= problem(error)
         else:
@@ -192,7 +193,7 @@ class LockAdmin(_LockModelAdmin):
             context |= {
                 "rows": [(hold, links.to("change", hold.name)) for hold in holds],
                 "onward": found.onward,
-                "kept": what_is_kept(links.using),
+                "kept": what_is_kept(look),
             }
         return self._response(request, "all_history", links, **context)
 
@@ -214,7 +215,7 @@ class LockAdmin(_LockModelAdmin):
                 "row": row,
                 "holder_facts": holder_facts(row),
                 "redis_facts": redis_facts(row),
-                **last_holds(look, row.info, links.using),
+                **last_holds(look, row.info),
             }
         except _PROBLEMS as error:
             context = problem(error)

@@ -204,7 +204,7 @@ def test_where_no_hold_is_known_the_pages_say_what_is_kept(
 def test_on_a_cluster_the_pages_say_that_nothing_is_kept(
     admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("django_setnx_lock.admin.history.is_cluster", lambda alias: True)
+    monkeypatch.setattr(Inspector, "has_history", False)
 
     assert "On Redis Cluster no history is kept." in text(admin_client.get(PAGE))
 

@@ -491,7 +491,7 @@ def what_is_kept_of_holds(visitor: Visitor) -> Iterator[Any]:
             yield visitor.client.get(HISTORY)
             yield visitor.see("1")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(history, "is_cluster", lambda alias: True)
+        patch.setattr(Inspector, "has_history", False)
         yield visitor.client.get(HISTORY)
     visitor.patch.setattr(Inspector, "history", failing("denied"))
     yield visitor.client.get(HISTORY)
