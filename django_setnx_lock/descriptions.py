@@ -20,6 +20,8 @@ from .core.plain import plain
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from .core.holder import Holder
+
 NOT_KNOWN = "-"
 # How many of those who hold a lock together the list names.
 FEW = 3
@@ -164,16 +166,14 @@ class Said:
         holder = self.info.holder
         if holder is None:
             return _("another program") if self.is_held else NOT_KNOWN
-        place = f"{holder.host or '?'}:{holder.pid or '?'}"
-        return f"{holder.user}@{place}" if holder.user else place
+        return place_of(holder)
 
     @property
     def about(self) -> str:
         """What the holder said it is doing; what several of them did, each thing once."""
         if self.shares:
             return plain(", ".join(dict.fromkeys(one.about for one in self.shares if one.about)))
-        holder = self.info.holder
-        return "; ".join(part for part in (holder.label, holder.note) if part) if holder else ""
+        return about_of(self.info.holder) if self.info.holder else ""
 
     @property
     def holder(self) -> str:
@@ -265,6 +265,17 @@ class Said:
                 return pgettext("lease", "over")
             return _("over for %(time)s") % {"time": duration(over_for)}
         return duration(self.info.remaining)
+
+
+def place_of(holder: Holder) -> str:
+    """Return where that holder is, as ``user@host:pid``."""
+    place = f"{holder.host or '?'}:{holder.pid or '?'}"
+    return f"{holder.user}@{place}" if holder.user else place
+
+
+def about_of(holder: Holder) -> str:
+    """Return what that holder said it is doing."""
+    return "; ".join(part for part in (holder.label, holder.note) if part)
 
 
 def moment(at: float | None) -> str:

@@ -24,6 +24,7 @@ from ..core.protocol.keys import lock_keys
 from ..descriptions import Said, holder_facts, meanings, moment, problem, redis_facts
 from ..locks import inspector, key_prefix
 from ..models import Lock
+from .history import HistoryQuery, last_holds, what_is_kept
 from .interventions import (
     INTERVENTIONS,
     Intervention,
@@ -31,6 +32,7 @@ from .interventions import (
     log_interventions,
 )
 from .lock_list import Query
+from .timeline import Hold
 
 if TYPE_CHECKING:
     _LockModelAdmin = admin.ModelAdmin[Lock]
@@ -52,10 +54,15 @@ class Links:
     using: str = ""
     filters: str = ""
 
-    def to(self, page: str, *name: str) -> str:
-        """Return the address of a ``page`` of ``name``, or without one of the list as it was."""
-        kept = {FILTERS: self.filters} if name else QueryDict(self.filters).dict()
-        given = {key: value for key, value in {"using": self.using, **kept}.items() if value}
+    def to(self, page: str, *name: str, **asked: str) -> str:
+        """Return the address of a ``page``, of ``name`` if given; of the list as it was.
+
+        ``asked``: what else it is asked for.
+        """
+        is_list = page == "changelist"
+        kept = QueryDict(self.filters).dict() if is_list else {FILTERS: self.filters}
+        given = {"using": self.using, **kept, **asked}
+        given = {key: value for key, value in given.items() if value}
         view = f"admin:django_setnx_lock_lock_{page}"
         args = list(map(quote, name))
         return reverse(view, args=args, query=given or None, current_app=self.site)
@@ -90,7 +97,12 @@ class LockAdmin(_LockModelAdmin):
             )
             for one in INTERVENTIONS
         ]
-        return [*own, *super().get_urls()]
+        past = path(
+            "history/",
+            self.admin_site.admin_view(self.all_history_view),
+            name="django_setnx_lock_lock_all_history",
+        )
+        return [past, *own, *super().get_urls()]
 
     def has_add_permission(self, request: HttpRequest, obj: Lock | None = None) -> bool:
         return False
@@ -105,15 +117,21 @@ class LockAdmin(_LockModelAdmin):
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> Lock:
-        # Asked for by the history page, which a lock has whether or not somebody holds it.
+        # Asked for by the page of the log, which a lock has whether or not somebody holds it.
         return Lock(name=object_id)
 
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show the log of one lock."""
+        """Show what operators did to one lock, as the admin's log has it."""
         name = unquote(object_id)
-        context = {"object": Lock(name=name), **(extra_context or {})}
+        links = self._links(request)
+        context = {
+            "object": Lock(name=name),
+            "title": _("Operator log"),
+            **self._place(links, name),
+            **(extra_context or {}),
+        }
         # The form that entries of the log have.
         return super().history_view(request, quote(plain(name)), context)
 
@@ -149,6 +167,36 @@ class LockAdmin(_LockModelAdmin):
         context |= {"title": capfirst(self.opts.verbose_name_plural), **(extra_context or {})}
         return self._response(request, "change_list", links, **context)
 
+    def all_history_view(self, request: HttpRequest) -> HttpResponse:
+        """Show how holds of all locks ended."""
+        links = self._links(request)
+        query = HistoryQuery.from_address(request.GET)
+        context: dict[str, Any] = {
+            "title": _("History"),
+            "is_below_list": True,
+            "query": query,
+            # What a search for a part of the keys keeps.
+            "parameters": {"using": links.using, "end": query.end, FILTERS: links.filters},
+        }
+        if query.name:
+            _check(query.name)
+            context |= {"subtitle": Lock(name=query.name), "url": links.to("change", query.name)}
+        try:
+            look = inspector(links.using or None)
+            found = query.read(look)
+        except _PROBLEMS as error:
+            context |= problem(error)
+        else:
+            # What others wrote there need not be of a lock of the project, which has no page then.
+            prefix = key_prefix()
+            holds = [Hold.of_entry(one) for one in found.entries if one.name.startswith(prefix)]
+            context |= {
+                "rows": [(hold, links.to("change", hold.name)) for hold in holds],
+                "onward": found.onward,
+                "kept": what_is_kept(look),
+            }
+        return self._response(request, "all_history", links, **context)
+
     def change_view(
         self,
         request: HttpRequest,
@@ -161,11 +209,13 @@ class LockAdmin(_LockModelAdmin):
         links = self._links(request)
         try:
             _check(name)
-            row = Row(inspector(links.using or None).get(name), links.to("change", name))
+            look = inspector(links.using or None)
+            row = Row(look.get(name), links.to("change", name))
             context: dict[str, Any] = {
                 "row": row,
                 "holder_facts": holder_facts(row),
                 "redis_facts": redis_facts(row),
+                **last_holds(look, row.info),
             }
         except _PROBLEMS as error:
             context = problem(error)
@@ -262,18 +312,25 @@ class LockAdmin(_LockModelAdmin):
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
-            "list_url": links.to("changelist"),
-            "name": name,
-            "subtitle": str(Lock(name=name)) if name else None,
-            **{f"{page}_url": links.to(page, name) for page in _PAGES if name},
+            **self._place(links, name),
             "aliases": aliases if len(aliases) > 1 else [],
             "alias": links.using or default,
             "may_release": self.has_release_permission(request),
-            "breadcrumbs_are_a_list": django.VERSION >= (6, 1),
             **context,
         }
         file = f"admin/django_setnx_lock/lock/{template}.html"
         return TemplateResponse(request, file, context)
+
+    def _place(self, links: Links, name: str) -> dict[str, Any]:
+        """Return where a page is among the others, one of the lock ``name`` ("": of all)."""
+        return {
+            "list_url": links.to("changelist"),
+            "all_history_url": links.to("all_history", name=name),
+            "name": name,
+            "subtitle": str(Lock(name=name)) if name else None,
+            **{f"{page}_url": links.to(page, name) for page in _PAGES if name},
+            "breadcrumbs_are_a_list": django.VERSION >= (6, 1),
+        }
 
 
 def _caches() -> tuple[list[str], str]:

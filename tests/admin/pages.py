@@ -23,6 +23,7 @@ from django_setnx_lock.locks import inspector
 from tests.core.helpers import meta_of, write_meta
 
 LIST = "/admin/django_setnx_lock/lock/"
+HISTORY = f"{LIST}history/"
 
 
 def address(page: str, name: str) -> str:

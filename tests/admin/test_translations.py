@@ -6,8 +6,10 @@ import gettext
 import html
 import re
 import socket
+from contextlib import suppress
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,8 +22,8 @@ from django.urls import path
 from django.utils.functional import Promise
 from django.utils.translation import trans_real
 
-from django_setnx_lock import LockUnavailable, lock, redis_lock, semaphore
-from django_setnx_lock.admin import actions, lock_list, pages
+from django_setnx_lock import LockLost, LockUnavailable, lock, redis_lock, semaphore
+from django_setnx_lock.admin import actions, history, lock_list, pages
 from django_setnx_lock.admin.actions import locked_action
 from django_setnx_lock.admin.interventions import INTERVENTIONS
 from django_setnx_lock.admin.release import ACTION
@@ -32,8 +34,9 @@ from django_setnx_lock.core.locks.batch import take_each
 from django_setnx_lock.locks import inspector
 from tests.admin.groups import GroupAdmin, act
 from tests.admin.groups import site as groups_site
-from tests.admin.pages import LIST, address, hold_since, info
+from tests.admin.pages import HISTORY, LIST, address, hold_since, info
 from tests.catalogues import PACKAGE, marked
+from tests.core.helpers import ask
 from tests.processes import eventually
 from tests.settings import caches
 
@@ -48,7 +51,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
 
 # What these tests and Django's put into Redis, the database and the settings.
 _WORDS = ["admin", "ann", "bob", "cyd", "default", "other", "zzz", "stuck", "MainThread"]
-_WORDS += ["Shop", "Orders", "string", "none", "list", "lock:[0-9]+", "group:[0-9]+"]
+_WORDS += ["Shop", "Orders", "UTC", "string", "none", "list", "lock:[0-9]+", "group:[0-9]+"]
 # What is told in the words of Redis, of Python, and of the errors for developers.
 _DETAILS = [
     "[Ww]ords of Redis",
@@ -447,6 +450,54 @@ def the_index_of_the_admin(visitor: Visitor) -> Iterator[Any]:
     yield visitor.client.get("/admin/django_setnx_lock/")
 
 
+def past_holds(visitor: Visitor) -> Iterator[Any]:
+    with override_settings(SETNX_LOCK={"HISTORY": "all"}):
+        past = HISTORY + "?name=lock:1"
+        for by, reason in (("ann", "stuck"), ("ann", ""), ("", "stuck"), ("", "")):
+            lock("1", user="bob").take(0)
+            seen = info("1").fingerprint
+            inspector().force_release("lock:1", seen, by=by, reason=reason)
+        yield visitor.client.get(past)
+        lost_one = lock("1").take(0)
+        visitor.redis.client().delete("lock:1")
+        with suppress(LockLost):
+            lost_one.release()
+        with lock("1"):
+            pass
+        for _ in range(2):
+            lock("1", timeout=0.2, renew=False, reentrant=False).take(0)
+            eventually(lambda: info("1").state is State.OVER)
+        yield visitor.press("dismiss", "1", post="yes")
+        for _ in range(9):
+            lock("1", shared=True, reentrant=False).take(0)
+        ask(lock("1").attempt(), waits=True)
+        yield visitor.see("1")
+        yield visitor.client.get(past)
+        with lock("2"):
+            pass
+        yield visitor.see("2")
+        for asked in ("&end=lost", "&q=zzz", "&end=dismissed&q=zzz", "&before=1-1"):
+            yield visitor.client.get(past + asked)
+        visitor.patch.setattr(history, "_PER_PAGE", 2)
+        yield visitor.client.get(HISTORY)
+        yield visitor.client.get(HISTORY + "?end=forced")
+        visitor.patch.setattr(clock, "now", count(0, 60).__next__)
+        yield visitor.see("99")
+
+
+def what_is_kept_of_holds(visitor: Visitor) -> Iterator[Any]:
+    for changed in ({}, {"HISTORY": "all"}, {"HISTORY": None}, {"INDEX": False}):
+        with override_settings(SETNX_LOCK=changed):
+            yield visitor.client.get(HISTORY)
+            yield visitor.see("1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Inspector, "has_history", False)
+        yield visitor.client.get(HISTORY)
+    visitor.patch.setattr(Inspector, "history", failing("denied"))
+    yield visitor.client.get(HISTORY)
+    yield visitor.see("1")
+
+
 PAGES: list[Page] = [
     lists,
     lists_in_each_order,
@@ -464,6 +515,8 @@ PAGES: list[Page] = [
     release_of_selected,
     locked_views,
     the_index_of_the_admin,
+    past_holds,
+    what_is_kept_of_holds,
 ]
 
 

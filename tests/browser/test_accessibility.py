@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import django
@@ -12,12 +13,12 @@ from django.http import HttpRequest, HttpResponse
 from django.test import Client
 from django.urls import path
 
-from django_setnx_lock import lock, redis_lock, semaphore
+from django_setnx_lock import LockLost, lock, redis_lock, semaphore
 from django_setnx_lock.admin.lock_list import LOOKED_AT
 from django_setnx_lock.core.inspection import State
 from django_setnx_lock.locks import inspector
 from example_project.shop.models import Order
-from tests.admin.pages import LIST, address
+from tests.admin.pages import HISTORY, LIST, address
 from tests.browser.conftest import Browser
 from tests.processes import eventually
 
@@ -207,9 +208,29 @@ def changed_hands(operator: Operator) -> None:
     operator.browser.click(".lock-release input[type=submit]")
 
 
-def history(operator: Operator) -> None:
+def operator_log(operator: Operator) -> None:
     released(operator)
     operator.open(address("history", "lock:order:42"))
+
+
+def last_holds(operator: Operator) -> None:
+    """Open the page of a lock that was forced from one, lost, left to its end, and is held."""
+    taken = lock("order:42", user="ann", label="nightly import", timeout=3600).take(0)
+    fingerprint = inspector().get(taken.name).fingerprint
+    inspector().force_release(taken.name, fingerprint, by="rita", reason="its host was rebooted")
+    lost = lock("order:42", reentrant=False).take(0)
+    operator.redis.client().delete(lost.name)
+    with suppress(LockLost):
+        lost.release()
+    lock("order:42", timeout=0.2, renew=False, reentrant=False).take(0)
+    eventually(lambda: inspector().get("lock:order:42").state is State.OVER)
+    held_lock()
+    operator.open_lock("order:42")
+
+
+def all_history(operator: Operator) -> None:
+    last_holds(operator)
+    operator.open(HISTORY + "?q=order")
 
 
 def release_of_selected(operator: Operator) -> None:
@@ -256,7 +277,9 @@ PAGES: dict[Callable[[Operator], None], str] = {
     lease_over: "Last holder",
     released: "was released",
     changed_hands: "changed hands after you looked",
-    history: "Force-released",
+    operator_log: "Force-released",
+    last_holds: "forced by rita: its host was rebooted",
+    all_history: "lease over",
     release_of_selected: "These locks will be taken",
     without_redis: "Redis cannot be reached",
     busy_view: "Somebody else is working on this",
@@ -271,6 +294,8 @@ ALWAYS = (
     question,
     more_time,
     lease_over,
+    last_holds,
+    all_history,
     released,
     release_of_selected,
     busy_view,

@@ -287,8 +287,8 @@ def _add_intervention(add: Callable[..., argparse.Action], what: str, told: str)
         "--user",
         type=_text,
         metavar="NAME",
-        help="The user of the project under whose name this is in the lock's History in the admin. "
-        "Without this option it is not there.",
+        help="The user of the project under whose name this is in the operator log of the lock in "
+        "the admin. Without this option it is not there.",
     )
     add(
         "--fingerprint",

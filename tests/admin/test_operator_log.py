@@ -1,4 +1,4 @@
-"""A lock's History: who took it from whom, and why, whichever way that was done."""
+"""The operator log of a lock: what users did to its holders, whichever way that was done."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from django_setnx_lock.models import Lock
 from tests import urls
 from tests.admin import groups as groups_site
 from tests.admin.groups import act, messages_of
-from tests.admin.pages import address, entries_of, info, refuse_entries, text
+from tests.admin.pages import HISTORY, address, entries_of, info, refuse_entries, text
 from tests.admin.test_release import ACTION, seen
 
 if TYPE_CHECKING:
@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
 urlpatterns = [*urls.urlpatterns, *groups_site.urlpatterns]
 pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
-ELSEWHERE = "go to the logger “django_setnx_lock.force_release”"
+ELSEWHERE = "to the logger “django_setnx_lock.force_release”"
+NOTHING = "log has nothing that was done to this lock."
 
 
-def history(client: Client, key: str) -> str:
+def log_of(client: Client, key: str) -> str:
     """What the page says."""
     return text(client.get(address("history", f"lock:{key}")))
 
@@ -43,7 +44,7 @@ def release_selected(client: Client, groups: list[Group], reason: str = "stuck")
     assert f"{len(groups)} lock" in messages_of(page)[0]
 
 
-def test_a_release_of_selected_rows_is_in_the_history_of_the_lock(
+def test_a_release_of_selected_rows_is_in_the_log_of_the_lock(
     admin_client: Client, groups: list[Group]
 ) -> None:
     key = f"group:{groups[0].pk}"
@@ -53,7 +54,7 @@ def test_a_release_of_selected_rows_is_in_the_history_of_the_lock(
 
     holder = r"ann@[\w.-]+:\d+ \(pay\)"
     line = rf" admin Force-released from {holder}, held for [\w ]+ s. Reason: its host is gone"
-    assert re.search(line, history(admin_client, key))
+    assert re.search(line, log_of(admin_client, key))
 
 
 def test_a_release_of_selected_rows_is_one_entry_of_the_lock_and_one_of_the_row(
@@ -69,6 +70,18 @@ def test_a_release_of_selected_rows_is_one_entry_of_the_lock_and_one_of_the_row(
     assert [entry.object_id for entry in entries_of(Group)] == [str(one.pk) for one in groups]
     assert {(entry.user, entry.action_flag) for entry in entries} == {(admin_user, CHANGE)}
     assert len(entries) == 2 * len(groups)
+
+
+def test_a_release_of_selected_rows_is_in_the_history_of_the_lock(
+    admin_client: Client, groups: list[Group]
+) -> None:
+    key = f"group:{groups[0].pk}"
+    lock(key, user="ann", label="pay").take(0)
+
+    release_selected(admin_client, groups[:1], "its host is gone")
+
+    page = text(admin_client.get(HISTORY))
+    assert f"{key} forced by admin: its host is gone ann@" in page
 
 
 def test_a_row_and_its_lock_lead_from_the_log_to_their_pages(
@@ -140,7 +153,7 @@ def test_what_was_released_before_redis_went_away_is_logged(
     assert [entry.object_repr for entry in entries_of(Group)] == ["ann"]
 
 
-def test_a_release_by_the_command_with_a_user_is_in_the_history(admin_client: Client) -> None:
+def test_a_release_by_the_command_with_a_user_is_in_the_log(admin_client: Client) -> None:
     User.objects.create_user("rita")
     lock("k", user="ann", label="pay").take(0)
 
@@ -150,7 +163,7 @@ def test_a_release_by_the_command_with_a_user_is_in_the_history(admin_client: Cl
     line = (
         rf" rita Force-released from ann@[\w.-]+:\d+ \(pay\), held for [^.]+\. {how} Reason: its "
     )
-    assert re.search(line, history(admin_client, "k"))
+    assert re.search(line, log_of(admin_client, "k"))
     assert LogEntry.objects.count() == 1
 
 
@@ -193,9 +206,9 @@ def test_where_nothing_is_logged_the_page_says_where_to_look(
     elif released == "code":
         inspector().force_release("lock:k", info("k").fingerprint)
 
-    page = history(admin_client, "k")
+    page = log_of(admin_client, "k")
 
-    assert "No forced release of this lock is in the admin" in page
+    assert NOTHING in page
     assert ELSEWHERE in page
     assert "change history." not in page
     assert not LogEntry.objects.exists()
@@ -207,7 +220,7 @@ def test_where_something_is_logged_the_page_says_that_it_may_not_be_all(
     lock("k").take(0)
     call_command("locks", "release", "k", "--yes", "--user", "admin")
 
-    page = history(admin_client, "k")
+    page = log_of(admin_client, "k")
 
-    assert "No forced release" not in page
+    assert NOTHING not in page
     assert ELSEWHERE in page
