@@ -69,6 +69,7 @@ SHARED = {
     "keys.lua",
     "letting_go.lua",
     "over.lua",
+    "waiting.lua",
     "shared_keys.lua",
     "clock.lua",
     "polling.lua",

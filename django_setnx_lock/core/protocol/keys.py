@@ -26,7 +26,8 @@ class LockKeys:
 
     ``meta``: a string, with fence, since when, token it belongs to, holder record. ``waiters``:
     a sorted set, of the tokens of the waiting callers in order of arrival. ``alive``: a hash,
-    with until when each waiting token is alive, its rank, and when it asks again.
+    with until when each waiting token is alive, its rank, and when it asks again, and with the
+    holder record of who waits by it.
     """
 
     __slots__ = ("alive", "meta", "name", "stem", "waiters")

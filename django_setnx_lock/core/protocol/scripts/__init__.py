@@ -24,6 +24,7 @@ _PARTS = (
     "shared",
     "grouping",
     "nesting",
+    "waiting",
     "reading",
     "adding",
     "asking",

@@ -6,6 +6,7 @@ local BATON = 'baton:'
 local READERS, PERMITS = 'readers:', 'permits:' -- precede the number of a group that holds a lock together
 local POLLING = 'polling:' -- precedes the token, beside the lock, of one who will wake nobody
 local KEPT = 'kept:'     -- precedes the token of one that let the lock go before it may be free
+local WHO = 'who:'       -- precedes the token of a waiter, in the field of its holder record
 
 -- Quicker than what Redis makes of a number itself.
 local function whole(number)
