@@ -21,9 +21,11 @@ from django.core.management.base import (
 )
 
 from django_setnx_lock.core.inspection import LONGEST_EXTENSION, ORDERS
+from django_setnx_lock.core.wait_graph import LIMIT as GRAPH_LIMIT
 from django_setnx_lock.management import statuses
 from django_setnx_lock.management.locks.checking import LIMIT, CheckFailed, Level, check, refused
 from django_setnx_lock.management.locks.doctor import doctor
+from django_setnx_lock.management.locks.graph import graph
 from django_setnx_lock.management.locks.listing import STATES, list_locks, show
 from django_setnx_lock.management.locks.printing import say
 from django_setnx_lock.management.locks.releasing import ask_to_stop, dismiss, extend, release
@@ -110,6 +112,8 @@ class Command(BaseCommand):
                     list_locks(options, self.stdout)
                 case "show":
                     show(options, self.stdout)
+                case "graph":
+                    graph(options, self.stdout)
                 case "ask-to-stop":
                     ask_to_stop(options, self.stdout, self.stderr)
                 case "extend":
@@ -158,6 +162,21 @@ def _add_subcommands(parser: CommandParser) -> None:
     shows = add("show", "Shows one lock in full.", "0 it is held, 1 it is free;")
     shows("key", **_KEY)
     shows("--json", **_JSON)
+    draws = add("graph", "Draws who waits for whom, what blocks most first.", "0 drawn;")
+    draws(
+        "--search",
+        default="",
+        **_TEXT,
+        help="Only locks with TEXT in their keys, and what their holders wait for.",
+    )
+    draws("--json", **_JSON)
+    draws(
+        "--limit",
+        type=_count,
+        default=GRAPH_LIMIT,
+        metavar="N",
+        help=f"At how many locks of each cache to look. Default: {GRAPH_LIMIT}.",
+    )
     asks = add(
         "ask-to-stop",
         "Asks the holder of a lock to stop, and leaves it the lock.",
