@@ -16,6 +16,7 @@ from django.utils.translation import gettext_lazy, ngettext, pgettext, pgettext_
 from .core.errors import LockUnavailable
 from .core.inspection import (
     TROUBLES,
+    AwaitedLock,
     LockInfo,
     State,
     WaiterInfo,
@@ -286,7 +287,7 @@ def moment(at: float | None) -> str:
     return f"{said:%Y-%m-%d %H:%M:%S %z}"
 
 
-def since(info: LockInfo, waiter: WaiterInfo) -> str:
+def since(info: LockInfo, waiter: WaiterInfo | AwaitedLock) -> str:
     """Return since when ``waiter`` waits for the lock: the moment, and how long ago it was."""
     if waiter.waited is None:
         return NOT_KNOWN

@@ -41,6 +41,7 @@ CORE_FLOORS = (
     {"connections"},
     {"renewal"},
     {"locks", "inspection", "aio"},
+    {"wait_graph"},
 )
 FILES = sorted(ROOT.rglob("*.py"))
 EXAMPLE = sorted((ROOT.parent / "example_project").rglob("*.py"))
