@@ -260,7 +260,7 @@ PAGES: dict[Callable[[Operator], None], str] = {
     a_list_of_everything: "theirs",
     a_search: "not a lock",
     a_list_of_two_pages: "55 locks",
-    a_lock_that_is_waited_for: "Who waits",
+    a_lock_that_is_waited_for: "1. ann@",
     who_waits_for_whom: "Waiting behind it in all",
     a_list_of_one_state: "kept 1",
     a_list_of_more_than_are_looked_at: "So is this list.",
