@@ -14,7 +14,15 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext, pgettext, pgettext_lazy
 
 from .core.errors import LockUnavailable
-from .core.inspection import TROUBLES, LockInfo, State, can_be_extended, hears_requests
+from .core.inspection import (
+    TROUBLES,
+    AwaitedLock,
+    LockInfo,
+    State,
+    WaiterInfo,
+    can_be_extended,
+    hears_requests,
+)
 from .core.plain import plain
 
 if TYPE_CHECKING:
@@ -288,6 +296,13 @@ def moment(at: float | None) -> str:
         # A time that no clock tells.
         return NOT_KNOWN
     return f"{said:%Y-%m-%d %H:%M:%S %z}"
+
+
+def since(info: LockInfo, waiter: WaiterInfo | AwaitedLock) -> str:
+    """Return since when ``waiter`` waits for the lock: the moment, and how long ago it was."""
+    if waiter.waited is None:
+        return NOT_KNOWN
+    return f"{moment(info.as_of - waiter.waited)} ({duration(waiter.waited)})"
 
 
 def state_word(state: State) -> str:

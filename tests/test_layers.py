@@ -51,6 +51,7 @@ CORE_FLOORS = (
     {"connections"},
     {"renewal", "history"},
     {"locks", "inspection", "aio"},
+    {"wait_graph"},
 )
 FILES = sorted(ROOT.rglob("*.py"))
 EXAMPLE = sorted((ROOT.parent / "example_project").rglob("*.py"))

@@ -21,7 +21,17 @@ from ..core.errors import LockUnavailable, LockUnsupported
 from ..core.inspection import ALL_SORTED, LockInfo, Outcome
 from ..core.plain import plain
 from ..core.protocol.keys import lock_keys
-from ..descriptions import Said, holder_facts, meanings, moment, problem, redis_facts
+from ..core.wait_graph import wait_graph
+from ..descriptions import (
+    NOT_KNOWN,
+    Said,
+    holder_facts,
+    meanings,
+    moment,
+    problem,
+    redis_facts,
+    since,
+)
 from ..locks import inspector, key_prefix
 from ..models import Lock
 from .history import HistoryQuery, last_holds, what_is_kept
@@ -33,6 +43,7 @@ from .interventions import (
 )
 from .lock_list import Query
 from .timeline import Hold
+from .wait_graph import lines_of
 
 if TYPE_CHECKING:
     _LockModelAdmin = admin.ModelAdmin[Lock]
@@ -42,6 +53,8 @@ else:
 _PROBLEMS = (LockUnavailable, ImproperlyConfigured)
 # Django's own admin does so: the filters of the list, to come back to.
 FILTERS = "_changelist_filters"
+# How many of those who wait for a lock its page names.
+NAMED = 50
 # The pages of one lock.
 _PAGES = ("change", *(one.page for one in INTERVENTIONS), "history")
 
@@ -97,12 +110,18 @@ class LockAdmin(_LockModelAdmin):
             )
             for one in INTERVENTIONS
         ]
-        past = path(
-            "history/",
-            self.admin_site.admin_view(self.all_history_view),
-            name="django_setnx_lock_lock_all_history",
-        )
-        return [past, *own, *super().get_urls()]
+        of_all = [
+            path(
+                f"{address}/",
+                self.admin_site.admin_view(view),
+                name=f"django_setnx_lock_lock_{name}",
+            )
+            for address, view, name in (
+                ("history", self.all_history_view, "all_history"),
+                ("graph", self.wait_graph_view, "graph"),
+            )
+        ]
+        return [*of_all, *own, *super().get_urls()]
 
     def has_add_permission(self, request: HttpRequest, obj: Lock | None = None) -> bool:
         return False
@@ -210,17 +229,40 @@ class LockAdmin(_LockModelAdmin):
         try:
             _check(name)
             look = inspector(links.using or None)
-            row = Row(look.get(name), links.to("change", name))
+            row = Row(look.get(name, waiters=NAMED), links.to("change", name))
             context: dict[str, Any] = {
                 "row": row,
                 "holder_facts": holder_facts(row),
                 "redis_facts": redis_facts(row),
                 **last_holds(look, row.info),
+                **_queue(row, links),
             }
         except _PROBLEMS as error:
             context = problem(error)
         context |= {"title": _("View lock"), **(extra_context or {})}
         return self._response(request, "change_form", links, name=name, **context)
+
+    def wait_graph_view(self, request: HttpRequest) -> HttpResponse:
+        """Draw who waits for whom."""
+        links = self._links(request)
+
+        def row(lock: LockInfo) -> Row:
+            is_own = lock.name.startswith(key_prefix())
+            return Row(lock, links.to("change", lock.name) if is_own else "")
+
+        try:
+            graph = wait_graph(inspector(links.using or None))
+        except _PROBLEMS as error:
+            context: dict[str, Any] = problem(error)
+        else:
+            lines, is_cut = lines_of(graph, row)
+            context = {
+                "lines": lines,
+                "is_cut": is_cut or graph.is_cut,
+                "as_of": moment(graph.as_of) if graph.as_of else "",
+            }
+        context["title"] = _("Who waits for whom")
+        return self._response(request, "wait_graph", links, **context)
 
     def intervention_view(
         self, request: HttpRequest, object_id: str, intervention: Intervention
@@ -325,6 +367,7 @@ class LockAdmin(_LockModelAdmin):
         """Return where a page is among the others, one of the lock ``name`` ("": of all)."""
         return {
             "list_url": links.to("changelist"),
+            "graph_url": links.to("graph"),
             "all_history_url": links.to("all_history", name=name),
             "name": name,
             "subtitle": str(Lock(name=name)) if name else None,
@@ -349,6 +392,27 @@ def _seen(request: HttpRequest, info: LockInfo) -> tuple[LockInfo, str]:
         if share.fingerprint == seen:
             return info.of_one(share), seen
     return info, seen
+
+
+def _queue(row: Row, links: Links) -> dict[str, Any]:
+    """Return who waits for a lock, and what its holders wait for themselves."""
+    info = row.info
+    waiters = [
+        {"position": one.position, "who": str(one.holder or NOT_KNOWN), "since": since(info, one)}
+        for one in info.waiters
+    ]
+    awaited = [
+        {
+            "holder": one.place,
+            "key": plain(lock.key),
+            "url": links.to("change", lock.name) if lock.name.startswith(key_prefix()) else "",
+            "since": since(info, lock),
+        }
+        for one in row.shares or [row]
+        if (lock := one.info.waits_for) is not None
+    ]
+    more = info.waiting - len(waiters)
+    return {"waiters": waiters, "more_waiters": max(more, 0), "awaited": awaited}
 
 
 def _check(name: str) -> None:

@@ -108,6 +108,30 @@ class Outcome(str, enum.Enum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class WaiterInfo:
+    """A caller that waits for a lock: number ``position`` in the queue, from 1.
+
+    ``holder`` is its record, None if it left none. It has ``waited`` so many seconds, None if that
+    is not known. ``fingerprint`` stands for its token there.
+    """
+
+    position: int
+    holder: Holder | None
+    waited: float | None
+    fingerprint: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AwaitedLock:
+    """A lock that the holder of another one waits for. The fields are as in :class:`WaiterInfo`."""
+
+    key: str
+    name: str
+    waited: float | None
+    fingerprint: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ShareInfo:
     """One of several who hold a lock together. The fields are as in :class:`LockInfo`."""
 
@@ -118,6 +142,7 @@ class ShareInfo:
     held_for: float
     fingerprint: str
     stop_requested: StopRequest | None = None
+    waits_for: AwaitedLock | None = None
     token: bytes = field(default=b"", repr=False)
 
 
@@ -131,6 +156,9 @@ class LockInfo:
     lock whose lease is ``OVER``, ``holder``, ``fence`` and ``fingerprint`` are those of the last
     holder, and ``over_for`` are the seconds since then, None when not known.
     ``longest_wait``: for how many seconds the first in the queue has waited; None without a queue.
+    ``waiters``: the first of the ``waiting`` by name, as many as were asked for, but at least one.
+    ``waits_for``: the lock that its holder waits for itself, if it has said so, which it does after
+    some time of waiting.
     ``stop_requested``: who asked its holder to stop, if anybody did.
     ``as_of``: when that was, as a Unix time by the clock of the server.
     ``unit`` is that of the time at the name, ``s`` or ``ms``, and empty where no time stands there.
@@ -152,6 +180,8 @@ class LockInfo:
     kind: str = "string"
     unit: str = ""
     stop_requested: StopRequest | None = None
+    waiters: tuple[WaiterInfo, ...] = ()
+    waits_for: AwaitedLock | None = None
     shares: tuple[ShareInfo, ...] = ()
     as_of: float = 0.0
     token: bytes = field(default=b"", repr=False)
@@ -207,6 +237,7 @@ class LockInfo:
             held_for=share.held_for,
             fingerprint=share.fingerprint,
             stop_requested=share.stop_requested,
+            waits_for=share.waits_for,
             shares=(),
             token=share.token,
         )
@@ -293,19 +324,21 @@ class Inspector:
         self._history_length = history_length
         self._index = index_for(prefix) if use_index and not is_cluster(client) else None
 
-    def get(self, name: str) -> LockInfo:
+    def get(self, name: str, *, waiters: int = 1) -> LockInfo:
         """Return the lock with the Redis name ``name``, held or not.
 
-        One round trip, and one more if a process has to be asked whether it lives.
+        One round trip, and one more if a process has to be asked whether it lives. ``waiters``: how
+        many of those who wait for it to name at most, 1 or more.
         """
-        return self._judged([self._look_at(name)])[0]
+        return self._judged([self._look_at(name, waiters)])[0]
 
-    def get_each(self, names: Sequence[str]) -> list[LockInfo]:
+    def get_each(self, names: Sequence[str], *, waiters: int = 1) -> list[LockInfo]:
         """Return the locks with the Redis names ``names``, held or not.
 
-        One round trip, and one more if processes have to be asked whether they live.
+        One round trip, and one more if processes have to be asked whether they live. ``waiters``
+        as in :meth:`get`.
         """
-        requests = list(map(self._looking_at, names))
+        requests = [self._looking_at(name, waiters) for name in names]
         replies = (
             run(execute.call_many(BLOCKING, self._client, requests, list(map(self._key, names))))
             if requests
@@ -380,13 +413,15 @@ class Inspector:
         everything: bool = False,
         start: str = "",
         within: float | None = None,
+        waiters: int = 1,
     ) -> LockPage:
         """Return at most ``limit`` of the held locks; ``total`` counts all names.
 
         Where these are more, one half are the locks whose leases end first, the other those whose
         leases end last: an overdue renewal is among the first, and the dead holder of a long lease
         among the last. ``search``, ``everything`` and ``start`` as in :meth:`page`; ``within``: the
-        seconds for which names are looked through for these (None: until all were).
+        seconds for which names are looked through for these (None: until all were). ``waiters`` as
+        in :meth:`get`.
         """
         if self._index and not search and not everything:
             names = self._ends(self._index, limit)
@@ -402,7 +437,7 @@ class Inspector:
             # A server that does not know the script yet would be sent it with each of the names.
             self.get(names.found[0])
         return LockPage(
-            locks=self._held(names.found),
+            locks=self._held(names.found, waiters),
             total=len(names.found) + (names.beyond or 0),
             by_lease=True,
             onward=names.onward,
@@ -591,8 +626,8 @@ class Inspector:
         by = plain(by) or "an operator"
         logger.info(text, by, seen.key, whom, *map(plain, more))
 
-    def _look_at(self, name: str) -> LockInfo:
-        request, key = self._looking_at(name), self._key(name)
+    def _look_at(self, name: str, waiters: int = 1) -> LockInfo:
+        request, key = self._looking_at(name, waiters), self._key(name)
         return self._read(name, run(execute.call(BLOCKING, self._client, request, key)))
 
     def _judged(self, locks: list[LockInfo]) -> list[LockInfo]:
@@ -625,11 +660,12 @@ class Inspector:
             gone += [one for one, lives in zip(some, replies, strict=True) if not lives]
         return frozenset(gone)
 
-    def _looking_at(self, name: str) -> commands.Request:
-        return self._kind.inspect(lock_keys(name), self._index, self._unit)
+    def _looking_at(self, name: str, waiters: int) -> commands.Request:
+        return self._kind.inspect(lock_keys(name), self._index, self._unit, waiters)
 
-    def _held(self, names: Sequence[str]) -> list[LockInfo]:
-        return [lock for lock in self.get_each(names) if lock.state is not State.FREE]
+    def _held(self, names: Sequence[str], waiters: int = 1) -> list[LockInfo]:
+        locks = self.get_each(names, waiters=waiters)
+        return [lock for lock in locks if lock.state is not State.FREE]
 
     def _with(self, search: str, names: Iterable[str]) -> list[str]:
         return [name for name in names if search in self._key(name)]
@@ -752,7 +788,8 @@ class Inspector:
 
     def _read(self, name: str, reply: Sequence[Any]) -> LockInfo:
         kind = replies.text(reply[0]) or "none"
-        value, how, left, fence, record, waiting, listed, now_ms, unit, sharers, came = reply[1:]
+        value, how, left, fence, record, waiting, listed, now_ms, unit, sharers = reply[1:11]
+        named, awaited = reply[11:]
         token = value.encode() if isinstance(value, str) else value or b""
         ours = replies.text(how) == "ours"
         over_ms = -1.0 if listed is None else int(now_ms) + 1 - float(listed)
@@ -775,6 +812,9 @@ class Inspector:
             begins = (state for start, state in _STANDING.items() if token.startswith(start))
             state = next(begins, State.HELD)
         shares = tuple(self._share(name, one, int(now_ms)) for one in sharers)
+        waiters = tuple(
+            _waiter(name, one, position, int(now_ms)) for position, one in enumerate(named, 1)
+        )
         is_over = state is State.OVER
         known = ours or is_over
         return LockInfo(
@@ -787,7 +827,9 @@ class Inspector:
             held_for=max(int(now_ms) - int(fence) // 1000, 0) / 1000 if ours and fence else None,
             over_for=over_ms / 1000 if is_over and over_ms >= 0 else None,
             waiting=int(waiting),
-            longest_wait=max(int(now_ms) / 1000 - int(came) / 1e6, 0.0) if came else None,
+            longest_wait=waiters[0].waited if waiters else None,
+            waiters=waiters,
+            waits_for=self._awaited(awaited, int(now_ms)),
             fingerprint=fingerprint_of(name, *(sorted(one.token for one in shares) or [token]))
             if value is not None
             else "",
@@ -802,7 +844,7 @@ class Inspector:
         )
 
     def _share(self, name: str, found: Sequence[Any], now_ms: int) -> ShareInfo:
-        token, left, fence, record = found
+        token, left, fence, record, awaited = found
         token = token.encode() if isinstance(token, str) else token
         return ShareInfo(
             holder=Holder.from_json(replies.text(record)),
@@ -811,7 +853,19 @@ class Inspector:
             held_for=max(now_ms - int(fence) // 1000, 0) / 1000,
             fingerprint=fingerprint_of(name, token),
             stop_requested=StopRequest.from_record(replies.text(record)),
+            waits_for=self._awaited(awaited, now_ms),
             token=token,
+        )
+
+    def _awaited(self, found: Sequence[Any] | None, now_ms: int) -> AwaitedLock | None:
+        name = _name_in(found[0]) if found else None
+        if not found or name is None:
+            return None
+        return AwaitedLock(
+            key=self._key(name),
+            name=name,
+            waited=_waited(found[2], now_ms),
+            fingerprint=_token_fingerprint(name, found[1]),
         )
 
 
@@ -875,6 +929,25 @@ def _with_states(lock: LockInfo, gone: Collection[str]) -> LockInfo:
         return lock
     shares = tuple(replace(one, state=now) for one, now in zip(lock.shares, states, strict=True))
     return replace(lock, state=state, shares=shares)
+
+
+def _waiter(name: str, found: Sequence[Any], position: int, now_ms: int) -> WaiterInfo:
+    token, came, record = found
+    return WaiterInfo(
+        position=position,
+        holder=Holder.from_json(replies.text(record)),
+        waited=_waited(came, now_ms),
+        fingerprint=_token_fingerprint(name, token),
+    )
+
+
+def _waited(came: Any, now_ms: int) -> float | None:
+    """Return for how many seconds one has waited that came at so many microseconds."""
+    return max(now_ms / 1000 - int(came) / 1e6, 0.0) if came else None
+
+
+def _token_fingerprint(name: str, token: bytes | str) -> str:
+    return fingerprint_of(name, token.encode() if isinstance(token, str) else token)
 
 
 def _name_in(name: Any) -> str | None:

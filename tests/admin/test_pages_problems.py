@@ -101,7 +101,7 @@ def test_when_the_answer_to_a_release_is_lost_the_page_says_that_it_is_not_known
 def test_the_advice_fits_the_cause(
     admin_client: Client, monkeypatch: pytest.MonkeyPatch, cause: str, said: str
 ) -> None:
-    def fail(*args: Any) -> None:
+    def fail(*args: Any, **_: object) -> None:
         raise LockUnavailable("the cause in full", cause=cause)
 
     monkeypatch.setattr(Inspector, "get", fail)

@@ -8,6 +8,7 @@ import re
 import socket
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from html.parser import HTMLParser
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -18,15 +19,16 @@ from django.contrib.auth.models import Group, Permission, User
 from django.http import HttpRequest, HttpResponse
 from django.template.base import Lexer, TokenType
 from django.test import Client, override_settings
-from django.urls import path
+from django.urls import path, reverse
 from django.utils.functional import Promise
 from django.utils.translation import trans_real
 
 from django_setnx_lock import LockLost, LockUnavailable, lock, redis_lock, semaphore
-from django_setnx_lock.admin import actions, history, lock_list, pages
+from django_setnx_lock.admin import actions, history, lock_list, pages, wait_graph
 from django_setnx_lock.admin.actions import locked_action
 from django_setnx_lock.admin.interventions import INTERVENTIONS
 from django_setnx_lock.admin.release import ACTION
+from django_setnx_lock.connection import get_client
 from django_setnx_lock.core import clock
 from django_setnx_lock.core.holder import process_id
 from django_setnx_lock.core.inspection import Inspector, State
@@ -37,6 +39,7 @@ from tests.admin.groups import site as groups_site
 from tests.admin.pages import HISTORY, LIST, address, hold_since, info
 from tests.catalogues import PACKAGE, marked
 from tests.core.helpers import ask
+from tests.core.nesting import told, waiting
 from tests.processes import eventually
 from tests.settings import caches
 
@@ -51,6 +54,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
 
 # What these tests and Django's put into Redis, the database and the settings.
 _WORDS = ["admin", "ann", "bob", "cyd", "default", "other", "zzz", "stuck", "MainThread"]
+_WORDS += ["ThreadPoolExecutor"]
 _WORDS += ["Shop", "Orders", "UTC", "string", "none", "list", "lock:[0-9]+", "group:[0-9]+"]
 # What is told in the words of Redis, of Python, and of the errors for developers.
 _DETAILS = [
@@ -498,6 +502,20 @@ def what_is_kept_of_holds(visitor: Visitor) -> Iterator[Any]:
     yield visitor.see("1")
 
 
+def those_who_wait(visitor: Visitor) -> Iterator[Any]:
+    graph = reverse("admin:django_setnx_lock_lock_graph")
+    yield visitor.client.get(graph)
+    make = partial(told, label="zzz")
+    pairs = [("", "1"), ("3", "1"), ("3", "2"), ("4", "3")]
+    with waiting(get_client(), ("1", "2"), *pairs, make=make, shared=True):
+        yield visitor.client.get(graph)
+        visitor.patch.setattr(pages, "NAMED", 1)
+        yield visitor.see("1")
+        yield visitor.see("3")
+        visitor.patch.setattr(wait_graph, "MOST", 2)
+        yield visitor.client.get(graph)
+
+
 PAGES: list[Page] = [
     lists,
     lists_in_each_order,
@@ -517,6 +535,7 @@ PAGES: list[Page] = [
     the_index_of_the_admin,
     past_holds,
     what_is_kept_of_holds,
+    those_who_wait,
 ]
 
 
@@ -528,8 +547,10 @@ def test_no_text_of_a_page_is_left_out(visitor: Visitor, page: Page) -> None:
     assert [words for one in seen if (words := unmarked_on(one))] == []
 
 
-# Texts that no page shows: pages that are not found, a form field, and where nothing is listed.
+# Texts that no page shows: pages that are not found, a form field, where nothing is listed, and a
+# deadlock, as one of it is refused.
 NEVER_SHOWN = {
+    "A deadlock: it waits for itself.",
     "There is no django-redis cache %(name)r.",
     "No lock's name begins so.",
     "Metrics of distributed locks",

@@ -20,6 +20,7 @@ from django_setnx_lock.locks import inspector
 from example_project.shop.models import Order
 from tests.admin.pages import HISTORY, LIST, address
 from tests.browser.conftest import Browser
+from tests.core.helpers import ask
 from tests.processes import eventually
 
 if TYPE_CHECKING:
@@ -107,6 +108,22 @@ def a_list_of_more_than_are_looked_at(operator: Operator) -> None:
     for number in range(LOOKED_AT + 1):
         lock(f"order:{number}").take(0)
     operator.open(LIST + "?o=-held")
+
+
+def a_lock_that_is_waited_for(operator: Operator) -> None:
+    wait_for_it()
+    operator.open_lock("order:42")
+
+
+def who_waits_for_whom(operator: Operator) -> None:
+    wait_for_it()
+    operator.open(LIST + "graph/")
+
+
+def wait_for_it() -> None:
+    held_lock()
+    for _ in range(2):
+        ask(lock("order:42", label="view pay", user="ann").attempt(), waits=True)
 
 
 def a_list_of_two_pages(operator: Operator) -> None:
@@ -264,6 +281,8 @@ PAGES: dict[Callable[[Operator], None], str] = {
     a_list_of_everything: "theirs",
     a_search: "not a lock",
     a_list_of_two_pages: "55 locks",
+    a_lock_that_is_waited_for: "1. ann@",
+    who_waits_for_whom: "Waiting behind it in all",
     a_list_of_one_state: "kept 1",
     a_list_of_more_than_are_looked_at: "So is this list.",
     held: "nightly import",

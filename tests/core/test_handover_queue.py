@@ -87,7 +87,7 @@ def leave_it_to_the_living(client: redis.Redis) -> list[str | None]:
 
 def test_waiters_who_ask_no_more_are_skipped_and_dropped(redis_client: redis.Redis) -> None:
     assert leave_it_to_the_living(redis_client) == ["waiter 2", "waiter 3"]
-    assert redis_client.hlen("{lock:a}:alive") == 2
+    assert redis_client.hlen("{lock:a}:alive") == 4
 
 
 def test_without_the_time_they_are_alive_until_a_dead_waiter_would_be_waited_for(

@@ -72,6 +72,7 @@ SHARED = {
     "keys.lua",
     "letting_go.lua",
     "over.lua",
+    "waiting.lua",
     "shared_keys.lua",
     "clock.lua",
     "polling.lua",

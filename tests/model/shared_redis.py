@@ -73,8 +73,10 @@ class Keyspace:
     def hget(self, key: str, name: str) -> Any:
         return self._read(key).get(name, False)
 
-    def hset(self, key: str, name: str, value: str) -> int:
-        return self._put(key, name, value)
+    def hset(self, key: str, *pairs: str) -> int:
+        return sum(
+            self._put(key, name, value) for name, value in zip(pairs[::2], pairs[1::2], strict=True)
+        )
 
     def hdel(self, key: str, *names: str) -> int:
         return self._remove(key, *names)

@@ -24,6 +24,8 @@ KEYS = lock_keys("n")
 NAME, WAITERS, ALIVE = KEYS.name, KEYS.waiters, KEYS.alive
 META, SHARES, HOLDERS = KEYS.meta, KEYS.shares, KEYS.holders
 WAKE, GONE = KEYS.wake(""), KEYS.tombstone("")
+# Precedes the token of a waiter, in the field of its record.
+WHO = "who:"
 BATON = "baton:"
 FOREIGN = "foreign"
 # Known to no script: the fence of each who holds it, and the last that was given.
@@ -114,6 +116,12 @@ class Server:
         owner = self.text(META).split(" ", 3)[2:3]
         if self.holders and owner != [self.value]:
             return "nameless: meta does not know what stands at the name"
+        known = self.table(ALIVE)
+        waiting = {name for name in known if not name.startswith(WHO)}
+        if any(known.get(WHO + token) != f"of {token}" for token in waiting):
+            return "nameless: the record of one who waits is missing"
+        if len(known) != 2 * len(waiting):
+            return "left behind: the record of one who does not wait"
         if self.is_group:
             records = self.table(HOLDERS)
             for token in self.holders:
@@ -211,7 +219,8 @@ class Servers:
         for key in list(keys):
             if key.startswith((GONE, WAKE)) and key.split(":", 2)[2] not in seen:
                 del keys[key]
-        alive = {token: one for token, one in server.table(ALIVE).items() if token in seen}
+        known_of = server.table(ALIVE).items()
+        alive = {name: one for name, one in known_of if name.removeprefix(WHO) in seen}
         _put(keys, ALIVE, alive)
         _put(
             keys, FENCES, {t: one for t, one in server.table(FENCES).items() if t in server.holders}
@@ -352,7 +361,10 @@ def _later(keys: Keys, ms: int) -> Keys:
     if ALIVE in keys:
         alive, life = keys[ALIVE]
         assert isinstance(alive, dict)
-        keys[ALIVE] = ({name: _aged(one, ms) for name, one in alive.items()}, life)
+        aged = {
+            name: one if name.startswith(WHO) else _aged(one, ms) for name, one in alive.items()
+        }
+        keys[ALIVE] = (aged, life)
     return keys
 
 

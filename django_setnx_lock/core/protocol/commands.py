@@ -246,15 +246,23 @@ class CommandSet:
             return PlainRequest(("EXISTS", keys.name))
         return Request(scripts.TIMESTAMP_LOCKED, (keys.name, keys.meta), (self.unit,))
 
-    def inspect(self, keys: LockKeys, index: str | None, unit: str = "") -> Request:
+    def inspect(
+        self,
+        keys: LockKeys,
+        index: str | None,
+        unit: str = "",
+        waiters: int = 1,
+    ) -> Request:
         """Ask for all there is to say about the lock. Writes nothing.
 
         ``unit``: that of values which are times, where nothing beside them tells; "" if none are.
+        ``waiters``: how many of those who wait to name at most, 1 or more.
         """
         if not self.wakes_waiters:
             return Request(scripts.POLLING_INSPECT, _with(index, keys.name, keys.meta), ())
         # Not for a certain token.
-        return Request(scripts.INSPECT, _shared_by(keys, "", index), (unit,))
+        own = (unit, str(waiters))
+        return Request(scripts.INSPECT, _shared_by(keys, "", index), own)
 
     @property
     def _time(self) -> tuple[str, ...]:

@@ -28,8 +28,9 @@ class LockKeys:
 
     ``meta``: a string, with fence, since when, token it belongs to, holder record. ``waiters``:
     a sorted set, of the tokens of the waiting callers in order of arrival. ``alive``: a hash,
-    with until when each waiting token is alive, its rank, and when it asks again.
-    ``history_length``: how many entries the history beside the index has room for (0: no history).
+    with until when each waiting token is alive, its rank, and when it asks again, and with the
+    holder record of who waits by it. ``history_length``: how many entries the history beside the
+    index has room for (0: no history).
     """
 
     __slots__ = ("alive", "history_length", "meta", "name", "stem", "waiters")

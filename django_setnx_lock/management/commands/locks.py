@@ -17,13 +17,16 @@ from django.core.management.base import (
     CommandError,
     CommandParser,
     DjangoHelpFormatter,
+    OutputWrapper,
     no_translations,
 )
 
 from django_setnx_lock.core.inspection import LONGEST_EXTENSION, ORDERS
+from django_setnx_lock.core.wait_graph import LIMIT as GRAPH_LIMIT
 from django_setnx_lock.management import statuses
 from django_setnx_lock.management.locks.checking import LIMIT, CheckFailed, Level, check, refused
 from django_setnx_lock.management.locks.doctor import doctor
+from django_setnx_lock.management.locks.graph import graph
 from django_setnx_lock.management.locks.history import ENDS, history
 from django_setnx_lock.management.locks.history import LIMIT as ENTRIES
 from django_setnx_lock.management.locks.listing import STATES, list_locks, show
@@ -60,6 +63,22 @@ class _LocksParser(CommandParser):
         if self.called_from_command_line:
             self.exit(statuses.USAGE, f"locks: {message} (see {self.prog} --help)\n")
         raise CommandError(message, returncode=statuses.USAGE)
+
+
+_READING: dict[str, Callable[[dict[str, Any], OutputWrapper], None]] = {
+    "list": list_locks,
+    "show": show,
+    "graph": graph,
+    "history": history,
+    "doctor": doctor,
+    "check": check,
+}
+_CHANGING: dict[str, Callable[[dict[str, Any], OutputWrapper, OutputWrapper], None]] = {
+    "ask-to-stop": ask_to_stop,
+    "extend": extend,
+    "dismiss": dismiss,
+    "release": release,
+}
 
 
 class Command(BaseCommand):
@@ -107,25 +126,11 @@ class Command(BaseCommand):
     @no_translations
     def handle(self, *args: Any, **options: Any) -> None:
         with statuses.given_for(ImproperlyConfigured, statuses.MISCONFIGURED):
-            match options["subcommand"]:
-                case "list":
-                    list_locks(options, self.stdout)
-                case "show":
-                    show(options, self.stdout)
-                case "history":
-                    history(options, self.stdout)
-                case "ask-to-stop":
-                    ask_to_stop(options, self.stdout, self.stderr)
-                case "extend":
-                    extend(options, self.stdout, self.stderr)
-                case "dismiss":
-                    dismiss(options, self.stdout, self.stderr)
-                case "release":
-                    release(options, self.stdout, self.stderr)
-                case "doctor":
-                    doctor(options, self.stdout)
-                case "check":
-                    check(options, self.stdout)
+            subcommand = options["subcommand"]
+            if subcommand in _READING:
+                _READING[subcommand](options, self.stdout)
+            else:
+                _CHANGING[subcommand](options, self.stdout, self.stderr)
 
 
 def _add_subcommands(parser: CommandParser) -> None:
@@ -163,6 +168,21 @@ def _add_subcommands(parser: CommandParser) -> None:
     shows("key", **_KEY)
     shows("--json", **_JSON)
     _add_history(add("history", "Tells how holds of locks have ended.", "0 told;"))
+    draws = add("graph", "Draws who waits for whom, what blocks most first.", "0 drawn;")
+    draws(
+        "--search",
+        default="",
+        **_TEXT,
+        help="Only locks with TEXT in their keys, and what their holders wait for.",
+    )
+    draws("--json", **_JSON)
+    draws(
+        "--limit",
+        type=_count,
+        default=GRAPH_LIMIT,
+        metavar="N",
+        help=f"At how many locks of each cache to look. Default: {GRAPH_LIMIT}.",
+    )
     asks = add(
         "ask-to-stop",
         "Asks the holder of a lock to stop, and leaves it the lock.",

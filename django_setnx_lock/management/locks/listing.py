@@ -17,9 +17,24 @@ from django.core.management.base import CommandError, OutputWrapper
 from django_setnx_lock.conf import get_config
 from django_setnx_lock.connection import aliases_in, default_alias
 from django_setnx_lock.core.errors import LockUnavailable
-from django_setnx_lock.core.inspection import ORDERS, Inspector, LockInfo, ShareInfo, State
+from django_setnx_lock.core.inspection import (
+    ORDERS,
+    Inspector,
+    LockInfo,
+    ShareInfo,
+    State,
+    WaiterInfo,
+)
 from django_setnx_lock.core.protocol.keys import lock_keys, name_for
-from django_setnx_lock.descriptions import Said, facts, holder_facts, problem
+from django_setnx_lock.descriptions import (
+    NOT_KNOWN,
+    Said,
+    duration,
+    facts,
+    holder_facts,
+    problem,
+    since,
+)
 from django_setnx_lock.locks import inspector, key_prefix
 from django_setnx_lock.management import statuses
 from django_setnx_lock.management.wording import printable
@@ -49,6 +64,8 @@ _OF_A_SHARE = (
     "Fence",
     "Fingerprint of the holder",
 )
+#: How many of those who wait for a lock are named where it is shown in full.
+NAMED = 50
 #: The status when what was asked about is not so.
 NOT_HELD = 1
 # Back to the top left corner, with nothing behind it.
@@ -129,12 +146,25 @@ def _as_json(found: Sequence[Found], troubles: Sequence[str], indent: int | None
             "kind": one.info.kind,
             "unit": one.info.unit,
             "waiting": one.info.waiting,
+            "waiters": waiters_as_json(one.info.waiters),
             **_held(one.info),
             "shares": [{"state": share.state.slug, **_held(share)} for share in one.info.shares],
         }
         for one in found
     ]
     return json.dumps({"locks": locks, "troubles": troubles}, indent=indent)
+
+
+def waiters_as_json(waiters: Sequence[WaiterInfo]) -> list[dict[str, Any]]:
+    """Return those who wait, by name, for programs."""
+    return [
+        {
+            "position": one.position,
+            "holder": None if one.holder is None else asdict(one.holder),
+            "waited": one.waited,
+        }
+        for one in waiters
+    ]
 
 
 def _held(info: LockInfo | ShareInfo) -> dict[str, Any]:
@@ -145,6 +175,9 @@ def _held(info: LockInfo | ShareInfo) -> dict[str, Any]:
         "remaining": info.remaining,
         "fingerprint": info.fingerprint,
         "stop_requested": None if info.stop_requested is None else asdict(info.stop_requested),
+        "waits_for": None
+        if info.waits_for is None
+        else {"key": info.waits_for.key, "waited": info.waits_for.waited},
     }
 
 
@@ -240,7 +273,7 @@ def look_at(options: dict[str, Any]) -> tuple[list[Found], list[str]]:
     with statuses.given_for(ValueError, statuses.USAGE):
         name = name_for(key_prefix(), options["key"])
         lock_keys(name)
-    return gather(options["using"], lambda look: [look.get(name)])
+    return gather(options["using"], lambda look: [look.get(name, waiters=NAMED)])
 
 
 def _in_full(one: Found) -> list[str]:
@@ -251,4 +284,25 @@ def _in_full(one: Found) -> list[str]:
         lines += ["", f"Holder {number} of {len(said.shares)}: {share.state}"]
         own = [fact for fact in facts(share) if fact[0] in _OF_A_SHARE]
         lines += pairs([*own, *holder_facts(share)], indent="  ")
+    return [*lines, *_queue(one.info)]
+
+
+def _queue(info: LockInfo) -> list[str]:
+    """Return what the holders wait for themselves, and who waits for the lock."""
+    holders: Sequence[LockInfo | ShareInfo] = info.shares or [info]
+    lines = [
+        f"{one.holder} has waited for {printable(one.waits_for.key)!r} for "
+        f"{duration(one.waits_for.waited)}"
+        for one in holders
+        if one.waits_for is not None
+    ]
+    lines = ["", "The holder itself waits:", *(f"  {line}" for line in lines)] if lines else []
+    if info.waiting:
+        rows = [
+            (f"{one.position}.", str(one.holder or NOT_KNOWN), since(info, one))
+            for one in info.waiters
+        ]
+        lines += ["", "Waiting:", *(f"  {line}" for line in table([("", "WHO", "SINCE"), *rows]))]
+        if info.waiting > len(info.waiters):
+            lines.append(f"  and {info.waiting - len(info.waiters):,} more")
     return lines

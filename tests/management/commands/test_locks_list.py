@@ -115,10 +115,12 @@ def test_json_has_stable_names_and_all_who_share(locks: Locks) -> None:
 
     a, _, c = ended.document["locks"]
     assert ended.document["troubles"] == []
-    of_all = {"holder", "fence", "held_for", "remaining", "fingerprint", "stop_requested"}
+    of_all = {
+        "holder", "fence", "held_for", "remaining", "fingerprint", "stop_requested", "waits_for",
+    }  # fmt: skip
     assert a.keys() == of_all | {
         "using", "key", "name", "state", "states", "as_of", "granted_at", "renewed_ago",
-        "kind", "unit", "waiting", "shares",
+        "kind", "unit", "waiting", "waiters", "shares",
     }  # fmt: skip
     assert (a["using"], a["name"], a["state"], a["shares"]) == ("default", "lock:a", "held", [])
     assert a["holder"].keys() == {

@@ -25,6 +25,7 @@ _PARTS = (
     "shared",
     "grouping",
     "nesting",
+    "waiting",
     "reading",
     "adding",
     "asking",

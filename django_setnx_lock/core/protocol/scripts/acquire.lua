@@ -43,7 +43,7 @@ if is_mine and not (meta and not has_let_go(meta)) then
   redis.call('SET', META, fence .. ARGV[3], 'PX', whole(ARGV[2] + ARGV[5] + META_MARGIN))
   if claims then
     if next_waiter then
-      redis.call('HDEL', ALIVE, token)
+      redis.call('HDEL', ALIVE, token, WHO .. token)
     else
       redis.call('DEL', ALIVE)
     end
@@ -92,7 +92,7 @@ if value and value ~= token and not claims then
     left = slice > 0 and math.min(left, slice) or left
   end
   if slice > 0 then
-    queue_up(token, left, slice)
+    queue_up(token, left, slice, string.sub(ARGV[3], string.find(ARGV[3], ' ', 2, true) + #token + 2))
   elseif not is_gone then
     leave_queue(token)
     if slice == 0 then

@@ -7,6 +7,7 @@ local READERS, PERMITS = 'readers:', 'permits:' -- precede the number of a group
 local POLLING = 'polling:' -- precedes the token, beside the lock, of one who will wake nobody
 local HISTORY = '10000'  -- how many ends of holds the history has room for; 0: none is kept
 local KEPT = 'kept:'     -- precedes the token of one that let the lock go before it may be free
+local WHO = 'who:'       -- precedes the token of a waiter, in the field of its holder record
 
 -- Quicker than what Redis makes of a number itself.
 local function whole(number)

@@ -1,10 +1,11 @@
 -- All there is to say about one lock. Writes nothing.
 -- ARGV  1 's' or 'ms': in what unit a number at the name is the time until which the lock is valid, where
---       nothing beside it tells; '' if no lock is of that kind
+--       nothing beside it tells; '' if no lock is of that kind  2 how many of those waiting to name, 1 or more
 -- Reply {type, value or false, 'ours', 'baton', 'foreign', 'over' or false, ms left (-1: never expires), fence,
 --        holder record, number waiting, lease end in the index, now ms, that unit if the value is a time,
---        of each who holds it together with others: {token, ms left, fence, holder record},
---        when the first of those waiting came, in us}
+--        of each who holds it together with others: {token, ms left, fence, holder record, what it waits for},
+--        of the first of those waiting: {token, when it came, in us, holder record},
+--        what the one who holds it waits for: {name, token it waits by, when it came there}}
 --       (what is not known is false; where the value is only a time, the token beside it stands for it, as where
 --       the lease of that one is over)
 --- shared_keys
@@ -16,14 +17,12 @@ local meta = token_at(META) or ''
 local fence, owner, holder = read_meta(meta)
 local how = value and (baton_for(value) and 'baton' or (owner == value or owner == POLLING .. value) and 'ours' or 'foreign')
 local left = redis.call('PTTL', NAME)
-local waiting, first = 0, false
-local waiters = redis.pcall('HVALS', ALIVE)
+local waiting, time, waiters = 0, now_ms(), redis.pcall('HVALS', ALIVE)
 for _, one in ipairs(waiters.err and {} or waiters) do
-  local alive, came = string.match(one, '^(%d+) ?(%d*)')
-  if (tonumber(alive) or 0) >= now_ms() then
+  -- A record begins with no digit.
+  local alive = string.match(one, '^%d+')
+  if alive and alive + 0 >= time then
     waiting = waiting + 1
-    came = tonumber(came) or FENCES
-    first = came < (first or FENCES) and came or first
   end
 end
 --- timestamp
@@ -47,14 +46,21 @@ else
   unit = false
 end
 --- over
+--- nesting
+local most = tonumber(ARGV[2])
+--- waiting
 local shares = {}
 for _, token in ipairs(group_at(value) and ask('ZRANGE', SHARES, 0, -1) or {}) do
   local rest = redis.call('ZSCORE', SHARES, token) - now_ms()
   local own, record = string.match(ask('HGET', HOLDERS, token) or '', '^(%d+) (.*)$')
   if own and rest > 0 then
-    table.insert(shares, {token, rest, tonumber(own) < FENCES and own or '0', record})
+    table.insert(shares, {token, rest, tonumber(own) < FENCES and own or '0', record, awaited_by(token)})
+  else
+    name_waiter(baton_for(token))
   end
 end
+name_waiter(baton_for(value))
+name_queued()
 return {
   kind,
   value,
@@ -66,5 +72,6 @@ return {
   whole(now_ms()),
   unit,
   shares,
-  first and whole(first),
+  named,
+  how == 'ours' and awaited_by(value),
 }

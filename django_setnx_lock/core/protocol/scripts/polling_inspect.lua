@@ -1,7 +1,7 @@
 -- All there is to say about one lock, as inspect.lua does where nobody queues. Writes nothing.
 -- KEYS  1 name  2 meta  [3 index]
 -- Reply {type, value or false, 'ours', 'baton', 'foreign', 'over' or false, ms left (-1: never expires), fence, holder
---        record, 0, lease end in the index, now ms, false, {}, false}  (what is not known is false)
+--        record, 0, lease end in the index, now ms, false, {}, {}, false}  (what is not known is false)
 --- reading
 --- has_let_go
 --- asking
@@ -25,6 +25,7 @@ return {
   KEYS[3] and ask('ZSCORE', KEYS[3], KEYS[1]) or false,
   whole(time[1] * 1000 + math.floor(time[2] / 1000)),
   false,
+  {},
   {},
   false,
 }

@@ -1,6 +1,7 @@
 -- Put where a script says so: after what it can answer without, as all this takes time to set up.
 -- Times are the server's, lives in milliseconds.
--- What is known of each waiter: 'ALIVE-UNTIL RANK ASKS-AGAIN-AT' by token, the first and last in ms.
+-- What is known of each waiter: 'ALIVE-UNTIL RANK ASKS-AGAIN-AT' by token, the first and last in ms; and by
+-- 'who:TOKEN' its holder record, for operators.
 local ALIVE_MARGIN = 2000 -- how late a waiter may ask again and still have its place
 local AHEAD = 10000 -- by how much longer the queue is kept than need be, so as not to be told so by each
 -- How long one who waits for a group sleeps at most: who would join it stands behind a dead one no longer.
@@ -80,7 +81,7 @@ local function first_waiter()
       return token
     end
     redis.call('ZREM', WAITERS, token)
-    redis.call('HDEL', ALIVE, token)
+    redis.call('HDEL', ALIVE, token, WHO .. token)
   end
 end
 
@@ -145,7 +146,7 @@ end
 -- Out of the queue. Whoever is next was perhaps not told of a life cut short, as this one was.
 local function leave_queue(token)
   local was_queued = redis.call('ZREM', WAITERS, token) == 1
-  redis.call('HDEL', ALIVE, token)
+  redis.call('HDEL', ALIVE, token, WHO .. token)
   local left = was_queued and redis.call('PTTL', NAME) or -1
   if left >= 0 then
     -- Whom this one stood before may perhaps join those who hold it.
@@ -153,8 +154,8 @@ local function leave_queue(token)
   end
 end
 
--- Into the queue, or once more, asking again when what holds the lock has no more than that left.
-local function queue_up(token, left, slice)
+-- Into the queue, or once more, asking again when what holds the lock has no more than that left. record: who it is.
+local function queue_up(token, left, slice, record)
   local alive, rank, recorded = read_waiter(token)
   if not rank then
     local last = redis.call('ZRANGE', WAITERS, -1, -1, 'WITHSCORES')[2]
@@ -164,8 +165,12 @@ local function queue_up(token, left, slice)
   -- This copy may be a late one, and the caller asleep for as long as a later one was told.
   asks_again = math.max(asks_again, recorded or 0)
   redis.call('ZADD', WAITERS, rank, token)
-  redis.call('HSET', ALIVE, token,
-    string.format('%d %d %d', math.max(asks_again + ALIVE_MARGIN, alive or 0), rank, asks_again))
+  local known = string.format('%d %d %d', math.max(asks_again + ALIVE_MARGIN, alive or 0), rank, asks_again)
+  if alive then
+    redis.call('HSET', ALIVE, token, known)
+  else
+    redis.call('HSET', ALIVE, token, known, WHO .. token, record)
+  end
   for _, key in ipairs({WAITERS, ALIVE}) do
     if redis.call('PTTL', key) < slice + ALIVE_MARGIN then
       redis.call('PEXPIRE', key, slice + ALIVE_MARGIN + AHEAD)

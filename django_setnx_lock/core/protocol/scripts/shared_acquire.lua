@@ -47,7 +47,7 @@ if value and not held_until and not is_left and not may_join then
     settle(value, fence or now_us())
   end
   if slice > 0 then
-    queue_up(token, left, slice)
+    queue_up(token, left, slice, ARGV[3])
   elseif not is_gone then
     leave_queue(token)
     if slice == 0 then
