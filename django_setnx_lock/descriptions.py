@@ -201,6 +201,19 @@ class Said:
         return moment(None if self.info.state is State.KEPT else self.info.granted_at)
 
     @property
+    def longest_wait(self) -> str:
+        """For how long the first in the queue has waited."""
+        return duration(self.info.longest_wait)
+
+    @property
+    def ends_at(self) -> str:
+        """When its lease ends, or ended, in the time zone of the project."""
+        info = self.info
+        if info.state is State.OVER:
+            return moment(None if info.over_for is None else info.as_of - info.over_for)
+        return moment(None if info.remaining is None else info.as_of + info.remaining)
+
+    @property
     def lease(self) -> str:
         """How long its lease is, whether that is renewed, and when it was last."""
         holder = self.info.holder
@@ -310,9 +323,38 @@ def state_word(state: State) -> str:
     return str(_STATES[state][0])
 
 
-def meanings() -> list[tuple[str, str]]:
-    """Return each state with its meaning for an operator."""
-    return [(str(word), str(meaning)) for word, meaning in _STATES.values()]
+# What an operator does about each state.
+_ADVICE: dict[State, str | Promise] = {
+    State.HELD: gettext_lazy("Nothing, unless it is held for longer than its work can take."),
+    State.NOT_RENEWED: gettext_lazy(
+        "Look at the process of the holder. The lock frees itself when its lease ends."
+    ),
+    State.GONE: gettext_lazy(
+        "Make sure that the process has ended, and release the lock if you cannot wait for the end "
+        "of the lease."
+    ),
+    State.READ: gettext_lazy("Nothing. Open the lock to see all of its holders."),
+    State.PERMITS: gettext_lazy("Nothing. Open the lock to see all of its holders."),
+    State.KEPT: gettext_lazy("Nothing: it frees itself."),
+    State.NEVER_EXPIRES: gettext_lazy(
+        "Find out which program took it, and release the lock if that has ended: nothing else "
+        "frees it."
+    ),
+    State.FOREIGN: gettext_lazy("Ask whoever runs the other program before you release it."),
+    State.CHANGING_HANDS: gettext_lazy("Nothing: it takes a second at most."),
+    State.OVER: gettext_lazy("Find out why the last holder did not finish, then dismiss it."),
+    State.FREE: gettext_lazy("Nothing."),
+    State.NO_LOCK: gettext_lazy(
+        "Find out which program writes there, and have it use another name."
+    ),
+}
+
+
+def meanings() -> list[tuple[str, str, str]]:
+    """Return each state with its meaning for an operator, and what to do about it."""
+    return [
+        (str(word), str(meaning), str(_ADVICE[state])) for state, (word, meaning) in _STATES.items()
+    ]
 
 
 def facts(row: Said) -> list[tuple[str, str]]:

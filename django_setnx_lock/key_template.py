@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -19,6 +19,7 @@ _HASH_TAG = re.compile(r"[^{}]*\{[^{}]+\}")
 _OTHER_SYNTAX = re.compile(r"\{\w*\}|%\(?\w")
 # quote() leaves these as they are and writes the rest with "%". No value has anything else.
 _IN_A_VALUE = re.compile(r"[A-Za-z0-9_.%-]")
+_VALUE = f"{_IN_A_VALUE.pattern}+"
 
 
 class MissingValue(LookupError):
@@ -148,6 +149,29 @@ class KeyTemplate:
             return _encode(field, _look_up(field, values), parse)
 
         return _PLACEHOLDER.sub(filled, self.text)
+
+
+def matcher(templates: Iterable[str]) -> Callable[[str], str]:
+    """Return what gives the template of a key: that with most text of its own; "" if none fits."""
+
+    def pattern_of(template: str) -> str:
+        return _VALUE.join(map(re.escape, _PLACEHOLDER.split(template)[::2]))
+
+    known = sorted(templates, key=lambda one: (-len("".join(_PLACEHOLDER.split(one)[::2])), one))
+    if not known:
+        return lambda key: ""
+    pattern = re.compile("|".join(f"({pattern_of(one)})" for one in known))
+
+    def template_of(key: str) -> str:
+        match = pattern.fullmatch(key)
+        return known[match.lastindex - 1] if match and match.lastindex else ""
+
+    return template_of
+
+
+def start_of(template: str) -> str:
+    """Return what all keys of ``template`` begin with."""
+    return template.partition("<")[0]
 
 
 def _look_up(field: str, values: Mapping[str, Any]) -> Any:

@@ -24,7 +24,7 @@ FLOORS = (
     {"core"},
     {
         *("conf", "cluster", "key_template", "async_support", "leftovers", "signals"),
-        *("descriptions", "arguments"),
+        *("descriptions", "arguments", "lock_fields"),
     },
     {"connection", "transactions", "models", "migrations"},
     {"locks", "responses"},
@@ -46,6 +46,7 @@ CORE_FLOORS = (
         "liveness",
         "stop_request",
         "fingerprint",
+        "lock_filter",
     },
     {"protocol"},
     {"connections"},

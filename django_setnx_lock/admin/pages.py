@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote_plus, unquote_plus
 
 import django
 from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import quote, unquote
+from django.core import signing
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.http import (
+    Http404,
+    HttpRequest,
+    HttpResponse,
+    HttpResponseRedirect,
+    QueryDict,
+)
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.text import capfirst
@@ -18,7 +27,7 @@ from django.utils.translation import gettext as _
 from ..conf import get_config
 from ..connection import default_alias, is_cluster, redis_aliases
 from ..core.errors import LockUnavailable, LockUnsupported
-from ..core.inspection import ALL_SORTED, LockInfo, Outcome
+from ..core.inspection import ALL_SORTED, Inspector, LockInfo, Outcome
 from ..core.plain import plain
 from ..core.protocol.keys import lock_keys
 from ..core.wait_graph import wait_graph
@@ -34,6 +43,7 @@ from ..descriptions import (
 )
 from ..locks import inspector, key_prefix
 from ..models import Lock
+from .export import KINDS, MOST, export
 from .history import HistoryQuery, last_holds, what_is_kept
 from .interventions import (
     INTERVENTIONS,
@@ -41,11 +51,14 @@ from .interventions import (
     lock_of,
     log_interventions,
 )
-from .lock_list import Query
+from .lock_list import Query, Walk
+from .release import release_or_ask, seen_before, tell_problem
 from .timeline import Hold
 from .wait_graph import lines_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     _LockModelAdmin = admin.ModelAdmin[Lock]
 else:
     _LockModelAdmin = admin.ModelAdmin
@@ -55,6 +68,9 @@ _PROBLEMS = (LockUnavailable, ImproperlyConfigured)
 FILTERS = "_changelist_filters"
 # How many of those who wait for a lock its page names.
 NAMED = 50
+# So many locks are released together at most, and for so many seconds they are looked for.
+MOST_RELEASED = 500
+_WITHIN = 2.0
 # The pages of one lock.
 _PAGES = ("change", *(one.page for one in INTERVENTIONS), "history")
 
@@ -88,6 +104,11 @@ class Row(Said):
     url: str
 
     @property
+    def as_seen(self) -> str:
+        """The lock, and the holder who was seen, for a field of a form."""
+        return f"{self.info.fingerprint}:{quote_plus(self.info.name)}"
+
+    @property
     def state_class(self) -> str:
         return "lock-" + self.info.state.name.lower().replace("_", "-")
 
@@ -117,6 +138,7 @@ class LockAdmin(_LockModelAdmin):
                 name=f"django_setnx_lock_lock_{name}",
             )
             for address, view, name in (
+                ("release", self.release_many_view, "release_many"),
                 ("history", self.all_history_view, "all_history"),
                 ("graph", self.wait_graph_view, "graph"),
             )
@@ -157,7 +179,7 @@ class LockAdmin(_LockModelAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """List the held locks."""
+        """List the held locks, or write them to a file."""
         links = self._links(request, filters=request.GET.urlencode())
         query = Query.from_address(request.GET)
         context: dict[str, Any] = {
@@ -165,8 +187,15 @@ class LockAdmin(_LockModelAdmin):
             "parameters": {
                 name: request.GET.get(name) for name in ("o", "state", "everything", "using")
             },
+            "action_checkbox_name": ACTION_CHECKBOX_NAME,
+            "release_many_url": links.to("release_many"),
         }
+        kind = request.GET.get("format", "")
         try:
+            if kind in KINDS:
+                look = inspector(links.using or None)
+                using = links.using or default_alias()
+                return export(request, query, look, using, kind)  # type: ignore[return-value]  # streams
             context["scans"] = not get_config()["INDEX"] or is_cluster(
                 links.using or default_alias()
             )
@@ -182,6 +211,7 @@ class LockAdmin(_LockModelAdmin):
                 "all_sorted": ALL_SORTED,
                 "states": meanings(),
                 "as_of": moment(found.as_of),
+                "most_exported": MOST,
             }
         context |= {"title": capfirst(self.opts.verbose_name_plural), **(extra_context or {})}
         return self._response(request, "change_list", links, **context)
@@ -215,6 +245,32 @@ class LockAdmin(_LockModelAdmin):
                 "kept": what_is_kept(look),
             }
         return self._response(request, "all_history", links, **context)
+
+    def release_many_view(self, request: HttpRequest) -> HttpResponse:
+        """Release the locks that were chosen in the list, after a confirmation."""
+        if not self.has_release_permission(request):
+            raise PermissionDenied
+        links = self._links(request)
+        done = HttpResponseRedirect(links.to("changelist"))
+        if request.method != "POST":
+            return done
+        query = Query.from_address(QueryDict(links.filters))
+        try:
+            look = inspector(links.using or None)
+            seen = seen_before(request)
+            chosen, about = _chosen(request, look, query, seen)
+        except (signing.BadSignature, *_PROBLEMS) as error:
+            tell_problem(self, request, error)
+            return done
+        context = {
+            "opts": self.opts,
+            "list_url": done.url,
+            "address": links.to("release_many"),
+            **about,
+        }
+        request.current_app = self.admin_site.name
+        found = {one.name: (lock_of(one), one) for one in chosen if Said(one).is_held}
+        return release_or_ask(self, request, look, found, seen, context) or done
 
     def change_view(
         self,
@@ -374,6 +430,28 @@ class LockAdmin(_LockModelAdmin):
             **{f"{page}_url": links.to(page, name) for page in _PAGES if name},
             "breadcrumbs_are_a_list": django.VERSION >= (6, 1),
         }
+
+
+def _chosen(
+    request: HttpRequest, look: Inspector, query: Query, confirmed: Mapping[str, str] | None
+) -> tuple[list[LockInfo], dict[str, Any]]:
+    """Return the locks that were chosen to be released, and what is to be said of the choice.
+
+    Those that were confirmed before; else all that the list finds, or those that are selected and
+    did not change hands since they were.
+    """
+    if confirmed is None and "found" in request.POST:
+        walk = Walk(query=query, look=look, most=MOST_RELEASED, within=_WITHIN, held=True)
+        return list(walk), {"cut_at": MOST_RELEASED if walk.is_cut else 0}
+    given = (one.partition(":") for one in request.POST.getlist(ACTION_CHECKBOX_NAME))
+    selected = {unquote_plus(name): fingerprint for fingerprint, _colon, name in given}
+    for name in (names := list(selected if confirmed is None else confirmed)):
+        _check(name)
+    locks = look.get_each(names)
+    if confirmed is not None:
+        return locks, {}
+    same = [one for one in locks if one.fingerprint == selected[one.name]]
+    return same, {"changed": len(locks) - len(same)}
 
 
 def _caches() -> tuple[list[str], str]:

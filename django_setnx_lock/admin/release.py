@@ -21,10 +21,13 @@ from ..core.protocol.keys import name_for
 from ..descriptions import Said, problem_in_short
 from ..key_template import KeyTemplate
 from ..locks import inspector, key_prefix
+from ..models import Lock
 from .actions import rows_by_key, tell_skipped
 from .interventions import RELEASE, ReleaseReasonForm, lock_of, log_interventions
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from django.contrib.admin import AdminSite, ModelAdmin
     from django.db.models import Model, QuerySet
     from django.http import HttpRequest
@@ -81,43 +84,26 @@ class ReleaseLocksMixin(_Base):
     ) -> TemplateResponse | None:
         """Show who holds the locks of the selected rows; release them once confirmed."""
         try:
-            form = ReleaseReasonForm(request.POST if request.POST.get("post") else None)
             look = inspector(self.lock_using)
-            if request.POST.get("post"):
-                seen = signing.loads(request.POST.get("seen", ""), salt=ACTION)
+            seen = seen_before(request)
+            if seen is not None:
                 queryset = self.get_queryset(request).filter(pk__in=list(seen))
             found = self._held(request, look, queryset)
-            if found and form.is_valid():
-                self._release(request, look, found, seen, form.cleaned_data["reason"])
-                return None
-        except signing.BadSignature:
-            text = _("The confirmation was changed or is broken: nothing was released.")
-            self.message_user(request, text, messages.ERROR)
-            return None
-        except (ImproperlyConfigured, LockUnavailable) as error:
-            self.message_user(request, problem_in_short(error), messages.ERROR)
-            return None
-        if not found:
-            self.message_user(request, _("Nobody holds a lock of these."), messages.INFO)
+        except (signing.BadSignature, ImproperlyConfigured, LockUnavailable) as error:
+            tell_problem(self, request, error)
             return None
         context = {
-            **self.admin_site.each_context(request),
-            "title": _("Release locks"),
-            "found": found,
-            "form": form,
-            "breadcrumbs_are_a_list": django.VERSION >= (6, 1),
             # The action runs for a form with a row in it; for two fields a row, Django's limit of
             # fields in a form is soon too low.
-            "one": found[0][0],
-            "seen": signing.dumps(
-                {str(row.pk): info.fingerprint for row, info in found}, salt=ACTION, compress=True
-            ),
+            "fields": [
+                ("action", ACTION),
+                *((helpers.ACTION_CHECKBOX_NAME, str(row.pk)) for row, _info in found[:1]),
+            ],
             "opts": self.opts,
-            "action": ACTION,
-            "action_checkbox_name": helpers.ACTION_CHECKBOX_NAME,
         }
         request.current_app = self.admin_site.name
-        return TemplateResponse(request, "admin/django_setnx_lock/release_selected.html", context)
+        by_id = {str(row.pk): (row, info) for row, info in found}
+        return release_or_ask(self, request, look, by_id, seen, context)
 
     def _held(
         self, request: HttpRequest, look: Inspector, queryset: QuerySet[Any]
@@ -129,40 +115,113 @@ class ReleaseLocksMixin(_Base):
         tell_skipped(self, request, skipped)
         return [(names[info.name], info) for info in look.get_each(list(names)) if info.is_held]
 
-    def _release(
-        self,
-        request: HttpRequest,
-        look: Inspector,
-        found: list[tuple[Model, LockInfo]],
-        seen_of: dict[str, str],
-        reason: str,
-    ) -> None:
-        by = request.user.get_username()
-        outcomes: Counter[Outcome] = Counter()
-        noted: list[tuple[Model, str]] = []
+
+def seen_before(request: HttpRequest) -> dict[str, str] | None:
+    """Return the fingerprints that were confirmed, None if nothing was. Raises BadSignature."""
+    if not request.POST.get("post"):
+        return None
+    found: dict[str, str] = signing.loads(request.POST.get("seen", ""), salt=ACTION)
+    return found
+
+
+def tell_problem(
+    modeladmin: ModelAdmin[Any],
+    request: HttpRequest,
+    error: signing.BadSignature | ImproperlyConfigured | LockUnavailable,
+) -> None:
+    """Show why nothing was released."""
+    if isinstance(error, signing.BadSignature):
+        text = _("The confirmation was changed or is broken: nothing was released.")
+    else:
+        text = problem_in_short(error)
+    modeladmin.message_user(request, text, messages.ERROR)
+
+
+def release_or_ask(
+    modeladmin: ModelAdmin[Any],
+    request: HttpRequest,
+    look: Inspector,
+    found: Mapping[str, tuple[Model, LockInfo]],
+    seen: Mapping[str, str] | None,
+    context: dict[str, Any],
+) -> TemplateResponse | None:
+    """Show who holds the locks that were ``found``, or release them if that was confirmed.
+
+    ``found``: what each lock is of and the lock, by what names them in the confirmation. ``seen``:
+    the fingerprints that were confirmed, by the same. Return None when there is nothing to ask.
+    """
+    if not found:
+        text = _("Nobody holds a lock of these.")
+        if seen:
+            text = _("Nobody holds a lock of these any more: nothing was released.")
+        modeladmin.message_user(request, text, messages.INFO)
+        return None
+    form = ReleaseReasonForm(None if seen is None else request.POST)
+    if seen is not None and form.is_valid():
         try:
-            for row, info in found:
-                seen = seen_of.get(str(row.pk), "")
-                outcome = look.force_release(info.name, seen, by=by, reason=reason)
-                outcomes[outcome] += 1
-                if outcome is Outcome.RELEASED:
+            _release(modeladmin, request, look, found, seen, form.cleaned_data["reason"])
+        except LockUnavailable as error:
+            tell_problem(modeladmin, request, error)
+        return None
+    fingerprints = {one: info.fingerprint for one, (_row, info) in found.items()}
+    context = {
+        **modeladmin.admin_site.each_context(request),
+        "title": _("Release locks"),
+        "found": [(row, Said(info)) for row, info in found.values()],
+        "form": form,
+        "breadcrumbs_are_a_list": django.VERSION >= (6, 1),
+        "seen": signing.dumps(
+            # Those who were shown first stay those who were seen.
+            {**fingerprints, **(seen or {})},
+            salt=ACTION,
+            compress=True,
+        ),
+        **context,
+    }
+    return TemplateResponse(request, "admin/django_setnx_lock/release_selected.html", context)
+
+
+def _release(
+    modeladmin: ModelAdmin[Any],
+    request: HttpRequest,
+    look: Inspector,
+    found: Mapping[str, tuple[Model, LockInfo]],
+    seen: Mapping[str, str],
+    reason: str,
+) -> None:
+    """Release each lock from the holder who was seen. Raises LockUnavailable."""
+    by = request.user.get_username()
+    # What is held no more was not found.
+    outcomes = Counter({Outcome.FREE: len(seen.keys() - found.keys())})
+    noted: list[tuple[Model, str]] = []
+    try:
+        for one, (row, info) in found.items():
+            outcome = look.force_release(info.name, seen.get(one, ""), by=by, reason=reason)
+            outcomes[outcome] += 1
+            if outcome is Outcome.RELEASED:
+                if not isinstance(row, Lock):
                     note = _("Released the lock %(key)s held by %(holder)s. %(reason)s")
                     whom = info.holder or _("another program")
                     about = {"key": plain(info.key), "holder": whom, "reason": plain(reason)}
-                    noted += [
-                        (row, note % about),
-                        (lock_of(info), RELEASE.entry(Said(info), reason)),
-                    ]
-        finally:
-            # All at once: thousands one by one take longer than their release.
-            log_interventions(request.user, noted)
-            if released := outcomes[Outcome.RELEASED]:
-                text = ngettext("%(n)d lock was released.", "%(n)d locks were released.", released)
-                self.message_user(request, text % {"n": released}, messages.SUCCESS)
-            if spared := outcomes[Outcome.CHANGED_HANDS] + outcomes[Outcome.FREE]:
-                text = ngettext(
-                    "%(n)d lock had changed hands or was free: nothing was released there.",
-                    "%(n)d locks had changed hands or were free: nothing was released there.",
-                    spared,
-                )
-                self.message_user(request, text % {"n": spared}, messages.WARNING)
+                    noted.append((row, note % about))
+                noted.append((lock_of(info), RELEASE.entry(Said(info), reason)))
+    finally:
+        # All at once: thousands one by one take longer than their release.
+        log_interventions(request.user, noted)
+        if released := outcomes[Outcome.RELEASED]:
+            text = ngettext("%(n)d lock was released.", "%(n)d locks were released.", released)
+            modeladmin.message_user(request, text % {"n": released}, messages.SUCCESS)
+        if changed := outcomes[Outcome.CHANGED_HANDS]:
+            text = ngettext(
+                "%(n)d lock had changed hands: nothing was released there.",
+                "%(n)d locks had changed hands: nothing was released there.",
+                changed,
+            )
+            modeladmin.message_user(request, text % {"n": changed}, messages.WARNING)
+        if free := outcomes[Outcome.FREE]:
+            text = ngettext(
+                "%(n)d lock was free: nothing was released there.",
+                "%(n)d locks were free: nothing was released there.",
+                free,
+            )
+            modeladmin.message_user(request, text % {"n": free}, messages.WARNING)

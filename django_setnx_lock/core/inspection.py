@@ -6,7 +6,6 @@ import enum
 import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,6 +30,7 @@ from .history import (
 )
 from .holder import Holder
 from .liveness import GRACE, is_overdue, renewed_ago
+from .lock_filter import LockFilter
 from .plain import plain
 from .protocol import commands, replies
 from .protocol.commands import POLLING, READERS, SETNX, command_set, limit_of
@@ -79,6 +79,8 @@ ALL_SORTED = 1000
 _PATIENCE = 2.0
 # So many names are looked through at a time, for so many seconds in all, until so many fit.
 _STEP = 250
+# So many if Redis looks into their records, too: that is ten times the work.
+_SEARCHED = 100
 LOOKING = 0.02
 _FITTING = 500
 #: The most minutes that operators can add to a lease at once: a day.
@@ -197,6 +199,12 @@ class LockInfo:
         return frozenset([self.state, *(one.state for one in self.shares if one.state in TROUBLES)])
 
     @property
+    def holders(self) -> list[Holder]:
+        """Each of its holders that is known; of one whose lease is over, the last."""
+        found = [one.holder for one in self.shares] if self.shares else [self.holder]
+        return [one for one in found if one is not None]
+
+    @property
     def longest_hold(self) -> float:
         """The seconds that the oldest of its holders has had it; 0 if not known, or if it is kept.
 
@@ -261,6 +269,8 @@ ORDERS: Mapping[str, Callable[[LockInfo], Any]] = {
     # A fence is the moment of the grant, and exact.
     "held": lambda info: -math.inf if info.held_for is None else -(info.fence or 0),
     "waiting": lambda info: info.waiting,
+    "wait": lambda info: info.longest_wait or 0.0,
+    "taken": lambda info: math.inf if info.granted_at is None else (info.fence or 0),
 }
 
 
@@ -444,6 +454,37 @@ class Inspector:
             over=names.over,
             is_cut=bool(names.beyond),
         )
+
+    def candidates(
+        self,
+        wanted: LockFilter,
+        limit: int,
+        *,
+        everything: bool = False,
+        start: str = "",
+        within: float | None = LOOKING,
+    ) -> LockPage:
+        """Return locks among which are those that ``wanted`` fits; ``total`` counts all names.
+
+        Up to ``limit`` locks are all returned. Of more, it is those that may fit of the names that
+        could be looked through ``within`` so many seconds (None: without limit), until there are
+        nearly ``limit``; ``total`` counts these names, and a next page begins at ``start``, the
+        ``onward`` of this one. If the ``text`` is the whole key of a lock that is held, that lock
+        comes first, and of many listed ones alone at first. ``everything`` as in :meth:`page`.
+        """
+        index = None if everything else self._index
+        if index and not start:
+            listed = self._listed(index, 0, 0, most=limit)
+            if listed.beyond is None:
+                return LockPage(locks=self._held(listed.found), total=len(listed.found))
+            if exact := self._exact(wanted.text):
+                locks = [
+                    one for one in self._held(exact.found) if wanted.fits(one.key, one.holders)
+                ]
+                if locks:
+                    return LockPage(locks=locks, total=1, onward=exact.onward)
+        found, looked_at, onward = self._searched_for(wanted, limit, index, start, within)
+        return LockPage(locks=self._held(found), total=looked_at, onward=onward)
 
     def force_release(
         self, name: str, fingerprint: str, *, by: str = "", reason: str = ""
@@ -744,7 +785,7 @@ class Inspector:
 
     def _searched(self, search: str, start: str, within: float | None) -> _Names:
         """Look through the index in steps; names come with the ends of their leases."""
-        pattern = f"*{_glob_escaped(search)}*"
+        pattern = f"*{commands.glob_escaped(search)}*"
         found: dict[str, float] = {}
 
         def step(cursor: str) -> str:
@@ -760,11 +801,41 @@ class Inspector:
         onward = _in_steps(step, found, start, within) if _is_text(pattern) else ""
         return _Names(sorted(found, key=lambda name: found[name]), onward=onward)
 
+    def _searched_for(
+        self, wanted: LockFilter, limit: int, index: str | None, start: str, within: float | None
+    ) -> tuple[list[str], int, str]:
+        """Have the server look for ``wanted``; return names, how many it saw, where it goes on."""
+        conditions = wanted.conditions
+        found: dict[str, None] = {}
+        looked_at = 0
+
+        def add(names: Iterable[Any]) -> None:
+            for name in filter(None, map(_name_in, names)):
+                if wanted.has_key is None or wanted.has_key(self._key(name)):
+                    found[name] = None
+
+        def step(cursor: str) -> str:
+            nonlocal looked_at
+            given = (_SEARCHED if index else _STEP, self._prefix, wanted.key_start, conditions)
+            request = commands.search(index, cursor, *given)
+            onward, count, names = run(execute.call(BLOCKING, self._client, request, ""))
+            looked_at += int(count)
+            add(names)
+            return replies.text(onward) or "0"
+
+        onward = ""
+        if is_cluster(self._client):
+            add(scan(self._client, f"{commands.glob_escaped(self._prefix + wanted.key_start)}*"))
+            looked_at = len(found)
+        elif _is_text(wanted.text + wanted.host + wanted.user):
+            onward = _in_steps(step, found, start, within, enough=max(limit - _SEARCHED, 1))
+        return list(found), looked_at, onward
+
     def _scanned(
         self, listed: _Names | None, search: str, start: str, within: float | None
     ) -> _Names:
         """Look through the keyspace in steps, behind the names that are ``listed``."""
-        pattern = f"{_glob_escaped(self._prefix)}*"
+        pattern = f"{commands.glob_escaped(self._prefix)}*"
         found: dict[str, None] = {}
         if listed is not None and listed.beyond is None and not start:
             found.update(dict.fromkeys(listed.found))
@@ -961,14 +1032,19 @@ def _name_in(name: Any) -> str | None:
 
 
 def _in_steps(
-    step: Callable[[str], str], found: Collection[str], start: str, within: float | None
+    step: Callable[[str], str],
+    found: Collection[str],
+    start: str,
+    within: float | None,
+    enough: int = _FITTING,
 ) -> str:
     """Take steps from the cursor ``start`` on; return that of the next one, empty at the end.
 
-    ``within``: the seconds after which none is begun, nor when enough is ``found``. None: no limit.
+    ``within``: the seconds after which none is begun (None: no limit), nor when ``enough`` more are
+    ``found``.
     """
     until, cursor = clock.now() + (within or 0.0), start or "0"
-    enough = len(found) + _FITTING
+    enough += len(found)
     while (cursor := step(cursor)) != "0":
         if within is not None and (clock.now() >= until or len(found) >= enough):
             return cursor
@@ -977,10 +1053,8 @@ def _in_steps(
 
 def _is_text(text: str) -> bool:
     """Return whether it can be sent: without surrogates, which are in no name."""
-    with suppress(UnicodeEncodeError):
-        return bool(text.encode())
-    return False
-
-
-def _glob_escaped(text: str) -> str:
-    return "".join(f"\\{character}" if character in "*?[]\\^" else character for character in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -24,7 +24,7 @@ from django.utils.functional import Promise
 from django.utils.translation import trans_real
 
 from django_setnx_lock import LockLost, LockUnavailable, lock, redis_lock, semaphore
-from django_setnx_lock.admin import actions, history, lock_list, pages, wait_graph
+from django_setnx_lock.admin import actions, export, history, lock_list, pages, wait_graph
 from django_setnx_lock.admin.actions import locked_action
 from django_setnx_lock.admin.interventions import INTERVENTIONS
 from django_setnx_lock.admin.release import ACTION
@@ -345,6 +345,29 @@ def what_was_not_done(visitor: Visitor) -> Iterator[Any]:
     yield visitor.press("extend", "7", post="yes", minutes="10")
 
 
+def many_released(visitor: Visitor) -> Iterator[Any]:
+    held = [lock(str(number), user="ann").take(0) for number in range(1, 7)]
+    release = f"{LIST}release/?_changelist_filters=user%3Dann"
+    visitor.patch.setattr(pages, "MOST_RELEASED", 4)
+    visitor.patch.setattr(export, "MOST", 1)
+    file: Any = visitor.client.get(LIST, {"format": "csv"})
+    assert b"".join(file.streaming_content).count(b"ann") == 1
+    yield visitor.client.get(LIST, {"user": "zzz"})
+    boxes = [f"{info(key).fingerprint}:lock%3A{key}" for key in "12"]
+    yield visitor.client.post(release, {"selected": "1", "_selected_action": boxes[:1]})
+    held[0].release()
+    yield visitor.client.post(release, {"selected": "1", "_selected_action": boxes})
+    question = visitor.client.post(release, {"found": "1"})
+    yield question
+    confirmed = {"post": "yes", "seen": question.context["seen"]}
+    held[1].release()
+    held[2].release()
+    lock("3").take(0)
+    yield visitor.client.post(release, confirmed, follow=True)
+    visitor.redis.flush()
+    yield visitor.client.post(release, confirmed, follow=True)
+
+
 def failing(cause: str) -> Callable[..., None]:
     """Return what raises the error of Redis that has this cause."""
 
@@ -528,6 +551,7 @@ PAGES: list[Page] = [
     wrong_forms,
     what_was_done,
     what_was_not_done,
+    many_released,
     problems,
     locked_actions,
     release_of_selected,

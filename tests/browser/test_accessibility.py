@@ -104,6 +104,16 @@ def a_list_of_one_state(operator: Operator) -> None:
     operator.open(LIST + "?state=kept")
 
 
+def a_list_that_is_filtered(operator: Operator) -> None:
+    hold_one_of_each_kind(operator)
+    operator.open(LIST + "?user=ann&state=held&o=-taken")
+
+
+def release_of_all_found(operator: Operator) -> None:
+    a_list_that_is_filtered(operator)
+    operator.browser.click("[name=found]")
+
+
 def a_list_of_more_than_are_looked_at(operator: Operator) -> None:
     for number in range(LOOKED_AT + 1):
         lock(f"order:{number}").take(0)
@@ -284,6 +294,8 @@ PAGES: dict[Callable[[Operator], None], str] = {
     a_lock_that_is_waited_for: "1. ann@",
     who_waits_for_whom: "Waiting behind it in all",
     a_list_of_one_state: "kept 1",
+    a_list_that_is_filtered: "1 result",
+    release_of_all_found: "Nothing is released until you confirm.",
     a_list_of_more_than_are_looked_at: "So is this list.",
     held: "nightly import",
     shared: "cyd@",
@@ -317,6 +329,8 @@ ALWAYS = (
     all_history,
     released,
     release_of_selected,
+    a_list_that_is_filtered,
+    release_of_all_found,
     busy_view,
 )
 

@@ -66,3 +66,18 @@ def test_a_list_that_nobody_sees_asks_redis_for_nothing(listed: Browser) -> None
 
     eventually(lambda: listed.run("return window.late === true"))
     assert listed.run("return window.loaded") is True
+
+
+def test_a_list_with_selected_locks_is_not_refreshed(listed: Browser) -> None:
+    lock("order:42").take(0)
+    listed.run("location.reload()")
+    eventually(lambda: listed.run("return !!document.querySelector('.action-select')"))
+    listed.run("window.loaded = true")
+    listed.run(HURRY)
+    listed.run("document.querySelector('.action-select').click()")
+    listed.run(f"document.querySelector('{BOX}').click()")
+    # As long as ten refreshes would take.
+    listed.run("window.late = false; setTimeout(() => { window.late = true }, 50000)")
+
+    eventually(lambda: listed.run("return window.late === true"))
+    assert listed.run("return window.loaded") is True

@@ -39,6 +39,7 @@ ALL = [
     scripts.INSPECT,
     scripts.LIVING,
     scripts.LISTING,
+    scripts.SEARCH,
     scripts.TIMESTAMP_ACQUIRE,
     scripts.TIMESTAMP_RELEASE,
     scripts.TIMESTAMP_CANCEL,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -16,13 +15,12 @@ from ...connection import aliases_in, get_client
 from ...core.connections.cluster_routes import is_cluster
 from ...core.errors import LockUnavailable
 from ...core.protocol.keys import name_for
+from ...key_template import matcher
 from ...locks import inspector, key_prefix
 from ...responses import USUAL_TIMES
 from .metrics import OTHER
 
 LIMIT = 1_000
-# What KeyTemplate writes for a value.
-_VALUE = r"[A-Za-z0-9_.%-]+"
 
 _HELP = {
     "up": ("Whether Redis said what locks there are: 1 or 0.", ()),
@@ -66,7 +64,7 @@ class LockCollector(Collector):
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """Return the metrics as they are now."""
         found = _families()
-        template_of = _matcher({*self._templates(), *USUAL_TIMES.templates})
+        template_of = matcher({*self._templates(), *USUAL_TIMES.templates})
         for cache in self._caches or aliases_in(get_config()["CACHE"]):
             began = time.perf_counter()
             is_up = 1.0
@@ -105,7 +103,7 @@ def _look(
     oldest: dict[str, float] = {}
     longest: dict[str, float] = {}
     for one in seen.locks:
-        template = template_of(one.key)
+        template = template_of(one.key) or OTHER
         # Where one reader of several is gone, it is both read and holder gone.
         states.update((template, state.slug) for state in one.states)
         waiters[template] += one.waiting
@@ -122,22 +120,3 @@ def _look(
     ):
         for template, value in values.items():
             found[name].add_metric([cache, template], value)
-
-
-def _matcher(templates: Iterable[str]) -> Callable[[str], str]:
-    """Return what gives the template of a key, or ``other``; the one with most text of its own."""
-
-    def text_of(template: str) -> list[str]:
-        return re.split(r"<[^<>]*>", template)
-
-    known = sorted(templates, key=lambda one: (-len("".join(text_of(one))), one))
-    if not known:
-        return lambda key: OTHER
-    patterns = (f"({_VALUE.join(map(re.escape, text_of(one)))})" for one in known)
-    pattern = re.compile("|".join(patterns))
-
-    def template_of(key: str) -> str:
-        match = pattern.fullmatch(key)
-        return known[match.lastindex - 1] if match and match.lastindex else OTHER
-
-    return template_of

@@ -512,6 +512,18 @@ def listing(index: str, most: int, offset: int, limit: int, *, descending: bool)
     return Request(scripts.LISTING, (index,), (str(most), str(offset), str(limit), way))
 
 
+def search(
+    index: str | None, cursor: str, count: int, prefix: str, start: str, conditions: str
+) -> Request:
+    """Ask which of the next ``count`` names fit; of those in the index, or without it of all keys.
+
+    ``start``: of the key. ``conditions``: see :class:`~..lock_filter.LockFilter`.
+    """
+    name, before = prefix + start, str(len(prefix.encode()))
+    args = (cursor, str(count), name, before, f"{glob_escaped(name)}*", conditions)
+    return Request(scripts.SEARCH, (index,) if index else (), args)
+
+
 def deadlock(
     keys: LockKeys, token: str, life_ms: int, record: str, held: Sequence[tuple[str, str]]
 ) -> Request:
@@ -523,6 +535,11 @@ def deadlock(
     names, tokens = [name for name, _ in held], [token for _, token in held]
     args = (token, str(life_ms), record, *tokens)
     return Request(scripts.DEADLOCK, (keys.name, *names), args)
+
+
+def glob_escaped(text: str) -> str:
+    """Return the pattern of Redis that is this text alone."""
+    return "".join(f"\\{character}" if character in "*?[]\\^" else character for character in text)
 
 
 def milliseconds(seconds: object, what: str) -> int:

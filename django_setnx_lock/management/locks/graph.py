@@ -12,9 +12,10 @@ from django_setnx_lock.core.errors import LockUnavailable
 from django_setnx_lock.core.inspection import WaiterInfo
 from django_setnx_lock.core.wait_graph import Link, WaitGraph, wait_graph
 from django_setnx_lock.descriptions import Said, duration
+from django_setnx_lock.lock_fields import waiter_fields
 from django_setnx_lock.locks import inspector
 
-from .listing import aliases_of, raise_if_away, trouble, waiters_as_json
+from .listing import aliases_of, raise_if_away, trouble
 from .printing import Paper, write
 
 # Deeper lines are not moved further to the right.
@@ -104,7 +105,7 @@ def _as_json(alias: str, found: WaitGraph) -> dict[str, Any]:
                 "waiting": one.waiting,
                 "behind": behind[one.name],
                 "longest_wait": one.longest_wait,
-                "waiters": waiters_as_json(one.waiters),
+                "waiters": waiter_fields(one.waiters),
             }
             for one in found.locks.values()
         ],

@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -17,14 +17,7 @@ from django.core.management.base import CommandError, OutputWrapper
 from django_setnx_lock.conf import get_config
 from django_setnx_lock.connection import aliases_in, default_alias
 from django_setnx_lock.core.errors import LockUnavailable
-from django_setnx_lock.core.inspection import (
-    ORDERS,
-    Inspector,
-    LockInfo,
-    ShareInfo,
-    State,
-    WaiterInfo,
-)
+from django_setnx_lock.core.inspection import ORDERS, Inspector, LockInfo, State
 from django_setnx_lock.core.protocol.keys import lock_keys, name_for
 from django_setnx_lock.descriptions import (
     NOT_KNOWN,
@@ -35,6 +28,7 @@ from django_setnx_lock.descriptions import (
     problem,
     since,
 )
+from django_setnx_lock.lock_fields import lock_fields
 from django_setnx_lock.locks import inspector, key_prefix
 from django_setnx_lock.management import statuses
 from django_setnx_lock.management.wording import printable
@@ -133,52 +127,8 @@ def _table(found: Sequence[Found], paper: Paper) -> list[str]:
 
 def _as_json(found: Sequence[Found], troubles: Sequence[str], indent: int | None = 2) -> str:
     """Return the locks for programs. The names stay; a token is never among them."""
-    locks = [
-        {
-            "using": one.using,
-            "key": one.info.key,
-            "name": one.info.name,
-            "state": one.info.state.slug,
-            "states": sorted(state.slug for state in one.info.states),
-            "as_of": one.info.as_of,
-            "granted_at": one.info.granted_at,
-            "renewed_ago": one.info.renewed_ago,
-            "kind": one.info.kind,
-            "unit": one.info.unit,
-            "waiting": one.info.waiting,
-            "waiters": waiters_as_json(one.info.waiters),
-            **_held(one.info),
-            "shares": [{"state": share.state.slug, **_held(share)} for share in one.info.shares],
-        }
-        for one in found
-    ]
+    locks = [lock_fields(one.info, one.using) for one in found]
     return json.dumps({"locks": locks, "troubles": troubles}, indent=indent)
-
-
-def waiters_as_json(waiters: Sequence[WaiterInfo]) -> list[dict[str, Any]]:
-    """Return those who wait, by name, for programs."""
-    return [
-        {
-            "position": one.position,
-            "holder": None if one.holder is None else asdict(one.holder),
-            "waited": one.waited,
-        }
-        for one in waiters
-    ]
-
-
-def _held(info: LockInfo | ShareInfo) -> dict[str, Any]:
-    return {
-        "holder": None if info.holder is None else asdict(info.holder),
-        "fence": info.fence,
-        "held_for": info.held_for,
-        "remaining": info.remaining,
-        "fingerprint": info.fingerprint,
-        "stop_requested": None if info.stop_requested is None else asdict(info.stop_requested),
-        "waits_for": None
-        if info.waits_for is None
-        else {"key": info.waits_for.key, "waited": info.waits_for.waited},
-    }
 
 
 def list_locks(options: dict[str, Any], out: OutputWrapper) -> None:
@@ -289,7 +239,7 @@ def _in_full(one: Found) -> list[str]:
 
 def _queue(info: LockInfo) -> list[str]:
     """Return what the holders wait for themselves, and who waits for the lock."""
-    holders: Sequence[LockInfo | ShareInfo] = info.shares or [info]
+    holders = info.shares or (info,)
     lines = [
         f"{one.holder} has waited for {printable(one.waits_for.key)!r} for "
         f"{duration(one.waits_for.waited)}"

@@ -17,10 +17,13 @@
         const plan = () => {
             clearTimeout(timer);
             // What nobody sees asks Redis for nothing.
-            if (box.checked && !document.hidden) {
+            // Nor is lost what the operator selects.
+            const selected = document.querySelector(".action-select:checked");
+            if (box.checked && !document.hidden && !selected) {
                 timer = setTimeout(() => location.reload(), SECONDS * 1000);
             }
         };
+        document.querySelector("#changelist-form")?.addEventListener("change", plan);
         box.addEventListener("change", () => {
             sessionStorage.setItem(KEPT, box.checked ? "1" : "");
             plan();

@@ -95,6 +95,7 @@ DISMISS = Script.load("dismiss")
 INSPECT = Script.load("inspect")
 LIVING = Script.load("living")
 LISTING = Script.load("listing")
+SEARCH = Script.load("search")
 DEADLOCK = Script.load("deadlock")
 
 TIMESTAMP_ACQUIRE = Script.load("acquire", "timestamp")

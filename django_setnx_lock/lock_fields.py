@@ -1,0 +1,76 @@
+"""A lock for programs: the fields that ``locks list --json`` and the admin's exports give of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+from .core.holder import Holder
+from .core.inspection import LockInfo, ShareInfo, WaiterInfo
+from .core.stop_request import StopRequest
+
+
+def lock_fields(info: LockInfo, using: str) -> dict[str, Any]:
+    """Return the fields of a lock in the cache ``using``. A token is never among them."""
+    return {
+        "using": using,
+        "key": info.key,
+        "name": info.name,
+        "state": info.state.slug,
+        "states": sorted(state.slug for state in info.states),
+        "as_of": info.as_of,
+        "granted_at": info.granted_at,
+        "renewed_ago": info.renewed_ago,
+        "kind": info.kind,
+        "unit": info.unit,
+        "waiting": info.waiting,
+        "waiters": waiter_fields(info.waiters),
+        **_held(info),
+        "shares": [{"state": share.state.slug, **_held(share)} for share in info.shares],
+    }
+
+
+def waiter_fields(waiters: Sequence[WaiterInfo]) -> list[dict[str, Any]]:
+    """Return the fields of those who wait."""
+    return [
+        {
+            "position": one.position,
+            "holder": None if one.holder is None else asdict(one.holder),
+            "waited": one.waited,
+        }
+        for one in waiters
+    ]
+
+
+def _held(info: LockInfo | ShareInfo) -> dict[str, Any]:
+    return {
+        "holder": None if info.holder is None else asdict(info.holder),
+        "fence": info.fence,
+        "held_for": info.held_for,
+        "remaining": info.remaining,
+        "fingerprint": info.fingerprint,
+        "stop_requested": None if info.stop_requested is None else asdict(info.stop_requested),
+        "waits_for": None
+        if info.waits_for is None
+        else {"key": info.waits_for.key, "waited": info.waits_for.waited},
+    }
+
+
+# The fields that have fields of their own, which may be missing.
+_NESTED = {
+    "holder": [field.name for field in fields(Holder)],
+    "stop_requested": [field.name for field in fields(StopRequest)],
+    "waits_for": ["key", "waited"],
+}
+
+
+def flat(found: dict[str, Any]) -> dict[str, Any]:
+    """Return :func:`lock_fields` in one level: ``holder.host``, the same names for each lock."""
+    row: dict[str, Any] = {}
+    for name, value in found.items():
+        if name in _NESTED:
+            row |= {f"{name}.{part}": (value or {}).get(part) for part in _NESTED[name]}
+        else:
+            row[name] = value
+    return row
