@@ -259,11 +259,16 @@ return refused
 
 
 def needed(*, polls: bool, has_index: bool, has_history: bool) -> set[str]:
-    """Return the commands that scripts send, and those that list the locks."""
+    """Return the commands that scripts send, and those that list the locks.
+
+    Without those that only a search through many locks takes.
+    """
     sources = [
         script.source
         for script in vars(scripts).values()
-        if isinstance(script, scripts.Script) and script.name.startswith("polling_") == polls
+        if isinstance(script, scripts.Script)
+        and script is not scripts.SEARCH
+        and script.name.startswith("polling_") == polls
     ]
     listing = {"ZCARD", "ZRANGE"} if has_index else {"SCAN"}
     noting = set() if has_history and has_index else {"XADD"}
