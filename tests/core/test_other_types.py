@@ -64,6 +64,7 @@ REQUESTS: dict[str, commands.Request] = {
     "locked": cast(commands.Request, TIMES.locked(KEYS)),
     "downgrade": downgrade(KEYS, INDEX, "w1"),
     "living": commands.living([KEYS.name]),
+    "search": commands.search(INDEX, "0", 10, "lock:", "", '[[["ann"], true]]'),
     "listing": commands.listing(INDEX, 1, 0, 1, descending=False),
     "inspect, polling": commands.POLLING.inspect(KEYS, INDEX),
 }

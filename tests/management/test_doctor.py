@@ -187,6 +187,8 @@ def test_every_command_that_a_script_sends_is_tried() -> None:
     texts = {path.name: path.read_text() for path in scripts.iterdir() if ".lua" in path.name}
     # What passes on what it is told to send is known by its name.
     asking = texts.pop("asking.lua")
+    # Only a search through many locks sends what this does.
+    texts.pop("search.lua")
     text = "".join(texts.values())
     sent = re.findall(r"redis\.p?call\('([A-Z]+)'", text)
     asked = re.findall(r"\bask\('([A-Z]+)'", text)
