@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 
 from ..core.errors import LockUnavailable
 from ..core.inspection import Inspector, LockInfo, State
+from ..core.plain import plain
 from ..descriptions import problem
 from ..lock_fields import flat, lock_fields
 from .lock_list import Query, Walk
@@ -30,8 +31,8 @@ _WITHIN = 10.0
 # So many are written at once.
 _CHUNK = 100
 KINDS = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
-# What a spreadsheet takes for a formula begins so; the second line is what it drops before that.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+# What a spreadsheet takes for a formula begins so.
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def export(
@@ -101,9 +102,11 @@ def _cell(value: Any) -> Any:
         # The states are words; who holds it together with others is more than that.
         is_of_words = all(isinstance(one, str) for one in value)
         return " ".join(value) if is_of_words else json.dumps(value)
-    if isinstance(value, str) and value.startswith(_FORMULA):
-        return f"'{value}"
-    return value
+    if not isinstance(value, str):
+        return value
+    # Not all Pythons write a NUL.
+    value = plain(value)
+    return f"'{value}" if value.startswith(_FORMULA) else value
 
 
 async def _apart(parts: Iterator[str]) -> AsyncIterator[str]:
