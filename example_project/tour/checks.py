@@ -66,8 +66,9 @@ def is_refused(status: int, said: str, paid_by: str, times_charged: int) -> None
 
 
 def row_of_holder(page: Page, key: str, pid: int) -> list[str]:
-    """Return the row that lists the lock as held by the process ``pid``."""
-    row = next((row for row in page.rows if row[:1] == [key]), [])
+    """Return the row that lists the lock as held by the process ``pid``, from the key on."""
+    # A box to select it by may stand before the key.
+    row = next((row[row.index(key) :] for row in page.rows if key in row[:2]), [])
     _expect(
         len(row) > 4 and row[1] == "held" and _names(row[2], pid),
         f"a row with {key} held by process {pid}",
@@ -83,7 +84,7 @@ def names_holder(page: Page, pid: int) -> None:
 
 def is_released(page: Page, key: str) -> None:
     """Expect that the page says that the lock was released, and lists it no more."""
-    gone = all(row[:1] != [key] for row in page.rows)
+    gone = all(key not in row[:2] for row in page.rows)
     _expect(gone and f"“{key}” was released" in page.text, f"{key} to be released", page.gist)
 
 

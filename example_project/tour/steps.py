@@ -129,7 +129,7 @@ def a_killed_holder(site: str, order: Order) -> Iterator[str]:
     yield "The dead job could not let go, and its lease runs on. An operator need not wait:"
     yield ""
     operator, page = _log_in(site)
-    _, state, holder, held_for, lease_left, *_ = checks.row_of_holder(page, key, job.pid)
+    _, state, holder, held_for, _taken_at, lease_left, *_ = checks.row_of_holder(page, key, job.pid)
     yield f"GET  {page.path}"
     yield f"     {key} is {state} by {holder}"
     yield f"     held for {held_for}, lease left {lease_left}"
