@@ -220,6 +220,11 @@ def _add_subcommands(parser: CommandParser) -> None:
         releases, "Release it only from", "Logged, and told to the holder when it finds out."
     )
     releases("-y", "--yes", action="store_true", help="Do not ask. Needed where no terminal is.")
+    releases(
+        "--dry-run",
+        action="store_true",
+        help="Release nothing: say who holds it, and the fingerprint to release it by.",
+    )
     _add_doctor(
         add(
             "doctor",

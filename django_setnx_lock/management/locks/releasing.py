@@ -113,7 +113,13 @@ _DISMISS = _Intervention(
 
 
 def release(options: dict[str, Any], out: OutputWrapper, err: OutputWrapper) -> None:
-    """Take a lock from its holder, if the answer is yes. Raises CommandError when it was not."""
+    """Take a lock from its holder, if the answer is yes. Raises CommandError when it was not.
+
+    A dry run only says from whom.
+    """
+    if options["dry_run"]:
+        _say_from_whom(options, out, err)
+        return
     if get_config()["REQUIRE_REASON"] and not options["reason"].strip():
         message = f"give a --reason: {SETTING}['REQUIRE_REASON'] of the project wants one"
         raise CommandError(message, returncode=statuses.USAGE)
@@ -133,6 +139,15 @@ def extend(options: dict[str, Any], out: OutputWrapper, err: OutputWrapper) -> N
 def dismiss(options: dict[str, Any], out: OutputWrapper, err: OutputWrapper) -> None:
     """Forget whose lease is over. Raises CommandError when nobody was forgotten."""
     _intervene(_DISMISS, options, out, err, asks=False)
+
+
+def _say_from_whom(options: dict[str, Any], out: OutputWrapper, err: OutputWrapper) -> None:
+    """Say what a release would take, and how to take just that. Raises CommandError if nothing."""
+    wanted, troubles = _wanted(_RELEASE, options, err)
+    for one in wanted:
+        seen = f"it would be released with --fingerprint {one.info.fingerprint}"
+        write(out, f"{_whom(one)}\nDry run: {seen}")
+    raise_if_away(troubles)
 
 
 def _intervene(

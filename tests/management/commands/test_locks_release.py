@@ -106,6 +106,41 @@ def test_release_names_the_holder_and_takes_it_from_him(
     assert "stuck since noon" in record.getMessage()
 
 
+def test_a_dry_run_names_the_holder_and_releases_nothing(locks: Locks) -> None:
+    with lock("k", label="import") as held:
+        ended = locks("release", "k", "--dry-run")
+        held.check()
+        fingerprint = fingerprint_of("k")
+
+    assert (ended.status, ended.err) == (0, "")
+    assert f"'k' in the cache 'default' is held by {HERE} (import)" in ended.out
+    assert ended.out.endswith(f"Dry run: it would be released with --fingerprint {fingerprint}\n")
+
+
+@override_settings(SETNX_LOCK={**settings.SETNX_LOCK, "REQUIRE_REASON": True})
+def test_a_dry_run_needs_no_reason_where_a_release_does(locks: Locks) -> None:
+    with lock("k"):
+        assert locks("release", "k", "--dry-run").status == 0
+        assert locks("release", "k", "--yes").status == 64
+
+
+def test_a_dry_run_of_a_free_lock_is_status_1(locks: Locks) -> None:
+    ended = locks("release", "k", "--dry-run")
+
+    assert (ended.status, ended.out) == (1, "")
+    assert "nothing was released" in ended.err
+
+
+def test_what_a_dry_run_showed_is_not_taken_from_the_next_holder(locks: Locks) -> None:
+    with lock("k"):
+        seen = locks("release", "k", "--dry-run").out.split()[-1]
+    with lock("k") as held:
+        ended = locks("release", "k", "--yes", "--fingerprint", seen)
+        held.check()
+
+    assert (ended.status, "changed hands" in ended.err) == (1, True)
+
+
 def test_release_of_a_free_lock_is_status_1(locks: Locks) -> None:
     ended = locks("release", "k", "--yes")
 
