@@ -56,9 +56,9 @@ def run(port: int, *, serve: bool) -> int:
             if port not in (0, found):
                 say(f"Port {port} is taken, so the site is on port {found}.\n")
             url = f"http://{HOST}:{found}/"
-            left = give_tour(url)
+            queued, left = give_tour(url)
             if serve:
-                serve_until_interrupted(url, left)
+                serve_until_interrupted(url, queued, left)
     except ServerError as error:
         return fail(str(error))
     except (WentWrong, RedisError, DatabaseError, OSError, OverflowError, SubprocessError) as error:
@@ -66,10 +66,10 @@ def run(port: int, *, serve: bool) -> int:
     return 0
 
 
-def give_tour(url: str) -> Order:
-    """Set up, then tell and check each step; return an order that is left to be paid.
+def give_tour(url: str) -> list[Order]:
+    """Set up, then tell and check each step; return two orders that are left to be paid.
 
-    Raises what the steps raise.
+    The lock of the first of them has a history. Raises what the steps raise.
     """
     from example_project.tour.steps import STEPS, describe, set_up
 
@@ -80,31 +80,40 @@ def give_tour(url: str) -> Order:
         say(f"   {line}")
     for number, step in enumerate(STEPS, start=1):
         say(f"\n{number}. {step.title}\n")
-        for line in step.run(url, orders.pop(0)):
+        # The last steps tell of the lock of one order, and pay none.
+        for line in step.run(url, orders.pop(0) if len(orders) > 2 else orders[0]):
             say(f"   {line}" if line else "")
     say(f"\nAll went as told, in {time.monotonic() - began:.1f} s.")
-    return orders[0]
+    return orders
 
 
-def serve_until_interrupted(url: str, order: Order) -> None:
-    """Say where the site is and how to get in; return at Ctrl-C."""
-    from example_project.tour.steps import PASSWORD, USERNAME
+def serve_until_interrupted(url: str, queued: Order, order: Order) -> None:
+    """Have jobs wait for the lock of ``queued``; say where the site is; return at Ctrl-C."""
+    from example_project.tour.jobs import end_all, queue
+    from example_project.tour.steps import NOTES, PASSWORD, USERNAME, path_of
 
+    key = f"order:{queued.pk}"
+    graph, history = (url + path_of(page)[1:] for page in ("graph", "all_history"))
     python = sys.executable.removeprefix(f"{os.getcwd()}/")
-    say(f"""Now it is yours:
+    # Started before anybody is told how to end it.
+    with queue(key, *NOTES) as jobs:
+        say(f"""Now it is yours:
 
    Shop    {url}         pay one order ten times at once
    Admin   {url}admin/   log in as {USERNAME}, password {PASSWORD}
+   Queue   {graph}     jobs that wait for {key}
+   Past    {history}   how holds have ended
    Lock    {python} manage.py with_lock order:{order.pk} -- sleep 20
 
 Ctrl-C ends it.
 """)
-    logging.getLogger("django.server").setLevel(logging.INFO)
-    try:
-        threading.Event().wait()
-    except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one finds us leaving already
-        say("\nEnded.")
+        logging.getLogger("django.server").setLevel(logging.INFO)
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one finds us leaving already
+            end_all(jobs)  # killed jobs would leave the lock held in a server that goes on
+            say("\nEnded.")
 
 
 def say(line: str) -> None:

@@ -88,6 +88,49 @@ def is_released(page: Page, key: str) -> None:
     _expect(gone and f"“{key}” was released" in page.text, f"{key} to be released", page.gist)
 
 
+def all_wait(lines: Sequence[str], pids: Sequence[int]) -> None:
+    """Expect that these processes are named, each in a line of its own, as those who wait."""
+    _expect(they_wait(lines, pids), f"processes {pids} to wait", " / ".join(lines))
+
+
+def they_wait(lines: Sequence[str], pids: Sequence[int]) -> bool:
+    """Say whether `locks show`, which said these lines, names all these processes as waiters."""
+    heading = "Waiting:"  # of the table; the line with the number goes on behind it
+    waiters = lines[lines.index(heading) :] if heading in lines else []
+    return all(any(_names(line, pid) for line in waiters) for pid in pids)
+
+
+def one_was_lost_and_the_rest_ran(statuses: Sequence[int]) -> None:
+    """Expect that the first job noticed that its lock was taken away, and the others ended well."""
+    expected = [76] + [0] * (len(statuses) - 1)
+    _expect(list(statuses) == expected, f"the statuses {expected}", list(statuses))
+
+
+def one_was_refused(ends: Sequence[tuple[int, list[str]]], pids: Sequence[int]) -> None:
+    """Expect that one clerk was refused, with the cycle of both, and the other had both locks."""
+    (went_on, both), (refused, said) = sorted(ends)
+    _expect(
+        (went_on, refused) == (0, 1)
+        and any(line.startswith("has ") for line in both)
+        and any("deadlock" in line for line in said[:1])
+        and all(any(_names(line, pid) for line in said[1:]) for pid in pids),
+        f"one of {pids} to be refused, with the deadlock of both",
+        list(ends),
+    )
+
+
+def tells_ends(lines: Sequence[str], key: str, by: str, released: int) -> None:
+    """Expect that a history has a forced end of the lock for that reason, and some released."""
+    rows = [line for line in lines if key in line.split()]
+    forced = sum("forced by" in row and by in row for row in rows)
+    well = sum("released" in row for row in rows)
+    _expect(
+        forced >= 1 and well >= released,
+        f"a forced end of {key} and {released} released",
+        " / ".join(lines),
+    )
+
+
 def _names(text: str, pid: int) -> bool:
     return re.search(rf":{pid}\b", text) is not None
 

@@ -1,4 +1,4 @@
-"""Programs of the tour that hold a lock, each a process of its own."""
+"""Programs of the tour, each a process of its own. Most of them hold a lock."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from typing import IO, TYPE_CHECKING, cast
 
 from example_project.embedded import CHECKOUT
@@ -18,7 +20,7 @@ from example_project.server import TIED_TO_ITS_STARTER
 from example_project.tour import WentWrong
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from types import TracebackType
 
     from typing_extensions import Self
@@ -26,6 +28,28 @@ if TYPE_CHECKING:
 PATIENCE = 15  # seconds
 LIMIT = 1  # second
 LEASE = 2  # seconds
+
+
+def manage(*command: str) -> list[str]:
+    """Run ``manage.py COMMAND``; return the lines that it says.
+
+    Raises WentWrong if its status is not 0.
+    """
+    done = subprocess.run(
+        [sys.executable, "manage.py", *command],
+        cwd=CHECKOUT,
+        env={**os.environ, "COLUMNS": "200"},  # whatever is set here would cut the lines
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+        start_new_session=True,
+    )
+    if done.returncode != 0:
+        raise WentWrong(f"{shlex.join(command)} ended with {done.returncode}: {done.stdout}")
+    return done.stdout.splitlines()
 
 
 class _Program:
@@ -120,6 +144,22 @@ class Job(_Program):
         self._said = errors.strip()
 
 
+@contextmanager
+def queue(key: str, *notes: str) -> Iterator[list[Job]]:
+    """Give a job for each note: the first has the lock, the others wait for it, or soon will."""
+    with ExitStack() as stack:
+        holder = stack.enter_context(Job(key, "--note", notes[0]))
+        holder.wait_until_it_runs()
+        waiters = [stack.enter_context(Job(key, "--note", note)) for note in notes[1:]]
+        yield [holder, *waiters]
+
+
+def end_all(jobs: Sequence[Job]) -> list[int]:
+    """End the jobs, in whatever order they have the lock; return their exit statuses."""
+    with ThreadPoolExecutor(len(jobs)) as threads:
+        return list(threads.map(Job.end, jobs))
+
+
 class Counter(_Program):
     """``manage.py pay_order ORDER``: it has the lock once it is stopped, until its lease ends."""
 
@@ -145,3 +185,26 @@ class Counter(_Program):
         self._process.send_signal(signal.SIGCONT)
         said, _ = self._process.communicate(timeout=PATIENCE)
         return self._process.returncode, said.strip().rpartition("\n")[2]
+
+
+class Clerk(_Program):
+    """``manage.py hold_both FIRST SECOND``: it has the first lock until it has had the second.
+
+    It ends when its input does, and so also when this process dies.
+    """
+
+    def __init__(self, first: int, second: int) -> None:
+        command = ("hold_both", str(first), str(second))
+        super().__init__(*command, stdin=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def wait_until_it_has_one(self) -> str:
+        """Return what it says when it has the first lock. Raises WentWrong if it has not."""
+        said = self._next_line().strip()
+        if not said.startswith("has "):
+            raise WentWrong(f"a clerk has no lock: {said}")
+        return said
+
+    def go_on(self) -> tuple[int, list[str]]:
+        """Have it take the second lock; return its exit status and what it said."""
+        said, _ = self._process.communicate("\n", timeout=PATIENCE)
+        return self._process.returncode, said.splitlines()

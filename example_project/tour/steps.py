@@ -6,9 +6,10 @@ Each step yields the lines it tells, and raises WentWrong if something did not g
 from __future__ import annotations
 
 import os
+import shlex
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -23,8 +24,10 @@ from example_project.shop import importing
 from example_project.shop.models import Charge, Order
 from example_project.tour import checks
 from example_project.tour.browser import Answer, Browser, Page
-from example_project.tour.jobs import LEASE, Counter, Job
+from example_project.tour.jobs import LEASE, PATIENCE, Clerk, Counter, Job, end_all, manage, queue
 
+NOTES = ("packing list", "invoice", "label")  # of the jobs of a queue
+REASON = "it hangs"
 SAMPLE_ORDERS = Path(importing.__file__).with_name("sample_orders.csv")
 USERNAME = "admin"
 PASSWORD = "demo"  # noqa: S105 - public, for a site that only this machine can reach
@@ -173,11 +176,71 @@ def a_late_holder(site: str, order: Order) -> Iterator[str]:
     yield "The stale write was refused by the database: its fence is smaller than the stored one."
 
 
+def a_queue(site: str, order: Order) -> Iterator[str]:
+    """Have jobs wait for the lock of ``order``; look who they are; take it from its holder."""
+    key = f"order:{order.pk}"
+    with queue(key, *NOTES) as jobs:
+        for job in jobs:
+            yield f"$ {job.line} &"
+        pids = [job.pid for job in jobs[1:]]
+        deadline = time.monotonic() + PATIENCE
+        show = ("locks", "show", key)
+        # A job says that it waits just before it is in the queue, so the queue has to be asked.
+        while not checks.they_wait(seen := manage(*show), pids) and time.monotonic() < deadline:
+            pass
+        checks.all_wait(seen, pids)
+        yield from ("", "Who waits, in which order, is known by name:", "")
+        yield from _said(show, seen[seen.index("Waiting:") :])
+        yield from (
+            "",
+            "An operator takes the lock from its holder. The others get it in turn:",
+            "",
+        )
+        release = ("locks", "release", key, "--yes", "--reason", REASON)
+        yield from _said(release, manage(*release))
+        checks.one_was_lost_and_the_rest_ran(end_all(jobs))
+    yield "(all jobs end, with their input; the first with status 76, as it has lost the lock)"
+
+
+def a_deadlock(site: str, order: Order) -> Iterator[str]:
+    """Have two clerks take the locks of ``order`` and another one, each in its own order."""
+    other = Order.objects.exclude(pk=order.pk)[0]
+    with Clerk(order.pk, other.pk) as one, Clerk(other.pk, order.pk) as two:
+        clerks = [one, two]
+        for clerk in clerks:
+            yield f"$ {clerk.line} &"
+            yield f"{clerk.pid} {clerk.wait_until_it_has_one()}"
+        yield from ("", "Now each takes the lock that the other one has:", "")
+        with ThreadPoolExecutor(len(clerks)) as threads:
+            ends = list(threads.map(Clerk.go_on, clerks))
+        checks.one_was_refused(ends, [clerk.pid for clerk in clerks])
+        # The one that was refused let go first.
+        for clerk, (_, said) in sorted(zip(clerks, ends, strict=True), key=lambda end: -end[1][0]):
+            yield f"{clerk.pid} {said[0]}"
+            yield from said[1:]
+    yield ""
+    yield "One got LockDeadlock and let go of its lock. The other went on."
+
+
+def a_history(site: str, order: Order) -> Iterator[str]:
+    """Tell how the last holds of the lock of ``order`` have ended."""
+    key = f"order:{order.pk}"
+    history = ("locks", "history", key, "--limit", "5")
+    said = manage(*history)
+    yield from _said(history, said)
+    checks.tells_ends(said, key, REASON, released=len(NOTES) - 1)
+    yield ""
+    yield "It has the holds that were waited for, and those that did not end by a release."
+
+
 STEPS = (
     Step("Two payments of one order at once", two_payments),
     Step("A job that excludes the view", a_job),
     Step("A holder that was killed", a_killed_holder),
     Step("A holder that comes too late", a_late_holder),
+    Step("A queue", a_queue),
+    Step("A deadlock", a_deadlock),
+    Step("How the last holds have ended", a_history),
 )
 
 
@@ -192,14 +255,19 @@ def _pay(visitor: Browser, order: Order) -> Answer:
     return visitor.post(reverse("shop:pay", args=[order.pk]))
 
 
+def _said(command: Sequence[str], lines: Sequence[str]) -> Iterator[str]:
+    yield f"$ {shlex.join(('python', 'manage.py', *command))}"
+    yield from lines
+
+
 def _log_in(site: str) -> tuple[Browser, Page]:
     """Return an operator who has logged in to see the locks, and the page that they see."""
     operator = Browser(site)
-    login = operator.open(_path("changelist"))
+    login = operator.open(path_of("changelist"))
     return operator, operator.submit(login, "username", username=USERNAME, password=PASSWORD)
 
 
-def _path(page: str, *args: str) -> str:
+def path_of(page: str, *args: str) -> str:
     return reverse(f"admin:django_setnx_lock_lock_{page}", args=args)
 
 

@@ -56,6 +56,14 @@ def test_the_tour_ends_with_status_0_and_leaves_nothing(demo: Checkout) -> None:
     assert "order:3 is held by " in said
     assert "CommandError: refused: nothing of shop.Order 4 was written" in said
     assert "The stale write was refused" in said
+    assert re.search(r" 2\.  .*:\d+ \(with_lock cat; (invoice|label)\)", said)
+    cycle = re.findall(r":(\d+) \(hold_both\) holds '(order:\d)' and waits for '(order:\d)'", said)
+    (refused, held, wanted), (other, *crosswise) = cycle
+    assert crosswise == [wanted, held]
+    assert f"{refused} CommandError: a deadlock, so {held} is let go:" in said
+    assert f"{other} has {wanted} and {held}" in said
+    assert re.search(r"order:5  forced by \S+: it hangs ", said)
+    assert len(re.findall(r"order:5  released ", said)) >= 2
     assert demo.starts == 1
     eventually(demo.is_gone)
 
@@ -93,6 +101,21 @@ def test_the_tour_fails_when_a_late_write_goes_through(demo: Checkout) -> None:
     eventually(demo.is_gone)
 
 
+def test_the_tour_fails_when_no_deadlock_is_found(demo: Checkout) -> None:
+    settings = demo.directory / "example_project" / "settings.py"
+    with_it = settings.read_text()
+    never = '{"CACHE": "locks", "DEADLOCK_TIMEOUT": None, "BLOCKING_TIMEOUT": 1}'
+    settings.write_text(with_it.replace('{"CACHE": "locks"}', never))
+
+    process = demo.run(*DEMO, "--no-serve", stdout=subprocess.PIPE)
+    said, _ = process.communicate(timeout=50)
+
+    assert settings.read_text() != with_it
+    assert process.returncode == 1
+    assert "to be refused, with the deadlock of both" in said.splitlines()[-1]
+    eventually(demo.is_gone)
+
+
 def test_the_site_is_on_the_next_free_port_and_ends_with_ctrl_c(demo: Checkout) -> None:
     port = free_port()
     with socket.create_server(("127.0.0.1", port)):
@@ -101,12 +124,22 @@ def test_the_site_is_on_the_next_free_port_and_ends_with_ctrl_c(demo: Checkout) 
     url = re.search(r"Shop +(http://127.0.0.1:(\d+)/)", said)
     assert url is not None
 
-    page = Browser(url[1]).open("/")
+    visitor = Browser(url[1])
+    page = visitor.open("/")
+    graph = re.search(r"Queue +(\S+) +jobs that wait for order:5", said)
+    history = re.search(r"Past +(\S+) ", said)
+    assert graph is not None
+    assert history is not None
+    login = visitor.open(graph[1])
+    visitor.submit(login, "username", username="admin", password="demo")
+    eventually(lambda: "invoice" in visitor.open(graph[1]).text)
+    ended = visitor.open(history[1])
     os.killpg(process.pid, signal.SIGINT)
     rest, _ = process.communicate(timeout=10)
 
     assert said.startswith(f"Port {port} is taken, so the site is on port {url[2]}.")
     assert "Ada Lovelace" in page.text
+    assert "it hangs" in ended.text
     assert "Traceback" not in rest
     # A thread of the site may write its line of the request after that.
     assert "Ended.\n" in rest

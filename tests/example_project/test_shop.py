@@ -195,6 +195,15 @@ def test_the_counter_says_why_it_cannot_pay(order: Order) -> None:
         call_command("pay_order", "4711", stdout=io.StringIO())
 
 
+def test_a_clerk_holds_both_orders(order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = io.StringIO()
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
+
+    call_command("hold_both", str(order.pk), "4711", stdout=said)
+
+    assert said.getvalue().endswith(f"has order:{order.pk} and order:4711\n")
+
+
 def pay_at_once(site: str, order: Order, times: int) -> Iterator[Answer]:
     """Pay the order so many times at once; yield the answers as they come."""
     visitors = [Browser(site) for _ in range(times)]

@@ -10,6 +10,10 @@ from example_project.tour import WentWrong, checks
 from example_project.tour.browser import Answer, Page
 
 ROW = "<tr><th>order:3</th><td>held</td><td>root@web:4242</td><td>1 s</td><td>29 s</td></tr>"
+QUEUE = ["Waiting:  2", "Process:  42", "Waiting:", "1.  web:43 (a)", "2.  web:44 (b)"]
+CYCLE = ["CommandError: a deadlock", "web:43 holds 'a'", "web:44 holds 'b'"]
+ENDS = [(1, CYCLE), (0, ["has a and b"])]
+HISTORY = ["order:5  forced by ann: it hangs  web:42", "order:5  released  web:43"]
 RELEASED = "<p>The lock “order:3” was released.</p>"
 
 
@@ -30,6 +34,11 @@ def test_what_is_right_is_accepted() -> None:
     checks.names_holder(page(ROW), 4242)
     checks.is_released(page(RELEASED), "order:3")
     checks.is_refused(1, "refused: ...", "a visitor", 1)
+    checks.all_wait(QUEUE, [43, 44])
+    checks.one_was_lost_and_the_rest_ran([76, 0, 0])
+    checks.one_was_refused(ENDS, [43, 44])
+    checks.one_was_refused(ENDS[::-1], [43, 44])
+    checks.tells_ends(HISTORY, "order:5", "it hangs", 1)
 
     assert checks.row_of_holder(page(ROW), "order:3", 4242)[3:] == ["1 s", "29 s"]
 
@@ -126,3 +135,39 @@ def test_a_question_about_somebody_else_is_noticed() -> None:
 def test_a_lock_that_is_not_released_is_noticed(text: str) -> None:
     with pytest.raises(WentWrong, match="order:3 to be released"):
         checks.is_released(page(text), "order:3")
+
+
+@pytest.mark.parametrize("lines", [[], QUEUE[:-1], QUEUE[:2], ["web:43", "web:44", "Waiting:"]])
+def test_a_queue_without_one_of_those_who_wait_is_noticed(lines: list[str]) -> None:
+    with pytest.raises(WentWrong, match=r"processes \[43, 44\] to wait"):
+        checks.all_wait(lines, [43, 44])
+
+
+@pytest.mark.parametrize("statuses", [[0, 0, 0], [76, 76, 0], [76, 0, 75]])
+def test_a_job_that_does_not_lose_the_lock_alone_is_noticed(statuses: list[int]) -> None:
+    with pytest.raises(WentWrong, match="statuses"):
+        checks.one_was_lost_and_the_rest_ran(statuses)
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        [ENDS[1], ENDS[1]],
+        [ENDS[0], ENDS[0]],
+        [(1, []), ENDS[1]],
+        [(1, ["CommandError: busy", *CYCLE[1:]]), ENDS[1]],
+        [(1, CYCLE[:2]), ENDS[1]],
+        [ENDS[0], (0, [])],
+    ],
+)
+def test_a_deadlock_of_which_not_just_one_is_refused_is_noticed(
+    ends: list[tuple[int, list[str]]],
+) -> None:
+    with pytest.raises(WentWrong, match=r"one of \[43, 44\] to be refused"):
+        checks.one_was_refused(ends, [43, 44])
+
+
+@pytest.mark.parametrize("lines", [[], HISTORY[:1], HISTORY[1:]])
+def test_a_history_without_an_end_is_noticed(lines: list[str]) -> None:
+    with pytest.raises(WentWrong, match="a forced end of order:5 and 1 released"):
+        checks.tells_ends(lines, "order:5", "it hangs", 1)
