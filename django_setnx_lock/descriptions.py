@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -10,8 +11,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.text import capfirst
+from django.utils.translation import get_language, gettext_lazy, ngettext, pgettext, pgettext_lazy
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext, pgettext, pgettext_lazy
 
 from .core.errors import LockUnavailable
 from .core.inspection import (
@@ -404,7 +405,12 @@ def duration(seconds: float | None) -> str:
         return NOT_KNOWN
     if seconds < 1:
         return _("less than 1 s")
-    whole = int(seconds)
+    return _in_units(int(seconds), get_language())
+
+
+# Translations take most of the time of a long list, in which the same times come again and again.
+@functools.lru_cache(maxsize=4096)
+def _in_units(whole: int, language: str | None) -> str:
     days, hours = divmod(whole // 3600, 24)
     minutes, rest = divmod(whole % 3600, 60)
     parts = [(days, _("%d d")), (hours, _("%d h")), (minutes, _("%d min")), (rest, _("%d s"))]

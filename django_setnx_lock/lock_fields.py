@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -55,6 +56,21 @@ def _held(info: LockInfo | ShareInfo) -> dict[str, Any]:
         if info.waits_for is None
         else {"key": info.waits_for.key, "waited": info.waits_for.waited},
     }
+
+
+def document(
+    batches: Iterable[Iterable[dict[str, Any]]], troubles: Sequence[str], newline: str = "\n"
+) -> Iterator[str]:
+    """Yield the parts of a JSON document with each lock of ``batches`` on a line.
+
+    ``troubles`` are those that are known when the last batch was read.
+    """
+    yield '{"locks": ['
+    between = newline
+    for some in batches:
+        yield between + f",{newline}".join(map(json.dumps, some))
+        between = f",{newline}"
+    yield f'{newline}], "troubles": {json.dumps(troubles)}}}\n'
 
 
 # The fields that have fields of their own, which may be missing.

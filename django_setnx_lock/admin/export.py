@@ -19,7 +19,7 @@ from ..core.errors import LockUnavailable
 from ..core.inspection import Inspector, LockInfo, State
 from ..core.plain import plain
 from ..descriptions import problem
-from ..lock_fields import flat, lock_fields
+from ..lock_fields import document, flat, lock_fields
 from .lock_list import Query, Walk
 
 if TYPE_CHECKING:
@@ -59,12 +59,8 @@ def export(
 
 def _as_json(locks: Iterable[LockInfo], walk: Walk, using: str) -> Iterator[str]:
     troubles: list[str] = []
-    yield '{"locks": ['
-    between = "\n"
-    for some in _chunks(locks, walk, troubles):
-        yield between + ",\n".join(json.dumps(lock_fields(one, using)) for one in some)
-        between = ",\n"
-    yield f'\n], "troubles": {json.dumps(troubles)}}}\n'
+    chunks = _chunks(locks, walk, troubles)
+    return document(([lock_fields(one, using) for one in some] for some in chunks), troubles)
 
 
 def _as_csv(locks: Iterable[LockInfo], walk: Walk, using: str) -> Iterator[str]:

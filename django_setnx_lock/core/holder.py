@@ -17,6 +17,8 @@ _PIDS = range(2**32)
 # Milliseconds that are exact in Lua.
 _TIMES = range(2**53)
 _LONGEST = 1e9
+# A record of so many characters is remembered when it was read.
+_KEPT = 1000
 _PROCESS = re.compile(r"[A-Za-z0-9_-]{1,32}", re.ASCII)
 _TEXTS = ("host", "thread", "label", "user", "note")
 
@@ -80,25 +82,11 @@ class Holder:
 
         A field of the wrong type counts as missing.
         """
-        try:
-            data = json.loads(text or "null")
-        except (ValueError, RecursionError):
+        if not text:
             return None
-        if not isinstance(data, dict):
-            return None
-        texts = {name: data[name] for name in _TEXTS if isinstance(data.get(name), str)}
-        pid, since = data.get("pid"), data.get("since")
-        process = data.get("process")
-        return cls(
-            **texts,
-            pid=pid if type(pid) is int and pid in _PIDS else 0,
-            lease=_seconds(data.get("lease")),
-            renewed=data.get("renewed") is True,
-            max_hold=_seconds(data.get("max_hold")),
-            # It becomes part of the name of a key.
-            process=process if isinstance(process, str) and _PROCESS.fullmatch(process) else "",
-            since=since if type(since) is int and since in _TIMES else 0,
-        )
+        # What others wrote may be too long to be kept in memory.
+        read = _from_json if len(text) <= _KEPT else _from_json.__wrapped__
+        return read(text)
 
     def to_json(self) -> str:
         """Return the record as compact JSON, without its empty fields."""
@@ -120,6 +108,30 @@ class Holder:
             place = f"{self.user}@{place}"
         about = "; ".join(part for part in (self.label, self.note) if part)
         return f"{place} ({about})" if about else place
+
+
+# In a list the locks of one process have the same record.
+@functools.lru_cache(maxsize=256)
+def _from_json(text: str) -> Holder | None:
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(data, dict):
+        return None
+    texts = {name: data[name] for name in _TEXTS if isinstance(data.get(name), str)}
+    pid, since = data.get("pid"), data.get("since")
+    process = data.get("process")
+    return Holder(
+        **texts,
+        pid=pid if type(pid) is int and pid in _PIDS else 0,
+        lease=_seconds(data.get("lease")),
+        renewed=data.get("renewed") is True,
+        max_hold=_seconds(data.get("max_hold")),
+        # It becomes part of the name of a key.
+        process=process if isinstance(process, str) and _PROCESS.fullmatch(process) else "",
+        since=since if type(since) is int and since in _TIMES else 0,
+    )
 
 
 def _seconds(value: object) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -71,7 +71,8 @@ class State(str, enum.Enum):
         return self.value.replace(" ", "-")
 
 
-# So many processes are asked about at once, which keeps Redis busy for less than a millisecond.
+# So many processes are asked about at once, which keeps Redis busy for less than a millisecond. So
+# many locks of the whole list are read at once.
 _AT_ONCE = 500
 # Up to so many names are all read for a page, and sorted here. That keeps Redis busy for as long.
 ALL_SORTED = 1000
@@ -412,8 +413,20 @@ class Inspector:
 
         It takes as long as it takes, but keeps Redis from others for a millisecond at a time only.
         """
-        names = self._found(self._first(0), search, everything=everything)
-        return self._held(sorted(names.found))
+        batches = self.batches(search=search, everything=everything)
+        return [lock for some in batches for lock in some]
+
+    def batches(
+        self, *, search: str = "", everything: bool = False, descending: bool = False
+    ) -> Iterator[list[LockInfo]]:
+        """Yield the locks of :meth:`all` in lists of 500 at most, each read when it is wanted.
+
+        ``descending``: the last key comes first (False). All names are known before the first list.
+        """
+        found = self._found(self._first(0), search, everything=everything).found
+        names = sorted(found, reverse=descending)
+        for start in range(0, len(names), _AT_ONCE):
+            yield self._held(names[start : start + _AT_ONCE])
 
     def sample(
         self,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 import math
 import shutil
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 from typing import Any, TypeVar
 
 from django.core.management.base import CommandError, OutputWrapper
@@ -28,12 +30,12 @@ from django_setnx_lock.descriptions import (
     problem,
     since,
 )
-from django_setnx_lock.lock_fields import lock_fields
+from django_setnx_lock.lock_fields import document, lock_fields
 from django_setnx_lock.locks import inspector, key_prefix
 from django_setnx_lock.management import statuses
 from django_setnx_lock.management.wording import printable
 
-from .printing import Paper, pairs, table, write
+from .printing import Paper, pairs, table, tables, write
 
 # A lock that is free is in no list.
 STATES = [state.slug for state in State if state is not State.FREE]
@@ -49,6 +51,8 @@ class Found:
 
 # The columns that a narrow terminal goes without, in this order.
 _SPARE = ("FENCE", "HELD FOR", "WAITING")
+# So many are read, and then written, at a time.
+_BATCH = 500
 # The fields that each of several holders has of its own.
 _OF_A_SHARE = (
     "Held since",
@@ -92,12 +96,19 @@ def ask_each(
     troubles: list[str] = []
     several = aliases_of(using)
     for alias in several:
-        try:
+        with _noted(troubles, alias if len(several) > 1 else ""):
             told.append((alias, look(inspector(alias))))
-        except LockUnavailable as error:
-            where = f"the cache {alias!r}: " if len(several) > 1 else ""
-            troubles.append(f"{where}{trouble(error)}")
     return told, troubles
+
+
+@contextmanager
+def _noted(troubles: list[str], alias: str) -> Iterator[None]:
+    """Have ``troubles`` say that Redis is away, and which cache that is if ``alias`` names it."""
+    try:
+        yield
+    except LockUnavailable as error:
+        where = f"the cache {alias!r}: " if alias else ""
+        troubles.append(f"{where}{trouble(error)}")
 
 
 def trouble(error: LockUnavailable) -> str:
@@ -106,29 +117,78 @@ def trouble(error: LockUnavailable) -> str:
     return printable(f"{said['problem']} {said['detail']} {said['advice']}")
 
 
-def _table(found: Sequence[Found], paper: Paper) -> list[str]:
-    several = len({one.using for one in found}) > 1
-    head = ["KEY", "STATE", "HOLDER", "HELD FOR", "LEASE LEFT", "FENCE", "WAITING"]
-    rows = [["CACHE", *head] if several else head]
-    for one in found:
-        said = Said(one.info)
-        row = [
-            one.info.key,
-            f"{said.state} !" if said.has_trouble else said.state,
-            said.holder,
-            said.held_for,
-            said.lease_left,
-            "-" if one.info.fence is None else str(one.info.fence),
-            str(one.info.waiting),
-        ]
-        rows.append([one.using, *row] if several else row)
-    return table(rows, paper, cut={"CACHE", "KEY", "HOLDER"}, spare=_SPARE)
+@dataclass(slots=True)
+class _Listing:
+    """The locks of the list, in batches that are read as they are taken from it.
+
+    ``caches``: where there are any, known with the first batch. At the end the ``count`` of the
+    locks is known, and what is wrong.
+    """
+
+    options: dict[str, Any]
+    caches: set[str] = field(default_factory=set)
+    count: int = 0
+    troubles: list[str] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[list[Found]]:
+        aliases, reverse = aliases_of(self.options["using"]), self.options["reverse"]
+        found: Iterable[Found] = heapq.merge(
+            *(self._found_in(alias, alias if len(aliases) > 1 else "") for alias in aliases),
+            key=lambda one: (one.info.key, one.using),
+            reverse=reverse,
+        )
+        order = self.options["sort"]
+        if order != "key":
+            found = sorted(found, key=lambda one: ORDERS[order](one.info), reverse=reverse)
+        found = iter(found)
+        while some := list(islice(found, _BATCH)):
+            self.count += len(some)
+            yield some
+
+    def _found_in(self, alias: str, where: str) -> Iterator[Found]:
+        options, states = self.options, self.options["state"]
+        with _noted(self.troubles, where):
+            look = inspector(alias)
+            # A server that does not know the script yet would be sent it with each of the names.
+            look.get(name_for(key_prefix(), "list"))
+            for infos in look.batches(
+                search=options["search"],
+                everything=options["everything"],
+                descending=options["reverse"],
+            ):
+                for info in infos:
+                    if not states or not {one.slug for one in info.states}.isdisjoint(states):
+                        self.caches.add(alias)
+                        yield Found(alias, info)
+
+    def rows(self) -> Iterator[list[list[str]]]:
+        """Yield the rows of a table, a batch at a time, the heads before the first."""
+        head = ["KEY", "STATE", "HOLDER", "HELD FOR", "LEASE LEFT", "FENCE", "WAITING"]
+        for found in self:
+            several = len(self.caches) > 1
+            rows = [[one.using, *_row(one)] if several else _row(one) for one in found]
+            if head:
+                rows, head = [["CACHE", *head] if several else head, *rows], []
+            yield rows
 
 
-def _as_json(found: Sequence[Found], troubles: Sequence[str], indent: int | None = 2) -> str:
+def _row(one: Found) -> list[str]:
+    said = Said(one.info)
+    return [
+        one.info.key,
+        f"{said.state} !" if said.has_trouble else said.state,
+        said.holder,
+        said.held_for,
+        said.lease_left,
+        "-" if one.info.fence is None else str(one.info.fence),
+        str(one.info.waiting),
+    ]
+
+
+def _as_json(found: Sequence[Found], troubles: Sequence[str]) -> str:
     """Return the locks for programs. The names stay; a token is never among them."""
     locks = [lock_fields(one.info, one.using) for one in found]
-    return json.dumps({"locks": locks, "troubles": troubles}, indent=indent)
+    return json.dumps({"locks": locks, "troubles": troubles}, indent=2)
 
 
 def list_locks(options: dict[str, Any], out: OutputWrapper) -> None:
@@ -140,10 +200,10 @@ def list_locks(options: dict[str, Any], out: OutputWrapper) -> None:
             raise CommandError(message, returncode=statuses.USAGE)
         _watch(options, out)
         return
-    found, troubles = _read(options)
-    if lines := _drawn(found, troubles, options, Paper.of(out)):
-        write(out, "\n".join(lines))
-    raise_if_away(troubles)
+    listing = _Listing(options)
+    for text in _drawn(listing, Paper.of(out)):
+        write(out, text, end="")
+    raise_if_away(listing.troubles)
 
 
 def raise_if_away(troubles: Sequence[str]) -> None:
@@ -156,11 +216,11 @@ def _watch(options: dict[str, Any], out: OutputWrapper) -> None:
     """Draw the list every ``options["watch"]`` seconds, until Ctrl-C, also while Redis is away."""
     with suppress(KeyboardInterrupt):
         while True:
-            (found, troubles), paper = _read(options), Paper.of(out)
-            lines = _drawn(found, troubles, options, paper)
+            listing, paper = _Listing(options), Paper.of(out)
+            lines = ["".join(_drawn(listing, paper))]
             if not options["json"]:
                 now = f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %z}"
-                lines = [now, "", *troubles, *lines, ""]
+                lines = [now, "", *listing.troubles, *lines[0].split("\n")]
                 if out.isatty():
                     # Each drawing takes the place of the one before, as far as it fits.
                     clear, *lines = _fitting(lines, paper)
@@ -169,33 +229,20 @@ def _watch(options: dict[str, Any], out: OutputWrapper) -> None:
             time.sleep(options["watch"])
 
 
-def _read(options: dict[str, Any]) -> tuple[list[Found], list[str]]:
-    def find(look: Inspector) -> list[LockInfo]:
-        # A server that does not know the script yet would be sent it with each of the names.
-        look.get(name_for(key_prefix(), "list"))
-        locks = look.all(search=options["search"], everything=options["everything"])
-        states = options["state"]
-        return [
-            info
-            for info in locks
-            if not states or not {state.slug for state in info.states}.isdisjoint(states)
-        ]
-
-    found, troubles = gather(options["using"], find)
-    found.sort(key=lambda one: (one.info.key, one.using))
-    found.sort(key=lambda one: ORDERS[options["sort"]](one.info))
-    return found[::-1] if options["reverse"] else found, troubles
-
-
-def _drawn(
-    found: Sequence[Found], troubles: Sequence[str], options: dict[str, Any], paper: Paper
-) -> list[str]:
+def _drawn(listing: _Listing, paper: Paper) -> Iterator[str]:
+    """Yield the text of the list, a batch at a time."""
+    options = listing.options
     if options["json"]:
+        locks = ([lock_fields(one.info, one.using) for one in found] for found in listing)
         # With --watch, one document a line.
-        return [_as_json(found, troubles, 2 if options["watch"] is None else None)]
-    if not found:
-        return [] if troubles else ["No locks."]
-    return [*_table(found, paper), "", f"{len(found)} lock{'s' * (len(found) != 1)}"]
+        yield from document(locks, listing.troubles, "\n" if options["watch"] is None else "")
+        return
+    for lines in tables(listing.rows(), paper, cut={"CACHE", "KEY", "HOLDER"}, spare=_SPARE):
+        yield "\n".join([*lines, ""])
+    if listing.count:
+        yield f"\n{listing.count} lock{'s' * (listing.count != 1)}\n"
+    elif not listing.troubles:
+        yield "No locks.\n"
 
 
 def _fitting(lines: Sequence[str], paper: Paper) -> list[str]:

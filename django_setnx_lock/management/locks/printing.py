@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import unicodedata
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import UnsupportedOperation
@@ -89,27 +89,57 @@ def table(
     Columns with a head in ``cut`` are cut short if need be; if that is not enough, those in
     ``spare`` are left out, the first of them first.
     """
-    cells = [[paper.escaped(cell) for cell in row] for row in rows]
-    columns = list(zip(*cells, strict=True))
-    widths = [_width_of(column, paper.columns) for column in columns]
-    if paper.columns is not None:
-        may_be_cut = [number for number, column in enumerate(columns) if column[0] in cut]
-        excess = sum(widths) + len(_GAP) * (len(widths) - 1) - paper.columns
-        while excess > 0 and (wide := [n for n in may_be_cut if widths[n] > _LEAST]):
-            widths[max(wide, key=widths.__getitem__)] -= 1
+    return [line for lines in tables([rows], paper, cut=cut, spare=spare) for line in lines]
+
+
+def tables(
+    batches: Iterable[Sequence[Sequence[str]]],
+    paper: Paper = PLAIN,
+    *,
+    cut: Collection[str] = (),
+    spare: Sequence[str] = (),
+) -> Iterator[list[str]]:
+    """Yield the lines of one :func:`table`, of which the rows come in ``batches``.
+
+    The first batch has the heads, and decides how wide the columns are.
+    """
+    heads: Sequence[str] = ()
+    widths: dict[int, int] = {}
+    for rows in batches:
+        cells = [[paper.escaped(cell) for cell in row] for row in rows]
+        if not heads:
+            heads, widths = cells[0], _fitted(cells, paper, cut, spare)
+        lines = []
+        for row in cells:
+            shown = []
+            for number, room in widths.items():
+                text = row[number]
+                if paper.columns is not None and heads[number] in cut:
+                    text = paper.cut(text, room)
+                shown.append(text + " " * (room - width(text)))
+            lines.append(paper.cut(_GAP.join(shown).rstrip(), paper.columns))
+        yield lines
+
+
+def _fitted(
+    cells: Sequence[Sequence[str]], paper: Paper, cut: Collection[str], spare: Sequence[str]
+) -> dict[int, int]:
+    """Return how wide the columns are that there is room for, by their numbers."""
+    columns = zip(*cells, strict=True)
+    widths = {number: _width_of(column, paper.columns) for number, column in enumerate(columns)}
+    if paper.columns is None:
+        return widths
+    while True:
+        fitted = dict(widths)
+        excess = sum(fitted.values()) + len(_GAP) * (len(fitted) - 1) - paper.columns
+        may_be_cut = [number for number in fitted if cells[0][number] in cut]
+        while excess > 0 and (wide := [n for n in may_be_cut if fitted[n] > _LEAST]):
+            fitted[max(wide, key=fitted.__getitem__)] -= 1
             excess -= 1
-        if excess > 0 and spare:
-            kept = [number for number, column in enumerate(columns) if column[0] != spare[0]]
-            fewer = [[row[number] for number in kept] for row in cells]
-            return table(fewer, paper, cut=cut, spare=spare[1:])
-    lines = []
-    for row in cells:
-        shown = []
-        for cell, room in zip(row, widths, strict=True):
-            text = paper.cut(cell, None if paper.columns is None else room)
-            shown.append(text + " " * (room - width(text)))
-        lines.append(paper.cut(_GAP.join(shown).rstrip(), paper.columns))
-    return lines
+        if excess <= 0 or not spare:
+            return fitted
+        widths = {number: room for number, room in widths.items() if cells[0][number] != spare[0]}
+        spare = spare[1:]
 
 
 def _width_of(column: Sequence[str], most: int | None) -> int:
@@ -125,13 +155,13 @@ def pairs(found: Sequence[tuple[str, str]], indent: str = "") -> list[str]:
     return [f"{indent}{line}" for line in table([(f"{label}:", text) for label, text in found])]
 
 
-def write(stream: OutputWrapper, text: str) -> None:
-    """Write ``text`` and the end of a line, if it has none: all of it, in any encoding.
+def write(stream: OutputWrapper, text: str, end: str = "\n") -> None:
+    """Write ``text`` and the ``end`` of a line, if it has none: all of it, in any encoding.
 
     Raises CommandError with status 74, and BrokenPipeError.
     """
     try:
-        _write(stream, text)
+        _write(stream, text, end)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -139,16 +169,16 @@ def write(stream: OutputWrapper, text: str) -> None:
         raise CommandError(message, returncode=statuses.UNWRITTEN) from error
 
 
-def _write(stream: OutputWrapper, text: str) -> None:
+def _write(stream: OutputWrapper, text: str, end: str) -> None:
     try:
         stream.flush()
         descriptor = stream.fileno()
     except (AttributeError, UnsupportedOperation):
         # One that was closed before the program began (None in sys) takes everything.
         with suppress(AttributeError):
-            stream.write(text)
+            stream.write(text, ending=end)
         return
-    line = text if text.endswith("\n") else f"{text}\n"
+    line = text if text.endswith(end) else f"{text}{end}"
     left = line.encode(stream.encoding, "backslashreplace")
     # Python itself tells nobody of a write that was cut short, where stdout has no buffer.
     while left:

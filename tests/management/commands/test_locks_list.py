@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import io
 import json
 import os
 import re
@@ -20,8 +22,9 @@ from django.test import override_settings
 from django_setnx_lock import lock, rwlock, semaphore
 from django_setnx_lock.connection import get_client
 from django_setnx_lock.core.holder import process_id
-from django_setnx_lock.core.inspection import State
+from django_setnx_lock.core.inspection import LockInfo, State
 from tests.admin.pages import hold_since
+from tests.core.test_inspection_many import hold
 from tests.management.commands.conftest import Ended, Locks
 from tests.servers import FakeServer, RealServer
 
@@ -380,3 +383,105 @@ def test_several_caches_are_listed_together_and_named(locks: Locks) -> None:
 
     rows = [line.split()[:2] for line in ended.out.splitlines()[:3]]
     assert rows == [["CACHE", "KEY"], ["default", "a"], ["other", "a"]]
+
+
+# More than two batches.
+MANY = 1100
+
+
+class Watched(io.StringIO):
+    """A stdout that calls ``seen`` at each write, and keeps what that returns."""
+
+    def __init__(self, seen: Callable[[], int]) -> None:
+        super().__init__()
+        self._seen = seen
+        self.noted: list[int] = []
+
+    def write(self, text: str) -> int:
+        self.noted.append(self._seen())
+        return super().write(text)
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_long_list_is_written_while_it_is_read(
+    real_cache: RealServer, form: tuple[str, ...]
+) -> None:
+    client = real_cache.client()
+    hold(client, MANY)
+    call_command("locks", "list", stdout=io.StringIO())
+    client.config_resetstat()
+    out = Watched(lambda: client.info("commandstats").get("cmdstat_evalsha", {}).get("calls", 0))
+
+    call_command("locks", "list", *form, stdout=out)
+
+    read = [count for count in out.noted if count]
+    assert read[0] < 520
+    assert read[-1] > MANY
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_of_a_long_list_no_more_than_two_batches_are_in_memory(
+    real_cache: RealServer, form: tuple[str, ...]
+) -> None:
+    hold(real_cache.client(), 3 * MANY)
+    out = Watched(lambda: sum(isinstance(one, LockInfo) for one in gc.get_objects()))
+
+    call_command("locks", "list", *form, stdout=out)
+
+    assert max(out.noted) <= 1000
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_long_list_has_each_lock_once_in_the_order_of_the_keys(
+    locks: Locks, real_cache: RealServer, reverse: bool
+) -> None:
+    held = hold(real_cache.client(), MANY)
+
+    ended = locks("list", "--json", *["--reverse"] * reverse)
+
+    assert keys(ended) == sorted(held, reverse=reverse)
+
+
+def test_a_long_list_of_two_caches_has_their_locks_side_by_side(
+    locks: Locks, real_cache: RealServer
+) -> None:
+    held = hold(real_cache.client(), 510)
+    caches = {**settings.CACHES, "other": settings.CACHES["default"]}
+
+    with override_settings(CACHES=caches):
+        ended = locks("list", "--json", "--using", "default,other")
+
+    found = [(one["key"], one["using"]) for one in ended.document["locks"]]
+    assert found == [(key, using) for key in held for using in ("default", "other")]
+
+
+def test_what_comes_late_in_a_long_list_is_cut_to_the_terminal(
+    locks: Locks, real_cache: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    hold(real_cache.client(), 510, lambda number: f"k{number:05}" + "x" * 200 * (number > 505))
+
+    lines = locks("list").out.splitlines()
+
+    assert len(lines) == 513
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_redis_that_goes_away_in_the_middle_leaves_a_whole_document(
+    fake_server: FakeServer,
+) -> None:
+    hold(get_client(), 510)
+
+    def cut() -> int:
+        # The first that is written is the beginning, before a lock is read.
+        fake_server.connected = not out.noted
+        return 0
+
+    out = Watched(cut)
+    with pytest.raises(CommandError, match="cannot be reached") as caught:
+        call_command("locks", "list", "--json", stdout=out)
+
+    document = json.loads(out.getvalue())
+    assert caught.value.returncode == 69
+    assert len(document["locks"]) == 500
+    assert "cannot be reached" in document["troubles"][0]
