@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -11,8 +10,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.text import capfirst
-from django.utils.translation import get_language, gettext_lazy, ngettext, pgettext, pgettext_lazy
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext, pgettext, pgettext_lazy
 
 from .core.errors import LockUnavailable
 from .core.inspection import (
@@ -399,24 +398,23 @@ def holder_facts(row: Said) -> list[tuple[str, str]]:
     ]
 
 
+# Lazy: to look a translation up takes most of the time, and at most two are shown.
+_UNITS = (gettext_lazy("%d d"), gettext_lazy("%d h"), gettext_lazy("%d min"), gettext_lazy("%d s"))
+
+
 def duration(seconds: float | None) -> str:
     """Return ``seconds`` in its two largest units: ``2 min 5 s``; a dash for None."""
     if seconds is None:
         return NOT_KNOWN
     if seconds < 1:
         return _("less than 1 s")
-    return _in_units(int(seconds), get_language())
-
-
-# Translations take most of the time of a long list, in which the same times come again and again.
-@functools.lru_cache(maxsize=4096)
-def _in_units(whole: int, language: str | None) -> str:
+    whole = int(seconds)
     days, hours = divmod(whole // 3600, 24)
     minutes, rest = divmod(whole % 3600, 60)
-    parts = [(days, _("%d d")), (hours, _("%d h")), (minutes, _("%d min")), (rest, _("%d s"))]
+    parts = list(zip((days, hours, minutes, rest), _UNITS, strict=True))
     while not parts[0][0]:
         del parts[0]
-    return " ".join(unit % amount for amount, unit in parts[:2] if amount)
+    return " ".join(str(unit) % amount for amount, unit in parts[:2] if amount)
 
 
 def problem(error: LockUnavailable | ImproperlyConfigured, unsure: str = "") -> dict[str, str]:

@@ -571,9 +571,10 @@ def test_no_text_of_a_page_is_left_out(visitor: Visitor, page: Page) -> None:
     assert [words for one in seen if (words := unmarked_on(one))] == []
 
 
-# Texts that no page shows: pages that are not found, a form field, where nothing is listed, and a
-# deadlock, as one of it is refused.
+# Texts that no page shows: times of days, pages that are not found, a form field, where nothing is
+# listed, and a deadlock, as one of it is refused.
 NEVER_SHOWN = {
+    "%d d",
     "A deadlock: it waits for itself.",
     "There is no django-redis cache %(name)r.",
     "No lock's name begins so.",
