@@ -373,8 +373,8 @@ class LockHandle(Handle):
         await io.shield(lambda: self._release_now(io), self.client)
 
     async def _call(self, io: Backend, request: commands.Request, **options: Any) -> Any:
-        # An answer is of use while it is ours.
-        within = max(self.grant.lease.end - clock.now(), ANSWER_WITHIN)
+        # An answer is of use while it is ours. To find out for how long would delay a release.
+        within = max(self.grant.lease.latest_end - clock.now(), ANSWER_WITHIN)
         return await self.target.call(io, request, within=within, **options)
 
     # Which operations are possible, and what an answer means

@@ -87,6 +87,11 @@ class ProvisionalLease(Lease):
     def end(self, end: float) -> None:
         self._end = end
 
+    @property
+    def latest_end(self) -> float:
+        """Do as :class:`Lease` does: the whole lease, where the answer may grant it."""
+        return self._end if self._claim is None else self._asked_at + self.seconds
+
     def is_over(self, now: float) -> bool:
         """Do as :class:`Lease` does. Reads nothing as long as the claim runs."""
         return now >= self._end and now >= self.end
