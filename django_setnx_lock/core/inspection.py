@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import enum
+import json
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 from . import clock
 from .connections import execute
@@ -74,6 +77,10 @@ class State(str, enum.Enum):
 # So many processes are asked about at once, which keeps Redis busy for less than a millisecond. So
 # many locks of the whole list are read at once.
 _AT_ONCE = 500
+# So many such lists are asked for ahead: with one, either waits for the other all the time.
+_AHEAD = 3
+# So many locks are looked at by one script, which takes as long.
+_TOGETHER = 50
 # Up to so many names are all read for a page, and sorted here. That keeps Redis busy for as long.
 ALL_SORTED = 1000
 # For so many seconds monitoring waits for Redis to say which locks there are: a scrape has ten.
@@ -349,18 +356,7 @@ class Inspector:
         One round trip, and one more if processes have to be asked whether they live. ``waiters``
         as in :meth:`get`.
         """
-        requests = [self._looking_at(name, waiters) for name in names]
-        replies = (
-            run(execute.call_many(BLOCKING, self._client, requests, list(map(self._key, names))))
-            if requests
-            else []
-        )
-        found = []
-        for name, reply in zip(names, replies, strict=True):
-            if isinstance(reply, LockError):
-                raise reply
-            found.append(self._read(name, reply))
-        return self._judged(found)
+        return self._told(self._asked(names, waiters), names, waiters)
 
     def page(
         self,
@@ -418,15 +414,17 @@ class Inspector:
 
     def batches(
         self, *, search: str = "", everything: bool = False, descending: bool = False
-    ) -> Iterator[list[LockInfo]]:
-        """Yield the locks of :meth:`all` in lists of 500 at most, each read when it is wanted.
+    ) -> Generator[list[LockInfo], None, None]:
+        """Yield the locks of :meth:`all` in lists of 500 at most, read while the last one is used.
 
         ``descending``: the last key comes first (False). All names are known before the first list.
         """
         found = self._found(self._first(0), search, everything=everything).found
         names = sorted(found, reverse=descending)
-        for start in range(0, len(names), _AT_ONCE):
-            yield self._held(names[start : start + _AT_ONCE])
+        parts = [names[start : start + _AT_ONCE] for start in range(0, len(names), _AT_ONCE)]
+        asked = ((some, self._asked(some)) for some in parts)
+        for some, answers in _ahead(asked, _AHEAD):
+            yield _not_free(self._told(answers, some))
 
     def sample(
         self,
@@ -681,8 +679,9 @@ class Inspector:
         logger.info(text, by, seen.key, whom, *map(plain, more))
 
     def _look_at(self, name: str, waiters: int = 1) -> LockInfo:
-        request, key = self._looking_at(name, waiters), self._key(name)
-        return self._read(name, run(execute.call(BLOCKING, self._client, request, key)))
+        request, key = self._looking_at([name], waiters), self._key(name)
+        answer = run(execute.call(BLOCKING, self._client, request, key))
+        return self._read_each([name], answer)[name]
 
     def _judged(self, locks: list[LockInfo]) -> list[LockInfo]:
         """Return ``locks`` with what became of their holders. Asks once for all processes."""
@@ -690,9 +689,9 @@ class Inspector:
         for lock in locks:
             holders: list[LockInfo | ShareInfo] = [lock, *lock.shares]
             for one in holders:
-                is_old = one.state is State.HELD and _held_by(one, lock.as_of) >= GRACE
-                if is_old and one.holder is not None and one.holder.process:
-                    old[one.holder.process] = None
+                process = one.holder.process if one.holder is not None else ""
+                if process and one.state is State.HELD and _held_by(one, lock.as_of) >= GRACE:
+                    old[process] = None
         gone = self._gone(list(old))
         return [_with_states(lock, gone) for lock in locks]
 
@@ -714,12 +713,37 @@ class Inspector:
             gone += [one for one, lives in zip(some, replies, strict=True) if not lives]
         return frozenset(gone)
 
-    def _looking_at(self, name: str, waiters: int) -> commands.Request:
-        return self._kind.inspect(lock_keys(name), self._index, self._unit, waiters)
+    def _looking_at(self, names: Sequence[str], waiters: int) -> commands.Request:
+        locks = list(map(lock_keys, names))
+        return self._kind.inspect_each(locks, self._index, self._unit, waiters)
+
+    def _asked(self, names: Sequence[str], waiters: int = 1) -> list[tuple[Sequence[str], Any]]:
+        """Return what Redis says of ``names``, of so many at a time as one script looks at."""
+        # Where there is an index, a script may have the keys of several locks, as it has that one.
+        together = _TOGETHER if self._index else 1
+        parts = [names[start : start + together] for start in range(0, len(names), together)]
+        if not parts:
+            return []
+        requests = [self._looking_at(some, waiters) for some in parts]
+        keys = [self._key(some[0]) if len(some) == 1 else "" for some in parts]
+        answers = run(execute.call_many(BLOCKING, self._client, requests, keys))
+        return list(zip(parts, answers, strict=True))
+
+    def _told(
+        self, answers: list[tuple[Sequence[str], Any]], names: Sequence[str], waiters: int = 1
+    ) -> list[LockInfo]:
+        """Return the locks ``names`` as ``answers`` tell of them; asks for those they leave out."""
+        found: dict[str, LockInfo] = {}
+        while answers:
+            for some, answer in answers:
+                if isinstance(answer, LockError):
+                    raise answer
+                found.update(self._read_each(some, answer))
+            answers = self._asked([name for name in names if name not in found], waiters)
+        return self._judged([found[name] for name in names])
 
     def _held(self, names: Sequence[str], waiters: int = 1) -> list[LockInfo]:
-        locks = self.get_each(names, waiters=waiters)
-        return [lock for lock in locks if lock.state is not State.FREE]
+        return _not_free(self.get_each(names, waiters=waiters))
 
     def _with(self, search: str, names: Iterable[str]) -> list[str]:
         return [name for name in names if search in self._key(name)]
@@ -870,15 +894,22 @@ class Inspector:
     def _key(self, name: str) -> str:
         return name.removeprefix(self._prefix)
 
+    def _read_each(self, names: Sequence[str], answer: Any) -> dict[str, LockInfo]:
+        """Return those of ``names`` that ``answer`` is about, which are the first."""
+        if isinstance(answer, bytes):
+            # Tokens and records are bytes that others may have written: what is not UTF-8 is kept.
+            answer = answer.decode("utf-8", "surrogateescape")
+        told = json.loads(answer) if isinstance(answer, str) else _as_json(answer)
+        return {name: self._read(name, one) for name, one in zip(names, told, strict=False)}
+
     def _read(self, name: str, reply: Sequence[Any]) -> LockInfo:
-        kind = replies.text(reply[0]) or "none"
-        value, how, left, fence, record, waiting, listed, now_ms, unit, sharers = reply[1:11]
-        named, awaited = reply[11:]
-        token = value.encode() if isinstance(value, str) else value or b""
-        ours = replies.text(how) == "ours"
-        over_ms = -1.0 if listed is None else int(now_ms) + 1 - float(listed)
-        is_deleted = kind == "none" and listed is not None and over_ms < 0
-        if replies.text(how) == "over" and not is_deleted:
+        kind, value, how, left, fence, record, waiting, listed, now_ms, unit, *others = reply
+        sharers, named, awaited = others
+        token = _in_bytes(value or "")
+        now_ms, ours = int(now_ms), how == "ours"
+        over_ms = now_ms + 1 - float(listed) if listed else -1.0
+        is_deleted = kind == "none" and listed and over_ms < 0
+        if how == "over" and not is_deleted:
             state = State.OVER
         elif kind == "none":
             # Whether the owner of a foreign lock let it go nobody knows, unless it is gone early.
@@ -886,71 +917,91 @@ class Inspector:
             state = State.OVER if is_foreign else State.FREE
         elif kind != "string":
             state = State.NO_LOCK
-        elif replies.text(how) == "baton":
+        elif how == "baton":
             state = State.CHANGING_HANDS
-        elif int(left) < 0:
+        elif left < 0:
             state = State.NEVER_EXPIRES
         elif not ours:
             state = State.FOREIGN
         else:
-            begins = (state for start, state in _STANDING.items() if token.startswith(start))
-            state = next(begins, State.HELD)
-        shares = tuple(self._share(name, one, int(now_ms)) for one in sharers)
+            state = _STANDING.get(token[: token.find(b":") + 1], State.HELD)
+        shares = tuple([self._share(name, one, now_ms) for one in sharers])
         waiters = tuple(
-            _waiter(name, one, position, int(now_ms)) for position, one in enumerate(named, 1)
+            [_waiter(name, one, position, now_ms) for position, one in enumerate(named, 1)]
         )
+        tokens = sorted([one.token for one in shares]) or [token]
         is_over = state is State.OVER
-        known = ours or is_over
+        known = _text(record) if record and (ours or is_over) else None
+        fence = int(fence) if fence and (ours or is_over) else None
         return LockInfo(
             key=self._key(name),
             name=name,
             state=state,
-            holder=Holder.from_json(replies.text(record)) if known else None,
-            fence=int(fence) if known and fence else None,
-            remaining=None if value is None or is_over else replies.seconds_left(left),
-            held_for=max(int(now_ms) - int(fence) // 1000, 0) / 1000 if ours and fence else None,
-            over_for=over_ms / 1000 if is_over and over_ms >= 0 else None,
+            holder=Holder.from_json(known),
+            fence=fence,
+            remaining=None if value is False or is_over else replies.seconds_left(left),
+            held_for=max(now_ms - fence // 1000, 0) / 1000 if ours and fence else None,
+            over_for=over_ms / 1000 if is_over and 0 <= over_ms < math.inf else None,
             waiting=int(waiting),
             longest_wait=waiters[0].waited if waiters else None,
             waiters=waiters,
-            waits_for=self._awaited(awaited, int(now_ms)),
-            fingerprint=fingerprint_of(name, *(sorted(one.token for one in shares) or [token]))
-            if value is not None
-            else "",
+            waits_for=self._awaited(awaited, now_ms),
+            fingerprint="" if value is False else fingerprint_of(name, *tokens),
             kind=kind,
-            unit=replies.text(unit) or "",
-            stop_requested=StopRequest.from_record(replies.text(record))
-            if ours and not shares
-            else None,
+            unit=unit or "",
+            stop_requested=StopRequest.from_record(known) if ours and not shares else None,
             shares=shares,
-            as_of=int(now_ms) / 1000,
+            as_of=now_ms / 1000,
             token=token,
         )
 
     def _share(self, name: str, found: Sequence[Any], now_ms: int) -> ShareInfo:
-        token, left, fence, record, awaited = found
-        token = token.encode() if isinstance(token, str) else token
+        value, left, fence, record, awaited = found
+        token, known = _in_bytes(value), _text(record)
         return ShareInfo(
-            holder=Holder.from_json(replies.text(record)),
+            holder=Holder.from_json(known),
             fence=int(fence),
             remaining=int(left) / 1000,
             held_for=max(now_ms - int(fence) // 1000, 0) / 1000,
             fingerprint=fingerprint_of(name, token),
-            stop_requested=StopRequest.from_record(replies.text(record)),
+            stop_requested=StopRequest.from_record(known),
             waits_for=self._awaited(awaited, now_ms),
             token=token,
         )
 
-    def _awaited(self, found: Sequence[Any] | None, now_ms: int) -> AwaitedLock | None:
-        name = _name_in(found[0]) if found else None
+    def _awaited(self, found: Sequence[Any] | Literal[False], now_ms: int) -> AwaitedLock | None:
+        name = _name_in(_in_bytes(found[0])) if found else None
         if not found or name is None:
             return None
         return AwaitedLock(
             key=self._key(name),
             name=name,
             waited=_waited(found[2], now_ms),
-            fingerprint=_token_fingerprint(name, found[1]),
+            fingerprint=fingerprint_of(name, _in_bytes(found[1])),
         )
+
+
+_Item = TypeVar("_Item")
+
+
+def _ahead(items: Iterator[_Item], count: int) -> Iterator[_Item]:
+    """Yield ``items``, of which a thread takes so many ahead: so Redis works while the caller does.
+
+    What it runs into is raised in the place of the item, and no more are taken.
+    """
+    end: Any = object()
+    thread = ThreadPoolExecutor(1)
+    try:
+        coming = deque(thread.submit(next, items, end) for _ in range(count))
+        while (item := coming.popleft().result()) is not end:
+            coming.append(thread.submit(next, items, end))
+            yield item
+    finally:
+        thread.shutdown(cancel_futures=True)
+
+
+def _not_free(locks: Iterable[LockInfo]) -> list[LockInfo]:
+    return [lock for lock in locks if lock.state is not State.FREE]
 
 
 def hears_requests(lock: LockInfo) -> bool:
@@ -1008,9 +1059,9 @@ def _state_of(one: LockInfo | ShareInfo, lock: LockInfo, gone: Collection[str]) 
 
 def _with_states(lock: LockInfo, gone: Collection[str]) -> LockInfo:
     state = _state_of(lock, lock, gone)
-    states = [_state_of(one, lock, gone) for one in lock.shares]
-    if state is lock.state and all(now is State.HELD for now in states):
+    if state is lock.state and not lock.shares:
         return lock
+    states = [_state_of(one, lock, gone) for one in lock.shares]
     shares = tuple(replace(one, state=now) for one, now in zip(lock.shares, states, strict=True))
     return replace(lock, state=state, shares=shares)
 
@@ -1019,9 +1070,9 @@ def _waiter(name: str, found: Sequence[Any], position: int, now_ms: int) -> Wait
     token, came, record = found
     return WaiterInfo(
         position=position,
-        holder=Holder.from_json(replies.text(record)),
+        holder=Holder.from_json(_text(record)) if record else None,
         waited=_waited(came, now_ms),
-        fingerprint=_token_fingerprint(name, token),
+        fingerprint=fingerprint_of(name, _in_bytes(token)),
     )
 
 
@@ -1030,8 +1081,23 @@ def _waited(came: Any, now_ms: int) -> float | None:
     return max(now_ms / 1000 - int(came) / 1e6, 0.0) if came else None
 
 
-def _token_fingerprint(name: str, token: bytes | str) -> str:
-    return fingerprint_of(name, token.encode() if isinstance(token, str) else token)
+def _as_json(reply: Any) -> Any:
+    """Return what stands in JSON for a reply that is none."""
+    if isinstance(reply, list):
+        return list(map(_as_json, reply))
+    if isinstance(reply, bytes):
+        return reply.decode("utf-8", "surrogateescape")
+    return False if reply is None else reply
+
+
+def _in_bytes(text: str) -> bytes:
+    """Return what Redis has, of which ``text`` was in a reply of JSON."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _text(record: str) -> str:
+    """Return a record as :func:`replies.text` does."""
+    return record if record.isascii() else _in_bytes(record).decode("utf-8", "backslashreplace")
 
 
 def _name_in(name: Any) -> str | None:

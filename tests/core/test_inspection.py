@@ -219,3 +219,17 @@ def test_one_who_shares_a_lock_is_shown_whatever_his_fence_is(
     (share,) = inspector.get("lock:a").shares
 
     assert (share.fence, share.holder) == (0, Holder(host="web1"))
+
+
+def test_a_wait_without_a_time_is_told_without_it(
+    redis_client: redis.Redis, inspector: Inspector
+) -> None:
+    held = listed(redis_client, "a").take()
+    redis_client.set(f"{{lock:a}}:waits:{held.token}", "1 6 w lock:b {}")
+    redis_client.zadd("{lock:b}:waiters", {"w": 1})
+    redis_client.hset("{lock:b}:alive", "w", str(10**15))
+
+    waits_for = inspector.get("lock:a").waits_for
+
+    assert waits_for is not None
+    assert (waits_for.key, waits_for.waited) == ("b", None)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import threading
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from django_setnx_lock.core import clock
-from django_setnx_lock.core.inspection import ALL_SORTED, Inspector, LockPage, State
-from tests.core.helpers import INDEX, PREFIX, keys_of
+from django_setnx_lock.core.inspection import ALL_SORTED, Inspector, LockInfo, LockPage, State
+from django_setnx_lock.core.protocol.keys import lock_keys
+from tests.core.helpers import INDEX, PREFIX, ask, keys_of, listed, server_ms
+from tests.core.queueing import left_to_the_first
+from tests.processes import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -249,3 +255,128 @@ def test_all_are_all_however_long_that_takes(client: redis.Redis, look: Inspecto
     assert keys_of(look.all(search="k0299")) == keys[2990:]
     assert keys_of(look.all(everything=True)) == [*keys, "unlisted"]
     assert keys_of(Inspector(client, PREFIX, use_index=False).all()) == [*keys, "unlisted"]
+
+
+def test_one_call_looks_at_many_locks(client: redis.Redis, look: Inspector) -> None:
+    names = [f"lock:{key}" for key in hold(client, 120)]
+    without_index = Inspector(client, PREFIX, use_index=False)
+
+    together, alone = (
+        calls(client, partial(by.get_each, names))["evalsha"] for by in (look, without_index)
+    )
+
+    # Without an index the keys of two locks may be in different slots.
+    assert (together, alone) == (3, 120)
+
+
+def queue_up(client: redis.Redis, names: list[str], count: int) -> None:
+    """Have so many wait for each lock, who are alive."""
+    with client.pipeline(transaction=False) as pipe:
+        for name in names:
+            keys = lock_keys(name)
+            pipe.zadd(keys.waiters, {f"w{number}": number for number in range(count)})
+            for number in range(count):
+                pipe.hset(keys.alive, f"w{number}", f"{10**15} {10**15} {10**15}")
+        pipe.execute()
+
+
+@pytest.mark.parametrize(("waiting", "locks"), [(2, 50), (300, 10)])
+def test_a_call_looks_at_fewer_locks_where_many_wait(
+    client: redis.Redis, look: Inspector, waiting: int, locks: int
+) -> None:
+    names = [f"lock:{key}" for key in hold(client, 50)]
+    queue_up(client, names, waiting)
+
+    stats = calls(client, lambda: look.get_each(names))
+    found = look.get_each(names)
+
+    assert stats["hvals"] == 50
+    assert stats["hvals"] / stats["evalsha"] <= locks
+    assert (stats["evalsha"] > 1) is (locks < 50)
+    assert [(one.name, one.waiting) for one in found] == [(name, waiting) for name in names]
+
+
+RECORDS = {
+    "tricks": rb'{"host":"\"\\/\u001b[2J","stop":{"by":"joe"}}',
+    "Latin-1": b'{"host":"caf\xe9"}',
+    "no JSON": b"\xff\0",
+}
+
+
+def stand_in_every_state(client: redis.Redis) -> list[str]:
+    """Have locks be in all the states that there are; return their names."""
+    listed(client, "held", label="view pay").take(0)
+    listed(client, "waited for").take(0)
+    for _ in range(2):
+        ask(listed(client, "waited for").attempt(), waits=True)
+    for options in ({"shared": True}, {"limit": 3}):
+        for _ in range(2):
+            listed(client, f"by {min(options)}", **options).take(0)
+    listed(client, "kept", min_hold=60).take(0).release()
+    listed(client, "time", protocol="timestamp").take(0)
+    left_to_the_first(client, 2)
+    listed(client, "over").take(0)
+    client.delete("lock:over")
+    client.zadd(INDEX, {"lock:over": server_ms(client) - 5000})
+    client.set("lock:bytes", b'\xff\xfe\0"\\/', px=20_000)
+    client.set("lock:number", "9" * 400, px=20_000)
+    client.set("lock:never", "")
+    client.hset("lock:hash", "a", "b")
+    for key, record in RECORDS.items():
+        token = listed(client, key).take(0).token.encode()
+        client.set(f"{{lock:{key}}}:meta", b"17 %d %s %s" % (len(token), token, record))
+    client.zadd("{lock:by limit}:shares", {"permit:3:endless": "+inf"})
+    client.hset("{lock:by limit}:holders", "permit:3:endless", b"17 \xff")
+    keys = "held,waited for,by shared,by limit,kept,time,a,over,bytes,number,never,hash,free"
+    return [f"lock:{key}" for key in [*keys.split(","), *RECORDS]]
+
+
+def without_times(lock: LockInfo) -> LockInfo:
+    shares = tuple(replace(one, remaining=0, held_for=0) for one in lock.shares)
+    waiters = tuple(replace(one, waited=0) for one in lock.waiters)
+    return replace(
+        lock,
+        as_of=0,
+        remaining=lock.remaining and 0,
+        held_for=lock.held_for and 0,
+        over_for=lock.over_for and 0,
+        longest_wait=lock.longest_wait and 0,
+        shares=shares,
+        waiters=waiters,
+    )
+
+
+@pytest.mark.parametrize("polling", [False, True])
+def test_a_lock_among_others_is_told_as_alone(client: redis.Redis, polling: bool) -> None:
+    names = stand_in_every_state(client)
+    # Nobody looks at them, and what they wait for stays as it is.
+    look = Inspector(client, PREFIX, unit="ms", polling=polling)
+
+    together = [without_times(one) for one in look.get_each(names, waiters=5)]
+    alone = [without_times(look.get(name, waiters=5)) for name in names]
+
+    assert together == alone
+    if not polling:
+        told = {one.key: one.state for one in together}
+        assert set(told.values()) == set(State) - {State.GONE, State.NOT_RENEWED}
+        assert told["bytes"] is State.FOREIGN
+    hosts = {one.key: one.holder and one.holder.host for one in together if one.key in RECORDS}
+    assert hosts == {"tricks": r'"\/\x1b[2J', "Latin-1": None, "no JSON": None}
+
+
+def test_the_next_lists_are_read_while_one_is_used(client: redis.Redis, look: Inspector) -> None:
+    hold(client, 4_000)
+    client.config_resetstat()
+
+    def looked_at() -> int:
+        return int(client.info("commandstats")["cmdstat_type"]["calls"])
+
+    lists = look.batches()
+    first = next(lists)
+    eventually(lambda: looked_at() == 2_000)
+    before = threading.active_count()
+    lists.close()
+
+    assert len(first) == 500
+    assert looked_at() == 2_000
+    assert threading.active_count() == before - 1

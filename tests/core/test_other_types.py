@@ -66,7 +66,8 @@ REQUESTS: dict[str, commands.Request] = {
     "living": commands.living([KEYS.name]),
     "search": commands.search(INDEX, "0", 10, "lock:", "", '[[["ann"], true]]'),
     "listing": commands.listing(INDEX, 1, 0, 1, descending=False),
-    "inspect, polling": commands.POLLING.inspect(KEYS, INDEX),
+    "inspect each": commands.SETNX.inspect_each([KEYS], INDEX, "s"),
+    "inspect each, polling": commands.POLLING.inspect_each([KEYS], INDEX),
 }
 COMMAND_SETS: dict[str, CommandSet] = {
     "shared": READERS,

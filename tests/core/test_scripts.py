@@ -96,7 +96,7 @@ REQUESTS = [
     commands.replace_token(KEYS, "t", "chosen", 1),
     commands.SETNX.force_release(KEYS, INDEX, [b"t"], "joe", "stuck"),
     commands.SETNX.request_stop(KEYS, INDEX, [b"t"], "joe", "deploy"),
-    commands.SETNX.inspect(KEYS, INDEX),
+    commands.SETNX.inspect_each([KEYS], INDEX),
 ]
 TIMESTAMP_REQUESTS = [
     TIMES.acquire(KEYS, INDEX, "t", 1000, "{}", 0),
@@ -128,7 +128,7 @@ POLLING_REQUESTS = [
     POLLS.renew(KEYS, INDEX, "t", 1000, "replace"),
     POLLS.check(KEYS, "t"),
     POLLS.force_release(KEYS, INDEX, [b"t"], "joe", "stuck"),
-    commands.POLLING.inspect(KEYS, INDEX),
+    commands.POLLING.inspect_each([KEYS], INDEX),
 ]
 
 
@@ -280,7 +280,7 @@ def keys_that_are_no_key_of_KEYS(source: str) -> list[str]:  # noqa: N802 - Redi
     return [key for command, key in calls if command != "TIME" and not KEY.fullmatch(key)]
 
 
-KEY = re.compile(r"KEYS\[\d\]")
+KEY = re.compile(r"KEYS\[(\d|at|at \+ 1)\]")
 
 
 @pytest.mark.parametrize("script", POLLING, ids=lambda script: script.name)

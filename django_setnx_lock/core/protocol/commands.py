@@ -247,22 +247,29 @@ class CommandSet:
         return Request(scripts.TIMESTAMP_LOCKED, (keys.name, keys.meta), (self.unit,))
 
     def inspect(
-        self,
-        keys: LockKeys,
-        index: str | None,
-        unit: str = "",
-        waiters: int = 1,
+        self, keys: LockKeys, index: str | None, unit: str = "", waiters: int = 1
     ) -> Request:
         """Ask for all there is to say about the lock. Writes nothing.
 
         ``unit``: that of values which are times, where nothing beside them tells; "" if none are.
         ``waiters``: how many of those who wait to name at most, 1 or more.
         """
-        if not self.wakes_waiters:
-            return Request(scripts.POLLING_INSPECT, _with(index, keys.name, keys.meta), ())
         # Not for a certain token.
-        own = (unit, str(waiters))
-        return Request(scripts.INSPECT, _shared_by(keys, "", index), own)
+        return Request(scripts.INSPECT, _shared_by(keys, "", index), (unit, str(waiters)))
+
+    def inspect_each(
+        self, locks: Sequence[LockKeys], index: str | None, unit: str = "", waiters: int = 1
+    ) -> Request:
+        """Ask for all there is to say about ``locks``, as :meth:`inspect` does. Writes nothing.
+
+        The reply is JSON, and about the first of them at least, so that Redis is not kept busy for
+        long by those many wait for. All of their keys are in one script, which a cluster refuses.
+        """
+        if not self.wakes_waiters:
+            own = [key for keys in locks for key in (keys.name, keys.meta)]
+            return Request(scripts.POLLING_INSPECT, _with(index, *own), ())
+        own = [key for keys in locks for key in _shared_by(keys, "", None)]
+        return Request(scripts.INSPECT, _with(index, *own), (unit, str(waiters), "each"))
 
     @property
     def _time(self) -> tuple[str, ...]:

@@ -1,6 +1,8 @@
--- All there is to say about one lock. Writes nothing.
+-- All there is to say about a lock, or about several. Writes nothing.
+-- KEYS  as of shared_keys; of several locks the first 7 of each, one lock after the other, and then [the index]
 -- ARGV  1 's' or 'ms': in what unit a number at the name is the time until which the lock is valid, where
 --       nothing beside it tells; '' if no lock is of that kind  2 how many of those waiting to name, 1 or more
+--       [3 'each': of several locks]
 -- Reply {type, value or false, 'ours', 'baton', 'foreign', 'over' or false, ms left (-1: never expires), fence,
 --        holder record, number waiting, lease end in the index, now ms, that unit if the value is a time,
 --        of each who holds it together with others: {token, ms left, fence, holder record, what it waits for},
@@ -8,70 +10,98 @@
 --        what the one who holds it waits for: {name, token it waits by, when it came there}}
 --       (what is not known is false; where the value is only a time, the token beside it stands for it, as where
 --       the lease of that one is over)
+--       of several: an array of these, as JSON if that can be had, which clients read many times quicker. It is
+--       about the first of the locks only, if many wait for them or hold them: the caller asks for the others
 --- shared_keys
 --- prelude
 --- asking
-local kind = redis.call('TYPE', NAME).ok
-local value = kind == 'string' and redis.call('GET', NAME)
-local meta = token_at(META) or ''
-local fence, owner, holder = read_meta(meta)
-local how = value and (baton_for(value) and 'baton' or (owner == value or owner == POLLING .. value) and 'ours' or 'foreign')
-local left = redis.call('PTTL', NAME)
-local waiting, time, waiters = 0, now_ms(), redis.pcall('HVALS', ALIVE)
-for _, one in ipairs(waiters.err and {} or waiters) do
-  -- A record begins with no digit.
-  local alive = string.match(one, '^%d+')
-  if alive and alive + 0 >= time then
-    waiting = waiting + 1
-  end
-end
 --- timestamp
-local known = read_known(meta)
-local unit = known.unit or MS[ARGV[1]] and ARGV[1]
-if known.ends then
-  holder = known.record
-end
-if how == 'foreign' and unit and as_time(value, unit) then
-  how = stands(value, known) and 'ours' or how
-  left = time_left(value, known, unit)
-  if how == 'ours' then
-    value = owner
-  else
-    fence, holder = nil, nil
-  end
-  if not left then
-    how, value, left = 'over', false, 0
-  end
-else
-  unit = false
-end
---- over
 --- nesting
 local most = tonumber(ARGV[2])
 --- waiting
-local shares = {}
-for _, token in ipairs(group_at(value) and ask('ZRANGE', SHARES, 0, -1) or {}) do
-  local rest = redis.call('ZSCORE', SHARES, token) - now_ms()
-  local own, record = string.match(ask('HGET', HOLDERS, token) or '', '^(%d+) (.*)$')
-  if own and rest > 0 then
-    table.insert(shares, {token, rest, tonumber(own) < FENCES and own or '0', record, awaited_by(token)})
+-- No call keeps Redis busy for longer than so many locks take that nobody waits for: a millisecond or two.
+local BUDGET = 100
+local spent = 0
+local function inspect()
+  local kind = redis.call('TYPE', NAME).ok
+  local value = kind == 'string' and redis.call('GET', NAME)
+  local meta = token_at(META) or ''
+  local fence, owner, holder = read_meta(meta)
+  local how = value and (baton_for(value) and 'baton' or (owner == value or owner == POLLING .. value) and 'ours' or 'foreign')
+  local left = redis.call('PTTL', NAME)
+  local waiting, time, waiters = 0, now_ms(), redis.pcall('HVALS', ALIVE)
+  for _, one in ipairs(waiters.err and {} or waiters) do
+    -- A record begins with no digit.
+    local alive = string.match(one, '^%d+')
+    if alive and alive + 0 >= time then
+      waiting = waiting + 1
+    end
+  end
+  local known = read_known(meta)
+  local unit = known.unit or MS[ARGV[1]] and ARGV[1]
+  if known.ends then
+    holder = known.record
+  end
+  if how == 'foreign' and unit and as_time(value, unit) then
+    how = stands(value, known) and 'ours' or how
+    left = time_left(value, known, unit)
+    if how == 'ours' then
+      value = owner
+    else
+      fence, holder = nil, nil
+    end
+    if not left then
+      how, value, left = 'over', false, 0
+    end
   else
-    name_waiter(baton_for(token))
+    unit = false
+  end
+--- over
+  named = {}
+  local shares = {}
+  for _, token in ipairs(group_at(value) and ask('ZRANGE', SHARES, 0, -1) or {}) do
+    local rest = redis.call('ZSCORE', SHARES, token) - now_ms()
+    local own, record = string.match(ask('HGET', HOLDERS, token) or '', '^(%d+) (.*)$')
+    if own and rest > 0 then
+      table.insert(shares, {token, math.min(rest, FENCES), tonumber(own) < FENCES and own or '0', record, awaited_by(token)})
+    else
+      name_waiter(baton_for(token))
+    end
+  end
+  name_waiter(baton_for(value))
+  -- Who is named is among those counted.
+  if waiting > 0 then
+    name_queued()
+  end
+  spent = spent + 1 + #waiters / 20 + #shares + #named / 4
+  return {
+    kind,
+    value,
+    how,
+    math.floor(left),
+    fence and fence < FENCES and whole(fence) or false, holder or false,
+    waiting,
+    INDEX and ask('ZSCORE', INDEX, NAME) or false,
+    whole(now_ms()),
+    unit,
+    shares,
+    named,
+    how == 'ours' and awaited_by(value),
+  }
+end
+
+if not ARGV[3] then
+  return inspect()
+end
+local found = {}
+INDEX = #KEYS % 7 == 1 and KEYS[#KEYS]
+for first = 1, #KEYS - 6, 7 do
+  NAME, WAITERS, ALIVE, TOMBSTONE, META, SHARES, HOLDERS = unpack(KEYS, first, first + 6)
+  table.insert(found, inspect())
+  if spent >= BUDGET then
+    break
   end
 end
-name_waiter(baton_for(value))
-name_queued()
-return {
-  kind,
-  value,
-  how,
-  math.floor(left),
-  fence and fence < FENCES and whole(fence) or false, holder or false,
-  waiting,
-  INDEX and ask('ZSCORE', INDEX, NAME) or false,
-  whole(now_ms()),
-  unit,
-  shares,
-  named,
-  how == 'ours' and awaited_by(value),
-}
+-- Not every server makes JSON of bytes that are no UTF-8.
+local is_json, json = pcall(cjson.encode, found)
+return is_json and json or found

@@ -1,31 +1,44 @@
--- All there is to say about one lock, as inspect.lua does where nobody queues. Writes nothing.
--- KEYS  1 name  2 meta  [3 index]
--- Reply {type, value or false, 'ours', 'baton', 'foreign', 'over' or false, ms left (-1: never expires), fence, holder
---        record, 0, lease end in the index, now ms, false, {}, {}, false}  (what is not known is false)
+-- All there is to say about locks, as inspect.lua does of several where nobody queues. Writes nothing.
+-- KEYS  of each lock, one after the other: name, meta; and then [the index]
+-- Reply an array, as JSON if that can be had, of {type, value or false, 'ours', 'baton', 'foreign', 'over' or false, ms left (-1: never
+--       expires), fence, holder record, 0, lease end in the index, now ms, false, {}, {}, false}
+--       (what is not known is false)
 --- reading
 --- has_let_go
 --- asking
-local kind = redis.call('TYPE', KEYS[1]).ok
-local value = kind == 'string' and redis.call('GET', KEYS[1])
-local meta, time = redis.pcall('GET', KEYS[2]), redis.call('TIME')
-meta = type(meta) == 'string' and meta or ''
-local fence, owner, holder = read_meta(meta)
-local how = value and (baton_for(value) and 'baton' or 'foreign')
-if value and (owner == value or owner == POLLING .. value) then
-  how = 'ours'
-end
+local INDEX = #KEYS % 2 == 1 and KEYS[#KEYS]
+local time = redis.call('TIME')
+local function inspect(at)
+  local kind = redis.call('TYPE', KEYS[at]).ok
+  local value = kind == 'string' and redis.call('GET', KEYS[at])
+  local meta = redis.pcall('GET', KEYS[at + 1])
+  meta = type(meta) == 'string' and meta or ''
+  local fence, owner, holder = read_meta(meta)
+  local how = value and (baton_for(value) and 'baton' or 'foreign')
+  if value and (owner == value or owner == POLLING .. value) then
+    how = 'ours'
+  end
 --- over
-return {
-  kind,
-  value,
-  how,
-  redis.call('PTTL', KEYS[1]),
-  fence and fence < FENCES and whole(fence) or false, holder or false,
-  0,
-  KEYS[3] and ask('ZSCORE', KEYS[3], KEYS[1]) or false,
-  whole(time[1] * 1000 + math.floor(time[2] / 1000)),
-  false,
-  {},
-  {},
-  false,
-}
+  return {
+    kind,
+    value,
+    how,
+    redis.call('PTTL', KEYS[at]),
+    fence and fence < FENCES and whole(fence) or false, holder or false,
+    0,
+    INDEX and ask('ZSCORE', INDEX, KEYS[at]) or false,
+    whole(time[1] * 1000 + math.floor(time[2] / 1000)),
+    false,
+    {},
+    {},
+    false,
+  }
+end
+
+local found = {}
+for at = 1, #KEYS - 1, 2 do
+  table.insert(found, inspect(at))
+end
+-- Not every server makes JSON of bytes that are no UTF-8.
+local is_json, json = pcall(cjson.encode, found)
+return is_json and json or found

@@ -36,7 +36,7 @@ local function awaited_by(holder)
   local is_known, token, name = pcall(read_wait, NAME, holder)
   if is_known and token then
     local _, came = read_times(key_beside(name, 'alive'), token)
-    return {name, token, came}
+    return {name, token, came or false}
   end
   return false
 end
