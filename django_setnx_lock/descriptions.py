@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -111,11 +113,56 @@ _PROBLEMS: dict[str, tuple[str | Promise, str | Promise]] = {
 }
 
 
+def state_word(state: State) -> str:
+    """Return what the pages call that state."""
+    return str(_STATES[state][0])
+
+
+# Lazy: to look a translation up takes most of the time, and at most two are shown.
+_UNITS = (gettext_lazy("%d d"), gettext_lazy("%d h"), gettext_lazy("%d min"), gettext_lazy("%d s"))
+
+
+def duration(seconds: float | None) -> str:
+    """Return ``seconds`` in its two largest units: ``2 min 5 s``; a dash for None."""
+    if seconds is None:
+        return NOT_KNOWN
+    if seconds < 1:
+        return _("less than 1 s")
+    whole = int(seconds)
+    days, hours = divmod(whole // 3600, 24)
+    minutes, rest = divmod(whole % 3600, 60)
+    parts = list(zip((days, hours, minutes, rest), _UNITS, strict=True))
+    while not parts[0][0]:
+        del parts[0]
+    return " ".join(str(unit) % amount for amount, unit in parts[:2] if amount)
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """How states and times are said: in the language in use."""
+
+    state: Callable[[State], str] = state_word
+    duration: Callable[[float | None], str] = duration
+
+
+def kept_words() -> Words:
+    """Return words for one list, which is in one language: each is looked up there once.
+
+    To look translations up would take most of the time of a long list.
+    """
+    said = functools.lru_cache(maxsize=4096)(duration)
+    return Words(
+        functools.cache(state_word),
+        lambda seconds: said(None if seconds is None else int(seconds)),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Said:
     """A lock in words."""
 
     info: LockInfo
+    words: Words = field(default=Words(), kw_only=True, repr=False, compare=False)
 
     @property
     def key(self) -> str:
@@ -128,7 +175,9 @@ class Said:
 
         If several hold the lock, also how many of them need attention, and why.
         """
-        said = str(_STATES[self.info.state][0])
+        said = self.words.state(self.info.state)
+        if not self.info.shares:
+            return said
         if self.info.limit:
             used = {"state": said, "count": len(self.info.shares), "limit": self.info.limit}
             said = _("%(state)s, %(count)d of %(limit)d") % used
@@ -145,7 +194,8 @@ class Said:
     @property
     def has_trouble(self) -> bool:
         """Whether a holder needs attention: it is gone, or a renewal is overdue."""
-        return not self.info.states.isdisjoint(TROUBLES)
+        info = self.info
+        return info.state in TROUBLES or any(one.state in TROUBLES for one in info.shares)
 
     @property
     def meaning(self) -> str:
@@ -186,14 +236,15 @@ class Said:
     @property
     def holder(self) -> str:
         """Who holds it, and for what."""
-        return f"{self.place} ({self.about})" if self.about else self.place
+        place, about = self.place, self.about
+        return f"{place} ({about})" if about else place
 
     @property
     def held_for(self) -> str:
         """How long it has been held; of one that is kept after its release that is not known."""
         if self.info.state is State.KEPT:
             return NOT_KNOWN
-        return duration(self.info.held_for)
+        return self.words.duration(self.info.held_for)
 
     @property
     def granted_at(self) -> str:
@@ -284,8 +335,8 @@ class Said:
             over_for = self.info.over_for
             if over_for is None:
                 return pgettext("lease", "over")
-            return _("over for %(time)s") % {"time": duration(over_for)}
-        return duration(self.info.remaining)
+            return _("over for %(time)s") % {"time": self.words.duration(over_for)}
+        return self.words.duration(self.info.remaining)
 
 
 def place_of(holder: Holder) -> str:
@@ -316,11 +367,6 @@ def since(info: LockInfo, waiter: WaiterInfo | AwaitedLock) -> str:
     if waiter.waited is None:
         return NOT_KNOWN
     return f"{moment(info.as_of - waiter.waited)} ({duration(waiter.waited)})"
-
-
-def state_word(state: State) -> str:
-    """Return what the pages call that state."""
-    return str(_STATES[state][0])
 
 
 # What an operator does about each state.
@@ -396,25 +442,6 @@ def holder_facts(row: Said) -> list[tuple[str, str]]:
         (_("Note"), holder.note or NOT_KNOWN),
         (_("Lease"), row.lease),
     ]
-
-
-# Lazy: to look a translation up takes most of the time, and at most two are shown.
-_UNITS = (gettext_lazy("%d d"), gettext_lazy("%d h"), gettext_lazy("%d min"), gettext_lazy("%d s"))
-
-
-def duration(seconds: float | None) -> str:
-    """Return ``seconds`` in its two largest units: ``2 min 5 s``; a dash for None."""
-    if seconds is None:
-        return NOT_KNOWN
-    if seconds < 1:
-        return _("less than 1 s")
-    whole = int(seconds)
-    days, hours = divmod(whole // 3600, 24)
-    minutes, rest = divmod(whole % 3600, 60)
-    parts = list(zip((days, hours, minutes, rest), _UNITS, strict=True))
-    while not parts[0][0]:
-        del parts[0]
-    return " ".join(str(unit) % amount for amount, unit in parts[:2] if amount)
 
 
 def problem(error: LockUnavailable | ImproperlyConfigured, unsure: str = "") -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any
 
 from .core.holder import Holder
@@ -37,7 +37,7 @@ def waiter_fields(waiters: Sequence[WaiterInfo]) -> list[dict[str, Any]]:
     return [
         {
             "position": one.position,
-            "holder": None if one.holder is None else asdict(one.holder),
+            "holder": _nested("holder", one.holder),
             "waited": one.waited,
         }
         for one in waiters
@@ -46,16 +46,26 @@ def waiter_fields(waiters: Sequence[WaiterInfo]) -> list[dict[str, Any]]:
 
 def _held(info: LockInfo | ShareInfo) -> dict[str, Any]:
     return {
-        "holder": None if info.holder is None else asdict(info.holder),
+        "holder": _nested("holder", info.holder),
         "fence": info.fence,
         "held_for": info.held_for,
         "remaining": info.remaining,
         "fingerprint": info.fingerprint,
-        "stop_requested": None if info.stop_requested is None else asdict(info.stop_requested),
-        "waits_for": None
-        if info.waits_for is None
-        else {"key": info.waits_for.key, "waited": info.waits_for.waited},
+        "stop_requested": _nested("stop_requested", info.stop_requested),
+        "waits_for": _nested("waits_for", info.waits_for),
     }
+
+
+# The fields that have fields of their own, which may be missing.
+_NESTED = {
+    "holder": [field.name for field in fields(Holder)],
+    "stop_requested": [field.name for field in fields(StopRequest)],
+    "waits_for": ["key", "waited"],
+}
+
+
+def _nested(name: str, value: object) -> dict[str, Any] | None:
+    return None if value is None else {part: getattr(value, part) for part in _NESTED[name]}
 
 
 def document(
@@ -71,14 +81,6 @@ def document(
         yield between + f",{newline}".join(map(json.dumps, some))
         between = f",{newline}"
     yield f'{newline}], "troubles": {json.dumps(troubles)}}}\n'
-
-
-# The fields that have fields of their own, which may be missing.
-_NESTED = {
-    "holder": [field.name for field in fields(Holder)],
-    "stop_requested": [field.name for field in fields(StopRequest)],
-    "waits_for": ["key", "waited"],
-}
 
 
 def flat(found: dict[str, Any]) -> dict[str, Any]:

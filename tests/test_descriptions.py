@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import pytest
+from django.utils import translation
 
 from django_setnx_lock.core.holder import Holder
 from django_setnx_lock.core.inspection import LockInfo, State
-from django_setnx_lock.descriptions import Said, duration
+from django_setnx_lock.descriptions import Said, duration, kept_words, state_word
 
 
 @pytest.mark.parametrize(
@@ -26,6 +27,16 @@ from django_setnx_lock.descriptions import Said, duration
 )
 def test_a_duration_is_said_in_its_two_largest_units(seconds: float | None, said: str) -> None:
     assert duration(seconds) == said
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_words_that_are_kept_for_a_list_are_the_same(language: str) -> None:
+    with translation.override(language):
+        words = kept_words()
+        for _ in range(2):
+            for seconds in (None, 0.0, 0.999, 1.0, 59.9, 60.5, 450_000.0):
+                assert words.duration(seconds) == duration(seconds)
+            assert [words.state(one) for one in State] == [state_word(one) for one in State]
 
 
 @pytest.mark.parametrize("state", State)

@@ -60,7 +60,10 @@ class Holder:
 
     def __post_init__(self) -> None:
         for name in _TEXTS:
-            object.__setattr__(self, name, plain(str(getattr(self, name) or "")))
+            given = getattr(self, name)
+            text = plain(str(given or ""))
+            if text is not given:
+                object.__setattr__(self, name, text)
 
     @staticmethod
     def here(

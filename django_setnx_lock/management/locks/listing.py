@@ -24,9 +24,11 @@ from django_setnx_lock.core.protocol.keys import lock_keys, name_for
 from django_setnx_lock.descriptions import (
     NOT_KNOWN,
     Said,
+    Words,
     duration,
     facts,
     holder_facts,
+    kept_words,
     problem,
     since,
 )
@@ -164,24 +166,27 @@ class _Listing:
     def rows(self) -> Iterator[list[list[str]]]:
         """Yield the rows of a table, a batch at a time, the heads before the first."""
         head = ["KEY", "STATE", "HOLDER", "HELD FOR", "LEASE LEFT", "FENCE", "WAITING"]
+        words = kept_words()
         for found in self:
             several = len(self.caches) > 1
-            rows = [[one.using, *_row(one)] if several else _row(one) for one in found]
+            rows = [_row(one.info, words) for one in found]
+            if several:
+                rows = [[one.using, *row] for one, row in zip(found, rows, strict=True)]
             if head:
                 rows, head = [["CACHE", *head] if several else head, *rows], []
             yield rows
 
 
-def _row(one: Found) -> list[str]:
-    said = Said(one.info)
+def _row(info: LockInfo, words: Words) -> list[str]:
+    said = Said(info, words=words)
     return [
-        one.info.key,
+        info.key,
         f"{said.state} !" if said.has_trouble else said.state,
         said.holder,
         said.held_for,
         said.lease_left,
-        "-" if one.info.fence is None else str(one.info.fence),
-        str(one.info.waiting),
+        "-" if info.fence is None else str(info.fence),
+        str(info.waiting),
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -55,6 +56,8 @@ class Paper:
         left = columns - len(self.ellipsis)
         if left < 0:
             return self.ellipsis[:columns]
+        if text.isascii():
+            return text[:left] + self.ellipsis
         for end, letter in enumerate(text):
             left -= width(letter)
             if left < 0:
@@ -103,21 +106,30 @@ def tables(
 
     The first batch has the heads, and decides how wide the columns are.
     """
-    heads: Sequence[str] = ()
     widths: dict[int, int] = {}
     for rows in batches:
-        cells = [[paper.escaped(cell) for cell in row] for row in rows]
-        if not heads:
-            heads, widths = cells[0], _fitted(cells, paper, cut, spare)
+        if not widths:
+            cells = [list(map(paper.escaped, row)) for row in rows]
+            widths = _fitted(cells, paper, cut, spare)
+            cuts = {n: room for n, room in widths.items() if paper.columns and cells[0][n] in cut}
+            form = _GAP.join(f"{{{number}:<{room}}}" for number, room in widths.items())
         lines = []
-        for row in cells:
-            shown = []
-            for number, room in widths.items():
-                text = row[number]
-                if paper.columns is not None and heads[number] in cut:
-                    text = paper.cut(text, room)
-                shown.append(text + " " * (room - width(text)))
-            lines.append(paper.cut(_GAP.join(shown).rstrip(), paper.columns))
+        for row in rows:
+            text = "".join(row)
+            # Most are: then there is nothing to escape, and each letter takes one column.
+            is_plain = text.isascii() and text.isprintable()
+            shown = list(row if is_plain else map(paper.escaped, row))
+            for number, room in cuts.items():
+                shown[number] = paper.cut(shown[number], room)
+            if is_plain:
+                line = form.format(*shown)
+            else:
+                padded = (shown[n] + " " * (room - width(shown[n])) for n, room in widths.items())
+                line = _GAP.join(padded)
+            line = line.rstrip()
+            if not is_plain or len(line) > (paper.columns or sys.maxsize):
+                line = paper.cut(line, paper.columns)
+            lines.append(line)
         yield lines
 
 
