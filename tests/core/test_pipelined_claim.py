@@ -275,7 +275,7 @@ def test_who_renews_sends_ahead(wire: Wire) -> None:
 
     ahead = turn.ahead(OURS)
 
-    assert ahead is not None
+    assert isinstance(ahead, commands.Ahead)
     request = ahead.take
     assert request.args[:2] == (turn.token, str(commands.CLAIM_MS))
     assert request.args[-1] == str(LEASE_MS)

@@ -86,9 +86,10 @@ SHARED = {
 KEYS = lock_keys("lock:a")
 INDEX = index_for("lock:")
 TIMES = command_set("timestamp", "s")
+NEXT = commands.Successor("lock:a", "u", 1000, "{}", 0)
 REQUESTS = [
     commands.ahead(KEYS, INDEX, "t", 1000, "{}").take,
-    commands.release_kept(KEYS, INDEX, "t", 1000, 1),
+    commands.SETNX.release(KEYS, INDEX, "t", successor=NEXT),
     commands.SETNX.cancel(KEYS, INDEX, "t"),
     commands.SETNX.check_handoff(KEYS, "t"),
     commands.give_away(KEYS, INDEX, "t", 1000),

@@ -62,6 +62,8 @@ class Bounds:
     ahead: str = ""
     # Those that are tasks, whose loops listen for them.
     in_loops: str = ""
+    # They are in one loop, and a release names another that waits.
+    one_loop: bool = False
     # Those that keep the name taken for a while when they let the lock go.
     keeps: str = ""
 
@@ -77,6 +79,7 @@ class Bounds:
             "ahead",
             "keeps",
             "in_loops",
+            "one_loop",
         )
         return (
             self.clients <= wider.clients

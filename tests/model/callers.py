@@ -11,6 +11,8 @@ from .server import AHEAD, CLAIM, DUE, FOREIGN, LONG, SHORT, Client, World, fiel
 
 REQUESTS = ("ask", "release", "leave", "renew", "cut")
 NOTHING: dict[str, Any] = {
+    "names": "",
+    "named": "",
     "belief": "",
     "sent": "",
     "reply": ("", ""),
@@ -42,6 +44,7 @@ def caller(bounds: Bounds, state: State, number: int, client: Client) -> Steps:
         is_over = bounds.rules.lease_over_doubts and not client.belief
         w.send(number, "release", belief="", doubt=client.doubt or is_over)
         yield "leaves the body", w
+        yield from name_successor(bounds, state, number, doubt=client.doubt or is_over)
         if client.belief:
             w = World(*state)
             w.send(number, "renew")
@@ -58,6 +61,16 @@ def caller(bounds: Bounds, state: State, number: int, client: Client) -> Steps:
     if client.in_loop:
         yield from in_loop(bounds, state, number, client)
     yield from faults(bounds, state, number, client)
+
+
+def name_successor(bounds: Bounds, state: State, number: int, *, doubt: bool) -> Steps:
+    """It leaves the body, and names one that waits in its loop."""
+    for other, waiter in enumerate(World(*state).clients):
+        if waiter.pc == "blocked" and bounds.one_loop:
+            w = World(*state)
+            w.send(number, "release", belief="", doubt=doubt, names=waiter.token)
+            w.set(other, named="sent")
+            yield f"leaves the body, names {waiter.token}", w
 
 
 def in_loop(bounds: Bounds, state: State, number: int, client: Client) -> Steps:
@@ -208,8 +221,39 @@ def receive(bounds: Bounds, w: World, number: int, client: Client) -> None:
         w.set(number, pc="hold", belief=belief, lease=lease, **clean)
     else:
         w.set(number, pc="idle", **RESTING)
-        if head and bounds.rules.look:
+        if head.startswith("to "):
+            hand_over(bounds, w, head[3:])
+        elif head and bounds.rules.look:
             owe(w, number, head)
+        if client.names and client.repeats and bounds.rules.successor_told:
+            wake(w, client.names)
+
+
+def hand_over(bounds: Bounds, w: World, token: str) -> None:
+    """Tell a waiter of the same loop that the release has granted it the lock."""
+    number = w.owner(token)
+    client = w.clients[number]
+    if client.token != token or not client.waiting():
+        return
+    if client.pc != "blocked":
+        # It asks, or has to: see WAKE.
+        wake(w, token)
+    elif client.named == "late" and bounds.rules.successor_from_send:
+        w.send(number, "ask")
+    else:
+        belief = client.named if bounds.rules.successor_from_send else "sent"
+        see(bounds, w, number, client, is_held=True)
+        w.set(number, pc="hold", belief=belief, stalled=False, reply=("", ""), sent="", named="")
+
+
+def wake(w: World, token: str) -> None:
+    """Have it ask: now if it sleeps, else as soon as it is about to."""
+    number = w.owner(token)
+    client = w.clients[number]
+    if client.token == token and client.pc == "blocked":
+        w.send(number, "ask")
+    elif client.token == token and client.waiting():
+        w.early |= {token}
 
 
 def owe(w: World, number: int, head: str, instead_of: str = "") -> None:
@@ -274,6 +318,13 @@ def faults(bounds: Bounds, state: State, number: int, client: Client) -> Steps:
         leave_copy(w, client)
         w.relied = w.relied or was_to_look(client)
         w.set(number, pc="dead", turns=0, waits=True, **DEAD)
+        if client.names and w.clients[w.owner(client.names)].token == client.names:
+            # It is of the same process.
+            other = w.owner(client.names)
+            leave_copy(w, w.clients[other])
+            w.relied = w.relied or was_to_look(w.clients[other])
+            w.silent += 1
+            w.set(other, pc="dead", turns=0, waits=True, **DEAD)
         yield "is killed", w
     if client.pc == "blocked" and (w := bounds.fault(state, "vanish")):
         w.relied = w.relied or was_to_look(client)
@@ -296,7 +347,8 @@ def request(client: Client) -> tuple[str, ...]:
     if client.pc == "ask":
         return ("ask", client.token, "waits" if client.waits else "once", doubt)
     if client.pc == "release":
-        return ("release", client.token, doubt or ("copy" if client.repeats else ""))
+        doubt = doubt or ("copy" if client.repeats else "")
+        return ("release", client.token, doubt, "" if client.repeats else client.names)
     if client.pc == "leave":
         return ("leave", client.token, doubt)
     return (client.pc, client.token)

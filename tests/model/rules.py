@@ -109,6 +109,14 @@ class Rules:
     """LOOK that finds the lock taken for the claim time is sent again later."""
     claim_seen: bool = True
     """Who does not wait has not seen the lock held when it may be for the claim time only."""
+    successor_first: bool = True
+    """A release grants the lock to the waiter that it names only if that is the first."""
+    successor_from_send: bool = True
+    """Who was granted it so counts the lease from before the release was sent."""
+    successor_told: bool = True
+    """A release that was sent again has that waiter ask."""
+    lapsed_is_gone: bool = True
+    """A token that had the lock, and lost it unheard, does not queue again."""
     last_look_pokes: bool = True
     """The LOOK of a process that ends makes the next waiter ask, who looks on in its stead."""
     foreign_pokes: bool = True

@@ -23,7 +23,7 @@ Reply = tuple[str, str]
 
 def acquire(w: World, rules: Rules, token: str, *, waits: bool, doubt: bool) -> tuple[Reply, int]:
     """The reply, and with BUSY the end of life that it tells of. ``doubt``: a copy may come."""
-    if rules.gone_refused and token in w.gone:
+    if rules.gone_refused and token in w.gone | w.lost:
         return ("GONE", ""), DUE
     if w.n == token:
         if rules.again_sets_px:
@@ -32,6 +32,9 @@ def acquire(w: World, rules: Rules, token: str, *, waits: bool, doubt: bool) -> 
         return ("OK", ""), DUE
     if w.n == "" and rules.queue_first and first_waiter(w, rules) not in ("", token):
         hand_on(w, rules)
+    if rules.lapsed_is_gone and waits and w.meta == token and not w.left_meta:
+        w.gone |= {token}
+        return ("GONE", ""), DUE
     if may_claim(w, rules, token):
         take(w, token, rules)
         return ("OK", ""), DUE
@@ -69,9 +72,9 @@ def acquire_ahead(w: World, rules: Rules, number: int) -> None:
         w.send(number, "ask")
 
 
-def release(w: World, rules: Rules, token: str, doubt: str) -> Reply:
+def release(w: World, rules: Rules, token: str, doubt: str, names: str = "") -> Reply:
     """``doubt``: "" where no copy of a request of the token can be under way; "copy" where this may
-    be one itself; "doubt" where one of its ACQUIRE may be.
+    be one itself; "doubt" where one of its ACQUIRE may be. ``names``: a waiter of the same loop.
     """
     if w.n == token and w.clients[w.owner(token)].keeps:
         return keep(w, rules, token)
@@ -83,6 +86,10 @@ def release(w: World, rules: Rules, token: str, doubt: str) -> Reply:
             w.released = (*w.released, token)[-rules.released_remembered :]
             if rules.released_remembered == 0:
                 w.released = ()
+        first = first_waiter(w, rules)
+        if names and (first == names or (names in w.queue and not rules.successor_first)):
+            take(w, names, rules)
+            return "OK", f"to {names}"
         return "OK", hand_on(w, rules) if rules.release_hands_on else delete(w)
     if doubt == "copy" and rules.copy_told and has_let_go(w, token):
         w.released = (*w.released, token)
@@ -278,6 +285,8 @@ def start_lease(w: World, token: str) -> None:
             w.set(number, sent="covered")
         if client.belief == "sent":
             w.set(number, belief="covered")
+        if client.named == "sent":
+            w.set(number, named="covered")
 
 
 def _count_overtaken(w: World, token: str) -> None:

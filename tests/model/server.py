@@ -55,6 +55,10 @@ class Client(NamedTuple):
     in_loop: bool = False
     # Its loop was cut off from the mailbox since the request was sent.
     cut: bool = False
+    # The waiter of its loop that its release names, and what ``sent`` is, of that release, for one
+    # that is named.
+    names: str = ""
+    named: str = ""
 
     def owns(self, token: str) -> bool:
         """Whether it is alive and at work with ``token``, so that it will see to it."""

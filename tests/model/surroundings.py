@@ -85,6 +85,8 @@ def lease_ends(bounds: Bounds, state: State, now: World, token: str) -> Steps:
     if w is not None:
         if mine and client.sent == "covered":
             w.set(number, sent="late", stalled=client.stalled or client.pc == AHEAD)
+        if mine and client.named == "covered":
+            w.set(number, named="late")
         expire(w, w.life)
         yield f"the lease of {token} ends", w
 

@@ -44,12 +44,14 @@ def bounds(
     ahead: bool = False,
     keeps: bool = False,
     in_loops: bool = False,
+    one_loop: bool = False,
 ) -> Model:
     leases = tuple(SHORT if number == short else LONG for number in range(clients))
     chosen = frozenset(kinds.split())
     faults = faults if kinds else 0
     model = Model(clients, turns, faults, chosen, leases=leases, cuts=cuts)
-    return replace(model, ahead=ALL * ahead, keeps=ALL * keeps, in_loops=ALL * in_loops)
+    model = replace(model, ahead=ALL * ahead, keeps=ALL * keeps, one_loop=one_loop)
+    return replace(model, in_loops=ALL * (in_loops or one_loop))
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,8 @@ CONTROLS = [
     Control("copy_told", "false loss", bounds(kinds="again"), 5),
     Control("lease_over_doubts", "false success", bounds(kinds="again clock expire", faults=2), 9),
     Control("meta_outlasts_retries", "false loss", bounds(kinds="again clock"), 6),
-    Control("lost_leaves", "ghost holder", bounds(kinds="again"), 7),
-    Control("lost_leaves", "gone", bounds(kinds="again"), 9),
+    Control("lost_leaves lapsed_is_gone", "ghost holder", bounds(kinds="again"), 7),
+    Control("lost_leaves lapsed_is_gone", "gone", bounds(kinds="again"), 9),
     Control("release_compares", "two believers", bounds(turns=2), 9),
     Control("renew_compares", "two believers", bounds(turns=2, kinds="expire", short=0), 13),
     Control("force_compares", "two believers", bounds(turns=2, kinds="force"), 10),
@@ -131,6 +133,9 @@ CONTROLS = [
     Control("early_kept", "asleep", bounds(in_loops=True), 9),
     Control("cut_wakes", "asleep", bounds(kinds="cut", in_loops=True), 9),
     Control("cut_noted", "asleep", bounds(kinds="cut", in_loops=True), 9),
+    Control("successor_first", "overtaken", bounds(clients=3, one_loop=True), 7),
+    Control("successor_from_send", "two believers", bounds(clients=3, one_loop=True), 9),
+    Control("successor_told", "asleep", bounds(kinds="again force", faults=2, one_loop=True), 9),
     Control("kept_pokes=", "asleep", bounds(keeps=True), 7),
     Control("kept_pokes=first", "asleep", bounds(clients=3, kinds="crash", keeps=True), 9),
     Control("kept_renamed", "not kept", bounds(kinds="again", keeps=True), 8),
@@ -150,6 +155,7 @@ LOST_AND_KILLED = bounds(clients=3, kinds="again crash", faults=2)
 TWO_KILLED = bounds(clients=4, kinds="crash", faults=2)
 CUT_AND_LEFT = bounds(clients=3, kinds="crash impatient", faults=2, cuts=True)
 DEEP_CONTROLS = [
+    Control("lapsed_is_gone", "gone", bounds(clients=3, kinds="expire", one_loop=True), 18),
     Control("gone_refused fresh_token", "two believers", bounds(turns=2, kinds="again"), 10),
     Control("retry_told", "asleep", LOST_AND_KILLED, 10),
     Control("look_follows", "asleep", TWO_KILLED, 12),
@@ -167,7 +173,8 @@ def bounded(model: Model) -> str:
     kinds = "any" if model.kinds == ALL_FAULTS else " ".join(sorted(model.kinds))
     more = " once more" * model.more + " short" * (SHORT in model.leases) + " cuts" * model.cuts
     more += f" {model.ahead[: model.clients]} ahead" * bool(model.ahead)
-    more += " kept" * bool(model.keeps) + " in loops" * bool(model.in_loops)
+    more += " kept" * bool(model.keeps)
+    more += " in one loop" if model.one_loop else " in loops" * bool(model.in_loops)
     more += f" rank_returns={model.rules.rank_returns}" * (model.rules != Rules())
     return f"{model.clients} clients {model.turns} turns {model.faults} faults {kinds}{more}"
 
@@ -179,12 +186,14 @@ SHORT_SEARCHES = [
     Model(2, 1, faults=1, cuts=True, ahead=ALL),
     Model(2, 1, faults=1, keeps=ALL),
     Model(2, 1, faults=1, in_loops=ALL),
+    Model(2, 1, faults=1, in_loops=ALL, one_loop=True),
 ]
 LONG_SEARCHES = [
     SEEN,
     Model(2, 1, faults=2, ahead=ALL),
     Model(2, 1, faults=2, keeps=ALL),
     Model(2, 1, faults=2, in_loops=ALL),
+    Model(2, 1, faults=2, in_loops=ALL, one_loop=True),
     bounds(clients=3, kinds="cut crash", faults=2, in_loops=True),
     replace(bounds(clients=3, kinds="crash", short=0), keeps=ALL),
     CUT_AND_LEFT,
@@ -200,6 +209,7 @@ LONGEST_SEARCHES = [
     Model(3, 1, faults=1, ahead=ALL),
     Model(3, 1, faults=1, ahead="b"),
     Model(3, 1, faults=1, in_loops=ALL),
+    Model(3, 1, faults=1, in_loops=ALL, one_loop=True),
     Model(3, 1, faults=1, in_loops="b", ahead="ac"),
     Model(3, 1, faults=1, keeps=ALL),
     Model(3, 1, faults=1, ahead=ALL, keeps=ALL),

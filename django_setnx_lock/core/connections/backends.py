@@ -115,6 +115,9 @@ class Blocking:
         """Return False: a thread that waits for the server cannot be stopped, but ends itself."""
         return False
 
+    def later(self, seconds: float, call: Callable[..., object], *args: object) -> None:
+        """Call nothing: for what can be done at the end of what goes on, too."""
+
     def new_future(self) -> Future[Any]:
         """Return what a waiter can be woken by."""
         return Future()
@@ -240,6 +243,10 @@ class Asyncio:
     def end(self, work: asyncio.Future[Any]) -> bool:
         """Cancel ``work``; return False when it has ended by itself."""
         return work.cancel()
+
+    def later(self, seconds: float, call: Callable[..., object], *args: object) -> None:
+        """Call that after so many seconds, unless the loop ends before."""
+        asyncio.get_running_loop().call_later(seconds, call, *args)
 
     def new_future(self) -> asyncio.Future[Any]:
         """Return what a waiter can be woken by."""

@@ -30,7 +30,7 @@ from . import reentrancy
 from .deadlock import DeadlockSearch
 from .grant import Grant
 from .handle import LockHandle
-from .listener import PLACES
+from .listener import PLACES, Handover
 from .mailbox import (
     SLICE_MS,
     BlockingMailbox,
@@ -162,30 +162,38 @@ class AcquireAttempt:
             await self.cancel(io)
         return self.settle(answer, sent, now)
 
-    def ahead(self, answer: Busy) -> commands.Ahead | None:
-        """Return the claim to send ahead of the sleep that follows ``answer``; None for none.
+    def ahead(self, answer: Busy) -> commands.Ahead | commands.Successor | None:
+        """Return what may get the lock in the sleep that follows ``answer``; None for nothing.
 
-        Only for a lock that is renewed: such a claim may not get the whole lease at once.
+        A task may be granted it by a release in its loop. A thread that is woken alone sends a
+        claim ahead, but only for a lock that is renewed: as nobody knows whether it is still there
+        then, that may not get the whole lease at once.
         """
+        target = self.target
+        if self.replicas is not None or target.command_set.is_shared:
+            # Neither tells what has reached the replicas, nor joins others.
+            return None
+        if self._mailbox is not None:
+            if self.loop_watchdog is None:
+                return None
+            name, lease_ms = target.keys.name, self.lease_ms
+            return commands.Successor(name, self.token, lease_ms, self.record, target.kept_ms)
         options = self.options
         is_seen_to = options.renew and options.max_hold is None
         if answer.foreign or not is_seen_to or self.lease_ms <= commands.CLAIM_MS:
             return None
-        if self._mailbox is not None or self.target.command_set.is_shared:
-            # Who listens for others sends nothing ahead, nor does what is sent ahead join others.
-            return None
-        if self.replicas is not None:
-            # Nothing sent ahead tells what has reached them.
-            return None
-        target = self.target
         return commands.ahead(
             *(target.keys, target.index, self.token),
             *(self.lease_ms, self.record, target.kept_ms),
         )
 
-    def take_up(self, claim: PipelinedClaim) -> LockHandle | None:
+    def take_up(self, claim: PipelinedClaim | Handover) -> LockHandle | None:
         """Return the lock that ``claim`` has taken; None when it has to be asked for again."""
         now, seconds = clock.now(), self.lease_ms / 1000
+        if isinstance(claim, Handover):
+            if now >= claim.sent + seconds:
+                return None
+            return self._has(LockHandle(self._grant(claim.fence, claim.sent)), claim.sent)
         if now >= claim.sent + MAX_CLAIM_AGE:
             claim.give_back()
             return None
@@ -468,8 +476,8 @@ class Waiting(Protocol[_Granted]):
     def asks_again(self) -> bool: ...
     def busy(self, answer: Busy, cycle: tuple[WaitStep, ...] = ()) -> LockBusy: ...
     def retry_delay(self, error: LockUnavailable, give_up_at: float | None) -> float: ...
-    def ahead(self, answer: Busy) -> commands.Ahead | None: ...
-    def take_up(self, claim: PipelinedClaim) -> _Granted | None: ...
+    def ahead(self, answer: Busy) -> commands.Ahead | commands.Successor | None: ...
+    def take_up(self, claim: PipelinedClaim | Handover) -> _Granted | None: ...
 
 
 async def wait_for(io: Backend, attempt: Waiting[_Granted], limit: float | None) -> _Granted:

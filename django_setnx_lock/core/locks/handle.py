@@ -20,6 +20,7 @@ from ..renewal.lease import Lease
 from ..stop_request import StopRequest
 from . import reentrancy
 from .grant import Grant, call_back
+from .listener import WaitingHere, waiting_here
 from .mailbox import ANSWER_WITHIN
 from .operations import Handle, Scope
 from .options import LockOptions
@@ -346,11 +347,21 @@ class LockHandle(Handle):
         run(self._release_now(BLOCKING))
 
     async def _release_now(self, io: Backend) -> None:
-        request = self.to_release()
+        successor = self._successor(io)
+        request = self.to_release(None if successor is None else successor.request)
         if request is None:
             return
+        if successor is None:
+            reply = await self._send_release(io, request)
+        else:
+            with successor:
+                reply = await self._send_release(io, request, repeated=successor.wake)
+                successor.hear(reply)
+        self.read_release(reply)
+
+    async def _send_release(self, io: Backend, request: commands.Request, **options: Any) -> Any:
         try:
-            reply = await self._call(io, request)
+            return await self._call(io, request, **options)
         except LockUnavailable as error:
             failure = self.grant.losses[0].again() if self.grant.losses else error
             raise failure from error.__cause__
@@ -365,7 +376,11 @@ class LockHandle(Handle):
 
                 await io.shield(again, self.target.client, interrupt)
             raise
-        self.read_release(reply)
+
+    def _successor(self, io: Backend) -> WaitingHere | None:
+        """Return a waiter in this event loop that the release can grant the lock to, if any."""
+        is_plain = self.target.command_set is commands.SETNX and not self.grant.min_hold_ms
+        return waiting_here(self.target) if io.is_asyncio and is_plain else None
 
     async def _give_back(self, io: Backend) -> None:
         """Release what nobody will be told of. What Redis does not hear ends with its lease."""
@@ -396,9 +411,10 @@ class LockHandle(Handle):
         self.began_release = self.is_put_off = True
         return True
 
-    def to_release(self) -> commands.Request | None:
+    def to_release(self, successor: commands.Successor | None = None) -> commands.Request | None:
         """Return the request that releases the lock; None while other handles keep it.
 
+        ``successor``: who is granted the lock then, if it is its turn.
         Raises LockError when that cannot be asked for.
         """
         self.began_release = True
@@ -416,7 +432,7 @@ class LockHandle(Handle):
             self._released = True
             return None
         self._lets_in = False
-        request = grant.releasing()
+        request = grant.releasing(successor)
         if grant.losses and not grant.may_still_stand:
             raise grant.losses[0].again()
         return request

@@ -2,13 +2,19 @@
 
 Each waits for its own token. The scripts put the tokens that are to be woken into one mailbox that
 they share, from which they are fetched one by one, whoever of them came or went meanwhile.
+
+Where the holder is a task of the same loop, its release names the first of them. If it is that
+one's turn, the server grants it the lock at once, and the reply to the release says so.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakValueDictionary
 
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -19,9 +25,12 @@ from ..connections.endpoints import Target
 from ..connections.pool import PerLoop
 from ..connections.primitives import Guard, kind
 from ..connections.sentinel import EVERY, leads_elsewhere, primary_of
-from ..protocol.commands import CLAIM_MS
+from ..protocol.commands import CLAIM_MS, Successor
 from ..protocol.keys import mailbox_beside
-from ..protocol.replies import text
+from ..protocol.replies import read_granted_on, text
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # How many threads of a process may wait each on a connection of its own, which is quicker.
 ALONE_AT_MOST = 15
@@ -29,6 +38,16 @@ ALONE_AT_MOST = 15
 _FETCH_FOR = 25.0
 # By how much the answer to that may be late.
 _LATE = 5.0
+# For so many seconds a loop listens on when the last that waited was granted the lock by a release.
+_LINGER = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """The lock was granted to a waiter by a release that was sent at ``sent``."""
+
+    fence: int
+    sent: float
 
 
 class Listener:
@@ -48,42 +67,83 @@ class Listener:
         self._waiters: dict[str, Any] = {}
         # Tokens that were woken while their callers were asking, and when: as long as mail lasts.
         self._early: dict[str, float] = {}
+        # Those that a release may grant their lock to, by the name of that: first come, first.
+        self._lines: dict[str, dict[str, Successor]] = {}
+        # What was granted to tokens that have not gone on yet.
+        self._handovers: dict[str, Handover] = {}
         # What fetches, what tells it from those before, and the pool of the client it does so by.
         self._fetching: Any = None
         self._turn: object = None
         self._pool: Any = None
 
-    async def wait(self, client: Any, token: str, seconds: float) -> None:
-        """Return when ``token`` was woken, or after ``seconds``.
+    async def wait(
+        self, client: Any, token: str, seconds: float, successor: Successor | None = None
+    ) -> Handover | None:
+        """Return when ``token`` was woken, or after ``seconds``: what it was granted, if it was.
 
-        ``client``: of the server to listen at. Raises what redis-py raises.
+        ``client``: of the server to listen at. ``successor``: what a release here needs to grant
+        it the lock. Raises what redis-py raises.
         """
         woken = self._io.new_future()
         try:
             with self._changing:
                 early = self._early.pop(token, None)
                 if early is not None and not _is_stale(early):
-                    return
+                    return None
                 if self._turn is not None and client.connection_pool is not self._pool:
                     # The node of a cluster that has the lock now; the others hear of it so.
                     self._io.end(self._fetching)
                     self._cut_off(None, self._turn)
-                    return
+                    return None
                 if self._turn is None or self._fetching.done():
                     turn, self._pool = object(), client.connection_pool
                     self._fetching = self._io.begin(self._fetch(client, turn))
                     self._turn = turn
                 self._waiters[token] = woken
+                if successor is not None:
+                    self._lines.setdefault(successor.name, {})[token] = successor
             error = await self._io.wait(woken, seconds)
         finally:
             with self._changing:
+                handover = self._handovers.pop(token, None)
+                if successor is not None:
+                    self._leave_line(successor)
                 if self._waiters.get(token) is woken:
                     del self._waiters[token]
-                if not self._waiters and self._turn is not None and self._io.end(self._fetching):
-                    self.cuts += 1
-                    self._turn = None
-        if error is not None:
+                if not self._waiters and self._turn is not None:
+                    if handover is None:
+                        self._stop(self._turn)
+                    else:
+                        # Whoever has had the lock here may want it again.
+                        self._io.later(_LINGER, self._stop, self._turn)
+        if error is not None and handover is None:
             raise error
+        return handover
+
+    def _stop(self, turn: object) -> None:
+        """Fetch no more mail, if that goes on at that ``turn`` and nobody waits."""
+        with self._changing:
+            if not self._waiters and self._turn is turn and self._io.end(self._fetching):
+                self.cuts += 1
+                self._turn = None
+
+    def _leave_line(self, successor: Successor) -> None:
+        line = self._lines.get(successor.name, {})
+        if line.pop(successor.token, None) is not None and not line:
+            del self._lines[successor.name]
+
+    def first_in_line(self, name: str) -> Successor | None:
+        """Return who may be granted the lock ``name`` by its release: the first who sleeps here."""
+        with self._changing:
+            return next(iter(self._lines.get(name, {}).values()), None)
+
+    def hand_over(self, token: str, handover: Handover) -> None:
+        """Wake ``token``, if it sleeps, with the lock that it was granted. Else it asks again."""
+        with self._changing:
+            woken = self._waiters.pop(token, None)
+            if woken is not None:
+                self._handovers[token] = handover
+                _wake(woken, None)
 
     async def _fetch(self, client: Any, turn: object) -> None:
         """Fetch mail for as long as anybody waits and it is its ``turn``."""
@@ -93,7 +153,7 @@ class Listener:
             while self._goes_on(turn):
                 token = await self._fetch_one(client, connection)
                 if token is not None:
-                    self._deliver(token)
+                    self.wake(token)
                 await self._io.follow(client)
                 if leads_elsewhere(client, connection):
                     # Who waits may not be known to the server that is the primary now.
@@ -127,7 +187,8 @@ class Listener:
             raise RedisTimeoutError("Timeout reading from the server")
         return None if mail is None else text(mail[1])
 
-    def _deliver(self, token: str) -> None:
+    def wake(self, token: str) -> None:
+        """Have ``token`` ask: now if it sleeps, else as soon as it is about to."""
         with self._changing:
             woken = self._waiters.pop(token, None)
             if woken is not None:
@@ -198,12 +259,61 @@ def listener_of(target: Target, io: Backend) -> Listener:
     For those of all locks that are listed in the same index; else for those of that one lock, as
     no key may be used then that is not beside it.
     """
-    beside = target.index or target.keys.stem
-    # A client lives for as long as the attempts that ask by it.
-    at = kind(), id(getattr(target.client, "connection_pool", target.client)), beside
+    at = _place_of(target)
     with _guard.now():
         listeners = _of_loops() if io.is_asyncio else _of_threads
         found = listeners.get(at)
         if found is None:
-            found = listeners[at] = Listener(mailbox_beside(beside), io)
+            found = listeners[at] = Listener(mailbox_beside(at[-1]), io)
         return found
+
+
+def _place_of(target: Target) -> tuple[object, int, str]:
+    # A client lives for as long as the attempts that ask by it.
+    pool = id(getattr(target.client, "connection_pool", target.client))
+    return kind(), pool, target.index or target.keys.stem
+
+
+@dataclass(slots=True)
+class WaitingHere:
+    """A task that waits, while a release in its loop names it to the server.
+
+    ``request``: what the release says of it. If the release ends in an error, the waiter is woken
+    to ask: whether it has the lock is not known then.
+    """
+
+    listener: Listener
+    request: Successor
+    _sent: float = 0.0
+
+    def __enter__(self) -> Self:
+        """Take note that the release is about to be sent."""
+        self._sent = clock.now()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if exc_type is not None:
+            self.wake()
+
+    def wake(self) -> None:
+        """Have it ask."""
+        self.listener.wake(self.request.token)
+
+    def hear(self, reply: Sequence[Any]) -> None:
+        """Tell it if it was granted the lock, by the ``reply`` to the release."""
+        fence = read_granted_on(reply)
+        if fence is not None:
+            self.listener.hand_over(self.request.token, Handover(fence, self._sent))
+
+
+def waiting_here(target: Target) -> WaitingHere | None:
+    """Return the task of the running loop that waits for ``target`` first; None for none."""
+    listeners = _of_loops()
+    listener = listeners.get(_place_of(target)) if listeners else None
+    successor = None if listener is None else listener.first_in_line(target.keys.name)
+    return None if listener is None or successor is None else WaitingHere(listener, successor)

@@ -27,9 +27,9 @@ from ..connections.sentinel import (
     primary_of,
 )
 from ..errors import LockUnavailable
-from ..protocol.commands import Ahead, Request
+from ..protocol.commands import Ahead, Request, Successor
 from ..protocol.replies import Busy, read_ahead
-from .listener import listener_of
+from .listener import Handover, listener_of
 from .pipelined_claim import PipelinedClaim
 
 # A waiter asks again after so long, whatever it was told: who was to wake it may be gone.
@@ -83,14 +83,15 @@ class Mailbox:
         self._failed = False
 
     async def sleep(
-        self, token: str, seconds: float, ahead: Ahead | None = None
-    ) -> PipelinedClaim | None:
+        self, token: str, seconds: float, ahead: Ahead | Successor | None = None
+    ) -> PipelinedClaim | Handover | None:
         """Return when ``token`` was woken, or when ``seconds`` have passed.
 
-        What ``ahead`` takes the lock with is sent along by a thread, for the server to carry out
-        as soon as it has woken the waiter. Gives the claim if that took the lock, else None: then
-        the caller has to ask. Raises LockUnavailable when it could not be listened for at all,
-        twice in a row: the first time it returns, so that the caller asks again.
+        ``ahead``: what gets the waiter the lock before it has to ask. A thread sends its claim
+        along, for the server to carry out as soon as it has woken the waiter; a task may be granted
+        the lock by a release in its loop. Gives what got
+        the lock, or None: then the caller has to ask. Raises LockUnavailable when it could not be
+        listened for at all, twice in a row: the first time it returns, so that the caller asks.
         """
         client = self._target.client
         if not self._target.command_set.wakes_waiters:
@@ -121,7 +122,7 @@ class Mailbox:
             self._failed = at_once
         return None
 
-    async def _listen(self, token: str, end: float, ahead: Ahead | None) -> PipelinedClaim | None:
+    async def _listen(self, token: str, end: float, ahead: Any) -> PipelinedClaim | Handover | None:
         """Return when there is mail for ``token``, and at ``end`` at the latest."""
         raise NotImplementedError
 
@@ -153,8 +154,8 @@ class BlockingMailbox(Mailbox):
         self._has_answer = False
 
     async def sleep(
-        self, token: str, seconds: float, ahead: Ahead | None = None
-    ) -> PipelinedClaim | None:
+        self, token: str, seconds: float, ahead: Ahead | Successor | None = None
+    ) -> PipelinedClaim | Handover | None:
         if self._has_answer:
             # It has come after the caller had to ask.
             await self._try(self._read_late)
@@ -272,7 +273,7 @@ class BlockingMailbox(Mailbox):
 class SharedMailbox(Mailbox):
     """The mailbox of a task, or of one of many threads, which is listened at for all of them.
 
-    It sends no claim ahead: the caller asks when it is woken.
+    It sends no claim ahead: the caller asks when it is woken, unless it was granted the lock.
     """
 
     def __init__(self, target: Target, io: Backend) -> None:
@@ -286,7 +287,10 @@ class SharedMailbox(Mailbox):
         """Take note that the caller asks, so that mail for it may come from now on."""
         self._cuts = self._listener.cuts
 
-    async def _listen(self, token: str, end: float, ahead: Ahead | None) -> None:
+    async def _listen(self, token: str, end: float, ahead: Successor | None) -> Handover | None:
+        handover = None
         if self._cuts == self._listener.cuts:
-            await self._listener.wait(self._target.home(), token, end - clock.now())
+            left = end - clock.now()
+            handover = await self._listener.wait(self._target.home(), token, left, ahead)
         self._failed = False
+        return handover

@@ -16,6 +16,7 @@ from ..protocol import commands, replies
 from .attempt import AcquireAttempt, wait_for
 from .batch import cancel_each, is_one_client, note_repeat, share_each
 from .handle import LockHandle
+from .listener import Handover
 from .local import LocalHandles, LocalLock
 from .lock import RedisLock
 from .multi_handle import LossRelay, MultiLockHandle, names_of
@@ -84,7 +85,7 @@ class MultiAttempt:
     def ahead(self, answer: replies.Busy) -> None:
         """Send nothing ahead: it would take one of the locks alone."""
 
-    def take_up(self, claim: PipelinedClaim) -> None:
+    def take_up(self, claim: PipelinedClaim | Handover) -> None:
         """Take up nothing, as nothing is sent ahead."""
 
     def belong_to(self, io: Backend, *, shares_mailbox: bool) -> None:

@@ -97,6 +97,30 @@ class PlainRequest:
         return self
 
 
+class Successor(NamedTuple):
+    """A waiter for the lock ``name`` in the process of the holder, who may grant it the lock.
+
+    ``kept_ms``: for how long it is known as the holder after a lease that ran out.
+    """
+
+    name: str
+    token: str
+    lease_ms: int
+    record: str
+    kept_ms: int
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """What a release says of it."""
+        record = _beside_fence(self.token, self.record)
+        return (self.token, str(self.lease_ms), record, str(self.kept_ms))
+
+
+def _beside_fence(token: str, record: str) -> str:
+    """Return ``record`` in the form that follows the fence in Redis."""
+    return f" {len(token.encode())} {token} {record}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSet:
     """How one kind of lock stands in Redis, and what is sent for each operation on it.
@@ -154,8 +178,7 @@ class CommandSet:
         ``in_doubt``, here and below: whether a copy of a request of ``token`` may be under way.
         """
         if not self.prefix:
-            # In the form that follows the fence in Redis.
-            record = f" {len(token.encode())} {token} {record}"
+            record = _beside_fence(token, record)
         own: tuple[str, ...] = (token, str(lease_ms), record, str(wait_ms), str(kept_ms))
         if self.unit:
             own += self._time
@@ -170,17 +193,21 @@ class CommandSet:
         *,
         in_doubt: bool = True,
         noted: tuple[str, ...] = (),
+        successor: Successor | None = None,
     ) -> Request:
         """Let the lock go.
 
         ``noted``: for how many ms its holder had waited, if the end is to be noted in the history.
+        ``successor``: who is granted the lock if it is the first of those who wait, by the first
+        copy alone.
         """
-        if in_doubt or not self.has_queue:
-            return self._request("RELEASE", keys, token, index, token, "", *noted)
-        once, again = (token, "once", *noted), (token, "again", *noted)
-        return self._request(
-            "RELEASE", keys, token, index, token, "", *noted, once=once, again=again
-        )
+        more = noted
+        if successor is not None:
+            more = (*(noted or ("",)), "", "", *successor.arguments)
+        own, once, again = (token, "", *more), None, (token, "", *noted)
+        if self.has_queue and not in_doubt:
+            once, again = (token, "once", *more), (token, "again", *noted)
+        return self._request("RELEASE", keys, token, index, *own, once=once, again=again)
 
     def cancel(
         self, keys: LockKeys, index: str | None, token: str, *, in_doubt: bool = True

@@ -104,6 +104,11 @@ def read_handed_on(reply: Sequence[Any]) -> str | None:
     return text(reply[at]) if len(reply) > at else None
 
 
+def read_granted_on(reply: Sequence[Any]) -> int | None:
+    """Return the fence with which a release granted the lock to the waiter that it named."""
+    return int(reply[2]) if is_ok(reply) and len(reply) > 2 else None
+
+
 def read_passed_on(reply: Sequence[Any]) -> bool:
     """Whether a look has handed the lock to somebody else."""
     return int(reply[2]) == 1

@@ -1,0 +1,205 @@
+"""A task's release grants the lock to the next task of its loop, in the same round trip."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_setnx_lock.core.errors import LockUnavailable
+from django_setnx_lock.core.locks.listener import Listener
+from tests.core.aio.helpers import run, until
+from tests.core.helpers import called, listed, value_of
+from tests.core.queueing import baton_of, queued
+from tests.faults.controls import take_out
+
+if TYPE_CHECKING:
+    import redis
+
+    from django_setnx_lock.core.locks.handle import LockHandle
+    from tests.faults.proxy import Proxy
+    from tests.servers import RealServer
+
+Taking = Callable[[], Awaitable["LockHandle"]]
+
+
+def scripts_run(client: redis.Redis) -> int:
+    found: Any = client.info("commandstats")
+    return int(found["cmdstat_evalsha"]["calls"])
+
+
+async def load_scripts(client: redis.Redis) -> None:
+    async with listed(client, "other"):
+        pass
+
+
+async def queue_behind(client: Any, take: Taking) -> tuple[LockHandle, asyncio.Task[LockHandle]]:
+    """Return the handle of who holds the lock, and a task that sleeps until it is its turn."""
+    await load_scripts(client)
+    held = await listed(client, "a", timeout=60).atake(0)
+    task: asyncio.Task[LockHandle] = asyncio.ensure_future(take())
+    await until(lambda: queued(client))
+    # One more turn of the loop, in which it falls asleep.
+    await asyncio.sleep(0.02)
+    return held, task
+
+
+def test_it_has_the_lock_without_asking_again(redis_client: redis.Redis) -> None:
+    async def work() -> int:
+        held, task = await queue_behind(redis_client, listed(redis_client, "a").atake)
+        before = scripts_run(redis_client)
+        await held.arelease()
+        taken = await task
+        after = scripts_run(redis_client)
+        assert value_of(redis_client) == taken.token
+        assert taken.fence > held.fence
+        await taken.acheck()
+        await taken.arelease()
+        return after - before
+
+    assert run(work()) == 1
+
+
+def test_it_has_a_whole_lease(redis_client: redis.Redis) -> None:
+    async def work() -> None:
+        lock = listed(redis_client, "a", timeout=20)
+        held, task = await queue_behind(redis_client, lock.atake)
+        await held.arelease()
+        taken = await task
+        assert 15 < taken.remaining() <= 20
+        assert 15_000 < redis_client.pttl("lock:a") <= 20_000
+        await taken.arelease()
+
+    run(work())
+
+
+def test_it_leaves_no_more_than_one_that_had_asked(redis_client: redis.Redis) -> None:
+    async def work() -> None:
+        held, task = await queue_behind(redis_client, listed(redis_client, "a").atake)
+        await held.arelease()
+        await (await task).arelease()
+
+    run(work())
+    assert redis_client.keys("*a}*") == [b"{lock:a}:meta"]
+
+
+def waits_elsewhere(client: redis.Redis) -> Any:
+    """Return the attempt of one who waits in another process."""
+    turn = listed(client, "a").attempt()
+    called(turn.target, turn.request(waits=True))
+    return turn
+
+
+async def released_behind_another(client: redis.Redis) -> tuple[Any, asyncio.Task[LockHandle]]:
+    await load_scripts(client)
+    held = await listed(client, "a", timeout=60).atake(0)
+    other = await asyncio.to_thread(waits_elsewhere, client)
+    task = asyncio.ensure_future(listed(client, "a").atake(20))
+    await until(lambda: len(queued(client)) == 2)
+    await asyncio.sleep(0.02)
+    await held.arelease()
+    return other, task
+
+
+async def cancel(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def test_it_overtakes_nobody_who_waits_elsewhere(redis_client: redis.Redis) -> None:
+    async def work() -> None:
+        other, task = await released_behind_another(redis_client)
+        assert value_of(redis_client) == baton_of(other)
+        assert not task.done()
+        await cancel(task)
+
+    run(work())
+
+
+def test_without_looking_who_is_first_it_would_overtake(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "RELEASE", "first_waiter() == ARGV[6]", "first_waiter()")
+
+    async def work() -> None:
+        _, task = await released_behind_another(redis_client)
+        assert value_of(redis_client) == (await task).token
+
+    run(work())
+
+
+def test_one_that_was_cancelled_is_not_granted_it(redis_client: redis.Redis) -> None:
+    async def work() -> None:
+        held, task = await queue_behind(redis_client, listed(redis_client, "a").atake)
+        releasing = asyncio.ensure_future(held.arelease())
+        await asyncio.sleep(0)
+        await cancel(task)
+        await releasing
+        await until(lambda: value_of(redis_client) is None)
+
+    run(work())
+    assert queued(redis_client) == []
+
+
+def test_one_that_wants_replicas_asks_itself(real_server: RealServer) -> None:
+    client = real_server.client()
+
+    async def work() -> None:
+        lock = listed(client, "a", replicas=1, replica_timeout=0.01)
+        held, task = await queue_behind(client, lock.atake)
+        await held.arelease()
+        with pytest.raises(LockUnavailable) as caught:
+            await task
+        assert caught.value.cause == "replicas"
+
+    run(work())
+
+
+async def lost_reply(proxy: Proxy, client: redis.Redis) -> LockHandle:
+    """Have the reply to the release be lost, after which it is sent again."""
+    held, task = await queue_behind(proxy.client(), listed(proxy.client(), "a").atake)
+    proxy.drop_next_reply(b"once")
+    await held.arelease()
+    return await asyncio.wait_for(task, 2)
+
+
+def test_when_the_reply_is_lost_it_asks(proxy: Proxy, redis_client: redis.Redis) -> None:
+    async def work() -> None:
+        taken = await lost_reply(proxy, redis_client)
+        assert value_of(redis_client) == taken.token
+        await taken.acheck()
+        await taken.arelease()
+
+    run(work())
+
+
+def test_without_being_woken_it_would_sleep_while_it_has_the_lock(
+    proxy: Proxy, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Listener, "wake", lambda *_: None)
+
+    async def work() -> None:
+        with pytest.raises(asyncio.TimeoutError):
+            await lost_reply(proxy, redis_client)
+
+    run(work())
+
+
+def test_a_lease_that_ended_before_it_heard_of_it_is_not_believed(
+    redis_client: redis.Redis, fake_time: Any
+) -> None:
+    async def work() -> None:
+        lock = listed(redis_client, "a", timeout=5)
+        held, task = await queue_behind(redis_client, lock.atake)
+        releasing = asyncio.ensure_future(held.arelease())
+        # It is sent in the first step; the reply comes in a later one.
+        await asyncio.sleep(0)
+        fake_time.now += 6
+        await releasing
+        taken = await task
+        assert taken.remaining() > 4
+        assert not taken.lost
+
+    run(work())
