@@ -6,10 +6,10 @@ import enum
 import json
 import logging
 import math
-from collections import deque
+import threading
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from queue import SimpleQueue
 from typing import Any, Literal, TypeVar
 
 from . import clock
@@ -984,20 +984,40 @@ class Inspector:
 _Item = TypeVar("_Item")
 
 
-def _ahead(items: Iterator[_Item], count: int) -> Iterator[_Item]:
+def _ahead(items: Iterable[_Item], count: int) -> Iterator[_Item]:
     """Yield ``items``, of which a thread takes so many ahead: so Redis works while the caller does.
 
     What it runs into is raised in the place of the item, and no more are taken.
     """
-    end: Any = object()
-    thread = ThreadPoolExecutor(1)
+    # Each item, and at the end what it ended in, or None.
+    taken: SimpleQueue[tuple[Literal[True], _Item] | tuple[Literal[False], BaseException | None]]
+    taken = SimpleQueue()
+    # One more is taken before the thread finds that there is no room.
+    room, is_over = threading.Semaphore(count - 1), threading.Event()
+
+    def take() -> None:
+        try:
+            for item in items:
+                taken.put((True, item))
+                room.acquire()
+                if is_over.is_set():
+                    return
+        except BaseException as error:  # noqa: BLE001 - it is raised where the item is wanted
+            taken.put((False, error))
+        else:
+            taken.put((False, None))
+
+    # A daemon: nobody who interrupts the caller waits for a Redis that hangs.
+    threading.Thread(target=take, name="setnx-lock-list", daemon=True).start()
     try:
-        coming = deque(thread.submit(next, items, end) for _ in range(count))
-        while (item := coming.popleft().result()) is not end:
-            coming.append(thread.submit(next, items, end))
-            yield item
+        while (found := taken.get())[0]:
+            room.release()
+            yield found[1]
+        if found[1] is not None:
+            raise found[1]
     finally:
-        thread.shutdown(cancel_futures=True)
+        is_over.set()
+        room.release()
 
 
 def _not_free(locks: Iterable[LockInfo]) -> list[LockInfo]:

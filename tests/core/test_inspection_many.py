@@ -364,19 +364,47 @@ def test_a_lock_among_others_is_told_as_alone(client: redis.Redis, polling: bool
     assert hosts == {"tricks": r'"\/\x1b[2J', "Latin-1": None, "no JSON": None}
 
 
-def test_the_next_lists_are_read_while_one_is_used(client: redis.Redis, look: Inspector) -> None:
-    hold(client, 4_000)
+@pytest.fixture
+def looked_at(client: redis.Redis) -> Callable[[], int]:
+    """Return at how many locks the server has looked since."""
     client.config_resetstat()
+    return lambda: int(client.info("commandstats").get("cmdstat_type", {}).get("calls", 0))
 
-    def looked_at() -> int:
-        return int(client.info("commandstats")["cmdstat_type"]["calls"])
+
+def readers() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name == "setnx-lock-list"]
+
+
+def test_the_next_lists_are_read_while_one_is_used(
+    client: redis.Redis, look: Inspector, looked_at: Callable[[], int]
+) -> None:
+    hold(client, 4_000)
 
     lists = look.batches()
     first = next(lists)
     eventually(lambda: looked_at() == 2_000)
-    before = threading.active_count()
     lists.close()
+    eventually(lambda: not readers())
 
     assert len(first) == 500
     assert looked_at() == 2_000
-    assert threading.active_count() == before - 1
+
+
+def test_nobody_who_leaves_a_list_waits_for_a_server_that_hangs(
+    client: redis.Redis, look: Inspector, looked_at: Callable[[], int]
+) -> None:
+    hold(client, 4_000)
+    lists = look.batches()
+    next(lists)
+    eventually(lambda: looked_at() == 2_000)
+    # Scripts wait, too, as they might write.
+    client.client_pause(60_000, all=False)
+
+    next(lists)
+    eventually(lambda: client.info("clients")["blocked_clients"] == 1)
+    lists.close()
+    is_reading = bool(readers())
+    client.client_unpause()
+
+    assert is_reading
+    eventually(lambda: not readers())
