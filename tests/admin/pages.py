@@ -45,6 +45,13 @@ def info(key: str) -> LockInfo:
     return inspector().get(f"lock:{key}")
 
 
+def disown(key: str) -> None:
+    """Make it look as if the process that holds the lock ``key`` had been killed."""
+    redis, name = get_client(), f"{{lock:{key}}}:meta"
+    meta = str(redis.get(name), "utf-8")
+    redis.set(name, meta.replace(process_id(), "killed"), keepttl=True)
+
+
 def hold_since(key: str, seconds: int) -> None:
     """Have that lock held for so many seconds already, by this process, which lives."""
     client, name = get_client(), f"lock:{key}"

@@ -18,7 +18,7 @@ from django_setnx_lock.admin.lock_list import LOOKED_AT
 from django_setnx_lock.core.inspection import State
 from django_setnx_lock.locks import inspector
 from example_project.shop.models import Order
-from tests.admin.pages import HISTORY, LIST, address
+from tests.admin.pages import HISTORY, LIST, address, disown, hold_since
 from tests.browser.conftest import Browser
 from tests.core.helpers import ask
 from tests.processes import eventually
@@ -150,7 +150,24 @@ def hold_one_of_each_kind(operator: Operator) -> None:
     no_lock(operator)
     operator.redis.client().set("lock:theirs", "their-token", px=50_000)
     operator.redis.client().set("lock:endless", "their-token")
+    operator.redis.client().set("lock:passed", "baton:their-token", px=50_000)
     lock(LONG).take(0)
+    in_trouble(operator)
+
+
+def in_trouble(operator: Operator) -> None:
+    """Have a lock whose renewal is overdue, one of a dead process, and one whose lease is over."""
+    for key in ("late", "gone"):
+        lock(key, timeout=300, label="nightly import", user="ann").take(0)
+        hold_since(key, 600)
+    operator.redis.client().pexpire("lock:late", 100_000)
+    disown("gone")
+    over_lock("over")
+
+
+def over_lock(key: str) -> None:
+    lock(key, timeout=0.2, label="pay", user="ann", renew=False).take(0)
+    eventually(lambda: inspector().get(f"lock:{key}").state is State.OVER)
 
 
 def held_lock() -> None:
@@ -217,9 +234,33 @@ def more_time(operator: Operator) -> None:
 
 
 def lease_over(operator: Operator) -> None:
-    lock("order:42", timeout=0.2, label="pay", user="ann", renew=False).take(0)
-    eventually(lambda: inspector().get("lock:order:42").state is State.OVER)
+    over_lock("order:42")
     operator.open_lock("order:42")
+
+
+def not_renewed(operator: Operator) -> None:
+    in_trouble(operator)
+    operator.open_lock("late")
+
+
+def holder_gone(operator: Operator) -> None:
+    in_trouble(operator)
+    operator.open_lock("gone")
+
+
+def foreign(operator: Operator) -> None:
+    operator.redis.client().set("lock:theirs", "their-token", px=50_000)
+    operator.open_lock("theirs")
+
+
+def never_expires(operator: Operator) -> None:
+    operator.redis.client().set("lock:endless", "their-token")
+    operator.open_lock("endless")
+
+
+def changing_hands(operator: Operator) -> None:
+    operator.redis.client().set("lock:passed", "baton:their-token", px=50_000)
+    operator.open_lock("passed")
 
 
 def released(operator: Operator) -> None:
@@ -306,6 +347,11 @@ PAGES: dict[Callable[[Operator], None], str] = {
     question: "Are you sure",
     more_time: "How much more time",
     lease_over: "Last holder",
+    not_renewed: "not renewed",
+    holder_gone: "holder gone",
+    foreign: "another program",
+    never_expires: "never expires",
+    changing_hands: "changing hands",
     released: "was released",
     changed_hands: "changed hands after you looked",
     operator_log: "Force-released",
@@ -325,6 +371,8 @@ ALWAYS = (
     question,
     more_time,
     lease_over,
+    not_renewed,
+    holder_gone,
     last_holds,
     all_history,
     released,
@@ -382,6 +430,25 @@ def test_long_words_make_no_page_wider_than_the_screen(
 
     assert operator.browser.run("return document.documentElement.lang") == language
     assert found == []
+
+
+@pytest.mark.parametrize(
+    "language",
+    ["en", *(pytest.param(one, marks=pytest.mark.matrix) for one in ("de", "fr", "pt-br", "ja"))],
+)
+def test_no_column_of_the_list_is_cut_off_on_a_wide_screen(
+    operator: Operator, settings: Settings, language: str
+) -> None:
+    settings.LANGUAGE_CODE = language
+    a_list_of_everything(operator)
+    operator.browser.show(1280, "light")
+
+    wide = operator.browser.run(
+        "const box = document.querySelector('#changelist .results');"
+        "return [box.scrollWidth, box.clientWidth]"
+    )
+
+    assert wide[0] <= wide[1]
 
 
 @pytest.mark.parametrize(
