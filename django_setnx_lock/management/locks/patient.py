@@ -221,7 +221,6 @@ TRIALS: Mapping[str, str] = {
     "HSET": "KEYS[1], '', ''",
     "HGET": "KEYS[1], ''",
     "HDEL": "KEYS[1], ''",
-    "HVALS": "KEYS[1]",
     "ZADD": "KEYS[1], 0, ''",
     "ZREM": "KEYS[1], ''",
     "ZCARD": "KEYS[1]",

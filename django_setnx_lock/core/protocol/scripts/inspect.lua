@@ -19,6 +19,7 @@
 --- nesting
 local most = tonumber(ARGV[2])
 --- waiting
+local COUNTED = 1000 -- so many of a queue are looked at to see who is alive; the others count as if they were
 -- No call keeps Redis busy for longer than so many locks take that nobody waits for: a millisecond or two.
 local BUDGET = 100
 local spent = 0
@@ -29,13 +30,11 @@ local function inspect()
   local fence, owner, holder = read_meta(meta)
   local how = value and (baton_for(value) and 'baton' or (owner == value or owner == POLLING .. value) and 'ours' or 'foreign')
   local left = redis.call('PTTL', NAME)
-  local waiting, time, waiters = 0, now_ms(), redis.pcall('HVALS', ALIVE)
-  for _, one in ipairs(waiters.err and {} or waiters) do
-    -- A record begins with no digit.
-    local alive = string.match(one, '^%d+')
-    if alive and alive + 0 >= time then
-      waiting = waiting + 1
-    end
+  local queued = redis.pcall('ZRANGE', WAITERS, 0, COUNTED - 1)
+  queued = queued.err and {} or queued
+  local waiting = #queued == COUNTED and redis.call('ZCARD', WAITERS) - COUNTED or 0
+  for _, token in ipairs(queued) do
+    waiting = waiting + (is_alive(token) and 1 or 0)
   end
   local known = read_known(meta)
   local unit = known.unit or MS[ARGV[1]] and ARGV[1]
@@ -58,22 +57,25 @@ local function inspect()
   end
 --- over
   named = {}
-  local shares = {}
+  local shares, left_to = {}, {baton_for(value)}
   for _, token in ipairs(group_at(value) and ask('ZRANGE', SHARES, 0, -1) or {}) do
     local rest = redis.call('ZSCORE', SHARES, token) - now_ms()
     local own, record = string.match(ask('HGET', HOLDERS, token) or '', '^(%d+) (.*)$')
     if own and rest > 0 then
       table.insert(shares, {token, math.min(rest, FENCES), tonumber(own) < FENCES and own or '0', record, awaited_by(token)})
     else
-      name_waiter(baton_for(token))
+      table.insert(left_to, baton_for(token))
     end
   end
-  name_waiter(baton_for(value))
+  for _, token in ipairs(left_to) do
+    waiting = waiting + (is_alive(token) and 1 or 0)
+    name_waiter(token)
+  end
   -- Who is named is among those counted.
   if waiting > 0 then
     name_queued()
   end
-  spent = spent + 1 + #waiters / 20 + #shares + #named / 4
+  spent = spent + 1 + #queued / 10 + #shares + #named / 4
   return {
     kind,
     value,

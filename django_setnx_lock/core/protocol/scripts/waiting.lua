@@ -8,9 +8,14 @@ local function read_times(alive_key, token)
   return tonumber(alive), came and tonumber(came) < FENCES and came
 end
 
+local function is_alive(token)
+  local alive = read_times(ALIVE, token)
+  return alive and alive >= now_ms()
+end
+
 -- Those it was left to come first: they have left the queue.
 local function name_waiter(token)
-  if token and #named < most then
+  if #named < most then
     local alive, came = read_times(ALIVE, token)
     if alive and alive >= now_ms() then
       table.insert(named, {token, came, ask('HGET', ALIVE, WHO .. token)})
