@@ -19,7 +19,7 @@
 --- nesting
 local most = tonumber(ARGV[2])
 --- waiting
-local COUNTED = 1000 -- so many of a queue are looked at to see who is alive; the others count as if they were
+local COUNTED = 500 -- so many of a queue are looked at to see who is alive; the others count as if they were
 -- No call keeps Redis busy for longer than so many locks take that nobody waits for: a millisecond or two.
 local BUDGET = 100
 local spent = 0
