@@ -64,7 +64,7 @@ local function inspect()
     if own and rest > 0 then
       table.insert(shares, {token, math.min(rest, FENCES), tonumber(own) < FENCES and own or '0', record, awaited_by(token)})
     else
-      table.insert(left_to, baton_for(token))
+      left_to[#left_to + 1] = baton_for(token)
     end
   end
   for _, token in ipairs(left_to) do
