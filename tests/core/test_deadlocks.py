@@ -354,7 +354,8 @@ def stale_wait_is_believed(client: redis.Redis) -> bool:
             with pytest.raises(LockBusy):
                 known(client, "b").take(2 * EVERY)
             waited.set()
-            done.wait(EVERY + 0.1)
+            # The search is to come within this, however busy the machine is.
+            done.wait(EVERY + 1.0)
 
     with ThreadPoolExecutor(1) as pool, ExitStack() as stack:
         stack.enter_context(known(client, "b"))
