@@ -16,11 +16,11 @@ import pytest
 from django_setnx_lock import lock
 from tests.contrib.expositions import Exposed
 from tests.processes import eventually
-from tests.servers import free_port
+from tests.servers import free_port, server_binaries
 from tests.web_servers import WebServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.servers import RealServer
 
@@ -63,18 +63,34 @@ def served(server: RealServer, **environment: str) -> Iterator[Site]:
         yield site
 
 
+@pytest.fixture(scope="module")
+def whole_site(
+    running_server: Callable[[str], RealServer], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
+    """Give the project in the multiprocess mode of prometheus_client; it starts in seconds."""
+    server = running_server(next(iter(server_binaries()), "redis"))
+    folder = tmp_path_factory.mktemp("multiproc")
+    with served(server, PROMETHEUS_MULTIPROC_DIR=str(folder)) as site:
+        yield site
+
+
 @pytest.fixture
-def site(real_cache: RealServer, tmp_path: Path) -> Iterator[Site]:
-    """Give the project in the multiprocess mode of prometheus_client."""
-    folder = tmp_path / "multiproc"
-    folder.mkdir()
-    with served(real_cache, PROMETHEUS_MULTIPROC_DIR=str(folder)) as site:
+def site(whole_site: Site, real_cache: RealServer) -> Site:
+    """Give the project in that mode; it has the counts of other tests too."""
+    return whole_site
+
+
+@pytest.fixture(scope="module")
+def parted_site(running_server: Callable[[str], RealServer]) -> Iterator[Site]:
+    """Give the project without that mode: each worker has counts of its own."""
+    with served(running_server(next(iter(server_binaries()), "redis"))) as site:
         yield site
 
 
 def pay_everywhere(site: Site) -> int:
     """Have each worker take locks; return how many were taken."""
     paid = 0
+    site.pids.clear()
 
     def everywhere() -> bool:
         nonlocal paid
@@ -87,6 +103,7 @@ def pay_everywhere(site: Site) -> int:
 
 
 def test_a_scrape_of_four_workers_has_the_sums_of_all(site: Site) -> None:
+    before = site.exposed()
     paid = pay_everywhere(site)
     for _ in range(3):
         site.call("/lose/1/")
@@ -95,25 +112,30 @@ def test_a_scrape_of_four_workers_has_the_sums_of_all(site: Site) -> None:
             site.call("/pay/busy/", status=409)
         exposed = site.exposed()
 
-    counts = {"acquired": paid + 3, "released": paid, "busy": 5, "lost": 3}
     template = {"template": "order:<pk>"}
+
+    def counted(name: str, **labels: str) -> float:
+        after = exposed.get(f"setnx_lock_{name}", **labels, **template)
+        return after - before.get(f"setnx_lock_{name}", **labels, **template)
+
+    counts = {"acquired": paid + 3, "released": paid, "busy": 5, "lost": 3}
     for outcome, count in counts.items():
-        assert exposed.get("setnx_lock_outcomes_total", outcome=outcome, **template) == count
-    assert exposed.get("setnx_lock_wait_seconds_count", **template) == paid + 3 + 5
-    assert exposed.get("setnx_lock_hold_seconds_count", **template) == paid + 3
-    assert exposed.get("setnx_lock_losses_total", reason="forced", **template) == 3
-    assert exposed.get("setnx_lock_losses_total", reason="expired", **template) == 0
+        assert counted("outcomes_total", outcome=outcome) == count
+    assert counted("wait_seconds_count") == paid + 3 + 5
+    assert counted("hold_seconds_count") == paid + 3
+    assert counted("losses_total", reason="forced") == 3
+    assert counted("losses_total", reason="expired") == 0
     # Any worker sees what stands in Redis, and no two of them are added up.
     assert exposed.get("setnx_lock_locks", state="held", **template) == 1
     assert exposed["setnx_lock_up"] == 1
 
 
+@pytest.mark.usefixtures("real_cache")
 def test_without_the_mode_for_several_processes_a_scrape_has_the_sum_of_one(
-    real_cache: RealServer,
+    parted_site: Site,
 ) -> None:
-    with served(real_cache) as site:
-        paid = pay_everywhere(site)
-        exposed = site.exposed()
+    paid = pay_everywhere(parted_site)
+    exposed = parted_site.exposed()
 
     assert 0 < exposed.get("setnx_lock_outcomes_total", **PAID) < paid
 
@@ -123,35 +145,36 @@ def test_without_the_mode_for_several_processes_a_scrape_has_the_sum_of_one(
     reason="django-prometheus has no release for this Django",
 )
 def test_the_view_of_django_prometheus_has_the_counts_of_all_workers(site: Site) -> None:
+    before = site.exposed("/django-prometheus/").get("setnx_lock_outcomes_total", **PAID)
     paid = pay_everywhere(site)
+    after = site.exposed("/django-prometheus/").get("setnx_lock_outcomes_total", **PAID)
 
-    assert site.exposed("/django-prometheus/").get("setnx_lock_outcomes_total", **PAID) == paid
+    assert after - before == paid
 
 
 @pytest.mark.skipif(
     importlib.util.find_spec("django_prometheus") is None,
     reason="django-prometheus has no release for this Django",
 )
-def test_the_view_of_django_prometheus_has_the_gauges_of_one_process(
-    real_cache: RealServer,
-) -> None:
-    with served(real_cache) as site, lock("order:1"):
-        exposed = site.exposed("/django-prometheus/")
+@pytest.mark.usefixtures("real_cache")
+def test_the_view_of_django_prometheus_has_the_gauges_of_one_process(parted_site: Site) -> None:
+    with lock("order:1"):
+        exposed = parted_site.exposed("/django-prometheus/")
 
     assert exposed["setnx_lock_listed_locks"] == 1
 
 
-def test_a_scrape_goes_on_while_redis_is_away(real_cache: RealServer, tmp_path: Path) -> None:
-    with served(real_cache, PROMETHEUS_MULTIPROC_DIR=str(tmp_path)) as site:
-        paid = pay_everywhere(site)
-        real_cache.kill()
-        try:
-            exposed = site.exposed()
-        finally:
-            real_cache.start()
+def test_a_scrape_goes_on_while_redis_is_away(site: Site, real_cache: RealServer) -> None:
+    before = site.exposed().get("setnx_lock_outcomes_total", **PAID)
+    paid = pay_everywhere(site)
+    real_cache.kill()
+    try:
+        exposed = site.exposed()
+    finally:
+        real_cache.start()
 
     assert exposed["setnx_lock_up"] == 0
-    assert exposed.get("setnx_lock_outcomes_total", **PAID) == paid
+    assert exposed.get("setnx_lock_outcomes_total", **PAID) - before == paid
 
 
 class PrometheusServer(WebServer):
@@ -203,7 +226,9 @@ def prometheus(site: Site, tmp_path: Path) -> Iterator[PrometheusServer]:
 def test_a_prometheus_server_has_the_numbers_and_raises_the_alarm(
     site: Site, prometheus: PrometheusServer
 ) -> None:
-    paid = pay_everywhere(site)
+    before = site.exposed()
+    paid = before.get("setnx_lock_outcomes_total", **PAID) + pay_everywhere(site)
+    lost = before.get("setnx_lock_losses_total", reason="forced", template="order:<pk>")
     acquired = 'sum(setnx_lock_outcomes_total{outcome="acquired"})'
     eventually(lambda: prometheus.value(acquired) == paid)
     assert prometheus.value("sum(setnx_lock_hold_seconds_count)") == paid
@@ -212,6 +237,6 @@ def test_a_prometheus_server_has_the_numbers_and_raises_the_alarm(
 
     site.call("/lose/1/")
 
-    eventually(lambda: prometheus.value("sum(setnx_lock_losses_total)") == 1)
+    eventually(lambda: prometheus.value("sum(setnx_lock_losses_total)") == lost + 1)
     eventually(lambda: "SetnxLockLost" in prometheus.firing())
     assert prometheus.value(acquired) == paid + 1
