@@ -19,7 +19,8 @@ import pytest
 
 from django_setnx_lock.core.inspection import State
 from django_setnx_lock.locks import inspector, lock
-from tests.management.conftest import CHECKOUT, COMMAND
+from tests.management.conftest import CHECKOUT, COMMAND, ForkedProgram
+from tests.management.forking import Forking
 from tests.management.test_supervisor import REPORTER
 from tests.processes import eventually
 from tests.servers import RealServer
@@ -37,19 +38,12 @@ import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execvp(sys.argv[1], sys.argv[1:])
 """
-# The command without one of its rules.
-NEVER_LENDS = (
-    sys.executable,
-    "-c",
-    """
-import sys
-from django.core.management import execute_from_command_line
+# Takes one of its rules out of the command.
+NEVER_LENDS = """
 from django_setnx_lock.management.with_lock.terminal import Terminal
 
 Terminal.has_us = lambda self: False
-execute_from_command_line(["manage.py", "with_lock", *sys.argv[1:]])
-""",
-)
+"""
 GOES_ON = """
 import sys
 import django; django.setup()
@@ -62,38 +56,42 @@ except CommandError:
 print("got", input())
 """
 # As on a busy machine: the command runs for a while before it is looked after.
-NOTICES_LATE = (
-    sys.executable,
-    "-c",
-    """
-import sys, time
-from django.core.management import execute_from_command_line
+NOTICES_LATE = """
 from django_setnx_lock.management.with_lock import supervisor
 
-class Child(supervisor.Child):
-    def __init__(self, *args, **options):
-        super().__init__(*args, **options)
-        time.sleep(0.5)
+def begin(self, *args, began=supervisor.Child.__init__, **options):
+    import time
+    began(self, *args, **options)
+    time.sleep(0.5)
 
-supervisor.Child = Child
-execute_from_command_line(["manage.py", "with_lock", *sys.argv[1:]])
-""",
-)
+supervisor.Child.__init__ = begin
+"""
 
 
 class Console:
-    """A program that was started at a terminal of its own."""
+    """A program that was started at a terminal of its own; with_lock itself is forked.
 
-    def __init__(self, *command: str) -> None:
+    ``first`` is what that runs before, to take a guarantee out.
+    """
+
+    def __init__(self, forks: Forking, *command: str, first: str = "") -> None:
         self.fd, its_end = pty.openpty()
-        self.process = subprocess.Popen(
-            [sys.executable, "-ISc", AT_A_TERMINAL, *command],
-            cwd=CHECKOUT,
-            stdin=its_end,
-            stdout=its_end,
-            stderr=its_end,
-            start_new_session=True,
-        )
+        count = len(COMMAND)
+        self.process: subprocess.Popen[bytes] | ForkedProgram
+        if command[:count] == COMMAND:
+            files = dict.fromkeys(("stdin", "stdout", "stderr"), its_end)
+            self.process = ForkedProgram(
+                forks, command[count:], is_at_terminal=True, first=first, **files
+            )
+        else:
+            self.process = subprocess.Popen(
+                [sys.executable, "-ISc", AT_A_TERMINAL, *command],
+                cwd=CHECKOUT,
+                stdin=its_end,
+                stdout=its_end,
+                stderr=its_end,
+                start_new_session=True,
+            )
         self.name = os.ttyname(its_end)
         os.close(its_end)
         self.shown = ""
@@ -140,15 +138,15 @@ class Console:
 
 @pytest.fixture
 def console(
-    real_cache: RealServer, monkeypatch: pytest.MonkeyPatch
+    real_cache: RealServer, forks: Forking, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., Console]]:
     """Give a function that starts a program at a new terminal."""
     monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "tests.settings")
     monkeypatch.setenv("PS1", "ready> ")
     consoles: list[Console] = []
 
-    def console(*command: str) -> Console:
-        consoles.append(Console(*command))
+    def console(*command: str, first: str = "") -> Console:
+        consoles.append(Console(forks, *command, first=first))
         return consoles[-1]
 
     yield console
@@ -232,7 +230,7 @@ def test_the_command_can_read_the_terminal(console: Open) -> None:
 
 
 def test_without_the_terminal_lent_it_could_not(console: Open) -> None:
-    terminal = console(*NEVER_LENDS, "k", "sh", "-c", ASKS)
+    terminal = console(*COMMAND, "k", "sh", "-c", ASKS, first=NEVER_LENDS)
     assert terminal.shows("asking\n")
 
     terminal.type("it\n")
@@ -241,7 +239,8 @@ def test_without_the_terminal_lent_it_could_not(console: Open) -> None:
 
 
 def test_a_command_that_reads_before_anything_else_is_not_stopped(console: Open) -> None:
-    terminal = console(*NOTICES_LATE, "k", "sh", "-c", f"trap 'echo stopped' TTIN; {ASKS}")
+    reads = f"trap 'echo stopped' TTIN; {ASKS}"
+    terminal = console(*COMMAND, "k", "sh", "-c", reads, first=NOTICES_LATE)
     assert terminal.shows("asking\n")
 
     terminal.type("it\n")
