@@ -14,7 +14,7 @@ from django_setnx_lock.connection import get_client
 from django_setnx_lock.core.protocol.keys import index_for
 from django_setnx_lock.locks import inspector
 from django_setnx_lock.management.wording import holding
-from tests.hostile import KEYS, METAS, RECORDS, TEXTS, hold, unsound, unsound_lines
+from tests.hostile import ALIKE, KEYS, METAS, RECORDS, SHOWN, TEXTS, hold, unsound, unsound_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +62,17 @@ def try_all(locks: Locks, key: str) -> None:
     assert not inspector().get(f"lock:{key}").fingerprint
 
 
-@pytest.mark.parametrize("what", RECORDS)
+def test_a_record_that_is_left_to_the_matrix_is_read_as_another() -> None:
+    read = {
+        what: inspector().get(hold(str(number), record).name).holder
+        for number, (what, record) in enumerate(RECORDS.items())
+    }
+
+    others = [read[what] for what in RECORDS if what not in ALIKE]
+    assert [what for what in ALIKE if read[what] not in others] == []
+
+
+@pytest.mark.parametrize("what", SHOWN)
 def test_no_record_of_a_holder_breaks_a_command(locks: Locks, what: str) -> None:
     held = hold("k", RECORDS[what])
 
