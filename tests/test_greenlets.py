@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.processes import figure
-from tests.servers import RealServer, free_port
+from tests.servers import RealServer, free_port, server_binaries
 from tests.web_servers import WebServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("gevent") is None, reason="gevent is not installed"
@@ -55,14 +55,17 @@ SERVERS = {
     "eventlet": [sys.executable, "-c", EVENTLET, "PORT", "early"],
     "eventlet-late": [sys.executable, "-c", EVENTLET, "PORT", "late"],
 }
+LEFT = {
+    "gevent-preload": [pytest.mark.matrix],
+    "eventlet": [WITH_EVENTLET, pytest.mark.matrix],
+    "eventlet-late": [WITH_EVENTLET, pytest.mark.matrix],
+}
 SERVED = pytest.mark.parametrize(
     "served",
     [
-        "gevent",
-        pytest.param("gevent-preload", marks=pytest.mark.matrix),
-        "gthread",
-        pytest.param("eventlet", marks=[WITH_EVENTLET, pytest.mark.matrix]),
-        pytest.param("eventlet-late", marks=[WITH_EVENTLET, pytest.mark.matrix]),
+        # One process runs the tests of a server, which it starts once.
+        pytest.param(kind, marks=[*LEFT.get(kind, ()), pytest.mark.xdist_group(kind)])
+        for kind in SERVERS
     ],
     indirect=True,
 )
@@ -77,14 +80,17 @@ class Served(WebServer):
         return dict(json.loads(text))
 
 
-@pytest.fixture
-def served(request: pytest.FixtureRequest, real_server: RealServer) -> Iterator[Served]:
+@pytest.fixture(scope="module")
+def served(
+    request: pytest.FixtureRequest, running_server: Callable[[str], RealServer]
+) -> Iterator[Served]:
+    server = running_server(next(iter(server_binaries()), "redis"))
     port = free_port()
     command = [str(port) if one == "PORT" else one for one in SERVERS[request.param]]
     if "gunicorn" in command:
         command.append(f"--bind=127.0.0.1:{port}")
     found = Served(port)
-    with found.started(command, TEST_SERVER_URL=real_server.url):
+    with found.started(command, TEST_SERVER_URL=server.url):
         yield found
 
 
@@ -102,12 +108,14 @@ def at_once(served: Served, seconds: float) -> list[dict[str, Any]]:
 
 
 @SERVED
+@pytest.mark.usefixtures("real_server")
 def test_of_many_requests_of_one_worker_one_is_inside(served: Served) -> None:
     at_once(served, 0.01)
 
 
 @pytest.mark.storm
 @pytest.mark.alone
+@pytest.mark.usefixtures("real_server")
 @pytest.mark.parametrize("served", ["gevent", "gevent-preload"], indirect=True)
 def test_one_after_the_other_they_take_little_longer_than_their_work(served: Served) -> None:
     answers = at_once(served, HOLD)
@@ -120,6 +128,7 @@ def test_one_after_the_other_they_take_little_longer_than_their_work(served: Ser
 
 
 @SERVED
+@pytest.mark.usefixtures("real_server")
 def test_a_lock_is_renewed_while_others_of_the_worker_go_on(served: Served) -> None:
     with ThreadPoolExecutor(2) as pool:
         holding = pool.submit(served.answer, "/hold/a/?seconds=2.5&timeout=2")

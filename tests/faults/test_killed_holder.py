@@ -18,9 +18,10 @@ from django_setnx_lock.core.inspection import Inspector, State
 from django_setnx_lock.core.locks.lock import RedisLock
 from django_setnx_lock.core.protocol.keys import index_for
 from tests.processes import eventually, figure, may_be_late
+from tests.servers import server_binaries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.servers import RealServer
 
@@ -164,11 +165,14 @@ def test_a_killed_holder_keeps_others_out_until_its_lease_ends(server: RealServe
         assert RedisLock(server.client(), "lock:a").acquire(blocking_timeout=0.2) is False
 
 
-@pytest.fixture
-def told(real_server: RealServer) -> Any:
-    return json.loads(forked(real_server, FORKING))
+@pytest.fixture(scope="module")
+def told(running_server: Callable[[str], RealServer]) -> Any:
+    server = running_server(next(iter(server_binaries()), "redis"))
+    server.flush()
+    return json.loads(forked(server, FORKING))
 
 
+@pytest.mark.xdist_group("told")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_a_forked_child_owns_nothing(told: Any) -> None:
     refused = "belongs to process"
@@ -180,6 +184,7 @@ def test_a_forked_child_owns_nothing(told: Any) -> None:
         assert refused in handle[what], what
 
 
+@pytest.mark.xdist_group("told")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_the_lock_of_a_forked_child_is_not_held_there(told: Any) -> None:
     lock = told["lock"]
@@ -191,6 +196,7 @@ def test_the_lock_of_a_forked_child_is_not_held_there(told: Any) -> None:
     assert lock["acquire"] == "False"
 
 
+@pytest.mark.xdist_group("told")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_the_parent_of_a_forked_child_keeps_its_lock_as_it_was(told: Any) -> None:
     assert told["parent"] == "True"
