@@ -416,24 +416,25 @@ def test_a_foreign_lock_is_held_for_no_known_time(locks: Locks) -> None:
     assert locks("check", "--state", "foreign").status == 2
 
 
-def test_a_process_ends_with_the_status() -> None:
-    statuses = []
+@pytest.mark.parametrize(
+    ("argument", "status", "said"),
+    [
+        pytest.param("--max-held=900", 0, "LOCKS OK", marks=pytest.mark.matrix),
+        pytest.param("--warn-held=600", 1, "LOCKS WARNING", marks=pytest.mark.matrix),
+        ("--max-held=600", 2, "LOCKS CRITICAL"),
+        ("-x", 3, "LOCKS UNKNOWN"),
+    ],
+)
+def test_a_process_ends_with_the_status(argument: str, status: int, said: str) -> None:
     with lock("old", timeout=900):
         hold_since("old", 700)
-        for arguments in ("--max-held=900", "--warn-held=600", "--max-held=600", "-x"):
-            done = subprocess.run(
-                [sys.executable, "manage.py", "locks", "check", arguments],
-                cwd=ROOT,
-                capture_output=True,
-                text=True,
-                timeout=50,
-                check=False,
-            )
-            statuses.append((done.returncode, done.stdout.split(" -")[0], done.stderr))
+        done = subprocess.run(
+            [sys.executable, "manage.py", "locks", "check", argument],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=50,
+            check=False,
+        )
 
-    assert statuses == [
-        (0, "LOCKS OK", ""),
-        (1, "LOCKS WARNING", ""),
-        (2, "LOCKS CRITICAL", ""),
-        (3, "LOCKS UNKNOWN", ""),
-    ]
+    assert (done.returncode, done.stdout.split(" -")[0], done.stderr) == (status, said, "")
