@@ -17,7 +17,6 @@ from django.core.cache import caches as django_caches
 from django.core.management.commands import flush
 from django.core.management.sql import sql_flush as sql_of_django
 from django.test import override_settings
-from redis import utils as redis_utils
 
 from django_setnx_lock import responses
 from django_setnx_lock.core.connections import client_settings
@@ -214,15 +213,6 @@ def cheap_flush() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(flush, "sql_flush", sql_flush)
         patched.setattr(flush, "emit_post_migrate_signal", lambda *_, **__: None)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def cheap_clients() -> Iterator[None]:
-    """Have redis-py look up its own version once, in place of once for each client."""
-    with pytest.MonkeyPatch.context() as patched:
-        known = functools.cache(redis_utils.get_lib_version)
-        patched.setattr(redis_utils, "get_lib_version", known)
         yield
 
 
