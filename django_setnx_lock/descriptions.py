@@ -235,7 +235,7 @@ class Said:
 
     @property
     def holder(self) -> str:
-        """Who holds it, and for what."""
+        """The holder and what it does, as ``user@host:pid (label)``."""
         place, about = self.place, self.about
         return f"{place} ({about})" if about else place
 

@@ -1,4 +1,4 @@
-"""Who waits for whom: the locks whose holders wait for others, as trees under what blocks them."""
+"""Draw who waits for whom, as trees: a lock stands under the one that its holder waits for."""
 
 from __future__ import annotations
 

@@ -115,9 +115,6 @@ class Blocking:
         """Return False: a thread that waits for the server cannot be stopped, but ends itself."""
         return False
 
-    def later(self, seconds: float, call: Callable[..., object], *args: object) -> None:
-        """Call nothing: for what can be done at the end of what goes on, too."""
-
     def new_future(self) -> Future[Any]:
         """Return what a waiter can be woken by."""
         return Future()

@@ -171,7 +171,7 @@ class AcquireAttempt:
         """
         target = self.target
         if self.replicas is not None or target.command_set.is_shared:
-            # Neither tells what has reached the replicas, nor joins others.
+            # Such a grant says nothing of the replicas, and lets nobody join those who share it.
             return None
         if self._mailbox is not None:
             if self.loop_watchdog is None:

@@ -22,7 +22,7 @@ _LATE = 0.5
 
 
 class Waiter(Protocol):
-    """What is known of an attempt. See :class:`.attempt.AcquireAttempt`."""
+    """The part of an :class:`.attempt.AcquireAttempt` that the search reads."""
 
     target: Target
     token: str

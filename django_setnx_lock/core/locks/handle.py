@@ -347,21 +347,27 @@ class LockHandle(Handle):
         run(self._release_now(BLOCKING))
 
     async def _release_now(self, io: Backend) -> None:
-        successor = self._successor(io)
-        request = self.to_release(None if successor is None else successor.request)
+        waiting = self._next_here(io)
+        request = self.to_release(None if waiting is None else waiting.successor)
         if request is None:
             return
-        if successor is None:
-            reply = await self._send_release(io, request)
-        else:
-            with successor:
-                reply = await self._send_release(io, request, repeated=successor.wake)
-                successor.hear(reply)
+        wake = None if waiting is None else waiting.wake
+        sent = clock.now()
+        try:
+            reply = await self._send_release(io, request, wake)
+        except BaseException:
+            if wake is not None:
+                wake()
+            raise
+        if waiting is not None:
+            waiting.hear(reply, sent)
         self.read_release(reply)
 
-    async def _send_release(self, io: Backend, request: commands.Request, **options: Any) -> Any:
+    async def _send_release(
+        self, io: Backend, request: commands.Request, repeated: Callable[[], None] | None
+    ) -> Any:
         try:
-            return await self._call(io, request, **options)
+            return await self._call(io, request, repeated=repeated)
         except LockUnavailable as error:
             failure = self.grant.losses[0].again() if self.grant.losses else error
             raise failure from error.__cause__
@@ -377,8 +383,8 @@ class LockHandle(Handle):
                 await io.shield(again, self.target.client, interrupt)
             raise
 
-    def _successor(self, io: Backend) -> WaitingHere | None:
-        """Return a waiter in this event loop that the release can grant the lock to, if any."""
+    def _next_here(self, io: Backend) -> WaitingHere | None:
+        """Return the task of this loop that the release can grant the lock to, if any."""
         is_plain = self.target.command_set is commands.SETNX and not self.grant.min_hold_ms
         return waiting_here(self.target) if io.is_asyncio and is_plain else None
 

@@ -13,8 +13,7 @@ import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -28,9 +27,6 @@ from ..connections.sentinel import EVERY, leads_elsewhere, primary_of
 from ..protocol.commands import CLAIM_MS, Successor
 from ..protocol.keys import mailbox_beside
 from ..protocol.replies import read_granted_on, text
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 # How many threads of a process may wait each on a connection of its own, which is quicker.
 ALONE_AT_MOST = 15
@@ -63,14 +59,12 @@ class Listener:
         self._io: Any = io
         # Of use to threads; the steps of tasks do not interleave.
         self._changing = threading.RLock()
-        # What wakes each, by token: with the error that they meet, or None.
+        # What wakes each, by token: with what it was granted, the error that it meets, or None.
         self._waiters: dict[str, Any] = {}
         # Tokens that were woken while their callers were asking, and when: as long as mail lasts.
         self._early: dict[str, float] = {}
         # Those that a release may grant their lock to, by the name of that: first come, first.
         self._lines: dict[str, dict[str, Successor]] = {}
-        # What was granted to tokens that have not gone on yet.
-        self._handovers: dict[str, Handover] = {}
         # What fetches, what tells it from those before, and the pool of the client it does so by.
         self._fetching: Any = None
         self._turn: object = None
@@ -85,6 +79,7 @@ class Listener:
         it the lock. Raises what redis-py raises.
         """
         woken = self._io.new_future()
+        found: Handover | Exception | None = None
         try:
             with self._changing:
                 early = self._early.pop(token, None)
@@ -102,23 +97,22 @@ class Listener:
                 self._waiters[token] = woken
                 if successor is not None:
                     self._lines.setdefault(successor.name, {})[token] = successor
-            error = await self._io.wait(woken, seconds)
+            found = await self._io.wait(woken, seconds)
         finally:
             with self._changing:
-                handover = self._handovers.pop(token, None)
                 if successor is not None:
                     self._leave_line(successor)
                 if self._waiters.get(token) is woken:
                     del self._waiters[token]
                 if not self._waiters and self._turn is not None:
-                    if handover is None:
-                        self._stop(self._turn)
-                    else:
+                    if isinstance(found, Handover):
                         # Whoever has had the lock here may want it again.
                         self._io.later(_LINGER, self._stop, self._turn)
-        if error is not None and handover is None:
-            raise error
-        return handover
+                    else:
+                        self._stop(self._turn)
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     def _stop(self, turn: object) -> None:
         """Fetch no more mail, if that goes on at that ``turn`` and nobody waits."""
@@ -142,8 +136,7 @@ class Listener:
         with self._changing:
             woken = self._waiters.pop(token, None)
             if woken is not None:
-                self._handovers[token] = handover
-                _wake(woken, None)
+                _wake(woken, handover)
 
     async def _fetch(self, client: Any, turn: object) -> None:
         """Fetch mail for as long as anybody waits and it is its ``turn``."""
@@ -216,9 +209,9 @@ def _is_stale(since: float) -> bool:
     return clock.now() - since >= CLAIM_MS / 1000
 
 
-def _wake(woken: Any, error: Exception | None) -> None:
+def _wake(woken: Any, result: Handover | Exception | None) -> None:
     if not woken.done():
-        woken.set_result(error)
+        woken.set_result(result)
 
 
 class Places:
@@ -274,41 +267,22 @@ def _place_of(target: Target) -> tuple[object, int, str]:
     return kind(), pool, target.index or target.keys.stem
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class WaitingHere:
-    """A task that waits, while a release in its loop names it to the server.
-
-    ``request``: what the release says of it. If the release ends in an error, the waiter is woken
-    to ask: whether it has the lock is not known then.
-    """
+    """A task that waits, while a release in its loop names it to the server as its successor."""
 
     listener: Listener
-    request: Successor
-    _sent: float = 0.0
-
-    def __enter__(self) -> Self:
-        """Take note that the release is about to be sent."""
-        self._sent = clock.now()
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if exc_type is not None:
-            self.wake()
+    successor: Successor
 
     def wake(self) -> None:
-        """Have it ask."""
-        self.listener.wake(self.request.token)
+        """Have it ask, as nobody knows whether it was granted the lock."""
+        self.listener.wake(self.successor.token)
 
-    def hear(self, reply: Sequence[Any]) -> None:
-        """Tell it if it was granted the lock, by the ``reply`` to the release."""
+    def hear(self, reply: Sequence[Any], sent: float) -> None:
+        """Tell it if it was granted the lock, by the ``reply`` to the release of ``sent``."""
         fence = read_granted_on(reply)
         if fence is not None:
-            self.listener.hand_over(self.request.token, Handover(fence, self._sent))
+            self.listener.hand_over(self.successor.token, Handover(fence, sent))
 
 
 def waiting_here(target: Target) -> WaitingHere | None:

@@ -89,9 +89,9 @@ class Mailbox:
 
         ``ahead``: what gets the waiter the lock before it has to ask. A thread sends its claim
         along, for the server to carry out as soon as it has woken the waiter; a task may be granted
-        the lock by a release in its loop. Gives what got
-        the lock, or None: then the caller has to ask. Raises LockUnavailable when it could not be
-        listened for at all, twice in a row: the first time it returns, so that the caller asks.
+        the lock by a release in its loop. Gives what got the lock, or None: then the caller has to
+        ask. Raises LockUnavailable when it could not be listened for at all, twice in a row: the
+        first time it returns, so that the caller asks.
         """
         client = self._target.client
         if not self._target.command_set.wakes_waiters:

@@ -98,7 +98,7 @@ class PlainRequest:
 
 
 class Successor(NamedTuple):
-    """A waiter for the lock ``name`` in the process of the holder, who may grant it the lock.
+    """A waiter for the lock ``name`` in the holder's event loop, which its release may grant it to.
 
     ``kept_ms``: for how long it is known as the holder after a lease that ran out.
     """

@@ -49,7 +49,7 @@ class CheckFailed(CommandError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with one lock: ``what`` names the condition that it meets."""
+    """A condition that a lock meets, in words (``what``), and how bad that is."""
 
     level: Level
     what: str

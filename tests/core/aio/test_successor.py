@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from django_setnx_lock.core import clock
 from django_setnx_lock.core.errors import LockUnavailable
 from django_setnx_lock.core.locks.listener import Listener
+from django_setnx_lock.core.protocol import commands
 from tests.core.aio.helpers import run, until
-from tests.core.helpers import called, listed, value_of
-from tests.core.queueing import baton_of, queued
+from tests.core.helpers import INDEX, called, listed, value_of
+from tests.core.queueing import baton_of, holder, queued
 from tests.faults.controls import take_out
 
 if TYPE_CHECKING:
@@ -30,6 +32,12 @@ def scripts_run(client: redis.Redis) -> int:
     return int(found["cmdstat_evalsha"]["calls"])
 
 
+def is_listening(client: redis.Redis) -> bool:
+    """Whether the loop listens for a task, which is asleep then."""
+    found: Any = client.info("clients")
+    return bool(found["blocked_clients"])
+
+
 async def load_scripts(client: redis.Redis) -> None:
     async with listed(client, "other"):
         pass
@@ -40,9 +48,7 @@ async def queue_behind(client: Any, take: Taking) -> tuple[LockHandle, asyncio.T
     await load_scripts(client)
     held = await listed(client, "a", timeout=60).atake(0)
     task: asyncio.Task[LockHandle] = asyncio.ensure_future(take())
-    await until(lambda: queued(client))
-    # One more turn of the loop, in which it falls asleep.
-    await asyncio.sleep(0.02)
+    await until(lambda: queued(client) and is_listening(client))
     return held, task
 
 
@@ -97,8 +103,7 @@ async def released_behind_another(client: redis.Redis) -> tuple[Any, asyncio.Tas
     held = await listed(client, "a", timeout=60).atake(0)
     other = await asyncio.to_thread(waits_elsewhere, client)
     task = asyncio.ensure_future(listed(client, "a").atake(20))
-    await until(lambda: len(queued(client)) == 2)
-    await asyncio.sleep(0.02)
+    await until(lambda: len(queued(client)) == 2 and is_listening(client))
     await held.arelease()
     return other, task
 
@@ -188,18 +193,45 @@ def test_without_being_woken_it_would_sleep_while_it_has_the_lock(
 
 
 def test_a_lease_that_ended_before_it_heard_of_it_is_not_believed(
-    redis_client: redis.Redis, fake_time: Any
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    now, later = clock.now, [0.0]
+    monkeypatch.setattr(clock, "now", lambda: now() + later[0])
+
     async def work() -> None:
         lock = listed(redis_client, "a", timeout=5)
         held, task = await queue_behind(redis_client, lock.atake)
         releasing = asyncio.ensure_future(held.arelease())
         # It is sent in the first step; the reply comes in a later one.
         await asyncio.sleep(0)
-        fake_time.now += 6
+        later[0] = 6.0
         await releasing
         taken = await task
         assert taken.remaining() > 4
         assert not taken.lost
 
     run(work())
+
+
+def asks_after_a_lease_it_has_not_heard_of(client: redis.Redis) -> Any:
+    """Return the reply to a waiter that a release has granted the lock while it was asking."""
+    held, turn = holder(client), waits_elsewhere(client)
+    named = commands.Successor("lock:a", turn.token, 30_000, turn.record, 0)
+    called(
+        held.target, commands.SETNX.release(turn.target.keys, INDEX, held.token, successor=named)
+    )
+    assert value_of(client) == turn.token
+    client.delete("lock:a")
+    return called(turn.target, turn.request(waits=True))
+
+
+def test_a_token_that_had_the_lock_unheard_does_not_wait_again(redis_client: redis.Redis) -> None:
+    assert asks_after_a_lease_it_has_not_heard_of(redis_client) == [b"GONE"]
+
+
+def test_control_without_that_rule_it_takes_the_lock_again(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "ACQUIRE", "if slice > 0 and owner == token and", "if false and")
+
+    assert asks_after_a_lease_it_has_not_heard_of(redis_client)[0] == b"OK"

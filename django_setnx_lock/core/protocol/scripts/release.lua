@@ -1,10 +1,10 @@
 -- Let the lock go if it is still mine, to the first who waits. Sending it twice is as good as once.
 -- ARGV  1 token  2 'once' where no copy of a request of this token can be under way, 'again' where only one of this
 --       can be, else ''  [3 for how many ms its holder had waited, if the end is to be noted, else ''  [4 ms for which its
---       name is to be taken, from when it was granted, else ''  5 its fence  [6 token of a waiter in this process,
+--       name is to be taken, from when it was granted, else ''  5 its fence  [6 token of a waiter in this loop,
 --       which is granted the lock if it is its turn  7 ms of its lease  8 what is written after its fence, and 9 for how
 --       many ms more it is known, as of acquire.lua]]]
--- Reply {'OK', waiter that it was handed to, or false[, fence that it was granted with to the one in this process]}
+-- Reply {'OK', waiter that it was handed to, or false[, fence that it was granted with to the one in this loop]}
 --       {'LOST', how it was lost (JSON) or false, waiter that it is handed to, or false}
 --- keys
 
@@ -48,7 +48,7 @@ local function keep(left)
   redis.call('SET', NAME, kept, 'PX', left)
 end
 
--- Grant the lock to the waiter in this process. It gets no mail: whoever sent this tells it.
+-- Grant the lock to the waiter in this loop. It gets no mail: whoever sent this tells it.
 local function grant()
   local token, lease = ARGV[6], tonumber(ARGV[7])
   redis.call('SET', NAME, token, 'PX', lease)
