@@ -161,6 +161,7 @@ def no_collection() -> Iterator[None]:
 
     Nor is an interrupt lost in a callback, which passes on no error.
     """
+    gc.collect()
     gc.disable()
     yield
     gc.enable()
