@@ -346,6 +346,7 @@ def without_times(lock: LockInfo) -> LockInfo:
     )
 
 
+@pytest.mark.usefixtures("nobody_looks", "patient")
 @pytest.mark.parametrize("polling", [False, True])
 def test_a_lock_among_others_is_told_as_alone(client: redis.Redis, polling: bool) -> None:
     names = stand_in_every_state(client)
