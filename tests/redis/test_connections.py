@@ -101,8 +101,11 @@ def tls_before(port: int) -> Iterator[int]:
 
 
 @pytest.fixture
-def tls_port(server: RealServer) -> Iterator[int]:
-    """Give the TLS port of a server of the kind: its own, if it was built with TLS."""
+def tls_port(server: RealServer, nobody_looks: None) -> Iterator[int]:
+    """Give the TLS port of a server of the kind: its own, if it was built with TLS.
+
+    Nobody connects while it ends: CPython leaves a socket open that is reset before its handshake.
+    """
     port = free_port()
     options = {
         "--tls-port": str(port),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,13 +16,16 @@ from tests.core.aio.helpers import run, until
 from tests.core.helpers import INDEX, called, listed, value_of
 from tests.core.queueing import baton_of, holder, queued
 from tests.faults.controls import take_out
+from tests.faults.proxy import Proxy
 
 if TYPE_CHECKING:
     import redis
 
     from django_setnx_lock.core.locks.handle import LockHandle
-    from tests.faults.proxy import Proxy
     from tests.servers import RealServer
+
+# The fake tells of no commands that it ran, and of no one who is blocked.
+pytestmark = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
 
 Taking = Callable[[], Awaitable["LockHandle"]]
 
@@ -148,12 +151,10 @@ def test_one_that_was_cancelled_is_not_granted_it(redis_client: redis.Redis) -> 
     assert queued(redis_client) == []
 
 
-def test_one_that_wants_replicas_asks_itself(real_server: RealServer) -> None:
-    client = real_server.client()
-
+def test_one_that_wants_replicas_asks_itself(redis_client: redis.Redis) -> None:
     async def work() -> None:
-        lock = listed(client, "a", replicas=1, replica_timeout=0.01)
-        held, task = await queue_behind(client, lock.atake)
+        lock = listed(redis_client, "a", replicas=1, replica_timeout=0.01)
+        held, task = await queue_behind(redis_client, lock.atake)
         await held.arelease()
         with pytest.raises(LockUnavailable) as caught:
             await task
@@ -162,7 +163,13 @@ def test_one_that_wants_replicas_asks_itself(real_server: RealServer) -> None:
     run(work())
 
 
-async def lost_reply(proxy: Proxy, client: redis.Redis) -> LockHandle:
+@pytest.fixture
+def proxy(server: RealServer) -> Iterator[Proxy]:
+    with Proxy(server.port) as proxy:
+        yield proxy
+
+
+async def lost_reply(proxy: Proxy) -> LockHandle:
     """Have the reply to the release be lost, after which it is sent again."""
     held, task = await queue_behind(proxy.client(), listed(proxy.client(), "a").atake)
     proxy.drop_next_reply(b"once")
@@ -172,7 +179,7 @@ async def lost_reply(proxy: Proxy, client: redis.Redis) -> LockHandle:
 
 def test_when_the_reply_is_lost_it_asks(proxy: Proxy, redis_client: redis.Redis) -> None:
     async def work() -> None:
-        taken = await lost_reply(proxy, redis_client)
+        taken = await lost_reply(proxy)
         assert value_of(redis_client) == taken.token
         await taken.acheck()
         await taken.arelease()
@@ -181,13 +188,13 @@ def test_when_the_reply_is_lost_it_asks(proxy: Proxy, redis_client: redis.Redis)
 
 
 def test_without_being_woken_it_would_sleep_while_it_has_the_lock(
-    proxy: Proxy, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Listener, "wake", lambda *_: None)
 
     async def work() -> None:
         with pytest.raises(asyncio.TimeoutError):
-            await lost_reply(proxy, redis_client)
+            await lost_reply(proxy)
 
     run(work())
 
@@ -215,6 +222,7 @@ def test_a_lease_that_ended_before_it_heard_of_it_is_not_believed(
 
 def asks_after_a_lease_it_has_not_heard_of(client: redis.Redis) -> Any:
     """Return the reply to a waiter that a release has granted the lock while it was asking."""
+    run(load_scripts(client))
     held, turn = holder(client), waits_elsewhere(client)
     named = commands.Successor("lock:a", turn.token, 30_000, turn.record, 0)
     called(
