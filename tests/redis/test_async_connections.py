@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -114,6 +115,15 @@ def test_a_lock_is_taken_on_the_primary_that_a_sentinel_names(
         client = Sentinel([address]).master_for("shop")  # type: ignore[no-untyped-call]  # redis-py's own
         with client:
             assert run(taken_and_waited_for(client))
+
+
+def test_where_no_sentinel_answers_the_lock_is_unavailable() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        kind: Any = Sentinel
+        sentinel = kind([silent.getsockname()], socket_timeout=0.1)
+        client = sentinel.master_for("shop", socket_timeout=0.2, retry=ONCE)
+        with pytest.raises(LockUnavailable):
+            run(RedisLock(client, "lock:a").atake(0))
 
 
 def test_a_server_that_does_not_answer_is_given_up_in_time(real_server: RealServer) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 from weakref import WeakMethod
 
@@ -208,15 +207,31 @@ class _Service:
         sentinel = kind([], self._manager.min_other_sentinels)
         sentinel._force_master_ip = getattr(self._manager, "_force_master_ip", None)
         # On connections for this time only.
-        sentinel.sentinels = [_client_like(one) for one in self._manager.sentinels]
+        made: list[Any] = []
+        sentinel.sentinels = [_client_like(one, made) for one in self._manager.sentinels]
         try:
             return await sentinel.discover_master(self._name)
         finally:
-            for client in sentinel.sentinels:
-                await client.connection_pool.disconnect()
+            # To wait for it could be cancelled: that of their pool would leave them open then.
+            for connection in made:
+                hang_up(connection)
 
 
-def _client_like(client: Any) -> Any:
-    kind: Any = partial(aio_connection_of, client.connection_pool.connection_class)
+def _client_like(client: Any, made: list[Any]) -> Any:
+    """Return a client of asyncio in the place of ``client``, whose connections are in ``made``."""
+
+    def connection(**options: Any) -> Any:
+        made.append(aio_connection_of(client.connection_pool.connection_class, **options))
+        return made[-1]
+
+    kind: Any = connection
     pool = aio_connection.ConnectionPool(connection_class=kind, **options_for(client, None))
     return Redis(connection_pool=pool)
+
+
+def hang_up(connection: Any) -> None:
+    """Close a ``connection`` of asyncio at once, with whatever is under way on it."""
+    transport = getattr(connection._writer, "transport", None)
+    if transport is not None:
+        transport.abort()
+    connection._close()

@@ -12,7 +12,7 @@ from typing import Any
 
 from redis import exceptions as redis_exceptions
 
-from .client_settings import Limits, aio_connection_of, options_for
+from .client_settings import Limits, aio_connection_of, hang_up, options_for
 from .cluster_routes import Asking
 from .primitives import CONNECTING, run_within
 
@@ -416,6 +416,7 @@ class AioConnection(DedicatedConnection):
                 loop.call_soon_threadsafe(self._hang_up, connection)
 
     _made_of = staticmethod(aio_connection_of)
+    _disconnect = staticmethod(hang_up)
     _open = connect
     _sleep = staticmethod(asyncio.sleep)
 
@@ -426,13 +427,6 @@ class AioConnection(DedicatedConnection):
         if connection._writer is None:
             raise redis_exceptions.ConnectionError("The connection was closed")
         connection._writer.writelines([in_bytes])
-
-    @staticmethod
-    def _disconnect(connection: Any) -> None:
-        transport = getattr(connection._writer, "transport", None)
-        if transport is not None:
-            transport.abort()
-        connection._close()
 
     async def _answer(self, left: float) -> Any:
         reply = await self.read(min(left, self.answer_within))
