@@ -43,7 +43,7 @@ def test_a_sleep_does_not_reach_beyond_the_lease_or_the_callers_time(
 def test_behind_a_holder_of_ours_a_waiter_sleeps_until_the_lease_ends(
     tries: int, remaining: float
 ) -> None:
-    assert time_to_sleep(ours(remaining), tries, None) >= min(remaining, SLICE)
+    assert time_to_sleep(ours(remaining), tries, None) >= min(remaining, 0.9 * SLICE)
 
 
 @given(TRIES)
@@ -61,8 +61,9 @@ def test_pauses_behind_a_foreign_holder_grow_from_a_few_milliseconds_to_a_tenth_
     assert 0.05 < later <= 0.1
 
 
-def test_waiters_behind_a_foreign_holder_do_not_ask_in_step() -> None:
-    assert len({time_to_sleep(foreign(), 5, None) for _ in range(20)}) > 10
+@pytest.mark.parametrize("answer", [foreign(), ours(60.0)], ids=["foreign", "ours"])
+def test_waiters_do_not_ask_in_step(answer: Busy) -> None:
+    assert len({time_to_sleep(answer, 5, None) for _ in range(20)}) > 10
 
 
 def test_a_lease_that_just_ended_is_not_waited_for_in_a_busy_loop() -> None:

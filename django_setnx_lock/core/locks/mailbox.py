@@ -48,12 +48,12 @@ def time_to_sleep(answer: Busy, tries: int, left: float | None) -> float:
     """How many seconds to sleep at most after ``answer``, the busy one number ``tries``.
 
     Until the end of the holder's lease, and until the end of the caller's own time (``left``;
-    None: without end). A foreign holder wakes nobody: it is polled, with jitter, so that many
-    waiters do not ask in step.
+    None: without end). A foreign holder wakes nobody: it is polled. With jitter, so that many
+    waiters do not ask in step, each on a connection of its own.
     """
-    seconds = SLICE_MS / 1000
+    seconds = _jittered(SLICE_MS / 1000, 0.9)
     if answer.foreign:
-        seconds = _jittered(min(_FOREIGN_FIRST * 2.0 ** min(tries, 10), _FOREIGN_LONGEST))
+        seconds = _jittered(min(_FOREIGN_FIRST * 2.0 ** min(tries, 10), _FOREIGN_LONGEST), 0.5)
     if answer.remaining is not None:
         seconds = min(seconds, answer.remaining + 0.001)
     if left is not None:
@@ -69,8 +69,8 @@ def time_to_ask(limit: float | None, left: float | None) -> float | None:
     return max(left, ANSWER_WITHIN) if limit and left is not None else None
 
 
-def _jittered(longest: float) -> float:
-    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, secures nothing
+def _jittered(longest: float, least: float) -> float:
+    return longest * random.uniform(least, 1.0)  # noqa: S311 - spreads load, secures nothing
 
 
 class Mailbox:
@@ -99,7 +99,7 @@ class Mailbox:
             return None
         if not hasattr(client, "connection_pool") and not is_cluster(client):
             # One which has no one server to listen at.
-            await self._io.sleep(min(seconds, _jittered(_FOREIGN_LONGEST)))
+            await self._io.sleep(min(seconds, _jittered(_FOREIGN_LONGEST, 0.5)))
             return None
         end = clock.now() + self._target.longest_sleep(seconds)
         return await self._try(lambda: self._listen(token, end, ahead))
