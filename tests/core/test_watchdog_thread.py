@@ -21,6 +21,7 @@ from django_setnx_lock.core.renewal.scheduler import RenewalScheduler
 from django_setnx_lock.core.renewal.watchdog import Watchdog
 from tests.core.helpers import in_thread
 from tests.core.watching import FakeLine, Wire, held_for, looks, renewals, target
+from tests.faults.points import traced
 from tests.processes import eventually
 
 if TYPE_CHECKING:
@@ -359,14 +360,11 @@ def interrupt_line(number: int, work: Callable[[], object]) -> bool:
                 raise KeyboardInterrupt
         return trace
 
-    before = sys.gettrace()
-    sys.settrace(trace)
     try:
-        work()
+        with traced(trace):
+            work()
     except KeyboardInterrupt:
         return True
-    finally:
-        sys.settrace(before)
     return False
 
 

@@ -20,10 +20,10 @@ from django_setnx_lock.core.locks.handle import LockHandle
 from django_setnx_lock.core.locks.lock import RedisLock
 from django_setnx_lock.core.protocol import scripts
 from tests.faults.controls import nothing, send_nothing_behind
-from tests.faults.points import Points
+from tests.faults.points import Points, traced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import FrameType
 
     import redis
@@ -148,15 +148,6 @@ class Lines:
                 raise KeyboardInterrupt
         return self
 
-    @contextlib.contextmanager
-    def traced(self) -> Iterator[None]:
-        before = sys.gettrace()
-        sys.settrace(self)
-        try:
-            yield
-        finally:
-            sys.settrace(before)
-
 
 PACKAGE = os.sep.join(("django_setnx_lock", "core"))
 
@@ -166,7 +157,7 @@ def ended_at(client: redis.Redis, at: int, options: dict[str, Any]) -> bool:
     block = RedisLock(client, "lock:a", **options)
     block.__enter__()
     try:
-        with Lines(at).traced():
+        with traced(Lines(at)):
             block.__exit__(None, None, None)
     except KeyboardInterrupt:
         return True

@@ -7,7 +7,6 @@ Python code can guard.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ import django_setnx_lock
 from django_setnx_lock.core.connections import backends
 from django_setnx_lock.core.locks.lock import RedisLock
 from tests.faults.controls import nothing
+from tests.faults.points import traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,14 +41,11 @@ class Lines:
 
     def run(self, work: Callable[[], object]) -> bool:
         """Run ``work``. Return whether it was interrupted."""
-        before = sys.gettrace()
-        sys.settrace(self._trace)
         try:
-            work()
+            with traced(self._trace):
+                work()
         except KeyboardInterrupt:
             return True
-        finally:
-            sys.settrace(before)
         return False
 
     def _trace(self, frame: FrameType, event: str, arg: object) -> Any:

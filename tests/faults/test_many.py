@@ -30,7 +30,7 @@ from tests.core.many.helpers import held_names, many
 from tests.core.queueing import listeners
 from tests.faults.awaits import Awaits
 from tests.faults.controls import send_nothing_behind, take_out
-from tests.faults.points import Points
+from tests.faults.points import Points, traced
 from tests.faults.test_interrupts import Lines
 from tests.processes import eventually, may_be_late
 from tests.servers import ONCE
@@ -147,7 +147,7 @@ def ended_at(client: redis.Redis, at: int, **options: Any) -> bool:
     block = many(client, "ab", **options)
     block.__enter__()
     try:
-        with Lines(at, MultiLock.__exit__).traced():
+        with traced(Lines(at, MultiLock.__exit__)):
             block.__exit__(None, None, None)
     except KeyboardInterrupt:
         return True
@@ -168,7 +168,7 @@ def begun_at(client: redis.Redis, at: int) -> bool:
     """Begin a block, interrupted at that line; say whether it came so far."""
     block = many(client, "ab")
     try:
-        with Lines(at, MultiLock.__enter__).traced():
+        with traced(Lines(at, MultiLock.__enter__)):
             block.__enter__()
     except KeyboardInterrupt:
         return True
