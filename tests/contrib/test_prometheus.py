@@ -118,8 +118,8 @@ def test_a_late_renewal_is_counted(registry: CollectorRegistry) -> None:
 
 
 def test_the_time_held_is_counted_in_seconds(registry: CollectorRegistry) -> None:
-    began = time.monotonic()
     with lock("a", template="a"):
+        began = time.monotonic()
         eventually(lambda: time.monotonic() - began > 0.06)
 
     exposed = Exposed(registry)
