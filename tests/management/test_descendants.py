@@ -90,12 +90,16 @@ def by_kill_of_the_guard(with_lock: Forked) -> None:
 
 def by_kill_of_the_wrapper_and_the_inner_guard(with_lock: Forked) -> None:
     inner = inner_guard(with_lock.pid)
+    # It is not to see the guard gone, and be done before it is killed itself.
+    os.kill(with_lock.pid, signal.SIGSTOP)
     os.kill(inner, signal.SIGKILL)
     os.kill(with_lock.pid, signal.SIGKILL)
 
 
 def by_kill_of_the_wrapper_and_the_outer_guard(with_lock: Forked) -> None:
     outer = outer_guard(with_lock.pid)
+    # It is not to see the guard gone, and be done before it is killed itself.
+    os.kill(with_lock.pid, signal.SIGSTOP)
     os.kill(outer, signal.SIGKILL)
     os.kill(with_lock.pid, signal.SIGKILL)
 
