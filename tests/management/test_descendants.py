@@ -88,20 +88,19 @@ def by_kill_of_the_guard(with_lock: Forked) -> None:
     os.kill(inner_guard(with_lock.pid), signal.SIGKILL)
 
 
-def by_kill_of_the_wrapper_and_the_inner_guard(with_lock: Forked) -> None:
-    inner = inner_guard(with_lock.pid)
+def kill_together(wrapper: int, guard: int) -> None:
     # It is not to see the guard gone, and be done before it is killed itself.
-    os.kill(with_lock.pid, signal.SIGSTOP)
-    os.kill(inner, signal.SIGKILL)
-    os.kill(with_lock.pid, signal.SIGKILL)
+    os.kill(wrapper, signal.SIGSTOP)
+    os.kill(guard, signal.SIGKILL)
+    os.kill(wrapper, signal.SIGKILL)
+
+
+def by_kill_of_the_wrapper_and_the_inner_guard(with_lock: Forked) -> None:
+    kill_together(with_lock.pid, inner_guard(with_lock.pid))
 
 
 def by_kill_of_the_wrapper_and_the_outer_guard(with_lock: Forked) -> None:
-    outer = outer_guard(with_lock.pid)
-    # It is not to see the guard gone, and be done before it is killed itself.
-    os.kill(with_lock.pid, signal.SIGSTOP)
-    os.kill(outer, signal.SIGKILL)
-    os.kill(with_lock.pid, signal.SIGKILL)
+    kill_together(with_lock.pid, outer_guard(with_lock.pid))
 
 
 def by_kill_of_both_guards(with_lock: Forked) -> None:

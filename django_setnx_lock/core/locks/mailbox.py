@@ -48,8 +48,8 @@ def time_to_sleep(answer: Busy, tries: int, left: float | None) -> float:
     """How many seconds to sleep at most after ``answer``, the busy one number ``tries``.
 
     Until the end of the holder's lease, and until the end of the caller's own time (``left``;
-    None: without end). A foreign holder wakes nobody: it is polled. With jitter, so that many
-    waiters do not ask in step, each on a connection of its own.
+    None: without end). A foreign holder wakes nobody: it is polled. All sleeps are of random
+    length, so that many waiters do not ask in step, each on a connection of its own.
     """
     seconds = _jittered(SLICE_MS / 1000, 0.9)
     if answer.foreign:

@@ -26,7 +26,10 @@ _TAKE_TWO = frozenset({"W", "F"})
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """What is written on: so many ``columns`` (None: any number), in letters of ``encoding``."""
+    """Cuts and escapes text, so that it fits where it is printed.
+
+    ``columns``: how many there are (None: any number). ``encoding``: of the letters it can show.
+    """
 
     columns: int | None = None
     encoding: str = "utf-8"

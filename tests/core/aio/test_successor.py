@@ -165,6 +165,7 @@ def test_one_that_wants_replicas_asks_itself(redis_client: redis.Redis) -> None:
 
 @pytest.fixture
 def proxy(server: RealServer) -> Iterator[Proxy]:
+    """Give a proxy before the server that ``redis_client`` is of."""
     with Proxy(server.port) as proxy:
         yield proxy
 
