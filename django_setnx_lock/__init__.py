@@ -15,12 +15,9 @@ if TYPE_CHECKING:
         LockUnsupported,
         StaleFence,
     )
-    from .core.locks.lock import RedisLock, RWLock
-    from .core.locks.multi_lock import MultiLock
-    from .core.locks.redlock import Redlock
     from .decorators import redis_lock
     from .key_template import KeyTemplate
-    from .locks import lock, lock_all, rwlock, semaphore
+    from .locks import inspector, lock, lock_all, rwlock, semaphore
 
 __all__ = [
     "KeyTemplate",
@@ -30,11 +27,8 @@ __all__ = [
     "LockLost",
     "LockUnavailable",
     "LockUnsupported",
-    "MultiLock",
-    "RWLock",
-    "RedisLock",
-    "Redlock",
     "StaleFence",
+    "inspector",
     "lock",
     "lock_all",
     "redis_lock",
@@ -46,12 +40,9 @@ __all__ = [
 # the plugin where nobody uses locks.
 # The rest is in core.errors.
 _MODULE_OF = {
-    **dict.fromkeys(("RWLock", "RedisLock"), "core.locks.lock"),
-    "MultiLock": "core.locks.multi_lock",
-    "Redlock": "core.locks.redlock",
     "redis_lock": "decorators",
     "KeyTemplate": "key_template",
-    **dict.fromkeys(("lock", "lock_all", "rwlock", "semaphore"), "locks"),
+    **dict.fromkeys(("inspector", "lock", "lock_all", "rwlock", "semaphore"), "locks"),
 }
 
 

@@ -13,7 +13,7 @@ from django_setnx_lock.connection import get_client
 from django_setnx_lock.core.protocol.keys import lock_keys
 
 if TYPE_CHECKING:
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
 
 FIELDS = ("host", "pid", "thread", "label", "user", "note", "since")
 TEXTS = {

@@ -8,8 +8,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpResponse
 from django.test import override_settings
 
-from django_setnx_lock import RedisLock, lock, redis_lock
+from django_setnx_lock import lock, redis_lock
 from django_setnx_lock.conf import DEFAULTS, get_config
+from django_setnx_lock.core import RedisLock
 
 if TYPE_CHECKING:
     import redis

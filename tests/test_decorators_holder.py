@@ -12,7 +12,7 @@ from django.utils.functional import SimpleLazyObject
 from django.views import View
 
 from django_setnx_lock import LockBusy, lock, redis_lock
-from django_setnx_lock.core.holder import Holder
+from django_setnx_lock.core import Holder
 
 if TYPE_CHECKING:
     from django.http import HttpResponseBase

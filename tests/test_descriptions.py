@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 from django.utils import translation
 
-from django_setnx_lock.core.holder import Holder
-from django_setnx_lock.core.inspection import LockInfo, State
+from django_setnx_lock.core import Holder, LockInfo, State
 from django_setnx_lock.descriptions import Said, duration, kept_words, state_word
 
 

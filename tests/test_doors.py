@@ -14,10 +14,9 @@ from django.db import models
 from django.http import HttpRequest, HttpResponse
 from django.test import RequestFactory
 
-from django_setnx_lock import KeyTemplate, lock, redis_lock
+from django_setnx_lock import KeyTemplate, inspector, lock, redis_lock
 from django_setnx_lock.admin.actions import locked_action
 from django_setnx_lock.contrib.celery import locked_task
-from django_setnx_lock.locks import inspector
 from django_setnx_lock.management.mixins import LockedCommandMixin
 from tests.contrib import shop  # noqa: F401 - the tasks are of its app
 from tests.rows.models import Label, Parcel, Ticket

@@ -15,8 +15,9 @@ from django.test import Client
 from django.urls import path
 from django.utils.log import AdminEmailHandler
 
-from django_setnx_lock import RedisLock, lock, rwlock
+from django_setnx_lock import lock, rwlock
 from django_setnx_lock.connection import get_client
+from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.locks import parent_process
 from tests.servers import ONCE, free_port
 

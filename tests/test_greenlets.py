@@ -158,7 +158,7 @@ def patch():
 if sys.argv[2] == "early":
     patch()
 import redis
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core import RedisLock
 client = redis.Redis.from_url(sys.argv[3])
 if sys.argv[2] == "held":
     before = RedisLock(client, "lock:before", 3, renew=True).take()
@@ -217,7 +217,7 @@ def test_what_a_greenlet_that_has_ended_holds_is_renewed_no_longer(
 HELD_WHILE_PATCHED = """
 import sys
 import redis
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core import RedisLock
 client = redis.Redis.from_url(sys.argv[1])
 def mine():
     return RedisLock(client, "lock:a", reentrant=True, renew=True, blocking=False)
@@ -240,7 +240,7 @@ def test_a_lock_held_while_greenlets_come_is_the_main_greenlets(real_server: Rea
 REDLOCK = """
 import sys, time
 import redis
-from django_setnx_lock.core.locks.redlock import Redlock
+from django_setnx_lock.core import Redlock
 from gevent import monkey
 monkey.patch_all()
 import gevent

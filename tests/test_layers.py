@@ -76,7 +76,8 @@ else:
 import django_setnx_lock.core
 for module in pkgutil.walk_packages(django_setnx_lock.core.__path__, "django_setnx_lock.core."):
     __import__(module.name)
-from django_setnx_lock import RedisLock, LockBusy, LockError, LockLost, LockUnavailable, KeyTemplate
+from django_setnx_lock import LockBusy, LockError, LockLost, LockUnavailable, KeyTemplate
+from django_setnx_lock.core import RedisLock
 print(RedisLock(None, "lock:a"), KeyTemplate("order:<pk>").format(pk=42))
 """
 

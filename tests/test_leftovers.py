@@ -28,7 +28,7 @@ from tests.core.helpers import in_thread
 if TYPE_CHECKING:
     from django.test import Client
 
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
 
 KEPT: list[LockHandle] = []
 

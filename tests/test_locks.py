@@ -3,12 +3,11 @@ from __future__ import annotations
 import pytest
 from django.test import override_settings
 
-from django_setnx_lock import KeyTemplate, LockBusy, LockLost, LockUnavailable, RedisLock, lock
+from django_setnx_lock import KeyTemplate, LockBusy, LockLost, LockUnavailable, inspector, lock
 from django_setnx_lock.conf import DEFAULTS
 from django_setnx_lock.connection import get_client
-from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core import LockHandle, RedisLock
 from django_setnx_lock.core.renewal.watchdog import WATCHDOG
-from django_setnx_lock.locks import inspector
 from tests.servers import FakeServer
 
 

@@ -22,8 +22,8 @@ from django.http import HttpResponse
 from django.test import override_settings
 
 import django_setnx_lock
-from django_setnx_lock import LockBusy, LockError, LockUnavailable, RedisLock, lock, redis_lock
-from django_setnx_lock.locks import inspector
+from django_setnx_lock import LockBusy, LockError, LockUnavailable, inspector, lock, redis_lock
+from django_setnx_lock.core import RedisLock
 from django_setnx_lock.signals import lock_acquired
 from tests.processes import eventually
 from tests.servers import ONCE

@@ -11,14 +11,15 @@ import pytest
 import typing_extensions
 from django.test import override_settings
 
-from django_setnx_lock import LockBusy, LockLost, RedisLock, lock, lock_all, locks
+from django_setnx_lock import LockBusy, LockLost, lock, lock_all, locks
 from django_setnx_lock.connection import get_client
+from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.connections import execute
 from django_setnx_lock.core.connections.backends import Blocking
 from django_setnx_lock.core.locks.options import UNSET
 
 if TYPE_CHECKING:
-    from django_setnx_lock.core.locks.multi_handle import MultiLockHandle
+    from django_setnx_lock.core import MultiLockHandle
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT.joinpath("docs", "many.md").read_text()

@@ -10,8 +10,9 @@ from django.db import transaction
 from django.test import override_settings
 from redis.exceptions import LockError
 
-from django_setnx_lock import RedisLock, lock
+from django_setnx_lock import lock
 from django_setnx_lock.connection import get_client
+from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.renewal.watchdog import WATCHDOG
 from tests.core import (
     test_redis_py_differences,

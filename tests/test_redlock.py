@@ -13,20 +13,12 @@ from django.core.management import CommandError, call_command
 from django.http import HttpResponse
 from django.test import override_settings
 
-from django_setnx_lock import (
-    LockBusy,
-    LockLost,
-    LockUnavailable,
-    RedisLock,
-    Redlock,
-    lock,
-    redis_lock,
-)
+from django_setnx_lock import LockBusy, LockLost, LockUnavailable, inspector, lock, redis_lock
 from django_setnx_lock.checks import check_caches, check_values
 from django_setnx_lock.connection import get_client, redis_aliases
+from django_setnx_lock.core import RedisLock, Redlock
 from django_setnx_lock.core.locks.batch import take_each
 from django_setnx_lock.core.locks.redlock import WATCHDOG
-from django_setnx_lock.locks import inspector
 from tests.servers import FakeServer
 
 if TYPE_CHECKING:

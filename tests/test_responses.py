@@ -17,7 +17,7 @@ from rest_framework.test import APIRequestFactory
 from rest_framework.views import APIView
 
 from django_setnx_lock import LockBusy, LockLost, LockUnavailable, responses
-from django_setnx_lock.core.holder import Holder
+from django_setnx_lock.core import Holder
 
 if TYPE_CHECKING:
     from pathlib import Path

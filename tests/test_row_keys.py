@@ -20,9 +20,8 @@ from rest_framework.routers import SimpleRouter
 from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSet
 
-from django_setnx_lock import lock, redis_lock
+from django_setnx_lock import inspector, lock, redis_lock
 from django_setnx_lock.contrib.rest_framework import redis_lock as api_lock
-from django_setnx_lock.locks import inspector
 from django_setnx_lock.signals import lock_acquired
 from tests.rows.models import Label, Parcel, Ticket
 

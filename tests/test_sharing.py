@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from django_setnx_lock import LockBusy, LockError, lock, redis_lock, rwlock, semaphore
-from django_setnx_lock.core.inspection import State
-from django_setnx_lock.locks import inspector
+from django_setnx_lock import LockBusy, LockError, inspector, lock, redis_lock, rwlock, semaphore
+from django_setnx_lock.core import State
 
 
 def test_readers_hold_a_lock_together_and_exclude_lock() -> None:

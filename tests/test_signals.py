@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.http import HttpRequest, HttpResponse
 
-from django_setnx_lock import LockBusy, LockUnavailable, RedisLock, lock, redis_lock, signals
-from django_setnx_lock.core import events
-from django_setnx_lock.locks import inspector
+from django_setnx_lock import LockBusy, LockUnavailable, inspector, lock, redis_lock, signals
+from django_setnx_lock.core import RedisLock, events
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, connection, connections, transaction
 from django.test import override_settings
 
-from django_setnx_lock import LockBusy, LockError, Redlock, lock, redis_lock, rwlock, semaphore
+from django_setnx_lock import LockBusy, LockError, lock, redis_lock, rwlock, semaphore
+from django_setnx_lock.core import Redlock
 from django_setnx_lock.core.locks.batch import release_each, take_each
 from django_setnx_lock.transactions import AT_COMMIT, AtCommit
 from tests.databases import SECOND, second_database, state
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from django_setnx_lock import RedisLock
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle, RedisLock
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

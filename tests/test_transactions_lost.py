@@ -6,8 +6,9 @@ import pytest
 from django.contrib.auth.models import Group
 from django.db import connection, transaction
 
-from django_setnx_lock import LockLost, Redlock, lock
+from django_setnx_lock import LockLost, lock
 from django_setnx_lock.connection import get_client
+from django_setnx_lock.core import Redlock
 from django_setnx_lock.transactions import AT_COMMIT
 from tests.core.many.helpers import around_many
 from tests.databases import second_database, state

@@ -9,18 +9,9 @@ import pytest
 import redis
 from redis.exceptions import LockError, LockNotOwnedError
 
-from django_setnx_lock import (
-    LockBusy,
-    LockLost,
-    MultiLock,
-    RedisLock,
-    lock,
-    lock_all,
-    redis_lock,
-)
+from django_setnx_lock import LockBusy, LockLost, lock, lock_all, redis_lock
 from django_setnx_lock.connection import get_client
-from django_setnx_lock.core.locks.handle import LockHandle
-from django_setnx_lock.core.locks.multi_handle import MultiLockHandle
+from django_setnx_lock.core import LockHandle, MultiLock, MultiLockHandle, RedisLock
 from tests.servers import FakeServer
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import pytest
 from django.http import HttpRequest, HttpResponse
 from django.test import override_settings
 
-from django_setnx_lock import LockBusy, RedisLock, lock, redis_lock
-from django_setnx_lock.core import events
+from django_setnx_lock import LockBusy, lock, redis_lock
+from django_setnx_lock.core import RedisLock, events
 from django_setnx_lock.core.protocol.keys import lock_keys
 from django_setnx_lock.responses import USUAL_TIMES, UsualTimes, busy, retry_after
 from django_setnx_lock.testing import LockTester

@@ -1,1 +1,57 @@
-"""The lock itself, on redis-py alone. Nothing here imports Django."""
+"""The lock itself, on redis-py alone: usable without Django."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .history import End, HistoryEntry
+    from .holder import Holder
+    from .inspection import Inspector, LockInfo, LockPage, Outcome, ShareInfo, State, WaiterInfo
+    from .locks.handle import LockHandle
+    from .locks.lock import RedisLock, RWLock
+    from .locks.multi_handle import MultiLockHandle
+    from .locks.multi_lock import MultiLock
+    from .locks.redlock import Redlock
+    from .stop_request import StopRequest
+
+__all__ = [
+    "End",
+    "HistoryEntry",
+    "Holder",
+    "Inspector",
+    "LockHandle",
+    "LockInfo",
+    "LockPage",
+    "MultiLock",
+    "MultiLockHandle",
+    "Outcome",
+    "RWLock",
+    "RedisLock",
+    "Redlock",
+    "ShareInfo",
+    "State",
+    "StopRequest",
+    "WaiterInfo",
+]
+
+# Imported when first asked for: the modules below import this package first.
+_MODULE_OF = {
+    **dict.fromkeys(("End", "HistoryEntry"), "history"),
+    "Holder": "holder",
+    "LockHandle": "locks.handle",
+    **dict.fromkeys(("RWLock", "RedisLock"), "locks.lock"),
+    "MultiLock": "locks.multi_lock",
+    "MultiLockHandle": "locks.multi_handle",
+    "Redlock": "locks.redlock",
+    "StopRequest": "stop_request",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULE_OF.get(name, 'inspection')}"), name)
+    globals()[name] = value
+    return value

@@ -8,9 +8,9 @@ from django.contrib import admin
 from django.contrib.auth.models import Group
 from django.urls import path, reverse
 
+from django_setnx_lock import inspector
 from django_setnx_lock.admin.actions import locked_action
 from django_setnx_lock.admin.release import ReleaseLocksMixin
-from django_setnx_lock.locks import inspector
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet

@@ -15,11 +15,11 @@ from django.db.models import Model
 from django.test import Client
 from django.urls import reverse
 
+from django_setnx_lock import inspector
 from django_setnx_lock.connection import get_client
+from django_setnx_lock.core import LockInfo
 from django_setnx_lock.core.holder import process_id
-from django_setnx_lock.core.inspection import LockInfo
 from django_setnx_lock.core.protocol.keys import heartbeat_prefix_for, process_keys
-from django_setnx_lock.locks import inspector
 from tests.core.helpers import meta_of, write_meta
 
 LIST = "/admin/django_setnx_lock/lock/"

@@ -6,14 +6,13 @@ import pytest
 from django.contrib.auth.models import Group, Permission, User
 from django.test import override_settings
 
-from django_setnx_lock import LockBusy, lock
+from django_setnx_lock import LockBusy, inspector, lock
 from django_setnx_lock.admin import actions
 from django_setnx_lock.admin.actions import locked_action
 from django_setnx_lock.core.connections import execute
 from django_setnx_lock.core.connections.backends import Blocking
 from django_setnx_lock.core.locks.batch import take_each
 from django_setnx_lock.core.renewal.watchdog import WATCHDOG
-from django_setnx_lock.locks import inspector
 from tests.admin.groups import GroupAdmin, act, messages_of
 
 if TYPE_CHECKING:

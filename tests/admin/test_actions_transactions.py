@@ -7,10 +7,9 @@ from django.contrib.auth.models import Group
 from django.db import connection
 from django.test import override_settings
 
-from django_setnx_lock import LockLost
+from django_setnx_lock import LockLost, inspector
 from django_setnx_lock.admin.actions import locked_action
 from django_setnx_lock.connection import get_client
-from django_setnx_lock.locks import inspector
 from tests import databases
 from tests.admin.groups import GroupAdmin, act
 

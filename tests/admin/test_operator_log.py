@@ -12,10 +12,9 @@ from django.core.management import call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from django_setnx_lock import LockUnavailable, lock
+from django_setnx_lock import LockUnavailable, inspector, lock
 from django_setnx_lock.connection import get_client
-from django_setnx_lock.core.inspection import Inspector, Outcome
-from django_setnx_lock.locks import inspector
+from django_setnx_lock.core import Inspector, Outcome
 from django_setnx_lock.models import Lock
 from tests import urls
 from tests.admin import groups as groups_site

@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils.timezone import get_current_timezone
 
 from django_setnx_lock import lock
-from django_setnx_lock.core.inspection import State
+from django_setnx_lock.core import State
 from django_setnx_lock.models import Lock
 from tests.admin.pages import LIST, address, hold_since, info, messages, staff, text
 from tests.core.helpers import ask

@@ -7,7 +7,7 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client
 
 from django_setnx_lock import lock
-from django_setnx_lock.core.inspection import State
+from django_setnx_lock.core import State
 from tests.admin.pages import LIST, address, info, messages, staff, text
 from tests.processes import eventually
 

@@ -8,7 +8,7 @@ from django.test import Client
 
 from django_setnx_lock import lock, rwlock
 from django_setnx_lock.connection import get_client
-from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core import LockHandle
 from tests.admin.pages import address, info, messages, staff, text
 
 pytestmark = pytest.mark.django_db

@@ -15,7 +15,7 @@ from django.utils import timezone
 from django_setnx_lock import lock, redis_lock
 from django_setnx_lock.admin.lock_list import LOOKED_AT, OTHER_KEYS
 from django_setnx_lock.connection import get_client
-from django_setnx_lock.core.holder import Holder
+from django_setnx_lock.core import Holder
 from django_setnx_lock.core.protocol.keys import lock_keys
 from tests.admin.pages import LIST, hold_since, keys, messages, row, text
 from tests.core.helpers import meta_of, write_meta
@@ -25,7 +25,7 @@ from tests.hostile import hold as hold_hostile
 from tests.processes import eventually
 
 if TYPE_CHECKING:
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
     from tests.servers import FakeServer, RealServer
 
 pytestmark = pytest.mark.django_db

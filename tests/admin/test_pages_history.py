@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.core.management import call_command
 
-from django_setnx_lock import LockLost, LockUnavailable, lock
+from django_setnx_lock import LockLost, LockUnavailable, inspector, lock
 from django_setnx_lock.connection import get_client
-from django_setnx_lock.core.history import End
-from django_setnx_lock.core.inspection import Inspector, State
+from django_setnx_lock.core import End, Inspector, State
 from django_setnx_lock.core.protocol.keys import history_beside, index_for
-from django_setnx_lock.locks import inspector
 from tests.admin.pages import HISTORY, LIST, address, info, keys, staff, text
 from tests.hostile import KEYS, METAS, RECORDS, SHOWN, TEXTS, hold, unsound
 from tests.processes import eventually

@@ -7,7 +7,7 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client, override_settings
 
 from django_setnx_lock import LockUnavailable, lock
-from django_setnx_lock.core.inspection import Inspector
+from django_setnx_lock.core import Inspector
 from tests.admin.pages import LIST, address, info, keys, text
 from tests.settings import caches
 

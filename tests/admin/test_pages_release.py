@@ -9,8 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client, override_settings
 
 from django_setnx_lock import LockLost, lock
-from django_setnx_lock.core.inspection import Inspector, Outcome
-from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core import Inspector, LockHandle, Outcome
 from django_setnx_lock.models import Lock
 from tests.admin.pages import LIST, address, hold_since, info, messages, refuse_entries, staff, text
 

@@ -7,7 +7,7 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client
 
 from django_setnx_lock import lock, semaphore
-from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core import LockHandle
 from tests.admin.pages import LIST, address, info, messages, row, staff, text
 
 pytestmark = pytest.mark.django_db

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from django_setnx_lock import lock, rwlock
-from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core import LockHandle
 from tests.admin.pages import address, hold_since, info, messages, staff, text
 
 if TYPE_CHECKING:

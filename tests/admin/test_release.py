@@ -12,10 +12,9 @@ from django.core import signing
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
-from django_setnx_lock import KeyTemplate, LockLost, lock
+from django_setnx_lock import KeyTemplate, LockLost, inspector, lock
 from django_setnx_lock.admin.release import ReleaseLocksMixin
 from django_setnx_lock.connection import get_client
-from django_setnx_lock.locks import inspector
 from tests.admin.groups import GroupAdmin, act, messages_of, site
 from tests.admin.pages import entries_of
 

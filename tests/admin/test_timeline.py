@@ -11,9 +11,7 @@ import pytest
 from django.utils import timezone, translation
 
 from django_setnx_lock.admin.timeline import PRESENT, SHOWN, Bar, Timeline
-from django_setnx_lock.core.history import End, HistoryEntry
-from django_setnx_lock.core.holder import Holder
-from django_setnx_lock.core.inspection import LockInfo, ShareInfo, State
+from django_setnx_lock.core import End, HistoryEntry, Holder, LockInfo, ShareInfo, State
 
 NOW = 1_800_000_000.0
 FREE = LockInfo(key="k", name="lock:k", state=State.FREE, as_of=NOW)

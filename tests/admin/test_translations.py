@@ -23,17 +23,15 @@ from django.urls import path, reverse
 from django.utils.functional import Promise
 from django.utils.translation import trans_real
 
-from django_setnx_lock import LockLost, LockUnavailable, lock, redis_lock, semaphore
+from django_setnx_lock import LockLost, LockUnavailable, inspector, lock, redis_lock, semaphore
 from django_setnx_lock.admin import actions, export, history, lock_list, pages, wait_graph
 from django_setnx_lock.admin.actions import locked_action
 from django_setnx_lock.admin.interventions import INTERVENTIONS
 from django_setnx_lock.admin.release import ACTION
 from django_setnx_lock.connection import get_client
-from django_setnx_lock.core import clock
+from django_setnx_lock.core import Inspector, State, clock
 from django_setnx_lock.core.holder import process_id
-from django_setnx_lock.core.inspection import Inspector, State
 from django_setnx_lock.core.locks.batch import take_each
-from django_setnx_lock.locks import inspector
 from tests.admin.groups import GroupAdmin, act
 from tests.admin.groups import site as groups_site
 from tests.admin.pages import HISTORY, LIST, address, hold_since, info

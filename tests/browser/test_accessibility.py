@@ -13,10 +13,9 @@ from django.http import HttpRequest, HttpResponse
 from django.test import Client
 from django.urls import path
 
-from django_setnx_lock import LockLost, lock, redis_lock, semaphore
+from django_setnx_lock import LockLost, inspector, lock, redis_lock, semaphore
 from django_setnx_lock.admin.lock_list import LOOKED_AT
-from django_setnx_lock.core.inspection import State
-from django_setnx_lock.locks import inspector
+from django_setnx_lock.core import State
 from example_project.shop.models import Order
 from tests.admin.pages import HISTORY, LIST, address, disown, hold_since
 from tests.browser.conftest import Browser

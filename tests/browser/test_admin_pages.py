@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 from django.contrib.admin.models import LogEntry
 
-from django_setnx_lock import LockLost, lock
-from django_setnx_lock.core.inspection import State
-from django_setnx_lock.locks import inspector
+from django_setnx_lock import LockLost, inspector, lock
+from django_setnx_lock.core import State
 from tests.processes import eventually
 
 if TYPE_CHECKING:

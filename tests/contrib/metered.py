@@ -26,9 +26,13 @@ settings.configure(
 )
 django.setup()
 
-from django_setnx_lock import LockLost, lock, redis_lock  # noqa: E402
+from django_setnx_lock import (  # noqa: E402
+    LockLost,
+    inspector,
+    lock,
+    redis_lock,
+)
 from django_setnx_lock.contrib.prometheus.views import metrics  # noqa: E402
-from django_setnx_lock.locks import inspector  # noqa: E402
 
 
 def process(request: HttpRequest) -> JsonResponse:

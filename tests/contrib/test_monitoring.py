@@ -14,7 +14,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from django_setnx_lock.contrib.prometheus import LockCollector, LockMetrics
-from django_setnx_lock.core.inspection import State
+from django_setnx_lock.core import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

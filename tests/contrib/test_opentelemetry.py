@@ -20,15 +20,14 @@ from django_setnx_lock import (
     LockBusy,
     LockLost,
     LockUnavailable,
-    RedisLock,
-    Redlock,
+    inspector,
     lock,
     lock_all,
     signals,
 )
 from django_setnx_lock.contrib import opentelemetry
 from django_setnx_lock.contrib.opentelemetry import instrument, uninstrument
-from django_setnx_lock.locks import inspector
+from django_setnx_lock.core import RedisLock, Redlock
 from tests.core.aio.helpers import run, until
 from tests.processes import eventually
 from tests.servers import ONCE, FakeServer

@@ -12,13 +12,21 @@ from django.test import override_settings
 from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 
-from django_setnx_lock import LockBusy, LockLost, LockUnavailable, lock, redis_lock, rwlock, signals
+from django_setnx_lock import (
+    LockBusy,
+    LockLost,
+    LockUnavailable,
+    inspector,
+    lock,
+    redis_lock,
+    rwlock,
+    signals,
+)
 from django_setnx_lock.connection import get_client
 from django_setnx_lock.contrib.prometheus import LockCollector, LockMetrics
 from django_setnx_lock.contrib.prometheus.apps import PrometheusConfig
 from django_setnx_lock.core import events
 from django_setnx_lock.core.holder import process_id
-from django_setnx_lock.locks import inspector
 from tests.contrib.expositions import Exposed
 from tests.processes import eventually
 

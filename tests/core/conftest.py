@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core import clock
-from django_setnx_lock.core.inspection import Inspector
+from django_setnx_lock.core import Inspector, clock
 from django_setnx_lock.core.locks.mailbox import Mailbox
 from django_setnx_lock.core.renewal import watchdog
 from tests.core.helpers import PREFIX, FakeTime
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     import redis
 
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
 
 
 @pytest.fixture

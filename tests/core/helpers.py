@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import pytest
 
+from django_setnx_lock import LockBusy
+from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.connections.backends import BLOCKING, run
-from django_setnx_lock.core.errors import LockBusy
-from django_setnx_lock.core.locks.lock import RedisLock
 from django_setnx_lock.core.protocol import replies
 from django_setnx_lock.core.protocol.keys import index_for, lock_keys, name_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from django_setnx_lock.core import LockHandle, LockInfo
     from django_setnx_lock.core.connections.endpoints import Target
-    from django_setnx_lock.core.inspection import LockInfo
     from django_setnx_lock.core.locks.attempt import AcquireAttempt
-    from django_setnx_lock.core.locks.handle import LockHandle
     from django_setnx_lock.core.protocol.commands import Request
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from tests.processes import eventually
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from django_setnx_lock.core.locks.lock import RedisLock
+    from django_setnx_lock.core import RedisLock
 
 #: How often one that waits says for what, in seconds.
 SAID_EVERY = 0.3

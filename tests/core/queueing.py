@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django_setnx_lock.core.locks.handle import LockHandle
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core import LockHandle, RedisLock
 from django_setnx_lock.core.locks.mailbox import BlockingMailbox
 from django_setnx_lock.core.protocol import commands, replies
 from django_setnx_lock.core.protocol.keys import lock_keys

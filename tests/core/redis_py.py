@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import pytest
 import redis.lock
 
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core import RedisLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable

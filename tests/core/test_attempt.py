@@ -6,12 +6,10 @@ from dataclasses import replace
 import pytest
 import redis
 
-from django_setnx_lock.core import clock
+from django_setnx_lock.core import Holder, LockHandle, clock
 from django_setnx_lock.core.connections.backends import BLOCKING, run
 from django_setnx_lock.core.connections.endpoints import Target
-from django_setnx_lock.core.holder import Holder
 from django_setnx_lock.core.locks.attempt import AcquireAttempt
-from django_setnx_lock.core.locks.handle import LockHandle
 from django_setnx_lock.core.protocol import replies
 from django_setnx_lock.core.protocol.keys import lock_keys
 from tests.core.helpers import Meta, ask, called, cancel, meta_of, queue_of, value_of, write_meta

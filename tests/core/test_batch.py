@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
+from django_setnx_lock import LockBusy, LockError, LockLost, LockUnavailable
+from django_setnx_lock.core import LockHandle, RedisLock
 from django_setnx_lock.core.connections import execute
-from django_setnx_lock.core.errors import LockBusy, LockError, LockLost, LockUnavailable
 from django_setnx_lock.core.locks.batch import Taken, release_each, take_each
-from django_setnx_lock.core.locks.handle import LockHandle
-from django_setnx_lock.core.locks.lock import RedisLock
 from tests.core.helpers import FakeTime
 from tests.core.many.helpers import around_many, fail_once
 

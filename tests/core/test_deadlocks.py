@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from django_setnx_lock.core.errors import LockBusy, LockDeadlock
+from django_setnx_lock import LockBusy, LockDeadlock
+from django_setnx_lock.core import MultiLock
 from django_setnx_lock.core.locks import parent_process
-from django_setnx_lock.core.locks.multi_lock import MultiLock
 from django_setnx_lock.core.protocol import scripts
 from tests.core.aio.helpers import run
 from tests.core.helpers import INDEX, in_thread, listed, queue_of
@@ -29,7 +29,7 @@ from tests.processes import eventually, figure
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_setnx_lock.core.locks.lock import RedisLock
+    from django_setnx_lock.core import RedisLock
     from tests.servers import RealServer
 
 # A lock to hold, and one to take then.
@@ -174,7 +174,7 @@ def test_two_tasks_find_it(real_server: RealServer) -> None:
 HOLDER = """
 import sys, time, redis
 from tests.core.test_deadlocks import known
-from django_setnx_lock.core.errors import LockDeadlock
+from django_setnx_lock import LockDeadlock
 address, mine, other, times = sys.argv[1:]
 client = redis.Redis.from_url(address)
 for _ in range(int(times)):

@@ -6,7 +6,7 @@ import pickle
 import pytest
 from redis import exceptions as redis_exceptions
 
-from django_setnx_lock.core.errors import (
+from django_setnx_lock import (
     LockBusy,
     LockError,
     LockLost,
@@ -14,7 +14,7 @@ from django_setnx_lock.core.errors import (
     LockUnsupported,
     StaleFence,
 )
-from django_setnx_lock.core.holder import Holder
+from django_setnx_lock.core import Holder
 
 HOLDER = Holder(host="web1", pid=7, label="view pay")
 ERRORS = [

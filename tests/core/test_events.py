@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core.errors import LockBusy, LockLost
+from django_setnx_lock import LockBusy, LockLost
+from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.events import ACQUIRED, BUSY, LOST, RELEASED, Event
-from django_setnx_lock.core.locks.lock import RedisLock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,11 +8,11 @@ from redis import exceptions as redis_exceptions
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from django_setnx_lock import LockBusy, LockError, LockUnavailable
 from django_setnx_lock.core.connections import execute
 from django_setnx_lock.core.connections.backends import BLOCKING, run
 from django_setnx_lock.core.connections.execute import scan
 from django_setnx_lock.core.connections.failures import translated, worth_undoing
-from django_setnx_lock.core.errors import LockBusy, LockError, LockUnavailable
 from django_setnx_lock.core.protocol import commands
 from django_setnx_lock.core.protocol.keys import lock_keys
 from django_setnx_lock.core.protocol.replies import text

@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core.errors import LockLost, LockUnsupported
-from django_setnx_lock.core.inspection import Inspector, Outcome, State
-from django_setnx_lock.core.locks.lock import RedisLock
-from django_setnx_lock.core.locks.multi_lock import MultiLock
+from django_setnx_lock import LockLost, LockUnsupported
+from django_setnx_lock.core import Inspector, MultiLock, Outcome, RedisLock, State
 from tests.core.helpers import PREFIX, listed
 from tests.processes import eventually
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from django_setnx_lock.core.errors import LockUnavailable
+from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core.locks.attempt import LONGEST_OUTAGE, FailoverGrace
 from tests.core.helpers import FakeTime
 

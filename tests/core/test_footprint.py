@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 import redis.asyncio
 
-from django_setnx_lock.core.errors import LockBusy
-from django_setnx_lock.core.locks.lock import RedisLock
-from django_setnx_lock.core.locks.multi_lock import MultiLock
+from django_setnx_lock import LockBusy
+from django_setnx_lock.core import MultiLock, RedisLock
 from django_setnx_lock.core.protocol import scripts
 
 if TYPE_CHECKING:

@@ -10,17 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from django_setnx_lock.core import clock
-from django_setnx_lock.core.errors import (
-    LockBusy,
-    LockError,
-    LockLost,
-    LockUnavailable,
-    LockUnsupported,
-)
-from django_setnx_lock.core.inspection import Inspector
-from django_setnx_lock.core.locks.lock import RedisLock
-from django_setnx_lock.core.locks.redlock import Redlock
+from django_setnx_lock import LockBusy, LockError, LockLost, LockUnavailable, LockUnsupported
+from django_setnx_lock.core import Inspector, RedisLock, Redlock, clock
 from django_setnx_lock.core.locks.transfer import TransferTicket
 from django_setnx_lock.core.protocol import scripts
 from django_setnx_lock.core.renewal.watchdog import WATCHDOG

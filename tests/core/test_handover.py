@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core import LockHandle
 from django_setnx_lock.core.protocol import replies
 from tests.core.helpers import ask, meta_of, queue_of, value_of
 from tests.core.queueing import CLAIM, baton_of, caller, claim, holder, is_busy, is_woken, waiters

@@ -22,8 +22,8 @@ from tests.faults.controls import take_out
 if TYPE_CHECKING:
     import redis
 
+    from django_setnx_lock.core import LockHandle
     from django_setnx_lock.core.locks.attempt import AcquireAttempt
-    from django_setnx_lock.core.locks.handle import LockHandle
 
 pytestmark = pytest.mark.usefixtures("nobody_looks")
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core.errors import LockLost
+from django_setnx_lock import LockLost
 from django_setnx_lock.core.protocol import commands, replies
 from tests.core.helpers import cancel, queue_of, send, value_of
 from tests.core.queueing import (

@@ -9,10 +9,8 @@ from typing import Literal
 import pytest
 import redis
 
-from django_setnx_lock.core import clock
-from django_setnx_lock.core.errors import LockError, LockLost
-from django_setnx_lock.core.locks.handle import LockHandle
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock import LockError, LockLost
+from django_setnx_lock.core import LockHandle, RedisLock, clock
 from django_setnx_lock.core.protocol import commands
 from tests.core.helpers import ask, send
 

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core.errors import LockLost, LockUnavailable
+from django_setnx_lock import LockLost, LockUnavailable
+from django_setnx_lock.core import LockHandle, RedisLock
 from django_setnx_lock.core.locks.batch import release_each, take_each
-from django_setnx_lock.core.locks.handle import LockHandle
-from django_setnx_lock.core.locks.lock import RedisLock
 from django_setnx_lock.core.renewal import watchdog
 from tests.core.helpers import ask, cancel
 from tests.core.watching import IdleWatchdog, pass_time

@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core.errors import LockLost, LockUnavailable
-from django_setnx_lock.core.history import STEP, End, HistoryEntry
-from django_setnx_lock.core.inspection import Inspector, Outcome
+from django_setnx_lock import LockLost, LockUnavailable
+from django_setnx_lock.core import (
+    End,
+    HistoryEntry,
+    Inspector,
+    MultiLock,
+    Outcome,
+    RedisLock,
+    Redlock,
+)
+from django_setnx_lock.core.history import STEP
 from django_setnx_lock.core.locks.batch import release_each, take_each
-from django_setnx_lock.core.locks.lock import RedisLock
-from django_setnx_lock.core.locks.multi_lock import MultiLock
 from django_setnx_lock.core.locks.options import HistoryOptions
-from django_setnx_lock.core.locks.redlock import Redlock
 from django_setnx_lock.core.protocol import replies
 from django_setnx_lock.core.protocol.keys import history_beside, lock_keys
 from tests.core.helpers import INDEX, PREFIX, called, command, listed
@@ -29,7 +34,7 @@ from tests.servers import FakeServer
 if TYPE_CHECKING:
     import redis
 
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
     from tests.servers import RealServer
 
 KEY = history_beside(INDEX)

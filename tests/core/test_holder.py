@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_setnx_lock.core.holder import Holder
+from django_setnx_lock.core import Holder
 from django_setnx_lock.core.plain import LONGEST
 
 TEXTS = st.text(max_size=20)

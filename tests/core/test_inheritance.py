@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from django_setnx_lock.core.errors import LockBusy, LockError, LockLost
+from django_setnx_lock import LockBusy, LockError, LockLost
+from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.locks import parent_process
-from django_setnx_lock.core.locks.lock import RedisLock
 from django_setnx_lock.core.renewal.watchdog import WATCHDOG
 from tests.core.helpers import in_thread, value_of
 from tests.processes import eventually
@@ -20,7 +20,7 @@ from tests.processes import eventually
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
     from tests.servers import RealServer
 
 VARIABLE = "SETNX_LOCK_HELD_TOKENS"

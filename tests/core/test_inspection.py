@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 import redis
 
-from django_setnx_lock.core.errors import LockBusy, LockUnavailable
-from django_setnx_lock.core.holder import Holder
-from django_setnx_lock.core.inspection import Inspector, State
+from django_setnx_lock import LockBusy, LockUnavailable
+from django_setnx_lock.core import Holder, Inspector, State
 from tests.core.helpers import INDEX, PREFIX, ask, let_lapse, listed, meet
 from tests.core.queueing import waiters
 from tests.processes import eventually

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import redis
 
-from django_setnx_lock.core.errors import LockLost
-from django_setnx_lock.core.inspection import Inspector, LockInfo, Outcome
+from django_setnx_lock import LockLost
+from django_setnx_lock.core import Inspector, LockInfo, Outcome
 from tests.core.helpers import INDEX, listed
 
 

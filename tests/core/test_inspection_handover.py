@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core.inspection import Inspector, Outcome, State
+from django_setnx_lock.core import Inspector, Outcome, State
 from tests.core.helpers import INDEX, ask, keys_of, listed, queue_of, value_of
 from tests.core.queueing import CLAIM, baton_of, claim, holder, is_woken, waiters
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core import clock
-from django_setnx_lock.core.inspection import ALL_SORTED, Inspector, LockInfo, LockPage, State
+from django_setnx_lock.core import Inspector, LockInfo, LockPage, State, clock
+from django_setnx_lock.core.inspection import ALL_SORTED
 from django_setnx_lock.core.protocol.keys import lock_keys
 from tests.core.helpers import INDEX, PREFIX, ask, keys_of, listed, server_ms
 from tests.core.queueing import left_to_the_first

@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 import redis
 
-from django_setnx_lock.core.errors import LockUnavailable
-from django_setnx_lock.core.inspection import Inspector, State
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock import LockUnavailable
+from django_setnx_lock.core import Inspector, RedisLock, State
 from tests.core.helpers import INDEX, PREFIX, keys_of, listed, meet
 
 

@@ -18,13 +18,13 @@ import pytest
 import redis
 from asgiref.sync import sync_to_async
 
-from django_setnx_lock.core.errors import LockBusy, LockError
+from django_setnx_lock import LockBusy, LockError
+from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.locks import owner
-from django_setnx_lock.core.locks.lock import RedisLock
 from tests.processes import figure, may_be_late
 
 if TYPE_CHECKING:
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
     from tests.servers import RealServer
 
 Job: TypeAlias = Callable[[], Any]

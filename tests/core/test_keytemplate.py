@@ -15,8 +15,9 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from redis.crc import key_slot
 
+from django_setnx_lock import KeyTemplate
 from django_setnx_lock.core.protocol.keys import hash_tag, name_for
-from django_setnx_lock.key_template import KeyTemplate, MissingValue, NotCanonical
+from django_setnx_lock.key_template import MissingValue, NotCanonical
 
 
 class Number(enum.IntEnum):

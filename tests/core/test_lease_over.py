@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core.inspection import Inspector, Outcome, State
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core import Inspector, Outcome, RedisLock, State
 from django_setnx_lock.core.protocol.commands import SETNX
 from django_setnx_lock.core.protocol.keys import lock_keys
 from tests.core.helpers import (

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core.errors import LockBusy, LockUnavailable
+from django_setnx_lock import LockBusy, LockUnavailable
+from django_setnx_lock.core import MultiLock, RWLock
 from django_setnx_lock.core.locks import listener
-from django_setnx_lock.core.locks.lock import RWLock
-from django_setnx_lock.core.locks.multi_lock import MultiLock
 from tests.core.helpers import INDEX, command, listed
 from tests.core.queueing import listeners, queued
 from tests.processes import eventually
@@ -22,7 +21,7 @@ from tests.processes import eventually
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
     from tests.servers import RealServer
 
 # With those of the first threads.

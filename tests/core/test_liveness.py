@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from django_setnx_lock.core.holder import Holder, process_id
-from django_setnx_lock.core.inspection import Inspector, State
+from django_setnx_lock.core import Holder, Inspector, RedisLock, State
+from django_setnx_lock.core.holder import process_id
 from django_setnx_lock.core.liveness import GRACE, HEARTBEAT_AFTER, HEARTBEAT_EVERY
-from django_setnx_lock.core.locks.lock import RedisLock
 from django_setnx_lock.core.protocol.keys import heartbeat_prefix_for, lock_keys, process_keys
 from tests.core.helpers import PREFIX, command, listed
 from tests.core.watching import Wire, held_for
@@ -19,7 +18,7 @@ from tests.core.watching import Wire, held_for
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
     from tests.core.helpers import FakeTime
     from tests.core.watching import Command, IdleWatchdog
     from tests.servers import RealServer

@@ -6,8 +6,8 @@ import pytest
 import redis
 import redis.asyncio
 
-from django_setnx_lock.core.errors import LockBusy, LockError
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock import LockBusy, LockError
+from django_setnx_lock.core import RedisLock
 
 
 def test_a_free_lock_is_acquired_and_released(redis_client: redis.Redis) -> None:

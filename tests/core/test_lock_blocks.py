@@ -8,9 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import redis
 
-from django_setnx_lock.core.errors import LockBusy, LockError, LockLost
-from django_setnx_lock.core.locks.handle import LockHandle
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock import LockBusy, LockError, LockLost
+from django_setnx_lock.core import LockHandle, RedisLock
 from tests.core.helpers import in_thread
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import redis
 
-from django_setnx_lock.core.errors import LockBusy, LockError, LockUnavailable
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock import LockBusy, LockError, LockUnavailable
+from django_setnx_lock.core import RedisLock
 
 
 def test_a_lock_of_redis_py_excludes_ours(redis_client: redis.Redis) -> None:

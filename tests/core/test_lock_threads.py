@@ -9,9 +9,8 @@ from typing import cast
 import pytest
 import redis
 
-from django_setnx_lock.core.errors import LockError
-from django_setnx_lock.core.locks.handle import LockHandle
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock import LockError
+from django_setnx_lock.core import LockHandle, RedisLock
 from tests.core.helpers import FakeTime, in_thread
 
 

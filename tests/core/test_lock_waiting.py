@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import redis
 
+from django_setnx_lock import LockBusy, LockError
+from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.connections.backends import Backend
-from django_setnx_lock.core.errors import LockBusy, LockError
 from django_setnx_lock.core.locks import mailbox
 from django_setnx_lock.core.locks.attempt import AcquireAttempt
-from django_setnx_lock.core.locks.lock import RedisLock
 from django_setnx_lock.core.locks.mailbox import Mailbox
 from tests.core.helpers import FakeTime, queue_of
 from tests.processes import eventually, may_be_late

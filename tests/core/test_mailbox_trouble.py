@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core.connections.backends import run
 from django_setnx_lock.core.connections.endpoints import Target
-from django_setnx_lock.core.errors import LockUnavailable
 from django_setnx_lock.core.locks.mailbox import BlockingMailbox
 from django_setnx_lock.core.protocol.keys import lock_keys
 from tests.core.helpers import command

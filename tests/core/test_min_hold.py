@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core import clock
-from django_setnx_lock.core.errors import LockBusy, LockError, LockLost
+from django_setnx_lock import LockBusy, LockError, LockLost
+from django_setnx_lock.core import Inspector, Outcome, RedisLock, State, clock
 from django_setnx_lock.core.events import RELEASED
-from django_setnx_lock.core.inspection import Inspector, Outcome, State
 from django_setnx_lock.core.locks.batch import release_each, take_each
-from django_setnx_lock.core.locks.lock import RedisLock
 from django_setnx_lock.core.protocol import replies
 from tests.core.helpers import INDEX, ask, in_thread, listed, meta_of, queue_of, value_of
 from tests.core.queueing import caller, is_woken, open_mail, waiters
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 
     import redis
 
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
     from tests.servers import FakeServer, RealServer
 
 # For a lock that is to be kept for as long as the test looks at it.

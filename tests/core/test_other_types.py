@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 import redis
 
-from django_setnx_lock.core.errors import LockLost, LockUnavailable
-from django_setnx_lock.core.inspection import Inspector, Outcome
+from django_setnx_lock import LockLost, LockUnavailable
+from django_setnx_lock.core import Inspector, Outcome
 from django_setnx_lock.core.protocol import commands, scripts
 from django_setnx_lock.core.protocol.commands import (
     READERS,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from django_setnx_lock.core.errors import LockBusy, LockError, LockLost
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock import LockBusy, LockError, LockLost
+from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.protocol import commands
 from django_setnx_lock.core.protocol.keys import lock_keys
 from tests.core.helpers import in_thread, listed, send

@@ -13,9 +13,8 @@ import redis.asyncio.lock
 import redis.lock
 from django.core.exceptions import SynchronousOnlyOperation
 
-from django_setnx_lock.core.errors import LockBusy, LockError, LockLost, LockUnsupported
-from django_setnx_lock.core.locks.lock import RedisLock
-from django_setnx_lock.core.locks.redlock import Redlock
+from django_setnx_lock import LockBusy, LockError, LockLost, LockUnsupported
+from django_setnx_lock.core import RedisLock, Redlock
 from tests.core.helpers import in_thread
 from tests.core.redis_py import NAME, both
 from tests.processes import eventually

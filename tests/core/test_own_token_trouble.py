@@ -8,12 +8,11 @@ import pytest
 import redis
 from django.db import transaction
 
+from django_setnx_lock import LockLost, LockUnavailable
+from django_setnx_lock.core import LockHandle, RedisLock
 from django_setnx_lock.core.connections import execute
 from django_setnx_lock.core.connections.backends import BLOCKING, run
-from django_setnx_lock.core.errors import LockLost, LockUnavailable
 from django_setnx_lock.core.locks.attempt import AcquireAttempt
-from django_setnx_lock.core.locks.handle import LockHandle
-from django_setnx_lock.core.locks.lock import RedisLock
 from django_setnx_lock.core.protocol import scripts
 from django_setnx_lock.core.renewal.watchdog import WATCHDOG
 from django_setnx_lock.transactions import AT_COMMIT

@@ -30,7 +30,7 @@ from tests.core.watching import (
 )
 
 if TYPE_CHECKING:
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
     from tests.core.helpers import FakeTime
 
 LEASE_MS = 30_000

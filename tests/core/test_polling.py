@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from django_setnx_lock.core import clock
-from django_setnx_lock.core.errors import LockBusy, LockLost, LockUnavailable
-from django_setnx_lock.core.inspection import Inspector, Outcome, State
+from django_setnx_lock import LockBusy, LockLost, LockUnavailable
+from django_setnx_lock.core import Inspector, Outcome, RedisLock, Redlock, State, clock
 from django_setnx_lock.core.locks.batch import release_each, take_each
-from django_setnx_lock.core.locks.lock import RedisLock
-from django_setnx_lock.core.locks.redlock import Redlock
 from django_setnx_lock.core.protocol import commands, replies
 from django_setnx_lock.core.protocol.keys import lock_keys
 from django_setnx_lock.core.protocol.replies import text

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from django_setnx_lock.core.errors import LockError, LockLost
-from django_setnx_lock.core.holder import Holder
+from django_setnx_lock import LockError, LockLost
+from django_setnx_lock.core import Holder
 from django_setnx_lock.core.protocol import commands, replies, scripts
 from django_setnx_lock.core.protocol.commands import POLLING, READERS, SETNX, command_set
 from django_setnx_lock.core.protocol.keys import lock_keys

@@ -17,7 +17,7 @@ import redis.asyncio.lock
 import redis.lock
 from redis.exceptions import LockError, LockNotOwnedError
 
-from django_setnx_lock import RedisLock
+from django_setnx_lock.core import RedisLock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

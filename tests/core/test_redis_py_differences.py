@@ -9,7 +9,7 @@ import redis
 import redis.lock
 from redis.exceptions import LockError
 
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.protocol import replies
 from tests.core.redis_py import NAME, OURS, THEIRS, differs
 

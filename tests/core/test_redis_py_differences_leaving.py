@@ -13,8 +13,8 @@ import redis.asyncio.lock
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import LockError, LockNotOwnedError
 
-from django_setnx_lock.core.errors import LockBusy, LockUnavailable
-from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock import LockBusy, LockUnavailable
+from django_setnx_lock.core import LockHandle
 from tests.core.helpers import in_thread
 from tests.core.redis_py import NAME, OURS, THEIRS, can_log_a_failed_release, differs
 from tests.servers import FakeServer, RealServer

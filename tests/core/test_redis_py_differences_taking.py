@@ -12,8 +12,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import LockNotOwnedError
 from redis.retry import Retry
 
-from django_setnx_lock.core.locks.handle import LockHandle
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core import LockHandle, RedisLock
 from tests.core.helpers import ask
 from tests.core.redis_py import NAME, OURS, THEIRS, around, differs, first_answer
 

@@ -12,7 +12,7 @@ import redis
 import redis.lock
 from redis.exceptions import LockError, LockNotOwnedError
 
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core import RedisLock
 from tests.core.helpers import in_thread
 from tests.core.redis_py import NAME, both, first_answer
 

@@ -9,12 +9,10 @@ import pytest
 import redis
 import redis.asyncio
 
-from django_setnx_lock.core import events
+from django_setnx_lock import LockBusy, LockError, LockLost, LockUnsupported
+from django_setnx_lock.core import Inspector, Outcome, Redlock, events
 from django_setnx_lock.core.connections import backends
-from django_setnx_lock.core.errors import LockBusy, LockError, LockLost, LockUnsupported
-from django_setnx_lock.core.inspection import Inspector, Outcome
 from django_setnx_lock.core.locks import redlock as redlock_module
-from django_setnx_lock.core.locks.redlock import Redlock
 from django_setnx_lock.core.locks.redlock_servers import RedlockServers, servers_of
 from tests.core.helpers import in_thread
 from tests.core.watching import IdleWatchdog

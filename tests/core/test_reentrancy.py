@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from django_setnx_lock import LockBusy, LockError, LockLost
+from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.connections import execute
-from django_setnx_lock.core.errors import LockBusy, LockError, LockLost
 from django_setnx_lock.core.locks import owner
 from django_setnx_lock.core.locks.batch import release_each, take_each
-from django_setnx_lock.core.locks.lock import RedisLock
 from tests.core.helpers import in_thread, value_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import redis
 
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
 
 
 @pytest.fixture

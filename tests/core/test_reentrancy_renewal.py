@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core.errors import LockLost
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock import LockLost
+from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.renewal.watchdog import WATCHDOG
 from tests.core.helpers import in_thread
 from tests.processes import eventually
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import redis
 
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core.locks.lock import RedisLock, RWLock
+from django_setnx_lock.core import RedisLock, RWLock
 from tests.core.helpers import queue_of
 from tests.processes import eventually
 

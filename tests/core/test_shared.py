@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core.errors import LockBusy, LockLost
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock import LockBusy, LockLost
+from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.protocol.keys import lock_keys
 from tests.core.helpers import (
     Meta,

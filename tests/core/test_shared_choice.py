@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from django_setnx_lock.core.locks.lock import RedisLock, RWLock
+from django_setnx_lock.core import RedisLock, RWLock
 
 CLIENT = redis.Redis()
 

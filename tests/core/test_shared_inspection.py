@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core.errors import LockLost
-from django_setnx_lock.core.inspection import Outcome, State
+from django_setnx_lock import LockLost
+from django_setnx_lock.core import Outcome, State
 from tests.core.helpers import ask, listed
 
 if TYPE_CHECKING:
     import redis
 
-    from django_setnx_lock.core.inspection import Inspector
+    from django_setnx_lock.core import Inspector
 
 
 @pytest.mark.parametrize(

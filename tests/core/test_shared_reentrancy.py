@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from django_setnx_lock import LockBusy, LockError, LockLost, LockUnavailable
+from django_setnx_lock.core import RedisLock, RWLock
 from django_setnx_lock.core.connections import execute
-from django_setnx_lock.core.errors import LockBusy, LockError, LockLost, LockUnavailable
 from django_setnx_lock.core.locks import parent_process
-from django_setnx_lock.core.locks.lock import RedisLock, RWLock
 from django_setnx_lock.core.protocol import scripts
 from tests.core.helpers import ask, value_of
 from tests.core.sharers import shares_of

@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from django_setnx_lock.core import events
-from django_setnx_lock.core.errors import LockUnsupported
-from django_setnx_lock.core.inspection import Inspector, LockInfo, Outcome
-from django_setnx_lock.core.locks.multi_lock import MultiLock
+from django_setnx_lock import LockUnsupported
+from django_setnx_lock.core import Inspector, LockInfo, MultiLock, Outcome, StopRequest, events
 from django_setnx_lock.core.protocol.commands import SETNX
 from django_setnx_lock.core.protocol.keys import lock_keys
-from django_setnx_lock.core.stop_request import StopRequest
 from tests.core.helpers import listed, send
 from tests.faults.controls import take_out
 

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core.errors import LockBusy, LockLost, LockUnavailable
-from django_setnx_lock.core.locks.handle import LockHandle
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock import LockBusy, LockLost, LockUnavailable
+from django_setnx_lock.core import LockHandle, RedisLock
 from django_setnx_lock.core.protocol import replies
 from tests.core.helpers import INDEX, ask, called, in_thread, meta_of, server_ms, value_of
 from tests.core.timestamps import ServerClock, T, asking, timed

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core import LockHandle
 from tests.core.helpers import ask, value_of
 from tests.core.timestamps import (
     UNITS,

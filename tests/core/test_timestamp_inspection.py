@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core.errors import LockLost
-from django_setnx_lock.core.inspection import Inspector, Outcome, State
+from django_setnx_lock import LockLost
+from django_setnx_lock.core import Inspector, Outcome, State
 from tests.core.helpers import PREFIX, server_ms, value_of
 from tests.core.timestamps import ServerClock, T, timed
 

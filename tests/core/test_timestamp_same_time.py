@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core.errors import LockBusy, LockLost
-from django_setnx_lock.core.inspection import Inspector, Outcome
+from django_setnx_lock import LockBusy, LockLost
+from django_setnx_lock.core import Inspector, Outcome
 from tests.core.helpers import PREFIX, ask, cancel, send, value_of
 from tests.core.timestamps import ServerClock, T, asking, timed
 from tests.faults.controls import take_out
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import redis
 
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
 
 ASKED: dict[str, Callable[[LockHandle], object]] = {
     "check": lambda held: held.check(),

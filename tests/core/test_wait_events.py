@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from django_setnx_lock.core.errors import LockBusy, LockUnavailable
+from django_setnx_lock import LockBusy, LockUnavailable
+from django_setnx_lock.core import RedisLock, Redlock
 from django_setnx_lock.core.events import ACQUIRED, BUSY, WAITED, WAITING
-from django_setnx_lock.core.locks.lock import RedisLock
-from django_setnx_lock.core.locks.redlock import Redlock
 from tests.core.aio.helpers import run, until
 from tests.core.helpers import queue_of
 from tests.core.many.helpers import many

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core.inspection import Inspector, State
+from django_setnx_lock.core import Inspector, State
 from django_setnx_lock.core.wait_graph import Link, WaitGraph, wait_graph
 from tests.core.helpers import keys_of, listed, meta_of, write_meta
 from tests.core.nesting import waiting
@@ -15,7 +15,7 @@ from tests.core.nesting import waiting
 if TYPE_CHECKING:
     import redis
 
-    from django_setnx_lock.core.inspection import LockInfo
+    from django_setnx_lock.core import LockInfo
 
 
 def drawn(graph: WaitGraph) -> list[str]:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from django_setnx_lock.core.errors import LockBusy
-from django_setnx_lock.core.locks.lock import RedisLock
-from django_setnx_lock.core.locks.redlock import Redlock
+from django_setnx_lock import LockBusy
+from django_setnx_lock.core import RedisLock, Redlock
 from tests.core.aio.helpers import run, until
 from tests.core.helpers import FakeTime, queue_of
 from tests.core.many.helpers import many

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis.asyncio
 
+from django_setnx_lock.core import Inspector
 from django_setnx_lock.core.connections.backends import BLOCKING, run
-from django_setnx_lock.core.inspection import Inspector
 from django_setnx_lock.core.locks.multi_lock import MultiAttempt
 from django_setnx_lock.core.protocol import replies
 from django_setnx_lock.core.protocol.keys import lock_keys
@@ -25,7 +25,7 @@ from tests.hostile import RECORDS, unsound
 from tests.processes import eventually
 
 if TYPE_CHECKING:
-    from django_setnx_lock.core.inspection import LockInfo
+    from django_setnx_lock.core import LockInfo
     from tests.servers import RealServer
 
 ALIVE = lock_keys("lock:a").alive

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from redis import exceptions as redis_exceptions
 
+from django_setnx_lock import LockLost
 from django_setnx_lock.core import events
 from django_setnx_lock.core.connections.endpoints import Target
-from django_setnx_lock.core.errors import LockLost
 from tests.core.watching import (
     START,
     IdleWatchdog,
@@ -28,7 +28,7 @@ from tests.core.watching import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
     from tests.core.helpers import FakeTime
 
     Watch = Callable[..., LockHandle]

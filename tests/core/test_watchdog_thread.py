@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core import clock
+from django_setnx_lock.core import RedisLock, clock
 from django_setnx_lock.core.connections.primitives import CONNECTING
-from django_setnx_lock.core.locks.lock import RedisLock
 from django_setnx_lock.core.renewal import watchdog
 from django_setnx_lock.core.renewal.scheduler import RenewalScheduler
 from django_setnx_lock.core.renewal.watchdog import Watchdog
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
     from tests.servers import FakeServer
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.protocol import scripts
 from django_setnx_lock.core.protocol.keys import index_for
 from tests.core.helpers import PREFIX

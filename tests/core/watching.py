@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from redis import exceptions as redis_exceptions
 
+from django_setnx_lock.core import LockHandle
 from django_setnx_lock.core.connections.backends import run
 from django_setnx_lock.core.connections.connection import Connection
 from django_setnx_lock.core.connections.endpoints import Target
 from django_setnx_lock.core.locks.grant import Grant
-from django_setnx_lock.core.locks.handle import LockHandle
 from django_setnx_lock.core.locks.options import LockOptions
 from django_setnx_lock.core.protocol.keys import lock_keys
 from django_setnx_lock.core.renewal.scheduler import RenewalRegistry, RenewalScheduler

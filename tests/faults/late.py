@@ -9,8 +9,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from django_setnx_lock.core.locks.handle import LockHandle
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core import LockHandle, RedisLock
 from django_setnx_lock.core.protocol import commands, scripts
 from tests.core.helpers import ask, send_sha
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import redis
 
-from django_setnx_lock.core.errors import LockBusy
-from django_setnx_lock.core.locks.multi_lock import MultiLock
+from django_setnx_lock import LockBusy
+from django_setnx_lock.core import MultiLock
 
 KEYS = "abcde"
 

@@ -20,9 +20,8 @@ from typing import Any
 
 import redis
 
-from django_setnx_lock.core.errors import LockBusy, LockError
-from django_setnx_lock.core.locks.handle import LockHandle
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock import LockBusy, LockError
+from django_setnx_lock.core import LockHandle, RedisLock
 
 NAME = "storm"
 

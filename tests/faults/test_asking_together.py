@@ -10,9 +10,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from django_setnx_lock.core.errors import LockUnavailable
-from django_setnx_lock.core.locks.handle import LockHandle
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock import LockUnavailable
+from django_setnx_lock.core import LockHandle, RedisLock
 from django_setnx_lock.core.protocol import scripts
 from django_setnx_lock.core.protocol.replies import text
 from tests.core.aio.helpers import run, until

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core.errors import LockBusy
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock import LockBusy
+from django_setnx_lock.core import RedisLock
 from tests.core.aio.helpers import until
 from tests.core.helpers import queue_of
 from tests.faults.awaits import Awaits

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
+from django_setnx_lock import LockUnavailable
+from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.connections import connection
-from django_setnx_lock.core.errors import LockUnavailable
 from django_setnx_lock.core.locks.batch import release_each, take_each
-from django_setnx_lock.core.locks.lock import RedisLock
 from tests.servers import ONCE
 
 if TYPE_CHECKING:

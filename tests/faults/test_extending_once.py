@@ -10,10 +10,7 @@ import pytest
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from django_setnx_lock.core.inspection import Inspector
-from django_setnx_lock.core.locks.handle import LockHandle
-from django_setnx_lock.core.locks.lock import RedisLock
-from django_setnx_lock.core.locks.multi_lock import MultiLock
+from django_setnx_lock.core import Inspector, LockHandle, MultiLock, RedisLock
 from tests.core.aio.helpers import run
 from tests.core.helpers import ask, send
 from tests.faults.controls import take_out

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from django_setnx_lock.core import LockHandle, RedisLock
 from django_setnx_lock.core.connections import backends
 from django_setnx_lock.core.locks.attempt import AcquireAttempt
-from django_setnx_lock.core.locks.handle import LockHandle
-from django_setnx_lock.core.locks.lock import RedisLock
 from django_setnx_lock.core.protocol import scripts
 from tests.faults.controls import nothing, send_nothing_behind
 from tests.faults.points import Points, traced
@@ -36,7 +35,7 @@ KEYS = ("lock:a", "{lock:}:index")
 # Says when it starts to wait for an answer that will come too late.
 TAKER = """
 import sys, redis
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core import RedisLock
 client = redis.Redis(port=int(sys.argv[1]), socket_timeout=30)
 client.ping()
 print("waiting", flush=True)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.locks import owner
 from django_setnx_lock.core.locks.batch import release_each, take_each
-from django_setnx_lock.core.locks.lock import RedisLock
 from tests.core.many.helpers import held_names, many
 from tests.faults.test_interrupts_sharing import Lines
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import redis
 
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
     from tests.servers import RealServer
 
     Work = Callable[[redis.Redis], list[LockHandle]]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import django_setnx_lock
+from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.connections import backends
-from django_setnx_lock.core.locks.lock import RedisLock
 from tests.faults.controls import nothing
 from tests.faults.points import traced
 

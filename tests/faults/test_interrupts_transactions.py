@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.db import connections, transaction
 
-from django_setnx_lock import RedisLock
+from django_setnx_lock.core import RedisLock
 from django_setnx_lock.transactions import AT_COMMIT
 from tests.core.many.helpers import fail_once
 from tests.faults.test_interrupts_sharing import Lines

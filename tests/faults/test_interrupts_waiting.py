@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core.errors import LockBusy
+from django_setnx_lock import LockBusy
+from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.locks.attempt import AcquireAttempt
-from django_setnx_lock.core.locks.lock import RedisLock
 from tests.core.helpers import ask, queue_of
 from tests.core.queueing import caller, claim, holder
 from tests.faults.controls import nothing, send_nothing_behind

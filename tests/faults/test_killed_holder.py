@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core.inspection import Inspector, State
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core import Inspector, RedisLock, State
 from django_setnx_lock.core.protocol.keys import index_for
 from tests.processes import eventually, figure, may_be_late
 from tests.servers import server_binaries
@@ -30,7 +29,7 @@ LEASE = 1.0
 
 HOLDING = """
 import sys, time, redis
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core import RedisLock
 RedisLock(redis.Redis(port=int(sys.argv[1])), "lock:a", timeout=float(sys.argv[2])).acquire()
 print("held", flush=True)
 time.sleep(60)
@@ -38,7 +37,7 @@ time.sleep(60)
 
 NAMED = """
 import sys, time, redis
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core import RedisLock
 options = {"index": "{lock:}:index", "lease_over_kept": 3600, "label": "view pay", "renew": True}
 held = RedisLock(redis.Redis(port=int(sys.argv[1])), "lock:a", timeout=1.0, **options).take()
 time.sleep(60)
@@ -47,8 +46,8 @@ time.sleep(60)
 # What a forked child may do with its parent's lock: nothing.
 FORKING = """
 import json, os, sys, redis
-from django_setnx_lock.core.locks.lock import RedisLock
-from django_setnx_lock.core.errors import LockError
+from django_setnx_lock.core import RedisLock
+from django_setnx_lock import LockError
 
 def said(work):
     try:
@@ -98,7 +97,7 @@ print(json.dumps(told))
 
 LEAVING = """
 import os, sys, redis
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core import RedisLock
 client = redis.Redis(port=int(sys.argv[1]))
 lock = RedisLock(client, "lock:a")
 with lock as held:

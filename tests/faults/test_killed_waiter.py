@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core import RedisLock
 from tests.core.helpers import queue_of
 from tests.core.queueing import holder, listeners
 from tests.processes import eventually, figure, may_be_late
@@ -30,7 +30,7 @@ commands.CLAIM_MS = 29_999
 """
 WAITING = """
 import sys, redis
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core import RedisLock
 RedisLock(redis.Redis(port=int(sys.argv[1])), "lock:a", renew=sys.argv[2] == "renew").take()
 """
 

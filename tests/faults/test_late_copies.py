@@ -9,9 +9,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from django_setnx_lock.core.errors import LockLost, LockUnavailable
-from django_setnx_lock.core.inspection import Inspector
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock import LockLost, LockUnavailable
+from django_setnx_lock.core import Inspector, RedisLock
 from django_setnx_lock.core.protocol import replies, scripts
 from tests.core.helpers import ask
 from tests.faults.controls import send_nothing_behind, take_out

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from django_setnx_lock.core.errors import LockLost
-from django_setnx_lock.core.locks.handle import LockHandle
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock import LockLost
+from django_setnx_lock.core import LockHandle, RedisLock
 from django_setnx_lock.core.protocol import commands
 from tests.core.helpers import ask, cancel
 from tests.faults.controls import take_out

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     import redis
 
+    from django_setnx_lock.core import LockHandle
     from django_setnx_lock.core.locks.attempt import AcquireAttempt
-    from django_setnx_lock.core.locks.handle import LockHandle
 
 KEEP = 5
 

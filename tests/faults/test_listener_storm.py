@@ -20,14 +20,14 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.retry import Retry
 
-from django_setnx_lock.core.errors import LockBusy, LockLost, LockUnavailable
+from django_setnx_lock import LockBusy, LockLost, LockUnavailable
 from tests.core.aio.helpers import run
 from tests.core.helpers import command, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_setnx_lock.core.locks.lock import RedisLock
+    from django_setnx_lock.core import RedisLock
     from tests.servers import RealServer
 
 pytestmark = [pytest.mark.storm, pytest.mark.timeout(120)]

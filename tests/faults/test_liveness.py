@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core import inspection
-from django_setnx_lock.core.inspection import Inspector, State
+from django_setnx_lock.core import Inspector, RedisLock, State, inspection
 from django_setnx_lock.core.liveness import GRACE
-from django_setnx_lock.core.locks.lock import RedisLock
 from django_setnx_lock.core.protocol.keys import heartbeat_prefix_for
 from tests.core.helpers import PREFIX
 from tests.processes import eventually, figure
@@ -33,7 +31,7 @@ FASTER = 5
 BEGINNING = """
 import asyncio, os, sys, time, redis
 from django_setnx_lock.core.renewal import heartbeat, scheduler
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.protocol.keys import heartbeat_prefix_for
 PORT, FASTER, SAYS_NOTHING = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3] == "mute"
 for module in (heartbeat, scheduler):

@@ -10,11 +10,9 @@ import redis
 from redis.backoff import ConstantBackoff, NoBackoff
 from redis.retry import Retry
 
-from django_setnx_lock.core.errors import LockLost, LockUnavailable
-from django_setnx_lock.core.inspection import Inspector, Outcome
+from django_setnx_lock import LockLost, LockUnavailable
+from django_setnx_lock.core import Inspector, LockHandle, Outcome, RedisLock
 from django_setnx_lock.core.locks.batch import release_each, take_each
-from django_setnx_lock.core.locks.handle import LockHandle
-from django_setnx_lock.core.locks.lock import RedisLock
 from django_setnx_lock.core.protocol import scripts
 from tests.core.helpers import ask, meta_of, send, send_sha
 from tests.faults.controls import take_out

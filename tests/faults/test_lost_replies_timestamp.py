@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core.errors import LockLost
-from django_setnx_lock.core.inspection import Inspector, Outcome
+from django_setnx_lock import LockLost
+from django_setnx_lock.core import Inspector, Outcome
 from django_setnx_lock.core.protocol import scripts
 from tests.core.helpers import meta_of, value_of
 from tests.core.timestamps import timed

@@ -22,12 +22,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from django_setnx_lock.core import clock
-from django_setnx_lock.core.errors import LockError
-from django_setnx_lock.core.inspection import Inspector, Outcome
+from django_setnx_lock import LockError
+from django_setnx_lock.core import Inspector, LockHandle, Outcome, RedisLock, clock
 from django_setnx_lock.core.locks.attempt import AcquireAttempt
-from django_setnx_lock.core.locks.handle import LockHandle
-from django_setnx_lock.core.locks.lock import RedisLock
 from django_setnx_lock.core.protocol import commands
 from django_setnx_lock.core.protocol.keys import lock_keys
 from django_setnx_lock.core.renewal import watchdog

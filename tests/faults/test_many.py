@@ -13,16 +13,15 @@ import pytest
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from django_setnx_lock import LockBusy, LockUnavailable
+from django_setnx_lock.core import LockHandle, MultiLock, MultiLockHandle
 from django_setnx_lock.core.connections.backends import BLOCKING, Asyncio, Backend
 from django_setnx_lock.core.connections.backends import run as drive
-from django_setnx_lock.core.errors import LockBusy, LockUnavailable
 from django_setnx_lock.core.locks import batch
 from django_setnx_lock.core.locks import multi_handle as many_held
 from django_setnx_lock.core.locks import multi_lock as many_lock
 from django_setnx_lock.core.locks.batch import release_each
-from django_setnx_lock.core.locks.handle import LockHandle
-from django_setnx_lock.core.locks.multi_handle import MultiLockHandle
-from django_setnx_lock.core.locks.multi_lock import MultiAttempt, MultiLock
+from django_setnx_lock.core.locks.multi_lock import MultiAttempt
 from django_setnx_lock.core.protocol import scripts
 from tests.core.aio.helpers import until
 from tests.core.helpers import ask, listed, queue_of
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 REAL = pytest.mark.parametrize("server", ["redis"], indirect=True)
 WAITER = """
 import sys, redis
-from django_setnx_lock.core.locks.multi_lock import MultiLock
+from django_setnx_lock.core import MultiLock
 MultiLock(redis.Redis(port=int(sys.argv[1])), ["lock:a", "lock:b"], timeout=1).take()
 """
 

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core.errors import LockLost
-from django_setnx_lock.core.inspection import Inspector
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock import LockLost
+from django_setnx_lock.core import Inspector, RedisLock
 from tests.core.helpers import send
 from tests.core.queueing import caller, claim, holder
 from tests.faults.controls import take_out
@@ -16,7 +15,7 @@ from tests.faults.controls import take_out
 if TYPE_CHECKING:
     import redis
 
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
 
 UNLESS_KNOWN = "elseif not is_gone then"
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core.errors import LockUnavailable
-from django_setnx_lock.core.inspection import Inspector
+from django_setnx_lock import LockUnavailable
+from django_setnx_lock.core import Inspector
 from django_setnx_lock.core.protocol import replies
 from tests.core.helpers import INDEX, PREFIX, ask, listed, value_of
 from tests.faults.controls import take_out
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import redis
 
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
     from tests.servers import RealServer
 
 pytestmark = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)

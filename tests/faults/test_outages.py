@@ -12,10 +12,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from django_setnx_lock.core.errors import LockUnavailable
-from django_setnx_lock.core.inspection import Inspector
+from django_setnx_lock import LockUnavailable
+from django_setnx_lock.core import Inspector, RedisLock
 from django_setnx_lock.core.locks.batch import take_each
-from django_setnx_lock.core.locks.lock import RedisLock
 from tests.faults.controls import send_nothing_behind
 from tests.processes import eventually
 from tests.servers import free_port
@@ -23,7 +22,7 @@ from tests.servers import free_port
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
     from tests.faults.proxy import Proxy
     from tests.servers import RealServer
 

@@ -8,10 +8,9 @@ import pytest
 import redis
 from django.db import transaction
 
-from django_setnx_lock.core.errors import LockBusy, LockLost
+from django_setnx_lock import LockBusy, LockLost
+from django_setnx_lock.core import MultiLock, RedisLock
 from django_setnx_lock.core.locks.batch import release_each, take_each
-from django_setnx_lock.core.locks.lock import RedisLock
-from django_setnx_lock.core.locks.multi_lock import MultiLock
 from django_setnx_lock.transactions import AT_COMMIT
 from tests.core.redis_py import around
 from tests.faults.pools import full_pool, only_one

@@ -9,8 +9,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from django_setnx_lock.core.errors import LockUnavailable
-from django_setnx_lock.core.inspection import Inspector, Outcome
+from django_setnx_lock import LockUnavailable
+from django_setnx_lock.core import Inspector, Outcome
 from django_setnx_lock.core.locks.batch import release_each, take_each
 from tests.core.helpers import INDEX, command, listed
 from tests.processes import eventually

@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from django_setnx_lock.core import clock
+from django_setnx_lock import LockLost
+from django_setnx_lock.core import Inspector, RedisLock, clock
 from django_setnx_lock.core.connections.connection import Connection
-from django_setnx_lock.core.errors import LockLost
-from django_setnx_lock.core.inspection import Inspector
 from django_setnx_lock.core.locks.batch import take_each
-from django_setnx_lock.core.locks.lock import RedisLock
 from django_setnx_lock.core.protocol import scripts
 from django_setnx_lock.core.renewal import watchdog
 from django_setnx_lock.core.renewal.lease import Lease
@@ -31,8 +29,8 @@ from tests.servers import ONCE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from django_setnx_lock.core import LockHandle
     from django_setnx_lock.core.connections.connection import Command
-    from django_setnx_lock.core.locks.handle import LockHandle
     from tests.faults.proxy import Proxy
     from tests.servers import RealServer
 
@@ -314,8 +312,8 @@ def test_a_thread_that_ends_with_a_lock_leaves_it_to_its_lease(
 # Takes the lock, says so, and when told to go on what it knows of it.
 STOPPING = """
 import sys, threading, time, redis
-from django_setnx_lock.core.errors import LockLost
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock import LockLost
+from django_setnx_lock.core import RedisLock
 client = redis.Redis(port=int(sys.argv[1]))
 heard = threading.Event()
 lock = RedisLock(client, "lock:a", 1, renew=True, on_lost=lambda held: heard.set())
@@ -378,7 +376,7 @@ os.register_at_fork(before=lambda: at_fork.append(threading.active_count()))
 if not hooked:
     os.register_at_fork = lambda **hooks: None
 from django_setnx_lock.core.renewal import watchdog
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core import RedisLock
 
 def threads():
     return sum(one.name == "setnx-lock-watchdog" for one in threading.enumerate())
@@ -443,7 +441,7 @@ def test_without_hooks_at_the_fork_the_child_would_renew_nothing(real_server: Re
 # As gunicorn does with preload: what the master did goes on, and its children begin anew.
 PREFORK = """
 import multiprocessing, sys, time, redis
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core import RedisLock
 
 def work(number, port):
     held = RedisLock(redis.Redis(port=port), f"lock:{number}", 3, renew=True).take(0)
@@ -476,7 +474,7 @@ def test_the_children_of_a_process_that_holds_locks_renew_their_own(
 ENDING = """
 import sys, time, redis
 from django_setnx_lock.core.renewal import watchdog
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core import RedisLock
 client = redis.Redis(port=int(sys.argv[1]))
 held = RedisLock(client, "lock:a", 30, renew=True).take(0)
 if "owing" in sys.argv:
@@ -538,7 +536,7 @@ def no_thread_afterwards() -> Iterator[None]:
 AT_EXIT = """
 import atexit, sys, time
 import redis
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core import RedisLock
 client = redis.Redis.from_url(sys.argv[1])
 def mine(name):
     return RedisLock(client, name, 3, renew=True)

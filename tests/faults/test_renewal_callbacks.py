@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core import clock
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core import RedisLock, clock
 from django_setnx_lock.core.renewal import watchdog
 from django_setnx_lock.core.renewal.loop_watchdog import running_watchdog
 from django_setnx_lock.signals import lock_lost
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     import redis
 
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
     from tests.servers import RealServer
 
 
@@ -253,7 +252,7 @@ WORK = '''
 import sys
 sys.path[:] = {path!r}
 import time, redis
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core import RedisLock
 with RedisLock(redis.Redis(port={port}), "lock:a", 3, renew=True) as held:
     end = held.lease.end
     while held.lease.end == end and not held.lost:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from django_setnx_lock.core import clock
+from django_setnx_lock.core import RedisLock, clock
 from django_setnx_lock.core.connections.primitives import CONNECTING
-from django_setnx_lock.core.locks.lock import RedisLock
 from django_setnx_lock.core.protocol import scripts
 from django_setnx_lock.core.renewal import watchdog
 from django_setnx_lock.core.renewal.loop_watchdog import running_watchdog
@@ -29,7 +28,7 @@ from tests.servers import RealServer, server_binaries
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
 
 LEASE = 3.0
 # By then a server that does not answer is given two seconds a try.

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core import RedisLock
 from tests.servers import ONCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
     from tests.faults.proxy import Proxy
     from tests.servers import RealServer
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from django_setnx_lock.core import MultiLock, RedisLock
 from django_setnx_lock.core.locks import parent_process
 from django_setnx_lock.core.locks.batch import take_each
-from django_setnx_lock.core.locks.lock import RedisLock
-from django_setnx_lock.core.locks.multi_lock import MultiLock
 from tests.core.helpers import in_thread
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     import redis
 
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
     from tests.faults.proxy import Proxy
     from tests.servers import RealServer
 

@@ -11,11 +11,10 @@ import pytest
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from django_setnx_lock import LockUnavailable
+from django_setnx_lock.core import MultiLock, RedisLock
 from django_setnx_lock.core.connections import backends, pool
 from django_setnx_lock.core.connections.connection import Connection
-from django_setnx_lock.core.errors import LockUnavailable
-from django_setnx_lock.core.locks.lock import RedisLock
-from django_setnx_lock.core.locks.multi_lock import MultiLock
 from tests.faults.controls import send_nothing_behind
 from tests.processes import eventually
 

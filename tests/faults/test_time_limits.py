@@ -10,9 +10,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from django_setnx_lock.core import MultiLock, RedisLock
 from django_setnx_lock.core.connections import client_settings
-from django_setnx_lock.core.locks.lock import RedisLock
-from django_setnx_lock.core.locks.multi_lock import MultiLock
 from tests.faults.hanging import MORE, Timed, awaited, black_hole, outlasting
 from tests.processes import figure, may_be_late
 from tests.servers import RealServer

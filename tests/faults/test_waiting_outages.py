@@ -12,9 +12,8 @@ import redis
 from redis.backoff import ConstantBackoff, NoBackoff
 from redis.retry import Retry
 
-from django_setnx_lock.core.errors import LockLost, LockUnavailable
-from django_setnx_lock.core.locks.handle import LockHandle
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock import LockLost, LockUnavailable
+from django_setnx_lock.core import LockHandle, RedisLock
 from tests.core.helpers import command, queue_of
 from tests.core.queueing import holder, listeners
 from tests.processes import eventually, figure, may_be_late

@@ -14,7 +14,7 @@ from typing import Any
 
 import redis
 
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core import RedisLock
 from tests.faults.storming import server_now
 from tests.legacy.clients import KINDS, SUFFIX
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core.errors import LockBusy, LockLost
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock import LockBusy, LockLost
+from django_setnx_lock.core import RedisLock
 from tests.core.helpers import server_ms
 from tests.legacy.clients import KINDS, SUFFIX, LegacyClient, MillisecondsClient, SecondsClient
 from tests.processes import eventually

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 
-from django_setnx_lock.locks import inspector
+from django_setnx_lock import inspector
 from tests.management.conftest import Program
 from tests.management.forking import Forked, Forking, lines
 from tests.management.guards import inner_guard, outer_guard, with_guard

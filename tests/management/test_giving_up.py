@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from django_setnx_lock.core.errors import LockUnavailable
+from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core.renewal.lease import Lease
 
 # Moments of a lease that no clock outside can hit, and a release that never ends.
@@ -16,7 +16,7 @@ from django_setnx_lock.management.with_lock.supervisor import Release, gives_up_
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
 
 
 def lease_of(seconds: float) -> Lease:

@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 
+from django_setnx_lock import inspector, lock
+from django_setnx_lock.core import LockHandle, RedisLock
 from django_setnx_lock.core.connections.backends import Backend
 from django_setnx_lock.core.locks.attempt import AcquireAttempt
-from django_setnx_lock.core.locks.handle import LockHandle
-from django_setnx_lock.core.locks.lock import RedisLock
 from django_setnx_lock.core.protocol import replies
-from django_setnx_lock.locks import inspector, lock
 
 # A signal at a chosen moment inside of a take cannot be sent from outside.
 from django_setnx_lock.management.with_lock.interrupts import ENDING, RARE, Interrupted, Interrupts

@@ -18,11 +18,11 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.test import override_settings
 
-from django_setnx_lock import LockBusy, LockLost, lock
+from django_setnx_lock import LockBusy, LockLost, inspector, lock
 from django_setnx_lock.connection import get_client
-from django_setnx_lock.core.inspection import LockInfo, State
+from django_setnx_lock.core import LockInfo, State
 from django_setnx_lock.core.renewal.watchdog import WATCHDOG
-from django_setnx_lock.locks import Options, inspector
+from django_setnx_lock.locks import Options
 from django_setnx_lock.management.mixins import LockedCommandMixin
 from tests.management.conftest import Program
 from tests.processes import eventually

@@ -17,11 +17,9 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from django_setnx_lock.core.errors import LockBusy
-from django_setnx_lock.core.inspection import State
-from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock import LockBusy, inspector, lock
+from django_setnx_lock.core import LockHandle, State
 from django_setnx_lock.core.renewal.watchdog import Watchdog
-from django_setnx_lock.locks import inspector, lock
 
 # Tests show what each rule is for by leaving it out.
 from django_setnx_lock.management.commands import with_lock as command

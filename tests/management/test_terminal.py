@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from django_setnx_lock.core.inspection import State
-from django_setnx_lock.locks import inspector, lock
+from django_setnx_lock import inspector, lock
+from django_setnx_lock.core import State
 from tests.management.conftest import CHECKOUT, COMMAND, ForkedProgram
 from tests.management.forking import Forking
 from tests.management.test_supervisor import REPORTER

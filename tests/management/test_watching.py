@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from django_setnx_lock.locks import inspector, lock
+from django_setnx_lock import inspector, lock
 from tests.management.forking import Forked, Forking, lines
 from tests.management.test_matrix import RECORDER
 from tests.processes import eventually, is_running, may_be_late

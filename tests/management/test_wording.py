@@ -6,9 +6,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from django_setnx_lock.core.errors import LockBusy
-from django_setnx_lock.core.holder import Holder
-from django_setnx_lock.core.inspection import LockInfo, State
+from django_setnx_lock import LockBusy
+from django_setnx_lock.core import Holder, LockInfo, State
 
 # Programs that are not installed here, and holders that nobody can be.
 from django_setnx_lock.management.with_lock.child import label_for

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from django_setnx_lock.core.errors import LockBusy, LockError, LockLost
-from django_setnx_lock.core.inspection import Inspector, Outcome, State
+from django_setnx_lock import LockBusy, LockError, LockLost
+from django_setnx_lock.core import Inspector, MultiLock, Outcome, State
 from django_setnx_lock.core.locks import parent_process
 from django_setnx_lock.core.locks.batch import release_each, take_each
-from django_setnx_lock.core.locks.multi_lock import MultiLock
 from django_setnx_lock.core.protocol.keys import lock_keys
 from tests.core.helpers import in_thread
 from tests.processes import eventually
@@ -22,7 +21,7 @@ from tests.processes import eventually
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from django_setnx_lock.core.locks.lock import RedisLock
+    from django_setnx_lock.core import RedisLock
 
 PREFIX = "lock:"
 

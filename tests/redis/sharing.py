@@ -21,9 +21,8 @@ import time
 import pytest
 import redis
 
-from django_setnx_lock.core.errors import LockBusy, LockError
-from django_setnx_lock.core.locks.handle import LockHandle
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock import LockBusy, LockError
+from django_setnx_lock.core import LockHandle, RedisLock
 from django_setnx_lock.core.protocol import scripts
 from tests.faults.controls import take_out
 

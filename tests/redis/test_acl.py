@@ -12,10 +12,10 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from django_setnx_lock import LockUnavailable
+from django_setnx_lock.core import End, Inspector, Outcome
 from django_setnx_lock.core.connections.backends import run
-from django_setnx_lock.core.errors import LockUnavailable
-from django_setnx_lock.core.history import End
-from django_setnx_lock.core.inspection import ALL_SORTED, Inspector, Outcome
+from django_setnx_lock.core.inspection import ALL_SORTED
 from django_setnx_lock.core.locks.batch import release_each, take_each
 from django_setnx_lock.management.locks.patient import needed
 from tests.core.helpers import INDEX, cancel, command, listed, meet, server_ms

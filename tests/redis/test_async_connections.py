@@ -13,9 +13,9 @@ import redis
 import redis.asyncio
 from redis.sentinel import Sentinel
 
+from django_setnx_lock import LockUnavailable
+from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.connections import client_settings
-from django_setnx_lock.core.errors import LockUnavailable
-from django_setnx_lock.core.locks.lock import RedisLock
 from tests.core.aio.helpers import run, until
 from tests.core.helpers import queue_of
 from tests.redis.test_sentinel import watched_over

@@ -12,13 +12,11 @@ import redis
 from redis.crc import key_slot
 from redis.exceptions import RedisError
 
+from django_setnx_lock import LockBusy, LockUnavailable
+from django_setnx_lock.core import Inspector, MultiLock, RedisLock, State
 from django_setnx_lock.core.connections.cluster_routes import routes_of
-from django_setnx_lock.core.errors import LockBusy, LockUnavailable
 from django_setnx_lock.core.holder import process_id
-from django_setnx_lock.core.inspection import Inspector, State
 from django_setnx_lock.core.locks.batch import release_each, take_each
-from django_setnx_lock.core.locks.lock import RedisLock
-from django_setnx_lock.core.locks.multi_lock import MultiLock
 from django_setnx_lock.core.protocol.keys import heartbeat_prefix_for
 from django_setnx_lock.core.renewal.watchdog import WATCHDOG
 from tests.core.helpers import INDEX, command, listed

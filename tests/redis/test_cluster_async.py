@@ -10,10 +10,9 @@ import pytest
 import redis.asyncio
 from django.test import override_settings
 
-from django_setnx_lock import lock
+from django_setnx_lock import LockBusy, LockLost, LockUnavailable, lock
+from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.connections import endpoints
-from django_setnx_lock.core.errors import LockBusy, LockLost, LockUnavailable
-from django_setnx_lock.core.locks.lock import RedisLock
 from tests.core.aio.helpers import run, until
 from tests.processes import figure
 from tests.redis.test_cluster_cache import settings_for

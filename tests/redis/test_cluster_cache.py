@@ -13,11 +13,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 from redis.exceptions import RedisClusterException
 
-from django_setnx_lock import LockUnavailable, lock
+from django_setnx_lock import LockUnavailable, inspector, lock
 from django_setnx_lock.connection import get_client
 from django_setnx_lock.core.connections.cluster_routes import SharedCluster
 from django_setnx_lock.core.connections.endpoints import is_portable, server_id
-from django_setnx_lock.locks import inspector
 from tests.core.helpers import command
 from tests.processes import eventually
 from tests.redis.test_acl import DOCS, RULE

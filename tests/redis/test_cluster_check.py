@@ -10,8 +10,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.test import override_settings
 
-from django_setnx_lock import lock
-from django_setnx_lock.locks import inspector
+from django_setnx_lock import inspector, lock
 from tests.processes import eventually
 from tests.redis.test_cluster_cache import settings_for
 

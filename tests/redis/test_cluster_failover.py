@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core.errors import LockBusy, LockUnavailable
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock import LockBusy, LockUnavailable
+from django_setnx_lock.core import RedisLock
 from tests.processes import eventually, figure
 from tests.redis.clusters import Cluster
 from tests.servers import RealServer, server_binaries

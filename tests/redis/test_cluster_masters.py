@@ -12,10 +12,9 @@ from weakref import ref
 import pytest
 import redis
 
-from django_setnx_lock.core.errors import LockBusy, LockUnavailable
-from django_setnx_lock.core.inspection import Inspector, Outcome, State
+from django_setnx_lock import LockBusy, LockUnavailable
+from django_setnx_lock.core import Inspector, Outcome, RedisLock, State
 from django_setnx_lock.core.locks.batch import release_each, take_each
-from django_setnx_lock.core.locks.lock import RedisLock
 from tests.core.helpers import in_thread
 from tests.faults.hanging import MORE, Timed
 from tests.processes import eventually, figure, may_be_late

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core import clock
+from django_setnx_lock import LockLost, LockUnavailable
+from django_setnx_lock.core import Inspector, RedisLock, State, clock
 from django_setnx_lock.core.connections import cluster, endpoints
-from django_setnx_lock.core.errors import LockLost, LockUnavailable
-from django_setnx_lock.core.inspection import Inspector, State
 from django_setnx_lock.core.locks.batch import release_each, take_each
-from django_setnx_lock.core.locks.lock import RedisLock
 from tests.processes import eventually, figure, may_be_late
 
 if TYPE_CHECKING:
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
     import redis
 
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
     from tests.redis.clusters import Cluster
 
 # One process starts the servers.

@@ -15,7 +15,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from django_setnx_lock.core.errors import LockUnavailable
+from django_setnx_lock import LockUnavailable
 from example_project.server import ServerError
 from tests.core.helpers import INDEX, listed
 from tests.processes import eventually

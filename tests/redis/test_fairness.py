@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from bench.figures import Turn, most_overtaken
-from django_setnx_lock.core.locks.lock import RedisLock
-from django_setnx_lock.core.locks.redlock import Redlock
+from django_setnx_lock.core import RedisLock, Redlock
 from tests.processes import eventually, figure
 from tests.redis.clusters import Cluster
 from tests.redis.test_sentinel import client_of, watched_over

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core.errors import LockBusy, LockError
-from django_setnx_lock.core.locks.lock import RedisLock
-from django_setnx_lock.core.locks.redlock import Redlock
+from django_setnx_lock import LockBusy, LockError
+from django_setnx_lock.core import RedisLock, Redlock
 from tests.redis.features import FEATURES
 from tests.redis.test_sentinel import client_of, watched_over
 from tests.servers import RealServer, server_binaries

@@ -15,12 +15,10 @@ import pytest
 import redis
 from django.test import Client, override_settings
 
-from django_setnx_lock import LockBusy, LockUnavailable, lock
-from django_setnx_lock.core.inspection import Inspector, Outcome
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock import LockBusy, LockUnavailable, inspector, lock
+from django_setnx_lock.core import Inspector, Outcome, RedisLock
 from django_setnx_lock.core.protocol.keys import history_beside
 from django_setnx_lock.core.protocol.replies import text as text_of
-from django_setnx_lock.locks import inspector
 from tests.admin.pages import LIST, text
 from tests.core.helpers import INDEX, cancel, command, listed, meta_of, value_of
 from tests.management.conftest import forks as forks

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core.errors import LockBusy, LockLost, LockUnavailable
+from django_setnx_lock import LockBusy, LockLost, LockUnavailable
+from django_setnx_lock.core import Inspector, Redlock, State
 from django_setnx_lock.core.holder import process_id
-from django_setnx_lock.core.inspection import Inspector, State
-from django_setnx_lock.core.locks.redlock import WATCHDOG, Redlock, RedlockAttempt, RedlockLease
+from django_setnx_lock.core.locks.redlock import WATCHDOG, RedlockAttempt, RedlockLease
 from django_setnx_lock.core.locks.redlock_servers import RedlockConnection
 from django_setnx_lock.core.protocol import quorum
 from django_setnx_lock.core.protocol.keys import heartbeat_prefix_for
@@ -589,8 +589,8 @@ def test_many_are_renewed_in_one_write_to_each_master(five: Five) -> None:
 
 FORKING = """
 import os, sys, time, redis
-from django_setnx_lock.core.errors import LockError
-from django_setnx_lock.core.locks.redlock import Redlock
+from django_setnx_lock import LockError
+from django_setnx_lock.core import Redlock
 
 clients = [redis.Redis(port=int(port)) for port in sys.argv[1:]]
 held = Redlock(clients, "lock:a", timeout=3, renew=True, master_timeout=0.3).take(0)
@@ -628,7 +628,7 @@ def test_a_fork_owns_nothing_and_a_process_that_holds_it_can_end(five: Five) -> 
 FORKED_AWAY = """
 import os, sys, time
 import redis
-from django_setnx_lock.core.locks.redlock import Redlock
+from django_setnx_lock.core import Redlock
 
 def take(name):
     return Redlock(clients, name, timeout=3, renew=True, master_timeout=0.3).take(0)
@@ -692,7 +692,7 @@ def test_an_extension_whose_reply_one_master_cut_off_is_added_there_once(five: F
 SLOW_DISK = """
 import importlib.abc, sys, time
 import redis
-from django_setnx_lock.core.locks.redlock import Redlock
+from django_setnx_lock.core import Redlock
 
 class Slow(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 import redis
 
-from django_setnx_lock.core import clock
+from django_setnx_lock import LockBusy, LockUnavailable
+from django_setnx_lock.core import MultiLock, RedisLock, clock
 from django_setnx_lock.core.connections import execute
-from django_setnx_lock.core.errors import LockBusy, LockUnavailable
 from django_setnx_lock.core.locks.batch import take_each
-from django_setnx_lock.core.locks.lock import RedisLock
-from django_setnx_lock.core.locks.multi_lock import MultiLock
 from django_setnx_lock.core.protocol import scripts
 from tests.core.helpers import ask, command
 from tests.core.queueing import listeners
@@ -26,7 +24,7 @@ from tests.servers import ONCE, RealServer, server_binaries
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
     from tests.servers import FakeServer
 
 

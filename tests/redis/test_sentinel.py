@@ -15,8 +15,8 @@ import pytest
 import redis
 from redis.sentinel import Sentinel
 
+from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.connections import sentinel as following
-from django_setnx_lock.core.locks.lock import RedisLock
 from example_project.server import TIED_TO_ITS_STARTER
 from tests.core.helpers import command
 from tests.core.queueing import listeners

@@ -12,7 +12,7 @@ import pytest
 
 from django_setnx_lock import LockLost, LockUnavailable, lock
 from django_setnx_lock.connection import get_client
-from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core import LockHandle
 from tests.core.aio.helpers import until
 from tests.core.helpers import value_of
 from tests.core.queueing import listeners

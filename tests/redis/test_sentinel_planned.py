@@ -19,7 +19,7 @@ from redis.asyncio.sentinel import Sentinel as AsyncSentinel
 
 from django_setnx_lock import LockLost, LockUnavailable, lock
 from django_setnx_lock.connection import get_client
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core import RedisLock
 from tests.core.helpers import value_of
 from tests.core.queueing import listeners
 from tests.processes import eventually, figure
@@ -31,7 +31,7 @@ from tests.servers import RealServer, server_binaries
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
 
 # What is set up takes seconds.
 pytestmark = pytest.mark.xdist_group("planned")

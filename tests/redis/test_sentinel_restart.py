@@ -11,8 +11,7 @@ import pytest
 import redis
 from redis.sentinel import Sentinel
 
-from django_setnx_lock.core.locks.lock import RedisLock
-from django_setnx_lock.core.locks.multi_lock import MultiLock
+from django_setnx_lock.core import MultiLock, RedisLock
 from tests.core.queueing import listeners
 from tests.processes import eventually
 from tests.redis.sentinels import SERVICE, sentinel_of

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from django.test import Client, override_settings
 
-from django_setnx_lock import lock
-from django_setnx_lock.core.errors import LockBusy
-from django_setnx_lock.locks import inspector
+from django_setnx_lock import LockBusy, inspector, lock
 from django_setnx_lock.management.commands.with_lock import Command
 from tests.admin.pages import LIST, address, text
 from tests.core.helpers import in_thread, server_ms, value_of

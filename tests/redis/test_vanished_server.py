@@ -16,9 +16,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from django_setnx_lock.core import clock
-from django_setnx_lock.core.errors import LockUnavailable
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock import LockUnavailable
+from django_setnx_lock.core import RedisLock, clock
 from tests.servers import ONCE, RealServer, server_binaries
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from django_setnx_lock.core.errors import LockBusy
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock import LockBusy
+from django_setnx_lock.core import RedisLock
 from tests.core.helpers import ask, queue_of
 from tests.core.queueing import caller, claim, holder, listeners
 from tests.processes import eventually, figure, may_be_late

@@ -15,7 +15,7 @@ from django_setnx_lock import LockLost, LockUnavailable, lock
 from django_setnx_lock.testing import LockTestMixin
 
 if TYPE_CHECKING:
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
     from tests.servers import FakeServer
 
 

@@ -8,8 +8,7 @@ import time
 import pytest
 
 from django_setnx_lock import LockBusy, LockLost, lock
-from django_setnx_lock.core import clock
-from django_setnx_lock.core.inspection import State
+from django_setnx_lock.core import State, clock
 from django_setnx_lock.testing import LockTester
 
 

@@ -18,7 +18,7 @@ from tests.contrib.fencing.models import Seat, Venue
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
     from tests.servers import FakeServer
 
 pytestmark = pytest.mark.django_db

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from django_setnx_lock.core import clock
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core import RedisLock, clock
 from tests.core.helpers import queue_of
 
 if TYPE_CHECKING:

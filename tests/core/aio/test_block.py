@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core.errors import LockLost
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock import LockLost
+from django_setnx_lock.core import RedisLock
 from tests.core.aio.helpers import run
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import redis
 
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
 
 counted = pytest.mark.skipif(
     sys.version_info < (3, 11), reason="cancellations are counted from Python 3.11 on"

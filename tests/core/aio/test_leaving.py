@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from django_setnx_lock.core.errors import LockError
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock import LockError
+from django_setnx_lock.core import RedisLock
 from tests.core.aio.helpers import run
 from tests.core.helpers import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
 
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
 
 
 @pytest.fixture

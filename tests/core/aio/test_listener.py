@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from django_setnx_lock import LockUnavailable
+from django_setnx_lock.core import RedisLock, RWLock
 from django_setnx_lock.core.connections.backends import ASYNCIO
-from django_setnx_lock.core.errors import LockUnavailable
 from django_setnx_lock.core.locks import listener as listening
 from django_setnx_lock.core.locks.listener import Listener
-from django_setnx_lock.core.locks.lock import RedisLock, RWLock
 from django_setnx_lock.core.protocol import commands
 from tests.core.aio.helpers import run, until
 from tests.core.helpers import INDEX, called, command, listed

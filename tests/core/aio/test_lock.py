@@ -9,9 +9,8 @@ import redis
 import redis.asyncio
 from django.core.exceptions import SynchronousOnlyOperation
 
-from django_setnx_lock.core.errors import LockBusy, LockError, LockLost, LockUnavailable
-from django_setnx_lock.core.inspection import Inspector
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock import LockBusy, LockError, LockLost, LockUnavailable
+from django_setnx_lock.core import Inspector, RedisLock
 from tests.core.aio.helpers import line_up, run, until
 from tests.core.helpers import queue_of
 from tests.processes import may_be_late

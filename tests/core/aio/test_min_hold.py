@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core import clock
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core import RedisLock, clock
 from tests.core.aio.helpers import run, until
 from tests.core.helpers import queue_of
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from django_setnx_lock import LockBusy, LockError, LockLost
+from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.connections import execute
-from django_setnx_lock.core.errors import LockBusy, LockError, LockLost
 from django_setnx_lock.core.locks import owner, parent_process
-from django_setnx_lock.core.locks.lock import RedisLock
 from tests.core.aio.helpers import is_renewed, run
 from tests.core.helpers import in_thread, value_of
 

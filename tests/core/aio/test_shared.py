@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core.errors import LockBusy, LockError
-from django_setnx_lock.core.locks.lock import RedisLock, RWLock
+from django_setnx_lock import LockBusy, LockError
+from django_setnx_lock.core import RedisLock, RWLock
 from tests.core.aio.helpers import run, until
 from tests.core.helpers import queue_of, value_of
 

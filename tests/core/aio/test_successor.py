@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import clock
-from django_setnx_lock.core.errors import LockUnavailable
 from django_setnx_lock.core.locks.listener import Listener
 from django_setnx_lock.core.protocol import commands
 from tests.core.aio.helpers import run, until
@@ -21,7 +21,7 @@ from tests.faults.proxy import Proxy
 if TYPE_CHECKING:
     import redis
 
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
     from tests.servers import RealServer
 
 # The fake tells of no commands that it ran, and of no one who is blocked.

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from django_setnx_lock.core.errors import LockBusy, LockError
-from django_setnx_lock.core.locks.lock import RedisLock
-from django_setnx_lock.core.locks.multi_lock import MultiLock
+from django_setnx_lock import LockBusy, LockError
+from django_setnx_lock.core import MultiLock, RedisLock
 from tests.core.aio.helpers import DEADLINE, is_renewed, run
 
 if TYPE_CHECKING:

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core.errors import LockLost
-from django_setnx_lock.core.inspection import Inspector
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock import LockLost
+from django_setnx_lock.core import Inspector, RedisLock, StopRequest
 from django_setnx_lock.core.renewal import loop_watchdog as aio_watchdog
 from django_setnx_lock.core.renewal import watchdog
-from django_setnx_lock.core.stop_request import StopRequest
 from tests.core.aio.helpers import is_renewed, run, until
 from tests.core.helpers import ask, queue_of, value_of
 from tests.faults.controls import take_out
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 
     import redis
 
-    from django_setnx_lock.core.locks.handle import LockHandle
+    from django_setnx_lock.core import LockHandle
     from tests.faults.proxy import Proxy
     from tests.servers import RealServer
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from django_setnx_lock.core import MultiLock
 from django_setnx_lock.core.connections.backends import run
 from django_setnx_lock.core.connections.connection import Command, Connection
 from django_setnx_lock.core.locks import batch
-from django_setnx_lock.core.locks.multi_lock import MultiLock
 from tests.core.helpers import INDEX, PREFIX
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from django_setnx_lock.core.errors import LockBusy, LockError, LockLost, LockUnavailable
+from django_setnx_lock import LockBusy, LockError, LockLost, LockUnavailable
 from django_setnx_lock.core.protocol import scripts
 from tests.core.aio.helpers import run, until
 from tests.core.helpers import listed, queue_of
@@ -16,7 +16,7 @@ from tests.core.many.helpers import as_given, held_names, many
 from tests.servers import ONCE
 
 if TYPE_CHECKING:
-    from django_setnx_lock.core.locks.multi_handle import MultiLockHandle
+    from django_setnx_lock.core import MultiLockHandle
     from tests.faults.proxy import Proxy
     from tests.servers import RealServer
 

@@ -6,15 +6,8 @@ from typing import Any
 import pytest
 import redis
 
-from django_setnx_lock.core.errors import (
-    LockBusy,
-    LockError,
-    LockLost,
-    LockUnavailable,
-    LockUnsupported,
-)
-from django_setnx_lock.core.locks.multi_handle import MultiLockHandle
-from django_setnx_lock.core.locks.multi_lock import MultiLock
+from django_setnx_lock import LockBusy, LockError, LockLost, LockUnavailable, LockUnsupported
+from django_setnx_lock.core import MultiLock, MultiLockHandle
 from tests.core.helpers import in_thread, listed
 from tests.core.many.helpers import fail_once, held_names, many
 from tests.processes import eventually

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
+from django_setnx_lock import LockBusy, LockUnavailable
+from django_setnx_lock.core import LockHandle, MultiLock, RedisLock
 from django_setnx_lock.core.connections import execute
 from django_setnx_lock.core.connections.backends import BLOCKING, Backend, run
-from django_setnx_lock.core.errors import LockBusy, LockUnavailable
 from django_setnx_lock.core.locks.attempt import FailoverGrace
-from django_setnx_lock.core.locks.handle import LockHandle
-from django_setnx_lock.core.locks.lock import RedisLock
-from django_setnx_lock.core.locks.multi_lock import MultiAttempt, MultiLock
+from django_setnx_lock.core.locks.multi_lock import MultiAttempt
 from django_setnx_lock.core.protocol import replies, scripts
 from django_setnx_lock.core.renewal import watchdog
 from tests.core.helpers import FakeTime, ask, called, listed, queue_of, send

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from redis import exceptions as redis_exceptions
 
-from django_setnx_lock.core.holder import Holder
+from django_setnx_lock.core import Holder
 from django_setnx_lock.core.protocol import quorum, replies
 
 DEAD = redis_exceptions.ConnectionError("refused")

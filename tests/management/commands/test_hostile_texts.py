@@ -9,10 +9,9 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from django_setnx_lock import LockBusy, LockLost, lock
+from django_setnx_lock import LockBusy, LockLost, inspector, lock
 from django_setnx_lock.connection import get_client
 from django_setnx_lock.core.protocol.keys import index_for
-from django_setnx_lock.locks import inspector
 from django_setnx_lock.management.wording import holding
 from tests.hostile import ALIKE, KEYS, METAS, RECORDS, SHOWN, TEXTS, hold, unsound, unsound_lines
 

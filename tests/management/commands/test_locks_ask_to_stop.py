@@ -11,10 +11,9 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.core.management import call_command
 
-from django_setnx_lock import lock, rwlock
+from django_setnx_lock import inspector, lock, rwlock
 from django_setnx_lock.connection import get_client
-from django_setnx_lock.core.inspection import State
-from django_setnx_lock.locks import inspector
+from django_setnx_lock.core import State
 from tests.management.commands.conftest import Locks
 from tests.servers import FakeServer
 

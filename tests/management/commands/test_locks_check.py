@@ -16,11 +16,10 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.test import override_settings
 
-from django_setnx_lock import LockBusy, lock, rwlock, semaphore
+from django_setnx_lock import LockBusy, inspector, lock, rwlock, semaphore
 from django_setnx_lock.connection import get_client
 from django_setnx_lock.core.holder import process_id
 from django_setnx_lock.core.protocol.keys import index_for, lock_keys
-from django_setnx_lock.locks import inspector
 from tests.admin.pages import hold_since
 from tests.management.commands.conftest import Ended, Locks
 from tests.processes import eventually

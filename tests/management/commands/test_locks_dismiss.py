@@ -7,9 +7,8 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.core.management import call_command
 
-from django_setnx_lock import lock
-from django_setnx_lock.core.inspection import State
-from django_setnx_lock.locks import inspector
+from django_setnx_lock import inspector, lock
+from django_setnx_lock.core import State
 from tests.management.commands.conftest import Locks
 from tests.processes import eventually
 

@@ -12,10 +12,9 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.test import override_settings
 
-from django_setnx_lock import lock
+from django_setnx_lock import inspector, lock
 from django_setnx_lock.connection import get_client
-from django_setnx_lock.core.inspection import State
-from django_setnx_lock.locks import inspector
+from django_setnx_lock.core import State
 from tests.management.commands.conftest import Locks
 from tests.servers import FakeServer
 

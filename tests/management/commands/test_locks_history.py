@@ -8,11 +8,9 @@ import pytest
 from django.conf import settings
 from django.test import override_settings
 
-from django_setnx_lock import lock
+from django_setnx_lock import LockLost, inspector, lock
 from django_setnx_lock.connection import get_client
-from django_setnx_lock.core.errors import LockLost
-from django_setnx_lock.core.history import End
-from django_setnx_lock.locks import inspector
+from django_setnx_lock.core import End
 from django_setnx_lock.management.locks.history import ENDS
 from tests.hostile import TEXTS, unsound_lines
 from tests.management.commands.conftest import Locks

@@ -21,8 +21,8 @@ from django.test import override_settings
 
 from django_setnx_lock import lock, rwlock, semaphore
 from django_setnx_lock.connection import get_client
+from django_setnx_lock.core import LockInfo, State
 from django_setnx_lock.core.holder import process_id
-from django_setnx_lock.core.inspection import LockInfo, State
 from tests.admin.pages import hold_since
 from tests.core.test_inspection_many import hold
 from tests.management.commands.conftest import Ended, Locks

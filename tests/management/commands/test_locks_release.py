@@ -24,10 +24,9 @@ from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
 from django.test import modify_settings, override_settings
 
-from django_setnx_lock import LockLost, lock, rwlock
+from django_setnx_lock import LockLost, inspector, lock, rwlock
 from django_setnx_lock.connection import get_client
-from django_setnx_lock.core.inspection import Inspector, Outcome, State
-from django_setnx_lock.locks import inspector
+from django_setnx_lock.core import Inspector, Outcome, State
 from tests.admin.pages import refuse_entries
 from tests.management.commands.conftest import Locks
 from tests.management.conftest import SECONDS, Program

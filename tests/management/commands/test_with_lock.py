@@ -18,8 +18,8 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.test import override_settings
 
-from django_setnx_lock.core.inspection import State
-from django_setnx_lock.locks import inspector, lock
+from django_setnx_lock import inspector, lock
+from django_setnx_lock.core import State
 from django_setnx_lock.management.commands.with_lock import Command
 from tests.core.helpers import meta_of
 from tests.management.conftest import CHECKOUT, COMMAND, Program

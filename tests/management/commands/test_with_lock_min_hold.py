@@ -10,9 +10,8 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from django_setnx_lock.core import clock
-from django_setnx_lock.core.inspection import State
-from django_setnx_lock.locks import inspector
+from django_setnx_lock import inspector
+from django_setnx_lock.core import State, clock
 from tests.management.conftest import Program
 from tests.servers import RealServer
 

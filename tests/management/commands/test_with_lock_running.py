@@ -15,8 +15,7 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from django_setnx_lock import lock
-from django_setnx_lock.locks import inspector
+from django_setnx_lock import inspector, lock
 from django_setnx_lock.management.commands.with_lock import Command
 
 # Which files with_lock could be started as cannot all be had here.
