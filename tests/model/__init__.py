@@ -1,8 +1,7 @@
-"""A model of how waiters hand a lock on to one another without polling.
+"""Searches of every order of events within bounds.
 
-The scripts in :mod:`django_setnx_lock.core.protocol.scripts` and
-:mod:`django_setnx_lock.core.locks.mailbox` follow these rules, and so does the watchdog in sending
-LOOK.
+Those for locks that are shared run the scripts of the package. The timestamp protocol has models
+of its own.
 """
 
 from __future__ import annotations

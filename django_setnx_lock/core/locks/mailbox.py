@@ -1,7 +1,7 @@
 """Where a waiter sleeps until it is its turn.
 
-The hand-over is that of ``tests/model``: a waiter has a mailbox of its own, which is pushed to
-when the lock is left to it. What it then finds out by asking again is what counts.
+The scripts write to its mailbox when the lock is left to it. What it then finds out by asking again
+is what counts.
 """
 
 from __future__ import annotations
