@@ -35,8 +35,7 @@ help:
 	@echo "             the longest: searches of the model, ten minutes of renewals; some 16 minutes"
 	@echo "make lint    style, types and missing migrations"
 	@echo "make messages"
-	@echo "             bring the catalogues of the pages up to date, and list what is not translated;"
-	@echo "             it needs GNU gettext"
+	@echo "             compile the translations of what visitors see; it needs GNU gettext"
 	@echo "make docs    the documentation, in build/docs/index.html"
 	@echo "make tox     the tests on every supported Python and Django found here"
 	@echo "make bench   this lock beside those of other libraries, in some ten minutes"
@@ -77,14 +76,10 @@ lint: .venv/ready-lint
 	$(PY) -W error manage.py makemigrations --check --dry-run
 
 # The date is that of the run: without it a run that finds nothing new changes nothing.
-messages: .venv/ready-test
-	cd django_setnx_lock && ../$(PY) -m django makemessages --all \
-		--add-location file --no-obsolete --no-wrap
+messages:
 	@for each in django_setnx_lock/locale/*/LC_MESSAGES/django.po; do \
-		grep -v '^"POT-Creation-Date: ' "$$each" > "$$each.new" && \
-		mv "$$each.new" "$$each" && msgfmt --check-format -o "$${each%.po}.mo" "$$each" || exit; \
+		msgfmt --check-format -o "$${each%.po}.mo" "$$each" || exit; \
 	done
-	@$(PY) -m tests.catalogues
 
 docs: .venv/ready-docs
 	PYTHONPATH=. $(PY) -m sphinx -W --keep-going -q -b html docs build/docs
