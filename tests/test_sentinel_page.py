@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 from django.core.checks import run_checks
 from django.test import override_settings
 
-from tests.redis.sentinels import PAGE, documented
+from tests.redis.sentinels import documented
 
 ROOT = Path(__file__).parents[1]
 
@@ -21,13 +20,6 @@ def test_the_settings_on_the_page_pass_the_checks() -> None:
     # Celery makes tasks of other tests, which name no cache of the page, when it likes.
     ours = [one for one in found if one.startswith("django_setnx_lock")]
     assert [one for one in ours if "The task tests." not in one] == []
-
-
-def test_every_test_that_is_named_exists() -> None:
-    named = re.findall(r"`(tests/\S+\.py)`", PAGE)
-
-    assert len(named) >= 4
-    assert [name for name in named if not ROOT.joinpath(name).is_file()] == []
 
 
 @pytest.mark.parametrize("page", ["docs/redis.md", "docs/replicas.md"])
