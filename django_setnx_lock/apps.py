@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.utils.asyncio import async_unsafe
 from django.utils.translation import gettext_lazy as _
 
 
@@ -10,7 +11,12 @@ class SetnxLockConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from . import async_support, checks, leftovers  # noqa: F401 - the checks register themselves
+        from . import checks  # noqa: F401 - the checks register themselves
+        from .core.connections import backends
 
-        async_support.install()
-        leftovers.install()
+        backends.refuse = _refuse
+
+
+def _refuse(message: str) -> None:
+    """Raise SynchronousOnlyOperation in an event loop, unless DJANGO_ALLOW_ASYNC_UNSAFE is set."""
+    async_unsafe(message)(lambda: None)()

@@ -56,8 +56,8 @@ def get_config() -> dict[str, Any]:
         is_installed = apps.is_installed(APP)
     if not is_installed:
         raise ImproperlyConfigured(
-            f"add {APP!r} to INSTALLED_APPS: without it nothing checks the settings, locks that a "
-            "request leaves held stay held, and a busy view has no page"
+            f"add {APP!r} to INSTALLED_APPS: without it nothing checks the settings, and a "
+            "busy view has no page"
         )
     given = getattr(settings, SETTING, {})
     if not isinstance(given, dict):

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypedDict, cast, overload
 
-from . import async_support  # noqa: F401 - it has calls that block refused in event loops
 from .conf import get_config
 from .connection import get_client, masters
 from .core.connections.execute import DEFAULT_REPLICA_TIMEOUT, checked_replicas

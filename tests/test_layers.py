@@ -7,53 +7,14 @@ import functools
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import django_setnx_lock
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 PACKAGE = django_setnx_lock.__name__
 ROOT = Path(django_setnx_lock.__file__).parent
-# From the ground up. A module or package imports those of lower floors only: none beside it, and
-# nothing of the public face.
-FLOORS = (
-    {"core"},
-    {
-        *("conf", "cluster", "key_template", "async_support", "leftovers", "signals"),
-        *("descriptions", "arguments", "lock_fields"),
-    },
-    {"connection", "transactions", "models", "migrations"},
-    {"locks", "responses"},
-    {"decorators"},
-    {"checks"},
-    {"admin", "contrib", "testing"},
-    {"management"},
-    {"apps"},
-)
-# The same within the core. The files of its ground floor may import one another.
-CORE_FLOORS = (
-    {
-        "errors",
-        "holder",
-        "clock",
-        "events",
-        "plain",
-        "docs",
-        "liveness",
-        "stop_request",
-        "fingerprint",
-        "lock_filter",
-    },
-    {"protocol"},
-    {"connections"},
-    {"renewal", "history"},
-    {"locks", "inspection", "aio"},
-    {"wait_graph"},
-)
+CORE = f"{PACKAGE}.core"
 FILES = sorted(ROOT.rglob("*.py"))
 EXAMPLE = sorted((ROOT.parent / "example_project").rglob("*.py"))
 WITHOUT_DJANGO = """
@@ -88,11 +49,13 @@ def dotted(file: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports(source: str, module: str, *, is_package: bool) -> set[str]:
-    """Return every module that ``source`` imports anywhere, in full."""
-    package = module if is_package else module.rpartition(".")[0]
+@functools.cache
+def imports_of(file: Path) -> set[str]:
+    """Return every module that ``file`` imports anywhere, in full."""
+    module = dotted(file)
+    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
     found = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -103,20 +66,6 @@ def imports(source: str, module: str, *, is_package: bool) -> set[str]:
     return found
 
 
-@functools.cache
-def imports_of(file: Path) -> set[str]:
-    return imports(file.read_text(), dotted(file), is_package=file.name == "__init__.py")
-
-
-def room(module: str) -> str:
-    return module.removeprefix(PACKAGE).strip(".").partition(".")[0]
-
-
-def floor(room: str, floors: Sequence[set[str]] = FLOORS) -> int:
-    """Return the number of the floor; the public face, and what is not listed, is above all."""
-    return next((number for number, rooms in enumerate(floors) if room in rooms), len(floors))
-
-
 def inside(names: set[str]) -> set[str]:
     return {name for name in names if name.startswith(f"{PACKAGE}.")}
 
@@ -125,64 +74,12 @@ def outside(names: set[str]) -> set[str]:
     return {name.partition(".")[0] for name in names}
 
 
-def test_imports_point_downwards() -> None:
-    arrows = {(dotted(file), name) for file in FILES for name in inside(imports_of(file))}
-
-    assert not {
-        (module, name)
-        for module, name in arrows
-        if room(module) != room(name) and floor(room(name)) >= floor(room(module))
-    }
-
-
-# What each part of the management commands imports of the others.
-COMMANDS: dict[str, set[str]] = {
-    "statuses": set(),
-    "wording": set(),
-    "mixins": {"statuses", "wording"},
-    "with_lock": {"statuses", "wording"},
-    "locks": {"statuses", "wording"},
-    "commands": {"statuses", "wording", "with_lock", "locks"},
-}
-
-
-@pytest.mark.parametrize("part", COMMANDS)
-def test_the_two_commands_know_nothing_of_each_other(part: str) -> None:
-    parts = f"{PACKAGE}.management."
-    files = [file for file in FILES if f"{dotted(file)}.".startswith(f"{parts}{part}.")]
-    imported = {
-        name.removeprefix(parts).partition(".")[0]
-        for file in files
-        for name in imports_of(file)
-        if name.startswith(parts)
-    }
-
-    assert imported - {part} == COMMANDS[part]
-
-
-def test_every_part_of_the_commands_has_its_place() -> None:
-    assert {file.stem for file in (ROOT / "management").iterdir() if file.stem[0] != "_"} == {
-        *COMMANDS
-    }
-
-
-def points_upwards(module: str, other: str) -> bool:
-    """Return whether ``module`` of the core may not import ``other``, of the core as well."""
-    mine, its = (one.partition(".")[0] for one in (module, other))
-    below, above = floor(mine, CORE_FLOORS), floor(its, CORE_FLOORS)
-    return above > below or (above == below > 0 and mine != its)
-
-
-def test_imports_within_the_core_point_downwards() -> None:
-    core = f"{PACKAGE}.core."
-    files = {dotted(file).removeprefix(core): file for file in FILES if core in dotted(file)}
-    arrows = {
-        (module, other)
-        for module, file in files.items()
-        for other in files.keys() & {name.removeprefix(core) for name in imports_of(file)}
-    }
-
-    assert not {arrow for arrow in arrows if points_upwards(*arrow)}
+def room(module: str) -> str:
+    """Return the folder of the package, or of its core, that ``module`` is in; "" for none."""
+    parts = module.split(".")[1:]
+    depth = 2 if parts[:1] == ["core"] else 1
+    is_folder = len(parts) >= depth and ROOT.joinpath(*parts[:depth]).is_dir()
+    return ".".join(parts[:depth]) if is_folder else ""
 
 
 def circles(arrows: dict[str, set[str]]) -> set[str]:
@@ -215,32 +112,40 @@ def test_a_circle_would_be_seen() -> None:
     assert circles(arrows) == {"b", "c"}
 
 
-def test_every_room_is_on_a_floor() -> None:
-    names = {dotted(file) for file in FILES}
+def test_no_rooms_import_one_another_in_a_circle() -> None:
+    arrows: dict[str, set[str]] = {}
+    files = {dotted(file) for file in FILES}
+    for file in FILES:
+        here = room(dotted(file))
+        arrows.setdefault(here, set()).update(map(room, modules_that_are_meant(file, files)))
+    del arrows[""]
 
-    assert {room(name) for name in names} - {""} == set().union(*FLOORS)
-    rooms = {name.split(".")[2] for name in names if name.startswith(f"{PACKAGE}.core.")}
-    assert rooms == set().union(*CORE_FLOORS)
+    assert circles({here: there - {here, ""} for here, there in arrows.items()}) == set()
 
 
-@pytest.mark.parametrize(
-    ("module", "other", "is_wrong"),
-    [
-        ("renewal.lease", "locks.grant", True),
-        ("inspection", "locks.grant", True),
-        ("errors", "protocol.keys", True),
-        ("locks.grant", "renewal.lease", False),
-        ("errors", "holder", False),
-    ],
-)
-def test_an_arrow_within_the_core_may_point_downwards_only(
-    module: str, other: str, is_wrong: bool
-) -> None:
-    assert points_upwards(module, other) is is_wrong
+def test_nothing_below_the_doors_imports_a_door() -> None:
+    doors = {room(dotted(file)) for file in FILES if not dotted(file).startswith(CORE)}
+    doors -= {"", "migrations"}
+    below = [file for file in FILES if room(dotted(file)) not in doors]
+
+    assert len(doors) > 3
+    assert {
+        (dotted(file), name)
+        for file in below
+        for name in inside(imports_of(file))
+        if room(name) in doors
+    } == set()
+
+
+def test_the_core_imports_nothing_of_what_is_above_it() -> None:
+    core = [file for file in FILES if dotted(file).startswith(CORE)]
+
+    assert core
+    assert not [name for file in core for name in inside(imports_of(file)) if CORE not in name]
 
 
 def test_the_core_knows_nothing_of_django() -> None:
-    core = [file for file in FILES if room(dotted(file)) == "core"]
+    core = [file for file in FILES if dotted(file).startswith(CORE)]
 
     assert core
     assert not [file for file in core if outside(imports_of(file)) & {"django", "django_redis"}]
@@ -251,20 +156,6 @@ def test_only_the_connection_and_the_cluster_module_speak_to_django_redis() -> N
 
     # The latter is a client class for it.
     assert speakers == {f"{PACKAGE}.connection", f"{PACKAGE}.cluster"}
-
-
-@pytest.mark.parametrize(
-    ("source", "found"),
-    [
-        ("from ...conf import get_config", "django_setnx_lock.conf"),
-        ("from ... import conf", "django_setnx_lock.conf"),
-        ("from . import lock", "django_setnx_lock.core.locks.lock"),
-        ("def f():\n    import django.conf", "django.conf"),
-        ("from django_redis import x", "django_redis"),
-    ],
-)
-def test_an_import_is_found_however_it_is_written(source: str, found: str) -> None:
-    assert found in imports(source, "django_setnx_lock.core.locks.handle", is_package=False)
 
 
 def test_the_core_works_where_django_cannot_be_imported() -> None:

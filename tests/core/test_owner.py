@@ -121,15 +121,6 @@ def test_a_task_that_is_gone_leaves_nothing_behind() -> None:
     assert found() is None
 
 
-def test_a_call_can_belong_to_another_flow_in_any_thread() -> None:
-    mine = owner.current()
-
-    inside, after = in_thread(lambda: (owner.run_as(mine, owner.current)(), owner.current()))
-
-    assert inside is mine
-    assert after is not mine
-
-
 def test_a_fork_is_a_flow_of_its_own() -> None:
     mine = owner.current()
     reader, writer = os.pipe()

@@ -37,11 +37,6 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-def next_number() -> int:
-    """Return a number that is smaller than those of all grants to come."""
-    return next(_numbers)
-
-
 class Handle(Protocol):
     """What a grant has to know of its handles, which are each a :class:`.handle.LockHandle`."""
 
@@ -74,7 +69,7 @@ class Grant:
     min_hold_ms = 0
     # For how many seconds its holder had waited for it; None: it was free.
     waited: float | None = None
-    # The owner, for as long as it can have the lock again or is checked for leftovers.
+    # The owner, for as long as it can have the lock again.
     owner: Owner | None = None
     # Whether somebody else renews and releases it, and this process only looks after it.
     is_followed = False

@@ -15,15 +15,13 @@ from contextlib import suppress
 from contextvars import ContextVar
 from operator import attrgetter
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary, ref
 
 if TYPE_CHECKING:
     # Tells the jobs of a pool's thread apart: a future, or numbers; empty between two jobs.
     Job: TypeAlias = ref[Any] | tuple[object, ...]
 
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
 _FEW = 64
 _CORE = __name__.rpartition(".locks.")[0]
 _modules = sys.modules
@@ -225,29 +223,6 @@ def _is_at(job: Job) -> bool:
 def _is_done(job: ref[Any]) -> bool:
     future = job()
     return future is None or bool(future.done())
-
-
-def run_as(owner: Owner, func: Callable[_P, _R]) -> Callable[_P, _R]:
-    """``func``, which belongs to ``owner`` in whatever thread it is called."""
-
-    def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        seat = _Seat(owner, ThreadOrGreenlet())
-        token = _seat.set(seat)
-        try:
-            return func(*args, **kwargs)
-        finally:
-            # In the copies of this context, too.
-            seat.owner = None
-            _seat.reset(token)
-
-    return run
-
-
-def bind_current_task(owner: Owner) -> None:
-    """Make the running task, but none that it creates, belong to ``owner``."""
-    task = asyncio.current_task()
-    if task is not None:
-        _tasks[task] = owner
 
 
 def _after_fork_in_child() -> None:

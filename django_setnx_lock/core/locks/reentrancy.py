@@ -5,19 +5,12 @@ The rules are in docs/reentrancy.md.
 
 from __future__ import annotations
 
-from contextvars import ContextVar
-from typing import Any
-from weakref import WeakKeyDictionary, WeakSet, ref
+from weakref import ref
 
 from ..connections.endpoints import Target, server_id
 from ..errors import LockError
 from . import owner
 from .grant import Grant
-
-# The scope that the caller works in besides its owner, such as one request: a lock can be had
-# again only in there. Without it, or where it has no value, the owner alone counts.
-scope: ContextVar[Any] | None = None
-_in_scopes: WeakKeyDictionary[object, WeakSet[Grant]] = WeakKeyDictionary()
 
 
 def note(grant: Grant) -> None:
@@ -31,8 +24,6 @@ def note(grant: Grant) -> None:
         holds[name] = [ref(grant)]
         if len(holds) > here.sweep_at:
             here.sweep()
-    if scope is not None and (inside := scope.get(None)) is not None:
-        _in_scopes.setdefault(inside, WeakSet()).add(grant)
 
 
 def grant_of(target: Target) -> Grant | None:
@@ -53,10 +44,7 @@ def grant_of(target: Target) -> Grant | None:
 
 
 def _may_be_had(grant: Grant) -> bool:
-    if not grant.options.reentrant or grant.is_over or not grant.is_here:
-        return False
-    inside = None if scope is None else scope.get(None)
-    return inside is None or grant in _in_scopes.get(inside, ())
+    return grant.options.reentrant and not grant.is_over and grant.is_here
 
 
 def refuse_upgrade(target: Target, *, reads: bool) -> None:
@@ -68,28 +56,6 @@ def refuse_upgrade(target: Target, *, reads: bool) -> None:
             "before reading",
             key=target.key,
         )
-
-
-def left_held(place: object) -> list[Grant]:
-    """Return what is held in ``place``, an owner or a value of ``scope``, and will not be released.
-
-    The caller holds it, or an owner that has ended.
-    """
-    here = owner.current()
-    found: list[Grant | None]
-    if isinstance(place, owner.Owner):
-        found = [one() for noted in list(place.holds.values()) for one in noted]
-    else:
-        found = list(_in_scopes.get(place, ()))
-    return [
-        grant
-        for grant in found
-        if grant is not None
-        and grant.owner is not None
-        and (grant.options.reentrant or grant.options.renew)
-        and (grant.owner is here or grant.owner.has_ended)
-        and not grant.is_over
-    ]
 
 
 def held_at(place: str) -> list[Grant]:

@@ -11,8 +11,8 @@ import pytest
 from django_setnx_lock import LockBusy, LockError, LockLost
 from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.connections import execute
-from django_setnx_lock.core.locks import owner, parent_process
-from tests.core.aio.helpers import is_renewed, run
+from django_setnx_lock.core.locks import parent_process
+from tests.core.aio.helpers import run
 from tests.core.helpers import in_thread, value_of
 
 if TYPE_CHECKING:
@@ -212,41 +212,6 @@ def test_a_block_within_what_was_taken_without_one_is_cancelled(
         assert held.lost
 
     run(work())
-
-
-def test_a_block_within_what_a_thread_took_is_cancelled_in_its_task(
-    redis_client: redis.Redis, mine: Callable[..., RedisLock]
-) -> None:
-    def carried(caller: owner.Owner) -> None:
-        async def work() -> None:
-            owner.bind_current_task(caller)
-            with pytest.raises(LockLost):  # noqa: PT012 - as above
-                async with mine():
-                    redis_client.delete("lock:a")
-                    await asyncio.sleep(LONG)
-
-        run(work())
-
-    held = mine(timeout=2, renew=True).take()
-
-    carried(owner.current())
-
-    assert held.lost
-
-
-def test_a_share_in_asyncio_keeps_the_lock_of_a_thread_renewed(
-    mine: Callable[..., RedisLock],
-) -> None:
-    async def work(caller: owner.Owner) -> None:
-        owner.bind_current_task(caller)
-        async with mine(timeout=3, renew=True) as inner:
-            await is_renewed(held)
-            await inner.acheck()
-
-    held = mine(timeout=3, renew=False).take()
-
-    run(work(owner.current()))
-    held.release()
 
 
 def test_it_has_again_what_is_held_around_its_process(
