@@ -40,7 +40,7 @@ def test_every_kind_of_view_answers_409_while_its_lock_is_held(route: str) -> No
 def test_no_kind_of_view_waits_by_itself(route: str, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
 
-    async def sleep(_mailbox: Mailbox, _token: str, seconds: float, _ahead: object) -> None:
+    async def sleep(_mailbox: Mailbox, _token: str, seconds: float) -> None:
         waits.append(seconds)
 
     monkeypatch.setattr(Mailbox, "sleep", sleep)

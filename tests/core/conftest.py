@@ -34,7 +34,7 @@ def fake_time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
     monkeypatch.setattr(clock, "now", lambda: fake.now)
     monkeypatch.setattr(time, "sleep", fake.sleep)
 
-    async def sleep(_mailbox: Mailbox, _token: str, seconds: float, _ahead: object) -> None:
+    async def sleep(_mailbox: Mailbox, _token: str, seconds: float) -> None:
         fake.sleep(seconds)
 
     monkeypatch.setattr(Mailbox, "sleep", sleep)

@@ -99,9 +99,7 @@ def test_a_wait_without_limit_goes_on(
 ) -> None:
     holder = RedisLock(redis_client, "lock:a", timeout=10_000).take()
 
-    async def release_some_time(
-        mailbox: Mailbox, token: str, seconds: float, ahead: object
-    ) -> None:
+    async def release_some_time(mailbox: Mailbox, token: str, seconds: float) -> None:
         fake_time.sleep(seconds)
         if len(fake_time.slept) == 100:
             holder.release()
@@ -118,7 +116,7 @@ def test_a_waiter_that_is_interrupted_leaves_the_queue(
 ) -> None:
     RedisLock(redis_client, "lock:a").acquire()
 
-    async def interrupt(mailbox: Mailbox, token: str, seconds: float, ahead: object) -> None:
+    async def interrupt(mailbox: Mailbox, token: str, seconds: float) -> None:
         assert queue_of(redis_client) == [token]
         raise KeyboardInterrupt
 

@@ -333,14 +333,13 @@ def test_asking_twice_is_as_good_as_once(redis_client: redis.Redis) -> None:
 
 def test_releasing_twice_is_as_good_as_once(redis_client: redis.Redis) -> None:
     turn = reader(redis_client)
-    held, other = claim(turn), claim(reader(redis_client))
+    _held, other = claim(turn), claim(reader(redis_client))
     request = turn.target.command_set.release(turn.target.keys, None, turn.token)
 
     first, second = handed_on(turn, request), handed_on(turn, request)
 
     assert (first, second) == (None, None)
     assert shares_of(redis_client) == [other.token]
-    held.lease.close()
 
 
 def test_a_late_copy_of_what_took_it_takes_nothing_once_it_was_let_go(
@@ -460,12 +459,11 @@ def test_a_writer_behind_a_reader_that_is_dead_gets_it(redis_client: redis.Redis
 def test_a_late_copy_that_takes_it_wakes_the_caller_who_sleeps(
     redis_client: redis.Redis, options: dict[str, bool]
 ) -> None:
-    first = holder(redis_client)
+    _first = holder(redis_client)
     waiting = caller(redis_client, **options)
     copy = waiting.request(waits=True)
     assert is_busy(waiting)
     redis_client.delete("lock:a")
-    first.lease.close()
 
     called(waiting.target, copy)
 

@@ -8,7 +8,6 @@ import pytest
 
 from django_setnx_lock import LockBusy, LockLost, LockUnavailable
 from django_setnx_lock.core import LockHandle, RedisLock
-from django_setnx_lock.core.protocol import replies
 from tests.core.helpers import INDEX, ask, called, in_thread, meta_of, server_ms, value_of
 from tests.core.timestamps import ServerClock, T, asking, timed
 from tests.faults.controls import take_out
@@ -137,16 +136,6 @@ def test_a_lock_is_held_for_as_long_as_its_value_is_not_over(
 
     assert (free, taken, one.locked()) == (False, True, False)
     assert value_of(redis_client) is not None
-
-
-def test_who_waits_sends_nothing_ahead(redis_client: redis.Redis) -> None:
-    with timed(redis_client):
-        turn = asking(redis_client, renew=True)
-        answer = ask(turn, waits=True)
-
-    assert isinstance(answer, replies.Busy)
-    assert answer.foreign
-    assert turn.ahead(answer) is None
 
 
 def test_a_copy_of_what_took_the_lock_finds_it_mine(

@@ -181,8 +181,7 @@ def test_a_lock_that_is_let_go_as_the_warning_comes_is_had_at_once(real_server: 
     took: list[float] = []
 
     for step in range(24):
-        # A claim is sent ahead for locks that are renewed.
-        waiting = RedisLock(client, "lock:a", renew=True, wait_warning=0.08)
+        waiting = RedisLock(client, "lock:a", wait_warning=0.08)
         holder = RedisLock(client, "lock:a", thread_local=False).take()
         with ThreadPoolExecutor(1) as pool:
             taken = pool.submit(taken_at, waiting)

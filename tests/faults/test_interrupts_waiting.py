@@ -31,25 +31,22 @@ def take_if_not_interrupted(
     points: Points,
     monkeypatch: pytest.MonkeyPatch,
     blocking_timeout: float | None = None,
-    *,
-    renew: bool = False,
 ) -> None:
     """Take the lock, with connections of its own, and release it."""
     client = server.client()
     with monkeypatch.context() as patched:
         points.watch(client, patched)
         try:
-            held = RedisLock(client, "lock:a", renew=renew).take(blocking_timeout)
+            held = RedisLock(client, "lock:a").take(blocking_timeout)
         except KeyboardInterrupt:
             return
     held.release()
 
 
-def handed_the_lock_when(step: str, *, renew: bool = False) -> Story:
+def handed_the_lock_when(step: str) -> Story:
     """Return the story of a caller that waits and is left the lock at ``step``.
 
-    Another one waits behind it, who must be able to have the lock in the end. ``renew``: whether
-    it sends ahead what takes the lock up.
+    Another one waits behind it, who must be able to have the lock in the end.
     """
 
     def story(server: Server, points: Points, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +59,7 @@ def handed_the_lock_when(step: str, *, renew: bool = False) -> Story:
                 come_and_go.pop(0)()
 
         points.meanwhile(f"before {step}", meanwhile)
-        take_if_not_interrupted(server, points, monkeypatch, renew=renew)
+        take_if_not_interrupted(server, points, monkeypatch)
         assert queue_of(other) in ([], [behind.token])
         meanwhile()
         claim(behind).release()
@@ -83,7 +80,6 @@ def waits_in_vain(server: Server, points: Points, monkeypatch: pytest.MonkeyPatc
 
 STORIES = {
     "handed the lock before it sleeps": handed_the_lock_when("BLPOP"),
-    "handed the lock by what it sent ahead": handed_the_lock_when("BLPOP", renew=True),
     "waits in vain": waits_in_vain,
 }
 
@@ -110,11 +106,10 @@ def test_a_waiter_interrupted_anywhere_leaves_nothing(
 
 # The fake one sleeps while it sends.
 @REAL
-@pytest.mark.parametrize("renew", [False, True], ids=["asks when woken", "sent ahead"])
 def test_a_waiter_interrupted_anywhere_as_it_sleeps_leaves_nothing(
-    server: Server, monkeypatch: pytest.MonkeyPatch, renew: bool
+    server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    passed = tell(server, handed_the_lock_when("can_read", renew=renew), monkeypatch)
+    passed = tell(server, handed_the_lock_when("can_read"), monkeypatch)
 
     assert "before can_read" in passed
 

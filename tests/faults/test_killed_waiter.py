@@ -24,30 +24,23 @@ if TYPE_CHECKING:
 
 REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
 CLAIM = 1.0
-WHOLE_LEASE_AHEAD = """
-from django_setnx_lock.core.protocol import commands
-commands.CLAIM_MS = 29_999
-"""
 WAITING = """
 import sys, redis
 from django_setnx_lock.core import RedisLock
-RedisLock(redis.Redis(port=int(sys.argv[1])), "lock:a", renew=sys.argv[2] == "renew").take()
+RedisLock(redis.Redis(port=int(sys.argv[1])), "lock:a").take()
 """
 
 
 @contextlib.contextmanager
 def silent_waiters(
-    server: RealServer, count: int, how: signal.Signals = signal.SIGKILL, renew: str = ""
+    server: RealServer, count: int, how: signal.Signals = signal.SIGKILL
 ) -> Iterator[None]:
-    """Have ``count`` processes in the queue that were killed, or else stopped.
-
-    ``renew``: "renew" for those that send ahead what takes the lock up.
-    """
+    """Have ``count`` processes in the queue that were killed, or else stopped."""
     processes = []
     client = server.client()
     try:
         for number in range(count):
-            command = [sys.executable, "-c", WAITING, str(server.port), renew]
+            command = [sys.executable, "-c", WAITING, str(server.port)]
             processes.append(subprocess.Popen(command))
             eventually(lambda: len(queue_of(client)) > number)  # noqa: B023 - asked at once
         eventually(lambda: listeners(server) == count)
@@ -63,11 +56,11 @@ def silent_waiters(
             process.wait(10)
 
 
-def time_to_follow(server: RealServer, silent: int, how: signal.Signals, renew: str = "") -> float:
+def time_to_follow(server: RealServer, silent: int, how: signal.Signals) -> float:
     """Return how long after the release the one behind so many silent waiters has the lock."""
     client = server.client()
     held = holder(client, 30)
-    with silent_waiters(server, silent, how, renew), ThreadPoolExecutor(1) as pool:
+    with silent_waiters(server, silent, how), ThreadPoolExecutor(1) as pool:
         before = listeners(server)
         result = pool.submit(RedisLock(client, "lock:a").take, 20)
         eventually(lambda: listeners(server) == before + 1)
@@ -94,28 +87,13 @@ def test_who_is_behind_killed_waiters_has_the_lock_within_a_claim_each(
 
 @may_be_late(1)
 @REAL
-@pytest.mark.parametrize("renew", ["", "renew"], ids=["asks when woken", "sent ahead"])
 def test_who_is_behind_a_waiter_that_stands_still_has_the_lock_after_its_claim(
-    server: RealServer, renew: str, late: float
+    server: RealServer, late: float
 ) -> None:
-    took = time_to_follow(server, 1, signal.SIGSTOP, renew)
+    took = time_to_follow(server, 1, signal.SIGSTOP)
 
-    figure(f"one stopped at the head of the queue: followed after {took * 1000:.0f} ms {renew}")
+    figure(f"one stopped at the head of the queue: followed after {took * 1000:.0f} ms")
     assert took < 2 * CLAIM + late
-
-
-def test_if_what_was_sent_ahead_took_the_whole_lease_it_would_be_waited_for(
-    real_server: RealServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(globals(), "WAITING", WHOLE_LEASE_AHEAD + WAITING)
-    client = real_server.client()
-    held = holder(client, 30)
-    with silent_waiters(real_server, 1, signal.SIGSTOP, "renew"), ThreadPoolExecutor(1) as pool:
-        result = pool.submit(RedisLock(client, "lock:a").acquire, blocking_timeout=2 * CLAIM + 1)
-        eventually(lambda: len(queue_of(client)) == 2)
-        held.release()
-
-        assert result.result(20) is False
 
 
 @pytest.mark.usefixtures("nobody_looks")

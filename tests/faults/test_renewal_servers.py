@@ -321,49 +321,6 @@ def test_an_answer_of_which_the_rest_comes_later_counts(servers: list[RealServer
         assert held.lease.trouble is None
 
 
-@pytest.fixture
-def stalled_claim(servers: list[RealServer]) -> Iterator[LockHandle]:
-    """Give a lock that was taken up by what was sent ahead, while the answer for the rest stalls.
-
-    The renewal, which has a connection of its own, is answered.
-    """
-    direct = servers[0].client()
-    first = RedisLock(direct, "lock:a", 30).take(0)
-
-    def release() -> None:
-        # Not before it sleeps, and so has sent ahead what takes the lock.
-        eventually(lambda: direct.info("clients")["blocked_clients"])
-        first.release()
-
-    releasing = threading.Thread(target=release)
-    with Proxy(servers[0].port) as proxy:
-        proxy.hold(scripts.RENEW.sha.encode(), once=True)
-        releasing.start()
-        held = RedisLock(proxy.client(), "lock:a", LONG, renew=True).take(10)
-        releasing.join(10)
-        assert proxy.holds.wait(10)
-        yield held
-        watchdog.WATCHDOG.forget_all()
-        proxy.let_go()
-
-
-def test_who_waits_for_the_answer_to_a_claim_loses_no_lock_elsewhere(
-    servers: list[RealServer], stalled_claim: LockHandle
-) -> None:
-    kept = taken(servers[1].client())
-    # Since the renewal was answered, whoever asks for the end would read the answer to the claim.
-    eventually(lambda: stalled_claim.lease.__dict__["_end"] > clock.now() + 10)
-    asking = threading.Thread(target=stalled_claim.remaining)
-    asking.start()
-
-    upkeep = Upkeep([kept]).watch()
-
-    assert upkeep.was_done()
-    # As much as the claim runs, which is not as long as the lease.
-    assert not asking.is_alive()
-    asking.join(LONG)
-
-
 def test_no_lock_is_lost_in_asyncio_either(servers: list[RealServer]) -> None:
     async def taken(server: RealServer, lease: float) -> LockHandle:
         return await RedisLock(server.client(), "lock:a", lease, renew=True).atake(0)

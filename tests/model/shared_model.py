@@ -12,7 +12,7 @@ from typing import Any
 
 from django_setnx_lock.core.locks.mailbox import SLICE_MS
 from django_setnx_lock.core.protocol import commands, replies
-from django_setnx_lock.core.protocol.commands import CLAIM_MS, CommandSet, Request
+from django_setnx_lock.core.protocol.commands import CommandSet, Request
 
 from .shared_properties import TWO_SILENT, is_to_be_had, overtaken, violation
 from .shared_server import FOREIGN, KEYS, Answer, Servers
@@ -261,8 +261,7 @@ class Model:
             return
         if isinstance(answer, replies.Busy):
             left = None if answer.remaining is None else int(answer.remaining * 1000)
-            is_seen = not answer.foreign and not answer.handed_on
-            if is_seen and (client.waits or left is None or left > CLAIM_MS):
+            if not answer.foreign and not answer.handed_on:
                 w.set(number, owed=None)
             told = POLL if answer.foreign else SLICE_MS
             told = told if left is None else min(told, left)

@@ -15,7 +15,7 @@ from django_setnx_lock.core import MultiLock, RedisLock, clock
 from django_setnx_lock.core.connections import execute
 from django_setnx_lock.core.locks.batch import take_each
 from django_setnx_lock.core.protocol import scripts
-from tests.core.helpers import ask, command
+from tests.core.helpers import command
 from tests.core.queueing import listeners
 from tests.faults.proxy import Proxy
 from tests.processes import eventually
@@ -412,20 +412,6 @@ def test_the_client_of_a_cluster_is_refused() -> None:
 
     with pytest.raises(NotImplementedError, match="Cluster is not"):
         RedisLock(Cluster(), "lock:a", replicas=1)
-
-
-def test_nothing_is_sent_ahead_for_such_a_lock(fake_server: FakeServer) -> None:
-    client = fake_server.client()
-    holder = RedisLock(client, "lock:a").take()
-    asked = [
-        RedisLock(client, "lock:a", renew=True, replicas=replicas).attempt() for replicas in (0, 1)
-    ]
-    answer = ask(asked[0], waits=True)
-
-    ahead = [turn.ahead(answer) is not None for turn in asked]  # type: ignore[arg-type]  # Busy
-
-    assert ahead == [True, False]
-    holder.release()
 
 
 # Several locks at once

@@ -203,29 +203,6 @@ def test_the_server_counts_one_script_an_acquire_and_one_a_release(server: RealS
     assert calls(client) == {"evalsha": 20, "eval": 0}
 
 
-def test_taking_up_a_lock_that_was_waited_for_is_no_round_trip_of_its_own(
-    proxy: Proxy, warm: redis.Redis, real_server: RealServer
-) -> None:
-    held = listed(real_server.client(), "a").take()
-    waiting = listed(warm, "a", renew=True)
-
-    with ThreadPoolExecutor(1) as pool:
-        result = pool.submit(waiting.take, 20)
-        assert eventually(lambda: listeners(real_server) == 1)
-        held.release()
-        following = result.result(20)
-    assert following.remaining() > 29
-
-    # In one write each: it asks, it sleeps and sends ahead, it asks for the whole lease.
-    written = [commands([request]) for request in proxy.requests]
-    assert [words for words in written if b"EVALSHA" in words] == [
-        [b"EVALSHA"],
-        [b"BLPOP", b"EVALSHA"],
-        [b"EVALSHA"],
-    ]
-    following.release()
-
-
 @REAL
 @pytest.mark.usefixtures("nobody_looks")
 def test_the_connection_of_a_waiter_serves_the_next_one(server: RealServer) -> None:

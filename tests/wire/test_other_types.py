@@ -42,7 +42,6 @@ STRING = {"string": ("SET", "paid")}
 REQUESTS: dict[str, commands.Request] = {
     "acquire": commands.SETNX.acquire(KEYS, INDEX, "w1", 1000, "{}", 0),
     "acquire and wait": commands.SETNX.acquire(KEYS, INDEX, "w1", 1000, "{}", 1000),
-    "acquire ahead": commands.ahead(KEYS, INDEX, "w1", 1000, "{}").take,
     "acquire all": commands.acquire_all(
         [commands.SETNX.acquire(KEYS, INDEX, "w1", 1000, "{}", slice_ms) for slice_ms in (0, 0)]
     ),

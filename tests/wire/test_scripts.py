@@ -86,10 +86,9 @@ SHARED = {
 KEYS = lock_keys("lock:a")
 INDEX = index_for("lock:")
 TIMES = command_set("timestamp", "s")
-NEXT = commands.Successor("lock:a", "u", 1000, "{}", 0)
 REQUESTS = [
-    commands.ahead(KEYS, INDEX, "t", 1000, "{}").take,
-    commands.SETNX.release(KEYS, INDEX, "t", successor=NEXT),
+    commands.SETNX.acquire(KEYS, INDEX, "t", 1000, "{}", 0),
+    commands.release_kept(KEYS, INDEX, "t", 1000, 1),
     commands.SETNX.cancel(KEYS, INDEX, "t"),
     commands.SETNX.check_handoff(KEYS, "t"),
     commands.give_away(KEYS, INDEX, "t", 1000),

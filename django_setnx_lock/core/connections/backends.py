@@ -241,10 +241,6 @@ class Asyncio:
         """Cancel ``work``; return False when it has ended by itself."""
         return work.cancel()
 
-    def later(self, seconds: float, call: Callable[..., object], *args: object) -> None:
-        """Call that after so many seconds, unless the loop ends before."""
-        asyncio.get_running_loop().call_later(seconds, call, *args)
-
     def new_future(self) -> asyncio.Future[Any]:
         """Return what a waiter can be woken by."""
         return asyncio.get_running_loop().create_future()

@@ -30,7 +30,7 @@ from . import reentrancy
 from .deadlock import DeadlockSearch
 from .grant import Grant
 from .handle import LockHandle
-from .listener import PLACES, Handover
+from .listener import PLACES
 from .mailbox import (
     SLICE_MS,
     BlockingMailbox,
@@ -40,7 +40,6 @@ from .mailbox import (
     time_to_sleep,
 )
 from .options import LockOptions
-from .pipelined_claim import MAX_CLAIM_AGE, PipelinedClaim, ProvisionalLease
 from .transfer import read_ticket, refuse_unless_possible
 from .wait_warning import WaitWarning, who_has
 
@@ -88,14 +87,12 @@ class AcquireAttempt:
         # Where it is woken together with others.
         self._mailbox: SharedMailbox | None = None
         self.token = target.command_set.new_token()
-        self._waits = False
         self._began = clock.now()
 
     def request(self, *, waits: bool) -> commands.Request:
         wait_ms = SLICE_MS if waits else 0
         if self._mailbox is not None:
             self._mailbox.expect_mail()
-        self._waits = waits
         self.was_repeated = in_doubt = self.was_repeated or self.is_unanswered
         self.is_unanswered = True
         target = self.target
@@ -162,52 +159,14 @@ class AcquireAttempt:
             await self.cancel(io)
         return self.settle(answer, sent, now)
 
-    def ahead(self, answer: Busy) -> commands.Ahead | commands.Successor | None:
-        """Return what may get the lock in the sleep that follows ``answer``; None for nothing.
-
-        A task may be granted it by a release in its loop. A thread that is woken alone sends a
-        claim ahead, but only for a lock that is renewed: as nobody knows whether it is still there
-        then, that may not get the whole lease at once.
-        """
-        target = self.target
-        if self.replicas is not None or target.command_set.is_shared:
-            # Such a grant says nothing of the replicas, and lets nobody join those who share it.
-            return None
-        if self._mailbox is not None:
-            if self.loop_watchdog is None:
-                return None
-            name, lease_ms = target.keys.name, self.lease_ms
-            return commands.Successor(name, self.token, lease_ms, self.record, target.kept_ms)
-        options = self.options
-        is_seen_to = options.renew and options.max_hold is None
-        if answer.foreign or not is_seen_to or self.lease_ms <= commands.CLAIM_MS:
-            return None
-        return commands.ahead(
-            *(target.keys, target.index, self.token),
-            *(self.lease_ms, self.record, target.kept_ms),
-        )
-
-    def take_up(self, claim: PipelinedClaim | Handover) -> LockHandle | None:
-        """Return the lock that ``claim`` has taken; None when it has to be asked for again."""
-        now, seconds = clock.now(), self.lease_ms / 1000
-        if isinstance(claim, Handover):
-            if now >= claim.sent + seconds:
-                return None
-            return self._has(LockHandle(self._grant(claim.fence, claim.sent)), claim.sent)
-        if now >= claim.sent + MAX_CLAIM_AGE:
-            claim.give_back()
-            return None
-        grant = self._grant(claim.fence, now)
-        grant.lease = ProvisionalLease(seconds, claim)
-        return self._has(LockHandle(grant), claim.sent)
-
     def settle(self, answer: replies.Answer, sent: float, now: float) -> LockHandle | Busy:
         """Return what an ``answer`` that came ``now`` means; a grant that is late is given back."""
         self.is_unanswered = False
         if isinstance(answer, Busy):
             if self.grace is not None:
                 self.grace.is_over()
-            if self._sees_to_it(answer):
+            # Whoever was handed it has taken it.
+            if not answer.foreign and not answer.handed_on:
                 self.watchlist.handoff_confirmed(self.target, sent)
             return answer
         seconds = self.lease_ms / 1000
@@ -218,16 +177,6 @@ class AcquireAttempt:
         # A token that was given up or forced out is never used again.
         self.token, self.was_repeated = self._new_token(), False
         return Busy(remaining=0.0, holder=None)
-
-    def _sees_to_it(self, answer: Busy) -> bool:
-        """Whether nobody else need look who has the lock.
-
-        It is held by one of ours, and if perhaps for the claim time only, this caller asks then.
-        """
-        if answer.foreign or answer.handed_on:
-            return False
-        left = answer.remaining
-        return self._waits or left is None or left > commands.CLAIM_MS / 1000
 
     def _grant(self, fence: int, since: float) -> Grant:
         seconds = self.lease_ms / 1000
@@ -476,8 +425,6 @@ class Waiting(Protocol[_Granted]):
     def asks_again(self) -> bool: ...
     def busy(self, answer: Busy, cycle: tuple[WaitStep, ...] = ()) -> LockBusy: ...
     def retry_delay(self, error: LockUnavailable, give_up_at: float | None) -> float: ...
-    def ahead(self, answer: Busy) -> commands.Ahead | commands.Successor | None: ...
-    def take_up(self, claim: PipelinedClaim | Handover) -> _Granted | None: ...
 
 
 async def wait_for(io: Backend, attempt: Waiting[_Granted], limit: float | None) -> _Granted:
@@ -538,12 +485,9 @@ async def _ask_until_granted(
                     search.due_in(awaited, attempt.partly),
                 )
                 seconds = min(time_to_sleep(answer, tries, left), longest)
-                claim = await mailbox.sleep(awaited.token, seconds, attempt.ahead(answer))
+                await mailbox.sleep(awaited.token, seconds)
             except LockUnavailable as error:
                 await io.sleep(attempt.retry_delay(error, give_up_at))
-                continue
-            if claim is not None and (taken := attempt.take_up(claim)) is not None:
-                return taken
     finally:
         if mailbox is not None:
             mailbox.close()

@@ -279,11 +279,8 @@ class Grant:
         target = self.target
         return target.command_set.renew(target.keys, target.index, self.token, lease_ms, how)
 
-    def releasing(self, successor: commands.Successor | None = None) -> commands.Request:
-        """Return the request that releases the lock, to ``successor`` if it is that one's turn.
-
-        It is no longer renewed.
-        """
+    def releasing(self) -> commands.Request:
+        """Return the request that releases the lock, which is no longer renewed."""
         is_renewed, is_over = self.watchdog.forget(self), self.lease.is_over(clock.now())
         self.watchdog.heartbeats.forget(self.number)
         if is_renewed and is_over:
@@ -300,7 +297,6 @@ class Grant:
             *(target.keys, target.index, self.token),
             in_doubt=self.in_doubt,
             noted=self._to_note(),
-            successor=successor,
         )
         was_releasing, self._was_releasing = self._was_releasing, True
         return request.repeat if was_releasing else request
@@ -321,7 +317,6 @@ class Grant:
 
         From now on it is renewed and checked as a reader's, whether or not that has arrived.
         """
-        self.lease.settle()
         self.in_doubt = True
         target = self.target
         self.target = replace(target, command_set=READERS)

@@ -20,7 +20,6 @@ from ..renewal.lease import Lease
 from ..stop_request import StopRequest
 from . import reentrancy
 from .grant import Grant, call_back
-from .listener import WaitingHere, waiting_here
 from .mailbox import ANSWER_WITHIN
 from .operations import Handle, Scope
 from .options import LockOptions
@@ -210,7 +209,6 @@ class LockHandle(Handle):
         """Seconds left of the lease by the local clock; 0.0 when lost or released."""
         if self.lost or self._released or not self.is_here:
             return 0.0
-        self.lease.settle()
         return max(self.lease.end - clock.now(), 0.0)
 
     def handover(self) -> None:
@@ -320,7 +318,6 @@ class LockHandle(Handle):
         grant.close()
         for one in handles:
             one._released = True
-        self.lease.close()
         return TransferTicket(self.name, grant.token, grant.fence).to_text()
 
     def __enter__(self) -> Self:
@@ -347,27 +344,13 @@ class LockHandle(Handle):
         run(self._release_now(BLOCKING))
 
     async def _release_now(self, io: Backend) -> None:
-        waiting = self._next_here(io)
-        request = self.to_release(None if waiting is None else waiting.successor)
-        if request is None:
-            return
-        wake = None if waiting is None else waiting.wake
-        sent = clock.now()
-        try:
-            reply = await self._send_release(io, request, wake)
-        except BaseException:
-            if wake is not None:
-                wake()
-            raise
-        if waiting is not None:
-            waiting.hear(reply, sent)
-        self.read_release(reply)
+        request = self.to_release()
+        if request is not None:
+            self.read_release(await self._send_release(io, request))
 
-    async def _send_release(
-        self, io: Backend, request: commands.Request, repeated: Callable[[], None] | None
-    ) -> Any:
+    async def _send_release(self, io: Backend, request: commands.Request) -> Any:
         try:
-            return await self._call(io, request, repeated=repeated)
+            return await self._call(io, request)
         except LockUnavailable as error:
             failure = self.grant.losses[0].again() if self.grant.losses else error
             raise failure from error.__cause__
@@ -383,19 +366,14 @@ class LockHandle(Handle):
                 await io.shield(again, self.target.client, interrupt)
             raise
 
-    def _next_here(self, io: Backend) -> WaitingHere | None:
-        """Return the task of this loop that the release can grant the lock to, if any."""
-        is_plain = self.target.command_set is commands.SETNX and not self.grant.min_hold_ms
-        return waiting_here(self.target) if io.is_asyncio and is_plain else None
-
     async def _give_back(self, io: Backend) -> None:
         """Release what nobody will be told of. What Redis does not hear ends with its lease."""
         self.waive_min_hold()
         await io.shield(lambda: self._release_now(io), self.client)
 
     async def _call(self, io: Backend, request: commands.Request, **options: Any) -> Any:
-        # An answer is of use while it is ours. To find out for how long would delay a release.
-        within = max(self.grant.lease.latest_end - clock.now(), ANSWER_WITHIN)
+        # An answer is of use while it is ours.
+        within = max(self.grant.lease.end - clock.now(), ANSWER_WITHIN)
         return await self.target.call(io, request, within=within, **options)
 
     # Which operations are possible, and what an answer means
@@ -417,10 +395,9 @@ class LockHandle(Handle):
         self.began_release = self.is_put_off = True
         return True
 
-    def to_release(self, successor: commands.Successor | None = None) -> commands.Request | None:
+    def to_release(self) -> commands.Request | None:
         """Return the request that releases the lock; None while other handles keep it.
 
-        ``successor``: who is granted the lock then, if it is its turn.
         Raises LockError when that cannot be asked for.
         """
         self.began_release = True
@@ -438,7 +415,7 @@ class LockHandle(Handle):
             self._released = True
             return None
         self._lets_in = False
-        request = grant.releasing(successor)
+        request = grant.releasing()
         if grant.losses and not grant.may_still_stand:
             raise grant.losses[0].again()
         return request
@@ -467,7 +444,6 @@ class LockHandle(Handle):
             self.grant.may_still_stand = False
             raise self.grant.losses[0].again()
         self._released = True
-        self.grant.lease.close()
         if logger.isEnabledFor(logging.DEBUG):
             held_for = clock.now() - self.grant.taken_at
             logger.debug("released the lock %r: held for %.3f s", self.key, held_for)
@@ -518,7 +494,6 @@ class LockHandle(Handle):
         if self._released:
             raise LockError(f"cannot {what} the lock {self.key!r}: it was released", key=self.key)
         self._refuse_elsewhere()
-        self.lease.settle()
         if not self.grant.losses and self.lease.is_over(clock.now()):
             self.declare_over()
         if self.grant.losses:

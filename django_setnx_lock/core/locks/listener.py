@@ -2,17 +2,12 @@
 
 Each waits for its own token. The scripts put the tokens that are to be woken into one mailbox that
 they share, from which they are fetched one by one, whoever of them came or went meanwhile.
-
-Where the holder is a task of the same loop, its release names the first of them. If it is that
-one's turn, the server grants it the lock at once, and the reply to the release says so.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -24,9 +19,9 @@ from ..connections.endpoints import Target
 from ..connections.pool import PerLoop
 from ..connections.primitives import Guard, kind
 from ..connections.sentinel import EVERY, leads_elsewhere, primary_of
-from ..protocol.commands import CLAIM_MS, Successor
+from ..protocol.commands import CLAIM_MS
 from ..protocol.keys import mailbox_beside
-from ..protocol.replies import read_granted_on, text
+from ..protocol.replies import text
 
 # How many threads of a process may wait each on a connection of its own, which is quicker.
 ALONE_AT_MOST = 15
@@ -34,16 +29,6 @@ ALONE_AT_MOST = 15
 _FETCH_FOR = 25.0
 # By how much the answer to that may be late.
 _LATE = 5.0
-# For so many seconds a loop listens on when the last that waited was granted the lock by a release.
-_LINGER = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Handover:
-    """The lock was granted to a waiter by a release that was sent at ``sent``."""
-
-    fence: int
-    sent: float
 
 
 class Listener:
@@ -59,60 +44,45 @@ class Listener:
         self._io: Any = io
         # Of use to threads; the steps of tasks do not interleave.
         self._changing = threading.RLock()
-        # What wakes each, by token: with what it was granted, the error that it meets, or None.
+        # What wakes each, by token: with the error that it meets, or None.
         self._waiters: dict[str, Any] = {}
         # Tokens that were woken while their callers were asking, and when: as long as mail lasts.
         self._early: dict[str, float] = {}
-        # Those that a release may grant their lock to, by the name of that: first come, first.
-        self._lines: dict[str, dict[str, Successor]] = {}
         # What fetches, what tells it from those before, and the pool of the client it does so by.
         self._fetching: Any = None
         self._turn: object = None
         self._pool: Any = None
 
-    async def wait(
-        self, client: Any, token: str, seconds: float, successor: Successor | None = None
-    ) -> Handover | None:
-        """Return when ``token`` was woken, or after ``seconds``: what it was granted, if it was.
+    async def wait(self, client: Any, token: str, seconds: float) -> None:
+        """Return when ``token`` was woken, or after ``seconds``. Raises what redis-py raises.
 
-        ``client``: of the server to listen at. ``successor``: what a release here needs to grant
-        it the lock. Raises what redis-py raises.
+        ``client``: of the server to listen at.
         """
         woken = self._io.new_future()
-        found: Handover | Exception | None = None
         try:
             with self._changing:
                 early = self._early.pop(token, None)
                 if early is not None and not _is_stale(early):
-                    return None
+                    return
                 if self._turn is not None and client.connection_pool is not self._pool:
                     # The node of a cluster that has the lock now; the others hear of it so.
                     self._io.end(self._fetching)
                     self._cut_off(None, self._turn)
-                    return None
+                    return
                 if self._turn is None or self._fetching.done():
                     turn, self._pool = object(), client.connection_pool
                     self._fetching = self._io.begin(self._fetch(client, turn))
                     self._turn = turn
                 self._waiters[token] = woken
-                if successor is not None:
-                    self._lines.setdefault(successor.name, {})[token] = successor
-            found = await self._io.wait(woken, seconds)
+            error: Exception | None = await self._io.wait(woken, seconds)
         finally:
             with self._changing:
-                if successor is not None:
-                    self._leave_line(successor)
                 if self._waiters.get(token) is woken:
                     del self._waiters[token]
                 if not self._waiters and self._turn is not None:
-                    if isinstance(found, Handover):
-                        # Whoever has had the lock here may want it again.
-                        self._io.later(_LINGER, self._stop, self._turn)
-                    else:
-                        self._stop(self._turn)
-        if isinstance(found, Exception):
-            raise found
-        return found
+                    self._stop(self._turn)
+        if error is not None:
+            raise error
 
     def _stop(self, turn: object) -> None:
         """Fetch no more mail, if that goes on at that ``turn`` and nobody waits."""
@@ -120,23 +90,6 @@ class Listener:
             if not self._waiters and self._turn is turn and self._io.end(self._fetching):
                 self.cuts += 1
                 self._turn = None
-
-    def _leave_line(self, successor: Successor) -> None:
-        line = self._lines.get(successor.name, {})
-        if line.pop(successor.token, None) is not None and not line:
-            del self._lines[successor.name]
-
-    def first_in_line(self, name: str) -> Successor | None:
-        """Return who may be granted the lock ``name`` by its release: the first who sleeps here."""
-        with self._changing:
-            return next(iter(self._lines.get(name, {}).values()), None)
-
-    def hand_over(self, token: str, handover: Handover) -> None:
-        """Wake ``token``, if it sleeps, with the lock that it was granted. Else it asks again."""
-        with self._changing:
-            woken = self._waiters.pop(token, None)
-            if woken is not None:
-                _wake(woken, handover)
 
     async def _fetch(self, client: Any, turn: object) -> None:
         """Fetch mail for as long as anybody waits and it is its ``turn``."""
@@ -209,9 +162,9 @@ def _is_stale(since: float) -> bool:
     return clock.now() - since >= CLAIM_MS / 1000
 
 
-def _wake(woken: Any, result: Handover | Exception | None) -> None:
+def _wake(woken: Any, error: Exception | None) -> None:
     if not woken.done():
-        woken.set_result(result)
+        woken.set_result(error)
 
 
 class Places:
@@ -252,42 +205,13 @@ def listener_of(target: Target, io: Backend) -> Listener:
     For those of all locks that are listed in the same index; else for those of that one lock, as
     no key may be used then that is not beside it.
     """
-    at = _place_of(target)
+    # A client lives for as long as the attempts that ask by it.
+    pool = id(getattr(target.client, "connection_pool", target.client))
+    beside = target.index or target.keys.stem
+    at = (kind(), pool, beside)
     with _guard.now():
         listeners = _of_loops() if io.is_asyncio else _of_threads
         found = listeners.get(at)
         if found is None:
-            found = listeners[at] = Listener(mailbox_beside(at[-1]), io)
+            found = listeners[at] = Listener(mailbox_beside(beside), io)
         return found
-
-
-def _place_of(target: Target) -> tuple[object, int, str]:
-    # A client lives for as long as the attempts that ask by it.
-    pool = id(getattr(target.client, "connection_pool", target.client))
-    return kind(), pool, target.index or target.keys.stem
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingHere:
-    """A task that waits, while a release in its loop names it to the server as its successor."""
-
-    listener: Listener
-    successor: Successor
-
-    def wake(self) -> None:
-        """Have it ask, as nobody knows whether it was granted the lock."""
-        self.listener.wake(self.successor.token)
-
-    def hear(self, reply: Sequence[Any], sent: float) -> None:
-        """Tell it if it was granted the lock, by the ``reply`` to the release of ``sent``."""
-        fence = read_granted_on(reply)
-        if fence is not None:
-            self.listener.hand_over(self.successor.token, Handover(fence, sent))
-
-
-def waiting_here(target: Target) -> WaitingHere | None:
-    """Return the task of the running loop that waits for ``target`` first; None for none."""
-    listeners = _of_loops()
-    listener = listeners.get(_place_of(target)) if listeners else None
-    successor = None if listener is None else listener.first_in_line(target.keys.name)
-    return None if listener is None or successor is None else WaitingHere(listener, successor)

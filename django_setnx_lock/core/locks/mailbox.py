@@ -9,15 +9,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 from redis import exceptions as redis_exceptions
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import RedisError
 
 from .. import clock
 from ..connections.backends import BLOCKING, Backend
 from ..connections.cluster_routes import is_cluster
-from ..connections.connection import Command
 from ..connections.endpoints import Target
 from ..connections.failures import translated
 from ..connections.sentinel import (
@@ -27,10 +26,8 @@ from ..connections.sentinel import (
     primary_of,
 )
 from ..errors import LockUnavailable
-from ..protocol.commands import Ahead, Request, Successor
-from ..protocol.replies import Busy, read_ahead
-from .listener import Handover, listener_of
-from .pipelined_claim import PipelinedClaim
+from ..protocol.replies import Busy
+from .listener import listener_of
 
 # A waiter asks again after so long, whatever it was told: who was to wake it may be gone.
 SLICE_MS = 25_000
@@ -41,7 +38,6 @@ CONNECT_AT_LEAST = 0.1
 # For how many seconds a caller waits for an answer whose own time, or lease, ends sooner.
 ANSWER_WITHIN = 1.0
 _FOREIGN_FIRST, _FOREIGN_LONGEST = 0.005, 0.1
-_Result = TypeVar("_Result")
 
 
 def time_to_sleep(answer: Busy, tries: int, left: float | None) -> float:
@@ -82,47 +78,40 @@ class Mailbox:
         self._target = target
         self._failed = False
 
-    async def sleep(
-        self, token: str, seconds: float, ahead: Ahead | Successor | None = None
-    ) -> PipelinedClaim | Handover | None:
+    async def sleep(self, token: str, seconds: float) -> None:
         """Return when ``token`` was woken, or when ``seconds`` have passed.
 
-        ``ahead``: what gets the waiter the lock before it has to ask. A thread sends its claim
-        along, for the server to carry out as soon as it has woken the waiter; a task may be granted
-        the lock by a release in its loop. Gives what got the lock, or None: then the caller has to
-        ask. Raises LockUnavailable when it could not be listened for at all, twice in a row: the
-        first time it returns, so that the caller asks.
+        Raises LockUnavailable when it could not be listened for at all, twice in a row: the first
+        time it returns, so that the caller asks.
         """
         client = self._target.client
         if not self._target.command_set.wakes_waiters:
             await self._io.sleep(seconds)
-            return None
-        if not hasattr(client, "connection_pool") and not is_cluster(client):
+        elif not hasattr(client, "connection_pool") and not is_cluster(client):
             # One which has no one server to listen at.
             await self._io.sleep(min(seconds, _jittered(_FOREIGN_LONGEST, 0.5)))
-            return None
-        end = clock.now() + self._target.longest_sleep(seconds)
-        return await self._try(lambda: self._listen(token, end, ahead))
+        else:
+            end = clock.now() + self._target.longest_sleep(seconds)
+            await self._try(lambda: self._listen(token, end))
 
-    async def _try(self, step: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result | None:
+    async def _try(self, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
         began = clock.now()
         try:
             with translated(self._target.key):
-                return await step()
+                await step()
         except LockUnavailable as error:
             self._drop()
             pause = self._target.moved(error)
             if pause is not None:
                 await self._io.sleep(pause)
-                return None
+                return
             self._forget()
             at_once = clock.now() - began < AT_ONCE
             if self._failed and at_once:
                 raise
             self._failed = at_once
-        return None
 
-    async def _listen(self, token: str, end: float, ahead: Any) -> PipelinedClaim | Handover | None:
+    async def _listen(self, token: str, end: float) -> None:
         """Return when there is mail for ``token``, and at ``end`` at the latest."""
         raise NotImplementedError
 
@@ -140,9 +129,6 @@ class BlockingMailbox(Mailbox):
     """The mailbox of a thread, which listens on a connection of its own."""
 
     _io = BLOCKING
-    _ahead: Ahead | None = None
-    _packed = b""
-    _sent = 0.0
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
@@ -153,13 +139,11 @@ class BlockingMailbox(Mailbox):
         # Whether what woke the waiter is still to be read.
         self._has_answer = False
 
-    async def sleep(
-        self, token: str, seconds: float, ahead: Ahead | Successor | None = None
-    ) -> PipelinedClaim | Handover | None:
+    async def sleep(self, token: str, seconds: float) -> None:
         if self._has_answer:
             # It has come after the caller had to ask.
             await self._try(self._read_late)
-        return await super().sleep(token, seconds, ahead)
+        await super().sleep(token, seconds)
 
     def close(self) -> None:
         if self._has_answer:
@@ -197,23 +181,20 @@ class BlockingMailbox(Mailbox):
     async def _read_late(self) -> None:
         self._read()
 
-    async def _listen(self, token: str, end: float, ahead: Ahead | None) -> PipelinedClaim | None:
+    async def _listen(self, token: str, end: float) -> None:
         box = self._open(token)
         while (left := end - clock.now()) > 0:
             is_new = not self._listening_at
-            if is_new and not self._begin(box, left, ahead):
+            if is_new and not self._begin(box, left):
                 break
             # Redis ends a BLPOP up to 0.1 s late: the waiter wakes in time, and hears of it later.
             self._has_answer = self._wait(end)
-            # A waiter that has to ask does so at once, and reads afterwards what woke it.
-            if not self._has_answer or (is_new and self._ahead is None):
+            # A waiter asks at once, and reads afterwards what woke it. A BLPOP of an earlier sleep
+            # may have ended by itself.
+            if not self._has_answer or is_new or self._read() is not None:
                 break
-            woken, claim = self._read()
-            if woken is not None or claim is not None:
-                return claim
         if not self._has_answer:
             self._failed = False
-        return None
 
     def _wait(self, end: float) -> bool:
         """Whether there is an answer by ``end``; if it ends before, it is to listen elsewhere."""
@@ -228,53 +209,31 @@ class BlockingMailbox(Mailbox):
                 break
         return False
 
-    def _begin(self, box: str, seconds: float, ahead: Ahead | None) -> bool:
+    def _begin(self, box: str, seconds: float) -> bool:
         """Whether there was time to connect."""
         self._listening_at = box
-        self._ahead = ahead
-        commands: list[Command] = [("BLPOP", box, f"{max(seconds, 0.001):.3f}")]
-        if ahead is not None:
-            commands.append(ahead.take.by_sha)
-        self._sent = clock.now()
+        command = ("BLPOP", box, f"{max(seconds, 0.001):.3f}")
         try:
-            self._connection.send(*commands, within=max(seconds, CONNECT_AT_LEAST))
+            self._connection.send(command, within=max(seconds, CONNECT_AT_LEAST))
         except redis_exceptions.TimeoutError:
             if seconds >= AT_ONCE:
                 raise
             self._drop()
             return False
-        if ahead is not None:
-            # While there is time.
-            self._packed = self._connection.pack(ahead.whole.by_sha)
         return True
 
-    def _read(self) -> tuple[Any, PipelinedClaim | None]:
-        """Return what woke the waiter, and the claim if that took the lock."""
+    def _read(self) -> Any:
+        """Return what woke the waiter."""
         # Interrupted in the midst of it, the connection is not to be read again.
         self._has_answer = False
-        woken, claim = self._connection.read(), None
-        if self._ahead is not None:
-            # The request that follows will tell what is wrong.
-            with suppress(ResponseError):
-                claim = self._claim(read_ahead(self._connection.read()), self._ahead.whole)
+        woken = self._connection.read()
         self._listening_at = ""
         self._failed = False
-        return woken, claim
-
-    def _claim(self, fence: int | None, whole: Request) -> PipelinedClaim | None:
-        if fence is None:
-            return None
-        connection, self._connection = self._connection, None
-        return PipelinedClaim(
-            self._io.listening(), self._client, fence, self._sent, connection, whole, self._packed
-        )
+        return woken
 
 
 class SharedMailbox(Mailbox):
-    """The mailbox of a task, or of one of many threads, which is listened at for all of them.
-
-    It sends no claim ahead: the caller asks when it is woken, unless it was granted the lock.
-    """
+    """The mailbox of a task, or of one of many threads, which is listened at for all of them."""
 
     def __init__(self, target: Target, io: Backend) -> None:
         super().__init__(target)
@@ -287,10 +246,7 @@ class SharedMailbox(Mailbox):
         """Take note that the caller asks, so that mail for it may come from now on."""
         self._cuts = self._listener.cuts
 
-    async def _listen(self, token: str, end: float, ahead: Successor | None) -> Handover | None:
-        handover = None
+    async def _listen(self, token: str, end: float) -> None:
         if self._cuts == self._listener.cuts:
-            left = end - clock.now()
-            handover = await self._listener.wait(self._target.home(), token, left, ahead)
+            await self._listener.wait(self._target.home(), token, end - clock.now())
         self._failed = False
-        return handover

@@ -16,12 +16,10 @@ from ..protocol import commands, replies
 from .attempt import AcquireAttempt, wait_for
 from .batch import cancel_each, is_one_client, note_repeat, share_each
 from .handle import LockHandle
-from .listener import Handover
 from .local import LocalHandles, LocalLock
 from .lock import RedisLock
 from .multi_handle import LossRelay, MultiLockHandle, names_of
 from .options import Unset
-from .pipelined_claim import PipelinedClaim
 from .redlock import Redlock
 from .redlock_servers import RedlockServers
 
@@ -81,12 +79,6 @@ class MultiAttempt:
         """Return how many seconds to wait before asking again, or raise ``error``."""
         self._is_unsure = True
         return self.awaited.retry_delay(error, give_up_at)
-
-    def ahead(self, answer: replies.Busy) -> None:
-        """Send nothing ahead: it would take one of the locks alone."""
-
-    def take_up(self, claim: PipelinedClaim | Handover) -> None:
-        """Take up nothing, as nothing is sent ahead."""
 
     def belong_to(self, io: Backend, *, shares_mailbox: bool) -> None:
         for attempt in self.attempts:

@@ -166,9 +166,6 @@ class RedlockAttempt(AcquireAttempt):
         """The pause of a waiter, at random: two who got in each other's way do not do so again."""
         return random.uniform(_SHORTEST_PAUSE, _LONGEST_PAUSE)  # noqa: S311 - no secret
 
-    def ahead(self, answer: Busy) -> None:
-        """Send nothing ahead: nobody is woken."""
-
     def request(self, *, waits: bool) -> NoReturn:
         """Refuse what asks for several locks in one round trip."""
         raise LockUnavailable(

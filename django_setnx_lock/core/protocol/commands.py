@@ -8,7 +8,7 @@ import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 from ..plain import plain
 from . import scripts
@@ -97,25 +97,6 @@ class PlainRequest:
         return self
 
 
-class Successor(NamedTuple):
-    """A waiter for the lock ``name`` in the holder's event loop, which its release may grant it to.
-
-    ``kept_ms``: for how long it is known as the holder after a lease that ran out.
-    """
-
-    name: str
-    token: str
-    lease_ms: int
-    record: str
-    kept_ms: int
-
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        """What a release says of it."""
-        record = _beside_fence(self.token, self.record)
-        return (self.token, str(self.lease_ms), record, str(self.kept_ms))
-
-
 def _beside_fence(token: str, record: str) -> str:
     """Return ``record`` in the form that follows the fence in Redis."""
     return f" {len(token.encode())} {token} {record}"
@@ -193,21 +174,17 @@ class CommandSet:
         *,
         in_doubt: bool = True,
         noted: tuple[str, ...] = (),
-        successor: Successor | None = None,
     ) -> Request:
         """Let the lock go.
 
         ``noted``: for how many ms its holder had waited, if the end is to be noted in the history.
-        ``successor``: who is granted the lock if it is the first of those who wait, by the first
-        copy alone.
         """
-        more = noted
-        if successor is not None:
-            more = (*(noted or ("",)), "", "", *successor.arguments)
-        own, once, again = (token, "", *more), None, (token, "", *noted)
+        once = again = None
         if self.has_queue and not in_doubt:
-            once, again = (token, "once", *more), (token, "again", *noted)
-        return self._request("RELEASE", keys, token, index, *own, once=once, again=again)
+            once, again = (token, "once", *noted), (token, "again", *noted)
+        return self._request(
+            "RELEASE", keys, token, index, token, "", *noted, once=once, again=again
+        )
 
     def cancel(
         self, keys: LockKeys, index: str | None, token: str, *, in_doubt: bool = True
@@ -476,25 +453,6 @@ def acquire_all(
     if history_length != scripts.HISTORY_LENGTH:
         script = scripts.with_history(script, history_length)
     return Request(script, tuple(keys), tuple(args), once=None if in_doubt else tuple(once))
-
-
-class Ahead(NamedTuple):
-    """What a waiter sends before it is woken, and at once after what that took.
-
-    ``take`` takes the lock, for the claim time, only if it was left to its token; ``whole`` asks
-    for the whole lease.
-    """
-
-    take: Request
-    whole: Request
-
-
-def ahead(
-    keys: LockKeys, index: str | None, token: str, lease_ms: int, record: str, kept_ms: int = 0
-) -> Ahead:
-    request = SETNX.acquire(keys, index, token, CLAIM_MS, record, 0, kept_ms=kept_ms)
-    take = replace(request, args=(*request.args, str(lease_ms)))
-    return Ahead(take, SETNX.renew(keys, index, token, lease_ms, "least"))
 
 
 def release_kept(

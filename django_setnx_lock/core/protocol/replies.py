@@ -93,20 +93,10 @@ def _read_one(reply: Sequence[Any]) -> Answer | Left | ResponseError:
             return read_acquire(reply)
 
 
-def read_ahead(reply: Sequence[Any]) -> int | None:
-    """Return the fence, or None when there was nothing to take."""
-    return int(reply[1]) if is_ok(reply) else None
-
-
 def read_handed_on(reply: Sequence[Any]) -> str | None:
     """Return the waiter that the lock was handed to, from a release, cancel, check or force."""
     at = 1 if reply[0] in _OK or text(reply[0]) != "LOST" else 2
     return text(reply[at]) if len(reply) > at else None
-
-
-def read_granted_on(reply: Sequence[Any]) -> int | None:
-    """Return the fence with which a release granted the lock to the waiter that it named."""
-    return int(reply[2]) if is_ok(reply) and len(reply) > 2 else None
 
 
 def read_passed_on(reply: Sequence[Any]) -> bool:

@@ -38,20 +38,9 @@ class Lease:
         """Return whether it has ended."""
         return now >= self.end
 
-    @property
-    def latest_end(self) -> float:
-        """Until when it may be ours at the most, as far as is known without reading any answer."""
-        return self.end
-
     def is_ready(self, now: float) -> bool:
         """Return whether it may be renewed along with others that are due now."""
         return self.due - self.rhythm / 6 <= now
-
-    def settle(self) -> None:
-        """Read what answer is outstanding, waiting until ``end`` at the longest."""
-
-    def close(self) -> None:
-        """Take note that the lock is no longer held."""
 
     @property
     def rhythm(self) -> float:

@@ -143,8 +143,6 @@ class Command(BaseCommand):
         name = os.path.basename(program.command[0])
         with Interrupts() as interrupts:
             held = _take(made, interrupts, options, said)
-            # When the command must end is reckoned from the whole lease.
-            held.lease.settle()
             began, key, fence = clock.now(), held.key, fence_of(held)
             with_fence = f" with fence {fence}" if fence is not None else ""
             said.say(f"has taken {key!r}{with_fence}", "taken", key=key, fence=fence)

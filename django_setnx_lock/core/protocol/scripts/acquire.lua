@@ -3,7 +3,6 @@
 --       4 ms until the caller asks again at the latest (0: this caller does not wait, or no longer; -1: nor can a
 --       copy of a request of this token be under way)
 --       5 for how many ms more the holder is known if its lease runs out
---       [6 lease ms that it will have: sent ahead, this takes only what was left to the token]
 -- Reply {'OK', fence}
 --       {'BUSY', ms left (-1: never expires), 'ours', holder record, ms since the grant}
 --       {'BUSY', ms left, 'group', record of one of them}  several hold it together; perhaps one of them is
@@ -11,7 +10,6 @@
 --       {'BUSY', ms left, 'baton'}    it is being handed on
 --       {'BUSY', ms left, 'foreign', holder record or nothing}  (it is known of one who wakes nobody)
 --       {'GONE'}  this token was released, given up or forced out before
---       {'AHEAD'}  sent ahead, and there is nothing to take up yet: nothing was done
 -- Error WRONGTYPE when the name holds no string
 --- keys
 
@@ -22,7 +20,7 @@ local is_mine, next_waiter
 if claims then
   is_mine = redis.call('EXISTS', TOMBSTONE) == 0
   next_waiter = redis.call('ZRANGE', WAITERS, 0, 0)[1]
-elseif not value and not ARGV[6] then
+elseif not value then
   is_mine = redis.call('EXISTS', WAITERS, ALIVE, TOMBSTONE) == 0
 end
 if is_mine and next_waiter then
@@ -30,7 +28,7 @@ if is_mine and next_waiter then
   local alive, again = string.match(redis.call('HGET', ALIVE, next_waiter) or '', '^(%d+) %d+ (%d+)$')
   local time = redis.call('TIME')
   local now = time[1] * 1000 + time[2] / 1000
-  is_mine = alive and alive - now >= 0 and again - now <= (ARGV[6] or ARGV[2]) + 0
+  is_mine = alive and alive - now >= 0 and again - now <= ARGV[2] + 0
 end
 local meta = is_mine and redis.call('GET', META)
 if is_mine and not (meta and not has_let_go(meta)) then
@@ -57,9 +55,6 @@ if is_mine and not (meta and not has_let_go(meta)) then
   end
   redis.call('SET', NAME, token, 'PX', ARGV[2])
   return {'OK', fence}
-end
-if ARGV[6] then
-  return {'AHEAD'}
 end
 
 --- prelude

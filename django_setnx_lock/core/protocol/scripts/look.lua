@@ -1,7 +1,6 @@
 -- See whether the waiter that the baton was made out to has taken it up, or else pass it on.
 -- ARGV  1 token of that waiter  2 '1' if nobody will look again: the process is about to end
 -- Reply {'OK', waiter to look after next, or false, 1 if that one was handed the lock just now}
--- A waiter that took the lock for the claim time only, by what it had sent ahead, is looked after further.
 --- keys
 --- prelude
 -- Pass the baton on from one that did not fetch it: it is dead, or asking just now. The next one
@@ -36,13 +35,8 @@ elseif not owner then
   if known ~= value then
     -- A foreign client got in between: the next waiter was told of another's lease.
     wake_if_later(-1)
-    return {'OK', false}
   end
-  local left = redis.call('PTTL', NAME)
-  if left < 0 or left > CLAIM then
-    return {'OK', false}
-  end
-  owner, was = value, value
+  return {'OK', false}
 elseif owner == head and has_mail(head) then
   owner = pass_on(head)
 end

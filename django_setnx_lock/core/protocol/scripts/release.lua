@@ -1,10 +1,8 @@
 -- Let the lock go if it is still mine, to the first who waits. Sending it twice is as good as once.
 -- ARGV  1 token  2 'once' where no copy of a request of this token can be under way, 'again' where only one of this
 --       can be, else ''  [3 for how many ms its holder had waited, if the end is to be noted, else ''  [4 ms for which its
---       name is to be taken, from when it was granted, else ''  5 its fence  [6 token of a waiter in this loop,
---       which is granted the lock if it is its turn  7 ms of its lease  8 what is written after its fence, and 9 for how
---       many ms more it is known, as of acquire.lua]]]
--- Reply {'OK', waiter that it was handed to, or false[, fence that it was granted with to the one in this loop]}
+--       name is to be taken, from when it was granted  5 its fence]]
+-- Reply {'OK', waiter that it was handed to, or false}
 --       {'LOST', how it was lost (JSON) or false, waiter that it is handed to, or false}
 --- keys
 
@@ -48,23 +46,8 @@ local function keep(left)
   redis.call('SET', NAME, kept, 'PX', left)
 end
 
--- Grant the lock to the waiter in this loop. It gets no mail: whoever sent this tells it.
-local function grant()
-  local token, lease = ARGV[6], tonumber(ARGV[7])
-  redis.call('SET', NAME, token, 'PX', lease)
-  local last = read_meta(token_at(META) or '')
-  local fence = whole(math.max(now_us(), (last or 0) + 1))
-  redis.call('SET', META, fence .. ARGV[8], 'PX', whole(lease + ARGV[9] + META_MARGIN))
-  redis.call('HDEL', ALIVE, token, WHO .. token)
-  if INDEX then
-    redis.call('ZADD', INDEX, now_ms() + lease, NAME)
-  end
-  wake_if_later(lease)
-  return fence
-end
-
 local is_noted = ARGV[3] and ARGV[3] ~= ''
-if is_mine and ARGV[4] and ARGV[4] ~= '' then
+if is_mine and ARGV[4] then
   -- A fence is the time of the grant, or later where the clock was stepped back.
   local left = ARGV[4] + math.min(math.ceil(ARGV[5] / 1000) - now_ms(), 0)
   if left > 0 then
@@ -78,15 +61,11 @@ if is_mine and ARGV[4] and ARGV[4] ~= '' then
 end
 if is_mine then
   -- Deletes first: they are allowed, and make the rest allowed, on a server that is out of memory.
-  local is_granted = ARGV[6] and first_waiter() == ARGV[6] and redis.call('ZREM', WAITERS, ARGV[6])
-  local head = false
-  if not is_granted then
-    head = hand_on()
-    if not head then
-      redis.call('DEL', NAME)
-      if INDEX then
-        redis.call('ZREM', INDEX, NAME)
-      end
+  local head = hand_on()
+  if not head then
+    redis.call('DEL', NAME)
+    if INDEX then
+      redis.call('ZREM', INDEX, NAME)
     end
   end
   local meta = let_go(ARGV[1])
@@ -96,7 +75,7 @@ if is_mine then
   if is_noted and meta then
     note_end('released', meta, ARGV[3])
   end
-  return {'OK', head, is_granted and grant() or nil}
+  return {'OK', head}
 end
 local token, value = ARGV[1], token_at(NAME)
 leave_queue(token)

@@ -86,14 +86,10 @@ else
       owner, passed = next_one, 1
     end
   elseif not owner then
-    local left = redis.call('PTTL', NAME)
     local _, known = read_meta(token_at(META) or '')
     if known ~= value then
       -- A foreign client got in between: the next waiter was told of another's lease.
       wake_if_later(-1)
-    elseif left >= 0 and left <= CLAIM then
-      -- By what was sent ahead, perhaps.
-      owner = value
     end
   end
 end
