@@ -98,6 +98,13 @@ _FOREIGN_KEPT = 60_000
 # Of these a holder needs attention, the most urgent first.
 TROUBLES = (State.GONE, State.NOT_RENEWED)
 
+# How surely its holder is dead; in another state it lives, as far as is known.
+_SEVERITY: Mapping[State | None, int] = {
+    State.GONE: 2,
+    State.NOT_RENEWED: 1,
+    State.NEVER_EXPIRES: 1,
+}
+
 # Who holds it in one of these renews it by its token, and hears of what stands beside it.
 _OURS = (State.HELD, State.READ, State.PERMITS, *TROUBLES)
 
@@ -106,15 +113,23 @@ _STANDING = {b"readers:": State.READ, b"permits:": State.PERMITS, b"kept:": Stat
 
 
 class Outcome(str, enum.Enum):
-    """The outcome of what an operator did to a lock."""
+    """The outcome of what an operator did to a lock.
+
+    ``CHANGED_HANDS``: somebody else has the lock now. ``REVIVED``: the holder that was seen has the
+    lock, and lives again.
+    """
 
     RELEASED = "released"
     ASKED = "asked to stop"
     ASKED_BEFORE = "asked to stop before"
     EXTENDED = "extended"
     DISMISSED = "dismissed"
+    REVIVED = "lives again"
     CHANGED_HANDS = "changed hands"
     FREE = "free"
+
+
+_FORCED = {"OK": Outcome.RELEASED, "RENEWED": Outcome.REVIVED, "FREE": Outcome.FREE}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -498,34 +513,55 @@ class Inspector:
         return LockPage(locks=self._held(found), total=looked_at, onward=onward)
 
     def force_release(
-        self, name: str, fingerprint: str, *, by: str = "", reason: str = ""
+        self,
+        name: str,
+        fingerprint: str,
+        *,
+        state: State | None = None,
+        by: str = "",
+        reason: str = "",
     ) -> Outcome:
-        """Take the lock from the holder whose ``fingerprint`` was seen, and from no other.
+        """Take the lock from the one holder whose ``fingerprint`` was seen, and from no other.
 
-        Of several who hold it together, from one by its own, or from all by that of the lock,
-        unless others have joined or left since. ``by`` and ``reason`` are told to whoever it was
-        taken from when that finds out.
+        Of several who hold it together, from one by its own fingerprint. ``state``: the state in
+        which this holder was seen, that of its :class:`ShareInfo` if there are several. A holder
+        that was seen ``GONE``, or ``NOT_RENEWED``, and lives again keeps the lock: the outcome is
+        then ``REVIVED``. So does one that renews its lease before the request arrives. With None,
+        or another state, the fingerprint alone decides. ``by`` and ``reason`` are told to the
+        holder when it finds out.
         """
         seen = self.get(name)
         shares = _chosen(seen, fingerprint)
         if isinstance(shares, Outcome):
             return shares
-        keys = self._keys(name)
-        kind = READERS if shares else self._kind
+        holders = [seen.of_one(one) for one in shares] or [seen]
+        is_shared = bool(shares)
+        outcomes = [self._force_release(one, is_shared, state, by, reason) for one in holders]
+        return next(one for one in Outcome if one in outcomes)
+
+    def _force_release(
+        self, seen: LockInfo, is_shared: bool, state: State | None, by: str, reason: str
+    ) -> Outcome:
+        severity, most_ms = _SEVERITY.get(state, 0), None
+        if _SEVERITY.get(seen.state, 0) < severity:
+            return Outcome.REVIVED
+        if severity and seen.remaining is not None:
+            # If it is renewed from here on, more is left.
+            most_ms = math.ceil(seen.remaining * 1000)
+        keys = self._keys(seen.name)
+        kind = READERS if is_shared else self._kind
         if seen.unit:
             kind = command_set("timestamp", seen.unit)
-        tokens = [one.token for one in shares] or [seen.token]
-        request = kind.force_release(keys, self._index, tokens, by, reason)
-        reply = run(execute.call(BLOCKING, self._client, request, self._key(name)))
+        request = kind.force_release(keys, self._index, seen.token, most_ms, by, reason)
+        reply = run(execute.call(BLOCKING, self._client, request, seen.key))
         head = replies.read_handed_on(reply)
         if head:
             make = kind_of(self._client)
-            target = make(self._client, keys, self._key(name), self._index, command_set=kind)
+            target = make(self._client, keys, seen.key, self._index, command_set=kind)
             watchdog.WATCHDOG.schedule_handoff_check(target, head)
-        outcomes = {"OK": Outcome.RELEASED, "FREE": Outcome.FREE}
-        outcome = outcomes.get(replies.text(reply[0]) or "", Outcome.CHANGED_HANDS)
+        outcome = _FORCED.get(replies.text(reply[0]) or "", Outcome.CHANGED_HANDS)
         if outcome is Outcome.RELEASED:
-            self._log("%r force-released the lock %r from %r: %r", by, seen, shares, reason)
+            self._log("%r force-released the lock %r from %r: %r", by, seen, (), reason)
         return outcome
 
     def ask_to_stop(

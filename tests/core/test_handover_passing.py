@@ -44,7 +44,7 @@ def leaving(turn: AcquireAttempt) -> commands.Request:
 
 def forcing(turn: AcquireAttempt) -> commands.Request:
     keys, index = turn.target.keys, turn.target.index
-    return commands.SETNX.force_release(keys, index, [turn.token.encode()], "joe", "stuck")
+    return commands.SETNX.force_release(keys, index, turn.token.encode(), None, "joe", "stuck")
 
 
 LETTING_GO: dict[str, Request] = {"RELEASE": releasing, "CANCEL": leaving, "FORCE": forcing}

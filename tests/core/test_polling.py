@@ -298,7 +298,7 @@ def test_an_operator_sees_and_releases_either_kind(
 def test_an_operator_releases_nothing_else_than_he_saw(redis_client: redis.Redis) -> None:
     inspector = Inspector(redis_client, PREFIX, polling=True)
     polled(redis_client).take()
-    request = commands.POLLING.force_release(lock_keys("lock:a"), INDEX, [b"x"], "ann", "")
+    request = commands.POLLING.force_release(lock_keys("lock:a"), INDEX, b"x", None, "ann", "")
 
     replies = [send(redis_client, request)]
     redis_client.delete("lock:a")

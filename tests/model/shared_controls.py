@@ -300,8 +300,8 @@ CONTROLS = [
     ),
     Control(
         "a forced share is remembered as such",
-        "redis.call('SET', beside('gone:', token), ARGV[1],",
-        "redis.call('SET', TOMBSTONE .. 'x', ARGV[1],",
+        "redis.call('SET', TOMBSTONE, ARGV[1], 'PX', whole(math.max(left",
+        "redis.call('SET', TOMBSTONE .. 'x', ARGV[1], 'PX', whole(math.max(left",
         "ghost waiter",
         bounds("rw", "again force", 2),
         7,

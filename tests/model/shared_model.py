@@ -370,7 +370,7 @@ class Model:
         server = self.servers.read(now.server)
         if server.value and not now.operator and (w := self._fault(state, "force")):
             if server.is_group and server.holders:
-                w.operator = ("force", "", READER, *sorted(server.holders))
+                w.operator = ("force", "", READER, min(server.holders))
             elif server.value != FOREIGN:
                 w.operator = ("force", "", WRITER, server.value)
             if w.operator:
@@ -465,9 +465,8 @@ class Model:
         if name == "downgrade":
             return commands.downgrade(KEYS, None, token)
         if name == "force":
-            seen = [one.encode() for one in more]
             commands_of = commands.READERS if kind == READER else commands.SETNX
-            return commands_of.force_release(KEYS, None, seen, "operator", "")
+            return commands_of.force_release(KEYS, None, more[0].encode(), None, "operator", "")
         if name == "leave":
             return command_set.cancel(KEYS, None, token, in_doubt=more == ["doubt"])
         request = command_set.release(KEYS, None, token, in_doubt=more == ["doubt"])

@@ -53,8 +53,8 @@ REQUESTS: dict[str, commands.Request] = {
     "check": commands.SETNX.check(KEYS, "w1"),
     "renew alone": commands.renew_alone(KEYS, "w1", 1000),
     "swap": commands.replace_token(KEYS, "w1", "chosen", 1),
-    "force": commands.SETNX.force_release(KEYS, INDEX, [b"w1"], "joe", "stuck"),
-    "force of nothing": commands.SETNX.force_release(KEYS, INDEX, [b""], "joe", "stuck"),
+    "force": commands.SETNX.force_release(KEYS, INDEX, b"w1", None, "joe", "stuck"),
+    "force of nothing": commands.SETNX.force_release(KEYS, INDEX, b"", None, "joe", "stuck"),
     "ask to stop": commands.SETNX.request_stop(KEYS, INDEX, [b"w1"], "joe", "deploy"),
     "ask several to stop": READERS.request_stop(KEYS, INDEX, [b"w1"], "joe", "deploy"),
     "deadlock": commands.deadlock(KEYS, "w1", 1000, "{}", [(KEYS.name, "t")]),
@@ -83,8 +83,8 @@ for name, kind in COMMAND_SETS.items():
         f"{name}: look": kind.check_handoff(KEYS, "w1"),
         f"{name}: look for the last time": kind.check_handoff(KEYS, "w1", is_last=True),
         f"{name}: check": kind.check(KEYS, "w1"),
-        f"{name}: force": kind.force_release(KEYS, INDEX, [b"w1"], "joe", "stuck"),
-        f"{name}: force of nothing": kind.force_release(KEYS, INDEX, [b""], "joe", "stuck"),
+        f"{name}: force": kind.force_release(KEYS, INDEX, b"w1", None, "joe", "stuck"),
+        f"{name}: force of nothing": kind.force_release(KEYS, INDEX, b"", None, "joe", "stuck"),
     }
 for name, renew in {
     "": commands.SETNX.renew,

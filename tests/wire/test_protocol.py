@@ -97,8 +97,8 @@ def test_a_request_goes_out_without_ints() -> None:
             commands.SETNX.renew(KEYS, None, "t", 1, "least"),
         ),
         (
-            commands.SETNX.force_release(KEYS, "i", [b"t"], "", ""),
-            commands.SETNX.force_release(KEYS, None, [b"t"], "", ""),
+            commands.SETNX.force_release(KEYS, "i", b"t", None, "", ""),
+            commands.SETNX.force_release(KEYS, None, b"t", None, "", ""),
         ),
         (commands.SETNX.inspect(KEYS, "i"), commands.SETNX.inspect(KEYS, None)),
     ],
@@ -225,7 +225,7 @@ def test_a_mark_whose_texts_are_none_was_made_by_an_operator(value: str) -> None
 
 @pytest.mark.parametrize("command_set", COMMAND_SETS, ids=["setnx", "shared", "time", "polling"])
 def test_who_takes_it_and_why_are_sent_in_one_short_line(command_set: Any) -> None:
-    request = command_set.force_release(KEYS, None, [b"t"], "joe\n", "x" * 1_000_000)
+    request = command_set.force_release(KEYS, None, b"t", None, "joe\n", "x" * 1_000_000)
 
     (mark,) = [one for one in request.args if str(one).startswith("{")]
     assert json.loads(mark) == {"by": r"joe\n", "reason": "x" * 499 + "…"}

@@ -94,7 +94,7 @@ REQUESTS = [
     commands.give_away(KEYS, INDEX, "t", 1000),
     commands.SETNX.check(KEYS, "t"),
     commands.replace_token(KEYS, "t", "chosen", 1),
-    commands.SETNX.force_release(KEYS, INDEX, [b"t"], "joe", "stuck"),
+    commands.SETNX.force_release(KEYS, INDEX, b"t", None, "joe", "stuck"),
     commands.SETNX.request_stop(KEYS, INDEX, [b"t"], "joe", "deploy"),
     commands.SETNX.inspect_each([KEYS], INDEX),
 ]
@@ -105,7 +105,7 @@ TIMESTAMP_REQUESTS = [
     TIMES.renew(KEYS, INDEX, "t", 1000, "replace"),
     TIMES.check(KEYS, "t"),
     cast(Request, TIMES.locked(KEYS)),
-    TIMES.force_release(KEYS, INDEX, [b"t"], "joe", "stuck"),
+    TIMES.force_release(KEYS, INDEX, b"t", None, "joe", "stuck"),
     TIMES.dismiss(KEYS, INDEX, b"t", "s"),
 ]
 SHARED_REQUESTS = [
@@ -115,7 +115,7 @@ SHARED_REQUESTS = [
     READERS.check_handoff(KEYS, "t"),
     READERS.renew(KEYS, INDEX, "t", 1000, "replace"),
     READERS.check(KEYS, "t"),
-    READERS.force_release(KEYS, INDEX, [b"t"], "joe", "stuck"),
+    READERS.force_release(KEYS, INDEX, b"t", None, "joe", "stuck"),
     READERS.request_stop(KEYS, INDEX, [b"t"], "joe", "deploy"),
     downgrade(KEYS, INDEX, "t"),
 ]
@@ -127,7 +127,7 @@ POLLING_REQUESTS = [
     POLLS.cancel(KEYS, INDEX, "t"),
     POLLS.renew(KEYS, INDEX, "t", 1000, "replace"),
     POLLS.check(KEYS, "t"),
-    POLLS.force_release(KEYS, INDEX, [b"t"], "joe", "stuck"),
+    POLLS.force_release(KEYS, INDEX, b"t", None, "joe", "stuck"),
     commands.POLLING.inspect_each([KEYS], INDEX),
 ]
 

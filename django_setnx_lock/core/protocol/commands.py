@@ -206,12 +206,22 @@ class CommandSet:
         return self._request("CHECK", keys, token, None, token)
 
     def force_release(
-        self, keys: LockKeys, index: str | None, seen: Sequence[bytes], by: str, reason: str
+        self,
+        keys: LockKeys,
+        index: str | None,
+        seen: bytes,
+        most_ms: int | None,
+        by: str,
+        reason: str,
     ) -> Request:
-        """Take the lock from the holder of the token ``seen``, or from several that share it."""
-        first = seen[0].decode("utf-8", "backslashreplace")
+        """Take the lock from the holder of the token ``seen``.
+
+        ``most_ms``: unless more than so many ms are left of its lease (None: however many are).
+        """
+        token = seen.decode("utf-8", "backslashreplace")
+        most = "" if most_ms is None else str(most_ms)
         mark = _mark(by, reason)
-        return self._request("FORCE", keys, first, index, mark, *seen, *self._time[:1])
+        return self._request("FORCE", keys, token, index, mark, seen, most, *self._time[:1])
 
     def dismiss(
         self,

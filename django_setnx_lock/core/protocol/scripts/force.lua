@@ -1,6 +1,7 @@
 -- Take the lock away from the holder the operator saw, and from nobody else.
--- ARGV  1 who and why (JSON)  2 token seen
--- Reply {'OK', waiter that it was handed to, or false}  {'CHANGED'} somebody else has it  {'FREE'} nobody has it
+-- ARGV  1 who and why (JSON)  2 token seen  3 how many ms may be left of its lease, or ''
+-- Reply {'OK', waiter that it was handed to, or false}  {'RENEWED'} more is left of the lease
+--       {'CHANGED'} somebody else has it  {'FREE'} nobody has it
 --- keys
 --- prelude
 --- noting
@@ -15,6 +16,9 @@ end
 -- Who has joined a group since it was seen is not known by what stands at the name.
 if value ~= ARGV[2] or baton_for(value) or group_at(value) then
   return {'CHANGED'}
+end
+if ARGV[3] ~= '' and redis.call('PTTL', NAME) > tonumber(ARGV[3]) then
+  return {'RENEWED'}
 end
 -- Remembered until the holder must have learned it: its lease would have ended by then.
 local keep = math.max(redis.call('PTTL', NAME), MEMORY)

@@ -1,6 +1,7 @@
--- Take their shares away from those holders whom the operator saw, and from nobody else.
--- ARGV  1 who and why (JSON)  2... tokens seen
--- Reply {'OK', waiter that something was left to, or false}  {'CHANGED'} none of them has it  {'FREE'} nobody has it
+-- Take the share away from the holder whom the operator saw, and from nobody else.
+-- ARGV  1 who and why (JSON)  2 token seen  3 how many ms may be left of its lease, or ''
+-- Reply {'OK', waiter that something was left to, or false}  {'RENEWED'} more is left of the lease
+--       {'CHANGED'} it does not have it  {'FREE'} nobody has it
 --- shared_keys
 --- prelude
 --- shared
@@ -12,24 +13,21 @@ local value, group = standing(token_at(NAME))
 if not value then
   return {'FREE'}
 end
-local is_found = false
-for number = 2, #ARGV do
-  local token = ARGV[number]
-  local ends = group and redis.call('ZSCORE', SHARES, token)
-  if ends then
-    is_found = true
-    note_share('forced', token, ARGV[1])
-    redis.call('ZREM', SHARES, token)
-    redis.call('HDEL', HOLDERS, token)
-    -- Remembered until the holder must have learned it: its lease would have ended by then.
-    redis.call('SET', beside('gone:', token), ARGV[1],
-      'PX', whole(math.max(ends - now_ms(), MEMORY)))
-  end
-end
-if not is_found then
+local token = ARGV[2]
+local ends = group and redis.call('ZSCORE', SHARES, token)
+if not ends then
   return {'CHANGED'}
 end
--- Taken they are, whatever a key beside them may be: else nobody could tell that they were.
+local left = ends - now_ms()
+if ARGV[3] ~= '' and left > tonumber(ARGV[3]) then
+  return {'RENEWED'}
+end
+note_share('forced', token, ARGV[1])
+redis.call('ZREM', SHARES, token)
+redis.call('HDEL', HOLDERS, token)
+-- Remembered until the holder must have learned it: its lease would have ended by then.
+redis.call('SET', TOMBSTONE, ARGV[1], 'PX', whole(math.max(left, MEMORY)))
+-- Taken it is, whatever a key beside it may be: else nobody could tell that it was.
 local has_gone_on, reply = pcall(function()
   return {'OK', go_on(value)}
 end)

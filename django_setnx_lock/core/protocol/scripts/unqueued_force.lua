@@ -1,6 +1,7 @@
 -- Take the lock away from the holder the operator saw, and from nobody else.
--- ARGV  1 who and why (JSON)  2 token seen; the value, where that of another program was seen  3 unit of a timestamp
--- Reply {'OK', false}  {'CHANGED'} somebody else has it  {'FREE'} nobody has it
+-- ARGV  1 who and why (JSON)  2 token seen; the value, where that of another program was seen
+--       3 how many ms may be left of its lease, or ''  4 unit of a timestamp
+-- Reply {'OK', false}  {'RENEWED'} more is left of the lease  {'CHANGED'} somebody else has it  {'FREE'} nobody has it
 --- unqueued
 --- history
 if redis.pcall('GET', KEYS[3]) == ARGV[1] then
@@ -9,12 +10,15 @@ if redis.pcall('GET', KEYS[3]) == ARGV[1] then
 end
 local value, meta = text(redis.pcall('GET', KEYS[1])), text(redis.pcall('GET', KEYS[2]))
 local known = read_known(meta)
-local left, wrong = time_left(value, known, ARGV[3])
+local left, wrong = time_left(value, known, ARGV[4])
 if not left and not wrong then
   return {'FREE'}
 end
 if (stands(value, known) and known.token or value) ~= ARGV[2] or baton_for(value) then
   return {'CHANGED'}
+end
+if ARGV[3] ~= '' and left > tonumber(ARGV[3]) then
+  return {'RENEWED'}
 end
 remove(known)
 if KEYS[4] then
