@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import inspect
 import logging
-import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast, get_args, get_type_hints
 
 from celery import shared_task
 from celery.contrib.django.task import DjangoTask
 from celery.exceptions import Ignore, Retry
-from celery.worker.request import Request
 from django.core.checks import CheckMessage, Tags, register
 
 from ..arguments import arguments_in, names_in, takes_any_name
 from ..checks import unusable_caches
-from ..core.connections.backends import BLOCKING, run
 from ..core.errors import LockBusy, LockError, LockUnavailable
 from ..core.locks.handle import LockHandle
 from ..core.locks.lock import RedisLock
-from ..core.locks.operations import tell_at_end
 from ..core.plain import plain
 from ..core.protocol import commands
 from ..key_template import KeyTemplate
@@ -34,8 +31,6 @@ logger = logging.getLogger("django_setnx_lock.lock")
 
 # A message's header: the ticket of a lock that is handed to the task. A secret.
 _TICKET = "setnx_lock_ticket"
-# Added by a worker for the process that runs the task: the token to hold the lock by.
-_TOKEN = "setnx_lock_token"  # noqa: S105 - the name of it
 _BEGUN = "setnx_lock_begun"
 # The caches that tasks are locked in, by the names of their functions or classes.
 _named: dict[str, Any] = {}
@@ -61,9 +56,9 @@ class LockedTask(DjangoTask):  # type: ignore[misc]  # Celery ships no types
     the ``blocking_timeout``. ``lock_options``: what else :func:`lock` takes (none);
     ``blocking_timeout`` is 0 seconds but for ``wait``, where it is the setting.
 
-    The lock is let go when the body has ended; with ``acks_late`` when the worker has acknowledged
-    the message. A task whose lock was lost on the way fails with LockLost, and one of which Redis
-    cannot say whether it may begin fails with LockUnavailable, or is sent again with ``retry``.
+    The lock is released when the body has ended. A task whose lock was lost on the way fails with
+    LockLost, and one of which Redis cannot say whether it may begin fails with LockUnavailable, or
+    is sent again with ``retry``.
 
     A task that is called as a function takes the lock as ``with lock(...)`` does.
 
@@ -72,7 +67,6 @@ class LockedTask(DjangoTask):  # type: ignore[misc]  # Celery ships no types
     """
 
     abstract = True
-    Request = f"{__name__}:LockedRequest"
     lock = ""
     on_busy = "retry"
     busy_countdown: float = 10
@@ -87,10 +81,13 @@ class LockedTask(DjangoTask):  # type: ignore[misc]  # Celery ships no types
         if run is None:
             return
         is_bound = not isinstance(run, staticmethod)
+        func = run if is_bound else run.__func__
         cls._template, cls._signature = _checked(
             cls,
-            run if is_bound else run.__func__,
+            func,
             is_bound=is_bound,
+            # Celery's wrapper, which makes the models.
+            has_models=getattr(func, "__globals__", {}).get("__name__") == "celery.app.base",
             lock=cls.lock,
             **{name: getattr(cls, name) for name in _DECLARED},
         )
@@ -152,15 +149,13 @@ class LockedTask(DjangoTask):  # type: ignore[misc]  # Celery ships no types
             with self.lock_for(args, kwargs):
                 return super().__call__(*args, **kwargs)
         request.__dict__[_BEGUN] = True
-        # They are secrets: neither the body nor a retry has them.
-        ticket, token = _taken_out(request, _TICKET), _taken_out(request, _TOKEN)
+        # It is a secret: neither the body nor a retry has it.
+        ticket = _taken_out(request, _TICKET)
         one = self.lock_for(args, kwargs)
         is_patient = self.on_busy == "wait" or "blocking_timeout" in self.lock_options
         try:
-            held = run(
-                one._adopt(BLOCKING, ticket, token)
-                if ticket
-                else one._take(BLOCKING, one.blocking_timeout if is_patient else 0, token)
+            held = (
+                one.adopt(ticket) if ticket else one.take(one.blocking_timeout if is_patient else 0)
             )
         except LockBusy as busy:
             self._put_off(busy)
@@ -171,10 +166,10 @@ class LockedTask(DjangoTask):  # type: ignore[misc]  # Celery ships no types
         try:
             result = self.run(*args, **kwargs)
         except BaseException as error:
-            _end(held, error, is_late=token is not None)
+            held.finish(error)
             raise
         try:
-            _end(held, None, is_late=token is not None)
+            held.finish(None)
         except LockUnavailable as error:
             # The work was done in time; the lease ends by itself.
             logger.error("%s", error)
@@ -200,48 +195,6 @@ class LockedTask(DjangoTask):  # type: ignore[misc]  # Celery ships no types
         raise Retry(exc=error, when=countdown, sig=again) from None
 
 
-class LockedRequest(Request):  # type: ignore[misc]  # the same
-    """A message that a worker has received, whose lock it lets go after the acknowledgement."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._request_dict.pop(_TOKEN, None)
-        # Some kinds of lock can only be released by the handle.
-        kinds = ("shared", "limit", "polling", "min_hold")
-        is_late = self.task.acks_late and not any(map(self.task.lock_options.get, kinds))
-        one = self._lock() if is_late else None
-        if one is not None and one.can_be_given_away:
-            # The process that runs the task may be another one, which leaves the lock held.
-            self._request_dict[_TOKEN] = secrets.token_hex(16)
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        # Celery makes a class for each task, with an on_success() that calls no other. It is
-        # called when the task has ended, whatever came of it, and by nothing else.
-        super().__init_subclass__(**options)
-        inner = cls.__dict__.get("on_success")
-        if inner is None:
-            return
-
-        def on_success(self: LockedRequest, outcome: Any, **kwargs: Any) -> Any:
-            try:
-                return inner(self, outcome, **kwargs)
-            finally:
-                token = self._request_dict.get(_TOKEN)
-                one = None if token is None else self._lock()
-                if one is not None:
-                    run(one.attempt().release_by_token(BLOCKING, token))
-
-        cls.on_success = on_success
-
-    def _lock(self) -> RedisLock | None:
-        try:
-            args, kwargs, _ = self._payload
-            return cast("RedisLock", self.task.lock_for(args, kwargs))
-        except Exception:  # noqa: BLE001 - a value may raise what it likes
-            # The task fails for the same reason.
-            return None
-
-
 def locked_task(template: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Make a ``@shared_task`` of a :class:`LockedTask`: ``@locked_task("invoice:<invoice_id>")``.
 
@@ -255,7 +208,14 @@ def locked_task(template: str, **options: Any) -> Callable[[Callable[..., Any]],
     def decorate(func: Callable[..., Any]) -> Any:
         # Celery makes the task later, where it is used first.
         given = {name: options.get(name, getattr(LockedTask, name)) for name in _DECLARED}
-        _checked(func, func, is_bound=bool(options.get("bind")), lock=template, **given)
+        _checked(
+            func,
+            func,
+            is_bound=bool(options.get("bind")),
+            has_models=bool(options.get("pydantic")),
+            lock=template,
+            **given,
+        )
         return shared_task(lock=template, **options)(func)
 
     return decorate
@@ -271,17 +231,6 @@ def check_aliases(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Chec
     ]
 
 
-def _end(held: LockHandle, body_error: BaseException | None, *, is_late: bool) -> None:
-    """Let go of ``held``, or leave it to the worker, at the end of a body."""
-    if not is_late:
-        held.finish(body_error)
-        return
-    try:
-        held.give_away()
-    except LockError as error:
-        tell_at_end(error, body_error, to_raise=True)
-
-
 def _taken_out(request: Any, name: str) -> Any:
     found = (request.headers or {}).pop(name, None)
     return request.__dict__.pop(name, None) or found
@@ -292,6 +241,7 @@ def _checked(
     run: Callable[..., Any],
     *,
     is_bound: bool,
+    has_models: bool,
     lock: str,
     on_busy: object,
     busy_countdown: Any,
@@ -312,6 +262,8 @@ def _checked(
             f"the key template {lock!r} names <{min(missing)}>, but the task {name} takes "
             f"{', '.join(names) or 'no arguments'}"
         )
+    if has_models:
+        _refuse_models(template, run, name)
     if on_busy not in _ON_BUSY:
         raise ValueError(f"on_busy is one of {', '.join(_ON_BUSY)}, not {on_busy!r}")
     commands.milliseconds(busy_countdown, "busy_countdown")
@@ -324,3 +276,20 @@ def _checked(
     # Celery makes a class of the name of the function; it is one task.
     _named[f"{declared.__module__}.{name}"] = lock_options.get("using")
     return template, signature
+
+
+def _refuse_models(template: KeyTemplate, run: Any, name: str) -> None:
+    """Raise ValueError where a key names a model that Celery makes of a message's dict later."""
+    hints: dict[str, Any] = {}
+    # An annotation may name what is imported for type checkers only.
+    with suppress(NameError, AttributeError, TypeError):
+        hints = get_type_hints(run)
+    for field in template.fields:
+        root, dot, _ = field.partition(".")
+        hint = hints.get(root)
+        if dot or any(hasattr(one, "model_validate") for one in (hint, *get_args(hint))):
+            raise ValueError(
+                f"the key template {template.text!r} names <{field}>, but with pydantic=True the "
+                f"task {name} gets its models after the lock is taken: send the value as an "
+                "argument of its own"
+            )

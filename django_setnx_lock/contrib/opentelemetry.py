@@ -1,4 +1,4 @@
-"""Spans and metrics of locks for OpenTelemetry: ``instrument()``. :doc:`tracing` lists them."""
+"""Spans of locks for OpenTelemetry: ``instrument()``. :doc:`tracing` lists them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import OrderedDict
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from opentelemetry import metrics, trace
+from opentelemetry import trace
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, Status, StatusCode
 
 from .. import signals
@@ -18,32 +18,25 @@ _NAME = "django_setnx_lock"
 _RECEIVER = f"{_NAME}.contrib.opentelemetry"
 # In the place of a template where nobody gave one: the word of the semantic conventions.
 _OTHER = "_OTHER"
-# Those of the semantic conventions, and longer ones: some locks are held for minutes.
-_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 60, 300)
 # So many holds are known at the same time at most: a lock may be thrown away without a release.
 _MOST_HOLDS = 10_000
 
-_active: list[_Instruments] = []
+_active: list[_Spans] = []
 
 
 def instrument(
     *,
     tracer_provider: trace.TracerProvider | None = None,
-    meter_provider: metrics.MeterProvider | None = None,
     with_keys: bool = False,
 ) -> None:
-    """Make spans and metrics of the locks of this process from now on.
+    """Make spans of the locks of this process from now on.
 
-    ``tracer_provider`` and ``meter_provider``: who gets them (None: the global ones, which may be
-    set later). ``with_keys``: whether spans carry the key, such as ``order:42``, which may be
-    personal data (False). Called again, it replaces what was given before.
+    ``tracer_provider``: what makes the spans (None: the global one, which may be set later).
+    ``with_keys``: whether spans carry the key, such as ``order:42``, which may be personal data
+    (False). Called again, it replaces what was given before.
     """
     uninstrument()
-    made = _Instruments(
-        trace.get_tracer(_NAME, tracer_provider=tracer_provider),
-        metrics.get_meter(_NAME, meter_provider=meter_provider),
-        with_keys=with_keys,
-    )
+    made = _Spans(trace.get_tracer(_NAME, tracer_provider=tracer_provider), with_keys=with_keys)
     _active.append(made)
     for signal, receiver in made.receivers.items():
         signal.connect(receiver, weak=False, dispatch_uid=_RECEIVER)
@@ -63,40 +56,21 @@ class _Hold(NamedTuple):
     parent: SpanContext
 
 
-class _Instruments:
-    """Makes the spans and metrics.
+class _Spans:
+    """Makes the spans.
 
     A span is made when it ends, with the time at which it began. So no span stays open, whatever
     becomes of a wait or a lock, and each may end in another thread than it began in.
     """
 
-    def __init__(self, tracer: trace.Tracer, meter: metrics.Meter, *, with_keys: bool) -> None:
+    def __init__(self, tracer: trace.Tracer, *, with_keys: bool) -> None:
         self._tracer = tracer
         self._with_keys = with_keys
         # By key and fence. Without a lock of its own, which a fork could leave locked.
         self._holds: OrderedDict[tuple[str, int | None], _Hold] = OrderedDict()
-        self._wait_duration = meter.create_histogram(
-            "setnx_lock.wait.duration",
-            unit="s",
-            description="Time from asking for a lock until it was acquired, or given up.",
-            explicit_bucket_boundaries_advisory=_SECONDS,
-        )
-        self._hold_duration = meter.create_histogram(
-            "setnx_lock.hold.duration",
-            unit="s",
-            description="Time from acquiring a lock until it was released, or found to be lost.",
-            explicit_bucket_boundaries_advisory=_SECONDS,
-        )
-        self._acquisitions = meter.create_counter(
-            "setnx_lock.acquisitions",
-            unit="{acquisition}",
-            description="Callers that asked for a lock, by what came of it.",
-        )
         self.receivers = {
             signals.lock_waited: self._on_waited,
             signals.lock_acquired: self._on_acquired,
-            signals.lock_busy: self._on_busy,
-            signals.lock_unavailable: self._on_unavailable,
             signals.lock_released: self._on_released,
             signals.lock_lost: self._on_lost,
         }
@@ -116,25 +90,13 @@ class _Instruments:
         # A busy lock is an answer, and a caller that goes away no fault.
         fault = error if outcome in ("unavailable", "error") else None
         self._span("wait", key, template, waited, attributes, fault)
-        if outcome in ("cancelled", "error"):
-            # Of the others there is another signal.
-            self._count(template, outcome, waited)
 
-    def _on_acquired(
-        self, *, key: str, template: str, fence: int | None, waited: float, **about: object
-    ) -> None:
+    def _on_acquired(self, *, key: str, fence: int | None, **about: object) -> None:
         parent = trace.get_current_span().get_span_context()
         self._holds[key, fence] = _Hold(time.monotonic(), parent)
         while len(self._holds) > _MOST_HOLDS:
             with suppress(KeyError):
                 self._holds.popitem(last=False)
-        self._count(template, "acquired", waited)
-
-    def _on_busy(self, *, template: str, waited: float, **about: object) -> None:
-        self._count(template, "busy", waited)
-
-    def _on_unavailable(self, *, template: str, waited: float, **about: object) -> None:
-        self._count(template, "unavailable", waited)
 
     def _on_released(self, **about: Any) -> None:
         self._end_hold("released", **about)
@@ -149,11 +111,9 @@ class _Instruments:
         key: str,
         template: str,
         fence: int | None,
-        held_for: float,
         error: BaseException | None = None,
         **about: object,
     ) -> None:
-        self._hold_duration.record(held_for, _labels(template, outcome))
         hold = self._holds.pop((key, fence), None)
         if hold is not None:
             attributes: dict[str, str | int] = {"setnx_lock.outcome": outcome}
@@ -161,11 +121,6 @@ class _Instruments:
                 attributes["setnx_lock.fence"] = fence
             seconds = time.monotonic() - hold.since
             self._span("hold", key, template, seconds, attributes, error, hold.parent)
-
-    def _count(self, template: str, outcome: str, waited: float) -> None:
-        labels = _labels(template, outcome)
-        self._wait_duration.record(waited, labels)
-        self._acquisitions.add(1, labels)
 
     def _span(
         self,
@@ -216,10 +171,6 @@ def _outcome(error: BaseException | None) -> str:
         return "unavailable"
     # What is no Exception is a cancellation, Ctrl-C, or the end of a process or greenlet.
     return "error" if isinstance(error, Exception) else "cancelled"
-
-
-def _labels(template: str, outcome: str) -> dict[str, str]:
-    return {"setnx_lock.template": template or _OTHER, "setnx_lock.outcome": outcome}
 
 
 def _blocker(holder: Holder | None) -> dict[str, str | int]:

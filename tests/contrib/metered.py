@@ -12,6 +12,8 @@ from django.conf import settings
 from django.core.wsgi import get_wsgi_application
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import path
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
 
 settings.configure(
     ALLOWED_HOSTS=["127.0.0.1"],
@@ -32,7 +34,17 @@ from django_setnx_lock import (  # noqa: E402
     lock,
     redis_lock,
 )
-from django_setnx_lock.contrib.prometheus.views import metrics  # noqa: E402
+from django_setnx_lock.contrib.prometheus import LockCollector  # noqa: E402
+
+
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Expose the metrics, as docs/metrics.md says."""
+    registry = REGISTRY
+    if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]  # it has no types
+        registry.register(LockCollector())
+    return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
 
 
 def process(request: HttpRequest) -> JsonResponse:

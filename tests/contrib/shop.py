@@ -9,7 +9,6 @@ from typing import Any
 import django
 import redis
 from celery import Celery
-from celery.worker.request import Request
 from django.conf import settings
 
 from django_setnx_lock import lock
@@ -104,23 +103,10 @@ def waits(key: str, seconds: float = 0.0) -> str:
     lock_options={"timeout": 2},
     name="shop.late",
 )
-def late(key: str, how: str = "") -> str:
+def late(key: str) -> str:
     work(key)
-    if how == "die" and diary().set(f"died:{key}", 1, nx=True):
+    if diary().set(f"died:{key}", 1, nx=True):
         os.kill(os.getpid(), 9)
-    if how == "fail":
-        raise ValueError("as told")
-    return "done"
-
-
-class EarlyTask(LockedTask):
-    """One whose lock is let go with the body, whenever its message is acknowledged."""
-
-    Request = "celery.worker.request:Request"
-
-
-@locked_task("order:<key>", base=EarlyTask, acks_late=True, name="shop.early")
-def early(key: str) -> str:
     return "done"
 
 
@@ -138,16 +124,5 @@ def loses(self: Any, key: str) -> str:
     return "done"
 
 
-_acknowledge = Request.acknowledge
-
-
-def _tell_acknowledge(self: Any) -> None:
-    _acknowledge(self)
-    if self.task.name in {"shop.late", "shop.early"}:
-        key = self._payload[0][0]
-        note(f"ack:{key}", "held" if lock(f"order:{key}").locked() else "free")
-
-
 if "TEST_WORKER_OF" in os.environ:
     use(os.environ["TEST_WORKER_OF"])
-    Request.acknowledge = _tell_acknowledge

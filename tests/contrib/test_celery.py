@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import uuid
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -155,25 +156,9 @@ def test_a_lost_lock_fails_the_task(key: str) -> None:
         shop.loses.delay(key).get(timeout=20)
 
 
-@pytest.mark.parametrize("how", ["", "fail"])
-def test_a_late_acknowledgement_comes_before_the_release(key: str, how: str) -> None:
-    result = shop.late.delay(key, how)
-    result.get(timeout=20, propagate=False)
-
-    (seen,) = eventually(lambda: told(f"ack:{key}"))
-    assert seen == "held"
-    eventually(lambda: not lock(f"order:{key}").locked(), 1)
-
-
-def test_with_the_body_it_would_be_let_go_before(key: str) -> None:
-    shop.early.delay(key).get(timeout=20)
-
-    assert eventually(lambda: told(f"ack:{key}")) == ["free"]
-
-
 @pytest.mark.storm
 def test_the_task_of_a_killed_process_is_done_when_its_lease_is_over(key: str) -> None:
-    result = shop.late.delay(key, "die")
+    result = shop.late.delay(key)
 
     assert result.get(timeout=20) == "done"
     assert told(key) == ["begin", "end"] * 2
@@ -232,13 +217,6 @@ def test_a_task_that_was_handed_a_lock_and_began_too_late_fails(key: str) -> Non
         shop.retried.apply_async((key,), held=ticket).get(timeout=20)
 
     assert told(key) == []
-
-
-def test_a_late_task_takes_over_what_it_was_handed(key: str) -> None:
-    held = lock(f"order:{key}").take()
-
-    assert shop.late.apply_async((key,), held=held).get(timeout=20) == "done"
-    eventually(lambda: not lock(f"order:{key}").locked(), 1)
 
 
 def test_no_token_is_in_the_log_of_a_worker(worker: Path, key: str) -> None:
@@ -381,3 +359,35 @@ def test_a_lock_below_shared_task_leaves_a_task() -> None:
 
     assert callable(refunds.delay)
     assert refunds("below")
+
+
+class Parcel:
+    """What stands for a model of Pydantic: the class that Celery makes of a message's dict."""
+
+    @classmethod
+    def model_validate(cls, value: Any, **options: Any) -> Any: ...
+
+
+def posts(parcel: Parcel | None) -> None: ...
+
+
+@pytest.mark.parametrize("template", ["parcel:<parcel.number>", "parcel:<parcel>"])
+def test_a_key_made_of_a_model_that_celery_makes_later_is_refused(
+    template: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ValueError, match=r"<parcel.*after the lock is taken"):
+        locked_task(template, pydantic=True)(posts)
+
+    monkeypatch.setitem(sys.modules, "pydantic", SimpleNamespace(BaseModel=Parcel))
+    with pytest.raises(ValueError, match=r"<parcel.*after the lock is taken"):
+        shop.app.task(base=LockedTask, lock=template, pydantic=True, lazy=False)(posts)
+
+
+def test_a_key_made_of_another_argument_of_such_a_task_is_fine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def sends(parcel: Parcel, number: int) -> None: ...
+
+    monkeypatch.setitem(sys.modules, "pydantic", SimpleNamespace(BaseModel=Parcel))
+
+    assert callable(locked_task("parcel:<number>", pydantic=True)(sends).delay)

@@ -12,7 +12,7 @@ from .metrics import HOLD_BUCKETS, MAX_TEMPLATES, WAIT_BUCKETS, LockMetrics
 
 # Django may call ready() again, as override_settings(INSTALLED_APPS=...) does, and a registry takes
 # a metric once.
-_made: dict[CollectorRegistry, tuple[LockMetrics, LockCollector]] = {}
+_made: dict[CollectorRegistry, LockMetrics] = {}
 
 
 class PrometheusConfig(AppConfig):
@@ -36,17 +36,15 @@ class PrometheusConfig(AppConfig):
     def ready(self) -> None:
         """Begin to count, before the first lock is taken."""
         if self.registry not in _made:
-            metrics = LockMetrics(
+            metrics = _made[self.registry] = LockMetrics(
                 self.registry,
                 templates=self.templates,
                 wait_buckets=self.wait_buckets,
                 hold_buckets=self.hold_buckets,
                 max_templates=self.max_templates,
             )
-            collector = LockCollector(
-                self.caches, templates=lambda: metrics.templates, limit=self.limit
+            self.registry.register(
+                LockCollector(self.caches, templates=lambda: metrics.templates, limit=self.limit)
             )
-            self.registry.register(collector)
-            _made[self.registry] = metrics, collector
-        self.metrics, self.collector = _made[self.registry]
+        self.metrics = _made[self.registry]
         self.metrics.connect()
