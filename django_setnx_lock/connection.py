@@ -20,6 +20,8 @@ from django_redis.client import ShardClient
 
 from . import cluster
 from .conf import get_config
+from .core.connections.client_settings import refuse_own_calls
+from .core.errors import LockUnsupported
 from .core.locks.redlock_servers import RedlockServers, servers_of
 
 _ADVICE = "write for example redis://127.0.0.1:6379/1"
@@ -103,7 +105,9 @@ def client_problem(alias: str) -> str | None:
     if problem or is_cluster(alias) or has_own_factory(alias):
         return problem
     try:
-        get_client(alias)
+        refuse_own_calls(get_client(alias).__class__)
+    except LockUnsupported as error:
+        return str(error)
     except ImproperlyConfigured as error:
         # Django closes all caches it keeps, which fails for this one.
         vars(_caches).pop(alias, None)

@@ -76,21 +76,6 @@ def taken_in_asyncio_without_a_server() -> None:
     asyncio.run(take())
 
 
-def taken_through_a_client_that_is_traced() -> None:
-    client: Any = get_client()
-    execute = client.execute_command
-
-    def traced(*args: Any, **options: Any) -> Any:
-        return execute(*args, **options)
-
-    traced.__wrapped__ = execute  # type: ignore[attr-defined]  # as functools.wraps() does
-    client.execute_command = traced
-    try:
-        taken_where_no_lock_is()
-    finally:
-        del client.execute_command
-
-
 CALLS: list[Callable[[], None]] = [
     taken_where_no_lock_is,
     taken_with_others_where_no_lock_is,
@@ -100,7 +85,6 @@ CALLS: list[Callable[[], None]] = [
     read_where_no_lock_is,
     taken_without_a_server,
     taken_in_asyncio_without_a_server,
-    taken_through_a_client_that_is_traced,
 ]
 
 

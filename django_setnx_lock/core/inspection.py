@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 from . import clock
 from .connections import execute
 from .connections.backends import BLOCKING, run
+from .connections.client_settings import refuse_own_calls
 from .connections.cluster_routes import is_cluster
 from .connections.endpoints import kind_of
 from .connections.execute import scan, scan_step
@@ -351,6 +352,7 @@ class Inspector:
         polling: bool = False,
         history_length: int = HISTORY_LENGTH,
     ) -> None:
+        refuse_own_calls(client.__class__)
         self._client = client
         self._kind = POLLING if polling else SETNX
         self._unit = unit

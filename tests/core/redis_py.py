@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import re
 import threading
@@ -13,6 +12,8 @@ import pytest
 import redis.lock
 
 from django_setnx_lock.core import RedisLock
+from django_setnx_lock.core.connections.backends import run
+from django_setnx_lock.core.connections.connection import Connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,19 +75,28 @@ def around(
     monkeypatch: pytest.MonkeyPatch,
     do: Callable[[Callable[[], Any], tuple[Any, ...]], Any],
 ) -> None:
-    """Have ``do(send, words)`` called for each command of ``client``; ``send()`` sends it."""
-    execute: Any = client.execute_command
+    """Have ``do(send, words)`` called for each command of ``client``; ``send()`` sends it.
 
-    # As tracing does it, so that ours ask through the client too.
-    @functools.wraps(execute)
-    def wrapped(*words: Any, **options: Any) -> Any:
+    And for each request of a lock of ours, whichever client that has.
+    """
+    execute: Any = client.execute_command
+    ask = Connection.ask
+
+    def executed(*words: Any, **options: Any) -> Any:
         return do(lambda: execute(*words, **options), words)
 
-    monkeypatch.setattr(client, "execute_command", wrapped)
+    async def asked(self: Connection, commands: Any, *options: Any) -> Any:
+        return do(lambda: run(ask(self, commands, *options)), commands[0])
+
+    monkeypatch.setattr(client, "execute_command", executed)
+    monkeypatch.setattr(Connection, "ask", asked)
 
 
 def first_answer(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Return an event that is set when ``client`` has been answered for the first time."""
+    """Return an event that is set when ``client`` has been answered for the first time.
+
+    Any lock of ours that is answered sets it, too.
+    """
     answered = threading.Event()
 
     def note(send: Callable[[], Any], words: tuple[Any, ...]) -> Any:

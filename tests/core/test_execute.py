@@ -1,12 +1,8 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import redis
 from redis import exceptions as redis_exceptions
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from django_setnx_lock import LockBusy, LockError, LockUnavailable
 from django_setnx_lock.core.connections import execute
@@ -46,31 +42,6 @@ CAUSES = [
 ]  # fmt: skip
 
 
-class Scripted:
-    """A client that gives or raises what it is told, in order, and notes what it was asked."""
-
-    def __init__(self, *outcomes: object, retry: Retry | None = None) -> None:
-        self.outcomes = list(outcomes)
-        self.asked: list[str] = []
-        self.retry = retry
-
-    def get_connection_kwargs(self) -> dict[str, object]:
-        return {"retry": self.retry, "retry_on_error": [redis_exceptions.ConnectionError]}
-
-    def _next(self, what: str) -> Any:
-        self.asked.append(what)
-        outcome = self.outcomes.pop(0)
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return outcome
-
-    def evalsha(self, *arguments: object) -> Any:
-        return self._next("evalsha")
-
-    def eval(self, *arguments: object) -> Any:
-        return self._next("eval")
-
-
 @pytest.mark.parametrize(("error", "cause"), CAUSES, ids=lambda value: str(value)[:40])
 def test_each_error_of_redis_has_its_cause_in_a_word(
     error: redis_exceptions.RedisError, cause: str
@@ -94,65 +65,6 @@ def test_what_is_no_error_of_redis_stays_as_it_is() -> None:
         raise KeyboardInterrupt
 
 
-def test_a_missing_script_is_sent_in_full() -> None:
-    client = Scripted(redis_exceptions.NoScriptError("x"), ["OK"])
-
-    assert run(execute.call(BLOCKING, client, CHECK, "a")) == ["OK"]
-    assert client.asked == ["evalsha", "eval"]
-
-
-@pytest.mark.parametrize("retry", [None, Retry(NoBackoff(), 0)], ids=["none", "zero"])
-def test_a_broken_connection_is_tried_once_more_for_a_client_that_does_not(
-    retry: Retry | None,
-) -> None:
-    broken = redis_exceptions.ConnectionError("Connection closed by server.")
-    client = Scripted(broken, ["OK"], retry=retry)
-
-    assert run(execute.call(BLOCKING, client, CHECK, "a")) == ["OK"]
-    assert client.asked == ["evalsha", "evalsha"]
-
-
-def test_a_client_that_tries_again_itself_is_believed() -> None:
-    broken = redis_exceptions.ConnectionError("Connection closed by server.")
-    client = Scripted(broken, ["OK"], retry=Retry(NoBackoff(), 3))
-
-    with pytest.raises(LockUnavailable):
-        run(execute.call(BLOCKING, client, CHECK, "a"))
-
-    assert client.asked == ["evalsha"]
-
-
-def test_a_connection_that_breaks_twice_is_given_up() -> None:
-    client = Scripted(*[redis_exceptions.ConnectionError("down")] * 2, ["OK"])
-
-    with pytest.raises(LockUnavailable) as caught:
-        run(execute.call(BLOCKING, client, CHECK, "a"))
-
-    assert caught.value.cause == "unreachable"
-    assert len(client.asked) == 2
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        redis_exceptions.TimeoutError("slow"),
-        redis_exceptions.ReadOnlyError("replica"),
-        redis_exceptions.ConnectionError("Too many connections"),
-        redis_exceptions.AuthenticationError("wrong"),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_what_another_try_would_not_help_is_not_tried_again(
-    error: redis_exceptions.RedisError,
-) -> None:
-    client = Scripted(error, ["OK"])
-
-    with pytest.raises(LockUnavailable):
-        run(execute.call(BLOCKING, client, CHECK, "a"))
-
-    assert len(client.asked) == 1
-
-
 @pytest.mark.parametrize(
     ("cause", "undone"),
     [
@@ -167,36 +79,6 @@ def test_a_refused_request_needs_no_undoing(cause: str, undone: bool) -> None:
 def test_a_request_that_was_interrupted_is_undone() -> None:
     assert worth_undoing(KeyboardInterrupt())
     assert worth_undoing(LockError("m"))
-
-
-def test_undoing_is_not_tried_where_there_is_no_connection() -> None:
-    client = Scripted(redis_exceptions.ConnectionError("Error 111 connecting to db:6379."))
-    client.retry = Retry(NoBackoff(), 3)
-
-    with pytest.raises(LockUnavailable) as caught:
-        run(execute.call(BLOCKING, client, ACQUIRE, "a"))
-
-    assert not worth_undoing(caught.value)
-
-
-@pytest.mark.parametrize(
-    "second",
-    [
-        redis_exceptions.ConnectionError("Too many connections"),
-        redis_exceptions.ReadOnlyError("replica"),
-        redis_exceptions.AuthenticationError("rotated"),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_a_refusal_after_a_broken_connection_does_not_prove_that_nothing_was_applied(
-    second: redis_exceptions.RedisError,
-) -> None:
-    client = Scripted(redis_exceptions.ConnectionError("cut after the request"), second)
-
-    with pytest.raises(LockUnavailable) as caught:
-        run(execute.call(BLOCKING, client, ACQUIRE, "a"))
-
-    assert worth_undoing(caught.value)
 
 
 @pytest.fixture

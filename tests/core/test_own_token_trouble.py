@@ -19,7 +19,6 @@ from django_setnx_lock.transactions import AT_COMMIT
 from tests.core.aio.helpers import run as run_in_loop
 from tests.core.helpers import ask
 from tests.core.redis_py import around
-from tests.faults.controls import take_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,54 +56,6 @@ def granted(client: redis.Redis, **options: Any) -> tuple[AcquireAttempt, LockHa
     held = ask(turn, waits=False)
     assert isinstance(held, LockHandle)
     return turn, held
-
-
-def late_copy(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Take and release with a token of one's own; then let a copy of the first request arrive."""
-    copies: list[Callable[[], Any]] = []
-
-    def note(send: Callable[[], Any], words: tuple[Any, ...]) -> Any:
-        if words[1] == scripts.ACQUIRE.sha:
-            copies.append(send)
-        return send()
-
-    around(client, monkeypatch, note)
-    lock = RedisLock(client, "lock:a")
-    lock.acquire(token="worker-7")
-    lock.release()
-    reply: list[Any] = copies[0]()
-    return reply
-
-
-def test_a_late_copy_of_the_request_that_took_the_lock_is_refused(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert late_copy(redis_client, monkeypatch) == [b"GONE"]
-
-    assert not redis_client.exists("lock:a")
-
-
-def test_without_remembering_the_random_token_a_late_copy_makes_a_ghost(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    take_out(monkeypatch, "SWAP", "redis.call('SET', TOMBSTONE, 'left', 'PX', MEMORY)", "")
-
-    assert late_copy(redis_client, monkeypatch)[0] == b"OK"
-
-    assert redis_client.exists("lock:a")
-
-
-def test_a_lost_reply_is_asked_for_again(
-    knowing: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lock = RedisLock(knowing, "lock:a")
-    monkeypatch.setattr(knowing, "get_connection_kwargs", dict)
-    fail_after_swap(knowing, monkeypatch, redis.ConnectionError("cut"))
-
-    assert lock.acquire(token="worker-7") is True
-
-    assert knowing.get("lock:a") == b"worker-7"
-    assert lock.owned()
 
 
 @pytest.mark.parametrize(

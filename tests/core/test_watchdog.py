@@ -684,29 +684,6 @@ def test_clients_of_one_pool_share_a_connection(
     assert {one.remaining() for one in held} == {30}
 
 
-class ManyServers:
-    """A client without a pool of its own, as a cluster's."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def evalsha(self, sha: str, *arguments: Any) -> Any:
-        self.calls += 1
-        return [b"OK", 30_000]
-
-
-def test_a_client_of_many_servers_is_asked_itself(
-    dog: IdleWatchdog, watch: Watch, fake_time: FakeTime
-) -> None:
-    cluster = ManyServers()
-    held = [watch(f"lock:{name}", client=cluster) for name in "abc"]
-
-    pass_time(dog, fake_time, 10)
-
-    assert cluster.calls == 3
-    assert {one.remaining() for one in held} == {30}
-
-
 def test_the_connection_is_kept_from_one_renewal_to_the_next(
     dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:

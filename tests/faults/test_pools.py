@@ -12,7 +12,6 @@ from django_setnx_lock import LockBusy, LockLost
 from django_setnx_lock.core import MultiLock, RedisLock
 from django_setnx_lock.core.locks.batch import release_each, take_each
 from django_setnx_lock.transactions import AT_COMMIT
-from tests.core.redis_py import around
 from tests.faults.pools import full_pool, only_one
 
 if TYPE_CHECKING:
@@ -94,29 +93,6 @@ def test_a_full_pool_keeps_no_loss_from_being_found_before_the_commit(
 
     with full_pool(real_server, pool, **options) as client, pytest.raises(LockLost):
         work()
-
-
-@POOLS
-def test_where_calls_are_traced_many_locks_at_once_take_a_connection_of_the_pool(
-    real_server: RealServer,
-    pool: type[redis.ConnectionPool],
-    options: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with only_one(real_server, pool, **options) as client:
-        around(client, monkeypatch, lambda send, _: send())
-        (taken,) = take_each([RedisLock(client, "lock:a")])
-        assert taken.held
-        used = client.pubsub()
-        used.subscribe("anything")
-
-        errors = release_each([taken.held])
-        used.close()
-
-        assert [getattr(error, "cause", "") for error in errors] == ["pool"]
-        assert release_each([taken.held]) == []
-        assert not client.exists("lock:a")
-        client.connection_pool.disconnect()
 
 
 def test_waiting_keeps_no_connection_from_others(real_server: RealServer) -> None:

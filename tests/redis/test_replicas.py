@@ -299,27 +299,6 @@ def test_it_waits_for_half_of_the_socket_timeout_at_most(cut_off: Pair) -> None:
         lock(client, replica_timeout=20).take()
 
 
-def test_a_traced_client_waits_for_them_too(cut_off: Pair) -> None:
-    client = cut_off.primary.client()
-    client.execute_command = traced(client.execute_command)  # type: ignore[method-assign]  # as tracing does
-
-    with pytest.raises(LockUnavailable, match="0 of the 1"):
-        lock(client, replica_timeout=SOON).take()
-
-    assert not cut_off.primary.client().exists("lock:a")
-    cut_off.link.accept()
-    eventually(cut_off.replicates)
-    lock(client).take().release()
-
-
-def traced(method: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(*args: Any, **options: Any) -> Any:
-        return method(*args, **options)
-
-    wrapper.__wrapped__ = method  # type: ignore[attr-defined]  # what functools.wraps sets
-    return wrapper
-
-
 def many(client: redis.Redis, seconds: float) -> list[RedisLock]:
     return [
         RedisLock(client, f"lock:{name}", replicas=1, replica_timeout=seconds) for name in "abc"

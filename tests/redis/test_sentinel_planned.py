@@ -7,7 +7,6 @@ has vanished without a word.
 from __future__ import annotations
 
 import asyncio
-import functools
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +23,6 @@ from tests.core.helpers import value_of
 from tests.core.queueing import listeners
 from tests.processes import eventually, figure
 from tests.redis.sentinels import SERVICE, Watched, cache_at, watched
-from tests.redis.test_sentinel import client_of
 from tests.redis.test_vanished_server import SPARE, warm
 from tests.servers import RealServer, server_binaries
 
@@ -43,8 +41,8 @@ SOON = 4.0
 class Story(NamedTuple):
     """How many seconds after the Sentinels named the new primary each was there, and the errors.
 
-    ``asked``, ``asked in asyncio``: one who takes locks all the time. ``traced``: the same through
-    a client whose calls are traced. ``native``: through one of redis.asyncio. ``renewed``: one who
+    ``asked``, ``asked in asyncio``: one who takes locks all the time. ``native``: the same through
+    one of redis.asyncio. ``renewed``: one who
     holds a lock. ``waited``: two who wait, in a thread and in asyncio.
     """
 
@@ -80,12 +78,12 @@ class Asker:
         self.warm.set()
         return value_of(self.old, held.name) != held.token
 
-    def ask(self, client: redis.Redis | None = None) -> float:
+    def ask(self) -> float:
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             try:
                 name = f"lock:{self.another()}"
-                with RedisLock(client or get_client(), name, blocking=False) as held:
+                with RedisLock(get_client(), name, blocking=False) as held:
                     if self.is_there(held):
                         return time.monotonic()
             except LockLost:
@@ -164,15 +162,13 @@ def story(request: pytest.FixtureRequest) -> Story:
     with (
         watched(binaries[request.param]) as deployment,
         cache_at(deployment),
-        client_of(deployment.sentinel()) as traced,
         ThreadPoolExecutor(8) as pool,
     ):
         old, (new,) = deployment.primary, deployment.replicas
         at_new = new.client(db=1)
         at_old = old.client(db=1)
         askers = [Asker("asked", at_old), Asker("asked in asyncio", at_old)]
-        tracing, native = Asker("traced", old.client()), Asker("native", old.client())
-        traced.execute_command = traced_as_by_sentry(traced.execute_command)
+        native = Asker("native", old.client())
         renewed = lock("renewed", timeout=4, renew=True, replicas=1).take(0)
         before = [
             lock(name, timeout=60, renew=False, replicas=1).take(0)
@@ -182,10 +178,9 @@ def story(request: pytest.FixtureRequest) -> Story:
         running = {
             "asked": pool.submit(askers[0].ask),
             "asked in asyncio": pool.submit(askers[1].ask_in_asyncio),
-            "traced": pool.submit(tracing.ask, traced),
             "native": pool.submit(native.ask_in_asyncio, deployment.ports),
         }
-        for asker in (*askers, tracing, native):
+        for asker in (*askers, native):
             assert asker.warm.wait(20)
         until_listening(old, 2)
         until_renewed(at_old, renewed)
@@ -200,20 +195,10 @@ def story(request: pytest.FixtureRequest) -> Story:
                 held.release()
         assert all(result.result(20) for result in waiting)
     figure(", ".join(f"{name} {took:.1f} s" for name, took in seconds.items()))
-    return Story(seconds, [error for asker in (*askers, tracing, native) for error in asker.met])
+    return Story(seconds, [error for asker in (*askers, native) for error in asker.met])
 
 
-def traced_as_by_sentry(method: Any) -> Any:
-    @functools.wraps(method)
-    def wrapper(*args: Any, **options: Any) -> Any:
-        return method(*args, **options)
-
-    return wrapper
-
-
-@pytest.mark.parametrize(
-    "who", ["asked", "asked in asyncio", "traced", "native", "waited", "renewed"]
-)
+@pytest.mark.parametrize("who", ["asked", "asked in asyncio", "native", "waited", "renewed"])
 def test_connections_follow_the_sentinels_to_the_new_primary(story: Story, who: str) -> None:
     assert story.seconds[who] < SOON
 

@@ -22,7 +22,7 @@ from ..errors import LockError
 from .client_settings import CONNECT_WITHIN, refuse_many_servers
 from .cluster_routes import is_cluster
 from .connection import Command, Connection
-from .pool import ClientConnection, IdleConnections, is_plain, loop_state
+from .pool import IdleConnections, loop_state
 from .primitives import in_thread
 from .sentinel import follow, follow_in_loop
 
@@ -82,13 +82,16 @@ class Blocking:
     is_asyncio = False
 
     async def checkout(self, client: Any) -> tuple[Any, Any]:
-        """Return a connection to the server of ``client``, and whom to give it back to."""
+        """Return a connection to the server of ``client``, and whom to give it back to.
+
+        Raises NotImplementedError for a client of several servers.
+        """
+        pool = getattr(client, "connection_pool", None)
+        if pool is None:
+            refuse_many_servers(client)
         # Most have no Sentinels, and this is asked for each request.
-        if hasattr(getattr(client, "connection_pool", None), "sentinel_manager"):
+        if hasattr(pool, "sentinel_manager"):
             follow(client)
-        if not is_plain(client):
-            connection = ClientConnection(client)
-            return connection, connection
         return _CONNECTIONS, _CONNECTIONS.checkout(client)
 
     def idle(self) -> IdleConnections[Any]:

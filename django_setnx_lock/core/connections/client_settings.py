@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 from weakref import WeakMethod
 
@@ -18,6 +19,7 @@ from redis.asyncio.retry import Retry as AioRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from ..errors import LockUnsupported
 from .cluster_routes import is_cluster
 
 # How long connecting may take, and an answer, where the client sets no limit; and for how long a
@@ -147,9 +149,32 @@ def refuse_many_servers(client: Any) -> None:
     """Raise NotImplementedError unless ``client`` is one of a single server or a cluster."""
     if getattr(client, "connection_pool", None) is None and not is_cluster(client):
         raise NotImplementedError(
-            f"locks of asyncio need a client of one server, which {type(client).__name__} is not: "
+            f"a lock needs a client of one server, which {type(client).__name__} is not: "
             "on a cluster give redis.RedisCluster, whose settings are used in asyncio, too"
         )
+
+
+# What a client of redis-py sends commands by, and whose classes may have that.
+_CALLS = ("execute_command", "parse_response", "pipeline", "eval", "evalsha")
+_SHIPPED = frozenset({"redis", "fakeredis", "django_redis", "valkey", "django_valkey"})
+
+
+@cache
+def refuse_own_calls(kind: type) -> None:
+    """Raise LockUnsupported if a class of clients, ``kind``, sends commands in its own way.
+
+    The calls of locks do not go through the client, so what such a class adds, as a prefix, would
+    be left out. Tracing patches the classes of redis-py themselves, and is no reason.
+    """
+    for name in _CALLS:
+        owner = next((base for base in kind.__mro__ if name in vars(base)), object)
+        if owner is not object and owner.__module__.partition(".")[0] not in _SHIPPED:
+            raise LockUnsupported(
+                f"the client's class {owner.__module__}.{owner.__qualname__} has its own {name}(), "
+                "which the calls of locks do not go through: give the lock "
+                "redis.Redis(connection_pool=client.connection_pool), and put a prefix into its "
+                "name"
+            )
 
 
 def aio_connection_of(kind: type, /, **options: Any) -> Any:

@@ -50,8 +50,6 @@ class DedicatedConnection:
     _connection: Any = None
     # Whether sending does not connect.
     is_connected = False
-    # Whether it tells the first copy of a command from later ones.
-    tells_copies = True
 
     # Sends what :meth:`pack` gave, with so many replies (1), where it was connected before.
     send_packed: Callable[..., None]

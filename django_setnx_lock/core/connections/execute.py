@@ -1,4 +1,4 @@
-"""Executes requests, on a connection of ours wherever that can be.
+"""Executes requests, on connections of our own.
 
 Each operation is written once, as a coroutine over a backend (``io``): see :mod:`.backends`.
 """
@@ -133,9 +133,8 @@ async def call(
     a reply that is a grant, in the same round trip; on one server only.
 
     It goes over a connection of our own, so that neither a pool that others have emptied nor its
-    overhead stands in the way; through ``client`` where that cannot be, or where its calls are
-    traced. A NOSCRIPT answer means nothing was applied, so sending again is safe; so it is after a
-    lost connection, as every script recognises a copy of a request it has seen.
+    overhead stands in the way. A NOSCRIPT answer means nothing was applied, so sending again is
+    safe; so it is after a lost connection, as every script recognises a copy of a request.
     Raises LockUnavailable, also when too few replicas have acknowledged a grant: then it is to be
     given back; for asyncio, TypeError as :func:`aio_connection_of`.
     """
@@ -164,13 +163,12 @@ async def call(
     pool, connection = await io.checkout(client)
     connection.sent_again = False
     try:
-        (reply,) = await connection.ask(*_asked(connection, request, then, until))
+        (reply,) = await connection.ask(*_asked(request, then, until))
         if isinstance(reply, redis_exceptions.NoScriptError):
             if then and isinstance(await _acknowledged(io, connection, SOON), Exception):
                 # Nothing was granted that replicas could have to know of.
                 connection.close()
-            request = request.repeat if connection.tells_copies else request
-            (reply,) = await connection.ask((request.in_full, *then), 1, until)
+            (reply,) = await connection.ask((request.repeat.in_full, *then), 1, until)
         if isinstance(reply, redis_exceptions.ResponseError):
             raise reply
         if replicas is not None and is_ok(reply):
@@ -194,22 +192,22 @@ async def call(
 
 
 def _asked(
-    connection: Any, request: Request | PlainRequest, then: Sequence[Command], until: float | None
+    request: Request | PlainRequest, then: Sequence[Command], until: float | None
 ) -> tuple[Any, ...]:
-    """Return what to ask ``connection``: the first copy of ``request``, and what later ones are."""
-    first, again = _copies(connection, request)
+    """Return what to ask a connection: the first copy of ``request``, and what later ones are."""
+    first, again = _copies(request)
     return (first, *then), 1, until, None if again is None else (again, *then)
 
 
-def _asked_each(connection: Any, requests: Sequence[Request]) -> tuple[Any, ...]:
-    copies = [_copies(connection, one) for one in requests]
+def _asked_each(requests: Sequence[Request]) -> tuple[Any, ...]:
+    copies = [_copies(one) for one in requests]
     again = [other or first for first, other in copies]
     return [first for first, _ in copies], len(requests), None, again
 
 
-def _copies(connection: Any, request: Request | PlainRequest) -> tuple[Command, Command | None]:
+def _copies(request: Request | PlainRequest) -> tuple[Command, Command | None]:
     """Return the command for the first copy of ``request``, and for later ones if they differ."""
-    if request.once is None or not connection.tells_copies:
+    if request.once is None:
         return request.by_sha, None
     return request.by_sha_with(request.once), request.by_sha_with(request.again or request.args)
 
@@ -313,7 +311,7 @@ async def _ask_all(connection: Any, requests: Sequence[Request], then: Command |
         # The command behind them may take its time, so it has to be sent once only.
         in_full = [*_in_full_once(requests), then]
         return await connection.ask(in_full, len(in_full))  # type: ignore[no-any-return]  # of either kind
-    replies: list[Any] = await connection.ask(*_asked_each(connection, requests))
+    replies: list[Any] = await connection.ask(*_asked_each(requests))
     missing = [
         number
         for number, reply in enumerate(replies)

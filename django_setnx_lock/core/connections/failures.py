@@ -126,11 +126,6 @@ def worth_undoing(error: BaseException) -> bool:
     return error.repeated or (error.cause not in _REFUSALS and not unconnected)
 
 
-def is_worth_repeating(error: Exception) -> bool:
-    """Return whether ``error`` says that the connection broke, so that another one may do."""
-    return not isinstance(error, redis_exceptions.LockError) and _cause(error) == "unreachable"
-
-
 def _cause(error: Exception) -> str:
     if is_moving(error):
         return "moving"

@@ -1,4 +1,4 @@
-"""The idle connections that requests borrow: our own, or else the client itself."""
+"""The idle connections that requests borrow."""
 
 from __future__ import annotations
 
@@ -6,17 +6,13 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
-from types import MethodType
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
-from redis import exceptions as redis_exceptions
-
 from .client_settings import CONNECT_WITHIN
-from .connection import AioConnection, Command
-from .failures import TRANSLATED, is_worth_repeating
+from .connection import AioConnection
 from .primitives import kind as kind_now
 from .sentinel import leads_elsewhere
 
@@ -27,7 +23,6 @@ _KEPT_FOR, _KEPT_AT_MOST = 60.0, 100
 
 # Has ``address``, ``close()`` and ``made``, by what it was made: see :func:`.primitives.kind`.
 _AnyConnection = TypeVar("_AnyConnection", bound=Any)
-_Result = TypeVar("_Result")
 _Made = TypeVar("_Made")
 
 
@@ -119,109 +114,6 @@ def _close_each(spare: list[Any]) -> None:
     with suppress(IndexError):
         while True:
             spare.pop().close()
-
-
-def is_plain(client: Any) -> bool:
-    """Return whether connections with the settings of ``client`` do for it what itself would.
-
-    Not so for one whose calls are traced, nor for one that has no pool of connections.
-    """
-    # Tracing wraps this method, of the class or of an instance.
-    execute = getattr(client, "execute_command", None)
-    if type(execute) is MethodType:
-        # To ask a bound method for an attribute that it lacks is slow.
-        execute = execute.__func__
-    pool = getattr(client, "connection_pool", None)
-    return hasattr(pool, "connection_class") and not hasattr(execute, "__wrapped__")
-
-
-class ClientConnection:
-    """Asks through ``client``, in the place of a connection of our own; and of what keeps those.
-
-    Commands are sent once more when a connection broke, unless the client does that itself.
-    """
-
-    # Where there was no connection to be had, the error says so.
-    has_sent = True
-    # The client may send a command again by itself.
-    tells_copies = False
-    # The answer has come by then.
-    answer_within = 0.0
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-        self._unread: list[Any] = []
-        self.sent_again = False
-
-    async def ask(
-        self,
-        commands: Sequence[Command],
-        expected: int = 1,
-        until: float | None = None,
-        again: Sequence[Command] | None = None,
-    ) -> list[Any]:
-        """Return replies as :meth:`.DedicatedConnection.ask`, by the limits of the client."""
-        replies = self._retried(lambda: self._exchange(commands))
-        self._unread = replies[expected:]
-        return replies[:expected]
-
-    def _exchange(self, commands: Sequence[Command]) -> list[Any]:
-        if len(commands) == 1:
-            name, *arguments = commands[0]
-            try:
-                # By the method of that name, as those who trace know it.
-                return [getattr(self._client, str(name).lower())(*arguments)]
-            except redis_exceptions.ResponseError as error:
-                return [error.with_traceback(None)]
-        pipeline = self._client.pipeline(transaction=False)
-        for command in commands:
-            pipeline.execute_command(*command)
-        return list(pipeline.execute(raise_on_error=False))
-
-    def wait(self, seconds: float) -> bool:
-        """Return True: all replies have come."""
-        return True
-
-    def read(self) -> Any:
-        """Return the next of the replies that were not expected. Raises an error reply."""
-        reply = self._unread.pop(0)
-        if isinstance(reply, Exception):
-            raise reply
-        return reply
-
-    def _retried(self, run: Callable[[], _Result]) -> _Result:
-        try:
-            reply = run()
-        except TRANSLATED as error:
-            if not is_worth_repeating(error) or _retries(self._client):
-                raise
-            self.sent_again = True
-            return run()
-        # By the client, perhaps, which does not tell.
-        self.sent_again = True
-        return reply
-
-    def send_behind(self, commands: Sequence[Command]) -> bool:
-        """Return False: nothing can be sent behind what has no answer."""
-        return False
-
-    def _nothing(self, *_: Any) -> None:
-        """Do nothing: the connections are the client's."""
-
-    close = checkin = forget = _nothing
-
-
-def _retries(client: Any) -> int:
-    """Return how often the client itself sends a command again; django-redis' do not by default."""
-    options = client.get_connection_kwargs()
-    retry = options.get("retry")
-    if retry is None:
-        return 0
-    if hasattr(retry, "get_retries"):
-        return int(retry.get_retries())
-    # Before redis-py 6 a client sends a command again only after errors it was told of.
-    told = tuple(options.get("retry_on_error") or ())
-    return int(retry._retries) if issubclass(redis_exceptions.ConnectionError, told) else 0
 
 
 class PerLoop(Generic[_Made]):

@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import clock
 from ..connections.backends import ASYNCIO, BLOCKING, Backend, run
-from ..connections.client_settings import refuse_many_servers
+from ..connections.client_settings import refuse_many_servers, refuse_own_calls
 from ..connections.endpoints import AsyncOnly, Target, kind_of
 from ..connections.execute import DEFAULT_REPLICA_TIMEOUT, Replicas, wanted_replicas
 from ..connections.failures import worth_undoing
@@ -108,7 +108,8 @@ class RedisLock(LocalLock[LockHandle]):
     number from 1 to 1,000,000, for two of ``timestamp``, ``polling``, ``shared``, ``limit`` and
     ``min_hold``, and for ``limit`` with ``reentrant``; TypeError when the name is no str,
     ``renew``, ``reentrant``, ``expire``, ``polling`` or ``shared`` no bool, or ``on_lost`` not to
-    be called.
+    be called; LockUnsupported for a client whose class has its own ``execute_command()`` or the
+    like, as for a prefix: the calls of locks do not go through it.
 
     The methods with the prefix ``a`` are awaited, and mean what those without it do. What is
     cancelled while it takes or releases the lock leaves neither lock nor waiter in Redis: it takes
@@ -176,6 +177,7 @@ class RedisLock(LocalLock[LockHandle]):
             history=None if index is None else history,
         )
         self._lease_ms = self._options.lease_ms
+        refuse_own_calls(client.__class__)
         self._replicas: Replicas | None = None
         if (replicas or type(replicas) is bool) or replica_timeout != DEFAULT_REPLICA_TIMEOUT:
             self._replicas = wanted_replicas(client, replicas, replica_timeout, self._lease_ms)

@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 
 from redis import exceptions as redis_exceptions
 
+from ..connections.client_settings import refuse_own_calls
 from ..connections.connection import Command, Connection
 from ..connections.endpoints import server_id
 from ..connections.failures import unavailable
@@ -346,7 +347,8 @@ def servers_of(
     """Return the servers behind ``clients``: the same object for the same connection pools.
 
     Raises ValueError for fewer than three, for two clients of one server and for a ``timeout``
-    that is no time; TypeError for clients of a cluster or of asyncio.
+    that is no time; TypeError for clients of a cluster or of asyncio; LockUnsupported for those
+    whose class sends commands in its own way.
     """
     pools = [getattr(client, "connection_pool", None) for client in clients]
     names = None if names is None else tuple(names)
@@ -363,6 +365,7 @@ def servers_of(
             raise TypeError(
                 f"each master of a Redlock is one server, which {type(client).__name__} is not"
             )
+        refuse_own_calls(client.__class__)
     found = RedlockServers(clients, names or [server_id(client) for client in clients], timeout)
     _refuse_few(found)
     _known[known_by] = found
