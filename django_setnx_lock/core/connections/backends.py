@@ -12,10 +12,7 @@ import time
 import warnings
 from asyncio import _get_running_loop
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
-from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from ..errors import LockError
@@ -23,15 +20,12 @@ from .client_settings import CONNECT_WITHIN, refuse_many_servers
 from .cluster_routes import is_cluster
 from .connection import Command, Connection
 from .pool import IdleConnections, loop_state
-from .primitives import in_thread
 from .sentinel import follow, follow_in_loop
 
 logger = logging.getLogger("django_setnx_lock.lock")
 
 _Result = TypeVar("_Result")
 _CONNECTIONS = IdleConnections(Connection)
-# The name of the threads that listen for others.
-LISTENING = "setnx-lock-listener"
 _LISTENING = IdleConnections(Connection, connect_timeout=CONNECT_WITHIN)
 
 # Python warns of a coroutine that is thrown away. Ctrl-C, or a handler of a signal that raises, may
@@ -101,32 +95,6 @@ class Blocking:
     def listening(self) -> IdleConnections[Any]:
         """Return the idle connections for mailboxes."""
         return _LISTENING
-
-    async def follow(self, client: Any) -> None:
-        """Let Sentinels name the primary of ``client``; see :func:`.sentinel.follow`."""
-        follow(client)
-
-    def begin(self, work: Coroutine[Any, Any, None]) -> Future[None]:
-        """Begin ``work`` in the background. Raises what redis-py raises where that cannot be."""
-        try:
-            return in_thread(partial(run, work), LISTENING, or_here=False)
-        except BaseException:
-            work.close()
-            raise
-
-    def end(self, work: Future[Any]) -> bool:
-        """Return False: a thread that waits for the server cannot be stopped, but ends itself."""
-        return False
-
-    def new_future(self) -> Future[Any]:
-        """Return what a waiter can be woken by."""
-        return Future()
-
-    async def wait(self, future: Future[_Result], seconds: float) -> _Result | None:
-        """Return the result of ``future``; None when it has none within ``seconds``."""
-        with suppress(FutureTimeout):
-            return future.result(max(seconds, 0.0))
-        return None
 
     async def send(self, connection: Any, commands: Sequence[Command]) -> None:
         """Send ``commands`` in one write."""
@@ -228,34 +196,6 @@ class Asyncio:
         """Return the loop's idle connections for requests."""
         return loop_state().calling
 
-    def listening(self) -> IdleConnections[Any]:
-        """Return the loop's idle connections for mailboxes."""
-        return loop_state().waiting
-
-    async def follow(self, client: Any) -> None:
-        """Let Sentinels name the primary of ``client``; see :func:`.sentinel.follow`."""
-        await follow_in_loop(client)
-
-    def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Begin ``work`` in a task."""
-        return asyncio.get_running_loop().create_task(work)
-
-    def end(self, work: asyncio.Future[Any]) -> bool:
-        """Cancel ``work``; return False when it has ended by itself."""
-        return work.cancel()
-
-    def new_future(self) -> asyncio.Future[Any]:
-        """Return what a waiter can be woken by."""
-        return asyncio.get_running_loop().create_future()
-
-    async def wait(self, future: asyncio.Future[_Result], seconds: float) -> _Result | None:
-        """Return the result of ``future``; None when it has none within ``seconds``."""
-        end = asyncio.get_running_loop().call_later(seconds, _settle, future)
-        try:
-            return await future
-        finally:
-            end.cancel()
-
     async def send(self, connection: Any, commands: Sequence[Command]) -> None:
         """Send ``commands`` in one write."""
         await connection.send(*commands)
@@ -287,11 +227,6 @@ class Asyncio:
             shield_in_background(clean_up, patience(client))
         else:
             await shield(clean_up, patience(client))
-
-
-def _settle(future: asyncio.Future[Any]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 Backend: TypeAlias = Blocking | Asyncio

@@ -37,13 +37,10 @@ class Guard:
         return lock or self._locks.setdefault(wanted, threading.RLock())
 
 
-def in_thread(
-    work: Callable[[], object], name: str = CONNECTING, *, or_here: bool = True
-) -> Future[None]:
+def in_thread(work: Callable[[], object], name: str = CONNECTING) -> Future[None]:
     """Begin ``work`` in a thread of its own. The future is done when that has ended, or failed.
 
-    Where no thread can be had, as when the interpreter is about to end, it is done here; unless
-    ``or_here`` is False: then redis-py's ConnectionError is raised.
+    Where no thread can be had, as when the interpreter is about to end, it is done here.
     """
     done: Future[None] = Future()
     # It can be cancelled no more.
@@ -63,9 +60,7 @@ def in_thread(
 
     try:
         threading.Thread(target=go, name=name, daemon=True).start()
-    except RuntimeError as error:
-        if not or_here:
-            raise redis_exceptions.ConnectionError(f"No thread can be had: {error}") from error
+    except RuntimeError:
         go()
     return done
 

@@ -30,12 +30,11 @@ from . import reentrancy
 from .deadlock import DeadlockSearch
 from .grant import Grant
 from .handle import LockHandle
-from .listener import PLACES
 from .mailbox import (
     SLICE_MS,
     BlockingMailbox,
+    LoopMailbox,
     Mailbox,
-    SharedMailbox,
     time_to_ask,
     time_to_sleep,
 )
@@ -84,8 +83,8 @@ class AcquireAttempt:
         self.loop_watchdog: RenewalRegistry | None = None
         self.lease_ms = lease_ms
         self.record = holder.to_json()
-        # Where it is woken together with others.
-        self._mailbox: SharedMailbox | None = None
+        # Where a task is woken together with others.
+        self._mailbox: LoopMailbox | None = None
         self.token = target.command_set.new_token()
         self._began = clock.now()
 
@@ -107,13 +106,13 @@ class AcquireAttempt:
             in_doubt=in_doubt,
         )
 
-    def belong_to(self, io: Backend, *, shares_mailbox: bool) -> None:
-        """Have ``io`` renew the lock, and wake the caller together with others if it so wants."""
+    def belong_to(self, io: Backend, *, waits: bool) -> None:
+        """Have ``io`` renew the lock, and wake a task that ``waits`` together with others."""
         if io.is_asyncio:
             self.loop_watchdog = running_watchdog()
-        if shares_mailbox and self.target.command_set.wakes_waiters:
-            self._mailbox = SharedMailbox(self.target, io)
-            self.token = self._new_token()
+            if waits and self.target.command_set.wakes_waiters:
+                self._mailbox = LoopMailbox(self.target)
+                self.token = self._new_token()
 
     def _new_token(self) -> str:
         key = None if self._mailbox is None else self._mailbox.key
@@ -122,8 +121,8 @@ class AcquireAttempt:
     def mailbox(self, io: Backend) -> Mailbox:
         """Return where the caller sleeps until it is woken."""
         if io.is_asyncio:
-            return self._mailbox or SharedMailbox(self.target, io)
-        return self._mailbox or BlockingMailbox(self.target)
+            return self._mailbox or LoopMailbox(self.target)
+        return BlockingMailbox(self.target)
 
     def note_repeat(self) -> None:
         """Take note that a request was sent more than once."""
@@ -420,7 +419,7 @@ class Waiting(Protocol[_Granted]):
     def partly(self) -> Sequence[AcquireAttempt]: ...
     @property
     def longest_sleep(self) -> float: ...
-    def belong_to(self, io: Backend, *, shares_mailbox: bool) -> None: ...
+    def belong_to(self, io: Backend, *, waits: bool) -> None: ...
     async def ask(self, io: Backend, *, waits: bool, within: float | None) -> _Granted | Busy: ...
     def asks_again(self) -> bool: ...
     def busy(self, answer: Busy, cycle: tuple[WaitStep, ...] = ()) -> LockBusy: ...
@@ -433,17 +432,12 @@ async def wait_for(io: Backend, attempt: Waiting[_Granted], limit: float | None)
     ``limit``: the seconds to wait at most; 0 asks once; None waits without limit. Raises LockBusy
     when somebody else kept the lock for so long, and LockUnavailable.
     """
-    # Tasks share one connection to be woken on, and so do threads beyond the first few.
-    is_alone = limit != 0 and not io.is_asyncio and PLACES.take()
     try:
-        attempt.belong_to(io, shares_mailbox=limit != 0 and not is_alone)
+        attempt.belong_to(io, waits=limit != 0)
         return await _ask_until_granted(io, attempt, limit)
     except LockUnavailable as error:
         attempt.awaited.tell_unavailable(error)
         raise
-    finally:
-        if is_alone:
-            PLACES.leave()
 
 
 async def _ask_until_granted(

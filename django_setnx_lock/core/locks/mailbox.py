@@ -15,7 +15,7 @@ from redis import exceptions as redis_exceptions
 from redis.exceptions import RedisError
 
 from .. import clock
-from ..connections.backends import BLOCKING, Backend
+from ..connections.backends import ASYNCIO, BLOCKING, Backend
 from ..connections.cluster_routes import is_cluster
 from ..connections.endpoints import Target
 from ..connections.failures import translated
@@ -232,13 +232,14 @@ class BlockingMailbox(Mailbox):
         return woken
 
 
-class SharedMailbox(Mailbox):
-    """The mailbox of a task, or of one of many threads, which is listened at for all of them."""
+class LoopMailbox(Mailbox):
+    """The mailbox of a task, which its event loop listens at for all of its tasks."""
 
-    def __init__(self, target: Target, io: Backend) -> None:
+    _io = ASYNCIO
+
+    def __init__(self, target: Target) -> None:
         super().__init__(target)
-        self._io = io
-        self._listener = listener_of(target, io)
+        self._listener = listener_of(target)
         self._cuts = self._listener.cuts
         self.key = self._listener.box
 

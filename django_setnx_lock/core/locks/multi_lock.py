@@ -80,9 +80,9 @@ class MultiAttempt:
         self._is_unsure = True
         return self.awaited.retry_delay(error, give_up_at)
 
-    def belong_to(self, io: Backend, *, shares_mailbox: bool) -> None:
+    def belong_to(self, io: Backend, *, waits: bool) -> None:
         for attempt in self.attempts:
-            attempt.belong_to(io, shares_mailbox=shares_mailbox)
+            attempt.belong_to(io, waits=waits)
 
     def request(self, *, waits: bool) -> commands.Request:
         return commands.acquire_all(

@@ -20,7 +20,6 @@ from django_setnx_lock.core.connections.endpoints import server_id
 from django_setnx_lock.core.connections.failures import translated
 from django_setnx_lock.core.docs import docs_url
 from django_setnx_lock.core.errors import LockUnavailable
-from django_setnx_lock.core.locks.listener import ALONE_AT_MOST
 from django_setnx_lock.core.locks.redlock_servers import FEWEST
 from django_setnx_lock.descriptions import problem
 from django_setnx_lock.management import statuses
@@ -388,8 +387,8 @@ def examine_pool(patient: Patient) -> Iterator[Finding]:
             f"{wait:g} s of BLOCKING_TIMEOUT.",
             "Lower the timeout of the pool in CONNECTION_POOL_KWARGS.",
         )
-    # Each thread may ask on one connection; some wait each on another, the rest on one; one renews.
-    needed = (workers.count or 1) * (threads + min(threads, ALONE_AT_MOST + 1) + 1)
+    # Each thread may ask on one connection and wait on another; one renews.
+    needed = (workers.count or 1) * (2 * threads + 1)
     there = int(patient.info.get("maxclients", patient.config.get("maxclients", needed)))
     connected = int(patient.info.get("connected_clients", 0))
     if connected > _CROWDED * there:

@@ -12,7 +12,6 @@ import pytest
 
 from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import RedisLock, RWLock
-from django_setnx_lock.core.connections.backends import ASYNCIO
 from django_setnx_lock.core.locks import listener as listening
 from django_setnx_lock.core.locks.listener import Listener
 from django_setnx_lock.core.protocol import commands
@@ -182,7 +181,7 @@ def test_without_taking_note_of_a_cut_they_would_sleep_on(
         await until(lambda: listeners(real_server) == 1)
         command(client, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         await until(lambda: listeners(real_server) == 0)
-        # Not by a task of this loop, whose release would tell the next one itself.
+        # Not by the handle, which would see to it that the next one has it.
         await asyncio.to_thread(called, held[0].target, held[0].grant.releasing())
         # It was left to each of them in turn, for the claim time.
         await until(lambda: not client.exists("lock:a"))
@@ -231,7 +230,7 @@ def test_readers_and_holders_of_permits_are_woken_by_it_too(real_server: RealSer
 
 def test_one_that_was_woken_before_it_slept_does_not_sleep(redis_client: redis.Redis) -> None:
     # Only here is it known when the mail is fetched: by a loop in which another task waits.
-    listener = Listener("{lock:}:mail:1", ASYNCIO)
+    listener = Listener("{lock:}:mail:1")
 
     async def work() -> None:
         other = asyncio.create_task(listener.wait(redis_client, "other", 60))
@@ -246,7 +245,7 @@ def test_one_that_was_woken_before_it_slept_does_not_sleep(redis_client: redis.R
 def test_mail_that_would_have_expired_wakes_nobody(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listener, now = Listener("{lock:}:mail:1", ASYNCIO), [100.0]
+    listener, now = Listener("{lock:}:mail:1"), [100.0]
     monkeypatch.setattr(listening, "clock", SimpleNamespace(now=lambda: now[0]))
 
     async def work() -> bool:
