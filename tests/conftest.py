@@ -9,8 +9,6 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
-import fakeredis
-import fakeredis.aioredis
 import hypothesis
 import pytest
 from django.core.cache import caches as django_caches
@@ -18,15 +16,11 @@ from django.core.management.commands import flush
 from django.core.management.sql import sql_flush as sql_of_django
 from django.test import override_settings
 
-from django_setnx_lock import responses
-from django_setnx_lock.core.connections import client_settings
-from django_setnx_lock.core.locks import owner
-from django_setnx_lock.core.renewal import watchdog
 from tests import databases
-from tests.core.watching import IdleWatchdog
 from tests.faults.proxy import Proxy
 from tests.servers import FakeServer, RealServer, Server, server_binaries
 from tests.settings import FAKE, caches
+from tests.support import seams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -150,9 +144,7 @@ def redis_client(server: Server) -> redis.Redis:
 def forgetful() -> Iterator[None]:
     """Have no lock of one test renewed, told as lost, had again, or measured, during the next."""
     yield
-    watchdog.WATCHDOG.forget_all()
-    owner.current().holds.clear()
-    responses.USUAL_TIMES.forget()
+    seams.reset()
 
 
 @pytest.fixture
@@ -170,7 +162,7 @@ def no_collection() -> Iterator[None]:
 @pytest.fixture
 def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have nobody looked after whom a lock was handed to, unless the test does it."""
-    monkeypatch.setattr(watchdog, "WATCHDOG", IdleWatchdog())
+    seams.pause_renewals(monkeypatch)
 
 
 @pytest.fixture(autouse=True)
@@ -183,11 +175,7 @@ def fake_server() -> FakeServer:
 @pytest.fixture
 def fake_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the fake's clients used in asyncio as they are elsewhere."""
-    monkeypatch.setitem(
-        client_settings.TWINS,
-        fakeredis.FakeRedisConnection,
-        fakeredis.aioredis.FakeAsyncRedisConnection,
-    )
+    seams.asyncio_twin(monkeypatch)
 
 
 @pytest.fixture
@@ -198,7 +186,7 @@ def real_cache(real_server: RealServer, monkeypatch: pytest.MonkeyPatch) -> Iter
         yield real_server
         factory: Any = django_caches["default"].client.connection_factory  # type: ignore[attr-defined]  # BaseCache has none
         # django-redis keeps its pools for the life of the process, by URL.
-        pool = factory._pools.pop(real_server.url, None)
+        pool = factory._pools.pop(real_server.url, None)  # noqa: SLF001 - it has no other way
         if pool is not None:
             pool.disconnect()
 

@@ -8,15 +8,13 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from django_setnx_lock.core.connections.connection import Connection
+from tests.support import seams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import pytest
     import redis
-
-METHODS = ("send_packed_command", "can_read", "read_response")
 
 
 @contextlib.contextmanager
@@ -65,13 +63,8 @@ class Points:
 
     def watch(self, client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
         """Watch all connections of the kind that ``client`` has."""
-        kind = client.connection_pool.connection_class
-        for name in METHODS:
+        for kind, name in seams.connection_steps(client):
             monkeypatch.setattr(kind, name, self._watched(name, getattr(kind, name)))
-        # Not the connection's own disconnect(), which it calls when it is thrown away.
-        monkeypatch.setattr(Connection, "close", self._watched("close", Connection.close))
-        # Nor its own connect(), which a thread of its own calls.
-        monkeypatch.setattr(Connection, "connect", self._watched("connect", Connection.connect))
 
     def _watched(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         def watched(connection: Any, *args: Any, **options: Any) -> Any:
