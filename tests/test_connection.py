@@ -7,7 +7,7 @@ import pytest
 from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
-from django_redis.client import DefaultClient  # noqa: TID251 - a project may; the app may not
+from django_redis.client import DefaultClient
 
 from django_setnx_lock.connection import get_client, redis_aliases
 

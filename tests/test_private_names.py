@@ -23,7 +23,7 @@ TESTS = Path(__file__).parent
 RUFF: dict[str, Any] = tomllib.loads((TESTS / "ruff.toml").read_text(encoding="utf-8"))["lint"]
 # Those that may name what is private, and the others, which are to follow.
 EXCEPT = tuple(
-    name.rstrip("*") for name, rules in RUFF["per-file-ignores"].items() if "TID251" in rules
+    name.rstrip("*") for name, rules in RUFF["extend-per-file-ignores"].items() if "TID251" in rules
 )
 PUBLIC = {
     "admin",
