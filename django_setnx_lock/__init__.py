@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     )
     from .decorators import redis_lock
     from .key_template import KeyTemplate
-    from .locks import inspector, lock, lock_all, rwlock, semaphore
+    from .locks import inspector, lock, rwlock, semaphore
 
 __all__ = [
     "KeyTemplate",
@@ -30,7 +30,6 @@ __all__ = [
     "StaleFence",
     "inspector",
     "lock",
-    "lock_all",
     "redis_lock",
     "rwlock",
     "semaphore",
@@ -42,7 +41,7 @@ __all__ = [
 _MODULE_OF = {
     "redis_lock": "decorators",
     "KeyTemplate": "key_template",
-    **dict.fromkeys(("inspector", "lock", "lock_all", "rwlock", "semaphore"), "locks"),
+    **dict.fromkeys(("inspector", "lock", "rwlock", "semaphore"), "locks"),
 }
 
 

@@ -315,11 +315,10 @@ def _of_lock(
             hint = f"The route gives {', '.join(route.values) or 'no names'}."
             yield message("E010", text, hint)
     for name in dict.fromkeys(template.fields):
-        has_type = name in template.types or name in decorated.parsers
-        if not has_type and _LIKE_A_KEY.search(name) and arguments.get(name) is _TEXT:
+        if name not in template.types and _LIKE_A_KEY.search(name) and arguments.get(name) is _TEXT:
             text = f"{view} the route gives {name!r} as text. 42 and 042 may be one row there, and "
             text += "are two locks."
-            hint = f"Write <{name}:int> or <{name}:uuid>, or name the model, in @redis_lock; "
+            hint = f"Write <{name}:int> or <{name}:uuid> in @redis_lock; "
             hint += f"<{name}:str> where each text is another row."
             yield message("W005", text, hint)
 

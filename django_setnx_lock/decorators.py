@@ -5,14 +5,12 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
-from django.core.exceptions import FieldDoesNotExist, SynchronousOnlyOperation, ValidationError
-from django.db import models
+from django.core.exceptions import SynchronousOnlyOperation
 from django.http import Http404
 
 from . import responses
@@ -37,7 +35,6 @@ from .core.locks.lock import RedisLock
 from .core.locks.options import UNSET, Unset
 from .key_template import KeyTemplate, NotCanonical
 from .locks import check_options, lock
-from .responses import USUAL_TIMES
 from .transactions import (
     AT_COMMIT,
     by_client,
@@ -65,18 +62,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_setnx_lock.views")
 
-# The database finds one row by several texts of these, and str() of the value is not always one.
-_MANY_TEXTS = (
-    models.BinaryField,
-    models.DateTimeField,
-    models.DecimalField,
-    models.DurationField,
-    models.FloatField,
-    models.GeneratedField,
-    models.GenericIPAddressField,
-    models.JSONField,
-    models.TimeField,
-)
+# The templates of all that is decorated, which keys in Redis are matched with.
+TEMPLATES: set[str] = set()
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -87,7 +74,6 @@ class DecoratedLock:
     """What ``redis_lock()`` was given. Decorated callables carry it, for the system checks."""
 
     template: KeyTemplate
-    parsers: Mapping[str, Callable[[Any], Any]]
     answers: Mapping[str, Any]
     label: str | None
     options: Options
@@ -112,7 +98,7 @@ class DecoratedLock:
                 if dot and root not in arguments and (root == "request" or hasattr(request, root)):
                     arguments[root] = request if root == "request" else getattr(request, root)
         try:
-            key = self.template.resolve(arguments, self.parsers)
+            key = self.template.resolve(arguments)
         except NotCanonical as error:
             if request is None:
                 raise
@@ -131,7 +117,6 @@ def options_of(func: Any) -> list[DecoratedLock]:
 def redis_lock(
     template: str,
     *,
-    model: type[models.Model] | None = None,
     timeout: float | None = None,
     blocking_timeout: float | Unset | None = UNSET,
     using: str | Sequence[str] | None = None,
@@ -153,9 +138,8 @@ def redis_lock(
 
     ``template``: the key; ``<name>`` is an argument of the call, ``<user.pk>`` an attribute of
     one or, in views, of the request, and ``<pk:int>`` an argument of type ``int``, ``uuid`` or
-    ``str``. ``model``: the model whose fields the other names without a dot are, ``pk`` among
-    them (None: they are taken as they come). Text that is not written as ``str()`` writes the
-    value of its type or field makes no key: a view answers 404, another call raises ValueError.
+    ``str``. Text that is not written as ``str()`` writes the value of its type makes no key: a
+    view answers 404, another call raises ValueError.
 
     ``blocking_timeout``: how many seconds to wait (default: 0 for views, the setting
     ``BLOCKING_TIMEOUT`` for functions; None: without limit). ``using``: the cache alias, or
@@ -177,7 +161,7 @@ def redis_lock(
     the way; its ``on_busy``, ``on_unavailable`` and ``on_lost`` may be async, too.
 
     Raises ValueError or TypeError at decoration for a malformed template, for one that names
-    what the callable does not take or the model does not have, for a bad time, and for classes
+    what the callable does not take for a bad time, and for classes
     and generators.
     """
     # All parameters, and nothing else yet.
@@ -185,12 +169,11 @@ def redis_lock(
     parsed = KeyTemplate(options.pop("template"))
     decorated = DecoratedLock(
         template=parsed,
-        parsers=parsers_for(options.pop("model"), parsed),
         label=options.pop("label"),
         answers={name: options.pop(name) for name in ("on_busy", "on_unavailable", "on_lost")},
         options=options,
     )
-    USUAL_TIMES.watch(parsed.text, min_hold)
+    TEMPLATES.add(parsed.text)
 
     def decorate(func: Callable[_P, _R]) -> Callable[_P, _R]:
         if is_django_task(func):
@@ -397,41 +380,3 @@ def _answer(decorated: DecoratedLock, error: LockError) -> Callable[..., Any]:
     if not isinstance(error, LockBusy):
         logger.error("%s", error)
     return ours if chosen is None else cast("Callable[..., Any]", chosen)
-
-
-def parsers_for(model: Any, template: KeyTemplate) -> Mapping[str, Callable[[Any], Any]]:
-    """Return what reads each field of ``template`` without type or dot, a field of ``model``."""
-    if model is None:
-        return {}
-    if not (isinstance(model, type) and issubclass(model, models.Model)) or model._meta.abstract:
-        raise TypeError(f"model is a class of a model that has a table, not {model!r}")
-    names = [one for one in template.fields if "." not in one and one not in template.types]
-    if not names:
-        raise ValueError(
-            f"the key template {template.text!r} names no field of {model._meta.label}; "
-            "leave model out"
-        )
-    return {name: partial(_cleaned, _field(model, name, template)) for name in names}
-
-
-def _field(model: Any, name: str, template: KeyTemplate) -> models.Field[Any, Any]:
-    found: Any = None
-    problem = f"which is no field of {model._meta.label}"
-    with suppress(FieldDoesNotExist):
-        found = model._meta.pk if name == "pk" else model._meta.get_field(name)
-        problem = "" if found.concrete else f"which is no single column of {model._meta.label}"
-    if isinstance(found, _MANY_TEXTS):
-        problem = f"a {type(found).__name__}, whose values have several texts"
-    if problem:
-        raise ValueError(
-            f"the key template {template.text!r} names <{name}>, {problem}; name another field, "
-            f"or give it a type, as in <{name}:int>"
-        )
-    return found  # type: ignore[no-any-return]  # what is concrete is a Field
-
-
-def _cleaned(field: models.Field[Any, Any], value: Any) -> Any:
-    try:
-        return field.to_python(value)
-    except ValidationError as error:
-        raise ValueError(" ".join(error.messages)) from None

@@ -6,6 +6,8 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import date, datetime, timezone
+from enum import Enum
 from typing import Any
 from urllib.parse import quote
 from uuid import UUID
@@ -130,23 +132,21 @@ class KeyTemplate:
         """Return the key for ``values``. Raises as :meth:`resolve` does."""
         return self.resolve(values)
 
-    def resolve(
-        self, values: Mapping[str, Any], parsers: Mapping[str, Parser] | None = None
-    ) -> str:
+    def resolve(self, values: Mapping[str, Any]) -> str:
         """Return the key for ``values``, a mapping of each root name to its value.
 
-        ``parsers``: what reads the values of fields without a type (none).
+        Equal values give one key: a str, int, bool, UUID, date, an aware datetime, or an enum
+        member with such a value.
 
         Raises MissingValue when a name or attribute is not there, NotCanonical, which is a
         ValueError, for a text that is not the one spelling of its value, and TypeError or
-        ValueError for a value that is of another type or whose text does not identify it
-        (None, a float, a container, a model instance: use its ``.pk``).
+        ValueError for a value of another type (None, a Decimal, a container, a model instance:
+        use its ``.pk``).
         """
 
         def filled(match: re.Match[str]) -> str:
             field, _, kind = match[1].partition(":")
-            parse = TYPES[kind] if kind else (parsers or {}).get(field)
-            return _encode(field, _look_up(field, values), parse)
+            return _encode(field, _look_up(field, values), TYPES.get(kind))
 
         return _PLACEHOLDER.sub(filled, self.text)
 
@@ -185,10 +185,7 @@ def _look_up(field: str, values: Mapping[str, Any]) -> Any:
 
 
 def _encode(field: str, value: Any, parse: Parser | None) -> str:
-    if value is None:
-        raise ValueError(f"<{field}> is None, which would give unrelated calls one lock")
-    if not isinstance(value, str):
-        _refuse_ambiguous(field, value)
+    value = _plain(field, value)
     if parse is not None:
         try:
             parsed = parse(value)
@@ -203,16 +200,20 @@ def _encode(field: str, value: Any, parse: Parser | None) -> str:
     return quote(str(value), safe="", errors="surrogatepass").replace("~", "%7E")
 
 
-def _refuse_ambiguous(field: str, value: Any) -> None:
-    kind = type(value)
+def _plain(field: str, value: Any) -> Any:
+    """Return ``value`` as one whose str() is the same for all equal values."""
+    if value is None:
+        raise ValueError(f"<{field}> is None, which would give unrelated calls one lock")
     if hasattr(value, "pk"):
-        raise TypeError(f"<{field}> is a {kind.__name__} instance; write <{field}.pk>")
-    if isinstance(value, (float, complex, bytes, bytearray, list, tuple, set, frozenset, dict)):
-        raise TypeError(f"<{field}> is a {kind.__name__}, which does not make one clear key")
-    if callable(value):
-        raise TypeError(f"<{field}> is callable; name a value")
-    text = str(value)
-    if text.startswith("<") and text.endswith(">"):
+        raise TypeError(f"<{field}> is a {type(value).__name__} instance; write <{field}.pk>")
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, datetime) and value.utcoffset() is not None:
+        return value.astimezone(timezone.utc)
+    if not isinstance(value, (str, int, UUID, date)) or isinstance(value, datetime):
+        naive = "naive " if isinstance(value, datetime) else ""
         raise TypeError(
-            f"<{field}> is a {kind.__name__} without a text of its own; write <{field}.something>"
+            f"<{field}> is a {naive}{type(value).__name__}, which does not make one clear key: "
+            "name a str, int, UUID, date or aware datetime"
         )
+    return value

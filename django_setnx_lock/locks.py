@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypedDict, cast, overload
 
@@ -101,7 +101,7 @@ def lock(
     """Return the lock called ``key``: ``with lock("order:42") as held: ...``.
 
     With several keys, ``with lock("from", "to") as held: ...``, a :class:`MultiLock`, which takes
-    all of them or none (:doc:`many`); :func:`lock_all` does for any number of keys.
+    all of them or none, whatever the order in which they are given (:doc:`many`).
 
     ``timeout``: the lease in seconds (None: the setting ``TIMEOUT``, 30).
     ``blocking``: whether taking it waits at all (True). ``blocking_timeout``: how many
@@ -141,7 +141,8 @@ def lock(
                     f"the positional arguments of lock() are keys, and {one!r} is none: name the "
                     "others, as timeout="
                 )
-        return lock_all((key, *more), **options)
+        relay = options["on_lost"] = None if on_lost is None else LossRelay(on_lost)
+        return MultiLock.of([lock(one, **options) for one in dict.fromkeys((key, *more))], relay)
     config = get_config()
     prefix = key_prefix()
     several = masters(using)
@@ -171,28 +172,6 @@ def lock(
         lease_over_kept=config["LEASE_OVER_KEPT"],
         history=_history(config["HISTORY"], config["HISTORY_LENGTH"], config["HISTORY_HELD"]),
     )
-
-
-def lock_all(
-    keys: Iterable[str],
-    *,
-    on_lost: Callable[[MultiLockHandle], object] | None = None,
-    **options: Unpack[Options],
-) -> MultiLock:
-    """Return the lock over all of ``keys``: ``with lock_all(["from", "to"]) as held: ...``.
-
-    They are taken together, all or none, whatever the order in which they are given; one given
-    twice is taken once. ``on_lost``: called once with the handle of all (None). ``options``: those
-    of :func:`lock`, the same for all keys; ``blocking_timeout`` bounds the taking of all of them.
-
-    Raises ValueError for no key at all, TypeError for ``keys`` that are one str, else as
-    :func:`lock`.
-    """
-    if isinstance(keys, str):
-        raise TypeError(f"keys is a list of keys, not {keys!r}: write [{keys!r}]")
-    relay = None if on_lost is None else LossRelay(on_lost)
-    locks = [lock(key, on_lost=relay, **options) for key in dict.fromkeys(keys)]
-    return MultiLock.of(locks, relay)
 
 
 def check_options(options: Mapping[str, Any]) -> None:

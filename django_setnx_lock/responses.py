@@ -15,8 +15,6 @@ from django.utils.cache import patch_vary_headers
 from django.utils.translation import gettext_lazy as _
 
 from .arguments import http_request
-from .conf import get_config
-from .core import events
 from .core.errors import LockBusy, LockError, LockLost
 
 # What the answers say.
@@ -28,48 +26,8 @@ _HTML = "text/html"
 _JSON = "application/json"
 # Seconds. Long enough for a primary to be back after most failovers' first moments.
 _RETRY_UNAVAILABLE = 5
-# The same for a busy lock, where nothing is known of earlier holders.
+# The same for a busy lock.
 _RETRY_BUSY = 2
-# The share of the latest holder in the mean.
-_WEIGHT = 0.2
-
-
-class UsualTimes:
-    """The mean time for which this process held the locks of each watched template, in seconds."""
-
-    # Threads need no lock: when two end at once, one of the two may not be counted.
-    def __init__(self) -> None:
-        self._means: dict[str, float] = {}
-        self._least: dict[str, float] = {}
-
-    def watch(self, template: str, min_hold: float | None) -> None:
-        """Measure the locks of ``template`` from now on; nobody else gets them before min_hold."""
-        self._least[template] = max(self._least.get(template, 0), min_hold or 0)
-        if self._note not in events.RELEASED.listeners:
-            events.RELEASED.listeners.append(self._note)
-
-    @property
-    def templates(self) -> tuple[str, ...]:
-        """The watched templates."""
-        return tuple(self._least)
-
-    def of(self, template: str) -> float | None:
-        """Return the mean of ``template``, None where no lock of it was let go here."""
-        return self._means.get(template)
-
-    def forget(self) -> None:
-        """Forget the means, so that a test starts as a new process does."""
-        self._means.clear()
-
-    def _note(self, *, template: str, held_for: float, **about: object) -> None:
-        least = self._least.get(template)
-        if least is not None:
-            taken = max(held_for, least)
-            mean = self._means.get(template, taken)
-            self._means[template] = mean + (taken - mean) * _WEIGHT
-
-
-USUAL_TIMES = UsualTimes()
 
 
 def busy(request: Any, error: LockBusy) -> HttpResponse:
@@ -92,19 +50,12 @@ def unavailable(request: Any, error: LockError) -> HttpResponse:
 
 
 def retry_after(error: LockBusy) -> int:
-    """Return in how many whole seconds to try again for the lock of ``error``; 1 or more.
+    """Return in how many whole seconds to try again for the lock of ``error``: 1 or 2.
 
-    The holder is expected to take the usual time; one that has held it for longer is expected to
-    take as long again. It is never more than what is left of the lease, when the lock of a killed
-    holder is free, nor than the ``timeout`` of the caller (or the setting ``TIMEOUT``).
+    It is what is left of the lease if that is less than 2.
     """
-    usual, held_for = USUAL_TIMES.of(error.template), error.held_for or 0
-    if usual is None:
-        usual = _RETRY_BUSY
-    left = usual - held_for if held_for < usual else held_for
-    timeout = get_config()["TIMEOUT"] if error.timeout is None else error.timeout
-    limits = [timeout] if error.remaining is None else [timeout, error.remaining]
-    return max(math.ceil(min(left, *limits)), 1)
+    left = _RETRY_BUSY if error.remaining is None else min(_RETRY_BUSY, error.remaining)
+    return max(math.ceil(left), 1)
 
 
 def say_unavailable(error: LockError) -> tuple[str, int | None]:

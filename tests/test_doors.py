@@ -73,10 +73,6 @@ def typed(row: models.Model, text: str) -> None:
     by_view(redis_lock(f"row:<pk:{kind_of(row)}>"), text)
 
 
-def of_model(row: models.Model, text: str) -> None:
-    by_view(redis_lock("row:<pk>", model=type(row)), text)
-
-
 def acted(row: models.Model, text: str) -> None:
     act(row, "row:<pk>")
 
@@ -133,7 +129,7 @@ def looking(template: str) -> BaseCommand:
 
 
 DOORS: list[Door] = [
-    *(plain, template, converted, typed, of_model, acted, acted_typed, task, command),
+    *(plain, template, converted, typed, acted, acted_typed, task, command),
 ]
 
 

@@ -1,42 +1,61 @@
+"""``lock()``, ``rwlock()`` and ``semaphore()``: the core's locks with the project's settings."""
+
 from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.test import override_settings
 
-from django_setnx_lock import KeyTemplate, LockBusy, LockLost, LockUnavailable, inspector, lock
-from django_setnx_lock.conf import DEFAULTS
-from django_setnx_lock.connection import get_client
-from django_setnx_lock.core import LockHandle, RedisLock
-from django_setnx_lock.core.renewal.watchdog import WATCHDOG
-from tests.servers import FakeServer
+from django_setnx_lock import (
+    KeyTemplate,
+    LockBusy,
+    LockError,
+    LockLost,
+    LockUnavailable,
+    inspector,
+    lock,
+    redis_lock,
+    rwlock,
+    semaphore,
+)
+from django_setnx_lock.core import LockHandle, MultiLockHandle, RedisLock, State
+from django_setnx_lock.testing import LockTester
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.servers import FakeServer
 
 
-def test_a_lock_lives_under_the_prefix_in_redis() -> None:
+def elsewhere(call: Callable[[], Any]) -> Any:
+    """Return what ``call`` gives in another thread."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result(20)
+
+
+def test_a_lock_lives_under_the_prefix_in_redis(fake_server: FakeServer) -> None:
+    with lock("order:42") as held:
+        assert fake_server.client().get("lock:order:42") == held.token.encode()
+
+    assert isinstance(lock("order:42"), RedisLock)
+    assert not fake_server.client().exists("lock:order:42")
+
+
+def test_locks_of_one_key_exclude_each_other_and_no_others() -> None:
     with lock("order:42"):
-        names = get_client().keys("lock:order:42")
-
-    assert names == [b"lock:order:42"]
-
-
-def test_two_locks_of_one_key_exclude_each_other() -> None:
-    with lock("order:42"):
-        taken = lock("order:42").acquire(blocking=False)
-
-    assert taken is False
+        assert elsewhere(lambda: lock("order:42").acquire(blocking=False)) is False
+        assert elsewhere(lambda: lock("order:43").acquire(blocking=False)) is True
 
 
-def test_locks_of_different_keys_do_not() -> None:
-    with lock("order:42"):
-        taken = lock("order:43").acquire(blocking=False)
-
-    assert taken is True
-
-
-def test_the_settings_give_the_lease_and_the_wait() -> None:
+def test_the_settings_give_the_lease_the_wait_and_the_prefix() -> None:
     with override_settings(SETNX_LOCK={"TIMEOUT": 7, "BLOCKING_TIMEOUT": 3, "KEY_PREFIX": "x:"}):
-        one = lock("order:42")
+        one, several = lock("a"), lock("a", "b")
 
-    assert (one.timeout, one.blocking_timeout, one.name) == (7.0, 3.0, "x:order:42")
+    assert (one.timeout, one.blocking_timeout, one.name) == (7.0, 3.0, "x:a")
+    assert (several.timeout, several.blocking_timeout, several.names) == (7.0, 3.0, ("x:a", "x:b"))
 
 
 def test_the_defaults_are_thirty_and_ten_seconds() -> None:
@@ -45,36 +64,53 @@ def test_the_defaults_are_thirty_and_ten_seconds() -> None:
     assert (one.timeout, one.blocking_timeout) == (30.0, 10.0)
 
 
-@pytest.mark.parametrize("renew", [True, False])
-def test_the_setting_says_whether_leases_are_renewed(renew: bool) -> None:
-    with override_settings(SETNX_LOCK={"RENEW": renew}), lock("order:42") as held:
-        assert WATCHDOG.forget(held.grant) is renew
+def test_arguments_go_before_the_settings() -> None:
+    one = lock("order:42", timeout=2, blocking_timeout=None)
+
+    assert (one.timeout, one.blocking_timeout) == (2.0, None)
 
 
-@pytest.mark.parametrize("renew", [True, False])
-def test_a_lock_can_be_renewed_or_not_whatever_the_setting_says(renew: bool) -> None:
+@pytest.mark.parametrize(
+    ("settings", "options", "is_renewed"),
+    [
+        ({}, {}, True),
+        ({"RENEW": False}, {}, False),
+        ({"RENEW": False}, {"renew": True}, True),
+        ({"RENEW": True}, {"renew": False}, False),
+    ],
+    ids=repr,
+)
+def test_a_lease_is_renewed_as_the_setting_or_the_lock_says(
+    settings: dict[str, Any], options: dict[str, Any], is_renewed: bool
+) -> None:
     with (
-        override_settings(SETNX_LOCK={"RENEW": not renew}),
-        lock("order:42", renew=renew) as held,
+        override_settings(SETNX_LOCK=settings),
+        LockTester() as locks,
+        lock("a", raise_on_release_error=False, **options) as held,
     ):
-        assert WATCHDOG.forget(held.grant) is renew
+        locks.advance(90)
+
+        assert held.lost is not is_renewed
 
 
-def test_leases_are_renewed_by_default() -> None:
-    with lock("order:42") as held:
-        assert WATCHDOG.forget(held.grant)
+def test_a_loss_is_told_once_with_the_handle(fake_server: FakeServer) -> None:
+    one: list[LockHandle] = []
+    several: list[MultiLockHandle] = []
+    held = lock("a", on_lost=one.append).take()
+    all_held = lock("b", "c", on_lost=several.append).take()
+    fake_server.client().delete("lock:a", "lock:c")
+
+    for _ in range(2):
+        with pytest.raises(LockLost, match="'a'"):
+            held.check()
+        with pytest.raises(LockLost, match="'c'"):
+            all_held.check()
+
+    assert (one, several) == ([held], [all_held])
 
 
-def test_a_lock_knows_how_long_it_may_be_held_and_whom_to_tell_of_its_loss() -> None:
-    found: list[LockHandle] = []
-    held = lock("order:42", max_hold=5, on_lost=found.append).take(0)
-    get_client().delete("lock:order:42")
-
-    with pytest.raises(LockLost):
-        held.check()
-
-    assert held.timeout == 5
-    assert found == [held]
+def test_a_lease_is_no_longer_than_the_lock_may_be_held() -> None:
+    assert lock("order:42", max_hold=5).take().timeout == 5
 
 
 def test_a_lock_is_kept_for_its_min_hold() -> None:
@@ -84,42 +120,38 @@ def test_a_lock_is_kept_for_its_min_hold() -> None:
     assert lock("order:42").locked()
 
 
-def test_the_replicas_asked_for_are_those_of_the_setting_or_of_the_lock() -> None:
-    with override_settings(SETNX_LOCK={"REPLICAS": 2}):
-        asked = [
-            lock("order:42", replicas=replicas).attempt().replicas for replicas in (None, 1, 0)
-        ]
-
-    assert [one and one.count for one in asked] == [2, 1, None]
-
-
-def test_arguments_go_before_the_settings() -> None:
-    one = lock("order:42", timeout=2, blocking_timeout=None)
-
-    assert (one.timeout, one.blocking_timeout) == (2.0, None)
-
-
-def test_a_held_lock_is_listed_in_the_index() -> None:
-    with lock("order:42", label="test"):
-        page = inspector().page()
-
-    assert [(info.key, info.holder and info.holder.label) for info in page.locks] == [
-        ("order:42", "test")
-    ]
+@pytest.mark.usefixtures("real_cache")
+@pytest.mark.parametrize(
+    ("setting", "options", "is_granted"),
+    [(1, {}, False), (0, {"replicas": 1}, False), (1, {"replicas": 0}, True)],
+)
+def test_replicas_are_asked_for_as_the_setting_or_the_lock_says(
+    setting: int, options: dict[str, Any], is_granted: bool
+) -> None:
+    with override_settings(SETNX_LOCK={"REPLICAS": setting}):
+        one = lock("order:42", replica_timeout=0.01, **options)
+    if is_granted:
+        assert one.acquire()
+    else:
+        # The server has none.
+        with pytest.raises(LockUnavailable, match="replica"):
+            one.acquire()
 
 
-def test_without_the_index_nothing_is_written_to_it_and_the_lock_is_found_all_the_same() -> None:
-    with override_settings(SETNX_LOCK={"INDEX": False}), lock("order:42"):
-        page = inspector().page()
-        index = get_client().keys("*:index")
+def test_a_held_lock_is_listed_with_and_without_the_index(fake_server: FakeServer) -> None:
+    for settings in ({}, {"INDEX": False}):
+        fake_server.flush()
+        with override_settings(SETNX_LOCK=settings), lock("order:42", label="test"):
+            (found,) = inspector().page().locks
+            is_indexed = bool(fake_server.client().keys("*:index"))
 
-    assert [info.key for info in page.locks] == ["order:42"]
-    assert index == []
+        assert (found.key, found.holder and found.holder.label) == ("order:42", "test")
+        assert is_indexed is not bool(settings)
 
 
 def test_a_busy_lock_names_its_holder() -> None:
     with lock("order:42", label="first"), pytest.raises(LockBusy) as caught:
-        lock("order:42").take(0)
+        lock("order:42", reentrant=False).take(0)
 
     assert caught.value.holder is not None
     assert caught.value.holder.label == "first"
@@ -134,55 +166,44 @@ def test_making_a_lock_opens_no_connection(fake_server: FakeServer) -> None:
         one.take(0)
 
 
-@pytest.mark.parametrize("timeout", [0, -1, True, "30", float("nan"), float("inf")])
-def test_a_lease_that_is_no_time_is_refused_at_once(timeout: float) -> None:
-    with pytest.raises(ValueError, match="timeout"):
-        lock("order:42", timeout=timeout)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        *(({"timeout": time}, "timeout") for time in (0, -1, True, "30", float("nan"))),
+        ({"blocking_timeout": -1}, "blocking_timeout"),
+        ({"limit": 0}, "limit is a number"),
+        ({"limit": 2, "shared": True}, "give one of them"),
+        ({"shared": True, "min_hold": 1}, "min_hold"),
+        ({"reentrant": 1}, "reentrant is True or False"),
+    ],
+    ids=repr,
+)
+def test_what_an_option_cannot_be_is_refused_at_once_and_at_decoration(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        lock("order:42", **options)
+    with pytest.raises((ValueError, TypeError), match=message):
+        redis_lock("order:42", **options)
 
 
-def test_a_wait_that_is_no_time_is_refused_at_once() -> None:
-    with pytest.raises(ValueError, match="blocking_timeout"):
-        lock("order:42", blocking_timeout=-1)
-
-
-def test_a_key_that_is_no_string_is_refused_with_what_to_write() -> None:
-    with pytest.raises(TypeError, match="f'order:"):
-        lock(42)  # type: ignore[call-overload]  # the mistake under test
+@pytest.mark.parametrize("keys", [(42,), ("order:42", 30)])
+def test_a_key_that_is_no_string_is_refused_with_what_to_write(keys: tuple[Any, ...]) -> None:
+    with pytest.raises(TypeError, match=r"f'order:|name the others, as timeout="):
+        lock(*keys)
 
 
 @pytest.mark.parametrize(("unit", "digits"), [("s", 10), ("ms", 13)])
-def test_the_settings_give_the_protocol_and_the_unit(unit: str, digits: int) -> None:
-    with (
-        override_settings(SETNX_LOCK={"PROTOCOL": "timestamp", "UNIT": unit}),
-        lock("order:42") as held,
-    ):
-        value = get_client().get(held.name)
+def test_the_settings_give_the_protocol_and_the_unit(
+    unit: str, digits: int, fake_server: FakeServer
+) -> None:
+    timestamps = {"PROTOCOL": "timestamp", "UNIT": unit}
 
-    assert value.isdigit()
-    assert len(value) == digits
+    with override_settings(SETNX_LOCK=timestamps), lock("a"), lock("b", protocol="setnx") as held:
+        values = fake_server.client().mget("lock:a", "lock:b")
 
-
-def test_a_lock_can_speak_another_protocol_whatever_the_settings_say() -> None:
-    with lock("order:42", protocol="timestamp", unit="s", expire=False) as held:
-        assert len(get_client().get(held.name)) == 10
-        assert get_client().ttl(held.name) == -1
-    with (
-        override_settings(SETNX_LOCK={"PROTOCOL": "timestamp"}),
-        lock("order:42", protocol="setnx") as held,
-    ):
-        assert get_client().get(held.name).decode() == held.token
-
-
-def test_a_lock_is_the_core_lock() -> None:
-    assert isinstance(lock("order:42"), RedisLock)
-
-
-def test_every_default_is_documented() -> None:
-    from pathlib import Path
-
-    page = Path(__file__).parents[1].joinpath("docs", "settings.md").read_text()
-
-    assert [name for name in DEFAULTS if f"### {name}" not in page] == []
+    assert re.fullmatch(rf"b.\d{{{digits}}}.", repr(values[0]))
+    assert values[1] == held.token.encode()
 
 
 @pytest.mark.parametrize("name", ["a<b>c", "<script>", "{}", f"{{{'x' * 300}}}"])
@@ -192,3 +213,93 @@ def test_text_from_outside_may_make_no_key_and_always_fills_a_template(name: str
 
     with lock(KeyTemplate("file:<name>").format(name=name)) as held:
         assert held.owned()
+
+
+def test_the_same_thread_gets_it_again_by_default(fake_server: FakeServer) -> None:
+    with (
+        override_settings(SETNX_LOCK={}),
+        lock("a") as outer,
+        lock("b", "a") as several,
+        lock("a") as inner,
+    ):
+        assert inner.token == outer.token
+        assert several.fences["a"] == outer.fence
+        assert elsewhere(lambda: lock("a").acquire(blocking=False)) is False
+
+    assert not fake_server.client().exists("lock:a", "lock:b")
+
+
+@pytest.mark.parametrize(
+    ("setting", "options"), [(True, {"reentrant": False}), (False, {})], ids=repr
+)
+def test_it_does_not_where_the_lock_or_the_setting_says_so(
+    setting: bool, options: dict[str, Any]
+) -> None:
+    with (
+        override_settings(SETNX_LOCK={"REENTRANT": setting}),
+        lock("a"),
+        pytest.raises(LockBusy),
+    ):
+        lock("a", **options).take(0)
+
+
+def test_several_keys_are_one_lock_over_all_of_them(fake_server: FakeServer) -> None:
+    with lock("account:7", "account:3", "account:7") as held:
+        held.check()
+        names = sorted(fake_server.client().keys("lock:*"))
+
+    assert names == [b"lock:account:3", b"lock:account:7"]
+    assert list(held) == ["account:7", "account:3"]
+    assert held.released
+
+
+def test_one_busy_key_is_named_and_nothing_is_taken(fake_server: FakeServer) -> None:
+    with lock("account:3"), pytest.raises(LockBusy) as caught:
+        lock("account:7", "account:3", blocking=False, reentrant=False).take()
+
+    assert caught.value.key == "account:3"
+    assert not fake_server.client().exists("lock:account:7")
+
+
+def test_several_keys_take_the_options_of_one(fake_server: FakeServer) -> None:
+    with lock("a", "b", min_hold=5, label="nightly"):
+        assert [one.holder.label for one in inspector().page().locks if one.holder] == [
+            "nightly",
+            "nightly",
+        ]
+
+    assert fake_server.client().exists("lock:a", "lock:b") == 2
+
+
+def test_readers_hold_a_lock_together_and_exclude_a_writer() -> None:
+    report = rwlock("report", timeout=7)
+
+    with report.read() as held, report.read(reentrant=False):
+        assert held.timeout == 7
+        assert inspector().get("lock:report").state is State.READ
+        with pytest.raises(LockBusy):
+            lock("report", reentrant=False).take(0)
+
+
+@override_settings(SETNX_LOCK={"REENTRANT": True})
+def test_a_writer_gets_the_lock_again_and_a_reader_cannot_write() -> None:
+    with rwlock("report").write(), lock("report") as again:
+        assert again.owned()
+    with rwlock("report").read(), pytest.raises(LockError, match="would wait for itself"):
+        rwlock("report").write().take()
+
+
+def test_a_semaphore_has_so_many_permits() -> None:
+    exports = semaphore("exports", 2, timeout=7)
+
+    with exports as held, exports, pytest.raises(LockBusy):
+        semaphore("exports", 2).take(0)
+
+    assert held.timeout == 7
+
+
+def test_what_is_wrong_is_told_when_it_is_made() -> None:
+    with pytest.raises(ValueError, match="limit is a number"):
+        semaphore("exports", 0)
+    with pytest.raises(TypeError, match="limits"):
+        rwlock("report", limits=3)

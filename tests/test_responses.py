@@ -61,12 +61,14 @@ def answer(
 def test_a_busy_answer_is_409_with_whole_seconds_in_retry_after(rf: RequestFactory) -> None:
     response = answer(rf, BUSY)
 
-    assert (response.status_code, response["Retry-After"]) == (409, "8")
+    assert (response.status_code, response["Retry-After"]) == (409, "2")
 
 
-@pytest.mark.parametrize(("remaining", "seconds"), [(0.0, "1"), (0.3, "1"), (7.0, "7")])
-def test_retry_after_is_rounded_up_to_one_second_or_more(
-    rf: RequestFactory, remaining: float, seconds: str
+@pytest.mark.parametrize(
+    ("remaining", "seconds"), [(0.0, "1"), (0.3, "1"), (1.2, "2"), (7.0, "2"), (None, "2")]
+)
+def test_retry_after_is_two_seconds_or_what_is_left_of_the_lease(
+    rf: RequestFactory, remaining: float | None, seconds: str
 ) -> None:
     response = answer(rf, LockBusy("busy", remaining=remaining, held_for=20.0))
 
@@ -100,12 +102,12 @@ def test_the_json_body_tells_what_happened_and_when_to_try_again(rf: RequestFact
 
     assert body == {
         "detail": "Somebody else is working on this right now. Please try again in a moment.",
-        "retry_after": 8,
+        "retry_after": 2,
     }
 
 
 def test_the_busy_page_tells_when_to_try_again(rf: RequestFactory) -> None:
-    assert "try again in 8 seconds" in answer(rf, BUSY).content.decode()
+    assert "try again in 2 seconds" in answer(rf, BUSY).content.decode()
 
 
 def test_the_page_for_a_lost_lock_tells_to_check_first(rf: RequestFactory) -> None:
@@ -230,7 +232,7 @@ def test_a_project_can_override_the_pages(
     with override_settings(TEMPLATES=[engine]):
         page = answer(rf, error).content.decode()
 
-    assert page.startswith(f"/ {8 if name == 'busy' else 5} ")
+    assert page.startswith(f"/ {2 if name == 'busy' else 5} ")
     assert page.endswith(".")
 
 

@@ -9,8 +9,7 @@ import pytest
 import redis
 from redis.exceptions import LockError, LockNotOwnedError
 
-from django_setnx_lock import LockBusy, LockLost, lock, lock_all, redis_lock
-from django_setnx_lock.connection import get_client
+from django_setnx_lock import LockBusy, LockLost, lock, redis_lock
 from django_setnx_lock.core import LockHandle, MultiLock, MultiLockHandle, RedisLock
 from tests.servers import FakeServer
 
@@ -52,14 +51,13 @@ def test_what_several_keys_give() -> None:
         told.append(held.fences)
 
     assert_type(lock("order:42", "order:43"), MultiLock)
-    assert_type(lock_all(f"order:{pk}" for pk in (42, 43)), MultiLock)
     with lock("order:42", "order:43", timeout=5, on_lost=note) as held:
         assert_type(held, MultiLockHandle)
         assert_type(held["order:42"], LockHandle)
         assert_type(held.fences, dict[str, int])
         assert assert_type(held.remaining(), float) > 0
         assert assert_type(held.lost, bool) is False
-    mine = lock_all(["order:42"], blocking=False)
+    mine = lock("order:42", "order:43", blocking=False)
     assert assert_type(mine.acquire(), bool)
     assert assert_type(mine.extend(additional_time=5), Literal[True])
     mine.release()
@@ -95,9 +93,7 @@ def test_a_coroutine_function_stays_one() -> None:
 def test_any_client_of_redis_py_will_do() -> None:
     plain: redis.Redis = FakeServer().client()
     positional = RedisLock(plain, "lock:a", 30, 0.1, False, None, True, True)
-    named = RedisLock(
-        client=get_client(), name="lock:a", timeout=30.5, raise_on_release_error=False
-    )
+    named = RedisLock(client=plain, name="lock:a", timeout=30.5, raise_on_release_error=False)
 
     assert assert_type(positional.timeout, float) == 30
     assert assert_type(named.blocking_timeout, "float | None") is None
@@ -124,7 +120,7 @@ def test_what_is_caught() -> None:
     with mine:
         assert enter() == "busy"
     mine.acquire()
-    get_client().delete(mine.name)
+    mine.client.delete(mine.name)
     assert leave() == "lost"
 
 

@@ -15,7 +15,6 @@ from rest_framework.routers import SimpleRouter
 from django_setnx_lock import redis_lock
 from django_setnx_lock.checks import check_views
 from tests.checked_views import Orders, every_view, found, pk_needed, plain
-from tests.rows.models import Ticket
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,10 +84,6 @@ def test_what_is_not_named_like_a_key_is_none(name: str) -> None:
 @pytest.mark.parametrize("kind", ["int", "uuid", "str"])
 def test_a_field_with_a_type_is_none(kind: str) -> None:
     assert found("W005", path("orders/<pk>/", plain_lock(f"<pk:{kind}>"))) == []
-
-
-def test_a_field_of_a_model_is_none() -> None:
-    assert found("W005", path("orders/<pk>/", plain_lock("<pk>", model=Ticket))) == []
 
 
 def test_an_attribute_is_none() -> None:

@@ -20,10 +20,10 @@ from ..core.inspection import LOOKING, ORDERS, Inspector, LockInfo, State
 from ..core.lock_filter import LockFilter
 from ..core.plain import plain
 from ..core.protocol.keys import name_for
+from ..decorators import TEMPLATES
 from ..descriptions import Said, state_word
 from ..key_template import KeyTemplate, matcher, start_of
 from ..locks import key_prefix
-from ..responses import USUAL_TIMES
 from .actions import admin_templates
 
 _PER_PAGE = 50
@@ -128,7 +128,7 @@ class Query:
         order, state, number = parameters.get("o", ""), parameters.get("state", ""), 1
         with suppress(ValueError):
             number = max(int(parameters.get("p", "")), 1)
-        template, known = parameters.get("template", ""), {*USUAL_TIMES.templates}
+        template, known = parameters.get("template", ""), {*TEMPLATES}
         known |= {one.text for one in admin_templates()}
         if template != OTHER_KEYS:
             try:

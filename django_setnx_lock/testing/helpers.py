@@ -25,7 +25,6 @@ from ..core.protocol.keys import name_for
 from ..core.protocol.replies import read_kept
 from ..core.renewal.loop_watchdog import all_watchdogs
 from ..locks import inspector, key_prefix, lock
-from ..responses import USUAL_TIMES
 from . import racing
 from .server import Clocks, MemoryServers
 
@@ -58,7 +57,6 @@ class LockHelpers:
         memory = started.enter_context(MemoryServers())
         self._started = started.enter_context(Clocks(memory))
         # Or Retry-After would depend on the tests before.
-        USUAL_TIMES.forget()
         return started
 
     def _report_leftovers(self, leftovers: Leftovers) -> None:

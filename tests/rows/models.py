@@ -29,7 +29,6 @@ class Label(models.Model):
     """Found by the key of another model."""
 
     parcel = models.OneToOneField(Parcel, models.CASCADE, primary_key=True)
-    weight = models.DecimalField(max_digits=6, decimal_places=2, default=0)
 
     def __str__(self) -> str:
         return str(self.pk)

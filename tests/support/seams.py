@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import django_setnx_lock
-from django_setnx_lock import responses
 from django_setnx_lock.core import clock as clock
 from django_setnx_lock.core.connections import client_settings
 from django_setnx_lock.core.connections.connection import Connection, DedicatedConnection
@@ -21,11 +20,10 @@ if TYPE_CHECKING:
 
 
 def reset() -> None:
-    """Forget, between two tests, the locks that this process holds, and what it measured."""
+    """Forget, between two tests, the locks that this process holds."""
     watchdog.WATCHDOG.forget_all()
     redlock.WATCHDOG.forget_all()
     owner.current().holds.clear()
-    responses.USUAL_TIMES.forget()
 
 
 class _Paused(watchdog.Watchdog):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from django_setnx_lock import LockBusy, lock, lock_all, rwlock, semaphore
+from django_setnx_lock import LockBusy, lock, rwlock, semaphore
 from django_setnx_lock.signals import lock_busy
 from django_setnx_lock.testing import LockTester
 from tests.settings import CACHES
@@ -71,7 +71,7 @@ PATIENT: dict[str, Callable[[], str]] = {
     "reentrant": again,
     "a lock in a pool": in_a_pool,
     "given away and adopted": adopted,
-    "several keys": under(lambda: lock_all(["a", "b"], blocking_timeout=30)),
+    "several keys": under(lambda: lock("a", "b", blocking_timeout=30)),
     "timestamp": under(lambda: lock("a", protocol="timestamp", blocking_timeout=30)),
     "polling": under(lambda: lock("a", polling=True, blocking_timeout=30)),
     "several masters": under(lambda: lock("a", using=THREE, blocking_timeout=30)),
@@ -80,7 +80,7 @@ IMPATIENT: dict[str, Callable[[], str]] = {
     "one permit": under(lambda: semaphore("a", 1, blocking_timeout=0)),
     "writers": under(lambda: rwlock("a", blocking_timeout=0).write()),
     "min_hold": under(lambda: lock("a", min_hold=30, blocking_timeout=0)),
-    "several keys": under(lambda: lock_all(["a", "b"], blocking_timeout=0)),
+    "several keys": under(lambda: lock("a", "b", blocking_timeout=0)),
     "timestamp": under(lambda: lock("a", protocol="timestamp", blocking_timeout=0)),
     "polling": under(lambda: lock("a", polling=True, blocking_timeout=0)),
     "several masters": under(lambda: lock("a", using=THREE, blocking_timeout=0)),
@@ -112,7 +112,7 @@ def test_callers_who_wait_for_one_another_with_some_of_several_keys_are_raced(
     def transfer() -> str:
         with own_lock():
             pair = next(pairs)
-        with lock_all(pair, blocking_timeout=30):
+        with lock(*pair, blocking_timeout=30):
             work()
         return "done"
 

@@ -15,9 +15,9 @@ from ...connection import aliases_in, get_client
 from ...core.connections.cluster_routes import is_cluster
 from ...core.errors import LockUnavailable
 from ...core.protocol.keys import name_for
+from ...decorators import TEMPLATES
 from ...key_template import matcher
 from ...locks import inspector, key_prefix
-from ...responses import USUAL_TIMES
 from .metrics import OTHER
 
 LIMIT = 1_000
@@ -64,7 +64,7 @@ class LockCollector(Collector):
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """Return the metrics as they are now."""
         found = _families()
-        template_of = matcher({*self._templates(), *USUAL_TIMES.templates})
+        template_of = matcher({*self._templates(), *TEMPLATES})
         for cache in self._caches or aliases_in(get_config()["CACHE"]):
             began = time.perf_counter()
             is_up = 1.0
