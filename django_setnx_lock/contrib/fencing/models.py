@@ -171,7 +171,7 @@ class FencedQuerySet(models.QuerySet[_Row]):
         if self._fence is None:
             return super().bulk_create(objs, batch_size, *conflicts)
         if update_conflicts:
-            self._refuse("bulk_create(update_conflicts=True)", "bulk_update() what is there")
+            self._refuse("bulk_create(update_conflicts=True)", "bulk_update() the rows")
         rows = list(objs)
         self._for_write = True
         with self._fence.writing(self.db):
@@ -193,12 +193,12 @@ class FencedQuerySet(models.QuerySet[_Row]):
 
     def update_or_create(self, *args: Any, **kwargs: Any) -> Any:
         """Update or make a row as ever. Refused with a fence."""
-        self._refuse("update_or_create", "get_or_create() the row, then save(fence=...) it")
+        self._refuse("update_or_create()", "get_or_create() the row, then save(fence=...) it")
         return super().update_or_create(*args, **kwargs)
 
-    def _refuse(self, method: str, instead: str) -> None:
+    def _refuse(self, what: str, instead: str) -> None:
         if self._fence is not None:
-            raise NotSupportedError(f"{method}() cannot go with a fence: {instead}")
+            raise NotSupportedError(f"{what} cannot go with a fence: {instead}")
 
     def _refuse_fence(self, method: str, names: Iterable[str]) -> None:
         """Raise ValueError if ``names`` has that of the fence, which fenced writes alone set."""
@@ -367,9 +367,14 @@ class FencedModel(models.Model):
             setattr(self, field.attname, fence.number)
             return updated
         stored = newest(base_qs.filter(pk=pk_val), field.name)
-        if stored is not None or (not self._state.adding and self._state.db == using):
+        if stored is not None or (not self._state.adding and self._belongs_to(using)):
             raise fence.refused(_named(self), stored)
         return updated
+
+    def _belongs_to(self, using: str) -> bool:
+        """Return whether the row was loaded from the database ``using``, or a replica of it."""
+        written_to = router.db_for_write(type(self), instance=self)
+        return using in (self._state.db, written_to)
 
     def _do_insert(
         self, manager: Any, using: str, fields: Iterable[models.Field[Any, Any]], *rest: Any
