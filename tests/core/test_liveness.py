@@ -227,25 +227,6 @@ def test_who_takes_a_lock_over_is_not_judged_by_how_long_it_was_held_before(
         assert info.held_for == pytest.approx(60, abs=5)
 
 
-def test_who_claims_a_lock_by_its_token_and_keeps_it_is_named_by_the_record(
-    redis_client: redis.Redis, inspector: Inspector
-) -> None:
-    first = taken(redis_client, timeout=300, label="first")
-    meta = "{lock:a}:meta"
-    raw = bytes(redis_client.get(meta) or b"")  # type: ignore[arg-type]  # bytes
-    redis_client.set(meta, raw.replace(process_id().encode(), b"another_"), keepttl=True)
-    aged(redis_client, "a", held_for=60)
-    second = listed(redis_client, "a", heartbeat_prefix=PROCESSES, timeout=300, label="second")
-    second.local.token = first.token
-
-    second.extend(30)
-
-    info = inspector.get("lock:a")
-    assert info.holder is not None
-    assert (info.holder.label, info.state) == ("second", State.HELD)
-    second.release()
-
-
 # What is sent
 
 

@@ -104,20 +104,6 @@ def test_of_a_lock_that_was_taken_over(
     assert 0 < held.remaining() <= there
 
 
-def test_of_a_lock_by_the_token_of_another_caller(
-    proxy: Proxy, client: redis.Redis, in_redis: Callable[[], float]
-) -> None:
-    token = RedisLock(client, "lock:a", timeout=20).take(0).token
-    lock = RedisLock(client, "lock:a", timeout=20)
-    lock.local.token = token
-    proxy.delay_replies(SLOW)
-
-    assert lock.owned()
-
-    there = in_redis()
-    assert 0 < lock.remaining() <= there
-
-
 @pytest.mark.usefixtures("forgotten")
 def test_of_a_lock_that_is_held_around_the_process(
     proxy: Proxy,

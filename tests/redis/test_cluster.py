@@ -88,22 +88,6 @@ def test_a_lock_is_taken_looked_at_and_released(cluster: redis.RedisCluster, nam
     assert inspector.get(name).state is State.FREE
 
 
-def test_it_is_had_and_handed_on_as_redis_pys_lock(cluster: redis.RedisCluster) -> None:
-    lock, other = (cluster.lock("lock:a", timeout=20, lock_class=RedisLock) for _ in range(2))
-    with lock as held:
-        assert held.local.token == cluster.get("lock:a")
-        assert other.acquire(blocking=False) is False
-    lock.acquire()
-    other.local.token = lock.local.token
-
-    assert other.owned() is True
-    assert other.reacquire() is True
-    other.release()
-
-    assert lock.owned() is False
-    assert other.local.token is None
-
-
 def test_a_waiter_has_the_lock_soon_after_its_release(cluster: redis.RedisCluster) -> None:
     with ThreadPoolExecutor(1) as pool:
         with RedisLock(cluster, "lock:a"):

@@ -52,7 +52,7 @@ REQUESTS: dict[str, commands.Request] = {
     "look for the last time": commands.SETNX.check_handoff(KEYS, "w1", is_last=True),
     "check": commands.SETNX.check(KEYS, "w1"),
     "renew alone": commands.renew_alone(KEYS, "w1", 1000),
-    "swap": commands.replace_token(KEYS, "w1", "chosen", 1),
+    "swap": commands.replace_token(KEYS, "w1", "other", 1, "{}"),
     "force": commands.SETNX.force_release(KEYS, INDEX, b"w1", None, "joe", "stuck"),
     "force of nothing": commands.SETNX.force_release(KEYS, INDEX, b"", None, "joe", "stuck"),
     "ask to stop": commands.SETNX.request_stop(KEYS, INDEX, [b"w1"], "joe", "deploy"),

@@ -35,6 +35,7 @@ from .mailbox import (
     BlockingMailbox,
     LoopMailbox,
     Mailbox,
+    TaskMailbox,
     time_to_ask,
     time_to_sleep,
 )
@@ -69,6 +70,8 @@ class AcquireAttempt:
     # then a copy may be under way.
     was_repeated = False
     is_unanswered = False
+    # Whether the caller chose the token.
+    is_chosen = False
     # Since when the caller waits, and for whom. None: it does not wait.
     _waits_since: float | None = None
     _waits_for: Holder | None = None
@@ -110,9 +113,13 @@ class AcquireAttempt:
         """Have ``io`` renew the lock, and wake a task that ``waits`` together with others."""
         if io.is_asyncio:
             self.loop_watchdog = running_watchdog()
-            if waits and self.target.command_set.wakes_waiters:
+            if waits and self.target.command_set.wakes_waiters and not self.is_chosen:
                 self._mailbox = LoopMailbox(self.target)
                 self.token = self._new_token()
+
+    def choose(self, token: str) -> None:
+        """Take the lock by ``token``, and no other."""
+        self.token, self.is_chosen = token, True
 
     def _new_token(self) -> str:
         key = None if self._mailbox is None else self._mailbox.key
@@ -120,6 +127,8 @@ class AcquireAttempt:
 
     def mailbox(self, io: Backend) -> Mailbox:
         """Return where the caller sleeps until it is woken."""
+        if self.is_chosen and io.is_asyncio:
+            return TaskMailbox(self.target)
         if io.is_asyncio:
             return self._mailbox or LoopMailbox(self.target)
         return BlockingMailbox(self.target)
@@ -174,6 +183,12 @@ class AcquireAttempt:
                 self.watchlist.schedule_handoff_check(self.target, answer.head)
             return self._has(LockHandle(self._grant(answer.fence, sent)), sent)
         # A token that was given up or forced out is never used again.
+        if self.is_chosen:
+            raise LockError(
+                f"the token that was chosen for the lock {self.target.key!r} was given up or lost "
+                "within the last minute: choose another one, or none",
+                key=self.target.key,
+            )
         self.token, self.was_repeated = self._new_token(), False
         return Busy(remaining=0.0, holder=None)
 
@@ -220,42 +235,15 @@ class AcquireAttempt:
             )
         return held
 
-    async def replace_token(self, io: Backend, held: LockHandle, chosen: str) -> None:
-        """Make ``chosen`` the token of ``held``, which was granted just now.
-
-        Raises LockLost and LockUnavailable; then, or when interrupted, the lock is given back.
-        """
-        target = self.target
-        swapping = commands.replace_token(target.keys, self.token, chosen, held.fence)
-
-        async def give_back() -> None:
-            await self.cancel(io)
-            # Nothing can be swapped any more: asks whether it was.
-            replies.read_kept(await target.call(io, swapping), target.key)
-            held.grant.token = chosen
-            await held._release_now(io)
-
-        held.grant.in_doubt = True
-        # By the random token, a renewal meanwhile would find the lock lost.
-        renews = held.watchdog.forget(held.grant)
-        try:
-            replies.read_kept(await target.call(io, swapping), target.key)
-        except BaseException as error:
-            await io.shield(give_back, target.client, error)
-            raise
-        held.grant.token = chosen
-        if renews:
-            held.grant.begin_upkeep()
-
-    async def adopt(self, io: Backend, text: str, token: str | None) -> LockHandle:
+    async def adopt(self, io: Backend, text: str) -> LockHandle:
         """Take over the lock by the ticket in ``text``, and return its handle.
 
-        ``token``: what to hold it by (None: a random one). Raises as :meth:`RedisLock.adopt`.
+        Raises as :meth:`RedisLock.adopt`.
         """
         target = self.target
         refuse_unless_possible(target)
         ticket = read_ticket(text, target)
-        self.token, self.was_repeated = token or self.token, True
+        self.was_repeated = True
         sent = clock.now()
         # First the time: what fails from here on leaves the ticket as good as it was, or better.
         longer = commands.SETNX.renew(

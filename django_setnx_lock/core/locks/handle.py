@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -33,18 +33,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_setnx_lock.lock")
 
 
-class TokenOfHandle:
-    """``held.local``, where redis-py's lock keeps its token."""
+@dataclass(frozen=True, slots=True)
+class LocalToken:
+    """What ``local`` is, where redis-py's lock keeps its token: None while nothing is held."""
 
-    __slots__ = ("_held",)
+    token: bytes | None = field(repr=False)
 
-    def __init__(self, held: LockHandle) -> None:
-        self._held = held
-
-    @property
-    def token(self) -> bytes | None:
-        """The token while it is held, else None."""
-        return None if self._held.is_let_go else self._held.token.encode()
+    @classmethod
+    def of(cls, token: str | None) -> LocalToken:
+        return cls(None if token is None else token.encode())
 
 
 class LockHandle(Handle):
@@ -126,10 +123,6 @@ class LockHandle(Handle):
         return self.target.keys.name
 
     @property
-    def _is_awaited(self) -> bool:
-        return self.target.is_awaited
-
-    @property
     def client(self) -> Any:
         """The redis-py client it was taken with."""
         return self.target.client
@@ -143,9 +136,9 @@ class LockHandle(Handle):
         return self.grant.token
 
     @property
-    def local(self) -> TokenOfHandle:
-        """Its ``token`` is that of :attr:`token`, as bytes, or None once it was let go."""
-        return TokenOfHandle(self)
+    def local(self) -> LocalToken:
+        """Its ``token`` is :attr:`token` as bytes, or None once the lock was let go."""
+        return LocalToken.of(None if self.is_let_go else self.token)
 
     @property
     def fence(self) -> int:
@@ -251,8 +244,6 @@ class LockHandle(Handle):
 
     def locked(self) -> bool:
         """Whether anybody holds the name now. Raises LockUnavailable."""
-        if self._is_awaited:
-            return self.alocked()  # type: ignore[return-value]  # as of redis-py's
         return run(self.target.locked(BLOCKING))
 
     async def alocked(self) -> bool:
@@ -322,7 +313,7 @@ class LockHandle(Handle):
 
     def __enter__(self) -> Self:
         """Hold it for a block, at whose end it is let go."""
-        if self._is_awaited:
+        if self.target.is_awaited:
             # Nobody would await the release.
             raise self.target.must_be_awaited()
         return self

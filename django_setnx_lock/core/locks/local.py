@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Generic, Literal, TypeVar
-from weakref import WeakKeyDictionary
 
 from ..connections.backends import ASYNCIO, BLOCKING, Backend, run
 from ..errors import LockBusy, LockError
@@ -43,26 +42,6 @@ class LocalHandles(Generic[_Handle]):
     def __init__(self, *, thread_local: bool) -> None:
         self._is_together = not thread_local
         self._entries: list[_Entry[_Handle]] = []
-        # By the owner that said so, or by this object. None until somebody does.
-        self._claims: WeakKeyDictionary[object, str] | None = None
-
-    @property
-    def claim(self) -> str | None:
-        """The token by which the caller says that it holds the lock, or None."""
-        return None if self._claims is None else self._claims.get(self._claimant())
-
-    def claim_by(self, token: str | None) -> None:
-        """Keep for the caller nothing but its word that it holds the lock by ``token``, if any."""
-        while (held := self.last) is not None:
-            self.drop(held)
-        if self._claims is None:
-            self._claims = WeakKeyDictionary()
-        self._claims.pop(self._claimant(), None)
-        if token is not None:
-            self._claims[self._claimant()] = token
-
-    def _claimant(self) -> object:
-        return self if self._is_together else owner.current()
 
     def put(self, held: _Handle) -> None:
         """Keep ``held``; those that are over are thrown away."""
@@ -78,8 +57,6 @@ class LocalHandles(Generic[_Handle]):
             if one.frame is None and (one.held.is_let_go or one.held.lost):
                 self._remove(one)
         self._entries.append(entry)
-        if self._claims is not None:
-            self._claims.pop(self._claimant(), None)
 
     def drop(self, held: _Handle) -> None:
         """Keep ``held`` no longer, but for the block that it was entered with."""

@@ -12,44 +12,17 @@ from ..connections.client_settings import refuse_many_servers, refuse_own_calls
 from ..connections.endpoints import AsyncOnly, Target, kind_of
 from ..connections.execute import DEFAULT_REPLICA_TIMEOUT, Replicas, wanted_replicas
 from ..connections.failures import worth_undoing
-from ..errors import LockBusy, LockLost, LockUnsupported
-from ..holder import Holder, process_id
-from ..protocol import commands, replies
-from ..protocol.commands import SETNX, kept_milliseconds, waiting_time
+from ..errors import LockBusy, LockLost
+from ..holder import Holder
+from ..protocol.commands import kept_milliseconds, waiting_time
 from ..protocol.keys import lock_keys
-from ..renewal.loop_watchdog import running_watchdog
 from . import parent_process, reentrancy
 from .attempt import AcquireAttempt, wait_for
 from .grant import Grant
-from .handle import LockHandle
+from .handle import LocalToken, LockHandle
 from .local import LocalHandles, LocalLock
 from .options import NOTABLE, UNSET, HistoryOptions, ReleasePolicy, Unset, lock_options
-from .transfer import checked_token, fence_of
-
-
-class TokenOfLock:
-    """``lock.local``, where redis-py's lock keeps its token."""
-
-    __slots__ = ("_lock",)
-
-    def __init__(self, lock: RedisLock) -> None:
-        self._lock = lock
-
-    @property
-    def token(self) -> bytes | None:
-        """The token by which the caller holds the lock, or says that it does; else None.
-
-        Assigned a str or bytes: the caller holds the lock by that, as Redis is asked when the lock
-        is next released, extended or asked about; what it held before it is no longer to release.
-        None: it holds nothing. Raises as :meth:`RedisLock.acquire` for what is no token, and
-        LockUnsupported where a caller cannot choose it.
-        """
-        token = self._lock.token
-        return None if token is None else token.encode()
-
-    @token.setter
-    def token(self, token: str | bytes | None) -> None:
-        self._lock.claim(token)
+from .transfer import checked_token
 
 
 @functools.lru_cache(maxsize=32)
@@ -222,10 +195,6 @@ class RedisLock(LocalLock[LockHandle]):
         return self._target.keys.name
 
     @property
-    def _is_awaited(self) -> bool:
-        return self._target.is_awaited
-
-    @property
     def timeout(self) -> float:
         """The lease in seconds."""
         return self._options.timeout
@@ -252,23 +221,9 @@ class RedisLock(LocalLock[LockHandle]):
         return turn
 
     @property
-    def local(self) -> TokenOfLock:
-        """Its ``token`` is that of :attr:`token`, as bytes, and can be assigned."""
-        return TokenOfLock(self)
-
-    def claim(self, token: object) -> None:
-        """Hold the lock by ``token``, on the caller's word; None: hold nothing."""
-        if token is not None:
-            if not self.can_be_given_away:
-                raise LockUnsupported(
-                    f"the lock {self.key!r} is of a kind that cannot be held by a token of another "
-                    "caller: let it go, and take it here",
-                    key=self.key,
-                )
-            token = self._checked(token)
-            if token == self.token:
-                return
-        self._handles.claim_by(token)
+    def local(self) -> LocalToken:
+        """Its ``token`` is :attr:`token` as bytes, as with redis-py's lock."""
+        return LocalToken.of(self.token)
 
     @property
     def fence(self) -> int | None:
@@ -278,9 +233,6 @@ class RedisLock(LocalLock[LockHandle]):
     @property
     def token(self) -> str | None:
         """The secret token while held, else None."""
-        claim = self._handles.claim
-        if claim is not None:
-            return claim
         return self.held.token if self.held else None
 
     async def _take(
@@ -313,8 +265,8 @@ class RedisLock(LocalLock[LockHandle]):
         """
         return run(self._adopt(BLOCKING, ticket))
 
-    async def _adopt(self, io: Backend, ticket: str, token: str | None = None) -> LockHandle:
-        return await self.attempt().adopt(io, ticket, token)
+    async def _adopt(self, io: Backend, ticket: str) -> LockHandle:
+        return await self.attempt().adopt(io, ticket)
 
     def again(self) -> LockHandle | None:
         """Return one more handle if the caller holds the lock and it is reentrant, else None.
@@ -365,10 +317,10 @@ class RedisLock(LocalLock[LockHandle]):
 
     async def _take_anew(self, io: Backend, limit: float | None, token: str | None) -> LockHandle:
         attempt = self.attempt()
+        if token is not None:
+            attempt.choose(token)
         try:
-            held = await wait_for(io, attempt, limit)
-            if token is None:
-                return held
+            return await wait_for(io, attempt, limit)
         except LockBusy:
             raise
         except BaseException as error:
@@ -380,8 +332,6 @@ class RedisLock(LocalLock[LockHandle]):
             finally:
                 attempt.end_wait(error)
             raise
-        await attempt.replace_token(io, held, token)
-        return held
 
     def acquire(
         self,
@@ -394,12 +344,12 @@ class RedisLock(LocalLock[LockHandle]):
 
         ``blocking`` and ``blocking_timeout`` (seconds) default to those of the lock; ``sleep``
         (seconds) has no effect. ``token``: what stands at the name in Redis while it is held
-        (default: a random value, which is safer); UTF-8, not empty. Raises LockUnavailable
-        and ValueError as :meth:`take`, TypeError and ValueError for what is no token, and
-        ValueError for any with the protocol ``timestamp`` or with ``polling``.
+        (default: a random value, which is safer); UTF-8, not empty. Whoever uses one twice answers
+        for what comes of it: a second caller with the token of the holder is taken for the holder,
+        and one that was given up or lost within the last minute is refused (LockError). Raises
+        LockUnavailable and ValueError as :meth:`take`, TypeError and ValueError for what is no
+        token, and ValueError for any with the protocol ``timestamp`` or with ``polling``.
         """
-        if self._is_awaited:
-            return self.aacquire(sleep, blocking, blocking_timeout, token)  # type: ignore[return-value]  # as of redis-py's
         waiting_time(sleep, "sleep, the first argument of acquire(),")
         return run(self._acquire(BLOCKING, blocking, blocking_timeout, self._checked(token)))
 
@@ -425,65 +375,13 @@ class RedisLock(LocalLock[LockHandle]):
             )
         return checked_token(token)
 
-    async def _mine(self, io: Backend, what: str) -> LockHandle:
-        await self._confirm(io, is_kept=what != "release")
-        return await super()._mine(io, what)
-
-    async def _confirm(self, io: Backend, *, is_kept: bool = True) -> None:
-        """Ask Redis about the token that the caller says it holds the lock by. Raises LockLost.
-
-        ``is_kept``: whether the lock is to be held on; then the record names this process.
-        """
-        token = self._handles.claim
-        if token is None:
-            return
-        sent = clock.now()
-        reply = await self._target.call(io, SETNX.inspect(self._target.keys, None))
-        fence, left = fence_of(reply, token, self.key)
-        if self._handles.claim != token:
-            # Another thread has asked meanwhile.
-            return
-        before = Holder.from_json(replies.text(reply[5])) if fence and is_kept else None
-        if before is not None and before.process not in ("", process_id()):
-            record = Holder.here(*self._about).to_json()
-            noting = commands.replace_token(self._target.keys, token, token, fence, record)
-            replies.read_kept(await self._target.call(io, noting), self.key)
-        grant = Grant(
-            self._target,
-            token=token,
-            fence=fence,
-            timeout=self.timeout,
-            deadline=sent + (self.timeout if left is None else left),
-            options=self._options,
-            loop_watchdog=running_watchdog() if io.is_asyncio else None,
-        )
-        held = self._kind(grant)
-        grant.begin_upkeep()
-        self._handles.put(held)
-
-    async def _owned(self, io: Backend) -> bool:
-        try:
-            await self._confirm(io)
-        except LockLost:
-            return False
-        return await super()._owned(io)
-
     def locked(self) -> bool:
         """Return whether anybody holds it. Raises LockUnavailable."""
-        if self._is_awaited:
-            return self.alocked()  # type: ignore[return-value]  # as of redis-py's
         return run(self._target.locked(BLOCKING))
 
     async def alocked(self) -> bool:
         """Ask as :meth:`locked` does."""
         return await self._target.locked(ASYNCIO)
-
-    async def _release(self, io: Backend) -> None:
-        try:
-            await super()._release(io)
-        except LockLost:
-            self._handles.claim_by(None)
-            raise
 
 
 class RWLock:

@@ -19,6 +19,7 @@ from ..connections.backends import ASYNCIO, BLOCKING, Backend
 from ..connections.cluster_routes import is_cluster
 from ..connections.endpoints import Target
 from ..connections.failures import translated
+from ..connections.pool import loop_state
 from ..connections.sentinel import (
     EVERY,
     follow,
@@ -230,6 +231,28 @@ class BlockingMailbox(Mailbox):
         self._listening_at = ""
         self._failed = False
         return woken
+
+
+class TaskMailbox(Mailbox):
+    """The mailbox of a task whose token names none that it shares."""
+
+    _io = ASYNCIO
+
+    async def _listen(self, token: str, end: float) -> None:
+        client, seconds = self._target.home(), max(end - clock.now(), 0.001)
+        idle, mail = loop_state().waiting, None
+        connection = idle.checkout(client)
+        try:
+            command = ("BLPOP", self._target.keys.wake(token), f"{seconds:.3f}")
+            await self._io.send(connection, [command])
+            mail = await self._io.read(connection, seconds + AT_ONCE)
+            self._failed = False
+        finally:
+            # Without mail its answer may be still to come.
+            if mail is None:
+                connection.close()
+            else:
+                idle.checkin(client, connection)
 
 
 class LoopMailbox(Mailbox):

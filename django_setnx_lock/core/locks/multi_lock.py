@@ -287,7 +287,7 @@ class MultiLock(LocalLock[MultiLockHandle]):
         self, io: Backend, blocking_timeout: float | Unset | None, token: str | None = None
     ) -> MultiLockHandle:
         limit = self._limit(blocking_timeout)
-        if self._first._is_awaited and not io.is_asyncio:
+        if self._first._target.is_awaited and not io.is_asyncio:
             raise self._first._target.must_be_awaited()
         give_up_at = None if limit is None else clock.now() + limit
         taken: dict[RedisLock, LockHandle | None] = {}

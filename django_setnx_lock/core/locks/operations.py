@@ -19,11 +19,6 @@ logger = logging.getLogger("django_setnx_lock.lock")
 class Operations(ABC):
     """The questions about a lock that is held. Those with the prefix ``a`` are awaited."""
 
-    @property
-    def _is_awaited(self) -> bool:
-        """Whether redis-py's lock would be awaited here: it has a client of redis.asyncio."""
-        return False
-
     @abstractmethod
     async def _check(self, io: Backend) -> None: ...
     @abstractmethod
@@ -50,8 +45,6 @@ class Operations(ABC):
 
     def owned(self) -> bool:
         """Return whether the lock is ours, by Redis' word. Raises LockUnavailable."""
-        if self._is_awaited:
-            return self.aowned()  # type: ignore[return-value]  # as of redis-py's
         return run(self._owned(BLOCKING))
 
     async def aowned(self) -> bool:
@@ -66,8 +59,6 @@ class Operations(ABC):
         LockUnavailable, and LockError when the lock was released; of several keys, those that can
         be are extended.
         """
-        if self._is_awaited:
-            return self.aextend(additional_time, replace_ttl)  # type: ignore[return-value]  # as of redis-py's
         return run(self._extend(BLOCKING, additional_time, replace_ttl))
 
     async def aextend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
@@ -80,8 +71,6 @@ class Operations(ABC):
         What is left is never cut, so that a copy of the request that arrives late cannot cut
         what :meth:`extend` added since.
         """
-        if self._is_awaited:
-            return self.areacquire()  # type: ignore[return-value]  # as of redis-py's
         return run(self._reacquire(BLOCKING))
 
     async def areacquire(self) -> Literal[True]:
@@ -97,8 +86,6 @@ class Operations(ABC):
         already or belongs to another process, and LockUnavailable when Redis cannot be asked; after
         that it can be called again. Of several keys, those that can be are released.
         """
-        if self._is_awaited:
-            return self.arelease()  # type: ignore[return-value]  # as of redis-py's
         run(self._release(BLOCKING))
 
     async def arelease(self) -> None:

@@ -320,7 +320,7 @@ class Redlock(RedisLock):
             )
         return await super()._take(io, blocking_timeout)
 
-    async def _adopt(self, io: Backend, ticket: str, token: str | None = None) -> NoReturn:
+    async def _adopt(self, io: Backend, ticket: str) -> NoReturn:
         refuse(self.key, "on several masters")
 
 

@@ -1,25 +1,21 @@
 """Tokens that callers choose, and tickets by which another process takes over a lock.
 
-A chosen token may be used again and again, by two callers at once even, so it could not tell a late
-copy of a request from a new one. The lock is therefore taken with a random token as ever, and the
-chosen one is put in its place when it is held. A process that takes over a lock does so by a token
-of its own: the process that gave it away, and others with the same ticket, find that theirs stands
-there no longer.
+A process that takes over a lock does so by a token of its own: the process that gave it away, and
+others with the same ticket, find that theirs stands there no longer.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ..connections.endpoints import Target
 from ..errors import LockUnsupported
-from ..protocol import replies
 
 # What stands at a name while the lock is being handed to a waiter, kept after its release, or held
-# by several together, begins with one of these.
-_RESERVED = ("baton:", "kept:", "readers:", "permits:")
+# by several together, begins with one of these, and so do the tokens of these.
+_RESERVED = ("baton:", "kept:", "readers:", "permits:", "read:", "permit:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +73,8 @@ def refuse(key: str, how: str) -> NoReturn:
 def checked_token(token: object) -> str:
     """Return ``token``, a str or bytes, as text.
 
-    Raises TypeError when it is neither; ValueError when it is empty, is no UTF-8, or begins with
-    ``baton:``, ``kept:``, ``readers:`` or ``permits:``.
+    Raises TypeError when it is neither; ValueError when it is empty, is no UTF-8, or begins with a
+    word that the scripts know.
     """
     if not isinstance(token, (str, bytes)):
         raise TypeError(f"a token is a str or bytes, not {type(token).__name__}")
@@ -91,15 +87,3 @@ def checked_token(token: object) -> str:
     if not text or text.startswith(_RESERVED):
         raise ValueError(f"a token must not be empty, nor begin with {' or '.join(_RESERVED)}")
     return text
-
-
-def fence_of(reply: Any, token: str, key: str) -> tuple[int, float | None]:
-    """Return the fence of the lock that is held by ``token``, and the seconds left (None: no end).
-
-    That is 0, which is no grant of ours, where another program took it. ``reply``: to
-    :func:`commands.inspect`. Raises LockLost.
-    """
-    if replies.text(reply[1]) != token:
-        raise replies.lost(key)
-    fence = int(reply[4]) if replies.text(reply[2]) == "ours" else 0
-    return fence, replies.seconds_left(reply[3])

@@ -497,10 +497,9 @@ def give_away(keys: LockKeys, index: str | None, token: str, lease_ms: int) -> R
     return replace(request, args=(*request.args, "given"))
 
 
-def replace_token(keys: LockKeys, old: str, new: str, fence: int, record: str = "") -> Request:
-    """Put ``new`` in the place of ``old``, and ``record``, if any, beside it."""
-    layout = (*keys.queue(old), keys.tombstone(new))
-    return Request(scripts.SWAP, layout, (old, new, str(fence), record))
+def replace_token(keys: LockKeys, old: str, new: str, fence: int, record: str) -> Request:
+    """Put ``new`` in the place of ``old``, and ``record`` beside it."""
+    return Request(scripts.SWAP, keys.queue(old), (old, new, str(fence), record))
 
 
 def living(names: Sequence[str]) -> Request:
