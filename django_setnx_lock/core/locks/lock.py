@@ -12,7 +12,7 @@ from ..connections.client_settings import refuse_many_servers, refuse_own_calls
 from ..connections.endpoints import AsyncOnly, Target, kind_of
 from ..connections.execute import DEFAULT_REPLICA_TIMEOUT, Replicas, wanted_replicas
 from ..connections.failures import worth_undoing
-from ..errors import LockBusy, LockLost
+from ..errors import LockBusy, LockLost, LockUnsupported
 from ..holder import Holder
 from ..protocol.commands import kept_milliseconds, waiting_time
 from ..protocol.keys import lock_keys
@@ -77,9 +77,10 @@ class RedisLock(LocalLock[LockHandle]):
     Raises ValueError for a timeout, ``max_hold``, ``min_hold``, ``wait_warning`` or
     ``deadlock_timeout`` that is not a finite number above zero, a ``min_hold`` of more than
     ``max_hold``, ``replicas`` that are no number, a ``blocking_timeout`` or ``sleep`` below zero,
-    an impossible name, a ``protocol`` or ``unit`` that does not exist, a ``limit`` that is no
-    number from 1 to 1,000,000, for two of ``timestamp``, ``polling``, ``shared``, ``limit`` and
-    ``min_hold``, and for ``limit`` with ``reentrant``; TypeError when the name is no str,
+    an impossible name, a ``protocol`` or ``unit`` that does not exist, and a ``limit`` that is no
+    number from 1 to 1,000,000; LockUnsupported for two of ``timestamp``, ``polling``, ``shared``,
+    ``limit`` and ``min_hold``, and for ``limit`` with ``reentrant``; TypeError when the name is no
+    str,
     ``renew``, ``reentrant``, ``expire``, ``polling`` or ``shared`` no bool, or ``on_lost`` not to
     be called; LockUnsupported for a client whose class has its own ``execute_command()`` or the
     like, as for a prefix: the calls of locks do not go through it.
@@ -348,7 +349,7 @@ class RedisLock(LocalLock[LockHandle]):
         for what comes of it: a second caller with the token of the holder is taken for the holder,
         and one that was given up or lost within the last minute is refused (LockError). Raises
         LockUnavailable and ValueError as :meth:`take`, TypeError and ValueError for what is no
-        token, and ValueError for any with the protocol ``timestamp`` or with ``polling``.
+        token, and LockUnsupported where a caller cannot choose it.
         """
         waiting_time(sleep, "sleep, the first argument of acquire(),")
         return run(self._acquire(BLOCKING, blocking, blocking_timeout, self._checked(token)))
@@ -365,13 +366,14 @@ class RedisLock(LocalLock[LockHandle]):
         return await self._acquire(ASYNCIO, blocking, blocking_timeout, self._checked(token))
 
     def _checked(self, token: object) -> str | None:
-        """Return ``token`` as text. Raises TypeError and ValueError for what cannot be one."""
+        """Return ``token`` as text. Raises TypeError, ValueError and LockUnsupported."""
         if token is None:
             return None
         if not self._target.command_set.supports_custom_token:
-            raise ValueError(
+            raise LockUnsupported(
                 f"with {self._target.command_set} a caller cannot choose what stands at the name: "
-                "call acquire() without token="
+                "call acquire() without token=",
+                key=self.key,
             )
         return checked_token(token)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from typing import Any, Final, Protocol
 
+from ..errors import LockUnsupported
 from ..protocol.commands import (
     DEFAULT_TIMEOUT,
     SETNX,
@@ -150,7 +151,7 @@ class LockOptions:
         if kind:
             self.commands = command_set(**kind, min_hold=min_hold, reentrant=reentrant)
         if self.min_hold_ms and not self.commands.supports_min_hold:
-            raise ValueError(
+            raise LockUnsupported(
                 f"min_hold is not to be had with {self.commands}: hold the lock for that time"
             )
 

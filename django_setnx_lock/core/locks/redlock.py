@@ -252,10 +252,10 @@ class Redlock(RedisLock):
     ``options``: the rest as in :class:`RedisLock`, whose methods it has.
 
     Nobody queues: who waits asks again after a pause at random. ``fence``, an own ``token`` and
-    the methods with the prefix a raise LockUnsupported. Raises ValueError for fewer than three
-    masters, for two that are one server, for a lease shorter than three times the
-    ``master_timeout``, and for ``min_hold``, ``replicas`` and the protocol ``timestamp``;
-    TypeError for clients of a cluster or of asyncio; else as RedisLock.
+    the methods with the prefix a raise LockUnsupported, and so do ``min_hold``, ``replicas`` and
+    the protocol ``timestamp``. Raises ValueError for fewer than three masters, for two that are one
+    server, and for a lease shorter than three times the ``master_timeout``; TypeError for clients
+    of a cluster or of asyncio; else as RedisLock.
     """
 
     _kind = RedlockHandle
@@ -278,7 +278,7 @@ class Redlock(RedisLock):
         )
         for option, without in _NOT_HERE.items():
             if options.get(option, without) != without:
-                raise ValueError(
+                raise LockUnsupported(
                     f"{option} is not to be had for a lock on several masters: leave it out"
                 )
         super().__init__(masters, name, timeout, sleep, **options)

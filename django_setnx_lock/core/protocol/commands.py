@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
+from ..errors import LockUnsupported
 from ..plain import plain
 from . import scripts
 from .keys import LockKeys, history_beside
@@ -386,10 +387,10 @@ def command_set(
     """Return the command set of a lock with these options of :class:`RedisLock`.
 
     ``unit`` and ``expire`` are without effect for ``setnx``. Raises ValueError for a protocol or
-    unit that does not exist, for ``polling`` with ``timestamp``, for a ``limit`` that is no number
-    from 1 to 1,000,000, for ``shared`` and ``limit`` together, for either with ``min_hold``,
-    ``polling`` or ``timestamp``, and for a ``limit`` with ``reentrant``; TypeError for ``expire``,
-    ``polling`` or ``shared`` that is no bool.
+    unit that does not exist, for a ``limit`` that is no number from 1 to 1,000,000, and for
+    ``shared`` and ``limit`` together; LockUnsupported for ``polling`` with ``timestamp``, for
+    ``shared`` or ``limit`` with ``min_hold``, ``polling`` or ``timestamp``, and for a ``limit``
+    with ``reentrant``; TypeError for ``expire``, ``polling`` or ``shared`` that is no bool.
     """
     if protocol not in PROTOCOLS:
         raise ValueError(f"protocol is one of {', '.join(map(repr, PROTOCOLS))}, not {protocol!r}")
@@ -399,7 +400,9 @@ def command_set(
         if value is not True and value is not False:
             raise TypeError(f"{option} is True or False, not {value!r}")
     if polling and protocol != "setnx":
-        raise ValueError("polling is for protocol='setnx': with 'timestamp' nobody is woken anyway")
+        raise LockUnsupported(
+            "polling is for protocol='setnx': with 'timestamp' nobody is woken anyway"
+        )
     found = _TIMESTAMPS[str(unit), bool(expire)] if protocol == "timestamp" else SETNX
     if polling:
         found = POLLING
@@ -421,14 +424,16 @@ def _shared(
     if shared and limit is not None:
         raise ValueError("shared lets any number in and limit so many: give one of them")
     if min_hold is not None:
-        raise ValueError("min_hold is not to be had with shared or limit: hold it for that time")
+        raise LockUnsupported(
+            "min_hold is not to be had with shared or limit: hold it for that time"
+        )
     if limit is not None and reentrant:
-        raise ValueError(
+        raise LockUnsupported(
             "reentrant is not to be had with limit: whoever has a permit and takes again gets "
             "another one"
         )
     if beside is not SETNX:
-        raise ValueError(f"shared and limit are not to be had with {beside}: leave them out")
+        raise LockUnsupported(f"shared and limit are not to be had with {beside}: leave them out")
     return READERS if limit is None else permits(int(str(limit)))
 
 

@@ -1,0 +1,123 @@
+"""Runs a behaviour on each kind of lock, in threads and asyncio, on the servers asked for."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.processes import eventually
+from tests.servers import RealServer, server_binaries
+from tests.support.drivers import DRIVERS, Driver
+from tests.support.rows import Row
+from tests.support.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.servers import FakeServer, Server
+    from tests.support.kinds import Kind
+
+# The thread that renews, and what it has connected.
+OURS = ("setnx-lock", "asyncio_")
+
+
+def servers_asked_for(config: pytest.Config) -> list[str]:
+    """Return the first real server, or where the matrix is asked for the others and the fake."""
+    asked = str(config.getoption("markexpr"))
+    kinds = [*server_binaries(), "fake"]
+    return kinds[1:] if "matrix" in asked and "not matrix" not in asked else kinds[:1]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    row: Row | None = getattr(metafunc.function, "row", None)
+    if row is None:
+        return
+    cases = [
+        pytest.param(
+            (kind, DRIVERS[driver], server),
+            id=f"{kind.name}-{driver}-{server}",
+            marks=row.marks_of(kind, driver, server),
+        )
+        for server in servers_asked_for(metafunc.config)
+        for kind in row.kinds
+        for driver in row.drivers
+        if row.holds_for(kind, driver, server)
+    ]
+    metafunc.parametrize("a", cases, indirect=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a behaviour with the driver of its world."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    given: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in names}
+    given["a"].driver.run(pyfuncitem.obj(**given))
+    return True
+
+
+@pytest.fixture(scope="session")
+def further_masters() -> Iterator[list[RealServer]]:
+    """Give two more servers, for a lock on three."""
+    binary = next(iter(server_binaries().values()))
+    with RealServer(binary) as second, RealServer(binary) as third:
+        yield [second, third]
+
+
+@pytest.fixture
+def a(
+    request: pytest.FixtureRequest,
+    running_server: Callable[[str], RealServer],
+    fake_server: FakeServer,
+) -> Iterator[World]:
+    kind: Kind
+    driver: Driver
+    kind, driver, name = request.param
+    if name == "fake":
+        request.getfixturevalue("fake_connections")
+        servers: list[Server] = [fake_server]
+    else:
+        servers = [running_server(name)]
+    if kind.masters > 1:
+        servers += request.getfixturevalue("further_masters")
+    for server in servers:
+        server.flush()
+    before = set(threading.enumerate())
+    with World(kind, driver, servers) as world:
+        yield world
+    if isinstance(servers[0], RealServer):
+        leaves_servers_as_they_should_be(servers)
+    leaves_no_thread(before)
+    for server in servers:
+        if isinstance(server, RealServer):
+            server.close_clients()
+
+
+def leaves_servers_as_they_should_be(servers: list[Any]) -> None:
+    """Have each key of a name end by itself, but the index; and nobody sleep there any more."""
+    for server in servers:
+        server.resume()
+        client = server.client(decode_responses=True)
+        for key in client.scan_iter(count=1000):
+            assert client.ttl(key) != -1 or key.endswith(":index"), f"{key} never expires"
+        eventually(functools.partial(nobody_sleeps, client))
+
+
+def nobody_sleeps(client: Any) -> bool:
+    return not any("b" in one["flags"] for one in client.client_list())
+
+
+def leaves_no_thread(before: set[threading.Thread]) -> None:
+    def others() -> list[str]:
+        return [
+            thread.name
+            for thread in threading.enumerate()
+            if thread not in before and not thread.name.startswith(OURS)
+        ]
+
+    eventually(lambda: not others(), seconds=5)

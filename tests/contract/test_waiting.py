@@ -1,0 +1,346 @@
+"""Who waits for a lock gets it in turn, in time, or leaves nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from django_setnx_lock import LockBusy, LockUnavailable, signals
+from tests.servers import ONCE
+from tests.support.drivers import Face
+from tests.support.kinds import (
+    ALL,
+    EXCLUSIVE,
+    HOSTED,
+    ONE_SERVER,
+    PERMITS,
+    QUEUED,
+    READERS,
+    SEVERAL,
+)
+from tests.support.rows import on
+
+if TYPE_CHECKING:
+    from tests.servers import RealServer
+    from tests.support.world import World
+
+
+async def entered(lock: Face, order: list[Any], name: Any) -> None:
+    async with lock.block():
+        order.append(name)
+
+
+@on()
+async def test_a_waiter_has_it_when_it_is_let_go(a: World) -> None:
+    held = await a.rival().take(0)
+    job = a.spawn(a.lock().take(20))
+    await a.waiting(1)
+    assert not job.done()
+
+    await held.release()
+
+    mine = await job.result()
+    await mine.check()
+    await mine.release()
+
+
+@on(QUEUED)
+async def test_who_came_first_has_it_first(a: World) -> None:
+    order: list[int] = []
+    held = await a.rival().take(0)
+    jobs = []
+    for number in range(6):
+        # Of any two that follow each other one has to be in alone; who wants several keys waits at
+        # the first one that is taken.
+        is_ours = number == 1 if a.kind is SEVERAL else number % 2
+        lock = a.lock() if is_ours else a.rival()
+        jobs.append(a.spawn(entered(lock, order, number)))
+        await a.waiting(number + 1)
+
+    await held.release()
+
+    for job in jobs:
+        await job.result()
+    assert order == list(range(6))
+
+
+@on(QUEUED)
+async def test_nobody_overtakes_who_waits(a: World) -> None:
+    order: list[str] = []
+    held = await a.rival().take(0)
+    jobs = [a.spawn(entered(a.lock(), order, "first"))]
+    await a.waiting(1)
+
+    async def newcomer() -> None:
+        while not await a.rival().acquire(blocking=False):
+            await a.sleep(0)
+        order.append("newcomer")
+
+    jobs.append(a.spawn(newcomer()))
+    await a.sleep(0.02)
+    await held.release()
+
+    for job in jobs:
+        await job.result()
+    assert order == ["first", "newcomer"]
+
+
+@on([READERS])
+async def test_a_reader_waits_behind_a_writer_that_came_before(a: World) -> None:
+    order: list[str] = []
+    async with a.lock().block():
+        jobs = [a.spawn(entered(a.rival(), order, "writer"))]
+        await a.waiting(1)
+        jobs.append(a.spawn(entered(a.lock(), order, "reader")))
+        await a.waiting(2)
+        assert await a.lock().acquire(blocking=False) is False
+    for job in jobs:
+        await job.result()
+    assert order == ["writer", "reader"]
+
+
+@on([READERS])
+async def test_readers_who_waited_are_in_together(a: World) -> None:
+    writer = await a.rival().take(0)
+    jobs = []
+    for count in range(3):
+        jobs.append(a.spawn(a.lock().take(20)))
+        await a.waiting(count + 1)
+
+    await writer.release()
+
+    held = [await job.result() for job in jobs]
+    for one in held:
+        await one.check()
+    for one in held:
+        await one.release()
+
+
+@on()
+@pytest.mark.parametrize("seconds", [0, 0.15])
+async def test_nobody_waits_for_longer_than_told(a: World, seconds: float) -> None:
+    async with a.rival().block():
+        began = time.monotonic()
+        with pytest.raises(LockBusy) as busy:
+            await a.lock().take(seconds)
+        took = time.monotonic() - began
+
+        assert busy.value.key == a.kind.contested
+        assert seconds <= took < seconds + 2
+        assert await a.lock(blocking_timeout=seconds).acquire() is False
+
+
+@on()
+async def test_who_gives_up_is_not_waited_for(a: World) -> None:
+    held = await a.rival().take(0)
+    assert await a.lock().acquire(blocking_timeout=0.02) is False
+    assert a.info().waiting == 0
+
+    await held.release()
+
+    assert await a.rival().acquire(blocking=False) is True
+
+
+@on()
+async def test_without_a_limit_one_waits_until_it_is_had(a: World) -> None:
+    held = await a.rival().take(0)
+    job = a.spawn(a.lock(blocking_timeout=0.01).take(None))
+    await a.waiting(1)
+    await a.sleep(0.05)
+    assert not job.done()
+
+    await held.release()
+
+    await (await job.result()).release()
+
+
+@on(drivers=["asyncio"])
+async def test_a_task_that_is_cancelled_as_it_waits_is_not_waited_for(a: World) -> None:
+    held = await a.rival().take(0)
+    job: Any = a.spawn(a.lock().take(20))
+    await a.waiting(1)
+
+    job.task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await job.task
+
+    assert a.info().waiting == 0
+    await held.release()
+    assert await a.rival().acquire(blocking=False) is True
+
+
+@on(QUEUED, drivers=["asyncio"])
+async def test_a_task_that_is_cancelled_as_it_is_woken_does_not_keep_the_next(a: World) -> None:
+    order: list[str] = []
+    for _ in range(3):
+        held = await a.rival().take(0)
+        job: Any = a.spawn(a.rival().take(20))
+        await a.waiting(1)
+        behind = a.spawn(entered(a.lock(), order, "behind"))
+        await a.waiting(2)
+        releasing = asyncio.ensure_future(held.release())
+        await asyncio.sleep(0)
+        job.task.cancel()
+        await releasing
+        with contextlib.suppress(asyncio.CancelledError):
+            await (await job.task).release()
+        await behind.result()
+    assert order == 3 * ["behind"]
+
+
+@on([EXCLUSIVE, SEVERAL], real=True)
+async def test_a_waiter_asks_for_nothing_while_nothing_happens(a: World) -> None:
+    async with a.rival(timeout=30).block():
+        job = a.spawn(a.lock().acquire(blocking_timeout=20))
+        await a.waiting(1)
+        # The first sleep is a short one; what is counted is what comes when that is over.
+        await a.sleep(0.5)
+        before = requests(a)
+        await a.sleep(0.4)
+        after = requests(a)
+    assert await job.result() is True
+    assert after - before <= 1
+
+
+def requests(a: World) -> int:
+    stats: Any = a.direct.info("commandstats")
+    names = ("eval", "evalsha", "set", "blpop", "brpop")
+    return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in names)
+
+
+@on(QUEUED, real=True)
+@pytest.mark.xfail(strict=True, reason="today two breaks within a second end a wait")
+async def test_a_wait_goes_on_when_its_connections_break(a: World) -> None:
+    held = await a.rival().take(0)
+    job = a.spawn(a.lock().take(20))
+    await a.waiting(1)
+    for _ in range(2):
+        await a.sleep(0.05)
+        a.direct.client_kill_filter(_type="normal", skipme=True)
+        await a.sleep(0.25)
+        assert not job.done()
+
+    await held.release()
+
+    await (await job.result()).release()
+
+
+@on(ONE_SERVER, real=True)
+async def test_on_a_server_that_hangs_a_caller_is_back_in_time(a: World) -> None:
+    server: RealServer = a.server
+    a.asks_at(server.client(socket_timeout=0.15, retry=ONCE))
+    lock = a.lock(blocking_timeout=0)
+    held = await lock.take()
+    await held.release()
+    server.pause()
+    try:
+        began = time.monotonic()
+        with pytest.raises(LockUnavailable) as unavailable:
+            await lock.take(0)
+        took = time.monotonic() - began
+    finally:
+        server.resume()
+
+    assert unavailable.value.cause == "timeout"
+    # Twice the socket's timeout, and what a busy machine takes.
+    assert took < 0.3 + 2
+    # What the server was asked for before it hung is undone.
+    await a.eventually(a.is_free)
+
+
+@on(ONE_SERVER, real=True)
+async def test_on_a_server_that_hangs_a_release_is_back_in_time(a: World) -> None:
+    server: RealServer = a.server
+    a.asks_at(server.client(socket_timeout=0.15, retry=ONCE))
+    held = await a.lock().take(0)
+    server.pause()
+    try:
+        began = time.monotonic()
+        with pytest.raises(LockUnavailable):
+            await held.release()
+        took = time.monotonic() - began
+    finally:
+        server.resume()
+
+    assert took < 0.3 + 2
+    # It can be called again; the server may have heard the first one, too.
+    await held.release()
+    assert a.is_free()
+
+
+@on([EXCLUSIVE], drivers=["blocking"], real=True)
+@pytest.mark.xfail(
+    strict=True, reason="today the client's own retries each have the time that it sets for one"
+)
+async def test_the_retries_of_a_client_do_not_multiply_its_timeout(a: World) -> None:
+    a.asks_at(a.server.client(socket_timeout=0.5, retry=Retry(NoBackoff(), 3)))
+    held = await a.lock().take(0)
+    a.server.pause()
+    try:
+        began = time.monotonic()
+        with pytest.raises(LockUnavailable):
+            await held.release()
+        assert time.monotonic() - began < 1.9
+    finally:
+        a.server.resume()
+
+
+@on([kind for kind in ALL if kind is not SEVERAL])
+async def test_listeners_are_told_of_a_wait_and_of_its_end(a: World) -> None:
+    told: list[tuple[str, str]] = []
+
+    def waits(key: str, holder: Any, **_: Any) -> None:
+        told.append(("waits", holder.label))
+
+    def has_waited(key: str, error: Any, waited: float, **_: Any) -> None:
+        told.append(("has waited", type(error).__name__))
+
+    signals.lock_waiting.connect(waits)
+    signals.lock_waited.connect(has_waited)
+    try:
+        async with a.rival(label="view pay").block():
+            assert await a.lock().acquire(blocking_timeout=0.02) is False
+            job = a.spawn(a.lock().acquire(blocking_timeout=20))
+            await a.eventually(lambda: len(told) == 3)
+        assert await job.result() is True
+    finally:
+        signals.lock_waiting.disconnect(waits)
+        signals.lock_waited.disconnect(has_waited)
+
+    assert told == [
+        ("waits", "view pay"),
+        ("has waited", "LockBusy"),
+        ("waits", "view pay"),
+        ("has waited", "NoneType"),
+    ]
+
+
+@on([EXCLUSIVE, PERMITS])
+async def test_a_waiter_is_shown_to_operators(a: World) -> None:
+    async with a.rival().block():
+        job = a.spawn(a.lock(label="cron").acquire(blocking_timeout=20))
+        await a.waiting(1)
+        info = a.info()
+    assert await job.result()
+    (waiter,) = info.waiters
+    assert waiter.holder is not None
+    assert waiter.holder.label == "cron"
+
+
+@on([HOSTED])
+@pytest.mark.xfail(
+    strict=True, reason="today a hosted lock has no queue: its waiters poll without a place"
+)
+async def test_a_waiter_of_a_hosted_lock_has_a_place(a: World) -> None:
+    async with a.rival().block():
+        job = a.spawn(a.lock().acquire(blocking_timeout=0.5))
+        try:
+            await a.eventually(lambda: a.info().waiting == 1, seconds=0.3)
+        finally:
+            await job.result()

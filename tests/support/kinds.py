@@ -1,0 +1,82 @@
+"""The kinds of locks: how one is made, what cannot be held beside it, and how it is lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from django_setnx_lock.core import MultiLock, RedisLock, Redlock
+
+NAME = "lock:a"
+# What stands at the name of a lock that somebody else took: a token, and a time of the year 2128.
+THIEF = {"timestamp": str(5_000_000_000_000)}
+MASTER_TIMEOUT = 0.25
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of lock.
+
+    ``names``: its keys in Redis. ``options``: those that make it what it is. ``rival``: the
+    options of a lock at :attr:`contested` that cannot be held beside it. ``has_queue``: whether
+    Redis knows its waiters, and serves them in order. ``is_shared``: whether it can be held with
+    others of its kind.
+    """
+
+    name: str
+    names: tuple[str, ...] = (NAME,)
+    options: dict[str, Any] = field(default_factory=dict)
+    rival: dict[str, Any] = field(default_factory=dict)
+    has_queue: bool = True
+    is_shared: bool = False
+    masters: int = 1
+
+    @property
+    def contested(self) -> str:
+        """The name that a rival locks."""
+        return self.names[len(self.names) // 2]
+
+    @property
+    def thief(self) -> str:
+        """What another program writes at the name."""
+        return THIEF.get(self.name, "a thief")
+
+    def make(self, clients: list[Any], name: str = "", **options: Any) -> Any:
+        """Make a lock of this kind; ``name``: another one than its own."""
+        options = {"timeout": 10, **self.options, **options}
+        if self.masters > 1:
+            return Redlock(clients, name or NAME, master_timeout=MASTER_TIMEOUT, **options)
+        if len(self.names) > 1:
+            # In an order that is not the one of their names.
+            names = [name] if name else self.names[::-1]
+            return MultiLock(clients[0], names, **options)
+        return RedisLock(clients[0], name or NAME, **options)
+
+    def make_rival(self, clients: list[Any], **options: Any) -> Any:
+        """Make a lock that cannot be held beside one of this kind."""
+        if self.masters > 1:
+            return self.make(clients, **options)
+        return RedisLock(clients[0], self.contested, **{"timeout": 10, **self.rival, **options})
+
+
+EXCLUSIVE = Kind("exclusive")
+READERS = Kind("readers", options={"shared": True}, is_shared=True)
+PERMITS = Kind("permits", options={"limit": 1}, rival={"limit": 1}, is_shared=True)
+TIMESTAMP = Kind(
+    "timestamp",
+    options={"protocol": "timestamp"},
+    rival={"protocol": "timestamp"},
+    has_queue=False,
+)
+HOSTED = Kind("hosted", options={"polling": True}, rival={"polling": True}, has_queue=False)
+SEVERAL = Kind("several", names=("lock:a", "lock:b", "lock:c"))
+REDLOCK = Kind("redlock", has_queue=False, masters=3)
+
+ALL = (EXCLUSIVE, READERS, PERMITS, TIMESTAMP, HOSTED, SEVERAL, REDLOCK)
+KINDS = {kind.name: kind for kind in ALL}
+ONE_SERVER = tuple(kind for kind in ALL if kind.masters == 1)
+QUEUED = tuple(kind for kind in ALL if kind.has_queue)
+ONE_NAME = tuple(kind for kind in ALL if len(kind.names) == 1)
+# At the name of these stands what shows that it is theirs, and nothing else says so.
+BY_VALUE = tuple(kind for kind in ALL if not kind.is_shared)
+SINGLE = tuple(kind for kind in ONE_NAME if kind.masters == 1)
