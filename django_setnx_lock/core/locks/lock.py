@@ -80,10 +80,9 @@ class RedisLock(LocalLock[LockHandle]):
     an impossible name, a ``protocol`` or ``unit`` that does not exist, and a ``limit`` that is no
     number from 1 to 1,000,000; LockUnsupported for two of ``timestamp``, ``polling``, ``shared``,
     ``limit`` and ``min_hold``, and for ``limit`` with ``reentrant``; TypeError when the name is no
-    str,
-    ``renew``, ``reentrant``, ``expire``, ``polling`` or ``shared`` no bool, or ``on_lost`` not to
-    be called; LockUnsupported for a client whose class has its own ``execute_command()`` or the
-    like, as for a prefix: the calls of locks do not go through it.
+    str, ``renew``, ``reentrant``, ``expire``, ``polling`` or ``shared`` no bool, or ``on_lost`` not
+    to be called; LockUnsupported, too, for a client whose class has its own ``execute_command()``
+    or the like, as for a prefix: the calls of locks do not go through it.
 
     The methods with the prefix ``a`` are awaited, and mean what those without it do. What is
     cancelled while it takes or releases the lock leaves neither lock nor waiter in Redis: it takes
