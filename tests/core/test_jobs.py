@@ -1,17 +1,14 @@
-"""What one job of a pool's thread holds is not the next job's."""
+"""What one call in a thread of asyncio holds is not the next call's, whichever thread that has."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.pool import ThreadPool
 from typing import TYPE_CHECKING, Any, TypeAlias
-from weakref import ref
 
 import anyio
 import pytest
@@ -20,7 +17,6 @@ from asgiref.sync import sync_to_async
 
 from django_setnx_lock import LockBusy, LockError
 from django_setnx_lock.core import RedisLock
-from django_setnx_lock.core.locks import owner
 from tests.processes import figure, may_be_late
 
 if TYPE_CHECKING:
@@ -54,36 +50,10 @@ def in_loop(call: Callable[[Job], Any]) -> Run:
     return run
 
 
-def in_executor(*jobs: Job) -> list[Any]:
-    with ThreadPoolExecutor(1) as pool:
-        return [pool.submit(tried, job).result(20) for job in jobs]
-
-
-def mapped(*jobs: Job) -> list[Any]:
-    with ThreadPoolExecutor(1) as pool:
-        return list(pool.map(tried, jobs, timeout=20))
-
-
-def in_thread_pool(*jobs: Job) -> list[Any]:
-    with ThreadPool(1) as pool:
-        return [pool.apply(tried, (job,)) for job in jobs]
-
-
-def with_initializer(*jobs: Job) -> list[Any]:
-    """As where a thread is known before its first job."""
-    with ThreadPoolExecutor(1, initializer=owner.current) as pool:
-        return [pool.submit(tried, job).result(20) for job in jobs]
-
-
 RUNS: dict[str, Run] = {
     "to_thread": in_loop(asyncio.to_thread),
-    "run_in_executor": in_loop(lambda job: asyncio.get_running_loop().run_in_executor(None, job)),
     "anyio": in_loop(anyio.to_thread.run_sync),
     "sync_to_async": in_loop(lambda job: sync_to_async(job, thread_sensitive=False)()),
-    "executor": in_executor,
-    "map": mapped,
-    "ThreadPool": in_thread_pool,
-    "initializer": with_initializer,
 }
 
 
@@ -143,37 +113,21 @@ def test_any_job_releases_it_by_the_handle(run: Run, mine: Callable[..., RedisLo
     assert not mine().locked()
 
 
-def test_a_job_that_ended_is_over(run: Run) -> None:
-    found: list[owner.Owner] = []
+def test_a_thread_of_an_executor_is_one_owner_for_all_its_jobs(
+    mine: Callable[..., RedisLock],
+) -> None:
+    def take() -> LockHandle:
+        return mine().take()
 
-    def note() -> bool:
-        found.append(owner.current())
-        return found[-1] is owner.current() and not found[-1].has_ended
+    with ThreadPoolExecutor(1) as pool:
+        first, second = pool.submit(take).result(20), pool.submit(take).result(20)
+    first.release()
+    second.release()
 
-    assert run(note, note) == [True, True]
-    assert found[0] is not found[1]
-
-
-def test_a_job_is_kept_alive_by_nothing(run: Run) -> None:
-    class Argument:
-        pass
-
-    kept: list[ref[Argument]] = []
-
-    def job() -> owner.Owner:
-        argument = Argument()
-        kept.append(ref(argument))
-        return (lambda given: owner.current())(argument)
-
-    def next_to_it() -> None:
-        gc.collect()
-
-    run(job, next_to_it)
-
-    assert kept[0]() is None
+    assert first.fence == second.fence
 
 
-def test_what_a_job_calls_in_a_copy_of_its_context_has_it_again(
+def test_a_job_that_calls_in_a_copy_of_its_context_has_it_again(
     mine: Callable[..., RedisLock],
 ) -> None:
     def job() -> bool:
@@ -182,22 +136,8 @@ def test_what_a_job_calls_in_a_copy_of_its_context_has_it_again(
             inner.release()
             return inner.fence == outer.fence
 
-    assert in_executor(job) == [True]
-
-
-def test_a_context_of_a_job_that_has_ended_gives_nothing_to_the_next(
-    mine: Callable[..., RedisLock],
-) -> None:
-    contexts: list[contextvars.Context] = []
-    kept: list[LockHandle] = []
-
-    def job() -> None:
-        kept.append(mine().take())
-        contexts.append(contextvars.copy_context())
-
-    _, second = in_loop(anyio.to_thread.run_sync)(job, lambda: contexts[0].run(mine().take))
-
-    assert isinstance(second, LockBusy)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(job).result(20)
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The owner of a lock: what took it, and so may take it again.
 
-That is an asyncio task, else a greenlet, else a thread, or the job that it runs for a pool.
+That is an asyncio task, else a greenlet, else a thread.
 """
 
 from __future__ import annotations
@@ -10,17 +10,9 @@ import os
 import sys
 import threading
 from asyncio import _get_running_loop
-from collections.abc import Callable, Mapping
-from contextlib import suppress
 from contextvars import ContextVar
-from operator import attrgetter
-from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 from weakref import WeakKeyDictionary, ref
-
-if TYPE_CHECKING:
-    # Tells the jobs of a pool's thread apart: a future, or numbers; empty between two jobs.
-    Job: TypeAlias = ref[Any] | tuple[object, ...]
 
 _FEW = 64
 _CORE = __name__.rpartition(".locks.")[0]
@@ -65,31 +57,29 @@ class ThreadOrGreenlet:
 
 
 class Owner:
-    """An asyncio task or, where no event loop runs, a thread, a greenlet or a job of a pool.
+    """An asyncio task or, where no event loop runs, a thread or a greenlet.
 
     ``holds``: its grants, by name in Redis, of all servers; what was thrown away without being
     released is still in there, and is swept out when there are more names than ``sweep_at``.
     """
 
-    __slots__ = ("__weakref__", "_job", "_strand", "_task", "holds", "sweep_at")
+    __slots__ = ("__weakref__", "_task", "holds", "strand", "sweep_at")
 
     def __init__(
         self,
         strand: ThreadOrGreenlet | None = None,
-        job: Job | None = None,
         task: asyncio.Task[Any] | None = None,
     ) -> None:
         self.holds: dict[str, list[ref[Any]]] = {}
         self.sweep_at = _FEW
-        self._strand = strand
-        self._job = job
+        self.strand = strand
         self._task = None if task is None else ref(task)
 
     @property
     def has_ended(self) -> bool:
-        """Whether its task, thread, greenlet or job has ended, or it never had any."""
-        if self._strand is not None:
-            return self._strand.has_ended or (isinstance(self._job, ref) and _is_done(self._job))
+        """Whether its task, thread or greenlet has ended, or it never had any."""
+        if self.strand is not None:
+            return self.strand.has_ended
         task = self._task() if self._task is not None else None
         return task is None or task.done()
 
@@ -101,23 +91,9 @@ class Owner:
         self.sweep_at = 2 * len(self.holds) + _FEW
 
 
-class _Seat:
-    """That ``strand``, while at ``job`` if that is not None, works for ``owner`` (None: no longer).
-
-    A context is copied, to other threads too: so what is found in one says whose it is.
-    """
-
-    __slots__ = ("job", "owner", "strand")
-
-    def __init__(
-        self, owner: Owner | None, strand: ThreadOrGreenlet, job: Job | None = None
-    ) -> None:
-        self.owner = owner
-        self.strand = strand
-        self.job = job
-
-
-_seat: ContextVar[_Seat | None] = ContextVar("setnx_lock_seat", default=None)
+# A context is copied, to other threads too: what is found in one says itself whose it is. As each
+# call of asyncio.to_thread() has a copy, it is an owner of its own.
+_found: ContextVar[Owner | None] = ContextVar("setnx_lock_owner", default=None)
 _tasks: WeakKeyDictionary[asyncio.Task[Any], Owner] = WeakKeyDictionary()
 
 
@@ -128,12 +104,11 @@ def current() -> Owner:
     """
     loop = _get_running_loop()
     if loop is None:
-        seat = _seat.get()
-        if seat is not None and seat.strand.is_running():
-            owner = seat.owner
-            if owner is not None and (seat.job is None or _is_at(seat.job)):
-                return owner
-        return _sit_down()
+        owner = _found.get()
+        if owner is None or owner.strand is None or not owner.strand.is_running():
+            owner = Owner(ThreadOrGreenlet())
+            _found.set(owner)
+        return owner
     task = asyncio.current_task(loop)
     if task is None:
         return Owner()
@@ -141,13 +116,6 @@ def current() -> Owner:
     if found is None:
         found = _tasks[task] = Owner(task=None if only_takes(task) else task)
     return found
-
-
-def _sit_down() -> Owner:
-    strand, job = ThreadOrGreenlet(), _job()
-    owner = Owner(strand, job)
-    _seat.set(_Seat(owner, strand, job))
-    return owner
 
 
 def running_task() -> Owner | None:
@@ -169,65 +137,9 @@ def only_takes(task: asyncio.Task[Any]) -> bool:
     return frame is not None and str(frame.f_globals.get("__name__")).startswith(f"{_CORE}.")
 
 
-# The function that each thread of a pool runs, and how its variables tell the job.
-# All jobs of such a thread may have one context, and what a job holds is not the next one's.
-_unseen: dict[tuple[str, str], Callable[[Mapping[str, Any]], Job]] = {
-    ("concurrent.futures.thread", "_worker"): lambda within: (),
-    ("concurrent.futures.thread", "_WorkItem.run"): lambda within: ref(within["self"].future),
-    ("anyio._backends._asyncio", "WorkerThread.run"): lambda within: ref(within["future"]),
-    ("multiprocessing.pool", "worker"): lambda within: (within["job"], within["i"]),
-}
-_of_pools: dict[int, tuple[CodeType, Callable[[Mapping[str, Any]], Job]]] = {}
-
-
-def _see_pools() -> None:
-    for (module, name), reader in list(_unseen.items()):
-        if module in _modules:
-            # It may be in the middle of its import.
-            with suppress(AttributeError):
-                code = attrgetter(name)(_modules[module]).__code__
-                _of_pools[id(code)] = (code, reader)
-                _unseen.pop((module, name), None)
-
-
-def _job() -> Job | None:
-    """Return the job of a pool's thread, equal for the same job only; None in other threads."""
-    if _unseen:
-        _see_pools()
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        found = _of_pools.get(id(frame.f_code))
-        if found is not None:
-            return _job_in(frame.f_locals, found[1])
-        frame = frame.f_back
-    return None
-
-
-def _job_in(within: Mapping[str, Any], reader: Callable[[Mapping[str, Any]], Job]) -> Job:
-    try:
-        return reader(within)
-    except (AttributeError, KeyError):
-        # It is at none, as when it begins.
-        return ()
-    finally:
-        if isinstance(within, dict):
-            # A copy, before Python 3.13, that the frame keeps: it would keep the job alive.
-            within.clear()
-
-
-def _is_at(job: Job) -> bool:
-    """Whether the thread is at ``job`` still, at which it was."""
-    return (isinstance(job, ref) and not _is_done(job)) or job == _job()
-
-
-def _is_done(job: ref[Any]) -> bool:
-    future = job()
-    return future is None or bool(future.done())
-
-
 def _after_fork_in_child() -> None:
-    global _seat, _tasks
-    _seat = ContextVar("setnx_lock_seat", default=None)
+    global _found, _tasks
+    _found = ContextVar("setnx_lock_owner", default=None)
     _tasks = WeakKeyDictionary()
 
 
