@@ -68,19 +68,17 @@ def _nested(name: str, value: object) -> dict[str, Any] | None:
     return None if value is None else {part: getattr(value, part) for part in _NESTED[name]}
 
 
-def document(
-    batches: Iterable[Iterable[dict[str, Any]]], troubles: Sequence[str], newline: str = "\n"
-) -> Iterator[str]:
+def document(batches: Iterable[Iterable[dict[str, Any]]], troubles: Sequence[str]) -> Iterator[str]:
     """Yield the parts of a JSON document with each lock of ``batches`` on a line.
 
     ``troubles`` are those that are known when the last batch was read.
     """
     yield '{"locks": ['
-    between = newline
+    between = "\n"
     for some in batches:
-        yield between + f",{newline}".join(map(json.dumps, some))
-        between = f",{newline}"
-    yield f'{newline}], "troubles": {json.dumps(troubles)}}}\n'
+        yield between + ",\n".join(map(json.dumps, some))
+        between = ",\n"
+    yield f'\n], "troubles": {json.dumps(troubles)}}}\n'
 
 
 def flat(found: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 def test_the_line_for_a_monitor_finds_what_nobody_else_will() -> None:
-    line = re.search(r"locks list --json \| jq '(.*)'", PAGE.read_text())
+    line = re.search(r"locks list --everything --json \| jq '(.*)'", PAGE.read_text())
     assert line is not None
     locks = [
         {"key": "young", "state": "held", "held_for": 5.0},

@@ -21,20 +21,15 @@ from django.core.management.base import (
     no_translations,
 )
 
-from django_setnx_lock.core.inspection import LONGEST_EXTENSION, ORDERS
-from django_setnx_lock.core.wait_graph import LIMIT as GRAPH_LIMIT
+from django_setnx_lock.core.inspection import TROUBLES
 from django_setnx_lock.management import statuses
-from django_setnx_lock.management.locks.checking import LIMIT, CheckFailed, Level, check, refused
+from django_setnx_lock.management.locks.checking import CheckFailed, Level, check, refused
 from django_setnx_lock.management.locks.doctor import doctor
-from django_setnx_lock.management.locks.graph import graph
 from django_setnx_lock.management.locks.history import ENDS, history
 from django_setnx_lock.management.locks.history import LIMIT as ENTRIES
 from django_setnx_lock.management.locks.listing import STATES, list_locks, show
 from django_setnx_lock.management.locks.printing import say
-from django_setnx_lock.management.locks.releasing import ask_to_stop, dismiss, extend, release
-
-# Seconds between two looks of --watch.
-_PAUSE = 2.0
+from django_setnx_lock.management.locks.releasing import ask_to_stop, release
 
 
 class _LocksParser(CommandParser):
@@ -68,24 +63,18 @@ class _LocksParser(CommandParser):
 _READING: dict[str, Callable[[dict[str, Any], OutputWrapper], None]] = {
     "list": list_locks,
     "show": show,
-    "graph": graph,
     "history": history,
     "doctor": doctor,
     "check": check,
 }
 _CHANGING: dict[str, Callable[[dict[str, Any], OutputWrapper, OutputWrapper], None]] = {
     "ask-to-stop": ask_to_stop,
-    "extend": extend,
-    "dismiss": dismiss,
     "release": release,
 }
 
 
 class Command(BaseCommand):
-    help = (
-        "Shows the locks, asks a holder to stop, gives it more time, takes its lock, examines the "
-        "Redis that they are in."
-    )
+    help = "Shows the locks, asks a holder to stop, takes its lock, examines the Redis behind them."
     # It is for times of trouble, and for projects that are not right yet.
     requires_system_checks = ()
     _is_program = False
@@ -168,49 +157,12 @@ def _add_subcommands(parser: CommandParser) -> None:
     shows("key", **_KEY)
     shows("--json", **_JSON)
     _add_history(add("history", "Tells how holds of locks have ended.", "0 told;"))
-    draws = add("graph", "Draws who waits for whom, what blocks most first.", "0 drawn;")
-    draws(
-        "--search",
-        default="",
-        **_TEXT,
-        help="Only locks with TEXT in their keys, and what their holders wait for.",
-    )
-    draws("--json", **_JSON)
-    draws(
-        "--limit",
-        type=_count,
-        default=GRAPH_LIMIT,
-        metavar="N",
-        help=f"At how many locks of each cache to look. Default: {GRAPH_LIMIT}.",
-    )
     asks = add(
         "ask-to-stop",
         "Asks the holder of a lock to stop, and leaves it the lock.",
         "0 asked, 1 nobody holds it, it changed hands, or was asked before;",
     )
     _add_intervention(asks, "Ask only", "Logged, and told to the holder.")
-    extends = add(
-        "extend",
-        "Gives the holder of a lock more time, beside what is left of the lease.",
-        "0 extended, 1 nobody holds it, or it changed hands;",
-    )
-    _add_intervention(extends, "Extend it only for", "Logged.")
-    extends(
-        "--minutes",
-        type=_minutes,
-        required=True,
-        metavar="N",
-        help=f"How much time: from 1 to {LONGEST_EXTENSION} minutes.",
-    )
-    _add_intervention(
-        add(
-            "dismiss",
-            "Removes a lock whose lease is over, as its holder did not release it, from the list.",
-            "0 dismissed, 1 it is held, or nothing is known of such a holder;",
-        ),
-        "Dismiss only",
-        "Logged.",
-    )
     releases = add(
         "release",
         "Takes a lock from its holder, which this does not stop.",
@@ -249,8 +201,8 @@ def _add_search(add: Callable[..., argparse.Action]) -> None:
     add(
         "--everything",
         action="store_true",
-        help="Look through the whole keyspace with SCAN, which also finds locks of other programs "
-        "and takes a while.",
+        help="Look through the whole keyspace with SCAN, which takes a while, and also finds locks "
+        "of other programs. Implied by their states: foreign, never-expires, not-a-lock.",
     )
     add("--json", **_JSON)
 
@@ -266,19 +218,10 @@ def _add_list(add: Callable[..., argparse.Action]) -> None:
     )
     add(
         "--sort",
-        choices=list(ORDERS),
+        choices=["key", "worst"],
         default="key",
-        metavar="COLUMN",
-        help=f"By what to sort: {', '.join(ORDERS)}. Default: key.",
-    )
-    add("--reverse", action="store_true", help="The other way round.")
-    add(
-        "--watch",
-        nargs="?",
-        type=float,
-        const=_PAUSE,
-        metavar="SEC",
-        help=f"Look again every SEC seconds ({_PAUSE:g}), until Ctrl-C.",
+        metavar="ORDER",
+        help="key, or worst: what needs attention first. Default: key.",
     )
 
 
@@ -321,16 +264,15 @@ def _add_intervention(add: Callable[..., argparse.Action], what: str, told: str)
         help=f"{what} the holder of this fingerprint, as list --json and show tell it; of several "
         "who hold it together, that one alone.",
     )
+    add(
+        "--state",
+        choices=[state.slug for state in TROUBLES],
+        metavar="STATE",
+        help=f"{what} a holder in this state: {', '.join(state.slug for state in TROUBLES)}.",
+    )
 
 
 def _add_doctor(add: Callable[..., argparse.Action]) -> None:
-    add(
-        "--worker-timeout",
-        type=float,
-        metavar="SEC",
-        help="After how long the server of the site ends a worker. Default: what "
-        "GUNICORN_CMD_ARGS or UWSGI_HARAKIRI says, if anything.",
-    )
     add("--strict", action="store_true", help="Exit with status 1 for warnings, too.")
     add("--json", **_JSON)
 
@@ -349,14 +291,6 @@ def _add_check(add: Callable[..., argparse.Action]) -> None:
         help=f"Critical: a lock is in this state: {', '.join(STATES)}. Can be given several times.",
     )
     add("--warn-state", **state, help="A warning, likewise.")
-    add(
-        "--limit",
-        type=_count,
-        default=LIMIT,
-        metavar="N",
-        help="At how many locks of each cache to look: half of them those whose leases end first, "
-        f"half those whose leases end last. Default: {LIMIT}.",
-    )
 
 
 def _seconds(given: str) -> float:
@@ -373,13 +307,6 @@ def _count(given: str) -> int:
     if not (given.isascii() and given.isdecimal() and int(given)):
         raise argparse.ArgumentTypeError(f"{given!r} is no number above 0")
     return int(given)
-
-
-def _minutes(given: str) -> int:
-    found = _count(given)
-    if found > LONGEST_EXTENSION:
-        raise argparse.ArgumentTypeError(f"{given!r} is more than {LONGEST_EXTENSION} minutes")
-    return found
 
 
 def _text(given: str) -> str:

@@ -18,16 +18,14 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, OutputWrapper
 
 from django_setnx_lock.core.errors import LockUnavailable
-from django_setnx_lock.core.inspection import LockInfo, LockPage
+from django_setnx_lock.core.inspection import LockInfo
 from django_setnx_lock.descriptions import Said, duration
 from django_setnx_lock.locks import inspector
 from django_setnx_lock.management.wording import printable
 
-from .listing import aliases_of, trouble
+from .listing import aliases_of, looks_everywhere, trouble
 from .printing import Paper, write
 
-#: At how many locks of each cache it looks, if nothing else is asked for.
-LIMIT = 10_000
 # How many locks have a line of their own, and how many are named in the first one.
 _LINES, _FEW = 20, 3
 # No text of others takes more of a line.
@@ -73,8 +71,6 @@ class Report:
     """What was seen in all caches."""
 
     locks: int = 0
-    listed: int = 0
-    is_cut: bool = False
     waiting: int = 0
     oldest_hold: float = 0.0
     longest_wait: float = 0.0
@@ -88,18 +84,15 @@ class Report:
             return Level.CRITICAL
         return max((one.level for one in self.ill), default=Level.OK)
 
-    def add(self, using: str, seen: LockPage, options: dict[str, Any]) -> None:
-        """Add what was seen in one cache."""
-        self.locks += len(seen.locks)
-        self.listed += seen.total
-        self.is_cut = self.is_cut or seen.is_cut
-        for one in seen.locks:
-            self.waiting += one.waiting
-            self.oldest_hold = max(self.oldest_hold, one.longest_hold)
-            self.longest_wait = max(self.longest_wait, one.longest_wait or 0.0)
-            self.states.update(state.slug for state in one.states)
-            if problems := list(_problems(one, options)):
-                self.ill.append(Ill(using, one, problems))
+    def add(self, using: str, info: LockInfo, options: dict[str, Any]) -> None:
+        """Add a lock that was seen in the cache ``using``."""
+        self.locks += 1
+        self.waiting += info.waiting
+        self.oldest_hold = max(self.oldest_hold, info.longest_hold)
+        self.longest_wait = max(self.longest_wait, info.longest_wait or 0.0)
+        self.states.update(state.slug for state in info.states)
+        if problems := list(_problems(info, options)):
+            self.ill.append(Ill(using, info, problems))
 
 
 def check(options: dict[str, Any], out: OutputWrapper) -> None:
@@ -147,19 +140,21 @@ def _end(
 
 def _examine(options: dict[str, Any]) -> Report:
     report = Report()
+    everything = looks_everywhere(
+        options, *(options["state"] or ()), *(options["warn_state"] or ())
+    )
     several = aliases_of(options["using"])
     for alias in several:
         try:
-            seen = inspector(alias).sample(
-                options["limit"], search=options["search"], everything=options["everything"]
-            )
+            for info in inspector(alias).all(search=options["search"], everything=everything):
+                report.add(alias, info, options)
         except LockUnavailable as error:
             where = f"the cache {alias!r}: " if len(several) > 1 else ""
             report.troubles.append(f"{where}{trouble(error)}")
-        else:
-            report.add(alias, seen, options)
-    # The worst first, and of these the oldest.
-    report.ill.sort(key=lambda one: (-one.level, _since(one.info), one.info.key))
+    # The worst first: of these those with most conditions, then the oldest.
+    report.ill.sort(
+        key=lambda one: (-one.level, -len(one.problems), _since(one.info), one.info.key)
+    )
     return report
 
 
@@ -187,8 +182,6 @@ def _problems(info: LockInfo, options: dict[str, Any]) -> Iterator[Problem]:
 def _summary(report: Report) -> str:
     """Say in one line what is wrong, the worst first; else how much was looked at."""
     seen = f"{report.locks:,} lock{'s' * (report.locks != 1)}, {report.waiting:,} waiting"
-    if report.is_cut:
-        seen = f"{seen}; looked at {report.locks:,} of {report.listed:,}"
     if not report.troubles and not report.ill:
         return seen
     found = Counter(problem for one in report.ill for problem in one.problems)
@@ -228,7 +221,6 @@ def _figures(report: Report, options: dict[str, Any]) -> str:
 
     figures = [
         f"locks={report.locks};;;0",
-        f"listed={report.listed};;;0",
         f"waiting={report.waiting};;;0",
         f"oldest_hold={report.oldest_hold:.3f}s;{limits('held')};0",
         f"longest_wait={report.longest_wait:.3f}s;{limits('wait')};0",
@@ -267,7 +259,6 @@ def _as_json(level: Level, message: str, report: Report | None) -> dict[str, Any
     ]
     return found | {
         "locks": report.locks,
-        "listed": report.listed,
         "waiting": report.waiting,
         "oldest_hold": report.oldest_hold,
         "longest_wait": report.longest_wait,

@@ -6,8 +6,6 @@ Each finding has an id and a section in docs/locks-command.md.
 from __future__ import annotations
 
 import json
-import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -26,13 +24,11 @@ from django_setnx_lock.management import statuses
 from django_setnx_lock.management.wording import printable
 
 from .listing import aliases_of
-from .patient import Finding, Patient, Severity, Workers, admit, examine_taking
+from .patient import Finding, Patient, Severity, admit, examine_taking
 from .printing import write
 
 _UNREACHABLE = "D001"
-# So much of the memory, or of the connections, may be in use without a word.
-_FULL, _CROWDED = 0.9, 0.8
-# A clock may be so far off, in seconds: less is usual between machines, and no lock goes by it.
+# A clock may be so far off, in seconds: less is usual between machines.
 _APART = 1.0
 # How many keys are looked at, and how many of them named.
 _SAMPLE, _FEW = 1000, 3
@@ -69,11 +65,7 @@ class Report:
 
 def doctor(options: dict[str, Any], out: OutputWrapper) -> None:
     """Write what was found where the locks are. Raises CommandError when that is bad."""
-    timeout = options["worker_timeout"]
-    if timeout is not None and not (math.isfinite(timeout) and timeout > 0):
-        message = f"--worker-timeout takes a number of seconds above 0, not {timeout:g}"
-        raise CommandError(message, returncode=statuses.USAGE)
-    report = examine(aliases_of(options["using"]), Workers.known(timeout, os.environ))
+    report = examine(aliases_of(options["using"]))
     if options["json"]:
         write(out, json.dumps(report.as_json(), indent=2))
     else:
@@ -87,7 +79,7 @@ def doctor(options: dict[str, Any], out: OutputWrapper) -> None:
         raise CommandError("there are warnings", returncode=1)
 
 
-def examine(aliases: Sequence[str], workers: Workers) -> Report:
+def examine(aliases: Sequence[str]) -> Report:
     """Examine the Redis behind each of ``aliases``; three or more are the masters of a Redlock.
 
     Raises ImproperlyConfigured for a cache that cannot hold locks.
@@ -96,14 +88,18 @@ def examine(aliases: Sequence[str], workers: Workers) -> Report:
     places: dict[str, str] = {}
     for alias in aliases:
         try:
-            patients = admit(alias, workers, is_master=len(aliases) >= FEWEST)
+            patients = admit(alias, is_master=len(aliases) >= FEWEST)
             # One lock is enough, also on a cluster.
             found = [*examine_taking(patients[0]), *_of_all(patients, places)]
         except LockUnavailable as error:
             said = problem(error)
-            seen = f"{said['problem']} {said['detail']}"
+            seen, advice = f"{said['problem']} {said['detail']}", said["advice"]
+            if error.cause == "timeout":
+                seen += f" It was given {socket_timeout_of(get_client(alias))[0] or 5:g} s."
+            elif error.cause == "server":
+                advice = "See what Redis says: LOCATION may name a database that it does not have."
             report.examined[alias] = "not examined"
-            found = [Finding(_UNREACHABLE, Severity.ERROR, alias, seen, said["advice"])]
+            found = [Finding(_UNREACHABLE, Severity.ERROR, alias, seen, advice)]
         else:
             report.examined[alias] = "; ".join(patient.about for patient in patients)
         report.findings += found
@@ -162,18 +158,6 @@ def examine_eviction(patient: Patient) -> Iterator[Finding]:
         f"maxmemory-policy is {policy}, and {when}.",
         "Set maxmemory-policy to noeviction, or keep the locks on a server of their own: it is "
         "set for a whole server, not for a database.",
-    )
-
-
-def examine_memory(patient: Patient) -> Iterator[Finding]:
-    """D007: there is memory left, without which a server that evicts nothing grants no locks."""
-    limit, used = (int(patient.info.get(name, 0)) for name in ("maxmemory", "used_memory"))
-    if patient.info.get("maxmemory_policy") != "noeviction" or not limit or used < _FULL * limit:
-        return
-    yield patient.warning(
-        "D007",
-        f"{used:,} of {limit:,} bytes of memory are used. When they all are, no lock can be taken.",
-        "Raise maxmemory, or move what fills it to another server.",
     )
 
 
@@ -309,21 +293,15 @@ def examine_keys(patient: Patient) -> Iterator[Finding]:
 
 
 def examine_clock(patient: Patient) -> Iterator[Finding]:
-    """D012: the clock of this machine agrees with the server's."""
-    if abs(patient.ahead) < _APART + patient.round_trip / 2:
+    """D012: where locks hold times, the clock of this machine agrees with the server's."""
+    ahead = abs(patient.ahead)
+    if patient.settings["PROTOCOL"] != "timestamp" or ahead < _APART + patient.round_trip / 2:
         return
-    by_the_clock = patient.settings["PROTOCOL"] == "timestamp"
     way = "ahead of" if patient.ahead > 0 else "behind"
-    yield patient.finding(
+    yield patient.warning(
         "D012",
-        Severity.WARNING if by_the_clock else Severity.INFO,
-        f"The clock of this machine is {abs(patient.ahead):.1f} s {way} the server's. "
-        + (
-            "Older programs that take timestamp locks here go by it, and take them too early or "
-            "too late."
-            if by_the_clock
-            else "No lock goes by it, but times in logs do."
-        ),
+        f"The clock of this machine is {ahead:.1f} s {way} the server's. Older programs that take "
+        "timestamp locks here go by it, and take them too early or too late.",
         "Have both machines keep their clocks by NTP.",
     )
 
@@ -354,93 +332,9 @@ def examine_socket_timeout(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def examine_idle(patient: Patient) -> Iterator[Finding]:
-    """D018: the server keeps a connection from one renewal to the next."""
-    idle, lease = int(patient.config.get("timeout", 0)), patient.settings["TIMEOUT"]
-    if not (patient.settings["RENEW"] and 0 < idle <= lease / 3):
-        return
-    yield patient.note(
-        "D018",
-        f"The server closes connections that are idle for {idle} s (timeout), and locks are "
-        f"renewed every {lease / 3:.3g} s: each renewal makes a connection of its own.",
-        "Set timeout of the server to 0, or above a third of TIMEOUT of SETNX_LOCK; connections "
-        "to machines that are gone are found by tcp-keepalive.",
-    )
-
-
-def examine_pool(patient: Patient) -> Iterator[Finding]:
-    """D014: there are connections enough, in the pool and on the server."""
-    pool, workers = patient.client.connection_pool, patient.workers
-    threads, most = workers.threads or 1, getattr(pool, "max_connections", None)
-    patience, wait = getattr(pool, "timeout", None), patient.settings["BLOCKING_TIMEOUT"]
-    if most is not None and most < threads:
-        yield patient.warning(
-            "D014",
-            f"The pool has {most} connections at most for {threads} threads: looking at locks, and "
-            "taking several at once, is refused or waits when they are all in use.",
-            "Raise max_connections in CONNECTION_POOL_KWARGS to the number of threads.",
-        )
-    elif patience is not None and wait is not None and patience > wait:
-        yield patient.warning(
-            "D014",
-            f"A caller waits up to {patience:g} s for a connection of the pool, longer than the "
-            f"{wait:g} s of BLOCKING_TIMEOUT.",
-            "Lower the timeout of the pool in CONNECTION_POOL_KWARGS.",
-        )
-    # Each thread may ask on one connection and wait on another; one renews.
-    needed = (workers.count or 1) * (2 * threads + 1)
-    there = int(patient.info.get("maxclients", patient.config.get("maxclients", needed)))
-    connected = int(patient.info.get("connected_clients", 0))
-    if connected > _CROWDED * there:
-        yield patient.warning(
-            "D014",
-            f"{connected} of {there} connections of the server (maxclients) are in use. When all "
-            "are, new ones are refused.",
-            "Raise maxclients of the server, or find out who keeps so many connections.",
-        )
-    if needed > there:
-        yield patient.warning(
-            "D014",
-            f"{workers.count or 1} workers of {threads} threads may need {needed} connections, and "
-            f"the server has {there} (maxclients).",
-            "Raise maxclients of the server.",
-        )
-
-
-def examine_workers(patient: Patient) -> Iterator[Finding]:
-    """D015: the server of the site ends no worker that waits or holds, and no lease ends sooner."""
-    workers, lease = patient.workers, patient.settings["TIMEOUT"]
-    if workers.timeout is None:
-        return
-    ends = f"A worker is ended after {workers.timeout:g} s ({workers.source})"
-    wait = patient.settings["BLOCKING_TIMEOUT"]
-    if wait is None or wait >= workers.timeout:
-        yield patient.warning(
-            "D015",
-            f"{ends}, and a caller may wait for a lock "
-            + ("without limit." if wait is None else f"for {wait:g} s."),
-            "Lower BLOCKING_TIMEOUT of SETNX_LOCK: a worker that waits is ended before it hears "
-            "that the lock is busy.",
-        )
-    if lease < workers.timeout:
-        renews = patient.settings["RENEW"]
-        yield patient.finding(
-            "D015",
-            Severity.INFO if renews else Severity.WARNING,
-            f"{ends}, and a lease after {lease:g} s: "
-            + (
-                "a worker that is too stuck to renew its locks works on without them."
-                if renews
-                else "a request that takes longer works on without its lock, as RENEW is off."
-            ),
-            "Raise TIMEOUT of SETNX_LOCK above it, or end workers sooner.",
-        )
-
-
 #: What the doctor looks for at each server, in this order; :func:`examine_taking` comes before.
 EXAMINATIONS: Sequence[Callable[[Patient], Iterator[Finding]]] = (
     examine_eviction,
-    examine_memory,
     examine_persistence,
     examine_replicas,
     examine_old_primary,
@@ -448,9 +342,6 @@ EXAMINATIONS: Sequence[Callable[[Patient], Iterator[Finding]]] = (
     examine_keys,
     examine_clock,
     examine_socket_timeout,
-    examine_idle,
-    examine_pool,
-    examine_workers,
     # Last: the others ask the server, too.
     examine_rights,
 )

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import heapq
 import json
-import math
-import shutil
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -41,6 +37,8 @@ from .printing import Paper, pairs, table, tables, write
 
 # A lock that is free is in no list.
 STATES = [state.slug for state in State if state is not State.FREE]
+# Another program leaves locks in these, and lists them nowhere.
+_UNLISTED = {State.FOREIGN.slug, State.NEVER_EXPIRES.slug, State.NO_LOCK.slug}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +66,6 @@ _OF_A_SHARE = (
 NAMED = 50
 #: The status when what was asked about is not so.
 NOT_HELD = 1
-# Back to the top left corner, with nothing behind it.
-_CLEAR = "\x1b[H\x1b[J"
 
 
 def aliases_of(using: str | None) -> list[str]:
@@ -77,6 +73,14 @@ def aliases_of(using: str | None) -> list[str]:
     if using is not None:
         return using.split(",")
     return list(aliases_in(get_config()["CACHE"])) or [default_alias()]
+
+
+def looks_everywhere(options: dict[str, Any], *states: str) -> bool:
+    """Return whether to look through the keyspace: for ``--everything``, or for these ``states``.
+
+    The index lists what was taken here, or waited for; else their number is not known.
+    """
+    return options["everything"] or not _UNLISTED.isdisjoint(states)
 
 
 def gather(
@@ -133,30 +137,26 @@ class _Listing:
     troubles: list[str] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[list[Found]]:
-        aliases, reverse = aliases_of(self.options["using"]), self.options["reverse"]
+        aliases = aliases_of(self.options["using"])
         found: Iterable[Found] = heapq.merge(
             *(self._found_in(alias, alias if len(aliases) > 1 else "") for alias in aliases),
             key=lambda one: (one.info.key, one.using),
-            reverse=reverse,
         )
-        order = self.options["sort"]
-        if order != "key":
-            found = sorted(found, key=lambda one: ORDERS[order](one.info), reverse=reverse)
+        if self.options["sort"] == "worst":
+            found = sorted(found, key=lambda one: ORDERS["worst"](one.info))
         found = iter(found)
         while some := list(islice(found, _BATCH)):
             self.count += len(some)
             yield some
 
     def _found_in(self, alias: str, where: str) -> Iterator[Found]:
-        options, states = self.options, self.options["state"]
+        options, states = self.options, self.options["state"] or ()
         with _noted(self.troubles, where):
             look = inspector(alias)
             # A server that does not know the script yet would be sent it with each of the names.
             look.get(name_for(key_prefix(), "list"))
             for infos in look.batches(
-                search=options["search"],
-                everything=options["everything"],
-                descending=options["reverse"],
+                search=options["search"], everything=looks_everywhere(options, *states)
             ):
                 for info in infos:
                     if not states or not {one.slug for one in info.states}.isdisjoint(states):
@@ -197,14 +197,7 @@ def _as_json(found: Sequence[Found], troubles: Sequence[str]) -> str:
 
 
 def list_locks(options: dict[str, Any], out: OutputWrapper) -> None:
-    """Write the list to ``out``, once or until Ctrl-C."""
-    pause = options["watch"]
-    if pause is not None:
-        if not (math.isfinite(pause) and pause > 0):
-            message = f"--watch takes a number of seconds above 0, not {pause:g}"
-            raise CommandError(message, returncode=statuses.USAGE)
-        _watch(options, out)
-        return
+    """Write the list to ``out``."""
     listing = _Listing(options)
     for text in _drawn(listing, Paper.of(out)):
         write(out, text, end="")
@@ -217,30 +210,12 @@ def raise_if_away(troubles: Sequence[str]) -> None:
         raise CommandError(" ".join(troubles), returncode=statuses.UNAVAILABLE)
 
 
-def _watch(options: dict[str, Any], out: OutputWrapper) -> None:
-    """Draw the list every ``options["watch"]`` seconds, until Ctrl-C, also while Redis is away."""
-    with suppress(KeyboardInterrupt):
-        while True:
-            listing, paper = _Listing(options), Paper.of(out)
-            lines = ["".join(_drawn(listing, paper))]
-            if not options["json"]:
-                now = f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %z}"
-                lines = [now, "", *listing.troubles, *lines[0].split("\n")]
-                if out.isatty():
-                    # Each drawing takes the place of the one before, as far as it fits.
-                    clear, *lines = _fitting(lines, paper)
-                    lines = [_CLEAR + clear, *lines]
-            write(out, "\n".join(lines))
-            time.sleep(options["watch"])
-
-
 def _drawn(listing: _Listing, paper: Paper) -> Iterator[str]:
     """Yield the text of the list, a batch at a time."""
     options = listing.options
     if options["json"]:
         locks = ([lock_fields(one.info, one.using) for one in found] for found in listing)
-        # With --watch, one document a line.
-        yield from document(locks, listing.troubles, "\n" if options["watch"] is None else "")
+        yield from document(locks, listing.troubles)
         return
     for lines in tables(listing.rows(), paper, cut={"CACHE", "KEY", "HOLDER"}, spare=_SPARE):
         yield "\n".join([*lines, ""])
@@ -248,13 +223,6 @@ def _drawn(listing: _Listing, paper: Paper) -> Iterator[str]:
         yield f"\n{listing.count} lock{'s' * (listing.count != 1)}\n"
     elif not listing.troubles:
         yield "No locks.\n"
-
-
-def _fitting(lines: Sequence[str], paper: Paper) -> list[str]:
-    # The cursor is below them.
-    rows = shutil.get_terminal_size().lines - 1
-    shown = list(lines) if len(lines) <= rows else [*lines[: rows - 1], paper.ellipsis]
-    return [paper.cut(paper.escaped(line), paper.columns) for line in shown]
 
 
 def show(options: dict[str, Any], out: OutputWrapper) -> None:

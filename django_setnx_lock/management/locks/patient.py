@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import enum
 import re
-import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from uuid import uuid4
+
+from redis.exceptions import AuthenticationError
 
 from django_setnx_lock.conf import get_config
 from django_setnx_lock.connection import get_client
@@ -22,7 +22,6 @@ from django_setnx_lock.core.connections.failures import translated
 from django_setnx_lock.core.docs import docs_url
 from django_setnx_lock.core.errors import LockError, LockUnavailable
 from django_setnx_lock.core.locks.lock import RedisLock
-from django_setnx_lock.core.locks.mailbox import BlockingMailbox
 from django_setnx_lock.core.protocol import scripts
 from django_setnx_lock.core.protocol.keys import lock_keys, mailbox_beside
 from django_setnx_lock.locks import lock
@@ -55,61 +54,12 @@ class Finding:
         return docs_url("locks-command", self.id)
 
 
-# The options of gunicorn that matter here.
-_GUNICORN = (("-t", "--timeout"), ("-w", "--workers"), ("--threads",), ("-k", "--worker-class"))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Workers:
-    """The workers of the site's server, which runs in other processes, as far as they are known."""
-
-    # After how many seconds a request is ended together with its worker, and who said so.
-    timeout: float | None = None
-    source: str = ""
-    count: int | None = None
-    threads: int | None = None
-
-    @classmethod
-    def known(cls, timeout: float | None, environment: Mapping[str, str]) -> Workers:
-        """Return what ``--worker-timeout`` says, else what servers read from the environment."""
-        gunicorn = _gunicorn_options(environment.get("GUNICORN_CMD_ARGS", ""))
-        threads = _number(gunicorn.threads)
-        sources = [("--worker-timeout", timeout)]
-        # Other kinds of workers only tell by it that they are alive, whatever a request takes.
-        if gunicorn.worker_class in (None, "sync") and (threads or 1) == 1:
-            sources.append(("GUNICORN_CMD_ARGS", _number(gunicorn.timeout)))
-        sources.append(("UWSGI_HARAKIRI", _number(environment.get("UWSGI_HARAKIRI"))))
-        source, seconds = next(((name, given) for name, given in sources if given), ("", None))
-        return cls(
-            timeout=seconds,
-            source=source,
-            count=_number(gunicorn.workers or environment.get("WEB_CONCURRENCY")),
-            threads=threads,
-        )
-
-
-def _gunicorn_options(arguments: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for names in _GUNICORN:
-        parser.add_argument(*names, nargs="?", const="")
-    words: list[str] = []
-    with suppress(ValueError):
-        words = shlex.split(arguments)
-    return parser.parse_known_args(words)[0]
-
-
-def _number(text: str | None) -> int | None:
-    """Return the whole number that ``text`` is; None when it is none."""
-    try:
-        return int(text or "")
-    except ValueError:
-        return None
-
-
 _T = TypeVar("_T")
 # Where Redis is not there, there is nothing to be examined.
 _ABSENT = frozenset({"unreachable", "timeout"})
 _SAMPLES = 5
+# What servers and proxies say of a command that they do not have.
+_NOT_THERE = ("unknown command", "unsupported command")
 # The lease of the lock that is tried, and how long it is waited for; Redis ends that 0.1 s late.
 _LEASE, _WAIT = 5, 0.02
 
@@ -121,7 +71,6 @@ class Patient:
     using: str
     client: Any
     settings: Mapping[str, Any]
-    workers: Workers
     # Whether it is one of several of a Redlock, or one of the primaries of a cluster.
     is_master: bool = False
     is_node: bool = False
@@ -134,8 +83,15 @@ class Patient:
     round_trip: float = 0
 
     def question(self) -> None:
-        """Ask it what it is. Raises LockUnavailable when it cannot be reached."""
+        """Ask it what it is. Raises LockUnavailable when nobody can connect, or log in."""
         client = self.client
+        try:
+            with translated(""):
+                client.ping()
+        except LockUnavailable as error:
+            # Who may not ask whether it is there has logged in.
+            if error.cause != "denied" or isinstance(error.__cause__, AuthenticationError):
+                raise
         self.info = self.ask("INFO", client.info) or {}
         self.config = self.ask("CONFIG GET", lambda: client.config_get("*")) or {}
         samples = [self.ask("TIME", lambda: _compared(client)) for _ in range(_SAMPLES)]
@@ -181,7 +137,7 @@ class Patient:
         return sum(replica.get("state") == "online" for replica in replicas)
 
 
-def admit(using: str, workers: Workers, *, is_master: bool = False) -> list[Patient]:
+def admit(using: str, *, is_master: bool = False) -> list[Patient]:
     """Question the Redis behind the cache ``using``; each primary if it is a cluster.
 
     Raises LockUnavailable, and ImproperlyConfigured for a cache that cannot hold locks.
@@ -191,7 +147,7 @@ def admit(using: str, workers: Workers, *, is_master: bool = False) -> list[Pati
     if is_node:
         with translated(""):
             clients = routes_of(client).primaries()
-    common: dict[str, Any] = {"using": using, "settings": get_config(), "workers": workers}
+    common: dict[str, Any] = {"using": using, "settings": get_config()}
     patients = [
         Patient(client=one, is_master=is_master, is_node=is_node, **common) for one in clients
     ]
@@ -300,6 +256,10 @@ def refused(patient: Patient, name: str) -> list[str]:
 
 def examine_taking(patient: Patient) -> Iterator[Finding]:
     """D002, D003, D004, D009: a lock can be had, which takes scripts, rights and replicas."""
+    if patient.info.get("role") == "slave":
+        # One that takes writes grants locks, too, and its primary does not hear of them.
+        yield _replica(patient)
+        return
     wanted = patient.settings["REPLICAS"]
     # Where too few are online, or it is a cluster, D009 tells by itself.
     is_known_missing = "connected_slaves" in patient.info and wanted > patient.online_replicas
@@ -343,19 +303,13 @@ def _try(trial: RedisLock) -> None:
     try:
         held.reacquire()
         run(following.ask(BLOCKING, waits=True))
-        mailbox = BlockingMailbox(following.target)
-        try:
-            # A waiter asks first and reads afterwards what woke it, and tries again what failed
-            # once: so it hears of a refusal the third time.
-            for _ in range(3):
-                run(mailbox.sleep(following.token, _WAIT))
-        finally:
-            mailbox.close()
         target = held.grant.target
-        if target.index is not None and target.command_set.wakes_waiters:
-            # As an event loop does for its tasks.
+        if target.command_set.wakes_waiters:
             with translated(trial.key):
-                trial.client.bzpopmin(mailbox_beside(target.index), _WAIT)
+                trial.client.blpop([lock_keys(trial.name).wake(following.token)], _WAIT)
+                if target.index is not None:
+                    # As an event loop does for its tasks.
+                    trial.client.bzpopmin(mailbox_beside(target.index), _WAIT)
         held.release()
         run(following.ask(BLOCKING, waits=True))
     finally:
@@ -378,11 +332,7 @@ def _refusal(patient: Patient, error: LockUnavailable) -> Finding:
     if _is_refused(error):
         return _lacking(patient, said)
     if error.cause == "readonly":
-        return patient.error(
-            "D003",
-            "It is a replica, which takes no writes.",
-            "Point the LOCATION of the cache at the primary, or have Sentinel name it.",
-        )
+        return _replica(patient)
     return patient.error(
         "D004",
         f"No lock can be taken there: {said}.",
@@ -391,15 +341,24 @@ def _refusal(patient: Patient, error: LockUnavailable) -> Finding:
     )
 
 
+def _replica(patient: Patient) -> Finding:
+    return patient.error(
+        "D003",
+        "It is a replica: its primary does not know of a lock that is taken here.",
+        "Point the LOCATION of the cache at the primary, or have Sentinel name it.",
+    )
+
+
 def _lacking(patient: Patient, what: str) -> Finding:
     return patient.error(
         "D002",
         f"Redis refuses what locks need: {what}.",
-        "Check the user name and password of the cache, and give its user the rights it needs. "
-        "A server that has Lua scripts switched off cannot hold locks. "
+        "Give the user of the cache the rights it needs. A server or proxy that has no Lua scripts "
+        "cannot hold locks; one that lets nobody wait (BLPOP) can, with POLLING in SETNX_LOCK. "
         f"See {docs_url('redis', 'rights')}",
     )
 
 
 def _is_refused(error: LockUnavailable) -> bool:
-    return error.cause == "denied" or "unknown command" in str(error.__cause__ or error).lower()
+    said = str(error.__cause__ or error).lower()
+    return error.cause == "denied" or any(one in said for one in _NOT_THERE)

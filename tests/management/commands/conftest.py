@@ -6,8 +6,7 @@ import json
 from typing import Any, NamedTuple, Protocol, cast
 
 import pytest
-
-from django_setnx_lock.management.commands.locks import Command
+from django.core.management import load_command_class
 
 
 class Ended(NamedTuple):
@@ -37,7 +36,7 @@ def locks(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
 
     def run(*arguments: str) -> Ended:
         capsys.readouterr()
-        command = Command()
+        command = load_command_class("django_setnx_lock", "locks")
         try:
             command.run_from_argv(["manage.py", "locks", *arguments])
         except SystemExit as ended:

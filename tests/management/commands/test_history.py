@@ -9,11 +9,9 @@ from django.conf import settings
 from django.test import override_settings
 
 from django_setnx_lock import LockLost, inspector, lock
-from django_setnx_lock.connection import get_client
-from django_setnx_lock.core import End
-from django_setnx_lock.management.locks.history import ENDS
 from tests.hostile import TEXTS, unsound_lines
 from tests.management.commands.conftest import Locks
+from tests.management.holders import client_of
 
 if TYPE_CHECKING:
     from tests.servers import FakeServer
@@ -151,14 +149,9 @@ def test_what_others_wrote_does_nothing_to_a_terminal(locks: Locks, text: str) -
         told = {b"name": b"lock:a", b"end": b"forced", b"known": known, b"more": b""}
         told[field] = told[field] + written if field == b"name" else told[field] or written
         words = [word for pair in told.items() for word in pair]
-        get_client().execute_command("XADD", "{lock:}:history", "*", *words)
+        client_of().execute_command("XADD", "{lock:}:history", "*", *words)
 
     ended = locks("history")
 
     assert ended.status == 0
     assert unsound_lines(ended.out.splitlines()) == []
-
-
-def test_each_end_has_a_word_of_its_own() -> None:
-    assert ENDS["lease-over"] is End.LEASE_OVER
-    assert len(ENDS) == len(End)

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from django_setnx_lock import lock
-from django_setnx_lock.connection import get_client
 from tests.management.commands.conftest import Locks
 from tests.management.conftest import Program
+from tests.management.holders import client_of
 
 LOCKS = (sys.executable, "-m", "django", "locks")
 KEY = "漢字キー-é"
@@ -57,13 +57,13 @@ def test_what_stdout_cannot_encode_is_escaped(printed: Printed, encoding: str, e
 
 
 def test_a_key_that_stdout_cannot_encode_is_released(printed: Printed) -> None:
-    get_client().set(f"lock:{KEY}", "theirs")
+    client_of().set(f"lock:{KEY}", "theirs")
 
     status, out = printed("ascii", "release", KEY, "--yes")
 
     assert status == 0
     assert r"Released '\u6f22" in out
-    assert not get_client().exists(f"lock:{KEY}")
+    assert not client_of().exists(f"lock:{KEY}")
 
 
 def test_a_key_can_be_named_in_a_locale_that_does_not_know_its_letters(
@@ -189,14 +189,14 @@ def unread() -> Any:
 def test_a_release_is_done_though_it_cannot_be_told(
     locks: Locks, monkeypatch: pytest.MonkeyPatch, stdout: Callable[[], Any]
 ) -> None:
-    get_client().set("lock:k", "theirs")
+    client_of().set("lock:k", "theirs")
     stream = stdout()
     with contextlib.closing(stream or io.StringIO()), monkeypatch.context() as patched:
         patched.setattr("sys.stdout", stream)
         ended = locks("release", "k", "--yes")
 
     assert ended.status == 0
-    assert not get_client().exists("lock:k")
+    assert not client_of().exists("lock:k")
     # Who reads no further wants to hear no more.
     assert ("No space left" in ended.err) == (stdout is full)
 
@@ -218,7 +218,7 @@ def test_what_is_asked_for_and_cannot_be_written_has_a_status_of_its_own(
 
 
 def test_nothing_is_left_to_be_written_when_the_program_ends(start: Callable[..., Program]) -> None:
-    get_client().set("lock:k", "theirs")
+    client_of().set("lock:k", "theirs")
 
     with full() as stdout:
         program = start("release", "k", "-y", command=LOCKS, stdout=stdout)
@@ -226,7 +226,7 @@ def test_nothing_is_left_to_be_written_when_the_program_ends(start: Callable[...
 
     assert status == 0
     assert err.splitlines() == ["locks: the output cannot be written: No space left on device"]
-    assert not get_client().exists("lock:k")
+    assert not client_of().exists("lock:k")
 
 
 def test_an_error_keeps_its_status_where_stderr_is_closed(
@@ -249,7 +249,7 @@ def test_a_document_that_is_cut_short_by_its_reader_is_status_141(
         os.close(ours)
 
     # It is longer than what a pipe holds.
-    get_client().mset({f"lock:{number}": "theirs" for number in range(400)})
+    client_of().mset({f"lock:{number}": "theirs" for number in range(400)})
     reader = threading.Thread(target=read_a_little)
     # As with PYTHONUNBUFFERED: of a write that is cut short nothing is told.
     stdout = io.TextIOWrapper(io.FileIO(theirs, "w"), write_through=True)

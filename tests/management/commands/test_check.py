@@ -1,0 +1,360 @@
+"""``manage.py locks check``, as monitoring runs it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.test import override_settings
+
+from django_setnx_lock import LockBusy, inspector, lock, rwlock, semaphore
+from tests.management.commands.conftest import Ended, Locks
+from tests.management.holders import INDEX, age_sharer, client_of, hold_since, kill_holder
+from tests.processes import eventually
+from tests.servers import RealServer
+
+ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.usefixtures("real_cache")
+
+
+def first(ended: Ended) -> str:
+    """The line that monitoring shows, without its figures."""
+    return ended.out.splitlines()[0].partition(" | ")[0]
+
+
+def figures(ended: Ended) -> dict[str, str]:
+    """The performance data."""
+    _, _, text = ended.out.splitlines()[0].partition(" | ")
+    return dict(re.findall(r"(\w+)=(\S+)", text))
+
+
+@contextmanager
+def waiters(key: str, count: int = 1) -> Iterator[None]:
+    """Hold ``key``, for which so many others wait."""
+
+    def wait() -> None:
+        with lock(key, blocking_timeout=20):
+            pass
+
+    with ThreadPoolExecutor(count) as pool:
+        with lock(key, timeout=60):
+            waiting = [pool.submit(wait) for _ in range(count)]
+            eventually(lambda: inspector().get(f"lock:{key}").waiting == count)
+            yield
+        for one in waiting:
+            one.result(20)
+
+
+def test_where_nothing_is_wrong_one_line_says_what_was_looked_at(locks: Locks) -> None:
+    with lock("a", timeout=30):
+        ended = locks("check", "--max-held", "600", "--max-wait", "60", "--state", "holder-gone")
+
+    assert first(ended) == "LOCKS OK - 1 lock, 0 waiting"
+    assert (ended.status, ended.err, ended.out.count("\n")) == (0, "", 1)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "status", "said"),
+    [(100, 0, "LOCKS OK"), (400, 1, "LOCKS WARNING - 1 held more than 300 s (old);"),
+     (700, 2, "LOCKS CRITICAL - 1 held more than 600 s (old);")],
+)  # fmt: skip
+def test_a_lock_that_is_held_for_long(locks: Locks, seconds: int, status: int, said: str) -> None:
+    with lock("old", timeout=900), lock("young", timeout=900):
+        hold_since("old", seconds)
+        ended = locks("check", "--warn-held", "300", "--max-held", "600")
+
+    assert ended.status == status
+    assert first(ended).startswith(said)
+    details = ended.out.splitlines()[1:]
+    assert [one.partition(":")[0] for one in details] == [f"{said.split()[1]} old"] * bool(status)
+
+
+def test_of_many_readers_the_one_that_holds_longest_counts(locks: Locks) -> None:
+    rw = rwlock("report", timeout=900)
+    reader, _other = rw.read().take(0), rw.read().take(0)
+    age_sharer("report", reader.token, 700)
+
+    assert locks("check", "--max-held", "600").status == 2
+
+
+def test_a_kept_lock_is_held_by_nobody(locks: Locks) -> None:
+    with lock("tick", timeout=900, min_hold=60):
+        hold_since("tick", 700)
+        assert locks("check", "--max-held", "600").status == 2
+    assert locks("check", "--max-held", "600").status == 0
+
+
+def test_a_lock_that_is_waited_for_for_long(locks: Locks) -> None:
+    with waiters("busy", 2):
+        patient = locks("check", "--max-wait", "60")
+        ended = eventually(
+            lambda: next((one for one in [locks("check", "--max-wait", "0.2")] if one.status), None)
+        )
+
+    assert (patient.status, figures(patient)["waiting"]) == (0, "2;;;0")
+    assert ended is not None
+    assert ended.status == 2
+    assert first(ended).startswith("LOCKS CRITICAL - 1 waited for more than 0.2 s (busy); 1 lock")
+    assert "2 waiting, the first for " in ended.out.splitlines()[1]
+    assert 0.2 < float(figures(ended)["longest_wait"].partition("s;")[0]) < 20
+
+
+@pytest.mark.parametrize(
+    ("option", "status", "figure"), [("--state", 2, "1;;0;0"), ("--warn-state", 1, "1;0;;0")]
+)
+def test_a_lock_in_a_bad_state(locks: Locks, option: str, status: int, figure: str) -> None:
+    with lock("living", timeout=300), lock("dead", timeout=300):
+        kill_holder("dead")
+        ended = locks("check", option, "holder-gone")
+
+    assert ended.status == status
+    assert " - 1 holder gone (dead); 2 locks" in first(ended)
+    assert figures(ended)["holder_gone"] == figure
+
+
+def test_one_dead_reader_among_others_is_found(locks: Locks) -> None:
+    rw = rwlock("report", timeout=300)
+    reader, _other = rw.read().take(0), rw.read().take(0)
+    age_sharer("report", reader.token, 60, is_killed=True)
+
+    assert locks("check", "--state", "holder-gone").status == 2
+
+
+@pytest.mark.parametrize("state", ["never-expires", "not-a-lock", "foreign"])
+@pytest.mark.parametrize("option", ["--state", "--warn-state"])
+def test_what_other_programs_left_is_looked_for_where_it_is(
+    locks: Locks, option: str, state: str
+) -> None:
+    client = client_of()
+    client.set("lock:endless", "theirs")
+    client.set("lock:theirs", "theirs", px=60_000)
+    client.hset("lock:hash", "a", "b")
+
+    ended = locks("check", option, state)
+
+    assert figures(ended)[state.replace("-", "_")].startswith("1;")
+    assert ended.status == (2 if option == "--state" else 1)
+
+
+def test_all_locks_are_looked_at_however_many_there_are(locks: Locks) -> None:
+    client = client_of()
+    with lock("dead", timeout=3000):
+        kill_holder("dead")
+        now_ms = client.time()[0] * 1000
+        with client.pipeline(transaction=False) as pipe:
+            # Of most the leases end sooner, of some later.
+            for number in range(10_500):
+                left = 600_000 if number < 9_700 else 6_000_000
+                pipe.set(f"lock:{number}", "somebody", px=left)
+                pipe.zadd(INDEX, {f"lock:{number}": now_ms + left})
+            pipe.execute()
+        ended = locks("check", "--state", "holder-gone")
+
+    assert ended.status == 2
+    assert first(ended) == "LOCKS CRITICAL - 1 holder gone (dead); 10,501 locks, 0 waiting"
+
+
+def test_the_worst_comes_first_and_decides(locks: Locks) -> None:
+    with lock("dead", timeout=300), lock("old", timeout=900):
+        kill_holder("dead")
+        hold_since("old", 700)
+        ended = locks("check", "--warn-held", "600", "--state", "holder-gone")
+
+    assert ended.status == 2
+    assert " - 1 holder gone, 1 held more than 600 s (dead, old); " in first(ended)
+    assert [line.split()[0] for line in ended.out.splitlines()[1:]] == ["CRITICAL", "WARNING"]
+
+
+def test_a_lock_with_two_troubles_comes_before_those_with_one(locks: Locks) -> None:
+    with lock("dead", timeout=900), lock("old", timeout=900):
+        hold_since("old", 800)
+        kill_holder("dead", 700)
+        ended = locks("check", "--max-held", "600", "--state", "holder-gone")
+
+    assert first(ended).startswith("LOCKS CRITICAL - 2 held more than 600 s, 1 holder gone (dead, ")
+
+
+def test_search_leaves_out_the_other_keys(locks: Locks) -> None:
+    with lock("report:1*", timeout=900), lock("order:1", timeout=900):
+        hold_since("order:1", 700)
+        found = [locks("check", "--max-held", "600", "--search", one) for one in ("t:1*", "order:")]
+
+    assert [(one.status, figures(one)["locks"]) for one in found] == [(0, "1;;;0"), (2, "1;;;0")]
+
+
+def test_without_an_index_the_keyspace_is_looked_through(locks: Locks) -> None:
+    with override_settings(SETNX_LOCK={"INDEX": False}), lock("old", timeout=900):
+        hold_since("old", 700)
+        assert locks("check", "--max-held", "600").status == 2
+
+
+def test_details_have_an_end(locks: Locks) -> None:
+    for number in range(25):
+        lock(f"k{number:02}", timeout=100).take(0)
+
+    ended = locks("check", "--warn-state", "held")
+
+    assert "25 held (k00, k01, k02 and 22 more); 25 locks" in first(ended)
+    assert len(ended.out.splitlines()) == 22
+    assert ended.out.splitlines()[-1] == "and 5 more: see manage.py locks list"
+
+
+def test_the_figures_have_the_form_of_plugins(locks: Locks) -> None:
+    with semaphore("exports", 3, timeout=60), lock("a", timeout=60):
+        hold_since("a", 10)
+        ended = locks(
+            *("check", "--warn-held", "300", "--max-held", "600", "--max-wait", "2.5"),
+            *("--state", "holder-gone", "--warn-state", "not-renewed"),
+        )
+
+    assert re.fullmatch(
+        r"locks=2;;;0 waiting=0;;;0 oldest_hold=1\d\.\d{3}s;300;600;0 "
+        r"longest_wait=0\.000s;;2\.5;0 holder_gone=0;;0;0 not_renewed=0;0;;0",
+        ended.out.splitlines()[0].partition(" | ")[2],
+    )
+
+
+def test_json_tells_the_same(locks: Locks) -> None:
+    with lock("old", timeout=900, label="import"):
+        hold_since("old", 700)
+        ended = locks("check", "--max-held", "600", "--json")
+
+    found = ended.document
+    assert (ended.status, found["status"], found["level"]) == (2, 2, "critical")
+    assert (found["locks"], found["states"]) == (1, {"held": 1})
+    (problem,) = found["problems"]
+    assert (problem["key"], problem["problems"]) == ("old", ["held more than 600 s"])
+    assert problem["holder"]["label"] == "import"
+
+
+def test_a_key_adds_no_figures_and_no_lines(locks: Locks) -> None:
+    with lock("a | locks=9\nCRITICAL b\x1b[2J", timeout=60):
+        ended = locks("check", "--warn-state", "held")
+
+    assert (ended.out.count("|"), len(ended.out.splitlines())) == (1, 2)
+    assert "\x1b" not in ended.out
+    assert figures(ended)["locks"] == "1;;;0"
+
+
+def test_an_index_that_is_none_is_critical(locks: Locks) -> None:
+    client_of().set(INDEX, "text")
+
+    assert locks("check").status == 2
+
+
+@pytest.fixture
+def away() -> Iterator[str]:
+    """Give the alias of a cache whose server is not there."""
+    cache = {**settings.CACHES["default"], "LOCATION": "redis://127.0.0.1:1/0"}
+    with override_settings(CACHES={**settings.CACHES, "away": cache}):
+        yield "away"
+
+
+def test_a_server_that_is_not_there_is_critical_beside_what_is_wrong_elsewhere(
+    locks: Locks, away: str
+) -> None:
+    with lock("old", timeout=900):
+        hold_since("old", 700)
+        alone = locks("check", "--max-held", "600", "--using", away)
+        both = locks("check", "--max-held", "600", "--using", f"default,{away}")
+
+    assert (alone.status, alone.err, "|" in alone.out) == (2, "", False)
+    assert first(alone).startswith("LOCKS CRITICAL - Redis cannot be reached.")
+    assert "the cache 'away': Redis cannot be reached." in first(both)
+    assert "1 held more than 600 s (old)" in first(both)
+
+
+def test_a_server_that_hangs_is_critical(locks: Locks, real_cache: RealServer) -> None:
+    options = {"SOCKET_TIMEOUT": 0.5}
+    caches = {"default": {**settings.CACHES["default"], "OPTIONS": options}}
+    with override_settings(CACHES=caches):
+        real_cache.pause()
+        try:
+            ended = locks("check")
+        finally:
+            real_cache.resume()
+
+    assert ended.status == 2
+    assert "did not answer in time" in first(ended)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--using", "none"),
+        ("--max-held", "soon"),
+        ("--max-held", "nan"),
+        ("--max-wait=-1",),
+        ("--state", "red"),
+        ("--max-heldd", "5"),
+        ("order:42",),
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_checked_is_unknown_and_on_stdout(
+    locks: Locks, arguments: tuple[str, ...]
+) -> None:
+    ended = locks("check", *arguments)
+
+    assert (ended.status, ended.err) == (3, "")
+    assert first(ended).startswith("LOCKS UNKNOWN - ")
+
+
+def test_a_fault_of_a_cache_is_no_warning(locks: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a fault")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("django_redis.cache.RedisCache.client", property(fail))
+        ended = locks("check")
+
+    assert ended.status == 3
+    assert first(ended) == "LOCKS UNKNOWN - RuntimeError: a fault"
+
+
+def test_called_from_code_it_raises_with_the_status(capsys: pytest.CaptureFixture[str]) -> None:
+    with lock("old", timeout=900):
+        hold_since("old", 700)
+        with pytest.raises(CommandError, match="LOCKS CRITICAL - 1 held more") as caught:
+            call_command("locks", "check", "--max-held", "600")
+
+    assert caught.value.returncode == 2
+    assert capsys.readouterr().out.startswith("LOCKS CRITICAL")
+
+
+def test_a_foreign_lock_is_held_for_no_known_time(locks: Locks) -> None:
+    client_of().set("lock:theirs", "theirs", px=60_000)
+    with pytest.raises(LockBusy):
+        lock("theirs").take(0)
+
+    ended = locks("check", "--max-held", "0")
+
+    assert (ended.status, figures(ended)["locks"]) == (0, "1;;;0")
+
+
+@pytest.mark.parametrize(
+    ("argument", "status", "said"),
+    [("--max-held=600", 2, "LOCKS CRITICAL"), ("-x", 3, "LOCKS UNKNOWN")],
+)
+def test_a_process_ends_with_the_status(argument: str, status: int, said: str) -> None:
+    with lock("old", timeout=900):
+        hold_since("old", 700)
+        done = subprocess.run(
+            [sys.executable, "manage.py", "locks", "check", argument],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=50,
+            check=False,
+        )
+
+    assert (done.returncode, done.stdout.split(" -")[0], done.stderr) == (status, said, "")

@@ -1,0 +1,433 @@
+"""``manage.py locks show``, ``release`` and ``ask-to-stop``: one lock, and what is done to it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import pty
+import re
+import select
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.db import OperationalError, connection
+from django.test import modify_settings, override_settings
+
+from django_setnx_lock import LockLost, inspector, lock, rwlock
+from django_setnx_lock.core import LockHandle, State
+from tests.admin.pages import refuse_entries
+from tests.management.commands.conftest import Locks
+from tests.management.conftest import SECONDS, Program
+from tests.management.holders import age_sharer, client_of, kill_holder, revive_holder
+from tests.servers import FakeServer
+
+LOCKS = (sys.executable, "-m", "django", "locks")
+HERE = f"{socket.gethostname()}:{os.getpid()}"
+
+
+def state_of(key: str) -> State:
+    return inspector().get(f"lock:{key}").state
+
+
+def fingerprint_of(key: str) -> str:
+    return inspector().get(f"lock:{key}").fingerprint
+
+
+@pytest.fixture
+def readers() -> Iterator[list[LockHandle]]:
+    """Hold ``k`` by three readers, the first of which was killed a minute ago."""
+    readers = [rwlock("k", timeout=300, note=f"reader {n}").read().take(0) for n in range(3)]
+    age_sharer("k", readers[0].token, 60, is_killed=True)
+    yield readers
+    for reader in readers:
+        with contextlib.suppress(LockLost):
+            reader.release()
+
+
+def readers_left() -> list[str]:
+    return sorted(one.holder.note for one in inspector().get("lock:k").shares if one.holder)
+
+
+@pytest.fixture
+def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Give a function that sits down at a terminal and types answers.
+
+    ``before``: what happens between a question and its answer.
+    """
+
+    def type_in(text: str, before: Callable[[], object] = lambda: None) -> None:
+        stdin = io.StringIO(text)
+        read = stdin.readline
+
+        def readline() -> str:
+            before()
+            return read()
+
+        monkeypatch.setattr(stdin, "readline", readline)
+        monkeypatch.setattr(stdin, "isatty", lambda: True)
+        monkeypatch.setattr("sys.stdin", stdin)
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+
+    return type_in
+
+
+def test_show_tells_all_of_a_lock_and_its_holder(locks: Locks) -> None:
+    with lock("k", user="ann", label="import", note="nightly"):
+        ended = locks("show", "k")
+        fingerprint = fingerprint_of("k")
+
+    facts = dict(re.split(r": +", line, maxsplit=1) for line in ended.out.splitlines())
+    assert (ended.status, ended.err) == (0, "")
+    assert facts["Name in Redis"] == "lock:k"
+    assert facts["State"].startswith("held: ")
+    assert (facts["User"], facts["Label"], facts["Note"]) == ("ann", "import", "nightly")
+    assert facts["Fingerprint of the holder"] == fingerprint
+
+
+def test_show_tells_each_who_holds_it_with_others(locks: Locks, readers: list[LockHandle]) -> None:
+    shown = locks("show", "k").out
+
+    for number, share in enumerate(inspector().get("lock:k").shares, 1):
+        assert f"Holder {number} of 3: {share.state.value}\n" in shown
+        assert share.fingerprint in shown
+        assert share.holder is not None
+        assert f"{share.holder.note}\n" in shown
+
+
+def test_show_has_a_json_form(locks: Locks) -> None:
+    with lock("k"):
+        ended = locks("show", "k", "--json")
+
+    assert [one["key"] for one in ended.document["locks"]] == ["k"]
+
+
+def test_show_of_a_free_lock_is_status_1(locks: Locks) -> None:
+    ended = locks("show", "k")
+
+    assert (ended.status, ended.err) == (1, "locks: nobody holds 'k'\n")
+
+
+def test_called_from_code_it_raises_with_the_status() -> None:
+    with pytest.raises(CommandError, match="nobody holds 'k'") as caught:
+        call_command("locks", "show", "k")
+
+    assert caught.value.returncode == 1
+
+
+def test_a_release_tells_who_had_it_and_the_holder_who_took_it(
+    locks: Locks, caplog: pytest.LogCaptureFixture
+) -> None:
+    held = lock("k", user="ann", label="import").take()
+    with caplog.at_level(logging.INFO, "django_setnx_lock.force_release"):
+        ended = locks("release", "k", "--yes", "--reason", "stuck since noon")
+    with pytest.raises(LockLost) as lost:
+        held.check()
+
+    holder = f"ann@{HERE} (import)"
+    assert (ended.status, ended.err) == (0, "")
+    assert f"'k' in the cache 'default' is held by {holder}: held, for" in ended.out
+    assert f"Released 'k' in the cache 'default' from {holder}." in ended.out
+    assert lost.value.reason == "stuck since noon"
+    assert lost.value.forced_by.endswith(f"@{socket.gethostname()}")
+    (record,) = caplog.records
+    assert held.token not in ended.out + record.getMessage()
+
+
+def test_a_request_to_stop_tells_the_holder_who_asks_and_why(locks: Locks) -> None:
+    with lock("k", user="ann", label="import") as held:
+        ended = locks("ask-to-stop", "k", "--reason", "a deploy")
+        held.check()
+        again = locks("ask-to-stop", "k")
+        shown = locks("show", "k").out
+
+    assert (ended.status, ended.err) == (0, "")
+    assert f"Asked the holder of 'k' in the cache 'default' to stop: ann@{HERE}" in ended.out
+    assert held.stop_requested is not None
+    assert held.stop_requested.by.endswith(f"@{socket.gethostname()}")
+    assert held.stop_requested.reason == "a deploy"
+    assert re.search("Asked to stop: .*: a deploy\n", shown)
+    assert (again.status, "was asked before." in again.out) == (1, True)
+
+
+def test_another_program_cannot_be_asked_to_stop(locks: Locks) -> None:
+    client_of().set("lock:k", "theirs", ex=60)
+
+    ended = locks("ask-to-stop", "k")
+
+    assert ended.status == 1
+    assert "cannot ask the holder of the lock 'k' to stop: it is 'foreign'" in ended.out
+
+
+@pytest.mark.parametrize("command", [["release", "--yes"], ["release", "--dry-run"]])
+def test_a_free_lock_is_status_1(locks: Locks, command: list[str]) -> None:
+    ended = locks(*command, "k")
+
+    assert ended == (1, "", "locks: 'k' is held by nobody: nothing was released\n")
+
+
+@pytest.mark.parametrize("command", [["release", "--yes"], ["ask-to-stop"]])
+def test_the_holder_of_another_fingerprint_is_left_alone(locks: Locks, command: list[str]) -> None:
+    with lock("k"):
+        seen = fingerprint_of("k")
+    with lock("k", user="bob") as held:
+        ended = locks(*command, "k", "--fingerprint", seen)
+        held.check()
+
+    assert (ended.status, ended.out) == (1, "")
+    assert re.match(rf"locks: changed hands: 'k' .* is held by bob@{HERE}", ended.err)
+    assert held.stop_requested is None
+
+
+def test_a_dry_run_names_the_holder_and_the_fingerprint_that_releases_it(locks: Locks) -> None:
+    held = lock("k", label="import").take()
+    dry = locks("release", "k", "--dry-run")
+    held.check()
+    seen = dry.out.split()[-1]
+    ended = locks("release", "k", "--yes", "--fingerprint", seen)
+
+    assert (dry.status, dry.err) == (0, "")
+    assert f"is held by {HERE} (import): held, for" in dry.out
+    assert (ended.status, state_of("k")) == (0, State.FREE)
+
+
+@override_settings(SETNX_LOCK={**settings.SETNX_LOCK, "REQUIRE_REASON": True})
+def test_a_dry_run_needs_no_reason_where_a_release_does(locks: Locks) -> None:
+    with lock("k"):
+        assert locks("release", "k", "--dry-run").status == 0
+        assert locks("release", "k", "--yes").status == 64
+
+
+def test_of_several_holders_those_that_are_gone_alone_are_released(
+    locks: Locks, readers: list[LockHandle]
+) -> None:
+    ended = locks("release", "k", "--yes", "--state", "holder-gone")
+
+    assert (ended.status, ended.out.count("Released")) == (0, 1)
+    assert f"is held by {HERE} (reader 0): holder gone, for" in ended.out
+    assert readers_left() == ["reader 1", "reader 2"]
+    for reader in readers[1:]:
+        reader.check()
+
+
+@pytest.mark.parametrize("command", [["release", "--yes"], ["ask-to-stop"]])
+def test_of_several_holders_one_alone_can_be_named(
+    locks: Locks, readers: list[LockHandle], command: list[str]
+) -> None:
+    shares = inspector().get("lock:k").shares
+    (share,) = [one for one in shares if one.holder and one.holder.note == "reader 1"]
+
+    ended = locks(*command, "k", "--fingerprint", share.fingerprint)
+
+    assert ended.status == 0
+    assert "reader 1" in ended.out
+    assert "reader 0" not in ended.out
+    assert len(readers_left()) == 3 - (command[0] == "release")
+
+
+def test_several_holders_are_not_released_unless_it_is_said_which(
+    locks: Locks, readers: list[LockHandle]
+) -> None:
+    ended = locks("release", "k", "--yes")
+
+    assert (ended.status, ended.out) == (64, "")
+    assert ended.err.count(": holder gone, ") == 1
+    assert ended.err.count(": held, ") == 2
+    assert all(one.fingerprint in ended.err for one in inspector().get("lock:k").shares)
+    assert len(readers_left()) == 3
+
+
+def test_at_a_terminal_it_asks_of_each_holder_with_its_state(
+    locks: Locks, readers: list[LockHandle], answer: Callable[..., None]
+) -> None:
+    notes = [one.holder.note for one in inspector().get("lock:k").shares if one.holder]
+    answer("".join("y\n" if note == "reader 0" else "n\n" for note in notes))
+
+    ended = locks("release", "k")
+
+    assert ended.status == 0
+    assert f"{HERE} (reader 0): holder gone, for" in ended.err
+    assert f"{HERE} (reader 1): held, for" in ended.err
+    assert ended.err.count("[y/N]") == 3
+    assert readers_left() == ["reader 1", "reader 2"]
+
+
+def test_a_holder_that_lives_again_before_the_answer_keeps_the_lock(
+    locks: Locks, answer: Callable[..., None]
+) -> None:
+    with lock("k", timeout=300) as held:
+        kill_holder("k")
+        answer("y\n", before=lambda: revive_holder("k"))
+        ended = locks("release", "k")
+        held.check()
+
+    assert ": holder gone, " in ended.err
+    assert ended.status == 1
+    assert "has renewed 'k' in the cache 'default' since you looked: nothing was" in ended.out
+
+
+def test_a_lock_that_changes_hands_before_the_answer_is_left_alone(
+    locks: Locks, answer: Callable[..., None]
+) -> None:
+    client = client_of()
+    client.set("lock:k", "theirs")
+    answer("y\n", before=lambda: client.set("lock:k", "another"))
+
+    ended = locks("release", "k")
+
+    assert (ended.status, client.get("lock:k")) == (1, b"another")
+    assert "changed hands: nothing was released" in ended.out
+
+
+def test_a_release_whose_answer_is_lost_is_said_to_be_unknown(
+    locks: Locks, answer: Callable[..., None], fake_server: FakeServer
+) -> None:
+    client_of().set("lock:k", "theirs")
+    answer("y\n", before=lambda: setattr(fake_server, "connected", False))
+
+    ended = locks("release", "k")
+
+    assert ended.status == 69
+    assert "It is not known whether 'k' in the cache 'default' was released" in ended.out
+
+
+@pytest.mark.parametrize("text", ["\n", "n\n", "yesterday\n", ""])
+def test_any_other_answer_than_yes_is_a_no(
+    locks: Locks, answer: Callable[..., None], text: str
+) -> None:
+    answer(text)
+
+    with lock("k") as held:
+        ended = locks("release", "k")
+        held.check()
+
+    assert (ended.status, ended.out) == (1, "")
+    assert ended.err.endswith("[y/N] locks: nothing was released\n")
+
+
+@pytest.mark.parametrize("blind", ["stdin", "stderr"])
+def test_without_a_terminal_a_release_needs_yes(
+    locks: Locks, answer: Callable[..., None], monkeypatch: pytest.MonkeyPatch, blind: str
+) -> None:
+    answer("y\n")
+    monkeypatch.setattr(getattr(sys, blind), "isatty", lambda: False)
+
+    with lock("k") as held:
+        ended = locks("release", "k")
+        held.check()
+
+    assert (ended.status, "give --yes" in ended.err) == (64, True)
+
+
+def test_at_a_real_terminal_it_asks_before_it_releases(start: Callable[..., Program]) -> None:
+    lock("k").take()
+    ours, theirs = pty.openpty()
+    program = start("release", "k", command=LOCKS, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    seen, deadline = "", time.monotonic() + SECONDS
+    # Linux says EIO when the other side is closed.
+    with contextlib.suppress(OSError):
+        while select.select([ours], [], [], max(deadline - time.monotonic(), 0))[0]:
+            seen += os.read(ours, 4096).decode()
+            if seen.endswith("[y/N] "):
+                os.write(ours, b"y\n")
+    os.close(ours)
+
+    assert (program.wait(timeout=SECONDS), state_of("k")) == (0, State.FREE)
+    assert f"is held by {HERE}: held, for" in seen.partition("[y/N]")[0]
+
+
+@pytest.mark.parametrize("command", [["show"], ["release", "-y"], ["ask-to-stop"]])
+def test_an_unreachable_redis_is_status_69(
+    locks: Locks, fake_server: FakeServer, command: list[str]
+) -> None:
+    fake_server.connected = False
+
+    assert locks(*command, "k").status == 69
+
+
+def test_on_several_caches_it_is_released_wherever_it_is_held(locks: Locks) -> None:
+    caches = {**settings.CACHES, "other": {**settings.CACHES["default"]}}
+    caches["other"]["LOCATION"] = "redis://fake.invalid:6379/3"
+    with override_settings(CACHES=caches):
+        for alias in caches:
+            client_of(alias).set("lock:k", "theirs")
+        ended = locks("release", "k", "--yes", "--using", "default,other")
+        left = [client_of(alias).exists("lock:k") for alias in caches]
+
+    assert (ended.status, ended.out.count("Released"), left) == (0, 2, [0, 0])
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("command", "said"), [(["release", "--yes"], ""), (["ask-to-stop"], "Asked to stop: ")]
+)
+def test_with_a_user_it_is_in_the_operator_log(command: list[str], said: str) -> None:
+    User.objects.create_user("rita")
+    with contextlib.suppress(LockLost), lock("k"):
+        call_command("locks", *command, "k", "--user", "rita", "--reason", "a deploy")
+
+    entry = LogEntry.objects.get()
+    assert (entry.user.get_username(), entry.object_id) == ("rita", "lock:k")
+    assert entry.get_change_message().startswith(said)
+    assert f"By manage.py locks {command[0]}, as " in entry.get_change_message()
+    assert entry.get_change_message().endswith("Reason: a deploy")
+
+
+@pytest.mark.django_db
+def test_for_a_user_that_there_is_not_nothing_is_released() -> None:
+    with lock("k") as held:
+        with pytest.raises(CommandError, match="there is no user 'rita'") as refused:
+            call_command("locks", "release", "k", "--yes", "--user", "rita")
+        held.check()
+
+    assert refused.value.returncode == 64
+
+
+@modify_settings(INSTALLED_APPS={"remove": "django.contrib.admin"})
+def test_for_a_user_without_the_admin_nothing_is_released(locks: Locks) -> None:
+    with lock("k") as held:
+        ended = locks("release", "k", "--yes", "--user", "rita")
+        held.check()
+
+    assert (ended.status, "django.contrib.admin is not in" in ended.err) == (64, True)
+
+
+@pytest.mark.django_db
+def test_for_a_user_whom_no_database_tells_nothing_is_released() -> None:
+    def refuse(*args: Any) -> None:
+        raise OperationalError("it is away")
+
+    with lock("k") as held:
+        with connection.execute_wrapper(refuse), pytest.raises(CommandError) as refused:
+            call_command("locks", "release", "k", "--yes", "--user", "rita")
+        held.check()
+
+    assert str(refused.value) == "the user 'rita' cannot be looked up: it is away"
+    assert refused.value.returncode == 69
+
+
+@pytest.mark.django_db
+def test_a_release_that_the_log_does_not_take_is_a_release(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    User.objects.create_user("rita")
+    client_of().set("lock:k", "theirs")
+    refuse_entries("k")
+
+    call_command("locks", "release", "k", "--yes", "--user", "rita", "--reason", "stuck")
+
+    told = capsys.readouterr().out.splitlines()
+    assert told[1].startswith("Released 'k' in the cache 'default' from another program.")
+    assert told[2].startswith("The admin's log did not take it")
+    (record,) = [one for one in caplog.records if one.levelname == "ERROR"]
+    assert record.getMessage().endswith("Reason: stuck")

@@ -1,0 +1,66 @@
+"""Holders that have held a lock for long, or were killed, as Redis shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.core.cache import caches
+
+from django_setnx_lock import inspector
+
+#: What every name in Redis begins with, and where the names are listed.
+PREFIX, INDEX = "lock:", "{lock:}:index"
+
+
+def client_of(alias: str = "default") -> Any:
+    """Return the redis-py client of a cache."""
+    return caches[alias].client.get_client(write=True)  # type: ignore[attr-defined]  # BaseCache has none
+
+
+def hold_since(key: str, seconds: int) -> None:
+    """Have that lock held for so many seconds already, by this process, which lives."""
+    client, name = client_of(), f"{{lock:{key}}}:meta"
+    # The fence is the moment it was granted, in microseconds.
+    fence, rest = client.get(name).decode().split(" ", 1)
+    client.set(name, f"{int(fence) - seconds * 1_000_000} {rest}", px=60_000)
+    client.set(f"{{{PREFIX}}}:process:{_process_of(key)}", "1", px=12_000)
+
+
+def kill_holder(key: str, seconds: int = 60) -> None:
+    """Have the lock be held for so many seconds, by a process that was killed at once."""
+    hold_since(key, seconds)
+    client, name = client_of(), f"{{lock:{key}}}:meta"
+    meta = client.get(name).decode()
+    client.set(name, meta.replace(_process_of(key), "killed"), keepttl=True)
+
+
+def revive_holder(key: str) -> None:
+    """Have the process that was killed say that it lives."""
+    client_of().set(f"{{{PREFIX}}}:process:killed", "1", px=12_000)
+
+
+def age_sharer(key: str, token: str, seconds: int, *, is_killed: bool = False) -> None:
+    """Have that one of several holders hold the lock for so many seconds already."""
+    client, name = client_of(), f"{{lock:{key}}}:holders"
+    fence, record = client.hget(name, token).decode().split(" ", 1)
+    if is_killed:
+        record = record.replace(_process_of(key), "killed")
+    client.hset(name, token, f"{int(fence) - seconds * 1_000_000} {record}")
+
+
+def hold_many(count: int, key: Callable[[int], str] = "k{:05}".format) -> list[str]:
+    """Have so many locks of other programs held and listed, and return their keys."""
+    client = client_of()
+    now_ms = client.time()[0] * 1000
+    keys = [key(number) for number in range(count)]
+    with client.pipeline(transaction=False) as pipe:
+        for one in keys:
+            pipe.set(f"lock:{one}", "somebody", px=600_000)
+            pipe.zadd(INDEX, {f"lock:{one}": now_ms + 600_000})
+        pipe.execute()
+    return keys
+
+
+def _process_of(key: str) -> str:
+    return next(holder.process for holder in inspector().get(f"lock:{key}").holders)
