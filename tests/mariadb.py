@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from example_project.server import TIED_TO_ITS_STARTER
+from tests.support import programs
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -20,19 +21,11 @@ if TYPE_CHECKING:
 START_SECONDS = 30
 
 
-def find_mariadb() -> tuple[str, str] | None:
-    """Return the server and the program that makes its tables; None without them."""
-    where = "/usr/sbin:/usr/bin:/usr/local/bin:/usr/local/sbin"
-    server = shutil.which("mariadbd") or shutil.which("mariadbd", path=where)
-    maker = shutil.which("mariadb-install-db") or shutil.which("mariadb-install-db", path=where)
-    return (server, maker) if server and maker else None
-
-
 class MariaDBServer:
     """As :class:`tests.postgres.server.PostgresServer`."""
 
-    def __init__(self, programs: tuple[str, str]) -> None:
-        self._server, self._maker = programs
+    def __init__(self) -> None:
+        self._server, self._maker = programs.need("mariadbd", "mariadb-install-db")
         self._directory = Path(tempfile.mkdtemp(prefix="mariadb-"))
         self._process: subprocess.Popen[bytes] | None = None
 

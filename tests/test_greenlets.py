@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.processes import figure
-from tests.servers import RealServer, free_port, server_binaries
+from tests.servers import RealServer, free_port, server_kinds
 from tests.web_servers import WebServer
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Served(WebServer):
 def served(
     request: pytest.FixtureRequest, running_server: Callable[[str], RealServer]
 ) -> Iterator[Served]:
-    server = running_server(next(iter(server_binaries()), "redis"))
+    server = running_server(server_kinds()[0])
     port = free_port()
     command = [str(port) if one == "PORT" else one for one in SERVERS[request.param]]
     if "gunicorn" in command:

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.contrib.auth.models import User
 
 # What is imported where it is used takes a while, and one process alone starts browsers.
+from tests.support import programs
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -27,10 +28,7 @@ class Browser:
     def __init__(self, *, with_scripts: bool = False) -> None:
         from selenium import webdriver
 
-        program = shutil.which("chromium") or shutil.which("chromium-browser")
-        driver = shutil.which("chromedriver")
-        if not program or not driver:
-            pytest.skip("chromium and chromedriver are not both on this machine")
+        program, driver = programs.need("chromium", "chromedriver")
         options = webdriver.ChromeOptions()
         options.binary_location = program
         options.add_argument("--headless=new")

@@ -22,7 +22,7 @@ from django_setnx_lock.contrib import celery as contrib
 from django_setnx_lock.contrib.celery import LockedTask, locked_task
 from tests.contrib import shop
 from tests.processes import eventually
-from tests.servers import RealServer, server_binaries
+from tests.servers import RealServer, any_binary
 from tests.settings import caches
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.unmeasured, pytest.mark.xdist_group("celery")]
 def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Give the log of a worker with two processes, on a server of its own."""
     log = tmp_path_factory.mktemp("celery") / "worker.log"
-    with RealServer(next(iter(server_binaries().values()))) as server:
+    with RealServer(any_binary()) as server:
         shop.use(server.url)
         try:
             with shop.app.connection_for_write() as connection:

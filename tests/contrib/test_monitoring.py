@@ -23,9 +23,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "monitoring"
 RULES = FOLDER / "alerts.yml"
 PAGE = ROOT / "docs" / "metrics.md"
-PROMTOOL = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="there is no promtool on this machine"
-)
+PROMTOOL = pytest.mark.needs("promtool")
 # The labels that Prometheus adds, and the bound of a bucket.
 ADDED = {"instance", "le"}
 

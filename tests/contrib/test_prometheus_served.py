@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import shutil
 import sys
 import urllib.parse
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ import pytest
 from django_setnx_lock import lock
 from tests.contrib.expositions import Exposed
 from tests.processes import eventually
-from tests.servers import free_port, server_binaries
+from tests.servers import free_port, server_kinds
 from tests.web_servers import WebServer
 
 if TYPE_CHECKING:
@@ -28,9 +27,7 @@ pytestmark = pytest.mark.xdist_group("prometheus")
 RULES = Path(__file__).parents[2] / "monitoring" / "alerts.yml"
 WORKERS = 4
 PAID = {"outcome": "acquired", "template": "order:<pk>"}
-IN_PROMETHEUS = pytest.mark.skipif(
-    shutil.which("prometheus") is None, reason="there is no prometheus on this machine"
-)
+IN_PROMETHEUS = pytest.mark.needs("prometheus")
 
 
 class Site(WebServer):
@@ -68,7 +65,7 @@ def whole_site(
     running_server: Callable[[str], RealServer], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:
     """Give the project in the multiprocess mode of prometheus_client; it starts in seconds."""
-    server = running_server(next(iter(server_binaries()), "redis"))
+    server = running_server(server_kinds()[0])
     folder = tmp_path_factory.mktemp("multiproc")
     with served(server, PROMETHEUS_MULTIPROC_DIR=str(folder)) as site:
         yield site
@@ -83,7 +80,7 @@ def site(whole_site: Site, real_cache: RealServer) -> Site:
 @pytest.fixture(scope="module")
 def parted_site(running_server: Callable[[str], RealServer]) -> Iterator[Site]:
     """Give the project without that mode: each worker has counts of its own."""
-    with served(running_server(next(iter(server_binaries()), "redis"))) as site:
+    with served(running_server(server_kinds()[0])) as site:
         yield site
 
 

@@ -17,7 +17,7 @@ from tests.core.helpers import command
 if TYPE_CHECKING:
     from tests.servers import RealServer
 
-REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+REAL = pytest.mark.real
 
 
 def use(client: redis.Redis) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.servers import RealServer
 
-REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+REAL = pytest.mark.real
 
 
 @pytest.fixture

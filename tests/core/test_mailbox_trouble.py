@@ -21,7 +21,7 @@ from tests.processes import eventually
 if TYPE_CHECKING:
     from tests.servers import RealServer
 
-REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+REAL = pytest.mark.real
 
 
 def kill_listeners(server: RealServer) -> None:

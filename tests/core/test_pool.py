@@ -16,7 +16,7 @@ from tests.processes import eventually
 if TYPE_CHECKING:
     from tests.servers import RealServer, Server
 
-REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+REAL = pytest.mark.real
 
 
 def connected(idle: IdleConnections[Connection], client: Any, count: int = 1) -> list[Any]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.servers import RealServer
 
-REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+REAL = pytest.mark.real
 
 
 def most_at_once(locks: list[RedisLock], rounds: int) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.needs("jq")
 def test_the_line_for_a_monitor_finds_what_nobody_else_will() -> None:
     line = re.search(r"locks list --everything --json \| jq '(.*)'", PAGE.read_text())
     assert line is not None

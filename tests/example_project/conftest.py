@@ -13,8 +13,9 @@ import pytest
 import redis
 
 from example_project import embedded
-from example_project.server import connect, find_binaries
+from example_project.server import connect
 from tests.processes import eventually
+from tests.servers import any_binary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,10 +131,7 @@ class Checkout:
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Checkout]:
-    binary = next(iter(find_binaries().values()), None)
-    if binary is None:
-        pytest.skip("no Redis or Valkey server on this machine")
-    checkout = Checkout(tmp_path.resolve(), binary)
+    checkout = Checkout(tmp_path.resolve(), any_binary())
     monkeypatch.setattr(embedded, "CHECKOUT", checkout.directory)
     yield checkout
     checkout.close()

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 import threading
 from typing import TYPE_CHECKING
 
@@ -8,6 +7,7 @@ import pytest
 
 from example_project.shop import payments
 from example_project.shop.models import Order
+from tests.support import programs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,10 +34,7 @@ def driver() -> Iterator[webdriver.Chrome]:
     # It takes a while to import, and one process alone starts browsers.
     from selenium import webdriver
 
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    chromedriver = shutil.which("chromedriver")
-    if not program or not chromedriver:
-        pytest.skip("chromium and chromedriver are not both on this machine")
+    program, chromedriver = programs.need("chromium", "chromedriver")
     options = webdriver.ChromeOptions()
     options.binary_location = program
     # Neither a sandbox nor a large /dev/shm is to be had in a container.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Story = Callable[[Server, Points, pytest.MonkeyPatch], None]
 
-REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+REAL = pytest.mark.real
 pytestmark = pytest.mark.usefixtures("nobody_looks")
 
 

@@ -17,14 +17,14 @@ import pytest
 from django_setnx_lock.core import Inspector, RedisLock, State
 from django_setnx_lock.core.protocol.keys import index_for
 from tests.processes import eventually, figure, may_be_late
-from tests.servers import server_binaries
+from tests.servers import server_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.servers import RealServer
 
-REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+REAL = pytest.mark.real
 LEASE = 1.0
 
 HOLDING = """
@@ -166,7 +166,7 @@ def test_a_killed_holder_keeps_others_out_until_its_lease_ends(server: RealServe
 
 @pytest.fixture(scope="module")
 def told(running_server: Callable[[str], RealServer]) -> Any:
-    server = running_server(next(iter(server_binaries()), "redis"))
+    server = running_server(server_kinds()[0])
     server.flush()
     return json.loads(forked(server, FORKING))
 

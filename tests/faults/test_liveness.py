@@ -16,13 +16,12 @@ from django_setnx_lock.core.liveness import GRACE
 from django_setnx_lock.core.protocol.keys import heartbeat_prefix_for
 from tests.core.helpers import PREFIX
 from tests.processes import eventually, figure
+from tests.servers import RealServer, any_binary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import redis
-
-    from tests.servers import RealServer
 
 PROCESSES = heartbeat_prefix_for(PREFIX)
 # So many times faster than it is, for what need not be seen at its real length.
@@ -200,18 +199,18 @@ def test_a_forked_child_does_not_keep_the_locks_of_its_dead_parent_alive(
 
 @pytest.mark.usefixtures("faster")
 def test_a_holder_of_locks_on_two_servers_lives_on_both(
-    running_server: Callable[[str], RealServer],
     start: Callable[..., subprocess.Popen[str]],
 ) -> None:
-    servers = [running_server("redis"), running_server("valkey")]
-    for server in servers:
-        server.flush()
-    start(ON_TWO_SERVERS, *(server.port for server in servers), faster=FASTER)
-    end = time.monotonic() + 4
+    with RealServer(any_binary()) as one, RealServer(any_binary()) as other:
+        start(ON_TWO_SERVERS, one.port, other.port, faster=FASTER)
+        end = time.monotonic() + 4
 
-    while time.monotonic() < end:
-        assert [states(server.client(), "long") for server in servers] == [[State.HELD]] * 2
-        time.sleep(0.05)
+        while time.monotonic() < end:
+            assert [states(server.client(), "long") for server in (one, other)] == [
+                [State.HELD],
+                [State.HELD],
+            ]
+            time.sleep(0.05)
 
 
 def test_the_process_that_looks_is_alive_too(real_server: RealServer) -> None:

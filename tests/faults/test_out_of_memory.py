@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from django_setnx_lock.core import LockHandle
     from tests.servers import RealServer
 
-pytestmark = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+pytestmark = pytest.mark.real
 
 LEASE = 20
 KINDS: dict[str, dict[str, Any]] = {

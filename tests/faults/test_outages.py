@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.faults.proxy import Proxy
     from tests.servers import RealServer
 
-REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+REAL = pytest.mark.real
 ONCE: dict[str, Any] = {"retry": Retry(NoBackoff(), 0)}
 CLIENTS = pytest.mark.parametrize(
     "options",

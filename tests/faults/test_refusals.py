@@ -19,7 +19,7 @@ from tests.servers import RealServer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+REAL = pytest.mark.real
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tests.faults.proxy import Proxy
     from tests.servers import RealServer
 
-REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+REAL = pytest.mark.real
 FORKS = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 # Long enough for a machine that is doing something else as well.
 LEASE = 3.0

@@ -16,7 +16,7 @@ from tests.processes import eventually
 if TYPE_CHECKING:
     from tests.servers import RealServer
 
-REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+REAL = pytest.mark.real
 BOTH_UNITS = pytest.mark.parametrize("unit", ["s", "ms"])
 PER_UNIT = {"s": 1000, "ms": 1}
 # How late one may be that asks every 0.1 s, on a machine that is busy, in ms.

@@ -61,9 +61,8 @@ def in_processes(
     return results(server, kinds)
 
 
-@pytest.mark.parametrize(
-    ("server", "unit"), [("redis", "s"), ("redis", "ms"), ("valkey", "s")], indirect=["server"]
-)
+@pytest.mark.real
+@pytest.mark.parametrize("unit", ["s", "ms"])
 def test_they_exclude_one_another(server: RealServer, unit: str) -> None:
     stays, lost = in_threads(server, 1.5, unit, ["legacy", "ours"])
 
@@ -83,9 +82,8 @@ def test_beside_those_that_take_no_lock_updates_are_lost(
 
 @pytest.mark.storm
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize(
-    ("server", "unit"), [("valkey", "s"), ("redis", "ms")], indirect=["server"]
-)
+@pytest.mark.real
+@pytest.mark.parametrize("unit", ["s", "ms"])
 def test_they_do_so_for_a_minute(server: RealServer, unit: str) -> None:
     stays, lost = in_processes(server, 60, unit, ["legacy", "ours"])
 

@@ -15,7 +15,7 @@ from typing import IO, Any, cast
 import pytest
 
 from tests.management.forking import Forking
-from tests.servers import RealServer, server_binaries
+from tests.servers import RealServer, server_kinds
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 SECONDS = 30
@@ -198,7 +198,7 @@ def log(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def forks(running_server: Callable[[str], RealServer]) -> Iterator[Forking]:
     """Give what forks with_lock processes on the real server, which all have in common."""
-    url = running_server(next(iter(server_binaries()), "redis")).url
+    url = running_server(server_kinds()[0]).url
     environment = {"DJANGO_SETTINGS_MODULE": "tests.settings", "TEST_SERVER_URL": url}
     with Forking(environment) as forks:
         yield forks

@@ -20,6 +20,7 @@ from tests.management.guards import inner_guard, outer_guard, with_guard
 from tests.management.test_matrix import RECORDER
 from tests.processes import eventually, figure, is_running
 from tests.servers import RealServer
+from tests.support import programs
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere: what can be found")
 
@@ -29,7 +30,6 @@ TIMEOUT = f'echo $$ >>"$0"; timeout 100 {SLEEPS}; exit 5'
 JOBS = {
     "timeout": ("sh", "-c", TIMEOUT),
     "set -m": ("bash", "-c", f'set -m; echo $$ >>"$0"; {SLEEPS}; exit 5'),
-    # It may not open the file itself.
     # It may not open the file itself.
     "su": (
         *("sh", "-c"),
@@ -54,6 +54,7 @@ def family_of(
     forking: Forking, log: Path, job: str, *options: str, first: str = ""
 ) -> tuple[Forked, list[int]]:
     """Start a with_lock; return it, and the pids of the command and of what it has started."""
+    programs.need(*{"su": ["su"], "set -m": ["bash"]}.get(job, []))
     if job == "su" and os.getuid():
         pytest.skip("only root need not give a password")
     with_lock = forking.start(*options, "k", *JOBS[job], str(log), first=first)

@@ -6,7 +6,6 @@ import os
 import pty
 import re
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from tests.management.forking import Forking
 from tests.management.test_supervisor import REPORTER
 from tests.processes import eventually
 from tests.servers import RealServer
+from tests.support import programs
 
 SECONDS = 20
 # Mostly dash.
@@ -160,8 +160,7 @@ Open = Callable[..., Console]
 @pytest.fixture
 def shell(console: Open) -> Console:
     """Give bash with job control, in which ``$wl`` is with_lock."""
-    if shutil.which("bash") is None:
-        pytest.skip("no bash on this machine")
+    programs.need("bash")
     shell = console(*BASH)
     assert shell.shows("ready> ")
     shell.type(f"wl='{' '.join(COMMAND)}'\n")
@@ -393,15 +392,17 @@ def test_a_command_that_ends_by_itself_may_change_the_terminal(console: Open) ->
 
 
 IN_A_NAMESPACE = ("unshare", "--pid", "--fork")
-needs_namespaces = pytest.mark.skipif(
-    sys.platform != "linux"
-    or shutil.which("unshare") is None
-    or subprocess.run([*IN_A_NAMESPACE, "true"], capture_output=True, check=False).returncode != 0,
-    reason="makes PID namespaces",
-)
 
 
-@needs_namespaces
+@pytest.fixture
+def namespaces() -> None:
+    """Skip where no PID namespace may be made, as in most containers."""
+    programs.need("unshare")
+    if subprocess.run([*IN_A_NAMESPACE, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no PID namespace may be made here")
+
+
+@pytest.mark.usefixtures("namespaces")
 @pytest.mark.parametrize("option", [[], ["--mount-proc"]], ids=["", "own proc"])
 def test_a_script_outside_the_pid_namespace_has_the_terminal_again_afterwards(
     console: Open, option: list[str]
@@ -417,7 +418,7 @@ def test_a_script_outside_the_pid_namespace_has_the_terminal_again_afterwards(
     assert terminal.end() == 0
 
 
-@needs_namespaces
+@pytest.mark.usefixtures("namespaces")
 def test_the_first_process_of_a_container_exits_with_the_status_of_a_signal(
     console: Open,
 ) -> None:

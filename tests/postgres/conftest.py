@@ -8,7 +8,7 @@ from django.db import connections
 from django.db.utils import NotSupportedError
 
 from example_project.shop.models import Order
-from tests.postgres.server import NoPostgresError, PostgresServer
+from tests.postgres.server import PostgresServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,11 +28,8 @@ DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION take_time();
 @pytest.fixture(scope="session")
 def postgres_server(django_db_setup: None) -> Iterator[PostgresServer]:
     pytest.importorskip("psycopg", reason="psycopg is not installed")
-    try:
-        with PostgresServer() as server:
-            yield server
-    except NoPostgresError as error:
-        pytest.skip(str(error))
+    with PostgresServer() as server:
+        yield server
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.support import programs
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -19,29 +21,16 @@ START_SECONDS = 30
 FAST = ("fsync=off", "full_page_writes=off", "listen_addresses=", "max_connections=40")
 
 
-class NoPostgresError(Exception):
-    """There is none; the message says why."""
-
-
-def binaries() -> Path:
-    """Return where those of the newest PostgreSQL are. Raises NoPostgresError."""
-    found = shutil.which("initdb")
-    if found:
-        return Path(found).resolve().parent
-    # Debian keeps them from PATH.
-    known = Path("/usr/lib/postgresql").glob("*/bin/initdb")
-    for one in sorted(known, key=lambda path: float(path.parts[-3]), reverse=True):
-        return one.parent
-    raise NoPostgresError("no PostgreSQL server on this machine (apt-get install postgresql)")
+class PostgresError(Exception):
+    """It does not start; the message has what it said."""
 
 
 class PostgresServer:
     """A server on a unix socket in a directory of its own, which dies with its starter."""
 
     def __init__(self) -> None:
-        self._binaries = binaries()
-        if shutil.which("setpriv") is None:
-            raise NoPostgresError("no setpriv on this machine, to start PostgreSQL with")
+        initdb, _ = programs.need("initdb", "setpriv")
+        self._binaries = Path(initdb).resolve().parent
         self.directory = Path(tempfile.mkdtemp(prefix="postgres-"))
         self._as_user: tuple[str, ...] = ("setpriv", "--pdeathsig", "KILL")
         self.user = pwd.getpwuid(os.getuid()).pw_name
@@ -63,7 +52,7 @@ class PostgresServer:
         }
 
     def start(self) -> None:
-        """Return when it answers. Raises NoPostgresError with what it said if it does not."""
+        """Return when it answers. Raises PostgresError with what it said if it does not."""
         data = self.directory / "data"
         self._run("initdb", "--no-sync", "--auth=trust", "--encoding=UTF8", "-D", str(data))
         options = [part for one in FAST for part in ("-c", one)]
@@ -84,7 +73,7 @@ class PostgresServer:
         while subprocess.run(ready, check=False).returncode:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 said = (self.directory / "log").read_text(errors="replace")[-2000:]
-                raise NoPostgresError(f"PostgreSQL does not answer. It said:\n{said}")
+                raise PostgresError(f"PostgreSQL does not answer. It said:\n{said}")
             time.sleep(0.05)
 
     def _run(self, program: str, *arguments: str) -> None:
@@ -96,7 +85,7 @@ class PostgresServer:
             check=False,
         )
         if done.returncode:
-            raise NoPostgresError(f"{program} failed:\n{done.stderr[-2000:]}")
+            raise PostgresError(f"{program} failed:\n{done.stderr[-2000:]}")
 
     def stop(self) -> None:
         if self._process is not None:
@@ -131,4 +120,4 @@ def _somebody() -> str:
             return pwd.getpwnam(name).pw_name
         except KeyError:
             continue
-    raise NoPostgresError("neither the user postgres nor nobody is on this machine")
+    raise PostgresError("neither the user postgres nor nobody is on this machine")

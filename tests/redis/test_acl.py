@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tests.servers import RealServer
 
-REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+REAL = pytest.mark.real
 pytestmark = pytest.mark.usefixtures("nobody_looks")
 DOCS = Path(__file__).parents[2] / "docs" / "redis.md"
 

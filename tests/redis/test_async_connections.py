@@ -19,7 +19,7 @@ from django_setnx_lock.core.connections import client_settings
 from tests.core.aio.helpers import run, until
 from tests.core.helpers import queue_of
 from tests.redis.test_sentinel import watched_over
-from tests.servers import ONCE, RealServer, server_binaries
+from tests.servers import ONCE, RealServer, any_binary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,7 +96,7 @@ def test_a_lock_is_taken_over_a_unix_socket(real_server: RealServer) -> None:
 
 def test_a_lock_is_taken_with_a_password() -> None:
     with (
-        RealServer(next(iter(server_binaries().values()))) as server,
+        RealServer(any_binary()) as server,
         server.client() as admin,
     ):
         admin.config_set("requirepass", "s3cret")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Library = Callable[..., Lock]
 
-REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+REAL = pytest.mark.real
 # Who holds the lock, and who wants it.
 BOTH_WAYS = pytest.mark.parametrize(
     ("holding", "wanting"),

@@ -37,13 +37,10 @@ def is_up(client: redis.Redis) -> bool:
         return False
 
 
-@pytest.fixture(scope="module", params=["valkey", "redis"])
-def cluster(request: pytest.FixtureRequest) -> Iterator[redis.RedisCluster]:
+@pytest.fixture(scope="module")
+def cluster(server_kind: str) -> Iterator[redis.RedisCluster]:
     """Give a client of a cluster of one node."""
-    binary = server_binaries().get(request.param)
-    if binary is None:
-        pytest.skip(f"no {request.param} server on this machine")
-    with RealServer(binary, "--cluster-enabled", "yes") as server:
+    with RealServer(server_binaries()[server_kind], "--cluster-enabled", "yes") as server:
         client = server.client()
         command(client, "CLUSTER", "ADDSLOTS", *range(16384))
         eventually(lambda: is_up(client))

@@ -11,7 +11,7 @@ from django_setnx_lock import LockBusy, LockUnavailable
 from django_setnx_lock.core import RedisLock
 from tests.processes import eventually, figure
 from tests.redis.clusters import Cluster
-from tests.servers import RealServer, server_binaries
+from tests.servers import RealServer, any_binary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.storm, pytest.mark.timeout(120)]
 @pytest.fixture
 def replicated() -> Iterator[tuple[Cluster, RealServer]]:
     """Give a cluster of three primaries, and a replica of the first."""
-    binary = next(iter(server_binaries().values()))
+    binary = any_binary()
     with Cluster(binary) as cluster, cluster.replica_of(cluster.nodes[0]) as replica:
         yield cluster, replica
 

@@ -24,7 +24,7 @@ from tests.servers import RealServer, free_port
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+REAL = pytest.mark.real
 # A certificate for localhost and 127.0.0.1 from a CA of its own, valid until 2120. It guards
 # nothing but these tests.
 TLS = Path(__file__).parent / "tls"

@@ -24,16 +24,17 @@ pytestmark = [pytest.mark.unmeasured, pytest.mark.xdist_group("counted")]
 PROCESSES, TIMES = 3, 200
 
 
+pytestmark = pytest.mark.real
+
+
 def are_ready(client: redis.Redis, how: str) -> bool:
     return int(client.get(f"ready {how}") or 0) == PROCESSES
 
 
-@pytest.fixture(scope="module", params=["redis", "valkey"])
-def counted(
-    request: pytest.FixtureRequest, running_server: Callable[[str], RealServer]
-) -> dict[str, int]:
+@pytest.fixture(scope="module")
+def counted(server_kind: str, running_server: Callable[[str], RealServer]) -> dict[str, int]:
     """Let processes count, all at once: ``locked``, then ``free``. Gives what they counted to."""
-    server = running_server(request.param)
+    server = running_server(server_kind)
     server.flush()
     client = server.client()
     environ = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +21,6 @@ from tests.servers import RealServer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-PAGE = Path(__file__).parents[2].joinpath("docs", "protocols.md").read_text()
 WAITERS, ROUNDS, WORK = 8, 3, 0.002
 
 
@@ -133,10 +131,3 @@ def test_where_nobody_queues_it_is_chance(
     setting: Any, real_server: RealServer, tmp_path: Path
 ) -> None:
     assert worst(setting, real_server, tmp_path) > 0
-
-
-def test_the_page_names_these_tests() -> None:
-    section = PAGE[PAGE.index("## Fair or not") :].partition("\n## ")[0]
-
-    assert "tests/redis/test_fairness.py" in section
-    assert len(re.findall(r"^\| .*\| \d of 7 \|", section, re.MULTILINE)) == 6

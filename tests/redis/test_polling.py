@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from tests.management.conftest import Program
 
-REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+REAL = pytest.mark.real
 HISTORY = history_beside(INDEX)
 IN_SETTINGS = override_settings(SETNX_LOCK={"POLLING": True, "REENTRANT": False})
 pytestmark = pytest.mark.usefixtures("nobody_looks")

@@ -19,7 +19,7 @@ from tests.core.helpers import command
 from tests.core.queueing import listeners
 from tests.faults.proxy import Proxy
 from tests.processes import eventually
-from tests.servers import ONCE, RealServer, server_binaries
+from tests.servers import ONCE, RealServer, any_binary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,7 +62,7 @@ def paired(binary: str) -> Iterator[Pair]:
 
 @pytest.fixture(scope="module")
 def lasting() -> Iterator[Pair]:
-    with paired(next(iter(server_binaries().values()))) as pair:
+    with paired(any_binary()) as pair:
         yield pair
 
 
@@ -99,15 +99,10 @@ def take(server: RealServer, replicas: int, seconds: float = PATIENCE) -> LockHa
 
 # The primary is killed right after a grant, and the replica takes its place
 
-BINARIES = pytest.mark.parametrize("kind", ["valkey", "redis"])
 
-
-def holders_after_failover(kind: str, replicas: int, *, is_cut: bool) -> list[bool]:
+def holders_after_failover(replicas: int, *, is_cut: bool) -> list[bool]:
     """Tell of two callers, before and after, whether they hold the lock."""
-    binaries = server_binaries()
-    if kind not in binaries:
-        pytest.skip(f"no {kind} server on this machine")
-    with paired(binaries[kind]) as pair:
+    with paired(any_binary()) as pair:
         if is_cut:
             pair.link.refuse()
         before = take(pair.primary, replicas, SOON if is_cut else PATIENCE)
@@ -116,19 +111,16 @@ def holders_after_failover(kind: str, replicas: int, *, is_cut: bool) -> list[bo
         return [held is not None and not held.lost for held in (before, after)]
 
 
-@BINARIES
-def test_without_replicas_there_are_two_holders_when_the_new_primary_never_heard(kind: str) -> None:
-    assert holders_after_failover(kind, 0, is_cut=True) == [True, True]
+def test_without_replicas_there_are_two_holders_when_the_new_primary_never_heard() -> None:
+    assert holders_after_failover(0, is_cut=True) == [True, True]
 
 
-@BINARIES
-def test_with_replicas_what_the_replica_never_heard_was_not_granted(kind: str) -> None:
-    assert holders_after_failover(kind, 1, is_cut=True) == [False, True]
+def test_with_replicas_what_the_replica_never_heard_was_not_granted() -> None:
+    assert holders_after_failover(1, is_cut=True) == [False, True]
 
 
-@BINARIES
-def test_with_replicas_what_was_granted_is_held_on_the_new_primary(kind: str) -> None:
-    assert holders_after_failover(kind, 1, is_cut=False) == [True, False]
+def test_with_replicas_what_was_granted_is_held_on_the_new_primary() -> None:
+    assert holders_after_failover(1, is_cut=False) == [True, False]
 
 
 # Taking

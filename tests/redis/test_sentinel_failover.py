@@ -19,7 +19,7 @@ from tests.core.queueing import listeners
 from tests.management.conftest import Program
 from tests.processes import eventually, figure
 from tests.redis.sentinels import Watched, cache_at, watched
-from tests.servers import server_binaries
+from tests.servers import any_binary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ with lock("k", blocking=False, reentrant=True) as held:
 
 @pytest.fixture(scope="module")
 def lasting() -> Iterator[Watched]:
-    with watched(next(iter(server_binaries().values()))) as deployment:
+    with watched(any_binary()) as deployment:
         yield deployment
 
 
@@ -92,7 +92,7 @@ def wait_in_asyncio() -> LockHandle:
 def story() -> Story:
     """Give what happens when the primary is killed while locks are held and waited for."""
     with (
-        watched(next(iter(server_binaries().values()))) as deployment,
+        watched(any_binary()) as deployment,
         cache_at(deployment),
         ThreadPoolExecutor(3) as pool,
     ):

@@ -24,7 +24,7 @@ from tests.core.queueing import listeners
 from tests.processes import eventually, figure
 from tests.redis.sentinels import SERVICE, Watched, cache_at, watched
 from tests.redis.test_vanished_server import SPARE, warm
-from tests.servers import RealServer, server_binaries
+from tests.servers import RealServer, any_binary, server_binaries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -154,13 +154,10 @@ def wait() -> bool:
         return True
 
 
-@pytest.fixture(scope="module", params=["redis", "valkey"])
-def story(request: pytest.FixtureRequest) -> Story:
-    binaries = server_binaries()
-    if request.param not in binaries:
-        pytest.skip(f"no {request.param} server on this machine")
+@pytest.fixture(scope="module")
+def story(server_kind: str) -> Story:
     with (
-        watched(binaries[request.param]) as deployment,
+        watched(server_binaries()[server_kind]) as deployment,
         cache_at(deployment),
         ThreadPoolExecutor(8) as pool,
     ):
@@ -232,7 +229,7 @@ async def use(count: int) -> None:
 def test_a_vanished_primary_is_left_within_three_seconds_whatever_was_used(
     is_async: bool,
 ) -> None:
-    with watched(next(iter(server_binaries().values()))) as deployment, cache_at(deployment):
+    with watched(any_binary()) as deployment, cache_at(deployment):
         loop = asyncio.new_event_loop()
         try:
             if is_async:

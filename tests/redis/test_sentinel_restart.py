@@ -15,7 +15,7 @@ from django_setnx_lock.core import MultiLock, RedisLock
 from tests.core.queueing import listeners
 from tests.processes import eventually
 from tests.redis.sentinels import SERVICE, sentinel_of
-from tests.servers import ONCE, RealServer, server_binaries
+from tests.servers import ONCE, RealServer, any_binary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,7 +44,7 @@ def for_several_in_asyncio(client: redis.Redis) -> bool:
 
 @pytest.fixture(scope="module")
 def primary() -> Iterator[RealServer]:
-    with RealServer(next(iter(server_binaries().values()))) as server:
+    with RealServer(any_binary()) as server:
         yield server
 
 

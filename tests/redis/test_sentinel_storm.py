@@ -19,7 +19,7 @@ import pytest
 from tests.processes import eventually, figure
 from tests.redis.sentinel_storming import LEASE
 from tests.redis.sentinels import Watched, watched
-from tests.servers import server_binaries
+from tests.servers import any_binary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,15 +100,12 @@ class Move(NamedTuple):
         )
 
 
-def move(folder: Path, kind: str, how: str, replicas: int, *, is_strict: bool) -> Move:
+def move(folder: Path, how: str, replicas: int, *, is_strict: bool) -> Move:
     """Have the processes contend, move the primary, and give what they did.
 
     ``is_strict``: whether primaries refuse writes that no replica hears of.
     """
-    binaries = server_binaries()
-    if kind not in binaries:
-        pytest.skip(f"no {kind} server on this machine")
-    with watched(binaries[kind], replicas=2) as deployment:
+    with watched(any_binary(), replicas=2) as deployment:
         for server in (deployment.primary, *deployment.replicas):
             client = server.client()
             client.config_set("min-replicas-to-write", int(is_strict))
@@ -145,16 +142,13 @@ def moved(deployment: Watched, folder: Path, how: str) -> float:
     return time.monotonic()
 
 
-def storm(folder: Path, kind: str, replicas: int, *, is_cut: bool) -> Storm:
+def storm(folder: Path, replicas: int, *, is_cut: bool) -> Storm:
     """Have the processes contend, kill the primary, and give what they did.
 
     ``is_cut``: whether the replica hears of nothing for a time before.
     """
-    binaries = server_binaries()
-    if kind not in binaries:
-        pytest.skip(f"no {kind} server on this machine")
     seconds = CUT if is_cut else WHOLE
-    with watched(binaries[kind]) as deployment:
+    with watched(any_binary()) as deployment:
         processes = list(started(deployment, folder, seconds, replicas, PROCESSES))
         try:
             killed = strike(deployment, folder, replicas, is_cut=is_cut)
@@ -214,33 +208,33 @@ def strike(deployment: Watched, folder: Path, replicas: int, *, is_cut: bool) ->
 
 
 def test_with_replicas_there_is_one_holder_at_a_time(tmp_path: Path) -> None:
-    found = storm(tmp_path, "redis", 1, is_cut=False)
+    found = storm(tmp_path, 1, is_cut=False)
 
-    found.tell("redis, replicas=1")
+    found.tell("replicas=1")
     assert found.overlaps == 0
     assert len(found.stays) > 100
     assert len(found.after) > 20
 
 
 def test_with_replicas_there_is_one_though_the_replica_hears_nothing(tmp_path: Path) -> None:
-    found = storm(tmp_path, "valkey", 1, is_cut=True)
+    found = storm(tmp_path, 1, is_cut=True)
 
-    found.tell("valkey, replicas=1, replication cut before the kill")
+    found.tell("replicas=1, replication cut before the kill")
     assert found.overlaps == 0
     assert len(found.after) > 20
 
 
 def test_without_replicas_a_grant_that_no_replica_heard_of_makes_two(tmp_path: Path) -> None:
-    found = storm(tmp_path, "valkey", 0, is_cut=True)
+    found = storm(tmp_path, 0, is_cut=True)
 
-    found.tell("valkey, no replicas asked for, replication cut before the kill")
+    found.tell("no replicas asked for, replication cut before the kill")
     assert found.overlaps > 0
 
 
 def test_without_replicas_it_is_told_how_many_there_were(tmp_path: Path) -> None:
-    found = storm(tmp_path, "redis", 0, is_cut=False)
+    found = storm(tmp_path, 0, is_cut=False)
 
-    found.tell("redis, no replicas asked for")
+    found.tell("no replicas asked for")
     assert len(found.after) > 20
 
 
@@ -251,9 +245,9 @@ MOVES = pytest.mark.parametrize("how", ["planned", "frozen"])
 def test_without_replicas_two_have_it_for_a_second_after_another_primary_was_named(
     tmp_path: Path, how: str
 ) -> None:
-    found = move(tmp_path, "redis", how, 0, is_strict=False)
+    found = move(tmp_path, how, 0, is_strict=False)
 
-    found.tell(f"{how}, redis, no replicas asked for")
+    found.tell(f"{how}, no replicas asked for")
     assert len(found.stays) > 100
     assert all(seconds <= AFTER for seconds in found.overlaps)
 
@@ -263,8 +257,8 @@ def test_without_replicas_two_have_it_for_a_second_after_another_primary_was_nam
 def test_where_a_primary_needs_a_replica_to_write_there_is_one_holder_at_a_time(
     tmp_path: Path, how: str, replicas: int
 ) -> None:
-    found = move(tmp_path, "redis", how, replicas, is_strict=True)
+    found = move(tmp_path, how, replicas, is_strict=True)
 
-    found.tell(f"{how}, redis, replicas={replicas}, min-replicas-to-write 1")
+    found.tell(f"{how}, replicas={replicas}, min-replicas-to-write 1")
     assert len(found.stays) > 100
     assert found.overlaps == []

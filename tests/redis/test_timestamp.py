@@ -25,11 +25,8 @@ if TYPE_CHECKING:
     from tests.management.conftest import Program
     from tests.servers import RealServer
 
-REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
-# Each unit, and each server, once.
-EACH = pytest.mark.parametrize(
-    ("server", "unit"), [("redis", "s"), ("redis", "ms"), ("valkey", "s")], indirect=["server"]
-)
+REAL = pytest.mark.real
+EACH = pytest.mark.parametrize("unit", ["s", "ms"])
 IN_SETTINGS = override_settings(SETNX_LOCK={"PROTOCOL": "timestamp", "REENTRANT": False})
 INSIDE = """
 import django; django.setup()
@@ -39,6 +36,7 @@ with lock("k", blocking=False, reentrant=True) as held:
 """
 
 
+@REAL
 @EACH
 def test_a_lock_is_renewed_for_as_long_as_it_is_held(server: RealServer, unit: str) -> None:
     client = server.client()
@@ -51,6 +49,7 @@ def test_a_lock_is_renewed_for_as_long_as_it_is_held(server: RealServer, unit: s
         assert not in_thread(lambda: timed(client, unit).acquire(blocking=False))
 
 
+@REAL
 @EACH
 def test_who_waits_has_it_soon_after_it_was_let_go(server: RealServer, unit: str) -> None:
     first = timed(server.client(), unit).take()
@@ -74,6 +73,7 @@ def test_who_waits_has_it_soon_after_it_was_let_go(server: RealServer, unit: str
 
 
 @may_be_late(0.1)
+@REAL
 @EACH
 @pytest.mark.parametrize("blocking_timeout", [0, 0.25])
 def test_a_wait_in_vain_ends_within_a_tenth_of_a_second(

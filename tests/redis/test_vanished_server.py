@@ -18,7 +18,7 @@ from redis.retry import Retry
 
 from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import RedisLock, clock
-from tests.servers import ONCE, RealServer, server_binaries
+from tests.servers import ONCE, RealServer, any_binary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,7 @@ class Pair(NamedTuple):
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    binary = next(iter(server_binaries().values()))
+    binary = any_binary()
     with RealServer(binary) as old, RealServer(binary) as new:
         yield Pair(old, new)
         old.resume()

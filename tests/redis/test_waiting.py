@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.servers import RealServer
 
-REAL = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+REAL = pytest.mark.real
 
 
 @contextlib.contextmanager

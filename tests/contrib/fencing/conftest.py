@@ -10,8 +10,8 @@ from django.apps import apps
 from django.db import connections
 
 from tests import databases
-from tests.mariadb import MariaDBServer, find_mariadb
-from tests.postgres.server import NoPostgresError, PostgresServer
+from tests.mariadb import MariaDBServer
+from tests.postgres.server import PostgresServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,16 +33,10 @@ def sqlite(path: Path, stack: ExitStack) -> dict[str, Any]:
 def postgres(path: Path, stack: ExitStack) -> dict[str, Any]:
     if not importlib.util.find_spec("psycopg"):
         pytest.skip("psycopg is not installed")
-    try:
-        return stack.enter_context(PostgresServer()).database
-    except NoPostgresError as error:
-        pytest.skip(str(error))
+    return stack.enter_context(PostgresServer()).database
 
 
 def mariadb(path: Path, stack: ExitStack) -> dict[str, Any]:
-    programs = find_mariadb()
-    if programs is None:
-        pytest.skip("no MariaDB server on this machine")
     if not importlib.util.find_spec("MySQLdb"):
         if not importlib.util.find_spec("pymysql"):
             pytest.skip("neither mysqlclient nor PyMySQL is installed")
@@ -50,7 +44,7 @@ def mariadb(path: Path, stack: ExitStack) -> dict[str, Any]:
         # What Django asks of mysqlclient, which it takes this for.
         pymysql.version_info = (2, 2, 1, "final", 0)
         pymysql.install_as_MySQLdb()
-    return stack.enter_context(MariaDBServer(programs)).database
+    return stack.enter_context(MariaDBServer()).database
 
 
 KINDS = {"sqlite": sqlite, "postgres": postgres, "mariadb": mariadb}
