@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.processes import eventually
-from tests.servers import RealServer, server_binaries
+from tests.servers import RealServer, any_binary, server_binaries
 from tests.support.drivers import DRIVERS, Driver
 from tests.support.rows import Row
 from tests.support.world import World
@@ -64,7 +64,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 @pytest.fixture(scope="session")
 def further_masters() -> Iterator[list[RealServer]]:
     """Give two more servers, for a lock on three."""
-    binary = next(iter(server_binaries().values()))
+    binary = any_binary()
     with RealServer(binary) as second, RealServer(binary) as third:
         yield [second, third]
 

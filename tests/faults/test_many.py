@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     Story = Callable[[Server, Points, pytest.MonkeyPatch], None]
 
-REAL = pytest.mark.parametrize("server", ["redis"], indirect=True)
+REAL = pytest.mark.real
 WAITER = """
 import sys, redis
 from django_setnx_lock.core import MultiLock

@@ -252,12 +252,12 @@ def is_had_by_somebody_else_meanwhile(client: redis.Redis) -> bool:
     return is_had
 
 
-@pytest.mark.parametrize("server", ["redis"], indirect=True)
+@pytest.mark.real
 def test_what_is_held_early_outlives_its_lease(redis_client: redis.Redis) -> None:
     assert not is_had_by_somebody_else_meanwhile(redis_client)
 
 
-@pytest.mark.parametrize("server", ["redis"], indirect=True)
+@pytest.mark.real
 def test_without_asking_again_it_would_not(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
