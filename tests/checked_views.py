@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from django.core.checks import CheckMessage
+from django.core.checks import CheckMessage, Tags, run_checks
 from django.http import HttpRequest, HttpResponse
 from django.test import override_settings
 from django.utils.decorators import method_decorator
@@ -18,7 +18,6 @@ from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSet
 
 from django_setnx_lock import redis_lock
-from django_setnx_lock.checks import check_views
 
 order_lock = redis_lock("order:<pk>")
 
@@ -26,7 +25,9 @@ order_lock = redis_lock("order:<pk>")
 def found(number: str, *routes: Any) -> list[CheckMessage]:
     """Return what the check ``number`` says of a URLconf of these ``routes``."""
     with override_settings(ROOT_URLCONF=routes):
-        return [one for one in check_views(None) if one.id == f"django_setnx_lock.{number}"]
+        return [
+            one for one in run_checks(tags=[Tags.urls]) if one.id == f"django_setnx_lock.{number}"
+        ]
 
 
 @order_lock

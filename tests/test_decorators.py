@@ -1,50 +1,50 @@
+"""``@redis_lock`` on functions, methods and coroutine functions."""
+
 from __future__ import annotations
 
+import asyncio
 import inspect
-from functools import partial
-from typing import TYPE_CHECKING
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.core.exceptions import SynchronousOnlyOperation
 from django.http import HttpRequest, HttpResponse
 from django.test import override_settings
+from django.utils.functional import SimpleLazyObject
 
 from django_setnx_lock import LockBusy, LockLost, LockUnavailable, lock, redis_lock
-from django_setnx_lock.connection import get_client
 
 if TYPE_CHECKING:
-    from django.test import RequestFactory
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from tests.servers import FakeServer
+
+pytestmark = pytest.mark.usefixtures("fake_connections")
+
+
+def state(key: str = "order:42") -> str:
+    return "locked" if lock(key).client.exists(f"lock:{key}") else "open"
 
 
 @redis_lock("order:<pk>")
 def charge(pk: int, *, twice: bool = False) -> str:
     """Charge an order."""
-    return "locked" if lock(f"order:{pk}").locked() else "open"
+    return state(f"order:{pk}")
 
 
-def test_a_function_runs_under_its_lock() -> None:
-    assert charge(42) == "locked"
-
-
-def test_the_function_beneath_runs_without_it() -> None:
+def test_a_function_runs_under_its_lock_and_lets_it_go() -> None:
+    assert (charge(42), state()) == ("locked", "open")
     assert inspect.unwrap(charge)(42) == "open"
 
 
-def test_the_lock_is_let_go_after_a_function() -> None:
-    charge(42)
+def test_a_coroutine_function_runs_under_its_lock_and_lets_it_go() -> None:
+    @redis_lock("order:<pk>")
+    async def send(pk: int) -> str:
+        return state()
 
-    assert not lock("order:42").locked()
-
-
-def test_a_function_with_min_hold_runs_once_in_that_time() -> None:
-    @redis_lock("tick", min_hold=20, blocking_timeout=0)
-    def tick() -> str:
-        return "ran"
-
-    assert tick() == "ran"
-    with pytest.raises(LockBusy):
-        tick()
+    assert inspect.iscoroutinefunction(send)
+    assert (asyncio.run(send(42)), state()) == ("locked", "open")
 
 
 def test_the_lock_is_let_go_when_a_function_raises() -> None:
@@ -55,7 +55,7 @@ def test_the_lock_is_let_go_when_a_function_raises() -> None:
     with pytest.raises(KeyError):
         fail(42)
 
-    assert not lock("order:42").locked()
+    assert state() == "open"
 
 
 def test_a_decorated_function_keeps_its_name_docstring_and_signature() -> None:
@@ -63,92 +63,89 @@ def test_a_decorated_function_keeps_its_name_docstring_and_signature() -> None:
     assert list(inspect.signature(charge).parameters) == ["pk", "twice"]
 
 
-def test_a_default_fills_the_key() -> None:
-    @redis_lock("report:<kind>")
-    def report(kind: str = "daily") -> bool:
-        return lock("report:daily").locked()
+def passing_on(func: Any) -> Any:
+    @wraps(func)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return func(*args, **kwargs)
 
-    assert report() is True
-
-
-def test_keywords_beyond_the_parameters_fill_the_key() -> None:
-    @redis_lock("report:<kind>")
-    def report(**options: str) -> bool:
-        return lock("report:daily").locked()
-
-    assert report(kind="daily") is True
+    return wrapper
 
 
-def test_an_attribute_of_an_argument_fills_the_key() -> None:
-    class Order:
-        pk = 42
-
-    @redis_lock("order:<order.pk>")
-    def pay(order: Order) -> bool:
-        return lock("order:42").locked()
-
-    assert pay(Order()) is True
+def pay(pk: int = 42, **more: object) -> str:
+    return state()
 
 
-def test_a_value_cannot_reach_into_the_next_one() -> None:
-    @redis_lock("<shop>:<order>")
-    def pay(shop: str, order: str) -> list[bytes]:
-        return list(get_client().keys("lock:*"))
+class Till:
+    number = 42
 
-    assert pay("a:b", "c") == [b"lock:a%3Ab:c"]
+    def open(self, pk: int) -> str:
+        return state()
 
+    @classmethod
+    def count(cls, pk: int) -> str:
+        return state()
 
-def test_a_method_runs_under_its_lock() -> None:
-    class Till:
-        @redis_lock("till:<number>")
-        def open(self, number: int) -> bool:
-            return lock("till:3").locked()
+    def __call__(self, pk: int) -> str:
+        return state()
 
-    assert Till().open(3) is True
+    @redis_lock("order:<pk>")
+    def locked(self, pk: int) -> str:
+        return state()
 
+    @redis_lock("order:<self.number>")
+    def by_attribute(self) -> str:
+        return state()
 
-def test_a_method_can_name_an_attribute_of_its_object() -> None:
-    class Till:
-        number = 3
-
-        @redis_lock("till:<self.number>")
-        def open(self) -> bool:
-            return lock("till:3").locked()
-
-    assert Till().open() is True
-
-
-def test_a_bound_method_can_be_decorated() -> None:
-    class Till:
-        def open(self, number: int) -> bool:
-            return lock("till:3").locked()
-
-    locked = redis_lock("till:<number>")(Till().open)
-
-    assert locked(3) is True
+    @staticmethod
+    @redis_lock("order:<pk>")
+    def static(pk: int) -> str:
+        return state()
 
 
-def test_a_static_method_runs_under_its_lock() -> None:
-    class Till:
-        @staticmethod
-        @redis_lock("till:<number>")
-        def open(number: int) -> bool:
-            return lock("till:3").locked()
+by_pk = redis_lock("order:<pk>")
+CALLS: dict[str, Callable[[], object]] = {
+    "by position": lambda: by_pk(pay)(42),
+    "by keyword": lambda: by_pk(pay)(pk=42),
+    "by default": lambda: by_pk(pay)(),
+    "beyond the parameters": lambda: redis_lock("order:<number>")(pay)(number=42),
+    "an attribute": lambda: redis_lock("order:<order.number>")(lambda order: state())(Till),
+    "below a decorator": lambda: by_pk(passing_on(passing_on(pay)))(42),
+    "a partial": lambda: by_pk(partial(pay, shop="north"))(pk=42),
+    "a bound method": lambda: by_pk(Till().open)(42),
+    "a class method": lambda: by_pk(Till.count)(42),
+    "a callable object": lambda: by_pk(Till())(42),
+    "a method": lambda: Till().locked(42),
+    "an attribute of the object": lambda: Till().by_attribute(),
+    "a static method": lambda: Till.static(42),
+}
 
-    assert Till.open(3) is True
 
-
-def test_a_partial_runs_under_its_lock() -> None:
-    def pay(shop: str, pk: int) -> bool:
-        return lock("north:42").locked()
-
-    locked = redis_lock("<shop>:<pk>")(partial(pay, shop="north"))
-
-    assert locked(pk=42) is True
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_every_kind_of_call_fills_the_key(call: Callable[[], object]) -> None:
+    assert call() == "locked"
 
 
 def test_a_builtin_can_have_a_lock_that_names_nothing() -> None:
     assert redis_lock("all")(max)(1, 2) == 2
+
+
+def test_a_value_cannot_reach_into_the_next_one() -> None:
+    @redis_lock("<shop>:<order>")
+    def sell(shop: str, order: str) -> str:
+        return state("a%3Ab:c")
+
+    assert sell("a:b", "c") == "locked"
+
+
+def test_a_lazy_argument_that_names_nothing_is_not_evaluated() -> None:
+    evaluated: list[str] = []
+
+    @redis_lock("all")
+    def look(row: object) -> None: ...
+
+    look(SimpleLazyObject(lambda: evaluated.append("query")))
+
+    assert evaluated == []
 
 
 def test_a_call_that_the_function_does_not_take_is_refused_before_the_lock(
@@ -162,28 +159,34 @@ def test_a_call_that_the_function_does_not_take_is_refused_before_the_lock(
 
 def test_a_busy_function_raises_with_the_holder() -> None:
     @redis_lock("order:<pk>", blocking_timeout=0)
-    def pay(pk: int) -> None:
+    def run(pk: int) -> None:
         raise AssertionError("must not run")
 
-    with lock("order:42", label="first"), pytest.raises(LockBusy) as caught:
-        pay(42)
+    @redis_lock("order:<pk>", blocking_timeout=0)
+    async def arun(pk: int) -> None:
+        raise AssertionError("must not run")
 
-    assert caught.value.holder is not None
-    assert caught.value.holder.label == "first"
+    for call in (lambda: run(42), lambda: asyncio.run(arun(42))):
+        with lock("order:42", label="first"), pytest.raises(LockBusy) as caught:
+            call()
+
+        assert caught.value.holder is not None
+        assert caught.value.holder.label == "first"
 
 
 def test_a_function_waits_as_long_as_the_setting_says() -> None:
-    lock("order:42", timeout=1, renew=False).take(0)
+    held = lock("order:42", timeout=1, renew=False, reentrant=False)
+    held.take(0)
+    with override_settings(SETNX_LOCK={"BLOCKING_TIMEOUT": 0}), pytest.raises(LockBusy):
+        charge(42)
 
     assert charge(42) == "locked"
 
 
-@override_settings(SETNX_LOCK={"BLOCKING_TIMEOUT": 0})
-def test_a_function_does_not_wait_where_the_setting_says_so() -> None:
-    lock("order:42", timeout=30, reentrant=False).take(0)
-
-    with pytest.raises(LockBusy):
-        charge(42)
+def test_a_function_goes_on_with_the_lock_of_its_caller() -> None:
+    with override_settings(SETNX_LOCK={}), lock("order:42") as held:
+        assert charge(42) == "locked"
+        held.check()
 
 
 def test_a_function_raises_when_redis_cannot_say(fake_server: FakeServer) -> None:
@@ -193,58 +196,175 @@ def test_a_function_raises_when_redis_cannot_say(fake_server: FakeServer) -> Non
         charge(42)
 
 
-def test_a_function_whose_lock_was_lost_raises() -> None:
+def test_a_function_whose_lock_was_lost_raises(fake_server: FakeServer) -> None:
     @redis_lock("order:<pk>")
-    def pay(pk: int) -> None:
-        get_client().delete(f"lock:order:{pk}")
+    def run(pk: int) -> None:
+        fake_server.client().delete(f"lock:order:{pk}")
 
     with pytest.raises(LockLost):
-        pay(42)
+        run(42)
 
 
-def test_the_holder_record_names_the_function() -> None:
-    @redis_lock("order:<pk>")
-    def pay(pk: int) -> str:
-        with pytest.raises(LockBusy) as caught:
-            lock("order:42").take(0)
-        return str(caught.value.holder)
+def test_the_options_are_those_of_lock(fake_server: FakeServer) -> None:
+    @redis_lock("order:<pk>", timeout=300, min_hold=20, note="monthly")
+    def run(pk: int) -> str:
+        (busy,) = [caught_busy(f"order:{pk}")]
+        assert 290 < fake_server.client().ttl(f"lock:order:{pk}") <= 300
+        return str(busy.holder)
 
-    assert f"(function {__name__}.{pay.__qualname__})" in pay(42)
-
-
-def test_the_lease_is_the_one_asked_for() -> None:
-    @redis_lock("order:<pk>", timeout=300)
-    def pay(pk: int) -> int:
-        return int(get_client().ttl(f"lock:order:{pk}"))
-
-    assert 290 < pay(42) <= 300
+    assert f"(function {__name__}.{run.__qualname__}; monthly)" in run(42)
+    assert state() == "locked"
 
 
-@override_settings(CACHES={})
-def test_another_cache_can_be_used() -> None:
-    @redis_lock("order:<pk>", using="other")
-    def pay(pk: int) -> None:
-        raise AssertionError("must not run")
-
-    with pytest.raises(Exception, match="there is no cache 'other'"):
-        pay(42)
+def caught_busy(key: str) -> LockBusy:
+    with pytest.raises(LockBusy) as caught:
+        lock(key, reentrant=False).take(0)
+    return caught.value
 
 
-def test_a_call_without_a_request_raises_whatever_on_busy_answers_to_requests() -> None:
-    @redis_lock("order:<pk>", blocking_timeout=0, on_busy=lambda request, error: HttpResponse())
-    def pay(request: HttpRequest | None, pk: int) -> HttpResponse:
-        return HttpResponse()
+def test_calls_that_are_shared_run_at_the_same_time() -> None:
+    @redis_lock("report", shared=True)
+    def read() -> bool:
+        return lock("report", shared=True, reentrant=False).acquire(blocking=False)
 
-    with lock("order:42"), pytest.raises(LockBusy):
-        pay(None, 42)
+    @redis_lock("other")
+    def write() -> bool:
+        return lock("other", shared=True, reentrant=False).acquire(blocking=False)
+
+    assert (read(), write()) == (True, False)
 
 
-def test_a_helper_that_takes_the_request_answers_as_a_view_does(rf: RequestFactory) -> None:
-    @redis_lock("order:<pk>")
-    def reserve(request: HttpRequest, pk: int) -> HttpResponse:
-        return HttpResponse()
+def test_no_more_calls_than_the_limit_run() -> None:
+    @redis_lock("exports", limit=2, blocking_timeout=0)
+    def export(within: int) -> None:
+        if within:
+            export(within - 1)
 
-    with lock("order:42"):
-        response = reserve(request=rf.post("/"), pk=42)
+    export(1)
+    with pytest.raises(LockBusy):
+        export(2)
 
-    assert response.status_code == 409
+
+def test_a_lock_that_blocks_is_refused_in_an_event_loop_as_the_orm_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def work() -> None:
+        with lock("order:42"):
+            pass
+
+    with pytest.raises(SynchronousOnlyOperation, match="use the method with the prefix a"):
+        asyncio.run(work())
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+    asyncio.run(work())
+
+
+def answer(request: HttpRequest, error: Exception) -> HttpResponse:
+    return HttpResponse()
+
+
+async def aanswer(request: HttpRequest, error: Exception) -> HttpResponse:
+    return HttpResponse()
+
+
+BAD_OPTIONS: list[tuple[str, dict[str, Any], str]] = [
+    *((template, {}, "template|key") for template in ("", "order:<pk", "order:<>", "<a><b>")),
+    *(("o:<pk>", {"timeout": time}, "timeout") for time in (0, -1, True, float("nan"))),
+    *(("o:<pk>", {"blocking_timeout": time}, "blocking_timeout") for time in (-1, float("inf"))),
+    ("o:<pk>", {"max_hold": 0}, "max_hold"),
+    ("o:<pk>", {"min_hold": 6, "max_hold": 5}, "min_hold"),
+    ("o:<pk>", {"replicas": -1}, "replicas"),
+    ("o:<pk>", {"renew": "yes"}, "renew is True or False"),
+    *(
+        ("o:<pk>", {option: "ignore"}, f'{option} is "raise" or a callable')
+        for option in ("on_busy", "on_unavailable", "on_lost")
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("template", "options", "message"), BAD_OPTIONS, ids=range(len(BAD_OPTIONS))
+)
+def test_a_bad_option_is_refused_at_once(
+    template: str, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        redis_lock(template, **options)
+
+
+async def async_rows(pk: int) -> AsyncIterator[int]:
+    yield pk
+
+
+def rows(pk: int) -> Iterator[int]:
+    yield pk
+
+
+def by_order(request: HttpRequest, order_id: int) -> HttpResponse:
+    return HttpResponse()
+
+
+def by_account(account_id: int, b: int, req: object) -> None: ...
+
+
+def by_frequency(required: int, frequency: int) -> None: ...
+
+
+def asked(self: object, name: str) -> None:
+    raise AssertionError(f"asked for {name}")
+
+
+def task_of(module: str) -> Any:
+    return type("Task", (), {"__module__": module, "__call__": print, "__getattr__": asked})()
+
+
+MISFITS: list[tuple[str, dict[str, Any], Any, str]] = [
+    ("o:<pk>", {}, by_order, r"names <pk>, but .*by_order takes request, order_id$"),
+    ("o:<pk>", {}, passing_on(by_order), r"names <pk>, but .*by_order takes"),
+    ("o:<user.pk>", {}, by_account, r"<user\.pk>.*call its request parameter request"),
+    ("o:<user.pk>", {}, by_frequency, r"<user\.pk>.*call its request parameter request"),
+    ("o:<pk>", {}, Till, r'@method_decorator\(redis_lock\(...\), name="dispatch"\)'),
+    ("o:<pk>", {}, rows, r"rows is a generator.*with lock"),
+    ("o:<pk>", {}, async_rows, r"rows is a generator.*async with lock"),
+    ("o:<pk>", {}, staticmethod(pay), "put redis_lock below @staticmethod"),
+    ("o:<pk>", {}, classmethod(pay), "put redis_lock below @classmethod"),
+    ("o:42", {}, 42, "redis_lock decorates functions, not 42"),
+    *(
+        ("o:<pk>", {option: answer}, lambda pk: None, "takes no request")
+        for option in ("on_busy", "on_unavailable", "on_lost")
+    ),
+    ("all", {"on_busy": aanswer}, by_order, r"on_busy must not be async, as .*by_order is not"),
+    *(
+        ("o:<pk>", {}, task_of(module), "put redis_lock below the decorator that makes the task")
+        for module in ("celery.app.task", "dramatiq.actor", "huey.api")
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("template", "options", "func", "message"), MISFITS, ids=range(len(MISFITS))
+)
+def test_what_cannot_be_locked_so_is_refused_at_once(
+    template: str, options: dict[str, Any], func: Any, message: str
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        redis_lock(template, **options)(func)
+
+
+def test_a_decorator_without_its_template_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"a key template is a str such as .*, not function"):
+        redis_lock(lambda: None)  # type: ignore[arg-type]  # the mistake under test
+
+
+@pytest.mark.parametrize(
+    "func",
+    [
+        lambda self, request: None,
+        lambda req: None,
+        lambda _request: None,
+        lambda *args: None,
+        lambda a, b, *, request: None,
+    ],
+    ids=range(5),
+)
+def test_an_attribute_of_the_request_is_accepted_where_there_may_be_one(func: Any) -> None:
+    assert callable(redis_lock("cart:<user.pk>")(func))

@@ -1,17 +1,22 @@
+"""E010, E011, W004 and W005: what a route gives to a locked view."""
+
 from __future__ import annotations
 
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
+import pytest
+from django.conf import settings
+from django.core.checks import Tags, run_checks
 from django.http import HttpRequest, HttpResponse
 from django.test import override_settings
-from django.urls import include, path, re_path
+from django.urls import include, path, re_path, register_converter
+from django.urls.converters import REGISTERED_CONVERTERS, StringConverter, get_converters
 from django.utils.decorators import method_decorator
 from django.views import View
+from rest_framework.routers import SimpleRouter
 
 from django_setnx_lock import redis_lock
-from django_setnx_lock.checks import check_views
-from django_setnx_lock.core.docs import docs_url
 from tests.checked_views import (
     ByDispatch,
     Orders,
@@ -23,19 +28,156 @@ from tests.checked_views import (
     pk_needed,
     pk_or_none,
     pk_or_seven,
+    plain,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+
+def locked(template: str, **options: Any) -> Any:
+    return redis_lock(template, **options)(plain)
+
+
+def load_order(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    @wraps(view)
+    def loaded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        return view(request, pk=1)
+
+    return loaded
+
+
+@redis_lock("order:<order.pk>")
+def order_or_none(request: HttpRequest, order: Any = None) -> HttpResponse:
+    return HttpResponse()
+
+
+@method_decorator([order_lock, redis_lock("shop:<shop>")], name="dispatch")
+class Twice(View):
+    pass
+
+
+class Numbered(Orders):
+    lookup_value_converter = "int"
+
+
+def routed(viewset: Any, **options: Any) -> Any:
+    router = SimpleRouter(**options)
+    router.register("orders", viewset, basename="order")
+    return path("", include(router.urls))
 
 
 @every_view
 def test_a_route_that_cannot_fill_the_template_is_an_error(view: Any) -> None:
     (error,) = found("E010", path("orders/<int:order_id>/", view))
 
-    assert error.id == "django_setnx_lock.E010"
     assert "at 'orders/<int:order_id>/' is locked by 'order:<pk>'" in error.msg
     assert "<pk>" in error.msg
+
+
+@every_view
+@pytest.mark.parametrize(
+    "route",
+    [
+        lambda view: path("orders/<int:pk>/", view),
+        lambda view: path("orders/<uuid:pk>/", view),
+        lambda view: path("orders/", view, {"pk": 1}),
+        lambda view: path("orders/<int:pk>/", include([path("pay/", view)])),
+        lambda view: path("orders/", include([path("pay/", view)]), {"pk": 1}),
+    ],
+    ids=["int", "uuid", "default", "include", "default of an include"],
+)
+def test_a_route_that_gives_the_value_is_none(view: Any, route: Callable[[Any], Any]) -> None:
+    assert found("E010", route(view)) == []
+    assert found("W005", route(view)) == []
+
+
+@every_view
+@pytest.mark.parametrize("field", ["<pk>", "<str:pk>", "<slug:pk>", "<path:pk>"])
+def test_a_key_that_a_route_gives_as_text_is_a_warning(field: str, view: Any) -> None:
+    (warning,) = found("W005", path(f"orders/{field}/", view))
+
+    assert f"at 'orders/{field}/' is locked by 'order:<pk>'" in warning.msg
+    assert "gives 'pk' as text" in warning.msg
+
+
+@every_view
+def test_a_group_of_a_regular_expression_is_text(view: Any) -> None:
+    assert len(found("W005", re_path(r"^orders/(?P<pk>\d+)/$", view))) == 1
+
+
+ROUTES: dict[str, tuple[str, int, Any]] = {
+    "a default of None in the route": ("E010", 1, path("", anything, {"pk": None})),
+    "a default of None in the view": ("E010", 1, path("", pk_or_none)),
+    "a default without attributes": ("E010", 1, path("", order_or_none)),
+    "a default of the view": ("E010", 0, path("", pk_or_seven)),
+    "a named group": ("E010", 0, re_path(r"^(?P<pk>\d+)/$", anything)),
+    "an unnamed group": ("E010", 0, re_path(r"^(\d+)/$", pk_or_none)),
+    "an unnamed group of an include": (
+        "E010",
+        0,
+        re_path(r"^(\d+)/", include([path("pay/", pk_or_none)])),
+    ),
+    "a named group beside an unnamed one": (
+        "E010",
+        1,
+        re_path(r"^(?P<shop>\w+)/(\d+)/$", ByDispatch.as_view()),
+    ),
+    "a decorator that changes the arguments": (
+        "E010",
+        0,
+        path("<slug:name>/", load_order(pk_needed)),
+    ),
+    "a stacked lock": ("E010", 2, path("", redis_lock("shop:<shop>")(anything))),
+    "two locks of one method_decorator": ("E010", 2, path("", Twice.as_view())),
+    "another action of a viewset": ("E010", 0, path("", Orders.as_view({"get": "list"}))),
+    "a view without a lock": ("E010", 0, path("", Unlocked.as_view())),
+    "an attribute of the request": ("E010", 0, path("", locked("cart:<user.pk>"))),
+    "a user": ("W004", 0, path("", locked("cart:<user.pk>"))),
+    "an attribute through the request": ("W004", 0, path("", locked("<request.order.pk>"))),
+    "an attribute of an argument": ("W004", 0, path("<slug:order>/", locked("<order.pk>"))),
+    "a cache that can hold locks": ("E011", 0, path("", locked("all", using="default"))),
+    "text in an unnamed group": ("W005", 1, re_path(r"^(\d+)/$", pk_needed)),
+    "text of an include": (
+        "W005",
+        1,
+        path("<slug:pk>/", include([path("pay/", locked("<pk>"))])),
+    ),
+    "an attribute called pk": ("W005", 0, path("<pk>/", locked("<request.tenant.pk>"))),
+    "text as a default of the route": ("W005", 0, path("", locked("<pk>"), {"pk": "42"})),
+    "a field that is named twice": ("W005", 1, path("<pk>/", locked("<pk>:<pk>"))),
+    "a view that cannot be called so": ("W005", 0, path("<slug:name>/", pk_needed)),
+    "a router": ("W005", 1, routed(Orders)),
+    "a router with a converter": ("W005", 0, routed(Numbered, use_regex_path=False)),
+    **{
+        f"text called {name}": ("W005", 1, path(f"<{name}>/", locked(f"<{name}>")))
+        for name in ("id", "uuid", "order_pk", "order_id", "parcel_uuid")
+    },
+    **{
+        f"text called {name}": ("W005", 0, path(f"<{name}>/", locked(f"<{name}>")))
+        for name in ("slug", "name", "code", "paid", "pk_of", "idea")
+    },
+    **{
+        f"a field of type {kind}": ("W005", 0, path("<pk>/", locked(f"<pk:{kind}>")))
+        for kind in ("int", "uuid", "str")
+    },
+}
+
+
+@pytest.mark.parametrize(("number", "count", "route"), ROUTES.values(), ids=ROUTES)
+def test_a_check_says_of_a_route_what_it_gives(number: str, count: int, route: Any) -> None:
+    assert len(found(number, route)) == count
+
+
+def test_the_error_names_the_view_the_whole_route_and_what_it_gives() -> None:
+    routes = path("<int:shop>/", include([path("<int:order_id>/", anything)]))
+
+    (error,) = found("E010", routes)
+
+    assert f"{anything.__module__}.anything at '<int:shop>/<int:order_id>/'" in error.msg
+    assert error.hint is not None
+    assert error.hint.startswith("The route gives shop, order_id. See https://")
+    assert error.hint.endswith("checks.html#e010")
 
 
 def test_a_class_that_inherits_the_locked_dispatch_is_named_itself() -> None:
@@ -44,118 +186,66 @@ def test_a_class_that_inherits_the_locked_dispatch_is_named_itself() -> None:
     assert "The view tests.checked_views.ByDispatch at" in error.msg
 
 
-@every_view
-def test_a_route_that_fills_the_template_is_none(view: Any) -> None:
-    assert found("E010", path("orders/<int:pk>/", view)) == []
+@pytest.mark.parametrize(
+    ("caches", "wrong"),
+    [
+        ({}, "there is no cache 'other' in CACHES"),
+        (
+            {"other": {"BACKEND": "django_redis.cache.RedisCache"}},
+            "the cache 'other' has no LOCATION",
+        ),
+    ],
+    ids=["none", "no location"],
+)
+def test_a_cache_that_cannot_hold_locks_is_an_error(caches: dict[str, Any], wrong: str) -> None:
+    with override_settings(CACHES={**settings.CACHES, **caches}):
+        (error,) = found("E011", path("orders/", locked("all", using="other")))
+
+    assert f"using='other': {wrong}" in error.msg
 
 
-@every_view
-def test_a_default_argument_of_the_route_fills_the_template(view: Any) -> None:
-    assert found("E010", path("orders/", view, {"pk": 1})) == []
+def test_an_attribute_that_no_request_is_known_to_have_is_a_warning() -> None:
+    (warning,) = found("W004", path("orders/<int:pk>/", locked("order:<order.pk>")))
+
+    assert "write <request.order.pk>" in str(warning.hint)
 
 
-@every_view
-def test_an_including_route_fills_the_template(view: Any) -> None:
-    routes = path("orders/<int:pk>/", include([path("pay/", view)]))
+def test_the_hint_for_a_text_says_what_to_write() -> None:
+    (warning,) = found("W005", path("orders/<order_id>/", locked("order:<order_id>")))
 
-    assert found("E010", routes) == []
-
-
-def test_the_hint_names_what_the_route_gives_and_where_to_read_on() -> None:
-    (error,) = found("E010", path("<int:shop>/<int:order_id>/", anything))
-
-    assert error.hint == f"The route gives shop, order_id. See {docs_url('checks', 'E010')}"
+    for written in ("<order_id:int>", "<order_id:uuid>", "<order_id:str>", "checks.html#w005"):
+        assert written in str(warning.hint)
 
 
-def test_the_error_names_the_view_and_the_whole_route() -> None:
-    (error,) = found("E010", path("shop/", include([path("pay/", anything)])))
-
-    assert f"{anything.__module__}.anything at 'shop/pay/'" in error.msg
-    assert error.hint is not None
-    assert error.hint.startswith("The route gives no names.")
+class Loud(StringConverter):
+    """Gives text, as what it inherits from."""
 
 
-def test_an_include_with_default_arguments_fills_the_template() -> None:
-    routes = path("orders/", include([path("pay/", anything)]), {"pk": 1})
+class Number(StringConverter):
+    regex = "[0-9]+"
 
-    assert found("E010", routes) == []
-
-
-def test_a_default_argument_of_none_does_not_fill_the_template() -> None:
-    assert len(found("E010", path("orders/", anything, {"pk": None}))) == 1
+    def to_python(self, value: str) -> Any:
+        return int(value)
 
 
-def test_a_default_of_none_does_not_fill_the_template() -> None:
-    assert len(found("E010", path("orders/", pk_or_none))) == 1
+@pytest.fixture
+def own_converters() -> Iterator[None]:
+    for kind in (Loud, Number):
+        register_converter(kind, kind.__name__.lower())
+    yield
+    for kind in (Loud, Number):
+        del REGISTERED_CONVERTERS[kind.__name__.lower()]
+    get_converters.cache_clear()  # type: ignore[attr-defined]  # it is cached
 
 
-def test_a_default_of_the_view_fills_the_template() -> None:
-    assert found("E010", path("orders/", pk_or_seven)) == []
+@pytest.mark.usefixtures("own_converters")
+def test_a_converter_of_the_projects_own_counts_by_whether_it_converts() -> None:
+    view = locked("<pk>")
+
+    assert len(found("W005", path("orders/<loud:pk>/", view))) == 1
+    assert found("W005", path("orders/<number:pk>/", view)) == []
 
 
-def test_a_named_group_fills_the_template() -> None:
-    assert found("E010", re_path(r"^orders/(?P<pk>\d+)/$", anything)) == []
-
-
-def test_an_unnamed_group_fills_a_parameter() -> None:
-    assert found("E010", re_path(r"^orders/(\d+)/$", pk_or_none)) == []
-
-
-def test_unnamed_groups_of_an_include_are_passed_on() -> None:
-    routes = re_path(r"^orders/(\d+)/", include([path("pay/", pk_or_none)]))
-
-    assert found("E010", routes) == []
-
-
-def test_a_named_group_pushes_the_unnamed_ones_out() -> None:
-    routes = re_path(r"^(?P<shop>\w+)/(\d+)/$", ByDispatch.as_view())
-
-    assert len(found("E010", routes)) == 1
-
-
-def test_a_view_between_whose_decorators_arguments_change_is_left_alone() -> None:
-    def load_order(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-        @wraps(view)
-        def loaded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-            return view(request, pk=1)
-
-        return loaded
-
-    assert found("E010", path("orders/<slug:name>/", load_order(pk_needed))) == []
-
-
-def test_a_stacked_lock_is_checked_too() -> None:
-    view = redis_lock("shop:<shop>")(anything)
-
-    errors = found("E010", path("orders/", view))
-
-    assert len(errors) == 2
-
-
-def test_both_locks_of_one_method_decorator_are_checked() -> None:
-    @method_decorator([order_lock, redis_lock("shop:<shop>")], name="dispatch")
-    class Pay(View):
-        pass
-
-    assert len(found("E010", path("orders/", Pay.as_view()))) == 2
-
-
-def test_a_viewset_route_is_not_judged_by_its_other_actions() -> None:
-    assert found("E010", path("orders/", Orders.as_view({"get": "list"}))) == []
-
-
-def test_a_view_without_a_lock_is_left_alone() -> None:
-    assert found("E010", path("orders/", Unlocked.as_view())) == []
-
-
-@override_settings(ROOT_URLCONF="tests.no_such_urls")
-def test_a_broken_urlconf_is_left_to_djangos_own_checks() -> None:
-    assert check_views(None) == []
-
-
-def test_an_argument_whose_default_has_no_attributes_is_an_error() -> None:
-    @redis_lock("order:<order.pk>")
-    def pay(request: HttpRequest, order: Any = None) -> HttpResponse:
-        return HttpResponse()
-
-    assert len(found("E010", path("orders/", pay))) == 1
+@override_settings(ROOT_URLCONF="example_project.urls")
+def test_the_shop_has_none() -> None:
+    assert run_checks(tags=[Tags.urls]) == []

@@ -8,6 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import include, path
 from django.utils.decorators import method_decorator
 from django.views import View
+from django.views.decorators.csrf import csrf_exempt
 from rest_framework.decorators import action, api_view
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
@@ -17,6 +18,7 @@ from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSet
 
 from django_setnx_lock import lock, redis_lock
+from tests.racing import stay_inside
 
 order_lock = redis_lock("order:<pk>")
 
@@ -99,10 +101,19 @@ class Orders(ViewSet):
         return Response(seen(int(pk)))
 
 
+@csrf_exempt
+def stays(request: HttpRequest, pk: int) -> HttpResponse:
+    """Be inside for as long as others come."""
+    stay_inside()
+    return HttpResponse("paid")
+
+
 router = SimpleRouter()
 router.register("viewset", Orders, basename="order")
 
 urlpatterns = [
+    path("racing/<int:pk>/", csrf_exempt(order_lock(stays))),
+    path("racing-unlocked/<int:pk>/", stays),
     path("function/<int:pk>/", by_function),
     path("default/", by_default),
     path("default-kwargs/", by_function, {"pk": 42}),
