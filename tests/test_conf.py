@@ -1,112 +1,181 @@
+"""The setting ``SETNX_LOCK``, and the cache that it names."""
+
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.apps import apps
+from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpResponse
 from django.test import override_settings
+from django_redis.client import DefaultClient
 
 from django_setnx_lock import lock, redis_lock
-from django_setnx_lock.conf import DEFAULTS, get_config
 from django_setnx_lock.core import RedisLock
 
 if TYPE_CHECKING:
-    import redis
     from django.test import RequestFactory
 
+    from tests.servers import FakeServer
 
-def test_without_a_setting_every_option_has_its_default() -> None:
-    with override_settings(SETNX_LOCK={}):
-        assert get_config() == DEFAULTS
+REDIS = "django_redis.cache.RedisCache"
+CACHES = {
+    "nowhere in particular": {"BACKEND": REDIS},
+    "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
+    "first": {"BACKEND": REDIS, "LOCATION": "redis://h/0"},
+    "second": {"BACKEND": REDIS, "LOCATION": "redis://h/1"},
+    "shards": {
+        "BACKEND": REDIS,
+        "LOCATION": ["redis://a", "redis://b"],
+        "OPTIONS": {"CLIENT_CLASS": "django_redis.client.ShardClient"},
+    },
+}
 
 
-def test_an_option_that_is_given_replaces_its_default_alone() -> None:
+def database(using: str | None = None) -> Any:
+    """Return the database that a lock is kept in."""
+    return lock("a", using=using).client.get_connection_kwargs()["db"]
+
+
+def test_a_setting_is_read_when_a_lock_is_made() -> None:
     with override_settings(SETNX_LOCK={"TIMEOUT": 7}):
-        config = get_config()
+        inside = lock("a")
 
-    assert config == {**DEFAULTS, "TIMEOUT": 7}
-
-
-def test_an_overridden_setting_is_forgotten_afterwards() -> None:
-    with override_settings(SETNX_LOCK={"TIMEOUT": 7}):
-        get_config()
-
-    assert get_config()["TIMEOUT"] == DEFAULTS["TIMEOUT"]
+    assert (inside.timeout, inside.blocking_timeout, lock("a").timeout) == (7, 10, 30)
 
 
-def test_an_option_that_does_not_exist_is_refused_where_it_is_read() -> None:
+REFUSED: list[tuple[Any, str]] = [
+    ({"cache": "locks"}, "unknown option 'cache'; known are: CACHE"),
+    (["TIMEOUT"], "must be a dict, not list"),
+    *(
+        ({"CACHE": value}, "is a cache alias or a list of them, not")
+        for value in (5, None, True, b"default", ["default", 5])
+    ),
+    ({"KEY_PREFIX": "lo}ck:"}, r"^SETNX_LOCK\['KEY_PREFIX'\] is 'lo}ck:': the"),
+]
+
+
+@pytest.mark.parametrize(("setting", "message"), REFUSED, ids=range(len(REFUSED)))
+def test_what_cannot_be_is_refused_where_it_is_read(setting: Any, message: str) -> None:
     with (
-        override_settings(SETNX_LOCK={"cache": "locks"}),
-        pytest.raises(ImproperlyConfigured, match="unknown option 'cache'; known are: CACHE"),
-    ):
-        get_config()
-
-
-def test_a_setting_that_is_no_dict_is_refused() -> None:
-    with (
-        override_settings(SETNX_LOCK=["TIMEOUT"]),
-        pytest.raises(ImproperlyConfigured, match="must be a dict, not list"),
-    ):
-        get_config()
-
-
-@pytest.mark.parametrize("option", DEFAULTS)
-def test_a_value_that_an_option_cannot_have_is_told_where_it_is_read(option: str) -> None:
-    with (
-        override_settings(SETNX_LOCK={option: {"no": "such"}}),
-        pytest.raises(ImproperlyConfigured, match=rf"^SETNX_LOCK\['{option}'\] is .*, not {{'no'"),
+        override_settings(SETNX_LOCK=setting),
+        pytest.raises(ImproperlyConfigured, match=message),
     ):
         lock("a")
 
 
-@pytest.mark.parametrize("value", [5, None, True, b"default", ["default", 5]])
-def test_a_cache_that_is_no_alias_is_told_as_such(value: Any) -> None:
+def options() -> list[str]:
+    """Return the names of all options, as the error for another one lists them."""
     with (
-        override_settings(SETNX_LOCK={"CACHE": value}),
-        pytest.raises(ImproperlyConfigured, match="is a cache alias or a list of them, not"),
+        override_settings(SETNX_LOCK={"none": 1}),
+        pytest.raises(ImproperlyConfigured) as caught,
     ):
         lock("a")
+    return str(caught.value).partition("known are: ")[2].split(", ")
 
 
-def test_a_prefix_that_begins_no_name_is_told_as_such() -> None:
-    with (
-        override_settings(SETNX_LOCK={"KEY_PREFIX": "lo}ck:"}),
-        pytest.raises(ImproperlyConfigured, match=r"^SETNX_LOCK\['KEY_PREFIX'\] is 'lo}ck:': the"),
-    ):
-        lock("a")
+def test_a_value_that_an_option_cannot_have_is_told_where_it_is_read() -> None:
+    assert "CACHE" in options()
+    for option in options():
+        with (
+            override_settings(SETNX_LOCK={option: {"no": "such"}}),
+            pytest.raises(
+                ImproperlyConfigured, match=rf"^SETNX_LOCK\['{option}'\] is .*, not {{'no'"
+            ),
+        ):
+            lock("a")
 
 
-@override_settings(INSTALLED_APPS=["django.contrib.contenttypes"])
-def test_without_the_app_no_lock_is_made_from_the_settings() -> None:
-    with pytest.raises(ImproperlyConfigured, match="add 'django_setnx_lock' to INSTALLED_APPS"):
-        lock("a")
-
-
-@override_settings(INSTALLED_APPS=["django.contrib.contenttypes"])
-def test_without_the_app_a_decorated_view_says_so_when_it_is_called(rf: RequestFactory) -> None:
+def test_without_the_app_no_lock_is_made_from_the_settings(
+    rf: RequestFactory, fake_server: FakeServer
+) -> None:
     view = redis_lock("a")(lambda request: HttpResponse())
 
-    with pytest.raises(ImproperlyConfigured, match="add 'django_setnx_lock' to INSTALLED_APPS"):
-        view(rf.get("/"))
+    with override_settings(INSTALLED_APPS=["django.contrib.contenttypes"]):
+        with pytest.raises(ImproperlyConfigured, match="add 'django_setnx_lock' to INSTALLED_APPS"):
+            lock("a")
+        with pytest.raises(ImproperlyConfigured, match="add 'django_setnx_lock' to INSTALLED_APPS"):
+            view(rf.get("/"))
+        with RedisLock(fake_server.client(), "a") as held:
+            assert held.owned()
+
+    assert lock("a").timeout == 30
 
 
-@override_settings(INSTALLED_APPS=["django.contrib.contenttypes"])
-def test_without_the_app_the_class_takes_locks(redis_client: redis.Redis) -> None:
-    with RedisLock(redis_client, "a") as held:
-        assert held.owned()
+def test_the_cache_is_the_configured_one_unless_another_is_named() -> None:
+    with override_settings(CACHES=CACHES, SETNX_LOCK={"CACHE": "second"}):
+        assert (database(), database("first")) == (1, 0)
 
 
-def test_before_django_is_set_up_nothing_is_known_of_apps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apps, "apps_ready", False)
-    get_config.cache_clear()
+class Rotating(DefaultClient):  # type: ignore[misc] # it is untyped
+    """Gives the client of another server each time."""
 
-    assert get_config()["TIMEOUT"] == DEFAULTS["TIMEOUT"]
+    turns = 0
+
+    def get_next_client_index(self, write: bool = True, tried: list[int] | None = None) -> int:
+        self.turns += 1
+        return self.turns % len(self._server)
 
 
-def test_the_app_may_be_installed_later() -> None:
-    with override_settings(INSTALLED_APPS=[]), pytest.raises(ImproperlyConfigured):
-        get_config()
+def moved(database: int) -> dict[str, Any]:
+    """Return CACHES whose default is another database."""
+    return {"default": {"BACKEND": REDIS, "LOCATION": f"redis://h/{database}"}}
 
-    assert get_config()["TIMEOUT"] == DEFAULTS["TIMEOUT"]
+
+def test_the_client_is_the_one_that_django_has_in_this_thread() -> None:
+    def both() -> tuple[Any, Any]:
+        theirs: Any = caches["first"]
+        return lock("a", using="first").client, theirs.client.get_client()
+
+    with override_settings(CACHES=CACHES), ThreadPoolExecutor(1) as other:
+        database("first")
+        ours, theirs = other.submit(both).result(10)
+
+    assert ours is theirs
+
+
+def test_caches_that_have_changed_are_found_anew_in_every_thread() -> None:
+    with ThreadPoolExecutor(1) as other, override_settings(CACHES=moved(1)):
+        before = (database(), other.submit(database).result(10))
+        with override_settings(CACHES=moved(2)):
+            meanwhile = (database(), other.submit(database).result(10))
+        after = database()
+
+    assert (before, meanwhile, after) == ((1, 1), (2, 2), 1)
+
+
+def test_an_alias_that_is_gone_is_refused_though_it_was_used() -> None:
+    with override_settings(CACHES=CACHES):
+        database("first")
+
+    with pytest.raises(ImproperlyConfigured, match="no cache 'first' in CACHES"):
+        database("first")
+
+
+def test_a_client_class_may_choose_the_server_each_time() -> None:
+    rotating = {
+        "BACKEND": REDIS,
+        "LOCATION": ["redis://h/1", "redis://h/2"],
+        "OPTIONS": {"CLIENT_CLASS": f"{__name__}.{Rotating.__qualname__}"},
+    }
+    with override_settings(CACHES={"default": rotating}):
+        assert [database() for _ in range(4)] == [2, 1, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("alias", "message"),
+    [
+        ("nowhere", "no cache 'nowhere' in CACHES"),
+        ("default", "'default' is not a django-redis cache"),
+        ("shards", "'shards' is sharded"),
+        ("nowhere in particular", "has no LOCATION: write for example redis://"),
+    ],
+)
+def test_an_alias_that_cannot_hold_locks_is_refused(alias: str, message: str) -> None:
+    with (
+        override_settings(CACHES=CACHES),
+        pytest.raises(ImproperlyConfigured, match=message),
+    ):
+        database(alias)

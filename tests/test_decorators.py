@@ -102,13 +102,17 @@ class Till:
         return state()
 
 
-by_pk = redis_lock("order:<pk>")
+def of_order(order: Till) -> str:
+    return state()
+
+
+by_pk: Any = redis_lock("order:<pk>")
 CALLS: dict[str, Callable[[], object]] = {
     "by position": lambda: by_pk(pay)(42),
     "by keyword": lambda: by_pk(pay)(pk=42),
     "by default": lambda: by_pk(pay)(),
     "beyond the parameters": lambda: redis_lock("order:<number>")(pay)(number=42),
-    "an attribute": lambda: redis_lock("order:<order.number>")(lambda order: state())(Till),
+    "an attribute": lambda: redis_lock("order:<order.number>")(of_order)(Till()),
     "below a decorator": lambda: by_pk(passing_on(passing_on(pay)))(42),
     "a partial": lambda: by_pk(partial(pay, shop="north"))(pk=42),
     "a bound method": lambda: by_pk(Till().open)(42),
@@ -326,7 +330,7 @@ MISFITS: list[tuple[str, dict[str, Any], Any, str]] = [
     ("o:<pk>", {}, rows, r"rows is a generator.*with lock"),
     ("o:<pk>", {}, async_rows, r"rows is a generator.*async with lock"),
     ("o:<pk>", {}, staticmethod(pay), "put redis_lock below @staticmethod"),
-    ("o:<pk>", {}, classmethod(pay), "put redis_lock below @classmethod"),
+    ("o:<pk>", {}, classmethod(Till.__call__), "put redis_lock below @classmethod"),
     ("o:42", {}, 42, "redis_lock decorates functions, not 42"),
     *(
         ("o:<pk>", {option: answer}, lambda pk: None, "takes no request")

@@ -80,10 +80,20 @@ class Async(View):
         return await pay(request, pk)
 
 
+@method_decorator(order_lock, name="dispatch")
+class AsyncDispatch(Async):
+    pass
+
+
+@method_decorator(order_lock, name="post")
+class AsyncMethod(Async):
+    pass
+
+
 ASYNC: dict[str, Any] = {
     "function": order_lock(pay),
-    "dispatch": method_decorator(order_lock, name="dispatch")(type("A", (Async,), {})).as_view(),
-    "method": method_decorator(order_lock, name="post")(type("B", (Async,), {})).as_view(),
+    "dispatch": AsyncDispatch.as_view(),
+    "method": AsyncMethod.as_view(),
     "around": order_lock(Async.as_view()),
 }
 every_async_view = pytest.mark.parametrize("view", ASYNC.values(), ids=ASYNC)
@@ -404,7 +414,7 @@ def test_a_view_can_have_several_locks_and_decorators_in_one_list(rf: RequestFac
         def post(self, request: HttpRequest, shop: str, pk: int) -> HttpResponse:
             return HttpResponse(f"{held('lock:shop:north')} {seen(pk)}")
 
-    several = [redis_lock("shop:<shop>"), never_cache, order_lock]
+    several: list[Decorator] = [redis_lock("shop:<shop>"), never_cache, order_lock]
     response: Any = method_decorator(several, name="post")(Pay).as_view()(
         rf.post("/"), "north", pk=42
     )
