@@ -6,7 +6,6 @@ import ast
 import doctest
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -97,9 +96,9 @@ def test_the_page_of_the_kit_tells_of_every_helper_and_of_no_other() -> None:
     assert told == {name for name in helpers if callable(getattr(type(locks), name, None))}
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.needs("jq")
 def test_the_line_for_a_monitor_finds_what_nobody_else_will() -> None:
-    line = re.search(r"locks list --json \| jq '(.*)'", page("operations"))
+    line = re.search(r"locks list --everything --json \| jq '(.*)'", page("operations"))
     assert line is not None
     locks = [
         {"key": "young", "state": "held", "held_for": 5.0},
