@@ -652,10 +652,13 @@ class Inspector:
             )
             raise LockUnsupported(f"cannot extend the lock {seen.key!r}: {why}", key=seen.key)
         keys, kind = lock_keys(name), READERS if shares else self._kind
-        tokens = [one.token for one in shares] or [seen.token]
+        held: Sequence[ShareInfo | LockInfo] = shares or [seen]
         requests = [
-            kind.renew(keys, self._index, token.decode(errors="replace"), extra_ms, "add")
-            for token in tokens
+            kind.renew(
+                *(keys, self._index, one.token.decode(errors="replace")),
+                int((one.remaining or 0) * 1000) + extra_ms,
+            )
+            for one in held
         ]
         answers = [run(execute.call(BLOCKING, self._client, one, seen.key)) for one in requests]
         if all(replies.text(answer[0]) != "OK" for answer in answers):

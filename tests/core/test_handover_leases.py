@@ -98,27 +98,6 @@ def test_only_the_next_waiter_is_woken_by_a_shorter_lease(redis_client: redis.Re
     assert [is_woken(turn) for turn in queued] == [True, False, False]
 
 
-def test_a_lease_that_is_cut_wakes_the_next_waiter(redis_client: redis.Redis) -> None:
-    held = holder(redis_client, LONG)
-    queued = waiters(redis_client, 2)
-
-    held.extend(SHORT, replace_ttl=True)
-
-    assert [is_woken(turn) for turn in queued] == [True, False]
-
-
-def test_without_that_it_would_sleep_for_what_was_cut(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    take_out(monkeypatch, "RENEW", "wake_if_later(lease)", "")
-    held = holder(redis_client, LONG)
-    (waiting,) = waiters(redis_client, 1)
-
-    held.extend(SHORT, replace_ttl=True)
-
-    assert not is_woken(waiting)
-
-
 def test_a_lease_that_is_made_longer_wakes_nobody(redis_client: redis.Redis) -> None:
     held = holder(redis_client, LONG)
     (waiting,) = waiters(redis_client, 1)
@@ -154,6 +133,16 @@ def test_who_is_woken_too_early_keeps_its_place(redis_client: redis.Redis) -> No
     assert value_of(redis_client) == baton_of(waiting)
 
 
+def behind_a_shorter_lease(client: redis.Redis) -> list[AcquireAttempt]:
+    """Return two who were told of a long lease; the first was woken as a shorter one followed."""
+    held = holder(client, LONG)
+    (following,) = waiters(client, 1, SHORT)
+    queued = waiters(client, 2)
+    held.release()
+    claim(following)
+    return queued
+
+
 def told_until(turn: AcquireAttempt) -> int:
     """Return when ``turn`` asks again, by what Redis knows, in ms."""
     found = turn.target.client.hget("{lock:a}:alive", turn.token)
@@ -163,7 +152,7 @@ def told_until(turn: AcquireAttempt) -> int:
 def test_a_copy_that_comes_late_takes_back_nothing_a_waiter_was_told(
     redis_client: redis.Redis,
 ) -> None:
-    held = holder(redis_client, LONG)
+    _held = holder(redis_client, LONG)
     (waiting,) = waiters(redis_client, 1)
     told = told_until(waiting)
     redis_client.pexpire("lock:a", SHORT * 1000)
@@ -172,41 +161,33 @@ def test_a_copy_that_comes_late_takes_back_nothing_a_waiter_was_told(
     send(redis_client, waiting.request(waits=True))
 
     assert told_until(waiting) == told
-    held.extend(SHORT, replace_ttl=True)
-    assert is_woken(waiting)
 
 
-def test_without_that_it_would_not_be_woken_by_a_lease_that_is_cut(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_that_it_would(redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     take_out(monkeypatch, "ACQUIRE", "asks_again = math.max(asks_again, recorded or 0)", "")
-    held = holder(redis_client, LONG)
+    _held = holder(redis_client, LONG)
     (waiting,) = waiters(redis_client, 1)
+    told = told_until(waiting)
     redis_client.pexpire("lock:a", SHORT * 1000)
+
     send(redis_client, waiting.request(waits=True))
 
-    held.extend(SHORT, replace_ttl=True)
-
-    assert not is_woken(waiting)
+    assert told_until(waiting) < told
 
 
-def test_who_leaves_passes_on_that_a_lease_was_cut(redis_client: redis.Redis) -> None:
-    held = holder(redis_client, LONG)
-    first, second = waiters(redis_client, 2)
-    held.extend(SHORT, replace_ttl=True)
+def test_who_leaves_passes_on_that_the_next_lease_is_shorter(redis_client: redis.Redis) -> None:
+    first, second = behind_a_shorter_lease(redis_client)
 
     cancel(first)
 
     assert is_woken(second)
 
 
-def test_without_that_the_next_would_sleep_for_what_was_cut(
+def test_without_that_the_next_would_sleep_for_as_long_as_the_longer_one(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take_out(monkeypatch, "CANCEL", "if left >= 0 then", "if false then")
-    held = holder(redis_client, LONG)
-    first, second = waiters(redis_client, 2)
-    held.extend(SHORT, replace_ttl=True)
+    first, second = behind_a_shorter_lease(redis_client)
 
     cancel(first)
 

@@ -4,7 +4,7 @@ import logging
 import sys
 import threading
 import traceback
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import redis
@@ -95,15 +95,41 @@ def test_extending_adds_to_what_is_left(held: LockHandle, redis_client: redis.Re
     assert 44_000 < redis_client.pttl("lock:a") <= 45_000
 
 
-def test_extending_can_replace_what_is_left(held: LockHandle, redis_client: redis.Redis) -> None:
+def test_extending_can_set_what_is_left_at_the_least(
+    held: LockHandle, redis_client: redis.Redis
+) -> None:
+    held.extend(50, replace_ttl=True)
+
+    assert 46 < held.remaining() <= 50
+    assert 49_000 < redis_client.pttl("lock:a") <= 50_000
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"shared": True}, {"limit": 2}, {"polling": True}, {"protocol": "timestamp"}],
+    ids=str,
+)
+def test_no_lease_is_ever_shortened(redis_client: redis.Redis, options: dict[str, Any]) -> None:
+    held = RedisLock(redis_client, "lock:a", timeout=30, **options).take(0)
+
     held.extend(5, replace_ttl=True)
 
-    assert 4 < held.remaining() <= 5
-    assert 4_000 < redis_client.pttl("lock:a") <= 5_000
+    assert 26 < held.remaining() <= 30
+    assert redis_client.pttl("lock:a") > 29_000
+
+
+def test_a_late_copy_of_an_extension_adds_nothing(redis_client: redis.Redis) -> None:
+    held = RedisLock(redis_client, "lock:a", timeout=30).take(0)
+    copy = held.extending(15, replace_ttl=False)
+    send(redis_client, copy)
+
+    send(redis_client, copy)
+
+    assert 44_000 < redis_client.pttl("lock:a") <= 45_000
 
 
 def test_reacquiring_starts_the_lease_anew(held: LockHandle, redis_client: redis.Redis) -> None:
-    held.extend(5, replace_ttl=True)
+    redis_client.pexpire("lock:a", 5_000)
 
     assert held.reacquire() is True
 
@@ -273,7 +299,7 @@ def test_a_late_copy_of_a_request_does_not_cut_what_was_added_since(
     assert isinstance(held, LockHandle)
     copy = turn.request(waits=False)
     if late == "reacquire":
-        copy = commands.SETNX.renew(turn.target.keys, None, held.token, 5_000, "least")
+        copy = commands.SETNX.renew(turn.target.keys, None, held.token, 5_000)
     held.extend(100)
 
     send(redis_client, copy)

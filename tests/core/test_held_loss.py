@@ -302,33 +302,6 @@ def test_a_lock_that_was_extended_is_renewed_beside_that(
     assert held.remaining() > 69
 
 
-def test_a_renewed_lease_that_was_cut_is_whole_again_soon(
-    redis_client: redis.Redis, dog: IdleWatchdog, fake_time: FakeTime
-) -> None:
-    held = renewed(redis_client, timeout=30).take(0)
-    held.extend(5, replace_ttl=True)
-    before = held.remaining()
-
-    pass_time(dog, fake_time, 0.01)
-
-    assert before == 5
-    assert held.remaining() == pytest.approx(30, abs=0.1)
-
-
-def test_a_cut_that_redis_did_not_confirm_is_reckoned_with(
-    fake_server: FakeServer, fake_time: FakeTime
-) -> None:
-    held = renewed(fake_server.client(), timeout=30).take(0)
-    fake_server.connected = False
-    with pytest.raises(LockUnavailable):
-        held.extend(5, replace_ttl=True)
-    fake_server.connected = True
-
-    held.reacquire()
-
-    assert held.remaining() == 5
-
-
 def test_the_lease_is_no_longer_than_max_hold(redis_client: redis.Redis) -> None:
     held = RedisLock(redis_client, "lock:a", timeout=30, max_hold=2).take(0)
 

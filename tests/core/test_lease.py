@@ -20,83 +20,21 @@ def test_a_lease_is_to_be_renewed_when_a_third_of_it_is_over(lease: Lease) -> No
 
 
 def test_a_confirmation_counts_from_when_the_request_was_sent(lease: Lease) -> None:
-    lease.confirm(SENT + 10, 30, lease.cuts)
+    lease.confirm(SENT + 10, 30)
 
     assert lease.end == SENT + 40
 
 
 def test_a_confirmation_that_arrives_late_takes_nothing_back(lease: Lease) -> None:
-    lease.confirm(SENT + 10, 600, lease.cuts)
+    lease.confirm(SENT + 10, 600)
 
-    lease.confirm(SENT + 5, 30, lease.cuts)
+    lease.confirm(SENT + 5, 30)
 
     assert lease.end == SENT + 610
 
 
-def test_a_cut_counts_from_when_it_was_sent(lease: Lease) -> None:
-    lease.begin_cut(SENT + 1, 5)
-
-    assert lease.end == SENT + 6
-
-
-def test_a_cut_to_more_than_is_left_counts_when_it_is_confirmed(lease: Lease) -> None:
-    before = lease.begin_cut(SENT + 20, 60)
-    while_unsure = lease.end
-
-    lease.end_cut(SENT + 20, 60, before)
-
-    assert (while_unsure, lease.end) == (SENT + 30, SENT + 80)
-
-
-def test_an_answer_from_before_a_cut_says_nothing_after_it(lease: Lease) -> None:
-    cuts = lease.cuts
-    before = lease.begin_cut(SENT + 10, 5)
-    lease.end_cut(SENT + 10, 5, before)
-
-    lease.confirm(SENT + 9, 30, cuts)
-
-    assert lease.end == SENT + 15
-
-
-def test_an_answer_from_within_a_cut_says_nothing_after_it(lease: Lease) -> None:
-    before = lease.begin_cut(SENT + 10, 5)
-    cuts = lease.cuts
-    lease.end_cut(SENT + 10, 5, before)
-
-    lease.confirm(SENT + 11, 30, cuts)
-
-    assert lease.end == SENT + 15
-
-
-def test_a_cut_that_was_not_confirmed_may_come_at_any_time(lease: Lease) -> None:
-    lease.begin_cut(SENT + 10, 5)
-
-    lease.confirm(SENT + 12, 30, lease.cuts)
-
-    assert lease.end == SENT + 17
-
-
-def test_a_later_cut_does_not_make_sure_of_an_earlier_one(lease: Lease) -> None:
-    lease.begin_cut(SENT + 1, 5)
-    before = lease.begin_cut(SENT + 2, 20)
-    lease.end_cut(SENT + 2, 20, before)
-
-    lease.confirm(SENT + 3, 30, lease.cuts)
-
-    assert lease.end == SENT + 8
-
-
-def test_a_cut_that_was_confirmed_is_over(lease: Lease) -> None:
-    before = lease.begin_cut(SENT + 10, 5)
-    lease.end_cut(SENT + 10, 5, before)
-
-    lease.confirm(SENT + 12, 30, lease.cuts)
-
-    assert lease.end == SENT + 42
-
-
 def test_a_renewed_lease_is_due_a_third_later(lease: Lease) -> None:
-    lease.confirm(SENT + 10, 30, lease.cuts)
+    lease.confirm(SENT + 10, 30)
 
     lease.plan(SENT + 10)
 
@@ -107,15 +45,6 @@ def test_a_lease_with_less_left_than_could_be_is_due_at_once(lease: Lease) -> No
     lease.plan(SENT + 10)
 
     assert lease.due == SENT + 10
-
-
-def test_a_lease_that_may_be_cut_is_renewed_in_the_rhythm_of_what_is_sure(lease: Lease) -> None:
-    lease.begin_cut(SENT + 10, 6)
-    lease.confirm(SENT + 10, 30, lease.cuts)
-
-    lease.plan(SENT + 10)
-
-    assert lease.due == SENT + 12
 
 
 @pytest.mark.parametrize(
@@ -129,7 +58,7 @@ def test_no_renewal_asks_for_more_than_max_hold_leaves(at: float, asked: int) ->
 
 def test_a_lease_that_reaches_max_hold_is_not_renewed_over_and_over() -> None:
     lease = Lease(30, SENT + 30, max_hold=45)
-    lease.confirm(SENT + 20, 25, lease.cuts)
+    lease.confirm(SENT + 20, 25)
 
     lease.plan(SENT + 20)
 

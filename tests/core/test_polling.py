@@ -62,14 +62,6 @@ def test_it_lives_as_long_as_its_lease_and_the_fence_longer(redis_client: redis.
     assert redis_client.pttl("{lock:a}:meta") > 70_000
 
 
-def test_a_shorter_lease_is_had_by_replacing_it(redis_client: redis.Redis) -> None:
-    held = polled(redis_client, 10).take()
-
-    held.extend(2, replace_ttl=True)
-
-    assert redis_client.pttl("lock:a") <= 2_000
-
-
 def test_fences_grow_over_both_kinds(redis_client: redis.Redis) -> None:
     fences = []
     for make in (polled, queueing, polled, queueing, queueing, polled):

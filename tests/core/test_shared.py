@@ -298,17 +298,6 @@ def test_each_has_a_lease_of_its_own(redis_client: redis.Redis) -> None:
     assert redis_client.pttl("lock:a") == pytest.approx(110_000, abs=2_000)
 
 
-def test_a_lease_may_be_cut(redis_client: redis.Redis) -> None:
-    held = claim(reader(redis_client, 60))
-    writer = caller(redis_client)
-    assert is_busy(writer)
-
-    held.extend(2, replace_ttl=True)
-
-    assert redis_client.pttl("lock:a") <= 2_000
-    assert is_woken(writer)
-
-
 def test_a_reader_excludes_and_is_excluded_by_redis_py(redis_client: redis.Redis) -> None:
     theirs = redis_client.lock("lock:a", timeout=10)
     assert theirs.acquire(blocking=False)

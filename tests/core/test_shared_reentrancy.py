@@ -120,7 +120,7 @@ def test_who_reads_on_is_renewed(redis_client: redis.Redis) -> None:
     before = reading.lease.end
 
     reading.lease.due = 0
-    reading.watchdog.hurry(reading.grant)
+    reading.watchdog.watch(reading.grant)
 
     while reading.lease.end <= before:
         assert not reading.lost

@@ -264,22 +264,6 @@ def test_texts_of_an_operator_are_made_plain(
     assert held.released
 
 
-def test_an_addition_that_was_noted_stays_known(
-    redis_client: redis.Redis, inspector: Inspector
-) -> None:
-    with listed(redis_client, "a", timeout=20) as held:
-        request = held.grant.renewing(10_000, "add")
-        send(redis_client, request)
-        ask(inspector)
-        again = send(redis_client, request)
-        held.extend(10)
-        left = held.remaining()
-
-    assert again[1] <= 30_000
-    assert 39 < left <= 40
-    assert held.stop_requested is not None
-
-
 def test_each_reader_can_be_asked_alone(redis_client: redis.Redis, inspector: Inspector) -> None:
     with ExitStack() as stack:
         first, second = (

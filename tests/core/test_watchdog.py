@@ -781,41 +781,11 @@ def test_a_lock_that_nobody_can_let_go_is_no_longer_renewed_and_named_once(
     assert token not in caplog.text
 
 
-def test_a_lease_that_was_cut_is_made_whole_by_the_next_renewal(
-    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
-) -> None:
-    held = watch(timeout=30)
-    before = held.lease.begin_cut(fake_time.now, 5)
-    held.lease.end_cut(fake_time.now, 5, before)
-    held.lease.plan(fake_time.now)
-
-    dog.tick()
-
-    assert held.remaining() == 30
-
-
-def test_an_answer_that_was_under_way_while_the_lease_was_cut_is_not_believed(
-    dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
-) -> None:
-    held = watch(timeout=30)
-    fake_time.now += 10
-    wire.silent = True
-    dog.tick()
-    before = held.lease.begin_cut(fake_time.now, 5)
-    held.lease.end_cut(fake_time.now, 5, before)
-
-    wire.silent = False
-    wire.answer = lambda command: redis_exceptions.ResponseError("ERR")
-    dog.tick()
-
-    assert held.remaining() <= 5
-
-
 def test_what_was_added_to_a_lease_stays(
     dog: IdleWatchdog, wire: Wire, watch: Watch, fake_time: FakeTime
 ) -> None:
     held = watch(timeout=30)
-    held.lease.confirm(fake_time.now, 600, held.lease.cuts)
+    held.lease.confirm(fake_time.now, 600)
 
     pass_time(dog, fake_time, 30)
 

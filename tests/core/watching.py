@@ -18,6 +18,7 @@ from django_setnx_lock.core.connections.connection import Connection
 from django_setnx_lock.core.connections.endpoints import Target
 from django_setnx_lock.core.locks.grant import Grant
 from django_setnx_lock.core.locks.options import LockOptions
+from django_setnx_lock.core.protocol import scripts
 from django_setnx_lock.core.protocol.keys import lock_keys
 from django_setnx_lock.core.renewal.scheduler import RenewalRegistry, RenewalScheduler
 from django_setnx_lock.core.renewal.watchdog import ThreadIO
@@ -178,8 +179,8 @@ def renewals(commands: Sequence[Command]) -> list[tuple[str, int]]:
     for command in commands:
         count = int(command[2])
         keys, args = command[3 : 3 + count], command[3 + count :]
-        if args[-1] == "least":
-            found.append((keys[0], int(args[-2])))
+        if command[1] in (scripts.RENEW.sha, scripts.RENEW.source):
+            found.append((keys[0], int(args[1])))
     return found
 
 

@@ -63,7 +63,7 @@ def test_a_renewal_that_arrives_late_gives_the_next_holder_no_time(
     turn = lock.attempt()
     held = ask(turn, waits=False)
     assert isinstance(held, LockHandle)
-    keep_back(proxy, commands.SETNX.renew(turn.target.keys, None, held.token, 600_000, "replace"))
+    keep_back(proxy, commands.SETNX.renew(turn.target.keys, None, held.token, 600_000))
     held.release()
     lock.take(0)
 

@@ -26,9 +26,7 @@ REQUESTS: dict[str, Callable[[AcquireAttempt, LockHandle], commands.Request]] = 
     "ask": lambda turn, _held: turn.request(waits=False),
     "ask and wait": lambda turn, _held: turn.request(waits=True),
     "leave": lambda turn, _held: commands.SETNX.cancel(turn.target.keys, None, turn.token),
-    "renew": lambda _turn, held: held.grant.renewing(60_000, "least"),
-    "extend": lambda _turn, held: held.grant.renewing(60_000, "add"),
-    "cut": lambda _turn, held: held.grant.renewing(1, "replace"),
+    "renew": lambda _turn, held: held.grant.renewing(60_000),
     "look": lambda turn, held: commands.SETNX.check_handoff(turn.target.keys, held.token),
 }
 
@@ -54,7 +52,7 @@ def test_no_late_copy_frees_it_or_keeps_it_for_longer(
     assert left - 1000 < redis_client.pttl("lock:a") <= left
 
 
-@pytest.mark.parametrize("request_", ["leave", "renew", "extend", "cut"])
+@pytest.mark.parametrize("request_", ["leave", "renew"])
 def test_with_the_token_still_at_the_name_some_would(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, request_: str
 ) -> None:

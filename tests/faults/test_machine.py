@@ -144,7 +144,7 @@ class OneLock(RuleBasedStateMachine):
     def renew(self, which: int) -> None:
         held = self.held[which % len(self.held)]
         keys, index = held.target.keys, held.target.index
-        self.sent.append(commands.SETNX.renew(keys, index, held.token, 30_000, "replace"))
+        self.sent.append(commands.SETNX.renew(keys, index, held.token, 30_000))
         with contextlib.suppress(LockError):
             held.reacquire()
             assert self.at_the_name() == held.token, "renewed what is not ours"

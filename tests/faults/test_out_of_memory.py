@@ -37,7 +37,6 @@ RENEWALS: dict[str, tuple[Callable[[LockHandle], object], float]] = {
     "reacquire": (lambda held: held.reacquire(), LEASE),
     "extend": (lambda held: held.extend(100), LEASE + 100),
     "lengthen": (lambda held: held.extend(100, replace_ttl=True), 100),
-    "shorten": (lambda held: held.extend(5, replace_ttl=True), 5),
 }
 
 
@@ -65,9 +64,7 @@ def taken(client: redis.Redis, kind: str) -> LockHandle:
     """Take the lock ``a``; another one waits for it, asleep for longer than any lease here."""
     held = listed(client, "a", timeout=LEASE, **KINDS[kind]).take(0)
     if KINDS[kind] in ({}, KINDS["readers"], KINDS["permits"]):
-        held.extend(1000, replace_ttl=True)
         assert isinstance(ask(listed(client, "a").attempt(), waits=True), replies.Busy)
-        held.extend(LEASE, replace_ttl=True)
     return held
 
 

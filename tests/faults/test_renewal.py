@@ -58,7 +58,7 @@ def is_renewed(held: LockHandle) -> bool:
     """Have ``held`` renewed at once; say whether that worked before its lease was over."""
     before = held.lease.end
     held.lease.due = clock.now()
-    watchdog.WATCHDOG.hurry(held.grant)
+    watchdog.WATCHDOG.wake()
     eventually(lambda: held.lease.end > before or held.lost, seconds=held.timeout + 10)
     return not held.lost
 
@@ -96,7 +96,7 @@ def test_a_thousand_locks_take_one_thread_and_few_round_trips(
 
     for one in held:
         one.lease.due = clock.now()
-    watchdog.WATCHDOG.hurry(held[0].grant)
+    watchdog.WATCHDOG.watch(held[0].grant)
     eventually(lambda: all(one.lease.end > ends[one.grant.number] for one in held))
 
     used = time.process_time() - used
@@ -171,7 +171,7 @@ def test_an_outage_shorter_than_the_lease_loses_nothing(proxy: Proxy, direct: re
     held = renewed(proxy.client()).take(0)
     proxy.refuse()
     held.lease.due = clock.now()
-    watchdog.WATCHDOG.hurry(held.grant)
+    watchdog.WATCHDOG.watch(held.grant)
     eventually(lambda: held.lease.trouble)
     proxy.accept()
 

@@ -86,7 +86,7 @@ def is_renewed(held: LockHandle) -> bool:
     """Have ``held`` renewed at once, which would take minutes."""
     before = held.lease.end
     held.lease.due = clock.now()
-    watchdog.WATCHDOG.hurry(held.grant)
+    watchdog.WATCHDOG.watch(held.grant)
     eventually(lambda: held.lease.end > before or held.lost, seconds=10)
     return not held.lost
 
@@ -98,7 +98,7 @@ def threads() -> list[threading.Thread]:
 def have_noticed(going: list[LockHandle]) -> None:
     for held in going:
         held.lease.due = clock.now()
-    watchdog.WATCHDOG.hurry(going[0].grant)
+    watchdog.WATCHDOG.watch(going[0].grant)
 
 
 def errors_in(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -195,10 +195,10 @@ def test_in_asyncio_it_ends_no_renewal_either(
         client.delete("lock:a", "lock:b")
         for held in going:
             held.lease.due = clock.now()
-        running_watchdog().hurry(going[0].grant)
+        running_watchdog().watch(going[0].grant)
         await until(lambda: len(called.keys) == 2)
         end, staying.lease.due = staying.lease.end, clock.now()
-        running_watchdog().hurry(staying.grant)
+        running_watchdog().watch(staying.grant)
         await until(lambda: staying.lease.end > end)
         await staying.arelease()
 
@@ -217,7 +217,7 @@ def test_an_interrupt_of_the_main_thread_is_not_lost_in_asyncio(
         held = await RedisLock(client, "lock:a", 600, renew=True).atake(0)
         client.delete("lock:a")
         held.lease.due = clock.now()
-        running_watchdog().hurry(held.grant)
+        running_watchdog().watch(held.grant)
         await asyncio.sleep(20)
 
     with pytest.raises(KeyboardInterrupt):

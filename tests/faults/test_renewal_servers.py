@@ -68,7 +68,7 @@ def taken(client: Any, name: str = "lock:a", lease: float = LEASE, **options: An
 def keep_trying(held: LockHandle) -> None:
     """Have ``held`` be due now, as it would be after a third of its lease, which is long."""
     held.lease.due = clock.now()
-    watchdog.WATCHDOG.hurry(held.grant)
+    watchdog.WATCHDOG.watch(held.grant)
 
 
 class Upkeep:
@@ -330,7 +330,7 @@ def test_no_lock_is_lost_in_asyncio_either(servers: list[RealServer]) -> None:
             server.pause()
         for held in stuck:
             held.lease.due = clock.now()
-            running_watchdog().hurry(held.grant)
+            running_watchdog().watch(held.grant)
         upkeep = Upkeep(kept)
         while not upkeep.is_over:
             await asyncio.sleep(0.01)
@@ -351,7 +351,7 @@ def test_a_loop_that_ends_beside_a_frozen_server_leaves_no_task(
         held = await RedisLock(servers[0].client(), "lock:a", LONG, renew=True).atake(0)
         servers[0].pause()
         held.lease.due = clock.now()
-        running_watchdog().hurry(held.grant)
+        running_watchdog().watch(held.grant)
         await until(lambda: any(one.get_name() == CONNECTING for one in asyncio.all_tasks()))
 
     asyncio.run(work())

@@ -57,7 +57,7 @@ def test_an_attempt_that_begins_late_has_a_sixth_of_the_lease_or_until_the_margi
 def test_a_renewal_that_works_again_gives_a_whole_lease() -> None:
     lease = lease_of(30)
     lease.tried_since = 1010
-    lease.confirm(1011, 30, 0)
+    lease.confirm(1011, 30)
     lease.tried_since = None
 
     assert at(lease, 1011) == 1030

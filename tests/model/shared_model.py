@@ -461,7 +461,7 @@ class Model:
             return command_set.check_handoff(KEYS, token, is_last=bool(more))
         if name == "renew":
             lease = self.bounds.leases["abcd".index(token.split(":")[-1][0])]
-            return command_set.renew(KEYS, None, token, lease, "least")
+            return command_set.renew(KEYS, None, token, lease)
         if name == "downgrade":
             return commands.downgrade(KEYS, None, token)
         if name == "force":

@@ -58,10 +58,9 @@ def extends(kind: Kind) -> None:
         held.extend(20)
         longer = held.remaining()
         held.extend(5, replace_ttl=True)
-        assert longer > 25
-        assert held.remaining() < 6
         held.reacquire()
-        assert held.remaining() > 8
+        assert longer > 25
+        assert held.remaining() > 25
 
 
 def finds_out_that_it_is_lost(kind: Kind) -> None:

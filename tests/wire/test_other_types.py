@@ -92,10 +92,7 @@ for name, renew in {
     "time: ": TIMES.renew,
     "polling: ": POLLS.renew,
 }.items():
-    REQUESTS |= {
-        f"{name}renew, {how}": renew(KEYS, INDEX, "w1", 1000, how)
-        for how in ("replace", "add", "least")
-    }
+    REQUESTS[f"{name}renew"] = renew(KEYS, INDEX, "w1", 1000)
 
 
 def queue_up(client: redis.Redis) -> None:

@@ -246,9 +246,7 @@ class AcquireAttempt:
         self.was_repeated = True
         sent = clock.now()
         # First the time: what fails from here on leaves the ticket as good as it was, or better.
-        longer = commands.SETNX.renew(
-            target.keys, target.index, ticket.token, self.lease_ms, "least"
-        )
+        longer = commands.SETNX.renew(target.keys, target.index, ticket.token, self.lease_ms)
         replies.read_kept(await target.call(io, longer), target.key)
         swapping = commands.replace_token(
             target.keys, ticket.token, self.token, ticket.fence, self.record

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 from weakref import ref
 
 from .. import clock, events
@@ -272,12 +272,12 @@ class Grant:
         """Return the request that asks whether the lock is still ours."""
         return self.target.command_set.check(self.target.keys, self.token)
 
-    def renewing(self, lease_ms: int, how: Literal["replace", "add", "least"]) -> commands.Request:
-        """Return the request that gives the lease more time."""
+    def renewing(self, lease_ms: int) -> commands.Request:
+        """Return the request for at least ``lease_ms`` of the lease."""
         if self.is_followed:
             return self.checking()
         target = self.target
-        return target.command_set.renew(target.keys, target.index, self.token, lease_ms, how)
+        return target.command_set.renew(target.keys, target.index, self.token, lease_ms)
 
     def releasing(self) -> commands.Request:
         """Return the request that releases the lock, which is no longer renewed."""

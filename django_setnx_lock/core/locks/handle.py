@@ -251,36 +251,16 @@ class LockHandle(Handle):
         return await self.target.locked(ASYNCIO)
 
     async def _extend(self, io: Backend, seconds: float, replace_ttl: bool) -> Literal[True]:
-        extra_ms = commands.milliseconds(seconds, "additional_time")
-        self.refuse_if_over("extend")
-        self.refuse_if_followed()
-        if replace_ttl:
-            return await self._replace(io, extra_ms)
-        return await self._renew(io, extra_ms, "add")
+        return await self._ask(io, self.extending(seconds, replace_ttl))
 
     async def _reacquire(self, io: Backend) -> Literal[True]:
-        self.refuse_if_over("extend")
-        return await self._renew(io, commands.milliseconds(self.timeout, "timeout"), "least")
-
-    async def _renew(
-        self, io: Backend, lease_ms: int, how: Literal["add", "least"]
-    ) -> Literal[True]:
-        return await self._ask(io, self.grant.renewing(lease_ms, how))
+        return await self._ask(io, self.reacquiring())
 
     async def _ask(self, io: Backend, request: commands.Request) -> Literal[True]:
         """Send ``request``, whose reply tells what is left of the lease. Raises LockLost."""
-        sent, cuts = clock.now(), self.lease.cuts
+        sent = clock.now()
         reply = self.kept(await self._call(io, request))
-        self.lease.confirm(sent, int(reply[1]) / 1000, cuts)
-        return True
-
-    async def _replace(self, io: Backend, lease_ms: int) -> Literal[True]:
-        sent, seconds = clock.now(), lease_ms / 1000
-        before = self.lease.begin_cut(sent, seconds)
-        copies: list[bool] = []
-        request = self.grant.renewing(lease_ms, "replace")
-        self.kept(await self._call(io, request, repeated=lambda: copies.append(True)))
-        self.has_replaced(sent, seconds, before, may_come_again=bool(copies))
+        self.lease.confirm(sent, int(reply[1]) / 1000)
         return True
 
     def give_away(self, within: float | None = None) -> str:
@@ -441,6 +421,20 @@ class LockHandle(Handle):
         if events.RELEASED.listeners:
             events.RELEASED.tell(**self.grant.about())
 
+    def extending(self, seconds: float, replace_ttl: bool) -> commands.Request:
+        """Return the request that extends the lease. Raises as :meth:`extend`."""
+        extra_ms = commands.milliseconds(seconds, "additional_time")
+        self.refuse_if_over("extend")
+        self.refuse_if_followed()
+        # Counted here, where it is less than in Redis: a copy that arrives late adds nothing.
+        left = 0 if replace_ttl else int(self.remaining() * 1000)
+        return self.grant.renewing(left + extra_ms)
+
+    def reacquiring(self) -> commands.Request:
+        """Return the request that renews the whole lease. Raises as :meth:`reacquire`."""
+        self.refuse_if_over("extend")
+        return self.grant.renewing(commands.milliseconds(self.timeout, "timeout"))
+
     def refuse_if_followed(self, what: str = "extend") -> None:
         """Raise LockError if the lease is not ours to change."""
         if self.grant.is_followed:
@@ -463,15 +457,6 @@ class LockHandle(Handle):
         refuse_unless_possible(self.target)
         grant = self.grant
         return commands.give_away(grant.target.keys, grant.target.index, grant.token, lease_ms)
-
-    def has_replaced(
-        self, sent: float, seconds: float, before: float, *, may_come_again: bool
-    ) -> None:
-        """Take note that the lease was made ``seconds``. See :meth:`Lease.end_cut`."""
-        self.lease.end_cut(sent, seconds, before, may_come_again=may_come_again)
-        if self.grant.is_renewed:
-            self.lease.plan(sent)
-            self.watchdog.hurry(self.grant)
 
     def _refuse_elsewhere(self) -> None:
         if not self.is_here:

@@ -131,45 +131,25 @@ class MultiLockHandle(Handle, Mapping[str, LockHandle]):
         return not any(held.released for held in self.parts) and await super()._owned(io)
 
     async def _extend(self, io: Backend, seconds: float, replace_ttl: bool) -> Literal[True]:
-        extra_ms = commands.milliseconds(seconds, "additional_time")
-        for held in self.parts:
-            held.refuse_if_over("extend")
-            held.refuse_if_followed()
-        if not replace_ttl:
-            requests = [held.grant.renewing(extra_ms, "add") for held in self.parts]
-            return await self._ask(io, requests)
-        errors: list[LockError] = []
-        for held in self.parts:
-            try:
-                await held._extend(io, seconds, replace_ttl=True)
-            except LockError as error:
-                errors.append(error)
-        raise_first(errors)
-        return True
+        return await self._ask(io, [held.extending(seconds, replace_ttl) for held in self.parts])
 
     async def _reacquire(self, io: Backend) -> Literal[True]:
-        for held in self.parts:
-            held.refuse_if_over("extend")
-        requests = [
-            held.grant.renewing(commands.milliseconds(held.timeout, "timeout"), "least")
-            for held in self.parts
-        ]
-        return await self._ask(io, requests)
+        return await self._ask(io, [held.reacquiring() for held in self.parts])
 
     async def _ask(self, io: Backend, requests: Sequence[commands.Request]) -> Literal[True]:
         """Send the request of each, whose replies tell what is left of the leases.
 
         Raises LockLost too.
         """
-        sent, cuts = clock.now(), [held.lease.cuts for held in self.parts]
+        sent = clock.now()
         replies = await ask_each(io, [held.target for held in self.parts], requests)
         errors: list[LockError] = []
-        for held, cut, reply in zip(self.parts, cuts, replies, strict=True):
+        for held, reply in zip(self.parts, replies, strict=True):
             try:
                 if isinstance(reply, LockUnavailable):
                     raise reply
                 held.kept(reply)
-                held.lease.confirm(sent, int(reply[1]) / 1000, cut)
+                held.lease.confirm(sent, int(reply[1]) / 1000)
             except LockError as error:
                 errors.append(error)
         raise_first(errors)

@@ -52,12 +52,12 @@ class Operations(ABC):
         return await self._owned(ASYNCIO)
 
     def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
-        """Add ``additional_time`` seconds to what is left of the lease, or make it the lease.
+        """Add ``additional_time`` seconds to what is left of the lease by the local clock.
 
-        ``replace_ttl`` (default False) replaces what is left; of several keys, by one request for
-        each. Raises ValueError for a time that is no finite number above zero, LockLost,
-        LockUnavailable, and LockError when the lock was released; of several keys, those that can
-        be are extended.
+        With ``replace_ttl``, have at least ``additional_time`` seconds left. Neither ever shortens
+        the lease, so a copy of the request that arrives late does no harm. Raises ValueError
+        for a time that is no finite number above zero, LockLost, LockUnavailable, and LockError
+        when the lock was released; of several keys, those that can be are extended.
         """
         return run(self._extend(BLOCKING, additional_time, replace_ttl))
 

@@ -57,7 +57,7 @@ class _FollowedLease(Lease):
     """The lease that somebody else keeps up: asking again does not lengthen it."""
 
     def plan(self, sent: float) -> None:
-        left = min(self.end - sent, self.rhythm)
+        left = min(self.end - sent, self.seconds)
         self.due = sent + max(left / 3, _LEAST_PAUSE)
 
 

@@ -126,12 +126,6 @@ class RedlockHandle(LockHandle):
         state = "released" if self._released else "lost" if self.lost else "held"
         return f"<{type(self).__name__} {self.key!r} {state}>"
 
-    def has_replaced(
-        self, sent: float, seconds: float, before: float, *, may_come_again: bool
-    ) -> None:
-        believed = max(seconds - quorum.drift(seconds), 0)
-        super().has_replaced(sent, believed, before, may_come_again=may_come_again)
-
     def giving_away(self, within: float | None) -> NoReturn:
         """Refused. Raises LockUnsupported."""
         refuse(self.key, "on several masters")

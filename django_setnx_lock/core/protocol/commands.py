@@ -8,7 +8,7 @@ import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from ..errors import LockUnsupported
 from ..plain import plain
@@ -23,7 +23,6 @@ PROTOCOLS = ("setnx", "timestamp")
 UNITS = ("ms", "s")
 MOST_PERMITS = 1_000_000
 MOST_ENTRIES = 1_000_000
-How: TypeAlias = Literal["replace", "add", "least"]
 Command: TypeAlias = tuple[str | bytes, ...]
 _READ = "read:"
 # A token is text that others may have written: no more digits than MOST_PERMITS has.
@@ -194,13 +193,9 @@ class CommandSet:
         how = "" if in_doubt else "once"
         return self._request("CANCEL", keys, token, index, token, how)
 
-    def renew(
-        self, keys: LockKeys, index: str | None, token: str, lease_ms: int, how: How
-    ) -> Request:
-        """Give the lease ``lease_ms`` at the ``least``, ``add`` that, or make it that."""
-        # No two additions are the same: copies are known.
-        text = f"add {secrets.token_hex(6)}" if how == "add" else how
-        return self._request("RENEW", keys, token, index, token, str(lease_ms), text, *self._time)
+    def renew(self, keys: LockKeys, index: str | None, token: str, lease_ms: int) -> Request:
+        """Have at least ``lease_ms`` left of the lease, which is never cut."""
+        return self._request("RENEW", keys, token, index, token, str(lease_ms), *self._time)
 
     def check(self, keys: LockKeys, token: str) -> Request:
         """Ask whether the lock is still held by ``token``."""
@@ -487,7 +482,7 @@ def release_kept(
 
 
 def renew_alone(keys: LockKeys, token: str, lease_ms: int) -> Request:
-    """Renew with ``least``, where nothing but the name itself can be had."""
+    """Renew where nothing but the name itself can be had."""
     return Request(scripts.RENEW_ALONE, (keys.name,), (token, str(lease_ms)))
 
 
@@ -497,8 +492,8 @@ def downgrade(keys: LockKeys, index: str | None, token: str) -> Request:
 
 
 def give_away(keys: LockKeys, index: str | None, token: str, lease_ms: int) -> Request:
-    """Renew with ``least``, and leave no process in the record that would have to live."""
-    request = SETNX.renew(keys, index, token, lease_ms, "least")
+    """Renew, and leave no process in the record that would have to live."""
+    request = SETNX.renew(keys, index, token, lease_ms)
     return replace(request, args=(*request.args, "given"))
 
 

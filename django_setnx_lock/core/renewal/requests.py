@@ -6,7 +6,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from redis import exceptions as redis_exceptions
 
@@ -66,8 +66,8 @@ class Renewable(Protocol):
     def is_orphaned(self) -> bool:
         """True when that has ended without handing the lock over."""
 
-    def renewing(self, lease_ms: int, how: Literal["replace", "add", "least"]) -> commands.Request:
-        """Return the request that gives the lease more time."""
+    def renewing(self, lease_ms: int) -> commands.Request:
+        """Return the request for at least ``lease_ms`` of the lease."""
 
     def hear(self, reply: Sequence[Any]) -> None:
         """Take note of what an operator asks for in the answer to a renewal."""
@@ -121,14 +121,13 @@ class RenewLease:
         if lease.tried_since is None:
             # A process that was stopped asks later than it should have.
             lease.tried_since = min(now, lease.due)
-        self._cuts = lease.cuts
         self._dialect = self.held.target.command_set
         held, lease_ms = self.held, lease.to_ask(now)
         if lease.trouble is not None and not held.is_followed:
             alone = self.target.alone(held.token, lease_ms, lease.trouble)
             if alone is not None:
                 return alone
-        return held.renewing(lease_ms, "least")
+        return held.renewing(lease_ms)
 
     def answered(self, reply: Sequence[Any], sent: float, now: float) -> None:
         lease = self.held.lease
@@ -145,7 +144,7 @@ class RenewLease:
         # An answer after the end is too late: somebody may have seen that the lock is lost.
         if now < lease.end:
             self._tell_if_late(now)
-            lease.confirm(sent, int(reply[1]) / 1000, self._cuts)
+            lease.confirm(sent, int(reply[1]) / 1000)
             self._log_success()
             lease.trouble = lease.tried_since = None
             lease.plan(sent)
@@ -165,7 +164,7 @@ class RenewLease:
     def _tell_if_late(self, now: float) -> None:
         lease, target = self.held.lease, self.target
         late = now - (lease.tried_since or now)
-        if late > lease.rhythm / 3 and events.RENEWED_LATE.listeners:
+        if late > lease.seconds / 3 and events.RENEWED_LATE.listeners:
             events.RENEWED_LATE.tell(
                 key=self.key, template=target.template, fence=self.held.fence, late=late
             )
@@ -175,7 +174,6 @@ class RenewLease:
         if held.lease.trouble is not None and held.on_trouble is None:
             logger.info("the lock %r is renewed again", self.key)
         elif logger.isEnabledFor(logging.DEBUG):
-            # remaining() might wait for the answer to a claim.
             left = held.lease.end - clock.now()
             logger.debug("renewed the lock %r: %.1f s left", self.key, left)
 

@@ -121,11 +121,6 @@ class RenewalRegistry(ABC):
         self.heartbeats.clear()
         self._checks.clear()
 
-    def hurry(self, held: Renewable) -> None:
-        """Take note that ``held``, if it is being renewed, may be due sooner than it was."""
-        if held.number in self._held:
-            self._attend(held.lease.due)
-
     def schedule_handoff_check(self, target: Target, head: str) -> None:
         """Check soon whether the waiter ``head`` has claimed ``target``, which was handed to it.
 

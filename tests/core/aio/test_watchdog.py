@@ -279,23 +279,6 @@ def test_a_forked_child_owns_nothing(redis_client: redis.Redis) -> None:
     assert run(work()) == 0
 
 
-def test_a_thread_wakes_the_task_up(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # It would not look by itself before the first third of the long lease is over.
-    monkeypatch.setattr(aio_watchdog, "LONGEST_SLEEP", 20.0)
-
-    async def work() -> None:
-        held = await RedisLock(redis_client, "lock:a", 60, renew=True).atake()
-        await asyncio.sleep(0.05)
-        await asyncio.to_thread(held.extend, 3, replace_ttl=True)
-        await until(lambda: held.remaining() > 4)
-        assert not held.lost
-        await held.arelease()
-
-    run(work())
-
-
 def test_no_thread_is_started(real_server: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchdog.Watchdog, "_start", lambda self: pytest.fail("a thread"))
     client = real_server.client()

@@ -27,7 +27,6 @@ _PARTS = (
     "nesting",
     "waiting",
     "reading",
-    "adding",
     "asking",
     "stopping",
     "requesting",
