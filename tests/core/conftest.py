@@ -45,7 +45,7 @@ def fake_time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have what is left to a waiter wait for it, however long the machine does something else."""
     plain = ("ACQUIRE", "RELEASE", "CANCEL", "LOOK", "RENEW", "FORCE")
-    shared = (*(f"SHARED_{name}" for name in plain), "SHARED_DOWNGRADE")
+    shared = (f"SHARED_{name}" for name in plain)
     for script in (*plain, "ACQUIRE_ALL", *shared):
         take_out(monkeypatch, script, "local CLAIM = 1000 ", f"local CLAIM = {CLAIM} ")
 

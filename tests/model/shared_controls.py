@@ -12,7 +12,6 @@ def bounds(
     befalls: str = "",
     faults: int = 1,
     leases: tuple[int, ...] = (LONG,) * 4,
-    downgrades: bool = False,
     renews: bool = False,
 ) -> Bounds:
     return Bounds(
@@ -20,7 +19,6 @@ def bounds(
         faults if befalls else 0,
         frozenset(befalls.split()),
         leases=leases,
-        downgrades=downgrades,
         renews=renews,
     )
 
@@ -115,14 +113,6 @@ CONTROLS = [
         11,
     ),
     Control(
-        "who reads from now on lets in those who wait to",
-        "local given = admit(READERS)\nrouse(READERS)",
-        "local given = false",
-        "asleep",
-        bounds("wr", downgrades=True),
-        6,
-    ),
-    Control(
         "the name stands until the last share is over",
         "redis.call('PEXPIREAT', NAME, whole(ends))",
         "do end",
@@ -153,30 +143,6 @@ CONTROLS = [
         "asleep",
         bounds("wrr", "impatient"),
         7,
-    ),
-    Control(
-        "who lets readers in is one, whatever of it is late",
-        "redis.call('SET', TOMBSTONE, 'left', 'PX', MEMORY)\nlocal given = admit(READERS)",
-        "local given = admit(READERS)",
-        "ghost waiter",
-        bounds("wr", "again", downgrades=True),
-        6,
-    ),
-    Control(
-        "a copy of the request to let readers in is answered as the first was",
-        "  if group and redis.call('ZSCORE', SHARES, token) then\n    return {'OK'",
-        "  if false then\n    return {'OK'",
-        "false loss",
-        bounds("wr", "again", downgrades=True),
-        5,
-    ),
-    Control(
-        "who reads and is known as a writer lets go all the same",
-        "local is_alone = value == token",
-        "local is_alone = false",
-        "false loss",
-        bounds("wr", "again", downgrades=True),
-        6,
     ),
     Control(
         "the queue of one that was put back has an end of life",

@@ -79,7 +79,6 @@ class Bounds:
     pauses: int = 0
     pause: int = PAUSE
     renews: bool = False
-    downgrades: bool = False
     # Who leaves it to another looks whether that one has taken it.
     looks: bool = True
 
@@ -180,10 +179,6 @@ class Model:
             w = World(*state)
             w.send(number, "renew")
             yield "renews", w
-        if client.belief and self.bounds.downgrades and client.kind == WRITER:
-            w = World(*state)
-            w.send(number, "downgrade", kind=READER, doubt=True)
-            yield "lets readers in", w
 
     def _begin(self, state: State, number: int, client: Client) -> Steps:
         before = World(*state).clients[number - 1] if number else None
@@ -219,7 +214,7 @@ class Model:
         told = f"{client.pc.upper()}{'' if client.waits else ' once'}: {reply[0]}"
         lost = self._fault(fields(w), "again")
         is_known = client.token in (*let_go, *self.servers.read(state[SERVER]).holders)
-        if client.pc in ("release", "renew", "downgrade") and reply[0] == "LOST" and is_known:
+        if client.pc in ("release", "renew") and reply[0] == "LOST" and is_known:
             w.wrong = "false loss: what is held, or was let go in good order, is called lost"
         if client.pc == "release" and reply[0] == "OK" and not is_known:
             w.wrong = "false success: what was lost is called released"
@@ -236,12 +231,9 @@ class Model:
     def _receive(self, w: World, number: int, client: Client) -> None:
         if client.pc == "ask":
             self._receive_acquire(w, number, client)
-        elif client.pc in ("renew", "downgrade"):
+        elif client.pc == "renew":
             is_kept = client.reply[0] == "OK" and client.belief
-            belief = client.belief
-            if is_kept and client.pc == "renew":
-                belief = max(belief, self.bounds.leases[number] - client.age)
-            self._owe(w, number, client)
+            belief = max(client.belief, self.bounds.leases[number] - client.age)
             w.set(number, pc="hold", belief=belief if is_kept else 0, reply=(), age=0)
         else:
             self._owe(w, number, client)
@@ -274,7 +266,7 @@ class Model:
             self._ask_afresh(w, number)
 
     def _owe(self, w: World, number: int, client: Client, head: str | None = None) -> None:
-        if client.pc in ("release", "leave", "downgrade"):
+        if client.pc in ("release", "leave"):
             head = replies.read_handed_on(client.reply)
         if head and self.bounds.looks:
             w.set(number, owed=Look(0, head, client.kind))
@@ -304,10 +296,6 @@ class Model:
             self._leave_copy(w, client)
             _doubt(w, number, client)
             yield f"{client.pc.upper()} late, sends again", w
-        if client.pc == "downgrade" and (w := self._fault(state, "again")):
-            self._leave_copy(w, client)
-            w.set(number, pc="hold", age=0)
-            yield "DOWNGRADE late, goes on as a reader", w
         waiting = client.pc in ("ask", "block", "blocked")
         if waiting and (w := self._fault(state, "cancel")):
             self._leave_copy(w, client)
@@ -462,8 +450,6 @@ class Model:
         if name == "renew":
             lease = self.bounds.leases["abcd".index(token.split(":")[-1][0])]
             return command_set.renew(KEYS, None, token, lease)
-        if name == "downgrade":
-            return commands.downgrade(KEYS, None, token)
         if name == "force":
             commands_of = commands.READERS if kind == READER else commands.SETNX
             return commands_of.force_release(KEYS, None, more[0].encode(), None, "operator", "")

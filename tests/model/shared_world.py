@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from .shared_server import BATON, Servers
 
 # What a caller does: "ask" and the like, a request of that name is under way.
-REQUESTS = ("ask", "release", "leave", "renew", "downgrade")
+REQUESTS = ("ask", "release", "leave", "renew")
 AT_REST = ("idle", "dead", "vanished")
 WRITER, READER = "w", "r"  # any other kind is the limit of permits
 

@@ -46,13 +46,13 @@ def walk(within: Bounds, steps: str, rule: str = "", instead: str = "") -> str:
 
 def bounded(within: Bounds) -> str:
     befalls = "any" if within.befalls == FAULTS else " ".join(sorted(within.befalls))
-    more = " renews" * within.renews + " downgrades" * within.downgrades
+    more = " renews" * within.renews
     more += " short" * (SHORT in within.leases) + f" {within.turns} turns" * (within.turns > 1)
     return f"{within.kinds} {within.faults} faults {befalls}{more}"
 
 
 SHORT_SEARCHES = [
-    bounds("wr", ANY, downgrades=True),
+    bounds("wr", ANY),
     bounds("wrr"),
     bounds("222", "crash"),
     bounds("r2", ANY),
@@ -60,11 +60,11 @@ SHORT_SEARCHES = [
 LONG_SEARCHES = [
     bounds("222", "crash impatient"),
     bounds("rw", "again crash", 2, leases=(SHORT, SHORT)),
-    bounds("wr", ANY, downgrades=True, renews=True),
-    bounds("wr", ANY, leases=(LONG, SHORT), downgrades=True, renews=True),
+    bounds("wr", ANY, renews=True),
+    bounds("wr", ANY, leases=(LONG, SHORT), renews=True),
     bounds("wrr", "crash impatient", leases=BRIEF),
     bounds("wwr", "crash impatient", leases=(LONG, LONG, SHORT)),
-    bounds("wrr", downgrades=True, renews=True),
+    bounds("wrr", renews=True),
     bounds("wrr", "again"),
     bounds("w22", "crash impatient cancel"),
     bounds("222", "again force exit"),
@@ -72,8 +72,8 @@ LONG_SEARCHES = [
 ]
 LONGEST_SEARCHES = [
     bounds("111", "again crash", 2),
-    bounds("wrr", ANY, downgrades=True),
-    bounds("wwr", ANY, downgrades=True),
+    bounds("wrr", ANY),
+    bounds("wwr", ANY),
     bounds("w22", ANY),
     bounds("2222"),
     bounds("wrwr"),
@@ -101,7 +101,6 @@ def test_the_search_meets_every_kind_of_step() -> None:
         "late, sends again",
         "lost, sends again",
         "late copy: ask read:",
-        "late copy: downgrade",
         "late copy: look",
         "is cancelled",
         "waits no longer",
@@ -116,9 +115,6 @@ def test_the_search_meets_every_kind_of_step() -> None:
         "gets OK",
         "RELEASE: LOST",
         "LEAVE: OK",
-        "DOWNGRADE: OK",
-        "DOWNGRADE: LOST",
-        "DOWNGRADE late, goes on",
         "watchdog: LOOK at permit:2:c1: permit:2:c1",
         "last LOOK",
         "has slept",
@@ -151,33 +147,14 @@ def test_unless_a_look_follows_what_is_left_to_a_killed_waiter_lies_there() -> N
     assert found.steps == 9
 
 
-DEAD_WRITER = Bounds(
-    "wwr",
-    faults=1,
-    befalls=frozenset({"crash"}),
-    leases=(2 * LONG, LONG, LONG),
-    pauses=1,
-    pause=20_000,
-    downgrades=True,
-)
-READER_BEHIND_IT = """
-    a ASK: OK
-    a gets OK
-    b ASK: BUSY
-    b BLPOP
-    b is killed
-    a while passes: 20000 ms
-    c ASK: BUSY
-    c BLPOP
-    a lets readers in
-    a DOWNGRADE: OK
-"""
-
-
 def test_a_reader_behind_a_dead_writer_asks_again_soon() -> None:
-    steps = (
-        READER_BEHIND_IT
-        + """
+    within = Bounds("rwr", faults=1, befalls=frozenset({"crash"}), leases=(2 * LONG, LONG, LONG))
+    steps = """
+        a ASK: OK
+        a gets OK
+        b ASK: BUSY
+        b BLPOP
+        b is killed
         c ASK: BUSY
         c BLPOP
         5000 ms pass
@@ -189,19 +166,8 @@ def test_a_reader_behind_a_dead_writer_asks_again_soon() -> None:
         c has slept
         c ASK: OK
     """
-    )
 
-    wrong = walk(DEAD_WRITER, steps)
-
-    assert not wrong
-
-
-def test_unless_it_is_roused_it_sleeps_on_beside_those_who_read() -> None:
-    steps = READER_BEHIND_IT + "7001 ms pass"
-
-    wrong = walk(DEAD_WRITER, steps, "rouse(READERS)\n", "")
-
-    assert wrong == "asleep beside a lock that can be had"
+    assert not walk(within, steps)
 
 
 JOINED_SINCE = """

@@ -54,7 +54,7 @@ class Sharer(threading.Thread):
             NAME,
             lease,
             renew=self.random.random() < 0.3,
-            reentrant=kind in ("downgrade", "read"),
+            reentrant=kind == "read",
             shared=kind == "read",
             limit=LIMIT if kind == "permit" else None,
         )
@@ -66,25 +66,9 @@ class Sharer(threading.Thread):
             if patience == IN_TIME:
                 self.notes.rpush("late", f"{kind} after {time.monotonic() - asked:.1f} s")
             return
-        if kind == "downgrade":
-            held = self.downgraded(held, lease, asked)
-            kind = "read"
         self.stay(held, kind, asked)
         with contextlib.suppress(LockError):
             held.release()
-
-    def downgraded(self, held: LockHandle, lease: float, asked: float) -> LockHandle:
-        """Stay alone, and then go on as a reader."""
-        reading = RedisLock(self.client, NAME, lease, reentrant=True, shared=True)
-        try:
-            share = reading.take(0)
-        except LockError:
-            # Its lease is over already.
-            return held
-        self.stay(held, "write", asked)
-        with contextlib.suppress(LockError):
-            held.release()
-        return share
 
     def stay(self, held: LockHandle, kind: str, asked: float) -> None:
         began = time.monotonic()

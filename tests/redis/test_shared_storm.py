@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PROCESSES = 3
-ALL = "read read write permit permit downgrade"
+ALL = "read read write permit permit"
 Stay = dict[str, Any]
 
 pytestmark = [pytest.mark.unmeasured, pytest.mark.timeout(180)]

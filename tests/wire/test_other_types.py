@@ -14,7 +14,6 @@ from django_setnx_lock.core.protocol.commands import (
     READERS,
     CommandSet,
     command_set,
-    downgrade,
     permits,
 )
 from django_setnx_lock.core.protocol.keys import lock_keys
@@ -61,7 +60,6 @@ REQUESTS: dict[str, commands.Request] = {
     "dismiss": commands.SETNX.dismiss(KEYS, INDEX, b"w1", "s"),
     "inspect": commands.SETNX.inspect(KEYS, INDEX, "s"),
     "locked": cast(commands.Request, TIMES.locked(KEYS)),
-    "downgrade": downgrade(KEYS, INDEX, "w1"),
     "living": commands.living([KEYS.name]),
     "search": commands.search(INDEX, "0", 10, "lock:", "", '[[["ann"], true]]'),
     "listing": commands.listing(INDEX, 1, 0, 1, descending=False),

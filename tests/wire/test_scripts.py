@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from django_setnx_lock.core.protocol import commands, scripts
-from django_setnx_lock.core.protocol.commands import READERS, Request, command_set, downgrade
+from django_setnx_lock.core.protocol.commands import READERS, Request, command_set
 from django_setnx_lock.core.protocol.keys import history_beside, index_for, lock_keys
 from tests.core.helpers import send
 
@@ -55,7 +55,6 @@ ALL = [
     scripts.SHARED_CHECK,
     scripts.SHARED_FORCE,
     scripts.SHARED_REQUEST_STOP,
-    scripts.SHARED_DOWNGRADE,
     *POLLING,
 ]
 SHARED = {
@@ -116,7 +115,6 @@ SHARED_REQUESTS = [
     READERS.check(KEYS, "t"),
     READERS.force_release(KEYS, INDEX, b"t", None, "joe", "stuck"),
     READERS.request_stop(KEYS, INDEX, [b"t"], "joe", "deploy"),
-    downgrade(KEYS, INDEX, "t"),
 ]
 
 POLLS = commands.POLLING

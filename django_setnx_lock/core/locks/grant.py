@@ -8,7 +8,6 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 from weakref import ref
 
@@ -16,7 +15,6 @@ from .. import clock, events
 from ..connections.endpoints import Target
 from ..errors import LockLost
 from ..protocol import commands, replies
-from ..protocol.commands import READERS, downgrade
 from ..renewal import watchdog
 from ..renewal.lease import Lease
 from ..stop_request import StopRequest
@@ -42,7 +40,6 @@ class Handle(Protocol):
 
     target: Target
     on_trouble: Callable[[], object] | None
-    reads_only: bool
     is_put_off: bool
     # Set on all of them when the lock is given away.
     _released: bool
@@ -311,21 +308,6 @@ class Grant:
             if not history.everything and held_for <= history.held:
                 return ()
         return (str(int((waited or 0.0) * 1000)),)
-
-    def letting_readers_in(self) -> commands.Request:
-        """Return the request that turns a lock held alone into one held by a reader.
-
-        From now on it is renewed and checked as a reader's, whether or not that has arrived.
-        """
-        self.in_doubt = True
-        target = self.target
-        self.target = replace(target, command_set=READERS)
-        for one in self.handles:
-            one.target = replace(one.target, command_set=READERS)
-        # A renewal that is under way as of one that is held alone says nothing.
-        if self.watchdog.forget(self):
-            self.watchdog.watch(self)
-        return downgrade(target.keys, target.index, self.token)
 
     # What operators want
 

@@ -55,13 +55,9 @@ class LockHandle(Handle):
 
     # Whether the caller has it, so that he is to be told of a loss.
     is_given = True
-    # Whether it is content with others reading at the same time, entered under a lock held alone.
-    reads_only = False
     # Whether it was let go by its holder, which has effect later. See ReleasePolicy.
     is_put_off = False
     _released = False
-    # Whether what is on its way lets readers in, and nothing go.
-    _lets_in = False
 
     def __init__(
         self,
@@ -99,7 +95,6 @@ class LockHandle(Handle):
         timeout = lease.bounded(lease_ms / 1000, clock.now())
         lease.seconds = max(lease.seconds, timeout)
         held = cls(grant, own, timeout, options)
-        held.reads_only = target.command_set.is_shared
         try:
             return held if grant.add(held) else None
         except BaseException:
@@ -380,24 +375,12 @@ class LockHandle(Handle):
         if not grant.remove(self):
             if grant.losses:
                 raise grant.losses[0].again()
-            if self._only_readers_are_left():
-                self._lets_in = True
-                return grant.letting_readers_in()
             self._released = True
             return None
-        self._lets_in = False
         request = grant.releasing()
         if grant.losses and not grant.may_still_stand:
             raise grant.losses[0].again()
         return request
-
-    def _only_readers_are_left(self) -> bool:
-        """Whether the last who wanted the lock alone lets go, and others still read."""
-        grant = self.grant
-        if self.reads_only or grant.is_followed or grant.target.command_set is not commands.SETNX:
-            return self._lets_in
-        others = [one for one in grant.handles if one is not self]
-        return bool(others) and all(one.reads_only for one in others)
 
     def read_release(self, reply: Any) -> None:
         """Take note of the ``reply`` to the release. Raises LockLost, LockUnavailable."""
@@ -407,9 +390,6 @@ class LockHandle(Handle):
         if head:
             self.watchdog.schedule_handoff_check(self.target, head)
         self.kept(reply)
-        if self._lets_in:
-            self._released = True
-            return
         if self.grant.losses:
             # Its time was over here, and the holder knew: Redis alone does not make it held.
             self.grant.may_still_stand = False

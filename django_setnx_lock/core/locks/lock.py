@@ -390,7 +390,7 @@ class RWLock:
 
     First come, first served: a reader waits behind a writer that came before it, so that neither
     starves. Each reader has a lease of its own. With ``reentrant``, a writer may read within, and
-    go on reading after it has let the writing go; a reader that wants to write would wait for
+    holds the lock alone until it has let both go; a reader that wants to write would wait for
     itself: that raises LockError.
 
     ``client``, ``name`` and ``options``: those of :class:`RedisLock`, which is what a writer

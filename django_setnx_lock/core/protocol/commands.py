@@ -486,11 +486,6 @@ def renew_alone(keys: LockKeys, token: str, lease_ms: int) -> Request:
     return Request(scripts.RENEW_ALONE, (keys.name,), (token, str(lease_ms)))
 
 
-def downgrade(keys: LockKeys, index: str | None, token: str) -> Request:
-    """Let readers join ``token``, which holds the lock alone and is one of them then."""
-    return READERS._request("DOWNGRADE", keys, token, index, token)
-
-
 def give_away(keys: LockKeys, index: str | None, token: str, lease_ms: int) -> Request:
     """Renew, and leave no process in the record that would have to live."""
     request = SETNX.renew(keys, index, token, lease_ms)

@@ -121,7 +121,6 @@ class RenewLease:
         if lease.tried_since is None:
             # A process that was stopped asks later than it should have.
             lease.tried_since = min(now, lease.due)
-        self._dialect = self.held.target.command_set
         held, lease_ms = self.held, lease.to_ask(now)
         if lease.trouble is not None and not held.is_followed:
             alone = self.target.alone(held.token, lease_ms, lease.trouble)
@@ -135,11 +134,7 @@ class RenewLease:
         try:
             replies.read_kept(reply, self.key)
         except LockLost as error:
-            if self.held.target.command_set is self._dialect:
-                self._lost(self.held, error)
-            else:
-                # The lock was changed meanwhile to another kind, which this request did not know.
-                lease.failed(now, error)
+            self._lost(self.held, error)
             return
         # An answer after the end is too late: somebody may have seen that the lock is lost.
         if now < lease.end:

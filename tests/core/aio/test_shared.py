@@ -50,15 +50,15 @@ def test_no_more_than_the_limit_have_a_permit(redis_client: redis.Redis) -> None
     assert value_of(redis_client) is None
 
 
-def test_whoever_lets_the_writing_go_reads_on(redis_client: redis.Redis) -> None:
+def test_whoever_lets_the_writing_go_and_reads_on_holds_it_alone(redis_client: redis.Redis) -> None:
     both = RWLock(redis_client, "lock:a", reentrant=True, renew=True)
 
     async def work() -> bool:
         writing, reading = await both.write().atake(), await both.read().atake()
         await writing.arelease()
-        other = await RedisLock(redis_client, "lock:a", shared=True).atake(0)
+        with pytest.raises(LockBusy):
+            await RedisLock(redis_client, "lock:a", shared=True).atake(0)
         owned = await reading.aowned()
-        await other.arelease()
         await reading.arelease()
         return owned
 

@@ -113,7 +113,6 @@ SHARED_RENEW = Script.load("shared_renew")
 SHARED_CHECK = Script.load("shared_check")
 SHARED_FORCE = Script.load("shared_force")
 SHARED_REQUEST_STOP = Script.load("shared_request_stop")
-SHARED_DOWNGRADE = Script.load("shared_downgrade")
 
 POLLING_ACQUIRE = Script.load("acquire", "polling")
 POLLING_RELEASE = Script.load("release", "polling")

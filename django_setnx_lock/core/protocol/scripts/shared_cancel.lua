@@ -7,7 +7,7 @@
 local token = ARGV[1]
 local value, group = standing(token_at(NAME))
 -- Deletes first: they are allowed, and make the SET allowed, on a server that is out of memory.
-if value == BATON .. token or value == token then
+if value == BATON .. token then
   redis.call('DEL', NAME)
   value = false
 end

@@ -7,6 +7,7 @@
 --- stopping
 local value = token_at(NAME)
 if value == ARGV[1] then
+  -- Read within what a process above holds alone.
   return with_own_stop({'OK', redis.call('PTTL', NAME)}, ARGV[1])
 end
 local ends = group_at(value) and redis.call('ZSCORE', SHARES, ARGV[1])

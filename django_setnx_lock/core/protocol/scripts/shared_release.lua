@@ -7,12 +7,7 @@
 --- shared
 local token = ARGV[1]
 local value, group = standing(token_at(NAME))
-local is_alone = value == token
-if is_alone then
-  -- What was to let others in never arrived.
-  redis.call('DEL', NAME)
-end
-if is_alone or group and redis.call('ZREM', SHARES, token) == 1 then
+if group and redis.call('ZREM', SHARES, token) == 1 then
   if ARGV[3] then
     note_share('released', token, ARGV[3])
   end
@@ -20,7 +15,7 @@ if is_alone or group and redis.call('ZREM', SHARES, token) == 1 then
   if ARGV[2] ~= 'once' then
     redis.call('SET', TOMBSTONE, 'released', 'PX', MEMORY)
   end
-  return {'OK', go_on(not is_alone and value)}
+  return {'OK', go_on(value)}
 end
 leave_queue(token)
 drop_mail(token)

@@ -8,28 +8,13 @@
 --- stopping
 local token = ARGV[1]
 local value, group = standing(token_at(NAME))
-local left
-if value == token then
-  left = redis.call('PTTL', NAME)
-elseif group then
-  left = redis.call('ZSCORE', SHARES, token)
-  left = left and left - now_ms()
-end
-if not left then
+local ends = group and redis.call('ZSCORE', SHARES, token)
+if not ends then
   return {'LOST', redis.call('GET', TOMBSTONE)}
 end
-local lease = math.max(left, ARGV[2] + 0)
+local lease = math.max(ends - now_ms(), ARGV[2] + 0)
 -- First a write that is allowed: it makes the rest allowed, on a server that is out of memory.
 grow(META, META_MARGIN)
-if group then
-  redis.call('ZADD', SHARES, whole(now_ms() + lease), token)
-  settle(value, last_fence())
-else
-  redis.call('PEXPIRE', META, whole(lease + margin_of_meta(left)))
-  redis.call('PEXPIRE', NAME, whole(lease))
-  if INDEX then
-    redis.call('ZADD', INDEX, whole(now_ms() + lease), NAME)
-  end
-end
-local reply = {'OK', lease}
-return group and with_stop(reply, redis.pcall('HGET', HOLDERS, token)) or with_own_stop(reply, token)
+redis.call('ZADD', SHARES, whole(now_ms() + lease), token)
+settle(value, last_fence())
+return with_stop({'OK', lease}, redis.pcall('HGET', HOLDERS, token))
