@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 T = TypeVar("T")
+# uWSGI forks in C, which calls none of Python's hooks.
+FORKS: dict[str, Callable[[], int]] = {"python": os.fork, "C": lambda: ctypes.PyDLL(None).fork()}
+each_fork = pytest.mark.parametrize("fork", FORKS.values(), ids=FORKS)
 
 
 def eventually(condition: Callable[[], T], seconds: float = 20) -> T:

@@ -12,6 +12,7 @@ import threading
 from dataclasses import asdict, dataclass
 
 from .plain import plain
+from .process import after_fork, notice_fork
 
 _PIDS = range(2**32)
 # Milliseconds that are exact in Lua.
@@ -28,9 +29,14 @@ def _hostname() -> str:
     return socket.gethostname()
 
 
-@functools.lru_cache(maxsize=1)
 def process_id() -> str:
     """Return the random name of this process, which a forked child does not share."""
+    notice_fork()
+    return _process_id()
+
+
+@functools.lru_cache(maxsize=1)
+def _process_id() -> str:
     return secrets.token_urlsafe(6)
 
 
@@ -76,6 +82,7 @@ class Holder:
         says_alive: bool = False,
     ) -> Holder:
         """Return the record of the calling thread. ``says_alive``: whether it names its process."""
+        notice_fork()
         thread = threading.current_thread().name
         return _here(os.getpid(), thread, label, user, note, lease, renewed, max_hold, says_alive)
 
@@ -171,10 +178,9 @@ def _here(
 
 
 def _after_fork_in_child() -> None:
-    process_id.cache_clear()
+    _process_id.cache_clear()
     # The number of a process is used again some day.
     _here.cache_clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+after_fork(_after_fork_in_child)

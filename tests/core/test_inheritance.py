@@ -15,7 +15,7 @@ from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.locks import parent_process
 from django_setnx_lock.core.renewal.watchdog import WATCHDOG
 from tests.core.helpers import in_thread, value_of
-from tests.processes import eventually
+from tests.processes import each_fork, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -242,13 +242,16 @@ def test_a_lock_that_is_not_reentrant_is_not_had_again(
     assert not above.released
 
 
+@each_fork
 def test_a_fork_has_none_of_it(
-    started_under: Callable[..., LockHandle], mine: Callable[..., RedisLock]
+    started_under: Callable[..., LockHandle],
+    mine: Callable[..., RedisLock],
+    fork: Callable[[], int],
 ) -> None:
     above = started_under()
     assert parent_process.is_possible()
 
-    child = os.fork()
+    child = fork()
     if not child:
         status = 1
         try:

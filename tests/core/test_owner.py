@@ -7,11 +7,13 @@ import contextvars
 import gc
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 from weakref import ref
 
 from django_setnx_lock.core.locks import owner
 from tests.core.helpers import in_thread
+from tests.processes import each_fork
 
 
 def test_a_thread_is_one_owner() -> None:
@@ -121,11 +123,12 @@ def test_a_task_that_is_gone_leaves_nothing_behind() -> None:
     assert found() is None
 
 
-def test_a_fork_is_a_flow_of_its_own() -> None:
+@each_fork
+def test_a_fork_is_a_flow_of_its_own(fork: Callable[[], int]) -> None:
     mine = owner.current()
     reader, writer = os.pipe()
 
-    child = os.fork()
+    child = fork()
     if not child:
         os.write(writer, b"other" if owner.current() is not mine else b"same")
         os._exit(0)

@@ -15,6 +15,7 @@ from django_setnx_lock.core.connections import execute
 from django_setnx_lock.core.locks import owner
 from django_setnx_lock.core.locks.batch import release_each, take_each
 from tests.core.helpers import in_thread, value_of
+from tests.processes import each_fork
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -406,10 +407,11 @@ def test_a_lock_thrown_away_is_not_had_again(mine: Callable[..., RedisLock]) -> 
     assert mine().acquire() is False
 
 
-def test_a_fork_shares_nothing(mine: Callable[..., RedisLock]) -> None:
+@each_fork
+def test_a_fork_shares_nothing(mine: Callable[..., RedisLock], fork: Callable[[], int]) -> None:
     held = mine().take()
     assert held.grant.handles == [held]
-    child = os.fork()
+    child = fork()
     if not child:
         status = 1
         try:

@@ -431,11 +431,15 @@ def test_a_fork_in_the_middle_of_a_held_lock_leaves_the_child_nothing_and_the_pa
 
 
 @FORKS
-def test_without_hooks_at_the_fork_the_child_would_renew_nothing(real_server: RealServer) -> None:
-    told = json.loads(ran(real_server, FORKING, "1", "unhooked"))
+def test_without_hooks_at_the_fork_the_child_begins_anew_when_it_takes_a_lock(
+    real_server: RealServer,
+) -> None:
+    told = json.loads(ran(real_server, FORKING, "3", "unhooked"))
 
     assert told["child"]["watched"] == 1
-    assert not told["child"]["own is renewed"]
+    assert told["child"]["own is renewed"]
+    assert told["renewed beside the child"]
+    assert told["renewed after it"]
 
 
 # As gunicorn does with preload: what the master did goes on, and its children begin anew.

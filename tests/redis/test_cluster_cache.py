@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from django_setnx_lock.connection import get_client
 from django_setnx_lock.core.connections.cluster_routes import SharedCluster
 from django_setnx_lock.core.connections.endpoints import is_portable, server_id
 from tests.core.helpers import command
-from tests.processes import eventually
+from tests.processes import each_fork, eventually
 from tests.redis.test_acl import DOCS, RULE
 from tests.servers import free_port
 
@@ -135,13 +136,16 @@ def test_where_a_cluster_is_means_the_same_to_other_processes(cache: Any) -> Non
     assert re.fullmatch(r"cluster 127\.0\.0\.1:\d+", place)
 
 
-def test_a_child_of_a_fork_uses_connections_of_its_own(masters: Cluster, cache: Any) -> None:
+@each_fork
+def test_a_child_of_a_fork_uses_connections_of_its_own(
+    masters: Cluster, cache: Any, fork: Callable[[], int]
+) -> None:
     shared = get_client()
     with lock("order:42"):
         mine = shared.cluster()
     reading, writing = os.pipe()
 
-    child = os.fork()
+    child = fork()
     if child == 0:
         try:
             with lock("order:42", blocking_timeout=5) as held:

@@ -23,7 +23,7 @@ from django_setnx_lock.core.protocol.keys import heartbeat_prefix_for
 from tests.core.helpers import command, in_thread
 from tests.faults.points import Points
 from tests.faults.proxy import Proxy
-from tests.processes import eventually, figure, may_be_late
+from tests.processes import FORKS, eventually, figure, may_be_late
 from tests.servers import RealServer, any_binary
 
 if TYPE_CHECKING:
@@ -589,11 +589,12 @@ FORKING = """
 import os, sys, time, redis
 from django_setnx_lock import LockError
 from django_setnx_lock.core import Redlock
+from tests.processes import FORKS
 
-clients = [redis.Redis(port=int(port)) for port in sys.argv[1:]]
+clients = [redis.Redis(port=int(port)) for port in sys.argv[2:]]
 held = Redlock(clients, "lock:a", timeout=3, renew=True, master_timeout=0.3).take(0)
 end = held.lease.end
-child = os.fork()
+child = FORKS[sys.argv[1]]()
 if child == 0:
     try:
         held.release()
@@ -610,9 +611,10 @@ print(os.waitstatus_to_exitcode(status), held.owned())
 """
 
 
-def test_a_fork_owns_nothing_and_a_process_that_holds_it_can_end(five: Five) -> None:
+@pytest.mark.parametrize("fork", FORKS)
+def test_a_fork_owns_nothing_and_a_process_that_holds_it_can_end(five: Five, fork: str) -> None:
     ports = [str(server.port) for server in five.servers]
-    command = [sys.executable, "-W", "ignore", "-c", FORKING, *ports]
+    command = [sys.executable, "-W", "ignore", "-c", FORKING, fork, *ports]
 
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=20, check=False
@@ -627,13 +629,14 @@ FORKED_AWAY = """
 import os, sys, time
 import redis
 from django_setnx_lock.core import Redlock
+from tests.processes import FORKS
 
 def take(name):
     return Redlock(clients, name, timeout=3, renew=True, master_timeout=0.3).take(0)
 
-clients = [redis.Redis(port=int(port)) for port in sys.argv[1:]]
+clients = [redis.Redis(port=int(port)) for port in sys.argv[2:]]
 held = take("lock:a")
-if os.fork():
+if FORKS[sys.argv[1]]():
     os._exit(0)
 own = take("lock:b")
 end, give_up = own.lease.end, time.monotonic() + 10
@@ -654,9 +657,10 @@ def test_each_master_is_told_that_the_process_lives(five: Five) -> None:
         assert states == {State.HELD}
 
 
-def test_a_fork_does_not_renew_what_its_parent_held(five: Five) -> None:
+@pytest.mark.parametrize("fork", FORKS)
+def test_a_fork_does_not_renew_what_its_parent_held(five: Five, fork: str) -> None:
     ports = [str(server.port) for server in five.servers]
-    command = [sys.executable, "-W", "ignore", "-c", FORKED_AWAY, *ports]
+    command = [sys.executable, "-W", "ignore", "-c", FORKED_AWAY, fork, *ports]
 
     with subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

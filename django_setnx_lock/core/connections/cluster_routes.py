@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import wait
 from contextlib import suppress
@@ -14,6 +13,7 @@ from redis import exceptions as redis_exceptions
 from redis.cluster import PRIMARY, ClusterNode, RedisCluster
 
 from .. import clock
+from ..process import after_fork, notice_fork
 from .primitives import Background, Guard
 
 _FAILURES = (redis_exceptions.RedisError, redis_exceptions.RedisClusterException)
@@ -49,6 +49,7 @@ class SharedCluster:
 
     def cluster(self) -> RedisCluster:
         """Return the client of redis-py. Raises ConnectionError."""
+        notice_fork()
         made = self._made
         if made is not None:
             return made
@@ -63,11 +64,12 @@ class SharedCluster:
     @property
     def is_connected(self) -> bool:
         """Whether it was connected in this process."""
+        notice_fork()
         return self._made is not None
 
     def disconnect(self) -> None:
         """Close what connections its pools have; the next command makes new ones."""
-        if self._made is not None:
+        if self.is_connected and self._made is not None:
             self._made.disconnect_connection_pools()  # type: ignore[no-untyped-call]  # redis-py has none
 
     def __getattr__(self, name: str) -> Any:
@@ -89,8 +91,7 @@ def _after_fork_in_child() -> None:
         shared._begin()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+after_fork(_after_fork_in_child)
 
 
 CLUSTERS = (SharedCluster, RedisCluster)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -11,6 +10,7 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
+from ..process import after_fork, notice_fork
 from .client_settings import CONNECT_WITHIN
 from .connection import AioConnection
 from .primitives import kind as kind_now
@@ -124,11 +124,11 @@ class PerLoop(Generic[_Made]):
         self._found: dict[asyncio.AbstractEventLoop, _Made] = {}
         # The objects of the parent process. To forget them would close connections that it uses.
         self._of_parents: list[dict[asyncio.AbstractEventLoop, _Made]] = []
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._after_fork_in_child)
+        after_fork(self._after_fork_in_child)
 
     def __call__(self) -> _Made:
         """Return that of the running event loop. Raises RuntimeError where there is none."""
+        notice_fork()
         loop = asyncio.get_running_loop()
         found = self._found.get(loop)
         if found is None:
@@ -139,6 +139,7 @@ class PerLoop(Generic[_Made]):
 
     def all(self) -> list[_Made]:
         """Return those of all event loops of this process."""
+        notice_fork()
         return list(self._found.values())
 
     def _after_fork_in_child(self) -> None:

@@ -6,13 +6,14 @@ That is an asyncio task, else a greenlet, else a thread.
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import threading
 from asyncio import _get_running_loop
 from contextvars import ContextVar
 from typing import Any
 from weakref import WeakKeyDictionary, ref
+
+from ..process import after_fork, notice_fork
 
 _FEW = 64
 _CORE = __name__.rpartition(".locks.")[0]
@@ -102,6 +103,7 @@ def current() -> Owner:
 
     A callback of an event loop belongs to no task, and gets a new owner each time.
     """
+    notice_fork()
     loop = _get_running_loop()
     if loop is None:
         owner = _found.get()
@@ -143,5 +145,4 @@ def _after_fork_in_child() -> None:
     _tasks = WeakKeyDictionary()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+after_fork(_after_fork_in_child)

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from ..connections.endpoints import Target, is_portable, server_id
 from ..connections.primitives import Guard
 from ..errors import LockLost
+from ..process import after_fork, notice_fork
 from ..protocol import commands, replies
 from ..protocol.commands import is_of_reader
 from ..renewal.lease import Lease
@@ -83,6 +84,7 @@ def described(grant: Grant, environment: Mapping[str, str]) -> str:
 def is_possible() -> bool:
     """Return whether any lock is held around this process."""
     global _entries
+    notice_fork()
     if _entries is None:
         _entries = _read(os.environ.get(VARIABLE, ""))
     return bool(_entries)
@@ -182,5 +184,4 @@ def _after_fork_in_child() -> None:
     _followed.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+after_fork(_after_fork_in_child)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
-import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -318,10 +316,4 @@ class Redlock(RedisLock):
         refuse(self.key, "on several masters")
 
 
-atexit.register(WATCHDOG.finish)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=WATCHDOG.before_fork,
-        after_in_parent=WATCHDOG.after_fork_in_parent,
-        after_in_child=WATCHDOG.after_fork_in_child,
-    )
+WATCHDOG.belong_to_process()

@@ -23,11 +23,13 @@ from ..connections.connection import Command, Connection
 from ..connections.primitives import CONNECTING, in_thread
 from ..connections.sentinel import follow
 from ..events import Apart
+from ..process import after_fork, notice_fork
 from .requests import AnyRequest
 from .scheduler import EXIT_WITHIN, LINGER, LONGEST_SLEEP, RenewalRegistry, RenewalScheduler
 
 if TYPE_CHECKING:
     from ..connections.endpoints import Target
+    from .requests import Renewable
 
 logger = logging.getLogger("django_setnx_lock.renewal")
 
@@ -132,8 +134,17 @@ class Watchdog(RenewalRegistry):
         # gevent and eventlet may replace it after the import, and the thread that waits for it.
         self._kind_of_alarm = threading.Lock
 
+    def watch(self, held: Renewable) -> None:
+        notice_fork()
+        super().watch(held)
+
+    def watch_unrenewed(self, held: Renewable) -> None:
+        notice_fork()
+        super().watch_unrenewed(held)
+
     def schedule_handoff_check(self, target: Target, head: str) -> None:
         """Check it, and wake often by itself for a second."""
+        notice_fork()
         self._busy_until = clock.now() + _BUSY_FOR
         super().schedule_handoff_check(target, head)
 
@@ -231,6 +242,7 @@ class Watchdog(RenewalRegistry):
 
         Ends the thread: a sub-interpreter that ends with one running takes the process with it.
         """
+        notice_fork()
         self.hasten_checks()
         self.wake()
         give_up_at = time.monotonic() + EXIT_WITHIN
@@ -253,6 +265,7 @@ class Watchdog(RenewalRegistry):
 
     def before_fork(self) -> None:
         """End the thread: a fork while it works could leave the child with what it had locked."""
+        notice_fork()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._end_thread(_FORK_WITHIN)
 
@@ -261,19 +274,16 @@ class Watchdog(RenewalRegistry):
         if self._thread is None and self.is_needed:
             self._start()
 
-    def after_fork_in_child(self) -> None:
-        """Forget everything: the child owns none of it."""
-        scheduler = self._scheduler
-        self._begin()
-        scheduler.close()
+    def belong_to_process(self) -> None:
+        """Finish when the process ends, and begin anew where it is forked."""
+        atexit.register(self.finish)
+        # What the child owns of it is nothing. The connections are closed as they are thrown away:
+        # a thread that is not in the child may have been at work on them.
+        after_fork(self._begin)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(before=self.before_fork, after_in_parent=self.after_fork_in_parent)
 
 
 WATCHDOG = Watchdog()
 
-atexit.register(WATCHDOG.finish)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=WATCHDOG.before_fork,
-        after_in_parent=WATCHDOG.after_fork_in_parent,
-        after_in_child=WATCHDOG.after_fork_in_child,
-    )
+WATCHDOG.belong_to_process()

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +18,7 @@ from django_setnx_lock.core.renewal import watchdog
 from tests.core.aio.helpers import is_renewed, run, until
 from tests.core.helpers import ask, queue_of, value_of
 from tests.faults.controls import take_out
+from tests.processes import each_fork
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -259,11 +261,12 @@ def test_a_loss_is_noticed_at_the_next_renewal(redis_client: redis.Redis) -> Non
     assert len(lost) == 1
 
 
-def test_a_forked_child_owns_nothing(redis_client: redis.Redis) -> None:
+@each_fork
+def test_a_forked_child_owns_nothing(redis_client: redis.Redis, fork: Callable[[], int]) -> None:
     async def work() -> int:
         async with RedisLock(redis_client, "lock:a", 3, renew=True) as held:
             end = held.lease.end
-            pid = os.fork()
+            pid = fork()
             if pid == 0:
                 os._exit(
                     0
