@@ -252,9 +252,23 @@ class Said:
         return moment(None if self.info.state is State.KEPT else self.info.granted_at)
 
     @property
-    def longest_wait(self) -> str:
-        """For how long the first in the queue has waited."""
-        return duration(self.info.longest_wait)
+    def state_class(self) -> str:
+        """The state as the style sheet of the pages has it."""
+        return "lock-" + self.info.state.name.lower().replace("_", "-")
+
+    @property
+    def queue(self) -> str:
+        """How many wait, and for how long the first of them has waited."""
+        waiting, first = str(self.info.waiting), self.info.longest_wait
+        return waiting if first is None else f"{waiting} ({self.words.duration(first)})"
+
+    @property
+    def hears_within(self) -> str:
+        """In what time a living holder hears what was done to it; empty when not known."""
+        holder = self.info.holder
+        is_living = self.info.state is State.HELD and holder is not None and holder.renewed
+        # A third of the lease is between two renewals.
+        return duration(holder.lease / 3) if is_living and holder and holder.lease else ""
 
     @property
     def ends_at(self) -> str:

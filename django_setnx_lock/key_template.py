@@ -169,11 +169,6 @@ def matcher(templates: Iterable[str]) -> Callable[[str], str]:
     return template_of
 
 
-def start_of(template: str) -> str:
-    """Return what all keys of ``template`` begin with."""
-    return template.partition("<")[0]
-
-
 def _look_up(field: str, values: Mapping[str, Any]) -> Any:
     root, dot, attributes = field.partition(".")
     if root not in values:

@@ -35,7 +35,7 @@ def read(language: str, suffix: str = ".po") -> dict[str | tuple[str, ...], tupl
     catalogue = read_mo(file) if suffix == ".mo" else read_po(file, locale=language)
     return {
         one.id if isinstance(one.id, str) else tuple(one.id): (
-            (one.string,) if isinstance(one.string, str) else tuple(one.string)
+            (one.string,) if isinstance(one.string, str) else tuple(one.string or ())
         )
         for one in catalogue
         if one.id

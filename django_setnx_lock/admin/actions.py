@@ -201,11 +201,6 @@ def check_locks(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckM
     return found
 
 
-def admin_templates() -> set[KeyTemplate]:
-    """Return the key templates of all admins and their actions."""
-    return {template for _admin, template, _using in _locked()}
-
-
 def _locked() -> Iterator[tuple[Any, KeyTemplate, Any]]:
     """Yield each admin with locks, its key template, and its cache alias or None."""
     for site in all_sites:

@@ -1,26 +1,78 @@
-"""What the pages read of the history: that of one lock, and that of all."""
+"""How holds ended, in words: the last ones of a lock on its page, and those of all locks."""
 
 from __future__ import annotations
 
-import time
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from django.core.paginator import Page, Paginator
 from django.http import QueryDict
+from django.utils.functional import Promise
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext_lazy
 
 from ..conf import get_config
 from ..core.errors import LockUnavailable
-from ..core.history import LOOKING, End, HistoryEntry, HistoryPage, check_id
-from ..core.inspection import Inspector, LockInfo
-from ..descriptions import duration, problem
-from .timeline import SHOWN, Timeline, word_of
+from ..core.history import End, HistoryEntry
+from ..core.inspection import Inspector
+from ..core.plain import plain
+from ..descriptions import NOT_KNOWN, about_of, duration, moment, place_of, problem
+from ..locks import key_prefix
 
-_PER_PAGE = 50
-# The keys of so many entries at a time are compared with what is searched for.
-_AT_ONCE = 500
-_ENDS = {one.slug: one for one in End}
+# So many holds are on the page of a lock, and on a page of the history.
+_OF_LOCK, _PER_PAGE = 5, 50
+# So many entries are looked through.
+_LOOKED_AT = 1000
+_WORDS: dict[End, str | Promise] = {
+    End.RELEASED: pgettext_lazy("end of a hold", "released"),
+    End.LEASE_OVER: pgettext_lazy("end of a hold", "lease over"),
+    End.LOST: pgettext_lazy("end of a hold", "lost"),
+    End.FORCED: pgettext_lazy("end of a hold", "forced"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A hold that has ended, in words."""
+
+    entry: HistoryEntry
+
+    @property
+    def key(self) -> str:
+        return plain(self.entry.key)
+
+    @property
+    def end(self) -> str:
+        """How it ended, by whom and why."""
+        entry = self.entry
+        said = {"word": str(_WORDS.get(entry.end, entry.end.value)), "by": entry.by}
+        said["why"] = entry.reason
+        if entry.by and entry.reason:
+            return _("%(word)s by %(by)s: %(why)s") % said
+        if entry.by:
+            return _("%(word)s by %(by)s") % said
+        return _("%(word)s: %(why)s") % said if entry.reason else said["word"]
+
+    @property
+    def place(self) -> str:
+        holder = self.entry.holder
+        return _("another program") if holder is None else place_of(holder)
+
+    @property
+    def about(self) -> str:
+        return about_of(self.entry.holder) if self.entry.holder else ""
+
+    @property
+    def ended(self) -> str:
+        return moment(self.entry.at)
+
+    @property
+    def held_for(self) -> str:
+        return duration(self.entry.held_for)
+
+    @property
+    def waited(self) -> str:
+        return duration(self.entry.waited) if self.entry.waited else NOT_KNOWN
 
 
 def what_is_kept(look: Inspector) -> str:
@@ -28,80 +80,49 @@ def what_is_kept(look: Inspector) -> str:
     config = get_config()
     if config["HISTORY"] is None:
         return _("No history is kept: the setting HISTORY turns it off.")
-    if not config["INDEX"]:
-        return _("No history is kept without the setting INDEX.")
     if not look.has_history:
-        return _("On Redis Cluster no history is kept.")
-    length = config["HISTORY_LENGTH"]
-    if config["HISTORY"] == "all" or not config["HISTORY_HELD"]:
-        return _("The history has all holds, the last %(length)d.") % {"length": length}
-    return _(
-        "The history has what is notable, the last %(length)d: holds that were waited for, or "
-        "lasted %(time)s or longer, or were lost, force-released, or not released in time."
-    ) % {"length": length, "time": duration(config["HISTORY_HELD"])}
+        return _("No history is kept on Redis Cluster, and without the setting INDEX.")
+    return _("The history has the last %(length)d ends of holds that are kept.") % {
+        "length": config["HISTORY_LENGTH"]
+    }
 
 
-def last_holds(look: Inspector, info: LockInfo) -> dict[str, Any]:
+def last_holds(look: Inspector, name: str) -> dict[str, Any]:
     """Return what the page of a lock says of its last holds, or why it cannot."""
     try:
-        found = look.history(info.name, limit=SHOWN)
+        found = look.history(name, limit=_OF_LOCK)
     except LockUnavailable as error:
         # The rest of the page is known all the same.
         return {"history_problem": problem(error)}
-    return {
-        "timeline": Timeline.of(found.entries, info) if found.entries else None,
-        # Others of the lock may stand further back.
-        "is_cut": bool(found.onward) and len(found.entries) < SHOWN,
-        "kept": what_is_kept(look),
-    }
+    return {"holds": [Hold(one) for one in found.entries], "kept": what_is_kept(look)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HistoryQuery:
-    """What was asked of the history. What makes no sense in an address counts as not asked.
-
-    ``name``: the lock whose history it is ("": all). ``search``: a part of the keys. ``end``: how
-    the holds ended. ``before``: where the page before left off.
-    """
+    """What was asked of the history: the lock of that ``name``, and a ``search`` ("": all)."""
 
     name: str
     search: str
-    end: str
-    before: str
+    number: str
 
     @classmethod
     def from_address(cls, parameters: QueryDict) -> HistoryQuery:
-        """Read ``name``, ``q``, ``end`` and ``before``."""
-        end, before = parameters.get("end", ""), ""
-        with suppress(ValueError):
-            check_id(parameters.get("before", ""))
-            before = parameters.get("before", "")
+        """Read ``name``, ``q`` and ``p``."""
         return cls(
             name=parameters.get("name", ""),
             search=parameters.get("q", "").strip(),
-            end=end if end in _ENDS else "",
-            before=before,
+            number=parameters.get("p", ""),
         )
 
-    @property
-    def ends(self) -> list[tuple[str, str]]:
-        """The ends to choose from, as addresses have them, and in words."""
-        return [(slug, word_of(one.value)) for slug, one in _ENDS.items()]
+    def read(self, look: Inspector) -> Page[Hold]:
+        """Return the page, the latest end first."""
+        entries = look.history(self.name or None, limit=_LOOKED_AT).entries
+        # What others wrote there need not be of a lock of the project, which has no page then.
+        holds = [Hold(one) for one in entries if one.name.startswith(key_prefix())]
+        found = [one for one in holds if self._fits(one)]
+        return Paginator(found, _PER_PAGE).get_page(self.number)
 
-    def read(self, look: Inspector) -> HistoryPage:
-        """Return a page of it. What was not looked through yet begins at its ``onward``."""
-        ends = (_ENDS[self.end],) if self.end else ()
-        if not self.search:
-            name = self.name or None
-            return look.history(name, limit=_PER_PAGE, before=self.before, ends=ends)
-        found: list[HistoryEntry] = []
-        until, onward = time.monotonic() + LOOKING, self.before
-        while True:
-            page = look.history(self.name or None, limit=_AT_ONCE, before=onward, ends=ends)
-            found += [one for one in page.entries if self.search in one.key]
-            onward = page.onward
-            if not onward or len(found) >= _PER_PAGE or time.monotonic() >= until:
-                break
-        if len(found) > _PER_PAGE:
-            found, onward = found[:_PER_PAGE], found[_PER_PAGE - 1].id
-        return HistoryPage(entries=found, onward=onward)
+    def _fits(self, hold: Hold) -> bool:
+        wanted = self.search.casefold()
+        texts = (hold.key, hold.end, hold.place, hold.about)
+        return any(wanted in text.casefold() for text in texts)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus, unquote_plus
 
 import django
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import quote, unquote
 from django.core import signing
@@ -24,13 +24,11 @@ from django.urls import URLPattern, path, reverse
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
-from ..conf import get_config
-from ..connection import default_alias, is_cluster, redis_aliases
-from ..core.errors import LockUnavailable, LockUnsupported
-from ..core.inspection import ALL_SORTED, Inspector, LockInfo, Outcome
+from ..connection import default_alias, redis_aliases
+from ..core.errors import LockUnavailable
+from ..core.inspection import Inspector
 from ..core.plain import plain
 from ..core.protocol.keys import lock_keys
-from ..core.wait_graph import wait_graph
 from ..descriptions import (
     NOT_KNOWN,
     Said,
@@ -43,22 +41,12 @@ from ..descriptions import (
 )
 from ..locks import inspector, key_prefix
 from ..models import Lock
-from .export import KINDS, MOST, export
+from .confirming import Target, answer, ask, confirmed, holders_of, tell_problem
 from .history import HistoryQuery, last_holds, what_is_kept
-from .interventions import (
-    INTERVENTIONS,
-    Intervention,
-    lock_of,
-    log_interventions,
-)
-from .lock_list import Query, Walk
-from .release import release_or_ask, seen_before, tell_problem
-from .timeline import Hold
-from .wait_graph import lines_of
+from .interventions import INTERVENTIONS, Intervention
+from .lock_list import Query
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     _LockModelAdmin = admin.ModelAdmin[Lock]
 else:
     _LockModelAdmin = admin.ModelAdmin
@@ -66,13 +54,12 @@ else:
 _PROBLEMS = (LockUnavailable, ImproperlyConfigured)
 # Django's own admin does so: the filters of the list, to come back to.
 FILTERS = "_changelist_filters"
-# How many of those who wait for a lock its page names.
-NAMED = 50
-# So many locks are released together at most, and for so many seconds they are looked for.
-MOST_RELEASED = 500
-_WITHIN = 2.0
+# How many callers that wait the page of a lock names.
+_NAMED = 10
+# So many locks are chosen at most, of those that are found.
+_MOST = 500
 # The pages of one lock.
-_PAGES = ("change", *(one.page for one in INTERVENTIONS), "history")
+_PAGES = ("change", "history")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,8 +96,9 @@ class Row(Said):
         return f"{self.info.fingerprint}:{quote_plus(self.info.name)}"
 
     @property
-    def state_class(self) -> str:
-        return "lock-" + self.info.state.name.lower().replace("_", "-")
+    def rows(self) -> list[Row]:
+        """The lock once for each of those who hold it together."""
+        return [Row(one.info, self.url) for one in self.shares]
 
 
 @admin.register(Lock)
@@ -122,28 +110,14 @@ class LockAdmin(_LockModelAdmin):
     """
 
     def get_urls(self) -> list[URLPattern]:
-        own = [
-            path(
-                f"<path:object_id>/{one.page}/",
-                self.admin_site.admin_view(self.intervention_view),
-                {"intervention": one},
-                name=f"django_setnx_lock_lock_{one.page}",
-            )
-            for one in INTERVENTIONS
-        ]
-        of_all = [
-            path(
-                f"{address}/",
-                self.admin_site.admin_view(view),
-                name=f"django_setnx_lock_lock_{name}",
-            )
-            for address, view, name in (
-                ("release", self.release_many_view, "release_many"),
-                ("history", self.all_history_view, "all_history"),
-                ("graph", self.wait_graph_view, "graph"),
-            )
-        ]
-        return [*of_all, *own, *super().get_urls()]
+        def page(name: str, view: Any, **given: Any) -> URLPattern:
+            whole = f"django_setnx_lock_lock_{name}"
+            address = f"{name.removeprefix('all_')}/"
+            found: URLPattern = path(address, self.admin_site.admin_view(view), given, name=whole)
+            return found
+
+        interventions = [page(one.page, self.intervention_view, what=one) for one in INTERVENTIONS]
+        return [page("all_history", self.all_history_view), *interventions, *super().get_urls()]
 
     def has_add_permission(self, request: HttpRequest, obj: Lock | None = None) -> bool:
         return False
@@ -179,39 +153,24 @@ class LockAdmin(_LockModelAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """List the held locks, or write them to a file."""
+        """List the held locks."""
         links = self._links(request, filters=request.GET.urlencode())
         query = Query.from_address(request.GET)
         context: dict[str, Any] = {
             "query": query,
-            "parameters": {
-                name: request.GET.get(name) for name in ("o", "state", "everything", "using")
-            },
+            "parameters": {name: request.GET.get(name) for name in ("o", "state", "using")},
             "action_checkbox_name": ACTION_CHECKBOX_NAME,
-            "release_many_url": links.to("release_many"),
         }
-        kind = request.GET.get("format", "")
         try:
-            if kind in KINDS:
-                look = inspector(links.using or None)
-                using = links.using or default_alias()
-                return export(request, query, look, using, kind)  # type: ignore[return-value]  # streams
-            context["scans"] = not get_config()["INDEX"] or is_cluster(
-                links.using or default_alias()
-            )
             found = query.read(inspector(links.using or None))
         except _PROBLEMS as error:
             context |= problem(error)
         else:
             context |= {
                 "found": found,
-                "rows": [Row(lock, links.to("change", lock.name)) for lock in found.locks],
-                "headers": query.headers(found.order),
-                "is_not_by_key": "key" in query.order and "key" not in found.order,
-                "all_sorted": ALL_SORTED,
+                "rows": [Row(lock, links.to("change", lock.name)) for lock in found.page],
                 "states": meanings(),
                 "as_of": moment(found.as_of),
-                "most_exported": MOST,
             }
         context |= {"title": capfirst(self.opts.verbose_name_plural), **(extra_context or {})}
         return self._response(request, "change_list", links, **context)
@@ -224,53 +183,50 @@ class LockAdmin(_LockModelAdmin):
             "title": _("History"),
             "is_below_list": True,
             "query": query,
-            # What a search for a part of the keys keeps.
-            "parameters": {"using": links.using, "end": query.end, FILTERS: links.filters},
+            # What a search keeps.
+            "parameters": {"using": links.using, FILTERS: links.filters},
         }
         if query.name:
             _check(query.name)
             context |= {"subtitle": Lock(name=query.name), "url": links.to("change", query.name)}
         try:
             look = inspector(links.using or None)
-            found = query.read(look)
+            page = query.read(look)
         except _PROBLEMS as error:
             context |= problem(error)
         else:
-            # What others wrote there need not be of a lock of the project, which has no page then.
-            prefix = key_prefix()
-            holds = [Hold.of_entry(one) for one in found.entries if one.name.startswith(prefix)]
             context |= {
-                "rows": [(hold, links.to("change", hold.name)) for hold in holds],
-                "onward": found.onward,
+                "page": page,
+                "rows": [(hold, links.to("change", hold.entry.name)) for hold in page],
                 "kept": what_is_kept(look),
             }
         return self._response(request, "all_history", links, **context)
 
-    def release_many_view(self, request: HttpRequest) -> HttpResponse:
-        """Release the locks that were chosen in the list, after a confirmation."""
+    def intervention_view(self, request: HttpRequest, what: Intervention) -> HttpResponse:
+        """Do what the operator wants to the holders that were chosen, after a confirmation."""
         if not self.has_release_permission(request):
             raise PermissionDenied
         links = self._links(request)
         done = HttpResponseRedirect(links.to("changelist"))
         if request.method != "POST":
             return done
-        query = Query.from_address(QueryDict(links.filters))
+        context = {"list_url": done.url, "address": links.to(what.page)}
         try:
             look = inspector(links.using or None)
-            seen = seen_before(request)
-            chosen, about = _chosen(request, look, query, seen)
+            seen = confirmed(request)
+            if seen is None:
+                query = Query.from_address(QueryDict(links.filters))
+                targets, names, about = _chosen(request, look, query)
+                page = ask(self, request, what, targets, context | about)
+            else:
+                names = {one.name for one in seen}
+                page = answer(self, request, what, look, seen, context)
+            if page is None and len(names) == 1 and look.get(name := names.pop()).is_held:
+                return HttpResponseRedirect(links.to("change", name))
         except (signing.BadSignature, *_PROBLEMS) as error:
             tell_problem(self, request, error)
             return done
-        context = {
-            "opts": self.opts,
-            "list_url": done.url,
-            "address": links.to("release_many"),
-            **about,
-        }
-        request.current_app = self.admin_site.name
-        found = {one.name: (lock_of(one), one) for one in chosen if Said(one).is_held}
-        return release_or_ask(self, request, look, found, seen, context) or done
+        return page or done
 
     def change_view(
         self,
@@ -285,111 +241,18 @@ class LockAdmin(_LockModelAdmin):
         try:
             _check(name)
             look = inspector(links.using or None)
-            row = Row(look.get(name, waiters=NAMED), links.to("change", name))
+            row = Row(look.get(name, waiters=_NAMED), links.to("change", name))
             context: dict[str, Any] = {
                 "row": row,
                 "holder_facts": holder_facts(row),
                 "redis_facts": redis_facts(row),
-                **last_holds(look, row.info),
+                **last_holds(look, name),
                 **_queue(row, links),
             }
         except _PROBLEMS as error:
             context = problem(error)
         context |= {"title": _("View lock"), **(extra_context or {})}
         return self._response(request, "change_form", links, name=name, **context)
-
-    def wait_graph_view(self, request: HttpRequest) -> HttpResponse:
-        """Draw who waits for whom."""
-        links = self._links(request)
-
-        def row(lock: LockInfo) -> Row:
-            is_own = lock.name.startswith(key_prefix())
-            return Row(lock, links.to("change", lock.name) if is_own else "")
-
-        try:
-            graph = wait_graph(inspector(links.using or None))
-        except _PROBLEMS as error:
-            context: dict[str, Any] = problem(error)
-        else:
-            lines, is_cut = lines_of(graph, row)
-            context = {
-                "lines": lines,
-                "is_cut": is_cut or graph.is_cut,
-                "as_of": moment(graph.as_of) if graph.as_of else "",
-            }
-        context["title"] = _("Who waits for whom")
-        return self._response(request, "wait_graph", links, **context)
-
-    def intervention_view(
-        self, request: HttpRequest, object_id: str, intervention: Intervention
-    ) -> HttpResponse:
-        """Do what the operator wants to the holder of a lock, after a confirmation."""
-        if not self.has_release_permission(request):
-            raise PermissionDenied
-        name = unquote(object_id)
-        links = self._links(request)
-        try:
-            _check(name)
-            return self._intervene(request, name, links, intervention)
-        except LockUnsupported as error:
-            text = _("This cannot be done to the lock “%(key)s” as it is held now. (%(problem)s)")
-            text %= {"key": Lock(name=name), "problem": plain(str(error))}
-            self.message_user(request, text, messages.WARNING)
-            return HttpResponseRedirect(links.to("change", name))
-        except _PROBLEMS as error:
-            return self._confirmation(request, links, name, intervention, **problem(error))
-
-    def _intervene(
-        self, request: HttpRequest, name: str, links: Links, intervention: Intervention
-    ) -> HttpResponse:
-        """Do that to the holder that was seen, if it is confirmed."""
-        look = inspector(links.using or None)
-        info, seen = _seen(request, look.get(name))
-        row = Row(info, links.to("change", name))
-        about = {"key": row.key, "holder": row.holder}
-        form = intervention.form(
-            request.POST if request.POST.get("post") else None, initial={"fingerprint": seen}
-        )
-        refusal = intervention.refused_by(row, seen)
-        given: dict[str, Any] = {}
-        if form.is_valid():
-            by, given = request.user.get_username(), form.given()
-            try:
-                outcome = intervention.carry_out(look, name, seen, by=by, **given)
-            except LockUnavailable as error:
-                facts = problem(error, str(intervention.unsure))
-                return self._confirmation(request, links, name, intervention, **facts)
-        elif refusal is not None:
-            outcome = refusal
-        else:
-            question = str(intervention.question) % about
-            return self._confirmation(
-                request, links, name, intervention, row=row, form=form, question=question
-            )
-        level = messages.WARNING
-        if outcome is intervention.done:
-            # Only now: a log that tells of what did not happen misleads.
-            log_interventions(request.user, [(lock_of(info), intervention.entry(row, **given))])
-            level = messages.SUCCESS
-        self.message_user(request, str(intervention.told[outcome]) % about, level)
-        # To the holder, or to the list where there is none any more.
-        is_free = outcome in (Outcome.RELEASED, Outcome.DISMISSED, Outcome.FREE)
-        return HttpResponseRedirect(links.to("changelist") if is_free else row.url)
-
-    def _confirmation(
-        self,
-        request: HttpRequest,
-        links: Links,
-        name: str,
-        intervention: Intervention,
-        **context: Any,
-    ) -> HttpResponse:
-        context |= {
-            "title": intervention.title,
-            "intervention": intervention,
-            "address": links.to(intervention.page, name),
-        }
-        return self._response(request, "confirmation", links, name=name, **context)
 
     def _links(self, request: HttpRequest, *, filters: str | None = None) -> Links:
         """Return the addresses for who may see locks. Raises Http404 for a cache without."""
@@ -423,7 +286,7 @@ class LockAdmin(_LockModelAdmin):
         """Return where a page is among the others, one of the lock ``name`` ("": of all)."""
         return {
             "list_url": links.to("changelist"),
-            "graph_url": links.to("graph"),
+            **{f"{one.page}_url": links.to(one.page) for one in INTERVENTIONS},
             "all_history_url": links.to("all_history", name=name),
             "name": name,
             "subtitle": str(Lock(name=name)) if name else None,
@@ -433,25 +296,34 @@ class LockAdmin(_LockModelAdmin):
 
 
 def _chosen(
-    request: HttpRequest, look: Inspector, query: Query, confirmed: Mapping[str, str] | None
-) -> tuple[list[LockInfo], dict[str, Any]]:
-    """Return the locks that were chosen to be released, and what is to be said of the choice.
+    request: HttpRequest, look: Inspector, query: Query
+) -> tuple[list[Target], set[str], dict[str, Any]]:
+    """Return the holders that were chosen, the names of the locks, and what is to be said of both.
 
-    Those that were confirmed before; else all that the list finds, or those that are selected and
-    did not change hands since they were.
+    All that the list finds, or those that are selected and did not change hands since they were.
+    Where the list is of one state, only the holders in that state.
     """
-    if confirmed is None and "found" in request.POST:
-        walk = Walk(query=query, look=look, most=MOST_RELEASED, within=_WITHIN, held=True)
-        return list(walk), {"cut_at": MOST_RELEASED if walk.is_cut else 0}
+    if "found" in request.POST:
+        found = [lock for lock in query.read(look).locks if Said(lock).is_held]
+        targets = [Target(said=one) for lock in found for one in holders_of(lock, query.state)]
+        cut_at = _MOST if len(targets) > _MOST else 0
+        return targets[:_MOST], {lock.name for lock in found}, {"cut_at": cut_at}
     given = (one.partition(":") for one in request.POST.getlist(ACTION_CHECKBOX_NAME))
-    selected = {unquote_plus(name): fingerprint for fingerprint, _colon, name in given}
-    for name in (names := list(selected if confirmed is None else confirmed)):
+    selected = [(unquote_plus(name), fingerprint) for fingerprint, _colon, name in given]
+    names = {name for name, _fingerprint in selected}
+    for name in names:
         _check(name)
-    locks = look.get_each(names)
-    if confirmed is not None:
-        return locks, {}
-    same = [one for one in locks if one.fingerprint == selected[one.name]]
-    return same, {"changed": len(locks) - len(same)}
+    locks = {one.name: one for one in look.get_each(list(names))}
+    state = query.state if "selected" in request.POST else ""
+    targets, changed = [], 0
+    for name, fingerprint in selected:
+        lock = locks[name]
+        holders = [Said(lock.of_one(one)) for one in lock.shares if one.fingerprint == fingerprint]
+        if fingerprint == lock.fingerprint and (not state or query.keeps(lock)):
+            holders = holders_of(lock, state)
+        changed += not holders
+        targets += [Target(said=one) for one in holders]
+    return targets, names, {"changed": changed}
 
 
 def _caches() -> tuple[list[str], str]:
@@ -462,22 +334,11 @@ def _caches() -> tuple[list[str], str]:
         return [], ""
 
 
-def _seen(request: HttpRequest, info: LockInfo) -> tuple[LockInfo, str]:
-    """Return the lock, or the one of its shares that the operator saw, and that fingerprint."""
-    # The fingerprint is of the page that the operator was looking at.
-    seen = request.POST.get("fingerprint") or info.fingerprint
-    for share in info.shares:
-        if share.fingerprint == seen:
-            return info.of_one(share), seen
-    return info, seen
-
-
 def _queue(row: Row, links: Links) -> dict[str, Any]:
     """Return who waits for a lock, and what its holders wait for themselves."""
     info = row.info
     waiters = [
-        {"position": one.position, "who": str(one.holder or NOT_KNOWN), "since": since(info, one)}
-        for one in info.waiters
+        {"who": str(one.holder or NOT_KNOWN), "since": since(info, one)} for one in info.waiters
     ]
     awaited = [
         {
@@ -501,4 +362,4 @@ def _check(name: str) -> None:
         raise Http404(str(error)) from error
     # Else a release could delete any string in Redis.
     if not name.startswith(key_prefix()):
-        raise Http404(_("No lock's name begins so."))
+        raise Http404(_("This is not a lock of this project."))

@@ -6,8 +6,7 @@ from django.contrib import admin
 from django.utils import timezone
 from django.utils.translation import ngettext
 
-from django_setnx_lock.admin.actions import locked_action
-from django_setnx_lock.admin.release import ReleaseLocksMixin
+from django_setnx_lock.admin import ReleaseLocksMixin, locked_action
 
 from .models import Order
 

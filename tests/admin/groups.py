@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
@@ -9,8 +10,7 @@ from django.contrib.auth.models import Group
 from django.urls import path, reverse
 
 from django_setnx_lock import inspector
-from django_setnx_lock.admin.actions import locked_action
-from django_setnx_lock.admin.release import ReleaseLocksMixin
+from django_setnx_lock.admin import ReleaseLocksMixin, locked_action
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -22,6 +22,8 @@ else:
     _GroupAdmin = admin.ModelAdmin
 
 site = admin.AdminSite("groups")
+#: The action of ReleaseLocksMixin.
+RELEASE = "release_locks_of_selected"
 
 
 @admin.register(Group, site=site)
@@ -31,13 +33,13 @@ class GroupAdmin(ReleaseLocksMixin, _GroupAdmin):
     # What the last action saw: the locks held while it ran.
     held: tuple[str, ...] = ()
 
-    def _note(self) -> None:
-        type(self).held = tuple(sorted(info.key for info in inspector().page().locks))
+    def note(self) -> None:
+        type(self).held = tuple(sorted(info.key for info in inspector().find().locks))
 
     @admin.action(description="Shout")
     @locked_action("group:<pk>", note="loud")
     def shout(self, request: HttpRequest, queryset: QuerySet[Group]) -> None:
-        self._note()
+        self.note()
         for group in queryset:
             group.name = group.name.upper()
             group.save()
@@ -50,12 +52,12 @@ class GroupAdmin(ReleaseLocksMixin, _GroupAdmin):
     @admin.action(description="Under one lock for all")
     @locked_action("groups:<_meta.label>")
     def share(self, request: HttpRequest, queryset: QuerySet[Group]) -> None:
-        self._note()
+        self.note()
 
     @admin.action(description="Once in a while")
     @locked_action("group:<pk>", min_hold=20)
     def once(self, request: HttpRequest, queryset: QuerySet[Group]) -> None:
-        self._note()
+        self.note()
 
     @admin.action(description="Fail")
     @locked_action("group:<pk>")
@@ -67,6 +69,11 @@ def act(client: Client, action: str, groups: list[Group], **data: str) -> Any:
     """Choose ``action`` for ``groups`` in the change list."""
     form = {"action": action, "_selected_action": [group.pk for group in groups], **data}
     return client.post(reverse("groups:auth_group_changelist"), form, follow=True)
+
+
+def seen(response: Any) -> dict[str, str]:
+    """The holders that the question shows, signed, in one field."""
+    return dict(re.findall(r'name="(seen)" value="([^"]+)"', response.content.decode()))
 
 
 def messages_of(response: Any) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from typing import Any
+from urllib.parse import quote_plus
 
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
@@ -16,18 +17,14 @@ from django.test import Client
 from django.urls import reverse
 
 from django_setnx_lock import inspector
-from django_setnx_lock.connection import get_client
 from django_setnx_lock.core import LockInfo
-from django_setnx_lock.core.holder import process_id
-from django_setnx_lock.core.protocol.keys import heartbeat_prefix_for, process_keys
-from tests.core.helpers import meta_of, write_meta
 
 LIST = "/admin/django_setnx_lock/lock/"
 HISTORY = f"{LIST}history/"
 
 
 def address(page: str, name: str) -> str:
-    """The address of ``page`` (change, release, history) of the lock with that Redis name."""
+    """The address of ``page`` (change or history) of the lock with that Redis name."""
     return reverse(f"admin:django_setnx_lock_lock_{page}", args=[quote(name)])
 
 
@@ -45,20 +42,29 @@ def info(key: str) -> LockInfo:
     return inspector().get(f"lock:{key}")
 
 
-def disown(key: str) -> None:
-    """Make it look as if the process that holds the lock ``key`` had been killed."""
-    redis, name = get_client(), f"{{lock:{key}}}:meta"
-    meta = str(redis.get(name), "utf-8")
-    redis.set(name, meta.replace(process_id(), "killed"), keepttl=True)
+def boxes(*keys: str) -> list[str]:
+    """What the list sends for the locks with these keys, if they are selected now."""
+    return [f"{info(key).fingerprint}:lock%3A{quote_plus(key)}" for key in keys]
 
 
-def hold_since(key: str, seconds: int) -> None:
-    """Have that lock held for so many seconds already, by this process, which lives."""
-    client, name = get_client(), f"lock:{key}"
-    meta = meta_of(client, name)
-    # The fence is the moment it was granted, in microseconds.
-    write_meta(client, meta._replace(fence=meta.fence - seconds * 1_000_000), name)
-    client.set(process_keys(heartbeat_prefix_for("lock:"), process_id()).name, "1", px=12_000)
+def choose(client: Client, page: str, *chosen: str, filters: str = "", **fields: str) -> Any:
+    """Choose holders, each as its box sends it, for ``page`` (release or stop): a question."""
+    asked = {"_selected_action": list(chosen), **fields}
+    return client.post(f"{LIST}{page}/?_changelist_filters={quote_plus(filters)}", asked)
+
+
+def confirm(client: Client, question: Any, **fields: str) -> Any:
+    """Send the form of the question; return the page that it leads to."""
+    page = question.content.decode()
+    (seen,) = re.findall(r'name="seen" value="([^"]+)"', page)
+    (action,) = re.findall(r'<form method="post" action="([^"]+)"', page)
+    form = {"post": "yes", "seen": seen, **fields}
+    return client.post(html.unescape(action), form, follow=True)
+
+
+def press(client: Client, page: str, key: str, **fields: str) -> Any:
+    """Do that to the present holders of a lock: choose them, and confirm it."""
+    return confirm(client, choose(client, page, *boxes(key)), **fields)
 
 
 def entries_of(model: type[Model]) -> list[LogEntry]:

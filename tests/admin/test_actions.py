@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -7,12 +8,8 @@ from django.contrib.auth.models import Group, Permission, User
 from django.test import override_settings
 
 from django_setnx_lock import LockBusy, inspector, lock
-from django_setnx_lock.admin import actions
-from django_setnx_lock.admin.actions import locked_action
-from django_setnx_lock.core.connections import execute
-from django_setnx_lock.core.connections.backends import Blocking
-from django_setnx_lock.core.locks.batch import take_each
-from django_setnx_lock.core.renewal.watchdog import WATCHDOG
+from django_setnx_lock.admin import locked_action
+from django_setnx_lock.signals import lock_acquired
 from tests.admin.groups import GroupAdmin, act, messages_of
 
 if TYPE_CHECKING:
@@ -48,7 +45,7 @@ def test_each_row_is_locked_while_the_action_runs(
 def test_nothing_is_locked_afterwards(admin_client: Client, groups: list[Group]) -> None:
     act(admin_client, "shout", groups)
 
-    assert inspector().page().total == 0
+    assert not inspector().find().locks
 
 
 def test_with_min_hold_the_rows_stay_locked_for_so_long(
@@ -61,14 +58,28 @@ def test_with_min_hold_the_rows_stay_locked_for_so_long(
     assert messages_of(second)[0].startswith("warning: 3 groups were skipped: ")
 
 
+def rename_once_locked(name: str) -> ExitStack:
+    """Give that group another name when the first lock is taken."""
+
+    def rename(**about: object) -> None:
+        Group.objects.filter(name=name).update(name="zoe")
+
+    lock_acquired.connect(rename, weak=False)
+    stack = ExitStack()
+    stack.callback(lock_acquired.disconnect, rename)
+    return stack
+
+
 def test_rows_that_nothing_was_done_to_do_not_stay_locked(
     admin_client: Client, groups: list[Group], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(actions, "_unchanged", lambda *_: None)
+    once = locked_action("group:<name>", min_hold=20)(lambda *_: None)
+    monkeypatch.setattr(GroupAdmin, "once", once)
 
-    act(admin_client, "once", groups)
+    with rename_once_locked("ann"):
+        act(admin_client, "once", groups[:1])
 
-    assert inspector().page().total == 0
+    assert not inspector().find().locks
 
 
 def test_a_row_that_is_locked_is_skipped_and_its_holder_named(
@@ -122,7 +133,7 @@ def test_the_holder_record_names_the_action_the_user_and_the_note(
             lock(f"group:{groups[0].pk}").take(0)
         busy.append(caught.value)
 
-    monkeypatch.setattr(GroupAdmin, "_note", meddle)
+    monkeypatch.setattr(GroupAdmin, "note", meddle)
 
     act(admin_client, "shout", groups[:1])
 
@@ -136,15 +147,10 @@ def test_the_holder_record_names_the_action_the_user_and_the_note(
 
 
 def test_rows_are_read_after_their_locks_were_taken(
-    admin_client: Client, groups: list[Group], monkeypatch: pytest.MonkeyPatch
+    admin_client: Client, groups: list[Group]
 ) -> None:
-    def rename_first(locks: Any) -> Any:
-        Group.objects.filter(pk=groups[0].pk).update(name="zoe")
-        return take_each(locks)
-
-    monkeypatch.setattr("django_setnx_lock.admin.actions.take_each", rename_first)
-
-    act(admin_client, "shout", groups[:1])
+    with rename_once_locked("ann"):
+        act(admin_client, "shout", groups[:1])
 
     assert "ZOE" in names()
 
@@ -153,7 +159,7 @@ def test_an_action_that_fails_lets_its_locks_go(admin_client: Client, groups: li
     with pytest.raises(RuntimeError, match="the action failed"):
         act(admin_client, "fail", groups)
 
-    assert inspector().page().total == 0
+    assert not inspector().find().locks
 
 
 def test_without_redis_nothing_is_done_and_the_message_says_so(
@@ -177,7 +183,7 @@ def test_a_lock_lost_while_the_action_ran_is_told(
         look = inspector()
         look.force_release(name, look.get(name).fingerprint, by="ann", reason="stuck")
 
-    monkeypatch.setattr(GroupAdmin, "_note", force)
+    monkeypatch.setattr(GroupAdmin, "note", force)
 
     (message,) = messages_of(act(admin_client, "shout", groups[:1]))
 
@@ -188,13 +194,16 @@ def test_a_lock_lost_while_the_action_ran_is_told(
 def test_the_leases_are_renewed_while_the_action_runs(
     admin_client: Client, groups: list[Group], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watched: list[int] = []
-    monkeypatch.setattr(GroupAdmin, "_note", lambda self: watched.append(len(WATCHDOG.watched())))
+    renewed: list[bool] = []
+
+    def look(self: GroupAdmin) -> None:
+        renewed.extend(one.renewed for info in inspector().find().locks for one in info.holders)
+
+    monkeypatch.setattr(GroupAdmin, "note", look)
 
     act(admin_client, "shout", groups)
 
-    assert watched == [len(groups)]
-    assert not WATCHDOG.watched()
+    assert renewed == [True] * len(groups)
 
 
 def test_the_order_of_the_decorators_does_not_matter() -> None:
@@ -209,25 +218,20 @@ def test_a_malformed_template_is_refused_at_decoration() -> None:
         locked_action("group:<pk><name>")
 
 
-def test_all_locks_are_taken_in_one_round_trip_in_the_order_of_their_names(
-    admin_client: Client, groups: list[Group], monkeypatch: pytest.MonkeyPatch
+def test_the_locks_are_taken_in_the_order_of_their_names(
+    admin_client: Client, groups: list[Group]
 ) -> None:
-    trips: list[list[str]] = []
+    taken: list[str] = []
 
-    call_many = execute.call_many
+    def note(key: str, **about: object) -> None:
+        taken.append(key)
 
-    async def count(io: Blocking, client: Any, requests: Any, *rest: Any, **options: Any) -> Any:
-        if requests[0].script.name in ("acquire", "release"):
-            trips.append([request.keys[0] for request in requests])
-        return await call_many(io, client, requests, *rest, **options)
-
-    monkeypatch.setattr(execute, "call_many", count)
+    lock_acquired.connect(note)
 
     act(admin_client, "shout", list(reversed(groups)))
 
-    taken, released = trips
-    assert taken == sorted(f"lock:group:{group.pk}" for group in groups)
-    assert sorted(released) == taken
+    lock_acquired.disconnect(note)
+    assert taken == sorted(f"group:{group.pk}" for group in groups)
 
 
 def test_a_row_that_cannot_even_be_named_keeps_no_lock(
@@ -242,7 +246,7 @@ def test_a_row_that_cannot_even_be_named_keeps_no_lock(
     with pytest.raises(RuntimeError, match="no name"):
         act(admin_client, "shout", groups)
 
-    assert [info.key for info in inspector().page().locks] == [other.key]
+    assert [info.key for info in inspector().find().locks] == [other.key]
 
 
 @pytest.mark.parametrize("template", ["group:<permissions>", "group:<no_such_thing>"])
@@ -270,14 +274,10 @@ def test_a_row_whose_key_changed_before_its_lock_was_ours_is_skipped(
     def note(modeladmin: object, request: object, queryset: Any) -> None:
         seen.extend(group.name for group in queryset)
 
-    def rename_first(locks: Any) -> Any:
-        Group.objects.filter(name="ann").update(name="zoe")
-        return take_each(locks)
-
     monkeypatch.setattr(GroupAdmin, "shout", locked_action("group:<name>")(note))
-    monkeypatch.setattr("django_setnx_lock.admin.actions.take_each", rename_first)
 
-    (message,) = messages_of(act(admin_client, "shout", groups[:2]))
+    with rename_once_locked("ann"):
+        (message,) = messages_of(act(admin_client, "shout", groups[:2]))
 
     assert seen == ["bob"]
     assert message == "warning: 1 group was skipped: zoe (it changed meanwhile)"

@@ -8,13 +8,14 @@ from django.db import connection
 from django.test import override_settings
 
 from django_setnx_lock import LockLost, inspector
-from django_setnx_lock.admin.actions import locked_action
-from django_setnx_lock.connection import get_client
+from django_setnx_lock.admin import locked_action
 from tests import databases
 from tests.admin.groups import GroupAdmin, act
 
 if TYPE_CHECKING:
     from django.test import Client
+
+    from tests.servers import FakeServer
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.admin.groups")]
 
@@ -40,7 +41,7 @@ def test_the_rows_of_an_action_stay_locked_until_its_commit(
     act(admin_client, "shout", groups)
 
     assert (ends[0], names()) == ("commit default locked", ["ANN", "BOB", "CYD"])
-    assert inspector().page().total == 0
+    assert not inspector().find().locks
 
 
 @override_settings(SETNX_LOCK={"RELEASE": "exit"})
@@ -59,19 +60,23 @@ def test_the_rows_stay_locked_until_the_rollback_of_an_action_that_failed(
         act(admin_client, "fail", groups)
 
     assert ends[0] == "rollback default locked"
-    assert inspector().page().total == 0
+    assert not inspector().find().locks
 
 
 def test_an_action_that_lost_a_lock_is_rolled_back(
-    admin_client: Client, groups: list[Group], ends: list[str], monkeypatch: pytest.MonkeyPatch
+    admin_client: Client,
+    groups: list[Group],
+    ends: list[str],
+    fake_server: FakeServer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    note = GroupAdmin._note
+    note = GroupAdmin.note
 
     def lose(self: Any) -> None:
         note(self)
-        get_client().delete(f"lock:group:{groups[0].pk}")
+        fake_server.client().delete(f"lock:group:{groups[0].pk}")
 
-    monkeypatch.setattr(GroupAdmin, "_note", lose)
+    monkeypatch.setattr(GroupAdmin, "note", lose)
 
     with pytest.raises(LockLost):
         act(admin_client, "shout", groups)

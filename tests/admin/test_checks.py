@@ -6,9 +6,9 @@ import pytest
 from django.contrib import admin
 from django.contrib.admin.sites import all_sites
 from django.contrib.auth.models import Group
+from django.core.checks import run_checks
 
-from django_setnx_lock.admin.actions import check_locks, locked_action
-from django_setnx_lock.admin.release import ReleaseLocksMixin
+from django_setnx_lock.admin import ReleaseLocksMixin, locked_action
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ def site() -> Iterator[admin.AdminSite]:
 def test_w003_names_the_attribute_that_the_model_does_not_have(site: admin.AdminSite) -> None:
     site.register(Group, actions=[paint])
 
-    messages = [m for m in check_locks(None) if "<colour>" in m.msg]
+    messages = [m for m in run_checks() if "<colour>" in m.msg]
 
     assert [message.id for message in messages] == ["django_setnx_lock.W003"]
     assert "auth.Group" in messages[0].msg
@@ -41,7 +41,7 @@ def test_w003_names_the_attribute_that_the_model_does_not_have(site: admin.Admin
 def test_attributes_that_the_model_has_are_fine() -> None:
     from tests.admin import groups
 
-    messages = [m for m in check_locks(None) if m.obj is groups.GroupAdmin]
+    messages = [m for m in run_checks() if m.obj is groups.GroupAdmin]
 
     assert messages == []
 
@@ -52,7 +52,7 @@ def test_w003_looks_at_the_lock_template_of_the_release_action(site: admin.Admin
 
     site.register(Group, Painted)
 
-    messages = [m for m in check_locks(None) if "<hue>" in m.msg]
+    messages = [m for m in run_checks() if "<hue>" in m.msg]
 
     assert [message.id for message in messages] == ["django_setnx_lock.W003"]
 
@@ -64,7 +64,7 @@ def lose(modeladmin: object, request: HttpRequest, queryset: QuerySet[Group]) ->
 def test_e011_names_the_cache_of_an_action_that_does_not_exist(site: admin.AdminSite) -> None:
     site.register(Group, actions=[lose])
 
-    (message,) = [m for m in check_locks(None) if m.obj is type(site._registry[Group])]
+    (message,) = [m for m in run_checks() if m.obj is type(site._registry[Group])]
 
     assert message.id == "django_setnx_lock.E011"
     assert "there is no cache 'nope' in CACHES" in message.msg
@@ -77,7 +77,7 @@ def test_e011_looks_at_the_lock_using_of_the_release_action(site: admin.AdminSit
 
     site.register(Group, Released)
 
-    (message,) = [m for m in check_locks(None) if m.obj is Released]
+    (message,) = [m for m in run_checks() if m.obj is Released]
 
     assert message.id == "django_setnx_lock.E011"
     assert "there is no cache 'neither' in CACHES" in message.msg
@@ -86,5 +86,5 @@ def test_e011_looks_at_the_lock_using_of_the_release_action(site: admin.AdminSit
 def test_the_usual_cache_of_an_action_is_fine(site: admin.AdminSite) -> None:
     site.register(Group, actions=[paint])
 
-    found = [m for m in check_locks(None) if m.obj is type(site._registry[Group])]
+    found = [m for m in run_checks() if m.obj is type(site._registry[Group])]
     assert [m for m in found if str(m.id).endswith("E011")] == []

@@ -10,20 +10,19 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group
 
 from django_setnx_lock import LockLost, lock
-from django_setnx_lock.connection import get_client
-from django_setnx_lock.core.protocol.keys import index_for, lock_keys
 from django_setnx_lock.models import Lock
 from tests import urls
 from tests.admin import groups as groups_site
-from tests.admin.groups import act
-from tests.admin.pages import LIST, address, entries_of, info
-from tests.admin.test_release import ACTION, seen
+from tests.admin.groups import RELEASE, act, seen
+from tests.admin.pages import LIST, address, boxes, choose, confirm, entries_of, info
 from tests.hostile import KEYS, METAS, RECORDS, SHOWN, TEXTS, hold, unsound, unsound_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from django.test import Client
+
+    from tests.servers import FakeServer
 
 urlpatterns = [*urls.urlpatterns, *groups_site.urlpatterns]
 pytestmark = [
@@ -55,25 +54,27 @@ def check(page: Any, status: int = 200) -> Any:
 def look_at(client: Client, name: str) -> None:
     """See each page of that lock."""
     check(client.get(address("change", name)))
-    check(client.get(address("release", name)))
+    check(choose(client, "release", *boxes(name.removeprefix("lock:"))))
 
 
 def look_at_lists(client: Client) -> str:
     """See the list in all its forms. Gives what it says."""
-    for query in ("?everything=1&o=-lease", "?q=group", "?p=2"):
+    for query in ("?o=key", "?q=group", "?p=2"):
         check(client.get(f"{LIST}{query}"))
     page: str = check(client.get(LIST)).content.decode()
     return page
 
 
 def release_by_page(client: Client, key: str, reason: str = "") -> None:
-    """Release it, and see that there is one entry of that."""
+    """Release it, and see that there is one entry of each holder."""
     before = set(LogEntry.objects.values_list("pk", flat=True))
-    form = {"post": "yes", "fingerprint": info(key).fingerprint, "reason": reason}
-    check(client.post(address("release", f"lock:{key}"), form, follow=True))
+    question = choose(client, "release", *boxes(key))
+    number = len(question.context["targets"])
+    check(confirm(client, question, reason=reason))
     assert not info(key).fingerprint
-    (entry,) = LogEntry.objects.exclude(pk__in=before)
-    assert unsound_lines([entry.change_message, entry.object_id, entry.object_repr]) == []
+    entries = LogEntry.objects.exclude(pk__in=before)
+    texts = [[one.change_message, one.object_id, one.object_repr] for one in entries]
+    assert [unsound_lines(one) for one in texts] == [[]] * number
 
 
 def test_no_record_of_a_holder_breaks_the_list(admin_client: Client) -> None:
@@ -110,14 +111,16 @@ def test_no_record_of_a_holder_breaks_an_action_or_the_release_of_what_is_select
     admin_client: Client,
 ) -> None:
     rows = [Group.objects.create(name=str(number)) for number in range(len(RECORDS))]
+    # In the order of the list.
+    rows.reverse()
     for row, record in zip(rows, RECORDS.values(), strict=True):
         hold(f"group:{row.pk}", record)
 
     # A message names ten of them.
     for start in range(0, len(rows), 10):
         check(act(admin_client, "shout", rows[start : start + 10]))
-    fingerprints = seen(check(act(admin_client, ACTION, rows)))
-    check(act(admin_client, ACTION, rows, post="yes", **fingerprints))
+    fingerprints = seen(check(act(admin_client, RELEASE, rows)))
+    check(act(admin_client, RELEASE, rows, post="yes", **fingerprints))
 
     assert [row for row in rows if info(f"group:{row.pk}").fingerprint] == []
     assert [entry.object_id for entry in entries_of(Group)] == [str(row.pk) for row in rows]
@@ -126,12 +129,14 @@ def test_no_record_of_a_holder_breaks_an_action_or_the_release_of_what_is_select
     assert unsound_lines([entry.change_message for entry in entries]) == []
 
 
-def test_no_record_of_one_who_shares_a_lock_breaks_a_page(admin_client: Client) -> None:
-    client, keys = get_client(), lock_keys("lock:k")
+def test_no_record_of_one_who_shares_a_lock_breaks_a_page(
+    admin_client: Client, fake_server: FakeServer
+) -> None:
+    client, holders = fake_server.client(), "{lock:k}:holders"
     readers = [lock("k", shared=True).take(0) for _ in range(len(RECORDS) + 1)]
     for held, record in zip(readers, [*RECORDS.values(), b"{}"], strict=True):
-        client.hset(keys.holders, held.token, b"%d %s" % (10**15, record))
-    client.hset(keys.holders, readers[-1].token, b"9" * 5000 + b" {}")
+        client.hset(holders, held.token, b"%d %s" % (10**15, record))
+    client.hset(holders, readers[-1].token, b"9" * 5000 + b" {}")
 
     look_at_lists(admin_client)
     look_at(admin_client, "lock:k")
@@ -148,18 +153,23 @@ def test_no_key_breaks_a_page(admin_client: Client, key: str) -> None:
     check(admin_client.get(address("history", name)))
 
 
-def test_names_that_are_no_text_are_in_no_list(admin_client: Client) -> None:
+def test_names_that_are_no_text_are_in_no_list(
+    admin_client: Client, fake_server: FakeServer
+) -> None:
+    client = fake_server.client()
     hold("k")
     for name in (b"lock:\xff\xfe", b"lock:\xed\xa0\x80", b"lock:" + b"x" * 5000):
-        get_client().set(name, "theirs")
-        get_client().zadd(index_for("lock:"), {name: 10**15})
+        client.set(name, "theirs")
+        client.zadd("{lock:}:index", {name: 10**15})
 
     assert ">k</a>" in look_at_lists(admin_client)
 
 
 @pytest.mark.parametrize("value", [b"\xff\xfe", b"", b"\0", b"x" * 1_000_000, b"<script>"], ids=len)
-def test_no_value_of_another_program_breaks_a_page(admin_client: Client, value: bytes) -> None:
-    get_client().set("lock:k", value)
+def test_no_value_of_another_program_breaks_a_page(
+    admin_client: Client, fake_server: FakeServer, value: bytes
+) -> None:
+    fake_server.client().set("lock:k", value)
     look_at_lists(admin_client)
     look_at(admin_client, "lock:k")
     release_by_page(admin_client, "k")
@@ -174,8 +184,8 @@ def test_no_reason_breaks_a_page_or_the_log(
     lost = [lock(f"group:{group.pk}").take(0) for group in groups[:2]]
 
     release_by_page(admin_client, lost[0].key, reason)
-    fingerprints = seen(act(admin_client, ACTION, groups))
-    check(act(admin_client, ACTION, groups, post="yes", reason=reason, **fingerprints))
+    fingerprints = seen(act(admin_client, RELEASE, groups))
+    check(act(admin_client, RELEASE, groups, post="yes", reason=reason, **fingerprints))
 
     assert unsound_lines([entry.change_message for entry in LogEntry.objects.all()]) == []
     assert [entry.object_repr for entry in entries_of(Lock)] == [one.key for one in lost]

@@ -14,13 +14,11 @@ from django.test import Client
 from django.urls import path
 
 from django_setnx_lock import LockLost, inspector, lock, redis_lock, semaphore
-from django_setnx_lock.admin.lock_list import LOOKED_AT
-from django_setnx_lock.core import State
 from example_project.shop.models import Order
-from tests.admin.pages import HISTORY, LIST, address, disown, hold_since
+from tests.admin.pages import HISTORY, LIST, address
 from tests.browser.conftest import Browser
-from tests.core.helpers import ask
-from tests.processes import eventually
+from tests.management.holders import hold_since, kill_holder
+from tests.support.waiting import waiting_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,7 +87,7 @@ def a_list_of_all_kinds(operator: Operator) -> None:
 
 def a_list_of_everything(operator: Operator) -> None:
     hold_one_of_each_kind(operator)
-    operator.open(LIST + "?everything=1&o=-lease")
+    operator.open(LIST + "?o=key")
 
 
 def a_search(operator: Operator) -> None:
@@ -104,7 +102,7 @@ def a_list_of_one_state(operator: Operator) -> None:
 
 def a_list_that_is_filtered(operator: Operator) -> None:
     hold_one_of_each_kind(operator)
-    operator.open(LIST + "?user=ann&state=held&o=-taken")
+    operator.open(LIST + "?q=ann&state=held")
 
 
 def release_of_all_found(operator: Operator) -> None:
@@ -112,26 +110,10 @@ def release_of_all_found(operator: Operator) -> None:
     operator.browser.click("[name=found]")
 
 
-def a_list_of_more_than_are_looked_at(operator: Operator) -> None:
-    for number in range(LOOKED_AT + 1):
-        lock(f"order:{number}").take(0)
-    operator.open(LIST + "?o=-held")
-
-
 def a_lock_that_is_waited_for(operator: Operator) -> None:
-    wait_for_it()
-    operator.open_lock("order:42")
-
-
-def who_waits_for_whom(operator: Operator) -> None:
-    wait_for_it()
-    operator.open(LIST + "graph/")
-
-
-def wait_for_it() -> None:
     held_lock()
-    for _ in range(2):
-        ask(lock("order:42", label="view pay", user="ann").attempt(), waits=True)
+    with waiting_for("order:42", "order:42", label="view pay", user="ann"):
+        operator.open_lock("order:42")
 
 
 def a_list_of_two_pages(operator: Operator) -> None:
@@ -154,18 +136,12 @@ def hold_one_of_each_kind(operator: Operator) -> None:
 
 
 def in_trouble(operator: Operator) -> None:
-    """Have a lock whose renewal is overdue, one of a dead process, and one whose lease is over."""
+    """Have a lock whose renewal is overdue, and one of a dead process."""
     for key in ("late", "gone"):
         lock(key, timeout=300, label="nightly import", user="ann").take(0)
         hold_since(key, 600)
     operator.redis.client().pexpire("lock:late", 100_000)
-    disown("gone")
-    over_lock("over")
-
-
-def over_lock(key: str) -> None:
-    lock(key, timeout=0.2, label="pay", user="ann", renew=False).take(0)
-    eventually(lambda: inspector().get(f"lock:{key}").state is State.OVER)
+    kill_holder("gone")
 
 
 def held_lock() -> None:
@@ -226,16 +202,6 @@ def question(operator: Operator) -> None:
     operator.browser.click(".lock-release input[type=submit]")
 
 
-def more_time(operator: Operator) -> None:
-    held(operator)
-    operator.browser.click("form[action*='/extend/'] input[type=submit]")
-
-
-def lease_over(operator: Operator) -> None:
-    over_lock("order:42")
-    operator.open_lock("order:42")
-
-
 def not_renewed(operator: Operator) -> None:
     in_trouble(operator)
     operator.open_lock("late")
@@ -280,7 +246,7 @@ def operator_log(operator: Operator) -> None:
 
 
 def last_holds(operator: Operator) -> None:
-    """Open the page of a lock that was forced from one, lost, left to its end, and is held."""
+    """Open the page of a lock that was forced from one, lost by another, and is held."""
     taken = lock("order:42", user="ann", label="nightly import", timeout=3600).take(0)
     fingerprint = inspector().get(taken.name).fingerprint
     inspector().force_release(taken.name, fingerprint, by="rita", reason="its host was rebooted")
@@ -288,8 +254,6 @@ def last_holds(operator: Operator) -> None:
     operator.redis.client().delete(lost.name)
     with suppress(LockLost):
         lost.release()
-    lock("order:42", timeout=0.2, renew=False, reentrant=False).take(0)
-    eventually(lambda: inspector().get("lock:order:42").state is State.OVER)
     held_lock()
     operator.open_lock("order:42")
 
@@ -331,31 +295,27 @@ PAGES: dict[Callable[[Operator], None], str] = {
     a_search: "not a lock",
     a_list_of_two_pages: "55 locks",
     a_lock_that_is_waited_for: "1. ann@",
-    who_waits_for_whom: "Waiting: 2",
     a_list_of_one_state: "kept 1",
     a_list_that_is_filtered: "1 result",
-    release_of_all_found: "Nothing is released until you confirm.",
-    a_list_of_more_than_are_looked_at: "So is this list.",
+    release_of_all_found: "Nothing is done until you confirm.",
     held: "nightly import",
     shared: "cyd@",
     in_use: "bob@",
     kept: "Its holder is done with it",
     not_a_lock: "Something that is no lock",
     long_key: LONG,
-    question: "Are you sure",
-    more_time: "How much more time",
-    lease_over: "Last holder",
+    question: "Nothing is done until you confirm.",
     not_renewed: "not renewed",
     holder_gone: "holder gone",
     foreign: "another program",
     never_expires: "never expires",
     changing_hands: "changing hands",
-    released: "was released",
-    changed_hands: "changed hands after you looked",
+    released: "Released, but not stopped",
+    changed_hands: "changed hands or is free since you looked",
     operator_log: "Force-released",
     last_holds: "forced by rita: its host was rebooted",
-    all_history: "lease over",
-    release_of_selected: "These locks will be taken",
+    all_history: "its host was rebooted",
+    release_of_selected: "These holders will lose their locks",
     without_redis: "Redis cannot be reached",
     busy_view: "Somebody else is working on this",
     view_without_redis: "Not available",
@@ -367,8 +327,6 @@ ALWAYS = (
     a_list_of_all_kinds,
     held,
     question,
-    more_time,
-    lease_over,
     not_renewed,
     holder_gone,
     last_holds,

@@ -3,12 +3,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.test import Client, override_settings
 
 from django_setnx_lock import LockUnavailable, lock
 from django_setnx_lock.core import Inspector
-from tests.admin.pages import LIST, address, info, keys, text
+from tests.admin.pages import LIST, address, keys, text
 from tests.settings import caches
 
 if TYPE_CHECKING:
@@ -16,16 +15,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.django_db
 DETAIL = address("change", "lock:order:42")
-RELEASE = address("release", "lock:order:42")
-PAGES = pytest.mark.parametrize("page", [LIST, DETAIL, RELEASE])
-FINGERPRINT = 'name="fingerprint"'
-
-
-@pytest.mark.parametrize("page", [DETAIL, RELEASE])
-def test_while_redis_answers_a_lock_can_be_released(admin_client: Client, page: str) -> None:
-    lock("order:42").take(0)
-
-    assert FINGERPRINT in admin_client.get(page).content.decode()
+PAGES = pytest.mark.parametrize("page", [LIST, DETAIL])
 
 
 @PAGES
@@ -52,41 +42,6 @@ def test_when_redis_is_down_nothing_can_be_released(
     response = admin_client.get(page).content.decode()
 
     assert "<form" not in response[response.index('<div id="content"') :]
-
-
-def test_a_confirmed_release_is_not_reported_when_redis_is_down(
-    admin_client: Client, fake_server: FakeServer
-) -> None:
-    held = lock("order:42").take(0)
-    seen = info("order:42").fingerprint
-    fake_server.connected = False
-
-    page = admin_client.post(RELEASE, {"fingerprint": seen, "post": "yes"})
-
-    fake_server.connected = True
-    assert page.status_code == 200
-    assert "Redis cannot be reached" in text(page)
-    assert held.owned()
-    assert not LogEntry.objects.exists()
-
-
-def test_when_the_answer_to_a_release_is_lost_the_page_says_that_it_is_not_known(
-    admin_client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lock("order:42").take(0)
-    seen = info("order:42").fingerprint
-
-    def answer_lost(*args: Any, **about: Any) -> None:
-        raise LockUnavailable("Redis did not answer in time", cause="timeout")
-
-    monkeypatch.setattr(Inspector, "force_release", answer_lost)
-
-    page = admin_client.post(RELEASE, {"fingerprint": seen, "post": "yes"})
-
-    assert page.status_code == 200
-    assert "It is not known whether the lock was released." in text(page)
-    assert FINGERPRINT not in page.content.decode()
-    assert not LogEntry.objects.exists()
 
 
 @pytest.mark.parametrize(

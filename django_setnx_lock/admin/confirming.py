@@ -1,0 +1,231 @@
+"""The question before something is done to holders of locks, and what comes of the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import django
+from django.contrib import messages
+from django.core import signing
+from django.core.exceptions import ImproperlyConfigured
+from django.template.response import TemplateResponse
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from ..core.errors import LockUnavailable, LockUnsupported
+from ..core.inspection import Inspector, LockInfo, Outcome, State
+from ..core.plain import plain
+from ..descriptions import Said, problem_in_short
+from .interventions import Intervention, lock_of, log_interventions
+
+if TYPE_CHECKING:
+    from django.contrib.admin import ModelAdmin
+    from django.db.models import Model
+    from django.http import HttpRequest
+
+# How many holders a message names before it only counts them.
+_NAMED = 10
+_SALT = "django_setnx_lock.admin"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """A holder as the question showed it, and the primary key of the row that was selected."""
+
+    name: str
+    fingerprint: str
+    state: str
+    row: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """A holder as it is now, and the row that was selected, if one was."""
+
+    said: Said
+    row: Model | None = None
+
+    def as_seen(self) -> Seen:
+        info, pk = self.said.info, "" if self.row is None else str(self.row.pk)
+        return Seen(name=info.name, fingerprint=info.fingerprint, state=info.state.value, row=pk)
+
+
+def holders_of(info: LockInfo, state: str = "") -> list[Said]:
+    """Return each holder of a lock; of several only those in that ``state``, if any is."""
+    said = Said(info)
+    if not said.is_held:
+        return []
+    return [one for one in said.shares if one.info.state.slug == state] or said.shares or [said]
+
+
+def confirmed(request: HttpRequest) -> list[Seen] | None:
+    """Return what was confirmed, None before that. Raises BadSignature."""
+    if not request.POST.get("post"):
+        return None
+    found = signing.loads(request.POST.get("seen", ""), salt=_SALT)
+    return [Seen(**dict(zip(Seen.__slots__, one, strict=True))) for one in found]
+
+
+def ask(
+    modeladmin: ModelAdmin[Any],
+    request: HttpRequest,
+    what: Intervention,
+    targets: Sequence[Target],
+    context: Mapping[str, Any],
+) -> TemplateResponse | None:
+    """Ask whether to do it to these holders. Return None where there are none."""
+    if not targets:
+        text = _("Nobody holds a lock of these.")
+        if context.get("changed"):
+            text = _("This changed hands or is free since you looked: nothing was done.")
+        modeladmin.message_user(request, text, messages.WARNING)
+        return None
+    return _question(modeladmin, request, what, targets, context)
+
+
+def answer(
+    modeladmin: ModelAdmin[Any],
+    request: HttpRequest,
+    what: Intervention,
+    look: Inspector,
+    seen: Sequence[Seen],
+    context: Mapping[str, Any],
+    rows: Mapping[str, Model] | None = None,
+) -> TemplateResponse | None:
+    """Do it to the holders that were confirmed, and to no others; tell what came of it.
+
+    Asks again where the form is not valid, and about holders that were gone, or did not renew, when
+    they were shown, and live now. Raises LockUnavailable.
+    """
+    given = rows or {}
+    locks, targets = _look_again(look, seen, given)
+    form = what.form(request.POST)
+    if targets and not form.is_valid():
+        again = list(targets.values())
+        return _question(modeladmin, request, what, again, context, form=form, seen=seen)
+    why = {"by": request.user.get_username(), "reason": form.data.get("reason", "").strip()}
+    results: dict[Outcome, list[str]] = {}
+    noted: list[tuple[Model, str]] = []
+    revived: list[Seen] = []
+    whom = ""
+    try:
+        for one in seen:
+            target, info = targets.get(one), locks[one.name]
+            whom = f"{target.said.key}, {target.said.holder}" if target else plain(info.key)
+            outcome = Outcome.CHANGED_HANDS if info.is_held else Outcome.FREE
+            if target:
+                try:
+                    outcome = what.carry_out(
+                        look, one.name, one.fingerprint, State(one.state), **why
+                    )
+                except LockUnsupported as error:
+                    text = _("This cannot be done: %(problem)s") % {"problem": plain(str(error))}
+                    modeladmin.message_user(request, text, messages.WARNING)
+                    continue
+                if outcome is what.done:
+                    noted += _entries(what, target, why["reason"])
+            if outcome is Outcome.REVIVED:
+                revived.append(one)
+            else:
+                results.setdefault(outcome, []).append(whom)
+    except LockUnavailable:
+        modeladmin.message_user(request, str(what.unsure) % {"whom": whom}, messages.WARNING)
+        raise
+    finally:
+        # All at once: thousands one by one take longer than their release.
+        log_interventions(request.user, noted)
+        for outcome, holders in results.items():
+            level = messages.SUCCESS if outcome is what.done else messages.WARNING
+            text = str(what.results[outcome]) % {"whom": _names(holders)}
+            modeladmin.message_user(request, text, level)
+    _locks, living = _look_again(look, revived, given) if revived else ({}, {})
+    if not living:
+        return None
+    context = {**context, "is_again": True}
+    return _question(modeladmin, request, what, list(living.values()), context)
+
+
+def _look_again(
+    look: Inspector, seen: Sequence[Seen], rows: Mapping[str, Model]
+) -> tuple[dict[str, LockInfo], dict[Seen, Target]]:
+    """Return the locks by name, and of the holders that were seen those that still hold them."""
+    locks = {one.name: one for one in look.get_each(list({one.name for one in seen}))}
+    holders = {
+        (name, said.info.fingerprint): said
+        for name, info in locks.items()
+        for said in holders_of(info)
+    }
+    targets = {
+        one: Target(said=holders[one.name, one.fingerprint], row=rows.get(one.row))
+        for one in seen
+        if (one.name, one.fingerprint) in holders
+    }
+    return locks, targets
+
+
+def tell_problem(
+    modeladmin: ModelAdmin[Any],
+    request: HttpRequest,
+    error: signing.BadSignature | ImproperlyConfigured | LockUnavailable,
+) -> None:
+    """Show why nothing, or nothing more, was done."""
+    if isinstance(error, signing.BadSignature):
+        text = _("The confirmation was changed or is broken: nothing was done.")
+    else:
+        text = problem_in_short(error)
+    modeladmin.message_user(request, text, messages.ERROR)
+
+
+def _question(
+    modeladmin: ModelAdmin[Any],
+    request: HttpRequest,
+    what: Intervention,
+    targets: Sequence[Target],
+    context: Mapping[str, Any],
+    *,
+    form: Any = None,
+    seen: Iterable[Seen] = (),
+) -> TemplateResponse:
+    """Return the page that asks. ``seen``: what was shown first, if it asks again."""
+    shown = list(seen) or [target.as_seen() for target in targets]
+    request.current_app = modeladmin.admin_site.name
+    return TemplateResponse(
+        request,
+        "admin/django_setnx_lock/confirmation.html",
+        {
+            **modeladmin.admin_site.each_context(request),
+            "title": what.title,
+            "opts": modeladmin.opts,
+            "what": what,
+            "targets": targets,
+            "form": form or what.form(None),
+            "breadcrumbs_are_a_list": django.VERSION >= (6, 1),
+            # In one field, as a form may have only so many: a row each would soon be too many.
+            "seen": signing.dumps(
+                [[getattr(one, name) for name in Seen.__slots__] for one in shown],
+                salt=_SALT,
+                compress=True,
+            ),
+            **context,
+        },
+    )
+
+
+def _entries(what: Intervention, target: Target, reason: str) -> list[tuple[Model, str]]:
+    entry = what.entry(target.said, reason)
+    found: list[tuple[Model, str]] = [(lock_of(target.said.info), entry)]
+    if target.row is not None:
+        text = _("The lock %(key)s: %(entry)s") % {"key": target.said.key, "entry": entry}
+        found.append((target.row, text))
+    return found
+
+
+def _names(holders: Sequence[str]) -> str:
+    named = "; ".join(holders[:_NAMED])
+    more = len(holders) - _NAMED
+    if more <= 0:
+        return named
+    rest = ngettext("and %(count)d more", "and %(count)d more", more) % {"count": more}
+    return f"{named}; {rest}"

@@ -1,0 +1,230 @@
+"""The page of one lock."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.test import Client
+
+from django_setnx_lock import lock, semaphore
+from tests.admin.pages import LIST, address, info, staff, text
+from tests.hostile import RECORDS, SHOWN, unsound
+from tests.management.holders import hold_since
+from tests.support.waiting import waiting_for
+
+if TYPE_CHECKING:
+    from tests.servers import FakeServer
+
+pytestmark = pytest.mark.django_db
+PAGE = address("change", "lock:order:42")
+RELEASE, ALL = 'value="Force-release…"', 'value="Force-release all…"'
+
+
+def test_the_list_leads_to_the_lock_and_back_to_the_list_as_it_was(admin_client: Client) -> None:
+    lock("order:42").take(0)
+
+    listed = admin_client.get(LIST, {"q": "order", "o": "key"}).content.decode()
+    link = f"{PAGE}?_changelist_filters=q%3Dorder%26o%3Dkey"
+    page = admin_client.get(link).content.decode()
+
+    assert f'href="{link}"' in listed
+    assert page.count(f'href="{LIST}?q=order&amp;o=key"') == 2
+
+
+def test_seeing_a_lock_takes_the_permission() -> None:
+    assert staff("release_lock").get(PAGE).status_code == 403
+
+
+def test_everything_known_is_told_and_first_what_an_operator_asks_first(
+    admin_client: Client, fake_server: FakeServer
+) -> None:
+    held = lock("order:42", timeout=150, label="pay", user="ann", note="by hand").take(0)
+    hold_since("order:42", 3610)
+    fake_server.client().pexpire("lock:order:42", 120_500)
+    seen = info("order:42")
+    assert seen.holder is not None
+
+    page = admin_client.get(PAGE)
+
+    said, place = text(page), 0
+    for part in [
+        "State held: Somebody holds it",
+        "Held since 20",
+        "Held for 1 h",
+        "Lease left 2 min",
+        "Waiting 0",
+        f"Host {seen.holder.host}",
+        f"Process {seen.holder.pid}",
+        f"Thread {seen.holder.thread}",
+        "User ann",
+        "Label pay",
+        "Note by hand",
+        "Lease 2 min 30 s, renewed while it is held, last 29 s ago",
+        "Name in Redis lock:order:42",
+        f"Fence {seen.fence}",
+        f"Fingerprint of the holder {seen.fingerprint}",
+    ]:
+        place = said.index(part, place)
+    assert held.token not in page.content.decode()
+
+
+def test_a_lease_that_is_not_renewed_is_said_not_to_be(admin_client: Client) -> None:
+    lock("order:42", timeout=150, renew=False).take(0)
+
+    assert "Lease 2 min 30 s, not renewed" in text(admin_client.get(PAGE))
+
+
+def test_a_lock_of_another_program_has_no_record(
+    admin_client: Client, fake_server: FakeServer
+) -> None:
+    fake_server.client().set("lock:order:42", "their-token", px=50_000)
+
+    page = admin_client.get(PAGE)
+
+    assert "The holder left no record: it is another program." in text(page)
+    assert "their-token" not in page.content.decode()
+    assert RELEASE in page.content.decode()
+    assert "Ask to stop…" not in page.content.decode()
+
+
+def test_what_the_holder_says_is_escaped(admin_client: Client) -> None:
+    lock("a & <b >key", label="<script>label", user="<script>user", note="<script>note").take(0)
+
+    page = admin_client.get(address("change", "lock:a & <b >key"))
+
+    for word in ("a & <b >key", "<script>label", "<script>user", "<script>note"):
+        assert word not in page.content.decode()
+        assert word in text(page)
+
+
+def test_without_permission_to_release_there_is_no_button() -> None:
+    lock("order:42").take(0)
+    lock("report", shared=True).take(0)
+    client = staff("view_lock")
+
+    for page in (client.get(PAGE), client.get(address("change", "lock:report"))):
+        assert "<form" not in text(page)
+        assert "Force-release" not in page.content.decode()
+        assert "Ask to stop" not in page.content.decode()
+
+
+def test_a_lock_that_is_kept_says_so_and_can_be_released(admin_client: Client) -> None:
+    with lock("order:42", min_hold=60, label="nightly"):
+        pass
+
+    page = admin_client.get(PAGE)
+
+    assert "kept: Its holder is done with it." in text(page)
+    assert "Label nightly" in text(page)
+    assert RELEASE in page.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (None, "State free: Nobody holds it."),
+        ("baton:their-token", "changing hands: It was left to the next who waits"),
+    ],
+)
+def test_a_lock_that_nobody_holds_has_a_page_without_a_button(
+    admin_client: Client, fake_server: FakeServer, value: str | None, said: str
+) -> None:
+    if value:
+        fake_server.client().set("lock:order:42", value, px=60_000)
+
+    page = admin_client.get(PAGE)
+
+    assert said in text(page)
+    assert RELEASE not in page.content.decode()
+
+
+@pytest.mark.parametrize("key", ["a/b", "a_b", "ä:ö", "a b?c=d&e#f", "x" * 300, "{tag}:1", 'q"<'])
+def test_every_key_has_a_page(admin_client: Client, key: str) -> None:
+    name = lock(key).name
+
+    page = admin_client.get(address("change", name))
+
+    assert f"Name in Redis {name}" in text(page)
+
+
+@pytest.mark.parametrize("name", ["session:1", "lock:a}b", "{lock:}:index"])
+def test_what_is_no_lock_of_the_project_is_not_found(admin_client: Client, name: str) -> None:
+    assert admin_client.get(address("change", name)).status_code == 404
+
+
+def readers(*users: str) -> list[Any]:
+    return [
+        lock("order:42", shared=True, reentrant=False, user=user, timeout=60 + number).take(0)
+        for number, user in enumerate(users)
+    ]
+
+
+def test_each_of_several_holders_has_a_row_and_buttons_of_its_own(admin_client: Client) -> None:
+    held = readers("ann", "bob", "cyd")
+
+    page = admin_client.get(PAGE)
+
+    said, content = text(page), page.content.decode()
+    assert "State read: Readers hold it together" in said
+    assert said.index("ann@") < said.index("bob@") < said.index("cyd@")
+    assert all(str(one.fence) in said for one in held)
+    assert (content.count(RELEASE), content.count(ALL)) == (3, 1)
+    names = re.findall(r'<input type="submit"[^>]* aria-label="([^"]*)"', content)
+    assert len(set(names)) == len(names) == 2 * len(held)
+
+
+def test_a_single_reader_has_one_button(admin_client: Client) -> None:
+    held = readers("ann")
+
+    assert admin_client.get(PAGE).content.decode().count(RELEASE) == len(held)
+
+
+def test_the_page_tells_how_many_permits_are_in_use(admin_client: Client) -> None:
+    with semaphore("exports", 3), semaphore("exports", 3):
+        said = text(admin_client.get(address("change", "lock:exports")))
+
+    assert "State in use, 2 of 3: Several hold it together" in said
+
+
+def test_a_fence_is_written_so_that_it_can_be_pasted(admin_client: Client, settings: Any) -> None:
+    settings.LANGUAGE_CODE, settings.USE_THOUSAND_SEPARATOR = "de", True
+    held = readers("ann", "bob")
+
+    content = admin_client.get(PAGE).content.decode()
+
+    assert all(f">{one.fence}<" in content for one in held)
+
+
+def test_callers_that_wait_are_named_in_order_and_the_rest_are_counted(
+    admin_client: Client,
+) -> None:
+    lock("order:42").take(0)
+
+    with waiting_for(*["order:42"] * 12):
+        page = admin_client.get(PAGE)
+        listed = admin_client.get(LIST)
+
+    words = text(page)
+    assert re.search(r"Waiting 12 \(less than 1 s\)", words)
+    assert re.search(r" 1\. \S+:\d+ .* 10\. \S+:\d+ ", words)
+    assert " 11. " not in words
+    assert "2 more wait." in words
+    assert "12 (less than 1 s)" in text(listed)
+
+
+@pytest.mark.parametrize("what", SHOWN)
+def test_no_record_of_a_waiter_breaks_the_page(
+    admin_client: Client, fake_server: FakeServer, what: str
+) -> None:
+    lock("order:42").take(0)
+    client: Any = fake_server.client()
+    with waiting_for("order:42"):
+        (token,) = client.zrange("{lock:order:42}:waiters", 0, -1)
+        client.hset("{lock:order:42}:alive", f"who:{token.decode()}", RECORDS[what])
+
+        response = admin_client.get(PAGE)
+
+    assert response.status_code == 200
+    assert not unsound(response.content.decode(), longest=60_000)

@@ -1,0 +1,514 @@
+"""Holders are asked to stop, or lose their locks: only those that were shown and confirmed."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.test import Client, override_settings
+
+from django_setnx_lock import LockLost, LockUnavailable, lock
+from django_setnx_lock.core import Inspector, LockHandle
+from django_setnx_lock.models import Lock
+from tests.admin.pages import (
+    LIST,
+    address,
+    boxes,
+    choose,
+    confirm,
+    entries_of,
+    info,
+    keys,
+    messages,
+    press,
+    refuse_entries,
+    staff,
+    text,
+)
+from tests.hostile import KEYS, RECORDS, unsound
+from tests.hostile import hold as hold_hostile
+from tests.management.holders import (
+    age_sharer,
+    hold_many,
+    hold_since,
+    kill_holder,
+    revive_holder,
+)
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+    from tests.servers import FakeServer
+
+pytestmark = pytest.mark.django_db
+KEY = "order:42"
+GONE = "state=holder-gone"
+# The texts, once: a test below says in which case each is shown.
+RELEASED, ASKED = "success: Released, but not stopped: ", "success: Asked to stop: "
+CHANGED = "warning: Changed hands after you looked, so "
+FREE = "warning: Not held any more, so "
+both = pytest.mark.parametrize("page", ["release", "stop"])
+
+
+@pytest.fixture
+def held() -> LockHandle:
+    held = lock(KEY, timeout=150, label="pay", user="ann", note="by hand").take(0)
+    hold_since(KEY, 3610)
+    return held
+
+
+def is_untouched(held: LockHandle) -> bool:
+    """Whether its holder has the lock, and was not asked to stop."""
+    held.check()
+    return held.owned() and held.stop_requested is None
+
+
+@both
+def test_the_question_names_the_holder_and_does_nothing(
+    admin_client: Client, held: LockHandle, page: str
+) -> None:
+    question = choose(admin_client, page, *boxes(KEY))
+
+    said = text(question)
+    assert "1 holder. Nothing is done until you confirm." in said
+    assert re.search(r"order:42 , ann@\S+ \(pay; by hand\)", said)
+    assert "held : Somebody holds it" in said
+    assert "Held for: 1 h. Lease left: 2 min" in said
+    assert "Hears of this within 50 s." in said
+    assert held.token not in question.content.decode()
+    assert is_untouched(held)
+    assert not LogEntry.objects.exists()
+
+
+def test_a_holder_that_loses_its_lock_hears_who_released_it_and_why(
+    admin_client: Client, held: LockHandle
+) -> None:
+    done = press(admin_client, "release", KEY, reason="its host is gone")
+
+    assert done.redirect_chain == [(LIST, 302)]
+    assert messages(done)[0].startswith(f"{RELEASED}{KEY}, ann@")
+    with pytest.raises(LockLost) as caught:
+        held.check()
+    assert (caught.value.forced_by, caught.value.reason) == ("admin", "its host is gone")
+
+
+def test_a_holder_that_is_asked_to_stop_hears_who_asks_and_why(
+    admin_client: Client, held: LockHandle
+) -> None:
+    done = press(admin_client, "stop", KEY, reason="a <b>deploy</b>")
+    held.check()
+
+    assert messages(done)[0].startswith(f"{ASKED}{KEY}, ann@")
+    assert done.redirect_chain == [(address("change", f"lock:{KEY}"), 302)]
+    assert "Asked to stop by admin, less than 1 s ago: a <b>deploy</b>" in text(done)
+    assert held.stop_requested is not None
+    assert (held.stop_requested.by, held.stop_requested.reason) == ("admin", "a <b>deploy</b>")
+
+
+def test_a_holder_is_asked_to_stop_once(admin_client: Client, held: LockHandle) -> None:
+    question = choose(admin_client, "stop", *boxes(KEY))
+    first, second = confirm(admin_client, question), confirm(admin_client, question)
+
+    assert 'value="Ask to stop…"' not in first.content.decode()
+    assert messages(second)[0].startswith("warning: Asked to stop before: ")
+    assert len(entries_of(Lock)) == 1
+
+
+def test_a_program_that_would_not_hear_is_not_asked(
+    admin_client: Client, fake_server: FakeServer
+) -> None:
+    fake_server.client().set(f"lock:{KEY}", "theirs", ex=60)
+
+    (message,) = messages(press(admin_client, "stop", KEY))
+
+    assert message.startswith("warning: This cannot be done: ")
+    assert not LogEntry.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("page", "noted"),
+    [("release", "Force-released from {}, held for 1 h."), ("stop", "Asked to stop: {}, who has")],
+)
+def test_it_is_logged_with_holder_and_reason_once_it_is_done(
+    admin_client: Client, admin_user: User, held: LockHandle, page: str, noted: str
+) -> None:
+    holder = info(KEY).holder
+    assert holder is not None
+
+    press(admin_client, page, KEY, reason="its host is gone")
+
+    (entry,) = entries_of(Lock)
+    assert (entry.user, entry.object_id, entry.object_repr) == (admin_user, f"lock:{KEY}", KEY)
+    assert noted.format(f"ann@{holder.host}:{holder.pid} (pay; by hand)") in entry.change_message
+    assert entry.change_message.endswith(" Reason: its host is gone")
+
+
+def changed_hands(held: LockHandle) -> LockHandle:
+    held.release()
+    return lock(KEY, user="bob").take(0)
+
+
+@both
+def test_when_it_changed_hands_before_the_question_nothing_is_asked(
+    admin_client: Client, held: LockHandle, page: str
+) -> None:
+    chosen = boxes(KEY)
+    later = changed_hands(held)
+
+    answer = admin_client.post(f"{LIST}{page}/", {"_selected_action": chosen}, follow=True)
+
+    assert messages(answer)[0].startswith("warning: This changed hands or is free since you looked")
+    assert answer.redirect_chain == [(address("change", f"lock:{KEY}"), 302)]
+    assert "User bob" in text(answer)
+    assert is_untouched(later)
+
+
+@both
+def test_when_it_changed_hands_after_the_question_nothing_is_done(
+    admin_client: Client, held: LockHandle, page: str
+) -> None:
+    question = choose(admin_client, page, *boxes(KEY))
+    later = changed_hands(held)
+
+    answer = confirm(admin_client, question)
+
+    assert messages(answer)[0].startswith(CHANGED)
+    assert "User bob" in text(answer)
+    assert is_untouched(later)
+    assert not LogEntry.objects.exists()
+
+
+@both
+def test_when_it_is_free_nothing_is_done(admin_client: Client, held: LockHandle, page: str) -> None:
+    question = choose(admin_client, page, *boxes(KEY))
+    held.release()
+
+    answer = confirm(admin_client, question)
+
+    assert messages(answer)[0].startswith(FREE)
+    assert answer.redirect_chain == [(LIST, 302)]
+    assert not LogEntry.objects.exists()
+
+
+@pytest.mark.parametrize(("looks", "state"), [("gone", "holder gone"), ("overdue", "not renewed")])
+def test_a_holder_that_lives_again_keeps_its_lock_and_is_shown_anew(
+    admin_client: Client, fake_server: FakeServer, held: LockHandle, looks: str, state: str
+) -> None:
+    if looks == "gone":
+        kill_holder(KEY)
+    else:
+        fake_server.client().pexpire(f"lock:{KEY}", 40_000)
+    question = choose(admin_client, "release", *boxes(KEY))
+    revive_holder(KEY)
+    fake_server.client().pexpire(f"lock:{KEY}", 150_000)
+
+    again = confirm(admin_client, question)
+    kept = is_untouched(held)
+    done = confirm(admin_client, again)
+
+    assert f"{state} :" in text(question)
+    assert "These holders live again" in text(again)
+    assert "held : Somebody holds it" in text(again)
+    assert kept
+    assert messages(done)[0].startswith(RELEASED)
+    assert not held.owned()
+
+
+def test_of_several_only_the_holder_that_lives_again_is_shown_anew(
+    admin_client: Client,
+) -> None:
+    back, dead, living = (
+        lock("report", shared=True, reentrant=False, timeout=600, user=user).take(0)
+        for user in ("ann", "bob", "cyd")
+    )
+    for one in (back, dead):
+        age_sharer("report", one.token, 60, is_killed=True)
+    question = choose(admin_client, "release", *boxes("report"), selected="1", filters=GONE)
+    age_sharer("report", back.token, -60)
+
+    again = confirm(admin_client, question)
+
+    assert messages(again)[0].startswith(f"{RELEASED}report, bob@")
+    assert "These holders live again" in text(again)
+    assert "ann@" in text(again)
+    assert [one.owned() for one in (back, dead, living)] == [True, False, True]
+
+
+@pytest.mark.parametrize("how", ["found", "selected"])
+def test_what_is_found_by_a_state_is_taken_from_the_holders_in_that_state(
+    admin_client: Client, how: str
+) -> None:
+    dead, living, other = (
+        lock("price-list", shared=True, reentrant=False, timeout=600, user=user).take(0)
+        for user in ("ann", "bob", "cyd")
+    )
+    age_sharer("price-list", dead.token, 60, is_killed=True)
+
+    chosen = boxes("price-list") if how == "selected" else []
+    question = choose(admin_client, "release", *chosen, filters=GONE, **{how: "1"})
+    done = confirm(admin_client, question)
+
+    assert "1 holder. Nothing is done" in text(question)
+    assert "ann@" in text(question)
+    assert "bob@" not in text(question)
+    assert messages(done)[0].startswith(f"{RELEASED}price-list, ann@")
+    assert [one.owned() for one in (dead, living, other)] == [False, True, True]
+
+
+def test_without_a_state_each_holder_has_a_line_with_its_own_state(admin_client: Client) -> None:
+    dead, living = (
+        lock("price-list", shared=True, reentrant=False, timeout=600, user=user).take(0)
+        for user in ("ann", "bob")
+    )
+    age_sharer("price-list", dead.token, 60, is_killed=True)
+
+    question = choose(admin_client, "release", *boxes("price-list"))
+    done = confirm(admin_client, question)
+
+    assert "2 holders. Nothing is done" in text(question)
+    assert re.search(r"price-list , ann@\S+ holder gone Held", text(question))
+    assert re.search(r"price-list , bob@\S+ held Held", text(question))
+    assert not any(one.owned() for one in (dead, living))
+    assert len(entries_of(Lock)) == 2
+    assert messages(done)[0].startswith(RELEASED)
+
+
+@both
+def test_one_of_several_holders_is_chosen_on_the_page_of_the_lock(
+    admin_client: Client, page: str
+) -> None:
+    ann, bob = (
+        lock("report", shared=True, reentrant=False, timeout=60 + number, user=user).take(0)
+        for number, user in enumerate(("ann", "bob"))
+    )
+    box = re.findall(
+        r'name="_selected_action" value="([^"]*)"',
+        admin_client.get(address("change", "lock:report")).content.decode(),
+    )[0]
+
+    question = choose(admin_client, page, box)
+    confirm(admin_client, question)
+    present = {one.holder.user: one for one in info("report").shares if one.holder}
+
+    assert "ann@" in text(question)
+    assert "bob@" not in text(question)
+    if page == "release":
+        assert [*present] == ["bob"]
+    else:
+        assert present["ann"].stop_requested
+    assert [ann.owned(), is_untouched(bob)] == [page == "stop", True]
+
+
+def test_one_that_joined_after_the_question_keeps_its_share(admin_client: Client) -> None:
+    first = lock("report", shared=True, reentrant=False).take(0)
+    question = choose(admin_client, "release", *boxes("report"))
+    later = lock("report", shared=True, reentrant=False).take(0)
+
+    confirm(admin_client, question)
+
+    assert [first.owned(), later.owned()] == [False, True]
+
+
+def test_all_that_a_search_finds_are_released(admin_client: Client) -> None:
+    held = [lock(f"job:{number}", user="ann").take(0) for number in range(60)]
+    other = lock("other", user="bob").take(0)
+
+    question = choose(admin_client, "release", found="1", filters="q=ann")
+    done = confirm(admin_client, question)
+
+    assert "60 holders. Nothing is done" in text(question)
+    assert messages(done)[0].endswith("; and 50 more.")
+    assert not any(one.owned() for one in held)
+    assert other.owned()
+    assert len(entries_of(Lock)) == 60
+
+
+def test_not_more_than_a_number_are_chosen_at_once(admin_client: Client) -> None:
+    hold_many(501, "job:{}".format)
+
+    question = choose(admin_client, "release", found="1", filters="q=job")
+
+    assert "There are more: not more than 500 are chosen at once." in text(question)
+    assert "500 holders." in text(question)
+
+
+def test_the_list_offers_all_that_are_found_only_where_it_is_filtered(admin_client: Client) -> None:
+    lock("a", user="ann").take(0)
+
+    assert "all that are found" not in admin_client.get(LIST).content.decode()
+    assert "all that are found" in admin_client.get(LIST, {"q": "ann"}).content.decode()
+
+
+def test_the_boxes_of_the_list_choose_what_they_stand_for(admin_client: Client) -> None:
+    first, second, other = (lock(key).take(0) for key in ("a", "b", "c"))
+    listed = admin_client.get(LIST)
+    sent = re.findall(r'name="_selected_action" value="([^"]*)"', listed.content.decode())
+    chosen = [box for key, box in zip(keys(listed), sent, strict=True) if key in ("a", "b")]
+
+    done = confirm(admin_client, choose(admin_client, "release", *chosen, selected="1"))
+
+    assert messages(done)[0].startswith(RELEASED)
+    assert [first.owned(), second.owned(), other.owned()] == [False, False, True]
+
+
+def test_one_that_changed_hands_before_the_question_is_not_among_others(
+    admin_client: Client,
+) -> None:
+    first, stays = lock("a").take(0), lock("b").take(0)
+    chosen = boxes("a", "b")
+    first.release()
+    later = lock("a").take(0)
+
+    question = choose(admin_client, "release", *chosen, selected="1")
+    confirm(admin_client, question)
+
+    assert "1 selected lock has changed since you looked" in text(question)
+    assert [later.owned(), stays.owned()] == [True, False]
+
+
+@both
+def test_afterwards_the_list_is_as_it_was(admin_client: Client, page: str) -> None:
+    held = lock(KEY).take(0)
+    question = choose(admin_client, page, *boxes(KEY), filters="q=order&o=key")
+    held.release()
+
+    assert confirm(admin_client, question).redirect_chain == [(f"{LIST}?q=order&o=key", 302)]
+
+
+@pytest.mark.parametrize("forged", ["", "x", "eyJhIjoiYiJ9:1abcde:forged"])
+def test_a_forged_confirmation_is_refused(
+    admin_client: Client, held: LockHandle, forged: str
+) -> None:
+    done = admin_client.post(f"{LIST}release/", {"post": "yes", "seen": forged}, follow=True)
+
+    assert "The confirmation was changed or is broken: nothing was done." in messages(done)[0]
+    assert is_untouched(held)
+
+
+def test_what_is_no_lock_of_the_project_cannot_be_chosen(
+    admin_client: Client, fake_server: FakeServer
+) -> None:
+    fake_server.client().set("session:1", "secret")
+
+    assert choose(admin_client, "release", "x:session%3A1").status_code == 404
+    assert fake_server.client().get("session:1") == b"secret"
+
+
+@pytest.mark.parametrize("chosen", [[], ["x"], ["x:"], ["lock:nothing:x"], [":lock%3Anothing"]])
+def test_senseless_choices_do_nothing(
+    admin_client: Client, held: LockHandle, chosen: list[str]
+) -> None:
+    assert choose(admin_client, "release", *chosen).status_code in (302, 404)
+    assert is_untouched(held)
+
+
+@both
+@pytest.mark.parametrize("permissions", [(), ("view_lock",), ("release_lock",)])
+def test_it_takes_both_permissions(
+    held: LockHandle, page: str, permissions: tuple[str, ...]
+) -> None:
+    client = staff(*permissions)
+
+    assert client.get(f"{LIST}{page}/").status_code == 403
+    assert choose(client, page, *boxes(KEY)).status_code == 403
+    assert is_untouched(held)
+
+
+def test_both_permissions_are_enough(held: LockHandle) -> None:
+    press(staff("view_lock", "release_lock"), "release", KEY)
+
+    assert not held.owned()
+
+
+@both
+def test_an_address_does_nothing(admin_client: Client, held: LockHandle, page: str) -> None:
+    question = choose(admin_client, page, *boxes(KEY))
+    form = {"post": "yes", "seen": question.context["seen"]}
+
+    assert admin_client.get(f"{LIST}{page}/", form, follow=True).redirect_chain == [(LIST, 302)]
+    assert is_untouched(held)
+
+
+def test_a_post_from_another_site_is_refused(admin_user: User, held: LockHandle) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(admin_user)
+
+    assert choose(client, "release", *boxes(KEY)).status_code == 403
+
+
+@pytest.mark.parametrize("reason", ["a\0b", "x" * 201], ids=["nul", "too long"])
+def test_a_reason_that_cannot_be_kept_is_refused_before_anything_is_done(
+    admin_client: Client, held: LockHandle, reason: str
+) -> None:
+    again = press(admin_client, "release", KEY, reason=reason)
+
+    assert 'class="errorlist"' in again.content.decode()
+    assert is_untouched(held)
+    page = again.content.decode()
+    (described,) = re.findall(r'name="reason"[^>]* aria-describedby="([^" ]*)', page)
+    assert f'id="{described}"' in page
+
+
+@override_settings(SETNX_LOCK={"REQUIRE_REASON": True})
+def test_a_reason_that_is_required_is_asked_for_about_who_was_shown_first(
+    admin_client: Client, held: LockHandle
+) -> None:
+    again = press(admin_client, "release", KEY, reason=" ")
+    missing = "This field is required." in text(again)
+    later = changed_hands(held)
+
+    done = confirm(admin_client, again, reason="stuck")
+
+    assert missing
+    assert messages(done)[0].startswith(CHANGED)
+    assert is_untouched(later)
+    assert messages(press(admin_client, "stop", KEY))[0].startswith(ASKED)
+
+
+@pytest.mark.parametrize("method", ["get_each", "force_release"])
+def test_a_redis_that_goes_away_is_told_and_what_is_not_known(
+    admin_client: Client, held: LockHandle, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    question = choose(admin_client, "release", *boxes(KEY))
+
+    def answer_lost(*args: Any, **about: Any) -> None:
+        raise LockUnavailable("Redis did not answer in time", cause="timeout")
+
+    monkeypatch.setattr(Inspector, method, answer_lost)
+
+    said = messages(confirm(admin_client, question))
+
+    assert any(one.startswith("error: Redis did not answer in time.") for one in said)
+    unsure = [one for one in said if "It is not known whether this was released" in one]
+    assert len(unsure) == (method == "force_release")
+    assert not LogEntry.objects.exists()
+
+
+def test_what_the_log_refuses_is_released_all_the_same(
+    admin_client: Client, held: LockHandle, caplog: pytest.LogCaptureFixture
+) -> None:
+    refuse_entries(KEY)
+
+    done = press(admin_client, "release", KEY)
+
+    assert messages(done)[0].startswith(RELEASED)
+    assert not held.owned()
+    (record,) = [one for one in caplog.records if one.levelname == "ERROR"]
+    assert f"'admin' did to {KEY!r}: Force-released from ann@" in record.getMessage()
+
+
+def test_nothing_that_others_wrote_breaks_it(admin_client: Client, no_collection: None) -> None:
+    for number, record in enumerate(list(RECORDS.values())[:20]):
+        hold_hostile(f"record-{number}", record)
+    for key in KEYS:
+        hold_hostile(key)
+
+    question = choose(admin_client, "release", found="1", filters="state=held")
+    wanted = len(question.context["targets"])
+    confirm(admin_client, question)
+
+    assert wanted > 20
+    assert unsound(question.content.decode(), longest=200_000) == ""
+    assert len(entries_of(Lock)) == wanted

@@ -1,0 +1,363 @@
+"""The list of the locks: what a row says, what is found, and in what order."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.test import Client, override_settings
+from django.utils import timezone
+
+from django_setnx_lock import inspector, lock, semaphore
+from tests.admin.pages import LIST, info, keys, row, staff, text
+from tests.management.holders import hold_many, hold_since, kill_holder
+from tests.settings import caches
+
+if TYPE_CHECKING:
+    from tests.servers import FakeServer, RealServer
+
+pytestmark = pytest.mark.django_db
+TWO_CACHES = {**caches(), "other": {**caches()["default"], "LOCATION": "redis://fake:6379/1"}}
+
+
+def test_the_admin_index_leads_to_the_list(admin_client: Client) -> None:
+    page = admin_client.get("/admin/").content.decode()
+
+    assert "Distributed locks" in page
+    assert f'href="{LIST}"' in page
+
+
+@pytest.mark.parametrize(
+    ("permissions", "status"), [((), 403), (("release_lock",), 403), (("view_lock",), 200)]
+)
+def test_seeing_takes_the_permission(permissions: tuple[str, ...], status: int) -> None:
+    client = staff(*permissions)
+
+    assert client.get(LIST).status_code == status
+    assert (LIST in client.get("/admin/").content.decode()) == (status == 200)
+
+
+def test_nobody_adds_or_deletes_a_lock(admin_client: Client) -> None:
+    assert admin_client.get(f"{LIST}add/").status_code == 403
+    assert admin_client.post(f"{LIST}lock:x/delete/", {"post": "yes"}).status_code == 403
+
+
+def test_a_row_has_state_holder_time_and_lease(admin_client: Client) -> None:
+    lock("order:42", timeout=150, label="pay", user="ann", note="by hand").take(0)
+    hold_since("order:42", 3610)
+
+    page = admin_client.get(LIST)
+
+    assert re.search(r" held ann@\S+ pay; by hand 1 h 2 min \d+ s 0$", row(page, "order:42"))
+    assert re.search(r'class="field-held-for"[^>]*title="20[^"]* \+0000"', page.content.decode())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0, "less than 1 s"),
+        (125, r"2 min \d s"),
+        (3605, "1 h"),
+        (11_045, "3 h 4 min"),
+        (450_000, "5 d 5 h"),
+    ],
+)
+def test_a_time_is_said_in_its_two_largest_units(
+    admin_client: Client, seconds: int, said: str
+) -> None:
+    lock("a", renew=False, timeout=30).take(0)
+    hold_since("a", seconds)
+
+    assert re.search(rf":\d+ {said} \d+ s 0$", row(admin_client.get(LIST), "a"))
+
+
+def test_times_are_in_the_time_zone_that_is_active(admin_client: Client) -> None:
+    lock("a", timeout=60).take(0)
+
+    with timezone.override("Asia/Tokyo"):
+        page = admin_client.get(LIST)
+
+    assert re.search(r'title="\d{4}-[^"]* \+0900"', page.content.decode())
+
+
+def hold_one_of_each_kind(server: FakeServer) -> None:
+    client = server.client()
+    for key in ("plain", "late", "gone"):
+        lock(key, timeout=300).take(0)
+        hold_since(key, 600)
+    client.pexpire("lock:late", 100_000)
+    kill_holder("gone")
+    with lock("done", min_hold=125):
+        pass
+    lock("report", shared=True, user="ann").take(0)
+    semaphore("exports", 2, user="bob").take(0)
+    # A lock of another program is listed when somebody has met it.
+    client.set("lock:endless", "their-token")
+    client.set("lock:theirs", "their-token", px=125_000)
+    for name in ("lock:endless", "lock:theirs"):
+        client.zadd("{lock:}:index", {name: 9e15})
+
+
+def test_each_state_is_said_in_words_and_trouble_is_marked(
+    admin_client: Client, fake_server: FakeServer
+) -> None:
+    hold_one_of_each_kind(fake_server)
+
+    page = admin_client.get(LIST)
+
+    for key, said in {
+        "plain": "held ",
+        "late": "not renewed ",
+        "gone": "holder gone ",
+        "done": "kept ",
+        "report": "read ann@",
+        "exports": "in use, 1 of 2 bob@",
+        "endless": "never expires another program - without end",
+        "theirs": "foreign another program - 2 min ",
+    }.items():
+        assert row(page, key).startswith(f"{key} {said}")
+    # Marked, so that they are seen without colour.
+    marked = re.findall(r'class="lock-state (\S+) lock-trouble"', page.content.decode())
+    assert sorted(marked) == ["lock-gone", "lock-not-renewed"]
+
+
+def test_what_needs_attention_comes_first(admin_client: Client, fake_server: FakeServer) -> None:
+    hold_one_of_each_kind(fake_server)
+
+    assert keys(admin_client.get(LIST))[:3] == ["gone", "late", "endless"]
+
+
+def test_the_list_can_be_sorted_by_key(admin_client: Client, fake_server: FakeServer) -> None:
+    hold_one_of_each_kind(fake_server)
+
+    found = keys(admin_client.get(LIST, {"o": "key"}))
+
+    assert len(found) == 8
+    assert found == sorted(found)
+
+
+def test_a_holder_that_was_asked_to_stop_is_told_from_others(admin_client: Client) -> None:
+    for key in ("asked", "left"):
+        lock(key).take(0)
+    inspector().ask_to_stop("lock:asked", info("asked").fingerprint)
+    page = admin_client.get(LIST)
+
+    assert "asked held asked to stop " in row(page, "asked")
+    assert "asked to stop" not in row(page, "left")
+
+
+def test_of_many_readers_the_first_few_are_named(admin_client: Client) -> None:
+    held = [
+        lock("report", shared=True, reentrant=False, user=user, timeout=60 + number).take(0)
+        for number, user in enumerate(("ann", "bob", "cyd", "dan", "eve"))
+    ]
+
+    said = row(admin_client.get(LIST), "report")
+
+    assert len(held) == 5
+    assert re.search(r"ann@.*bob@.*cyd@.* and 2 more", said)
+    assert "dan@" not in said
+
+
+def test_the_token_is_not_on_the_page(admin_client: Client) -> None:
+    held = lock("order:42").take(0)
+
+    assert held.token not in admin_client.get(LIST).content.decode()
+
+
+def test_what_holders_say_is_escaped(admin_client: Client) -> None:
+    lock("a & <b >key", label="<script>label", user="<script>user", note="<script>note").take(0)
+
+    page = admin_client.get(LIST)
+
+    assert keys(page) == ["a & <b >key"]
+    for word in ("a & <b >key", "<script>label", "<script>user", "<script>note"):
+        assert word not in page.content.decode()
+        assert word in row(page, "a & <b >key")
+
+
+def counts(page: Any) -> list[str]:
+    """What is counted above the list."""
+    said = text(page)
+    return said[said.index(" all ") : said.index("As of")].split()
+
+
+def test_only_what_was_found_is_counted(admin_client: Client, fake_server: FakeServer) -> None:
+    lock("a").take(0)
+    # Nobody has met these, so that nobody looks at them.
+    fake_server.client().set("lock:legacy", "their-token")
+    fake_server.client().hset("lock:letters", "a", "b")
+
+    assert counts(admin_client.get(LIST)) == ["all", "held", "1"]
+
+
+def test_the_states_are_counted_and_each_count_leads_to_its_locks(
+    admin_client: Client, fake_server: FakeServer
+) -> None:
+    hold_one_of_each_kind(fake_server)
+
+    page = admin_client.get(LIST, {"q": "e"})
+
+    assert '<a href="?q=e&amp;state=not-renewed">not renewed 1</a>' in page.content.decode()
+    assert keys(admin_client.get(LIST, {"state": "not-renewed"})) == ["late"]
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"), [("waiting", []), ("not-a-lock", []), ("nonsense", ["a"])]
+)
+def test_a_state_that_nothing_is_in_finds_nothing(
+    admin_client: Client, state: str, expected: list[str]
+) -> None:
+    lock("a").take(0)
+
+    page = admin_client.get(LIST, {"state": state})
+
+    assert keys(page) == expected
+    assert ("No locks match." in text(page)) == (not expected)
+
+
+@pytest.mark.parametrize(
+    ("searched", "expected"),
+    [
+        ("order", ["order:1", "order:2"]),
+        ("ORDER:1", ["order:1"]),
+        ("bob", ["order:2"]),
+        ("import", ["nightly"]),
+        ("By hand", ["nightly"]),
+        ("<i>", []),
+    ],
+)
+def test_search_looks_at_key_user_label_and_note_in_any_case(
+    admin_client: Client, searched: str, expected: list[str]
+) -> None:
+    lock("order:1", user="ann").take(0)
+    lock("order:2", user="bob").take(0)
+    lock("nightly", user="ann", label="Import", note="by hand").take(0)
+
+    assert keys(admin_client.get(LIST, {"q": searched, "o": "key"})) == expected
+
+
+def test_search_looks_at_the_host_and_at_a_whole_process_number(admin_client: Client) -> None:
+    lock("a").take(0)
+    holder = info("a").holder
+    assert holder is not None
+
+    assert keys(admin_client.get(LIST, {"q": holder.host})) == ["a"]
+    assert keys(admin_client.get(LIST, {"q": str(holder.pid)})) == ["a"]
+    assert keys(admin_client.get(LIST, {"q": f"{holder.pid}0"})) == []
+
+
+def test_a_whole_key_comes_first_and_need_not_be_listed(
+    admin_client: Client, fake_server: FakeServer
+) -> None:
+    for key in ("a:theirs", "theirs:1"):
+        lock(key).take(0)
+    fake_server.client().set("lock:theirs", "their-token", px=50_000)
+
+    assert keys(admin_client.get(LIST, {"q": "theirs"})) == ["theirs", "a:theirs", "theirs:1"]
+    assert keys(admin_client.get(LIST)) == ["a:theirs", "theirs:1"]
+
+
+def test_what_is_no_lock_is_found_by_its_key_and_called_so(
+    admin_client: Client, fake_server: FakeServer
+) -> None:
+    fake_server.client().lpush("lock:letters", "a")
+
+    page = admin_client.get(LIST, {"q": "letters"})
+
+    assert row(page, "letters").startswith("letters not a lock - ")
+
+
+def test_a_search_that_no_key_can_equal_is_only_a_search(admin_client: Client) -> None:
+    lock("{a}b").take(0)
+
+    assert keys(admin_client.get(LIST, {"q": "}b"})) == ["{a}b"]
+
+
+def test_when_nobody_holds_a_lock_the_list_says_so(admin_client: Client) -> None:
+    assert "Nobody holds a lock right now." in text(admin_client.get(LIST))
+
+
+@pytest.fixture
+def many() -> list[str]:
+    """One lock more than fills two pages."""
+    found = [f"job:{number:03}" for number in range(101)]
+    for key in found:
+        lock(key).take(0)
+    return found
+
+
+def test_there_are_fifty_on_a_page_and_filters_survive_paging(
+    admin_client: Client, many: list[str]
+) -> None:
+    first = admin_client.get(LIST, {"q": "job", "o": "key"})
+    last = admin_client.get(LIST, {"q": "job", "o": "key", "p": "3"})
+
+    assert keys(first) == many[:50]
+    assert keys(last) == many[100:]
+    assert "101 locks" in text(first)
+    assert 'href="?q=job&amp;o=key&amp;p=3"' in first.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("asked", "first"), [("abc", 0), ("-7", 100), ("99", 100), ("9" * 40, 100)]
+)
+def test_a_senseless_page_number_shows_a_page_that_there_is(
+    admin_client: Client, many: list[str], asked: str, first: int
+) -> None:
+    assert keys(admin_client.get(LIST, {"p": asked}))[0] == many[first]
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"o": "nonsense"}, {"o": "-"}, {"q": "\0"}, {"q": "x" * 9000}, {"z": "1"}]
+)
+def test_senseless_parameters_are_as_good_as_none(
+    admin_client: Client, parameters: dict[str, str]
+) -> None:
+    assert admin_client.get(LIST, parameters).status_code == 200
+
+
+def test_of_very_many_locks_the_page_says_that_there_are_more(
+    admin_client: Client, real_cache: RealServer
+) -> None:
+    hold_many(2100, "k{:04}".format)
+
+    page = admin_client.get(LIST)
+    found = admin_client.get(LIST, {"q": "k2099"})
+
+    assert "There are more locks: 2000 were looked at" in text(page)
+    assert "manage.py locks list" in text(page)
+    assert keys(page)[0] == "k0000"
+    assert keys(found) == ["k2099"]
+
+
+def test_a_cache_is_chosen_by_its_alias(admin_client: Client) -> None:
+    assert "using=" not in admin_client.get(LIST).content.decode()
+    with override_settings(CACHES=TWO_CACHES):
+        lock("here").take(0)
+        lock("there", using="other").take(0)
+
+        page = admin_client.get(LIST)
+        other = admin_client.get(LIST, {"using": "other"})
+
+    assert keys(page) == ["here"]
+    assert 'href="?using=other"' in page.content.decode()
+    assert keys(other) == ["there"]
+    assert "change/?using=other" in other.content.decode()
+
+
+@pytest.mark.parametrize("alias", ["nowhere", "memory"])
+def test_a_cache_that_keeps_no_locks_is_not_found(admin_client: Client, alias: str) -> None:
+    memory = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
+    with override_settings(CACHES={**caches(), "memory": memory}):
+        assert admin_client.get(LIST, {"using": alias}).status_code == 404
+
+
+def test_the_legend_says_what_each_state_means_and_what_to_do(admin_client: Client) -> None:
+    lock("a").take(0)
+
+    said = text(admin_client.get(LIST)).partition("What the states mean")[2]
+
+    assert "not a lock Something that is no lock is stored" in said
+    assert said.count("What to do:") > 9
