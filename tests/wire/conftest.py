@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from tests.core.conftest import fake_time, inspector, patient
+
+__all__ = ["fake_time", "inspector", "patient"]
