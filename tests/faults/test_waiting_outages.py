@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,13 +14,13 @@ from redis.backoff import ConstantBackoff, NoBackoff
 from redis.retry import Retry
 
 from django_setnx_lock import LockLost, LockUnavailable
-from django_setnx_lock.core import LockHandle, RedisLock
+from django_setnx_lock.core import Inspector, LockHandle, RedisLock
 from tests.core.helpers import command, queue_of
 from tests.core.queueing import holder, listeners
 from tests.processes import eventually, figure, may_be_late
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.faults.proxy import Proxy
     from tests.servers import RealServer
@@ -70,6 +71,38 @@ def test_a_wait_goes_on_however_often_its_connection_is_cut_after_a_while(
         held.release()
 
         assert result.result(10).owned()
+
+
+def in_a_thread(client: redis.Redis) -> LockHandle:
+    return RedisLock(client, "lock:a", blocking_timeout=30).take()
+
+
+def in_a_task(client: redis.Redis) -> LockHandle:
+    return asyncio.run(RedisLock(client, "lock:a", blocking_timeout=30).atake())
+
+
+@REAL
+@pytest.mark.parametrize("take", [in_a_thread, in_a_task])
+def test_a_wait_goes_on_however_soon_its_connection_is_cut_again(
+    server: RealServer, take: Callable[[redis.Redis], LockHandle]
+) -> None:
+    # As when a proxy is reloaded some times.
+    held = holder(server.client(), 60)
+    look = Inspector(server.client(), "lock:")
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(take, server.client(**ONCE))
+        began, cuts = time.monotonic(), 0
+        while time.monotonic() < began + 2:
+            eventually(lambda: listeners(server) == 1 or result.done())
+            kill_clients(server)
+            cuts += 1
+        assert not result.done()
+        eventually(lambda: look.get("lock:a").waiting == 1)
+        held.release()
+
+        assert result.result(10).fence > held.fence
+    # It pauses a little, so that a server that cuts at once is not asked without end.
+    assert 2 < cuts < 20
 
 
 @REAL

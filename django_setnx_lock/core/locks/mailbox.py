@@ -39,6 +39,10 @@ CONNECT_AT_LEAST = 0.1
 # For how many seconds a caller waits for an answer whose own time, or lease, ends sooner.
 ANSWER_WITHIN = 1.0
 _FOREIGN_FIRST, _FOREIGN_LONGEST = 0.005, 0.1
+# Where listening failed and asking did not: the caller asks after pauses from the first to the last
+# of these, which is less than a lock that was handed to it stays its own.
+_BROKEN = ("unreachable", "timeout")
+_PAUSE, _PAUSE_LONGEST = 0.025, 0.4
 
 
 def time_to_sleep(answer: Busy, tries: int, left: float | None) -> float:
@@ -77,13 +81,13 @@ class Mailbox:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._failed = False
+        self._failures = 0
 
     async def sleep(self, token: str, seconds: float) -> None:
         """Return when ``token`` was woken, or when ``seconds`` have passed.
 
-        Raises LockUnavailable when it could not be listened for at all, twice in a row: the first
-        time it returns, so that the caller asks.
+        When the connection broke it returns, so that the caller asks, and finds out whether Redis
+        can be reached. Raises LockUnavailable when Redis refused twice in a row.
         """
         client = self._target.client
         if not self._target.command_set.wakes_waiters:
@@ -93,9 +97,9 @@ class Mailbox:
             await self._io.sleep(min(seconds, _jittered(_FOREIGN_LONGEST, 0.5)))
         else:
             end = clock.now() + self._target.longest_sleep(seconds)
-            await self._try(lambda: self._listen(token, end))
+            await self._try(lambda: self._listen(token, end), end)
 
-    async def _try(self, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _try(self, step: Callable[[], Coroutine[Any, Any, None]], end: float) -> None:
         began = clock.now()
         try:
             with translated(self._target.key):
@@ -107,10 +111,15 @@ class Mailbox:
                 await self._io.sleep(pause)
                 return
             self._forget()
-            at_once = clock.now() - began < AT_ONCE
-            if self._failed and at_once:
+            if clock.now() - began >= AT_ONCE:
+                self._failures = 0
+                return
+            if self._failures and error.cause not in _BROKEN:
                 raise
-            self._failed = at_once
+            self._failures += 1
+            if self._failures > 1:
+                pause = _jittered(min(_PAUSE * 2.0 ** min(self._failures, 10), _PAUSE_LONGEST), 0.5)
+                await self._io.sleep(max(min(pause, end - clock.now()), 0.0))
 
     async def _listen(self, token: str, end: float) -> None:
         """Return when there is mail for ``token``, and at ``end`` at the latest."""
@@ -143,7 +152,7 @@ class BlockingMailbox(Mailbox):
     async def sleep(self, token: str, seconds: float) -> None:
         if self._has_answer:
             # It has come after the caller had to ask.
-            await self._try(self._read_late)
+            await self._try(self._read_late, clock.now() + seconds)
         await super().sleep(token, seconds)
 
     def close(self) -> None:
@@ -195,7 +204,7 @@ class BlockingMailbox(Mailbox):
             if not self._has_answer or is_new or self._read() is not None:
                 break
         if not self._has_answer:
-            self._failed = False
+            self._failures = 0
 
     def _wait(self, end: float) -> bool:
         """Whether there is an answer by ``end``; if it ends before, it is to listen elsewhere."""
@@ -229,7 +238,7 @@ class BlockingMailbox(Mailbox):
         self._has_answer = False
         woken = self._connection.read()
         self._listening_at = ""
-        self._failed = False
+        self._failures = 0
         return woken
 
 
@@ -246,7 +255,7 @@ class TaskMailbox(Mailbox):
             command = ("BLPOP", self._target.keys.wake(token), f"{seconds:.3f}")
             await self._io.send(connection, [command])
             mail = await self._io.read(connection, seconds + AT_ONCE)
-            self._failed = False
+            self._failures = 0
         finally:
             # Without mail its answer may be still to come.
             if mail is None:
@@ -273,4 +282,4 @@ class LoopMailbox(Mailbox):
     async def _listen(self, token: str, end: float) -> None:
         if self._cuts == self._listener.cuts:
             await self._listener.wait(self._target.home(), token, end - clock.now())
-        self._failed = False
+        self._failures = 0
