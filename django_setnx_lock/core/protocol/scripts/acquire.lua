@@ -78,12 +78,6 @@ if not value then
   end
 end
 local fence, owner, holder = read_meta(meta)
-if slice > 0 and owner == token and value ~= token and not claims and not has_let_go(meta) then
-  -- Granted by a release while it was asking, and its lease has ended before it heard of that.
-  redis.call('SET', TOMBSTONE, 'left', 'PX', MEMORY)
-  return {'GONE'}
-end
-
 if value and value ~= token and not claims then
   local left = redis.call('PTTL', NAME)
   local how = baton_for(value) and 'baton' or owner == value and 'ours' or 'foreign'
