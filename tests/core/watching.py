@@ -114,13 +114,6 @@ class FakeLine:
         self._replies: deque[Any] = deque()
         self._is_open = False
 
-    def pack(self, *commands: Sequence[Any]) -> Any:
-        """Give the commands as they are: the wire takes them so, too."""
-        return commands
-
-    def send_packed(self, packed: Any) -> None:
-        self.send(*packed)
-
     @property
     def is_connected(self) -> bool:
         return self._is_open

@@ -52,7 +52,7 @@ class DedicatedConnection:
     is_connected = False
 
     # Sends what :meth:`pack` gave, with so many replies (1), where it was connected before.
-    send_packed: Callable[..., None]
+    _write: Callable[..., None]
     # The kinds differ in how a connection of redis-py is made, is sent to without waiting, and is
     # closed; and in connecting and reading, each within so many seconds.
     _made_of: Callable[..., Any]
@@ -118,7 +118,7 @@ class DedicatedConnection:
                     while sent < len(commands) and sent <= len(replies) + BATCH:
                         batch = commands[sent : sent + BATCH]
                         sent += len(batch)
-                        self.send_packed(self.pack(*batch), len(batch))
+                        self._write(batch)
                     left = give_up_at - time.monotonic() if expected == 1 else _FOREVER
                     try:
                         replies.append(await self._answer(left))
@@ -150,7 +150,7 @@ class DedicatedConnection:
         return pause
 
     def pack(self, *commands: Command) -> bytes:
-        """Return ``commands`` as they are sent, for :meth:`send_packed`."""
+        """Return ``commands`` as they are sent."""
         in_bytes: list[bytes] = []
         for command in commands:
             if self._is_asking:
@@ -233,11 +233,12 @@ class Connection(DedicatedConnection):
         """Send ``commands`` in one write, connecting first if need be, as by :meth:`connect`."""
         self.connect(within)
         # In one write, or the server may begin with the first before it has heard of the rest.
-        self.send_packed(self.pack(*commands), len(commands))
+        self._write(commands)
 
-    def send_packed(self, in_bytes: bytes, replies: int = 1) -> None:
+    def _write(self, commands: Sequence[Command]) -> None:
+        in_bytes = self.pack(*commands)
         # Counted first: an interrupt may come in between.
-        self._owed += replies
+        self._owed += len(commands)
         self._connection.send_packed_command([in_bytes], check_health=False)
 
     def wait(self, seconds: float) -> bool:
@@ -367,10 +368,11 @@ class AioConnection(DedicatedConnection):
     async def send(self, *commands: Command, within: float | None = None) -> None:
         """Send ``commands`` in one write, connecting first if need be, in ``within`` seconds."""
         await self.connect(within)
-        self.send_packed(self.pack(*commands), len(commands))
+        self._write(commands)
 
-    def send_packed(self, in_bytes: bytes, replies: int = 1) -> None:
-        self._owed += replies
+    def _write(self, commands: Sequence[Command]) -> None:
+        in_bytes = self.pack(*commands)
+        self._owed += len(commands)
         self._send_at_once(self._connection, in_bytes)
 
     async def read(self, seconds: float | None = None) -> Any:
