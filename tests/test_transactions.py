@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -8,24 +9,25 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.auth.models import Group
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, connection, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import override_settings
 
-from django_setnx_lock import LockBusy, LockError, lock, redis_lock, rwlock, semaphore
-from django_setnx_lock.core import Redlock
-from django_setnx_lock.core.locks.batch import release_each, take_each
-from django_setnx_lock.transactions import AT_COMMIT, AtCommit
+from django_setnx_lock import LockBusy, LockError, LockLost, lock, redis_lock, rwlock, semaphore
+from django_setnx_lock.testing import LockTester
 from tests.databases import SECOND, second_database, state
-from tests.processes import eventually
-from tests.servers import FakeServer
+from tests.settings import FAKE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from django_setnx_lock.core import LockHandle, RedisLock
+    from django_setnx_lock.core import RedisLock
+    from tests.servers import FakeServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+FEW, MANY = 25, 200
+PACKAGE = "django_setnx_lock"
 WATCHED = ("commit", "rollback", "close", "set_autocommit", "savepoint_commit")
 
 
@@ -45,6 +47,8 @@ def nothing_is_left() -> Iterator[None]:
     yield
     assert [name for name in WATCHED if name in vars(connections["default"])] == []
     assert type(connection.atomic_blocks) is list
+    assert connection.get_autocommit()
+    assert not connection.in_atomic_block
 
 
 @pytest.fixture
@@ -123,27 +127,22 @@ def test_a_lock_around_a_transaction_is_let_go_where_its_block_ends(journal: lis
     assert (journal, after, state("a")) == (["commit default locked"], "locked", "open")
 
 
-def test_with_exit_a_lock_is_free_before_the_commit(journal: list[str]) -> None:
-    with transaction.atomic(), lock("a", release="exit"):
+@pytest.mark.parametrize(
+    ("setting", "options", "then"),
+    [
+        ({}, {"release": "exit"}, "open"),
+        ({"RELEASE": "exit"}, {}, "open"),
+        ({"RELEASE": "exit"}, {"release": "commit"}, "locked"),
+    ],
+    ids=repr,
+)
+def test_a_lock_is_free_before_the_commit_where_it_or_the_setting_says_so(
+    setting: dict[str, Any], options: dict[str, Any], then: str, journal: list[str]
+) -> None:
+    with override_settings(SETNX_LOCK=setting), transaction.atomic(), lock("a", **options):
         pass
 
-    assert journal == ["commit default open"]
-
-
-@override_settings(SETNX_LOCK={"RELEASE": "exit"})
-def test_the_setting_has_locks_free_before_the_commit(journal: list[str]) -> None:
-    with transaction.atomic():
-        by_block()
-
-    assert journal == ["commit default open"]
-
-
-@override_settings(SETNX_LOCK={"RELEASE": "exit"})
-def test_a_lock_may_differ_from_the_setting(journal: list[str]) -> None:
-    with transaction.atomic(), lock("a", release="commit"):
-        pass
-
-    assert journal == ["commit default locked"]
+    assert journal == [f"commit default {then}"]
 
 
 @pytest.mark.parametrize("make", [lock, redis_lock])
@@ -175,22 +174,6 @@ def test_the_rollback_of_a_savepoint_does_not_release() -> None:
         after = state("a")
 
     assert (after, state("a")) == ("locked", "open")
-
-
-def test_a_durable_block_is_a_transaction(journal: list[str]) -> None:
-    with transaction.atomic(durable=True):
-        by_block()
-
-    assert journal == ["commit default locked"]
-
-
-def test_one_atomic_object_can_be_used_within_itself(journal: list[str]) -> None:
-    block = transaction.atomic()
-
-    with block, block:
-        by_block()
-
-    assert journal == ["commit default locked"]
 
 
 def test_the_lock_is_free_when_callbacks_of_the_commit_run() -> None:
@@ -294,18 +277,29 @@ def test_a_commit_that_fails_is_rolled_back_before_the_release(
 
 
 def test_a_release_that_fails_breaks_no_commit(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fake_server: FakeServer
 ) -> None:
-    monkeypatch.setattr("django_setnx_lock.transactions.check_each", lambda _held: None)
+    commit: Any = vars(BaseDatabaseWrapper)["_commit"]
 
-    with transaction.atomic():
+    def disconnect(self: BaseDatabaseWrapper) -> None:
+        commit(self)
+        fake_server.connected = False
+
+    monkeypatch.setattr(BaseDatabaseWrapper, "_commit", disconnect)
+    with transaction.atomic(), lock("a"):
         Group.objects.create(name="x")
-        with lock("a") as held:
-            pass
-        held.grant.token = "of somebody else"
 
     assert Group.objects.get().name == "x"
-    assert "the lock 'a' is no longer ours" in caplog.text
+    assert "unavailable" in caplog.text
+
+
+def test_what_is_put_off_is_renewed() -> None:
+    with LockTester() as locks, transaction.atomic():
+        with lock("a", timeout=3, renew=True) as held:
+            pass
+        locks.advance(20)
+
+        assert held.owned()
 
 
 def test_a_handle_tells_that_it_is_put_off_until_the_end() -> None:
@@ -317,14 +311,6 @@ def test_a_handle_tells_that_it_is_put_off_until_the_end() -> None:
 
     assert within == (True, False, False, True)
     assert (held.released, held.remaining()) == (True, 0.0)
-
-
-def test_what_is_put_off_is_renewed() -> None:
-    with transaction.atomic():
-        with lock("a", timeout=3, renew=True) as held:
-            end = held.lease.end
-
-        assert eventually(lambda: held.lease.end > end)
 
 
 def test_what_is_put_off_cannot_be_released_again() -> None:
@@ -377,48 +363,6 @@ def test_whether_it_can_be_taken_again_is_not_up_to_who_had_it_before() -> None:
             assert held.owned()
 
 
-def test_without_renewal_and_reentrancy_it_can_be_taken_again_too() -> None:
-    with transaction.atomic():
-        for _ in range(2):
-            with lock("a", reentrant=False, renew=False, blocking=False):
-                pass
-
-    assert state("a") == "open"
-
-
-def test_the_rows_of_a_batch_that_were_put_off_can_be_taken_again() -> None:
-    with transaction.atomic():
-        for _ in range(2):
-            taken = take_each([lock("a"), lock("b")])
-            assert release_each([one.held for one in taken if one.held]) == []
-            within = (len(taken), state("a"), state("b"))
-
-    assert within == (2, "locked", "locked")
-    assert (state("a"), state("b")) == ("open", "open")
-
-
-def test_an_interrupt_among_the_releases_of_a_batch_leaves_none_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: list[str] = []
-    defers = AtCommit.defers
-
-    def interrupted(self: AtCommit, held: LockHandle) -> bool:
-        asked.append(held.key)
-        if len(asked) == 2:
-            raise KeyboardInterrupt
-        return defers(self, held)
-
-    monkeypatch.setattr(AtCommit, "defers", interrupted)
-    with transaction.atomic():
-        taken = [one.held for one in take_each([lock("a"), lock("b")]) if one.held]
-
-        with pytest.raises(KeyboardInterrupt):
-            release_each(taken)
-
-        assert [one.is_put_off for one in taken] == [True, True]
-
-
 def test_readers_read_on_and_writers_wait_until_the_commit() -> None:
     def from_elsewhere(one: RedisLock) -> bool:
         seen: list[bool] = []
@@ -434,19 +378,6 @@ def test_readers_read_on_and_writers_wait_until_the_commit() -> None:
         within = (from_elsewhere(report.write()), from_elsewhere(report.read()))
 
     assert within == (False, True)
-
-
-def test_a_lock_on_several_masters_outlives_the_transaction() -> None:
-    clients = [FakeServer().client() for _ in range(3)]
-    one = Redlock(clients, "a", ending=AT_COMMIT, master_timeout=5)
-
-    with transaction.atomic():
-        for _ in range(2):
-            assert one.acquire(blocking=False)
-            one.release()
-        within = [client.exists("a") for client in clients]
-
-    assert (within, [client.exists("a") for client in clients]) == ([1] * 3, [0] * 3)
 
 
 def test_with_the_timestamp_protocol_the_lock_outlives_the_transaction(journal: list[str]) -> None:
@@ -485,25 +416,6 @@ def test_what_was_put_off_is_busy_for_other_threads() -> None:
     assert seen == [False]
 
 
-def test_a_share_within_the_transaction_is_held_as_long_as_the_lock_outside(
-    journal: list[str],
-) -> None:
-    with lock("a", reentrant=True):
-        with transaction.atomic(), lock("a", reentrant=True):
-            pass
-        after = state("a")
-
-    assert (journal, after, state("a")) == (["commit default locked"], "locked", "open")
-
-
-def test_without_put_off_the_next_transaction_watches_anew(journal: list[str]) -> None:
-    for _ in range(2):
-        with transaction.atomic():
-            by_block()
-
-    assert journal == ["commit default locked"] * 2
-
-
 def test_a_transaction_in_a_thread_of_an_async_caller_is_waited_for(journal: list[str]) -> None:
     def work() -> None:
         with transaction.atomic():
@@ -536,3 +448,186 @@ def test_several_keys_are_let_go_at_the_commit_too() -> None:
     assert before == [True, True]
     assert held.released
     assert [lock(key).locked() for key in "ab"] == [False, False]
+
+
+def lose(*keys: str) -> None:
+    for key in keys:
+        FAKE.client().delete(f"lock:{key}")
+
+
+def work(*keys: str) -> None:
+    """Write in a transaction, under locks that are lost before its commit."""
+    with transaction.atomic():
+        for key in keys:
+            with lock(key):
+                Group.objects.create(name=key)
+        lose(keys[-1])
+
+
+def test_what_was_lost_before_the_commit_is_rolled_back(journal: list[str]) -> None:
+    with pytest.raises(LockLost, match="'a' is no longer ours"):
+        work("a")
+
+    assert (journal, Group.objects.count()) == (["rollback default open"], 0)
+
+
+def test_one_of_several_that_was_lost_is_enough() -> None:
+    with pytest.raises(LockLost, match="'c' is no longer ours"):
+        work("a", "b", "c")
+
+    assert Group.objects.count() == 0
+    assert [state(key) for key in "abc"] == ["open"] * 3
+
+
+def test_callbacks_of_a_commit_that_was_refused_do_not_run() -> None:
+    seen: list[str] = []
+
+    def register() -> None:
+        with transaction.atomic():
+            transaction.on_commit(lambda: seen.append("run"))
+            with lock("a"):
+                pass
+            lose("a")
+
+    with pytest.raises(LockLost):
+        register()
+
+    with transaction.atomic():
+        pass
+    assert seen == []
+
+
+def test_the_error_of_the_transaction_is_not_hidden_by_the_loss(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail() -> None:
+        with transaction.atomic():
+            with lock("a"):
+                pass
+            lose("a")
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        fail()
+
+    assert "'a' is no longer ours" in caplog.text
+
+
+def test_while_redis_is_away_the_local_lease_counts(
+    fake_server: FakeServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with transaction.atomic():
+        with lock("a"):
+            Group.objects.create(name="a")
+        fake_server.connected = False
+    fake_server.connected = True
+
+    assert Group.objects.count() == 1
+    assert "its lease still runs" in caplog.text
+
+
+def test_when_the_lease_is_over_nobody_is_asked(fake_server: FakeServer) -> None:
+    def outlast() -> None:
+        with transaction.atomic():
+            with lock("a", max_hold=0.05) as held:
+                Group.objects.create(name="a")
+            fake_server.connected = False
+            while not held.lost:
+                pass
+
+    with pytest.raises(LockLost, match="max_hold"):
+        outlast()
+
+    assert Group.objects.count() == 0
+    fake_server.connected = True
+
+
+def test_what_is_lost_when_its_block_ends_says_so_there() -> None:
+    def work() -> None:
+        with lock("a") as held:
+            lose("a")
+            assert not held.owned()
+
+    with transaction.atomic(), pytest.raises(LockLost):
+        work()
+
+
+def test_the_first_commit_of_several_databases_is_refused(second: str, journal: list[str]) -> None:
+    def work() -> None:
+        with transaction.atomic(), transaction.atomic(using=second):
+            with lock("a"):
+                pass
+            lose("a")
+
+    with pytest.raises(LockLost):
+        work()
+
+    assert journal == ["rollback second open", "rollback default open"]
+
+
+def test_a_commit_by_hand_is_refused_too(journal: list[str]) -> None:
+    transaction.set_autocommit(False)
+    try:
+        with lock("a"):
+            Group.objects.create(name="a")
+        lose("a")
+
+        with pytest.raises(LockLost):
+            transaction.commit()
+    finally:
+        transaction.set_autocommit(True)
+
+    assert (journal[0], Group.objects.count()) == ("rollback default open", 0)
+
+
+def test_autocommit_again_is_refused_too() -> None:
+    transaction.set_autocommit(False)
+    with lock("a"):
+        Group.objects.create(name="a")
+    lose("a")
+
+    with pytest.raises(LockLost):
+        transaction.set_autocommit(True)
+
+    transaction.set_autocommit(True)
+    assert Group.objects.count() == 0
+
+
+def calls(do: Callable[[], None]) -> int:
+    """Count the calls of and in this package while ``do`` runs, in this thread."""
+    found = 0
+
+    def count(frame: Any, event: str, arg: Any) -> None:
+        nonlocal found
+        if event in ("call", "c_call"):
+            found += str(frame.f_globals.get("__name__")).startswith(PACKAGE)
+
+    sys.setprofile(count)
+    try:
+        do()
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+def take_many(number: int, *, again: bool = False) -> None:
+    """Take ``number`` locks in one transaction."""
+    with transaction.atomic():
+        for one in range(number):
+            with lock(f"key:{one}"):
+                pass
+        if again:
+            for one in range(number):
+                with lock(f"key:{one}"):
+                    pass
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_the_work_for_a_lock_does_not_grow_with_those_put_off(again: bool) -> None:
+    # What is done once is done.
+    take_many(1, again=again)
+
+    few = calls(lambda: take_many(FEW, again=again)) / FEW
+    many = calls(lambda: take_many(MANY, again=again)) / MANY
+
+    assert many < few * 1.1
