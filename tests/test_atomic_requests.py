@@ -11,14 +11,12 @@ from django.db import connection, connections, transaction
 from django.http import HttpRequest, HttpResponse
 from django.test import AsyncClient, Client, override_settings
 from django.test.utils import CaptureQueriesContext
-from django.urls import ResolverMatch, path
+from django.urls import path
 from django.utils.decorators import method_decorator
 from django.views import View
 from django.views.decorators.cache import never_cache
 
-from django_setnx_lock import LockBusy, LockLost, lock, redis_lock, transactions
-from django_setnx_lock.connection import get_client
-from django_setnx_lock.decorators import options_of
+from django_setnx_lock import LockBusy, LockLost, lock, redis_lock
 from django_setnx_lock.signals import lock_acquired
 from tests.databases import SECOND, second_database, state
 from tests.settings import FAKE
@@ -43,13 +41,13 @@ def add(request: HttpRequest) -> HttpResponse:
         case "fail":
             raise ValueError("no")
         case "lose":
-            get_client().delete(f"lock:{request.GET.get('key', 'a')}")
+            FAKE.client().delete(f"lock:{request.GET.get('key', 'a')}")
         case "find-out":
             with lock("a", reentrant=True) as held:
-                get_client().delete("lock:a")
+                FAKE.client().delete("lock:a")
                 held.check()
         case "refuse":
-            get_client().delete("lock:a")
+            FAKE.client().delete("lock:a")
             raise LockLost("as a write with its fence does", key="a")
         case "disconnect":
             FAKE.connected = False
@@ -71,7 +69,7 @@ def helper(request: HttpRequest) -> HttpResponse:
 def within(request: HttpRequest) -> HttpResponse:
     with lock("a"):
         Group.objects.create(name="x")
-    get_client().delete("lock:a")
+    FAKE.client().delete("lock:a")
     return HttpResponse()
 
 
@@ -493,16 +491,6 @@ def test_a_locked_view_that_a_locked_one_calls_rolls_that_back_by_its_loss(
     assert [one.split()[0] for one in journal] == ["rollback"]
 
 
-def test_a_loss_that_nobody_looks_for_is_committed(
-    journal: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("django_setnx_lock.decorators.check_each", lambda _held: None)
-
-    Client().get("/function/?then=lose")
-
-    assert journal == ["commit default open"]
-
-
 def test_a_lost_lock_can_be_left_to_django() -> None:
     with pytest.raises(LockLost, match="'a' is no longer ours"):
         Client().get("/raise/?then=lose")
@@ -554,17 +542,6 @@ def test_async_views_that_are_exempt_run_under_all_listed_locks() -> None:
     response = asyncio.run(AsyncClient().get("/async-listed-exempt/"))
 
     assert response.content == b"both"
-
-
-def test_an_async_view_that_the_handler_takes_for_another_is_refused(rf: RequestFactory) -> None:
-    view: Any = redis_lock("a")(async_view.__wrapped__)  # type: ignore[attr-defined]  # as above
-    (options,) = options_of(view)
-    view._non_atomic_requests = transactions.LeftToLock(options, None, ())
-    request = rf.get("/")
-    request.resolver_match = ResolverMatch(view, (), {})
-
-    with pytest.raises(RuntimeError, match="You cannot use ATOMIC_REQUESTS with async views"):
-        asyncio.run(view(request))
 
 
 def test_callbacks_of_the_commit_run_under_the_lock_of_the_view() -> None:

@@ -139,11 +139,10 @@ def drive(proxy: Proxy, rf: RequestFactory) -> None:
     own.acquire(token=OWN_TOKEN)
     own.release()
     for name in ("k", "v"):
-        forced = lock(name).take(0)
-        force_release(forced.name)
-        with suppress(LockError):
-            forced.check()
-        forced.finish(None, raise_on_release_error=False)
+        with lock(name, raise_on_release_error=False) as forced:
+            force_release(forced.name)
+            with suppress(LockError):
+                forced.check()
     call_command("with_lock", "k", "true")
     lose_by_an_outage(proxy)
     redis_lock("view", using="default")(view_that_loses)(rf.get("/"))
