@@ -319,7 +319,7 @@ def test_checks_open_no_connection(fake_server: FakeServer) -> None:
 
 def ours() -> list[Any]:
     """Return the checks of the package that are registered."""
-    return [one for one in registry.get_checks() if one.__module__ == "django_setnx_lock.checks"]
+    return [one for one in registry.get_checks() if one.__module__.startswith("django_setnx_lock.")]
 
 
 def test_each_check_has_a_section_in_the_docs() -> None:
