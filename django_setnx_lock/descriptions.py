@@ -22,7 +22,6 @@ from .core.inspection import (
     LockInfo,
     State,
     WaiterInfo,
-    can_be_extended,
     hears_requests,
 )
 from .core.plain import plain
@@ -51,8 +50,8 @@ _STATES: dict[State, tuple[str | Promise, str | Promise]] = {
     State.GONE: (
         pgettext_lazy("state of a lock", "holder gone"),
         gettext_lazy(
-            "Its process no longer says that it lives: it was stopped, or is cut off from Redis. "
-            "The lock stays held until its lease ends or it is released."
+            "Its process no longer says that it lives: it was killed, is suspended, or is cut off "
+            "from Redis. The lock stays held until its lease ends or it is released."
         ),
     ),
     State.READ: (
@@ -303,16 +302,6 @@ class Said:
         """Whether there is a holder who was not asked to stop, and would hear it."""
         ones = self.info.shares or [self.info]
         return hears_requests(self.info) and any(one.stop_requested is None for one in ones)
-
-    @property
-    def can_be_extended(self) -> bool:
-        """Whether there is a holder who can be given more time."""
-        return can_be_extended(self.info)
-
-    @property
-    def can_be_dismissed(self) -> bool:
-        """Whether the last holder is known, and its lease over."""
-        return self.info.state is State.OVER and bool(self.info.fingerprint)
 
     @property
     def stop_requested(self) -> str:

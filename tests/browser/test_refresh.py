@@ -68,14 +68,17 @@ def test_a_list_that_nobody_sees_asks_redis_for_nothing(listed: Browser) -> None
     assert listed.run("return window.loaded") is True
 
 
-def test_a_list_with_selected_locks_is_not_refreshed(listed: Browser) -> None:
+@pytest.mark.parametrize("busy", [".action-select').click()", "#searchbar').focus()"])
+def test_a_list_in_which_somebody_selects_or_types_is_not_refreshed(
+    listed: Browser, busy: str
+) -> None:
     lock("order:42").take(0)
     listed.run("location.reload()")
     eventually(lambda: listed.run("return !!document.querySelector('.action-select')"))
     listed.run("window.loaded = true")
     listed.run(HURRY)
-    listed.run("document.querySelector('.action-select').click()")
     listed.run(f"document.querySelector('{BOX}').click()")
+    listed.run(f"document.querySelector('{busy}")
     # As long as ten refreshes would take.
     listed.run("window.late = false; setTimeout(() => { window.late = true }, 50000)")
 

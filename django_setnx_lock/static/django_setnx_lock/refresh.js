@@ -16,9 +16,8 @@
         let timer;
         const plan = () => {
             clearTimeout(timer);
-            // What nobody sees asks Redis for nothing.
-            // Nor is lost what the operator selects.
-            const selected = document.querySelector(".action-select:checked");
+            // What nobody sees asks Redis for nothing. Nor is lost what the operator selects or types.
+            const selected = document.querySelector(".action-select:checked, #searchbar:focus");
             if (box.checked && !document.hidden && !selected) {
                 timer = setTimeout(() => location.reload(), SECONDS * 1000);
             }
@@ -29,6 +28,8 @@
             plan();
         });
         document.addEventListener("visibilitychange", plan);
+        document.querySelector("#searchbar")?.addEventListener("focus", plan);
+        document.querySelector("#searchbar")?.addEventListener("blur", plan);
         plan();
     }
 }
