@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from typing import Any
 
 from redis import exceptions as redis_exceptions
-from redis.exceptions import RedisError
 
 from .. import clock
 from ..connections.backends import ASYNCIO, BLOCKING, Backend
@@ -145,20 +143,10 @@ class BlockingMailbox(Mailbox):
         # The client of the server that it listens at.
         self._client: Any = None
         self._connection: Any = None
+        # Where, while there is an answer to come on the connection.
         self._listening_at = ""
-        # Whether what woke the waiter is still to be read.
-        self._has_answer = False
-
-    async def sleep(self, token: str, seconds: float) -> None:
-        if self._has_answer:
-            # It has come after the caller had to ask.
-            await self._try(self._read_late, clock.now() + seconds)
-        await super().sleep(token, seconds)
 
     def close(self) -> None:
-        if self._has_answer:
-            with suppress(RedisError):
-                self._read()
         if self._connection is not None and not self._listening_at:
             self._io.listening().checkin(self._client, self._connection)
             self._connection = None
@@ -179,7 +167,7 @@ class BlockingMailbox(Mailbox):
         return self._connection is not None and leads_elsewhere(self._client, self._connection)
 
     def _drop(self) -> None:
-        self._listening_at, self._has_answer = "", False
+        self._listening_at = ""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -188,23 +176,20 @@ class BlockingMailbox(Mailbox):
         if self._client is not None:
             self._io.listening().forget(self._client)
 
-    async def _read_late(self) -> None:
-        self._read()
-
     async def _listen(self, token: str, end: float) -> None:
         box = self._open(token)
         while (left := end - clock.now()) > 0:
-            is_new = not self._listening_at
-            if is_new and not self._begin(box, left):
+            if not self._listening_at and not self._begin(box, left):
                 break
             # Redis ends a BLPOP up to 0.1 s late: the waiter wakes in time, and hears of it later.
-            self._has_answer = self._wait(end)
-            # A waiter asks at once, and reads afterwards what woke it. A BLPOP of an earlier sleep
-            # may have ended by itself.
-            if not self._has_answer or is_new or self._read() is not None:
+            if not self._wait(end):
                 break
-        if not self._has_answer:
-            self._failures = 0
+            woken = self._connection.read()
+            self._listening_at = ""
+            # A BLPOP of an earlier sleep may have ended by itself.
+            if woken is not None:
+                break
+        self._failures = 0
 
     def _wait(self, end: float) -> bool:
         """Whether there is an answer by ``end``; if it ends before, it is to listen elsewhere."""
@@ -231,15 +216,6 @@ class BlockingMailbox(Mailbox):
             self._drop()
             return False
         return True
-
-    def _read(self) -> Any:
-        """Return what woke the waiter."""
-        # Interrupted in the midst of it, the connection is not to be read again.
-        self._has_answer = False
-        woken = self._connection.read()
-        self._listening_at = ""
-        self._failures = 0
-        return woken
 
 
 class TaskMailbox(Mailbox):
