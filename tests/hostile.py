@@ -7,10 +7,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.core.cache import caches
 
 from django_setnx_lock import lock
-from django_setnx_lock.connection import get_client
-from django_setnx_lock.core.protocol.keys import lock_keys
 
 if TYPE_CHECKING:
     from django_setnx_lock.core import LockHandle
@@ -106,7 +105,8 @@ def hold(key: str, record: bytes = b"{}", meta: bytes = b"") -> LockHandle:
     own = b"%d %d %s %s" % (held.fence, len(token), token, record)
     if meta:
         own = meta.replace(b"5 TOKEN", b"%d %s" % (len(token), token))
-    get_client().set(lock_keys(held.name).meta, own, px=60_000)
+    cache: Any = caches["default"]
+    cache.client.get_client().set(f"{{{held.name}}}:meta", own, px=60_000)
     return held
 
 
