@@ -209,7 +209,7 @@ def real_cache(real_server: RealServer, monkeypatch: pytest.MonkeyPatch) -> Iter
         yield real_server
         factory: Any = django_caches["default"].client.connection_factory  # type: ignore[attr-defined]  # BaseCache has none
         # django-redis keeps its pools for the life of the process, by URL.
-        pool = factory._pools.pop(real_server.url, None)  # noqa: SLF001 - it has no other way
+        pool = factory._pools.pop(real_server.url, None)
         if pool is not None:
             pool.disconnect()
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -16,6 +18,27 @@ T = TypeVar("T")
 # uWSGI forks in C, which calls none of Python's hooks.
 FORKS: dict[str, Callable[[], int]] = {"python": os.fork, "C": lambda: ctypes.PyDLL(None).fork()}
 each_fork = pytest.mark.parametrize("fork", FORKS.values(), ids=FORKS)
+
+
+def in_thread(work: Callable[[], T]) -> T:
+    """Return what ``work`` returns, or raise what it raises, in another thread."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result(20)
+
+
+def run(work: Coroutine[Any, Any, T], seconds: float = 20) -> T:
+    """Return what ``work`` returns, or raise what it raises, in a loop of its own."""
+
+    async def bounded() -> T:
+        return await asyncio.wait_for(work, seconds)
+
+    return asyncio.run(bounded())
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Return as soon as ``condition()`` is true."""
+    while not condition():  # noqa: ASYNC110 - what happens elsewhere sets no event
+        await asyncio.sleep(0.001)
 
 
 def eventually(condition: Callable[[], T], seconds: float = 20) -> T:

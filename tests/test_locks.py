@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,17 +22,10 @@ from django_setnx_lock import (
 )
 from django_setnx_lock.core import LockHandle, MultiLockHandle, RedisLock, State
 from django_setnx_lock.testing import LockTester
+from tests.processes import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.servers import FakeServer
-
-
-def elsewhere(call: Callable[[], Any]) -> Any:
-    """Return what ``call`` gives in another thread."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(call).result(20)
 
 
 def test_a_lock_lives_under_the_prefix_in_redis(fake_server: FakeServer) -> None:
@@ -46,8 +38,8 @@ def test_a_lock_lives_under_the_prefix_in_redis(fake_server: FakeServer) -> None
 
 def test_locks_of_one_key_exclude_each_other_and_no_others() -> None:
     with lock("order:42"):
-        assert elsewhere(lambda: lock("order:42").acquire(blocking=False)) is False
-        assert elsewhere(lambda: lock("order:43").acquire(blocking=False)) is True
+        assert in_thread(lambda: lock("order:42").acquire(blocking=False)) is False
+        assert in_thread(lambda: lock("order:43").acquire(blocking=False)) is True
 
 
 def test_the_settings_give_the_lease_the_wait_and_the_prefix() -> None:
@@ -224,7 +216,7 @@ def test_the_same_thread_gets_it_again_by_default(fake_server: FakeServer) -> No
     ):
         assert inner.token == outer.token
         assert several.fences["a"] == outer.fence
-        assert elsewhere(lambda: lock("a").acquire(blocking=False)) is False
+        assert in_thread(lambda: lock("a").acquire(blocking=False)) is False
 
     assert not fake_server.client().exists("lock:a", "lock:b")
 

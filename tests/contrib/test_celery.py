@@ -14,22 +14,22 @@ import pytest
 from celery import Task, shared_task
 from celery.exceptions import TaskRevokedError
 from django.core.cache import caches as django_caches
+from django.core.checks import run_checks
 from django.test import override_settings
 from kombu.exceptions import VersionMismatch
 
 from django_setnx_lock import LockBusy, LockLost, lock, redis_lock
-from django_setnx_lock.contrib import celery as contrib
 from django_setnx_lock.contrib.celery import LockedTask, locked_task
 from tests.contrib import shop
 from tests.processes import eventually
 from tests.servers import RealServer, any_binary
 from tests.settings import caches
+from tests.support import seams
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from django_setnx_lock.locks import Options
 
 pytestmark = [pytest.mark.unmeasured, pytest.mark.xdist_group("celery")]
 
@@ -305,7 +305,12 @@ def test_what_cannot_work_is_refused_where_the_task_is_declared(
 @pytest.fixture
 def no_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have no task declared yet, nor those of this test for others."""
-    monkeypatch.setattr(contrib, "_named", {})
+    seams.no_celery_tasks(monkeypatch)
+
+
+def of_tasks() -> list[Any]:
+    """Return what the checks say of caches that tasks name."""
+    return [one for one in run_checks(tags=["caches"]) if str(one.id).endswith("E011")]
 
 
 @pytest.mark.usefixtures("no_tasks")
@@ -313,7 +318,7 @@ def test_e011_names_the_cache_of_a_task_that_does_not_exist() -> None:
     @locked_task("order:<pk>", lock_options={"using": "nope"})
     def pay(pk: int) -> None: ...
 
-    (message,) = contrib.check_aliases(None)
+    (message,) = of_tasks()
 
     assert message.id == "django_setnx_lock.E011"
     assert f"The task {__name__}.pay is locked using='nope'" in message.msg
@@ -324,11 +329,11 @@ def test_e011_names_the_cache_of_a_task_that_does_not_exist() -> None:
 def test_e011_looks_at_tasks_that_are_classes() -> None:
     class Pay(LockedTask):
         lock = "order:<pk>"
-        lock_options: ClassVar[Options] = {"using": "nope"}
+        lock_options: ClassVar[Any] = {"using": "nope"}
 
         def run(self, pk: int) -> None: ...
 
-    assert [message.id for message in contrib.check_aliases(None)] == ["django_setnx_lock.E011"]
+    assert [message.id for message in of_tasks()] == ["django_setnx_lock.E011"]
 
 
 @pytest.mark.usefixtures("no_tasks")
@@ -336,7 +341,7 @@ def test_the_usual_cache_of_a_task_is_fine() -> None:
     @locked_task("order:<pk>")
     def usual(pk: int) -> None: ...
 
-    assert contrib.check_aliases(None) == []
+    assert of_tasks() == []
 
 
 def test_a_task_is_refused_above_which_a_lock_is_put() -> None:

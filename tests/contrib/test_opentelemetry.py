@@ -22,11 +22,9 @@ from django_setnx_lock import (
     lock,
     signals,
 )
-from django_setnx_lock.contrib import opentelemetry
 from django_setnx_lock.contrib.opentelemetry import instrument, uninstrument
 from django_setnx_lock.core import RedisLock, Redlock
-from tests.core.aio.helpers import run, until
-from tests.processes import eventually
+from tests.processes import eventually, run, until
 from tests.servers import ONCE, FakeServer
 
 if TYPE_CHECKING:
@@ -436,15 +434,3 @@ def test_a_lock_that_is_never_released_leaves_no_span_open(recorded: Recorded) -
     assert started.count == 0
     held.release()
     assert started.count == 1
-
-
-def test_what_is_known_of_locks_that_are_held_is_bounded(
-    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(opentelemetry, "_MOST_HOLDS", 2)
-    held = [lock(key, template=f"<{key}>").take() for key in "abc"]
-
-    for one in held:
-        one.release()
-
-    assert [span.name for span in recorded.spans()] == ["lock hold <b>", "lock hold <c>"]

@@ -19,9 +19,8 @@ from rest_framework.views import APIView, exception_handler
 from rest_framework.viewsets import ViewSet
 
 import django_setnx_lock
-from django_setnx_lock import decorators, lock
+from django_setnx_lock import lock
 from django_setnx_lock.contrib.rest_framework import redis_lock
-from django_setnx_lock.core import events
 from tests.servers import FakeServer
 
 order_lock = redis_lock("order:<pk>")
@@ -117,19 +116,6 @@ def test_a_busy_lock_is_409_in_the_own_format(view: Callable[..., Any]) -> None:
     assert 1 <= int(response["Retry-After"]) <= 7
     assert response.data["code"] == "lock_busy"
     assert response.data["message"].startswith("Somebody else is working on this")
-
-
-@pytest.mark.parametrize("decorator", [decorators.redis_lock, redis_lock], ids=["plain", "rest"])
-def test_the_wait_is_that_of_the_plain_decorator(decorator: Any, fake_server: FakeServer) -> None:
-    class Api(APIView):
-        @decorator("slow:<pk>", timeout=120)  # type: ignore[untyped-decorator]  # either of two
-        def post(self, request: Request, pk: int) -> Response:
-            return Response({"paid": pk})
-
-    events.RELEASED.tell(key="slow:1", template="slow:<pk>", fence=1, held_for=300)
-    fake_server.client().set("lock:slow:42", "of another program, without end")
-
-    assert post(Api.as_view())["Retry-After"] == "120"
 
 
 @each_view

@@ -81,3 +81,10 @@ def asyncio_twin(monkeypatch: pytest.MonkeyPatch) -> None:
 
     twin = fakeredis.aioredis.FakeAsyncRedisConnection
     monkeypatch.setitem(client_settings.TWINS, fakeredis.FakeRedisConnection, twin)
+
+
+def no_celery_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no task of Celery's declared yet, nor those of the test for others."""
+    from django_setnx_lock.contrib import celery
+
+    monkeypatch.setattr(celery, "_named", {})

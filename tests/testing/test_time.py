@@ -8,8 +8,9 @@ import time
 import pytest
 
 from django_setnx_lock import LockBusy, LockLost, lock
-from django_setnx_lock.core import State, clock
+from django_setnx_lock.core import State
 from django_setnx_lock.testing import LockTester
+from tests.support.seams import clock
 
 
 def test_a_lease_that_is_not_renewed_ends_here_and_on_the_server(locks: LockTester) -> None:

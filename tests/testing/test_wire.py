@@ -7,8 +7,7 @@ from django.core.cache import cache
 
 from django_setnx_lock import LockUnavailable, lock
 from django_setnx_lock.testing import LockTester
-from tests.core.aio.helpers import run
-from tests.core.helpers import in_thread
+from tests.processes import in_thread, run
 
 
 def test_a_lock_whose_reply_is_lost_is_taken_all_the_same(locks: LockTester) -> None:

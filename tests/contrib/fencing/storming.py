@@ -54,10 +54,9 @@ def main() -> None:
 
 def storm(chance: random.Random, mode: str, pauses: int) -> dict[str, int]:
     from django_setnx_lock import LockBusy, LockError, StaleFence, lock
-    from django_setnx_lock.connection import get_client
     from tests.contrib.fencing.models import Seat
 
-    client, seats = get_client(), Seat.objects.using(ALIAS)
+    client, seats = lock("any").client, Seat.objects.using(ALIAS)
     keys = list(seats.values_list("pk", flat=True))
     counts = {"made": 0, "refused": 0}
     while int(client.get(COUNTER) or 0) < pauses:

@@ -12,8 +12,8 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from django_setnx_lock import LockLost, StaleFence, lock
-from django_setnx_lock.core import clock
 from tests.contrib.fencing.models import Seat, Venue
+from tests.support.seams import clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -111,16 +111,6 @@ def test_a_write_of_the_lost_rolls_the_atomic_block_around_it_back(
         assert transaction.get_rollback()
 
     assert not Venue.objects.exists()
-
-
-def test_a_forked_child_counts_no_lease_of_its_parents_lock(
-    lost: LockHandle, seat: Seat, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lost.grant, "pid", -1)
-
-    seat.save(fence=lost)
-
-    assert seat.fence == lost.fence
 
 
 def through_pickle(rows: object) -> object:
