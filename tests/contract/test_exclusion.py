@@ -129,8 +129,7 @@ async def test_another_name_is_another_lock(a: World) -> None:
 
 @on()
 async def test_a_lease_that_is_not_renewed_ends_by_itself(a: World) -> None:
-    timeout = 0.8 if a.kind is REDLOCK else 0.05
-    held = await a.lock(timeout=timeout).take(0)
+    held = await a.lock(timeout=a.kind.brief).take(20)
 
     other = await a.rival().take(20)
 

@@ -10,13 +10,17 @@ import redis.exceptions
 
 from django_setnx_lock import LockError, LockLost, LockUnavailable, signals
 from tests.servers import ONCE
-from tests.support.kinds import ONE_SERVER, REDLOCK
+from tests.support.kinds import ONE_SERVER, REDLOCK, STEADY
 from tests.support.rows import on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.support.world import World
+
+
+# Soon renewed, and so soon found to be lost.
+SOON = 0.9
 
 
 @pytest.fixture
@@ -75,8 +79,8 @@ async def test_a_loss_is_told_once(a: World, losses: list[dict[str, Any]]) -> No
 @on()
 async def test_a_loss_is_found_by_the_renewal(a: World) -> None:
     told = threading.Event()
-    timeout = 0.9 if a.kind is REDLOCK else 0.3
-    held = await a.lock(timeout=timeout, renew=True, on_lost=lambda _: told.set()).take(0)
+    lock = a.lock(timeout=SOON, renew=True, on_lost=lambda _: told.set())
+    held = await lock.take(20)
     a.lose()
 
     await a.eventually(told.is_set)
@@ -89,8 +93,7 @@ async def test_a_loss_is_found_by_the_renewal(a: World) -> None:
 @on()
 async def test_a_lease_that_ran_out_is_a_loss_that_is_told(a: World) -> None:
     told: list[Any] = []
-    timeout = 0.8 if a.kind is REDLOCK else 0.03
-    held = await a.lock(timeout=timeout, on_lost=told.append).take(0)
+    held = await a.lock(timeout=a.kind.brief, on_lost=told.append).take(20)
     await a.eventually(lambda: held.lost)
 
     with pytest.raises(LockLost):
@@ -112,14 +115,14 @@ async def test_a_listener_that_fails_keeps_nobody_from_the_loss(a: World) -> Non
 
     signals.lock_lost.connect(exits)
     try:
-        timeout = 0.9 if a.kind is REDLOCK else 0.3
-        async with a.lock("lock:z", timeout=timeout, renew=True).block() as other:
-            held = await a.lock(timeout=timeout, renew=True, on_lost=fails).take(0)
+        async with a.lock("lock:z", timeout=STEADY, renew=True).block() as other:
+            held = await a.lock(timeout=SOON, renew=True, on_lost=fails).take(20)
             a.lose()
             await a.eventually(lambda: told)
             assert held.lost
-            await a.sleep(timeout)
             # The others are renewed as before.
+            before = other.remaining()
+            await a.eventually(lambda: other.remaining() > before)
             await other.check()
     finally:
         signals.lock_lost.disconnect(exits)
@@ -131,7 +134,8 @@ async def test_a_lock_that_cannot_be_renewed_is_lost_before_anybody_else_has_it(
 ) -> None:
     a.asks_at(a.server.client(socket_timeout=0.1, retry=ONCE))
     told = threading.Event()
-    held = await a.lock(timeout=0.4, renew=True, on_lost=lambda _: told.set()).take(0)
+    lock = a.lock(timeout=0.4, renew=True, on_lost=lambda _: told.set())
+    held = await lock.take(20)
     a.server.pause()
     try:
         await a.eventually(told.is_set)
@@ -165,7 +169,7 @@ async def test_the_block_of_a_task_ends_when_its_lock_is_lost(a: World) -> None:
     steps: list[str] = []
 
     async def work() -> None:
-        async with a.lock(timeout=0.3, renew=True).block():
+        async with a.lock(timeout=SOON, renew=True).block():
             try:
                 a.lose()
                 await a.sleep(60)
@@ -188,7 +192,7 @@ async def test_the_body_of_a_thread_goes_on_and_can_see_that_the_lock_was_lost(a
     steps: list[Any] = []
 
     async def work() -> None:
-        async with a.lock(timeout=0.9 if a.kind is REDLOCK else 0.3, renew=True).block() as held:
+        async with a.lock(timeout=SOON, renew=True).block() as held:
             a.lose()
             await a.eventually(lambda: held.lost)
             steps.append(held.loss)

@@ -42,7 +42,7 @@ async def test_a_release_leaves_what_somebody_else_has_taken(a: World) -> None:
 
 @on(ONE_SERVER)
 async def test_a_release_leaves_the_next_holder_of_ours(a: World) -> None:
-    held = await a.lock(timeout=0.05).take(0)
+    held = await a.lock(timeout=a.kind.brief).take(20)
     other = await a.rival().take(20)
 
     with pytest.raises(LockLost):
@@ -53,7 +53,7 @@ async def test_a_release_leaves_the_next_holder_of_ours(a: World) -> None:
 
 @on()
 async def test_a_lease_that_ended_here_is_a_loss_even_if_nobody_took_it(a: World) -> None:
-    held = await a.lock(timeout=0.8 if a.kind is REDLOCK else 0.03).take(0)
+    held = await a.lock(timeout=a.kind.brief).take(20)
     await a.eventually(lambda: held.lost)
     await a.eventually(a.is_free)
 

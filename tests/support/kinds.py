@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from django_setnx_lock.core import MultiLock, RedisLock, Redlock
 
 NAME = "lock:a"
 # What stands at the name of a lock that somebody else took: a token, and a time of the year 2128.
 THIEF = {"timestamp": str(5_000_000_000_000)}
 MASTER_TIMEOUT = 0.25
+# A renewed lease that a machine which does other things does not let run out.
+STEADY = 1.5
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,16 @@ class Kind:
     has_queue: bool = True
     is_shared: bool = False
     masters: int = 1
+
+    @property
+    def brief(self) -> float:
+        """A lease that is soon over: take what has it with time to wait, as a grant may be late."""
+        return 3.2 * MASTER_TIMEOUT if self.masters > 1 else 0.05
+
+    @property
+    def marks(self) -> list[pytest.MarkDecorator]:
+        # One process starts the masters.
+        return [pytest.mark.xdist_group("contract masters")] if self.masters > 1 else []
 
     @property
     def contested(self) -> str:

@@ -1,40 +1,28 @@
-"""The rows of the contract: which behaviour holds for which kinds, drivers and servers."""
+"""The rows of the contract: for which kinds of locks a behaviour holds, and in which driver."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-from tests.support.kinds import ALL, Kind
+from tests.support.kinds import ALL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-T = TypeVar("T")
+    from tests.support.kinds import Kind
+
+T = TypeVar("T", bound="Callable[..., object]")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One behaviour.
-
-    ``real``: whether it needs a process of a server, which the fake is not.
-    """
+    """For what one behaviour holds."""
 
     kinds: Sequence[Kind]
     drivers: Sequence[str]
-    real: bool = False
-
-    def holds_for(self, kind: Kind, driver: str, server: str) -> bool:
-        # A lock on several masters has no asyncio.
-        if kind.masters > 1 and driver == "asyncio":
-            return False
-        return server != "fake" or not (self.real or kind.masters > 1)
-
-    def marks_of(self, kind: Kind, driver: str, server: str) -> list[Any]:
-        # One process starts the masters.
-        return [pytest.mark.xdist_group("contract masters")] if kind.masters > 1 else []
 
 
 def on(
@@ -43,10 +31,15 @@ def on(
     drivers: Sequence[str] = ("blocking", "asyncio"),
     real: bool = False,
 ) -> Callable[[T], T]:
-    """Have a behaviour hold for these."""
+    """Have a behaviour hold for these.
+
+    ``real``: it needs the process of a server, which the fake is not.
+    """
 
     def mark(behaviour: T) -> T:
-        behaviour.row = Row(kinds, drivers, real)  # type: ignore[attr-defined]  # what pytest calls
+        behaviour.row = Row(kinds, drivers)  # type: ignore[attr-defined]  # of a function
+        if real:
+            pytest.mark.real(behaviour)
         return behaviour
 
     return mark

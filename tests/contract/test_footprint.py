@@ -1,0 +1,107 @@
+"""What locks leave in Redis is bounded by the names in use, and ends by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.support.drivers import Face
+from tests.support.kinds import HOSTED, ONE_SERVER, QUEUED, REDLOCK, SINGLE, TIMESTAMP
+from tests.support.rows import on
+from tests.support.world import World
+
+# What stands beside a name for a minute.
+BESIDE = 60_000
+
+
+def left(a: World) -> list[str]:
+    return sorted(a.direct.scan_iter(count=1000))
+
+
+async def turns(a: World, renew: bool) -> list[str]:
+    """Return the keys that are left after ten turns of a server that knows the scripts."""
+    async with a.lock(renew=renew).block():
+        pass
+    a.direct.flushdb()
+    for _ in range(10):
+        async with a.lock(renew=renew).block():
+            pass
+    assert a.is_free()
+    keys = left(a)
+    assert all(0 < a.direct.pttl(key) <= BESIDE for key in keys)
+    return keys
+
+
+@on(QUEUED, real=True)
+@pytest.mark.parametrize("renew", [False, True], ids=["plain", "renewed"])
+async def test_any_number_of_turns_leaves_one_key_for_each_name(a: World, renew: bool) -> None:
+    assert await turns(a, renew) == sorted(f"{{{name}}}:meta" for name in a.kind.names)
+
+
+@on([TIMESTAMP, HOSTED, REDLOCK], real=True)
+@pytest.mark.xfail(
+    strict=True, reason="today each release of a lock without a queue leaves a mark for a minute"
+)
+async def test_turns_without_a_queue_leave_as_little(a: World) -> None:
+    assert len(await turns(a, renew=False)) <= len(a.kind.names)
+
+
+@on(QUEUED, real=True)
+async def test_who_does_not_get_it_leaves_nothing(a: World) -> None:
+    async with a.rival().block():
+        before = left(a)
+        for _ in range(3):
+            assert await a.lock().acquire(blocking=False) is False
+            assert await a.lock().acquire(blocking_timeout=0.02) is False
+            if a.driver.is_asyncio:
+                job: Any = a.spawn(a.lock().take(20))
+                await a.waiting(1)
+                job.task.cancel()
+                await asyncio.wait([job.task])
+            await a.eventually(lambda: a.info().waiting == 0)
+        await a.eventually(lambda: len(left(a)) <= len(before) + len(a.kind.names) + 1)
+        assert all(a.direct.pttl(key) > 0 for key in left(a))
+
+
+@on(QUEUED, real=True)
+async def test_a_lock_that_went_through_a_queue_leaves_as_little(a: World) -> None:
+    held = await a.rival().take(0)
+    jobs = []
+
+    async def turn(lock: Face) -> None:
+        async with lock.block():
+            pass
+
+    for count in range(3):
+        jobs.append(a.spawn(turn(a.rival())))
+        await a.waiting(count + 1)
+    await held.release()
+    for job in jobs:
+        await job.result()
+
+    await a.eventually(a.is_free)
+    assert all(0 < a.direct.pttl(key) <= 2 * BESIDE for key in left(a))
+    assert len(left(a)) <= 3
+
+
+@on(SINGLE, real=True)
+async def test_a_lock_is_listed_in_its_index_while_it_is_held_for_long(a: World) -> None:
+    index = "{lock:}:index"
+    async with a.lock(index=index, timeout=2, renew=True).block():
+        # By the first renewal, or by whoever meets the lock taken.
+        assert await a.rival(index=index).acquire(blocking=False) is False
+        await a.eventually(lambda: a.direct.zscore(index, "lock:a") is not None)
+    await a.eventually(lambda: a.direct.zscore(index, "lock:a") is None)
+
+
+@on(ONE_SERVER, real=True)
+async def test_no_key_is_outside_of_the_slot_of_its_name(a: World) -> None:
+    async with a.rival().block():
+        assert await a.lock().acquire(blocking_timeout=0.02) is False
+    async with a.lock().block():
+        pass
+    a.force()
+    for key in left(a):
+        assert any(key == name or f"{{{name}}}" in key for name in a.kind.names), key
