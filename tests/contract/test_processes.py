@@ -21,12 +21,6 @@ if TYPE_CHECKING:
 
     from tests.support.world import World
 
-UNHEARD = pytest.param(
-    fork_in_c,
-    marks=pytest.mark.xfail(
-        strict=True, reason="today the thread that renews is believed to have been forked, too"
-    ),
-)
 forks = pytest.mark.parametrize("fork", [os.fork, fork_in_c], ids=["fork", "fork in C"])
 
 
@@ -92,7 +86,7 @@ async def test_a_forked_child_that_leaves_the_block_releases_nothing(
     assert a.is_free()
 
 
-@pytest.mark.parametrize("fork", [os.fork, UNHEARD], ids=["fork", "fork in C"])
+@forks
 @on([EXCLUSIVE, REDLOCK], drivers=["blocking"], real=True)
 async def test_what_a_forked_child_takes_is_renewed_there(
     a: World, fork: Callable[[], int]

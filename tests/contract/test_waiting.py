@@ -215,7 +215,6 @@ def requests(a: World) -> int:
 
 
 @on(QUEUED, real=True)
-@pytest.mark.xfail(strict=True, reason="today two breaks within a second end a wait")
 async def test_a_wait_goes_on_when_its_connections_break(a: World) -> None:
     held = await a.rival().take(0)
     job = a.spawn(a.lock().take(20))
