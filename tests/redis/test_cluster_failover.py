@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from django_setnx_lock import LockBusy, LockUnavailable
-from django_setnx_lock.core import RedisLock
+from django_setnx_lock.core import LockHandle, RedisLock
 from tests.processes import eventually, figure
 from tests.redis.clusters import Cluster
 from tests.servers import RealServer, any_binary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    import redis
 
 pytestmark = [pytest.mark.storm, pytest.mark.timeout(120)]
 
@@ -57,3 +60,56 @@ def test_locks_go_on_at_the_replica(replicated: tuple[Cluster, RealServer]) -> N
         one.release()
     with RedisLock(client, names[0]):
         pass
+
+
+def taken(take: Callable[[], LockHandle]) -> str:
+    try:
+        take().release()
+    except LockUnavailable as error:
+        return error.cause
+    return "in"
+
+
+def in_a_thread(client: redis.RedisCluster, name: str, times: int) -> list[str]:
+    return [taken(RedisLock(client, name, blocking_timeout=5).take) for _ in range(times)]
+
+
+def in_a_task(client: redis.RedisCluster, name: str, times: int) -> list[str]:
+    async def work() -> list[str]:
+        said = []
+        for _ in range(times):
+            try:
+                async with RedisLock(client, name, blocking_timeout=5):
+                    said.append("in")
+            except LockUnavailable as error:
+                said.append(error.cause)
+        return said
+
+    return asyncio.run(work())
+
+
+@pytest.mark.parametrize("work", [in_a_thread, in_a_task])
+def test_who_comes_back_at_once_is_sent_to_the_node_that_took_over(
+    replicated: tuple[Cluster, RealServer],
+    work: Callable[[redis.RedisCluster, str, int], list[str]],
+) -> None:
+    cluster, replica = replicated
+    # All that one call of a caller that waits has, so that there is no second try in it.
+    client = cluster.client(socket_timeout=5)
+    first = cluster.nodes[0]
+    name = cluster.names()[0]
+    assert work(client, name, 1) == ["in"]
+    own = cluster.tell(replica, "MYID").decode()
+
+    def knows(node: RealServer) -> bool:
+        known = cluster.tell(node, "NODES").values()
+        return any(one["node_id"] == own and one["slots"] for one in known)
+
+    first.pause()
+    try:
+        eventually(lambda: all(map(knows, cluster.nodes[1:])), 40)
+        said = work(client, name, 2)
+    finally:
+        first.resume()
+
+    assert said == ["timeout", "in"]

@@ -34,7 +34,7 @@ _HOPS = 4
 _PAUSE = 0.02
 # How many requests go to a node in one write.
 _BATCH = 1000
-# How long a new map of the slots is waited for after a node broke, in asyncio.
+# How long a new map of the slots is waited for after a node gave no answer, or broke in asyncio.
 _REFRESHED_WITHIN = 1.0
 FAILURES = (redis_exceptions.RedisError, redis_exceptions.RedisClusterException)
 
@@ -70,7 +70,9 @@ async def routed(
                 raise
             broken = broken or is_broken(cause)
             is_late = until is not None and time.monotonic() >= until
-            pause = pause_after(routes, cause, tries, waits=not (is_late or io.is_asyncio))
+            waits = not (is_late or io.is_asyncio)
+            pause = pause_after(routes, name, cause, tries, waits=waits)
+            await _look_anew_after(io, routes, [cause])
             if is_late or pause is None or clock.now() + pause > give_up_at:
                 if broken and isinstance(error, LockUnavailable):
                     # An earlier copy may have had an effect, whatever became of the last.
@@ -86,6 +88,12 @@ async def routed(
             await io.in_thread(routes.refresh, _REFRESHED_WITHIN)
 
 
+async def _look_anew_after(io: Backend, routes: Routes, causes: Iterable[object]) -> None:
+    """Wait for a new map if a node hangs: who comes back at once is not to be sent there again."""
+    if any(isinstance(cause, redis_exceptions.TimeoutError) for cause in causes):
+        await io.in_thread(routes.refresh, _REFRESHED_WITHIN)
+
+
 async def _connect(io: Backend, routes: Routes, seconds: float) -> None:
     # Each of its nodes may hang.
     await io.in_thread(run_within, seconds, routes.cluster)
@@ -97,9 +105,14 @@ def told_by(error: BaseException) -> BaseException | None:
 
 
 def pause_after(
-    routes: Routes, cause: BaseException | None, tries: int, *, waits: bool = True
+    routes: Routes, name: str, cause: BaseException | None, tries: int, *, waits: bool = True
 ) -> float | None:
-    """After how many seconds to try again, with so many ``tries`` before; None: not at all."""
+    """After how many seconds to ask for ``name`` again, after so many ``tries``; None: not at all.
+
+    ``waits``: as in :meth:`.Routes.learn`.
+    """
+    if isinstance(cause, redis_exceptions.TimeoutError):
+        routes.suspect(name)
     pause = routes.learn(cause, waits=waits)
     if pause is None or (pause == 0 and tries < _HOPS):
         return pause
@@ -128,10 +141,12 @@ async def exchange(io: Backend, client: Any, requests: Sequence[Request]) -> lis
                 again.append(number)
             elif isinstance(error, Exception) and not (was_broken and is_broken(error)):
                 broken = broken or is_broken(error)
-                pause = pause_after(routes, error, tries, waits=not io.is_asyncio)
+                name = requests[number].keys[0]
+                pause = pause_after(routes, name, error, tries, waits=not io.is_asyncio)
                 if pause is not None:
                     pauses.append(pause)
                     again.append(number)
+        await _look_anew_after(io, routes, [replies[number] for number in todo])
         if not again or clock.now() + max(pauses) > give_up_at:
             return replies
         await io.sleep(max(pauses))

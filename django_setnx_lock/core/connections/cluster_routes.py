@@ -6,11 +6,12 @@ from collections.abc import Callable
 from concurrent.futures import wait
 from contextlib import suppress
 from functools import cache
+from inspect import signature
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from redis import exceptions as redis_exceptions
-from redis.cluster import PRIMARY, ClusterNode, RedisCluster
+from redis.cluster import PRIMARY, ClusterNode, NodesManager, RedisCluster
 
 from .. import clock
 from ..process import after_fork, notice_fork
@@ -23,6 +24,7 @@ _ASKED_FOR = 1.0
 _REFRESHED_WITHIN = 1.0
 _TRY_AGAIN_AFTER = 0.02
 _DOWN_FOR = 0.1
+_CAN_BE_LAST = "last_failed_node_name" in signature(NodesManager.initialize).parameters
 # A script reads and writes keys that it is not given, all of the same slot; they may be away.
 _NOT_HERE = "non local key"
 
@@ -147,6 +149,8 @@ class Routes:
         self._asked: dict[int, tuple[Asking, float]] = {}
         self._asking: WeakKeyDictionary[Any, Asking] = WeakKeyDictionary()
         self._refresh = Background(self._make_anew, "setnx-lock-slots")
+        # The name of the node that hangs, which is to be asked for the map last.
+        self._hangs: str | None = None
 
     def cluster(self) -> Any:
         """Return the client of redis-py. Raises what redis-py raises."""
@@ -218,6 +222,12 @@ class Routes:
             self.refresh(0.0)
         return None
 
+    def suspect(self, name: str) -> None:
+        """Take note that the node that has the slot of ``name`` has given no answer."""
+        with suppress(*_FAILURES):
+            cluster = self.cluster()
+            self._hangs = cluster.nodes_manager.get_node_from_slot(cluster.keyslot(name)).name
+
     @property
     def is_connected(self) -> bool:
         """Whether it is known where the slots are, so that to ask for one takes no time."""
@@ -232,8 +242,12 @@ class Routes:
 
     def _make_anew(self) -> None:
         self._asked.clear()
+        manager = self.cluster().nodes_manager
+        hangs, self._hangs = self._hangs, None
+        # Before redis-py 8 it cannot be said.
+        last = {"last_failed_node_name": hangs} if _CAN_BE_LAST else {}
         # The next caller is told what is wrong.
-        self.cluster().nodes_manager.initialize()
+        manager.initialize(**last)
 
     def _move(self, error: Any, seconds: float) -> None:
         self._asked.pop(error.slot_id, None)
