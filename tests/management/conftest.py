@@ -190,7 +190,7 @@ def log(tmp_path: Path) -> Iterator[Path]:
     log = tmp_path / "log"
     log.touch()
     yield log
-    for word in log.read_text().split():
+    for word in filter(str.isdecimal, log.read_text().split()):
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(word), signal.SIGKILL)
 

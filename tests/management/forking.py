@@ -32,7 +32,8 @@ from django.core.management import execute_from_command_line
 from django.test import override_settings
 
 django.setup()
-import django_setnx_lock.management.commands.with_lock
+from django.core.management import load_command_class
+load_command_class("django_setnx_lock", "with_lock")
 from tests import settings
 
 asked = socket.socket(fileno=int(sys.argv[1]))

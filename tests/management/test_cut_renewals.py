@@ -10,7 +10,7 @@ import pytest
 
 from tests.faults.proxy import Proxy
 from tests.management.forking import Forking, lines
-from tests.processes import eventually, figure, is_running
+from tests.processes import figure, is_running
 from tests.servers import RealServer
 
 LEASE = 3
@@ -20,10 +20,6 @@ THROUGH = """
 from django.test import override_settings
 from tests.settings import caches
 override_settings(CACHES=caches({url!r})).enable()
-"""
-NEVER_GIVES_UP = """
-from django_setnx_lock.management.with_lock.supervisor import Watch
-Watch._look_after_lock = lambda self: None
 """
 
 
@@ -36,17 +32,14 @@ class Runs:
         proxy: Proxy,
         log: Path,
         count: int,
-        *,
-        first: str = "",
-        lease: int = LEASE,
     ) -> None:
         log.write_text("")
         self.with_locks = [
             forking.start(
-                *("--timeout", str(lease), f"run-{number}", "sh", "-c", COMMAND, str(log)),
+                *("--timeout", str(LEASE), f"run-{number}", "sh", "-c", COMMAND, str(log)),
                 "" if number % 2 else "exit",
                 f"lock:run-{number}",
-                first=THROUGH.format(url=proxy.url) + first,
+                first=THROUGH.format(url=proxy.url),
             )
             for number in range(count)
         ]
@@ -107,14 +100,3 @@ def test_in_50_of_50_runs_the_command_is_dead_before_its_lease_ends(
 
     figure(f"50 of 50 dead before the lease ended; smallest margin {min(margins) * 1000:.0f} ms")
     assert min(margins) > 0
-
-
-def test_without_giving_up_it_would_run_beside_the_next_holder(
-    forking: Forking, proxy: Proxy, real_server: RealServer, tmp_path: Path
-) -> None:
-    runs = Runs(forking, proxy, tmp_path / "log", 1, first=NEVER_GIVES_UP, lease=1)
-
-    proxy.refuse()
-    eventually(lambda: not real_server.client().exists("lock:run-0"))
-
-    assert all(map(is_running, runs.names))

@@ -16,11 +16,12 @@ from django.core.management import call_command
 from django_setnx_lock import inspector
 from tests.management.conftest import Program
 from tests.management.forking import Forked, Forking, lines
-from tests.management.guards import inner_guard, outer_guard, with_guard
+from tests.management.guards import MARK, inner_guard, marked, outer_guard
 from tests.management.test_matrix import RECORDER
 from tests.processes import eventually, figure, is_running
 from tests.servers import RealServer
 from tests.support import programs
+from tests.support.seams import changed_guard
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere: what can be found")
 
@@ -54,7 +55,8 @@ def family_of(
     forking: Forking, log: Path, job: str, *options: str, first: str = ""
 ) -> tuple[Forked, list[int]]:
     """Start a with_lock; return it, and the pids of the command and of what it has started."""
-    programs.need(*{"su": ["su"], "set -m": ["bash"]}.get(job, []))
+    needed = {"su": ["su"], "set -m": ["bash"], "daemon": ["setsid"], "timeout": ["timeout"]}
+    programs.need(*needed[job])
     if job == "su" and os.getuid():
         pytest.skip("only root need not give a password")
     with_lock = forking.start(*options, "k", *JOBS[job], str(log), first=first)
@@ -170,39 +172,15 @@ def test_after_a_force_release_none_outlives_the_lease(
 
 
 NO_ADOPTION = ("_SUBREAPER, _PDEATHSIG, _NAME = 36,", "_SUBREAPER, _PDEATHSIG, _NAME = -1,")
-NO_DESCENDANTS = ("to_visit = [*roots, *known]", "to_visit = []")
 BY_PS = ('if sys.platform != "linux":\n        yield', "if True:\n        yield")
-
-
-def test_without_the_descendants_only_the_process_group_would_be_ended(
-    forking: Forking, real_server: RealServer, log: Path, tmp_path: Path
-) -> None:
-    first = with_guard(tmp_path, NO_ADOPTION, NO_DESCENDANTS)
-    with_lock, family = family_of(forking, log, "timeout", first=first)
-
-    with_lock.send(signal.SIGTERM)
-
-    assert with_lock.end() == 143
-    assert not real_server.client().exists("lock:k")
-    assert list(map(is_running, family)) == [False, True]
-
-
-def test_without_adoption_a_daemon_would_keep_no_lock(
-    forking: Forking, log: Path, tmp_path: Path
-) -> None:
-    with_lock, family = family_of(forking, log, "daemon", first=with_guard(tmp_path, NO_ADOPTION))
-
-    with_lock.send(signal.SIGTERM)
-
-    assert with_lock.end() == 143
-    assert sum(map(is_running, family)) == 1
 
 
 @pytest.mark.parametrize("job", ["timeout", "set -m"])
 def test_elsewhere_what_the_processes_of_the_group_have_started_is_ended_too(
     forking: Forking, log: Path, tmp_path: Path, job: str
 ) -> None:
-    first = with_guard(tmp_path, NO_ADOPTION, BY_PS)
+    programs.need("ps")
+    first = changed_guard(tmp_path, NO_ADOPTION, BY_PS)
     with_lock, family = family_of(forking, log, job, first=first)
 
     with_lock.send(signal.SIGTERM)
@@ -236,12 +214,11 @@ def test_what_forks_faster_than_it_is_looked_for_does_not_get_away(
     with_lock = forking.start(
         *("--max-time", "0.3", "--kill-after", "0.1"),
         *("k", sys.executable, "-ISc", HOPS, str(log)),
+        environment={MARK: str(log)},
     )
 
     assert with_lock.end() == 124
-    before = log.read_text()
-    time.sleep(0.1)
-    assert log.read_text() == before
+    assert marked(str(log)) == []
 
 
 def test_one_under_another_with_lock_gets_a_signal_once(forking: Forking, log: Path) -> None:

@@ -15,18 +15,30 @@ import pytest
 
 from tests.management.conftest import Program
 from tests.management.forking import Forking, lines
-from tests.management.guards import inner_guard, outer_guard, with_guard
+from tests.management.guards import MARK, inner_guard, marked, outer_guard
 from tests.processes import eventually, figure, is_running, may_be_late
 
 # The shell, one in the background, and what that one runs.
 FAMILY = 'echo $$ >>"$0"; (sleep 60 & echo $! >>"$0"; wait) & echo $! >>"$0"; wait'
-NO_ENDING = ("is_ending = True", "pass")
-# Before the guards are asked to start the command, in the midst of it, and right after.
-KILLED = "os.kill(os.getpid(), 9)"
+# The same; it tells of each WINCH.
+ANSWERING = f"trap 'echo told >>\"$0\"' WINCH; {FAMILY}; while :; do wait; done"
+# Before the guards are asked to start the command, in the midst of it, and right after: what it
+# says to them, and they to it, goes over a socket that is not one of the network.
+KILLED = """
+import os, socket
+def patched(name, last):
+    real = getattr(socket.socket, name)
+    def call(own, *given):
+        if own.family == socket.AF_UNIX:
+            last(real, own, *given)
+            os.kill(os.getpid(), 9)
+        return real(own, *given)
+    setattr(socket.socket, name, call)
+"""
 MOMENTS = {
-    "not asked": f"Child._start = lambda self, words: {KILLED}",
-    "half asked": f"Child._start = lambda self, words: (self._control.send(b'0' * 9), {KILLED})",
-    "asked": f"Child._receive = lambda self: {KILLED}",
+    "not asked": "patched('sendall', lambda *_: None)",
+    "half asked": "patched('sendall', lambda real, own, text: real(own, text[:9]))",
+    "asked": "patched('recv', lambda *_: None)",
 }
 
 
@@ -52,25 +64,21 @@ def test_the_command_and_all_that_it_started_are_dead_within_a_second(
     figure(f"dead {(time.monotonic() - killed) * 1000:.0f} ms after with_lock was killed")
 
 
-def test_without_the_guards_they_would_run_on(forking: Forking, log: Path, tmp_path: Path) -> None:
-    family = family_of_a_killed(forking, log, first=with_guard(tmp_path, NO_ENDING))
-
-    with pytest.raises(pytest.fail.Exception):
-        eventually(lambda: not all(map(is_running, family)), seconds=1)
-
-
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_one_that_is_killed_as_it_starts_the_command_leaves_none(
     forking: Forking, log: Path, moment: str
 ) -> None:
-    imports = "import os\nfrom django_setnx_lock.management.with_lock.child import Child"
-    first = f"{imports}\n{MOMENTS[moment]}"
     script = 'sleep 0.2; echo $$ >>"$0"'
-    with_lock = forking.start("k", "sh", "-c", script, str(log), first=first)
+    with_lock = forking.start(
+        *("k", "sh", "-c", script, str(log)),
+        first=f"{KILLED}\n{MOMENTS[moment]}",
+        environment={MARK: str(log)},
+    )
 
     assert with_lock.end() == -signal.SIGKILL
 
-    time.sleep(0.5)
+    eventually(lambda: not marked(str(log)))
     assert log.read_text() == ""
 
 
@@ -90,17 +98,17 @@ def test_a_stopped_command_dies_too(forking: Forking, log: Path) -> None:
 def test_without_the_outer_guard_the_command_goes_on_and_still_dies_with_us(
     forking: Forking, log: Path
 ) -> None:
-    with_lock = forking.start("k", "sh", "-c", FAMILY, str(log))
+    with_lock = forking.start("k", "sh", "-c", ANSWERING, str(log))
     family = [int(pid) for pid in lines(log, 3)]
     outer = outer_guard(with_lock.pid)
 
     os.kill(outer, signal.SIGKILL)
     eventually(lambda: not is_running(outer))
-    time.sleep(0.2)
-    went_on = all(map(is_running, family))
+    with_lock.send(signal.SIGWINCH)
+    answered = lines(log, 4)[3]
     with_lock.send(signal.SIGKILL)
 
-    assert went_on
+    assert answered == "told"
     eventually(lambda: not any(map(is_running, family)))
 
 
@@ -134,14 +142,15 @@ def test_with_the_inner_guard_the_command_dies_and_we_say_why(
 def test_guards_outlive_what_asks_them_to_end(
     forking: Forking, log: Path, number: signal.Signals
 ) -> None:
-    with_lock = forking.start("k", "sh", "-c", FAMILY, str(log))
+    with_lock = forking.start("k", "sh", "-c", ANSWERING, str(log))
     family = [int(pid) for pid in lines(log, 3)]
     guards = [outer_guard(with_lock.pid), inner_guard(with_lock.pid)]
 
     for guard in guards:
         os.kill(guard, number)
-    time.sleep(0.1)
+    with_lock.send(signal.SIGWINCH)
 
+    assert lines(log, 4)[3] == "told"
     assert all(map(is_running, [*guards, *family]))
 
 

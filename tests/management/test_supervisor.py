@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,14 +20,6 @@ from django.core.management.base import CommandError
 
 from django_setnx_lock import LockBusy, inspector, lock
 from django_setnx_lock.core import LockHandle, State
-from django_setnx_lock.core.renewal.watchdog import Watchdog
-
-# Tests show what each rule is for by leaving it out.
-from django_setnx_lock.management.commands import with_lock as command
-from django_setnx_lock.management.with_lock import supervisor
-from django_setnx_lock.management.with_lock.child import Child
-from django_setnx_lock.management.with_lock.interrupts import RARE
-from django_setnx_lock.management.with_lock.supervisor import Watch
 from tests.faults.proxy import Proxy
 from tests.management.conftest import COMMAND, Program
 from tests.processes import eventually, is_running, may_be_late
@@ -34,6 +27,12 @@ from tests.servers import RealServer
 
 Start = Callable[..., Program]
 
+RARE = [
+    number
+    for number in signal.Signals
+    if number.name in {"SIGALRM", "SIGVTALRM", "SIGPROF", "SIGXCPU", "SIGIO", "SIGPWR", "SIGSTKFLT"}
+]
+LONG = "exec sleep 60"
 # A second one of INT and TERM would kill.
 FORWARDED = [signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM]
 # Tells of each signal it gets, and ends with status 7 when it is given a line.
@@ -113,28 +112,6 @@ def test_the_lock_is_kept_for_as_long_as_the_command_runs(start: Start) -> None:
     assert with_lock.returncode == 5
 
 
-def test_without_renewal_somebody_else_would_get_in_beside_the_command(
-    real_cache: RealServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Watchdog, "watch", lambda self, held: None)
-    monkeypatch.setattr(supervisor, "gives_up_at", lambda *_: math.inf)
-    got_in: list[float] = []
-
-    def get_in() -> None:
-        eventually(is_held)
-        lock("k").take(5)
-        got_in.append(time.monotonic())
-
-    other = threading.Thread(target=get_in)
-    other.start()
-    status = called("k", "sleep", "2", timeout=0.6)
-    ended = time.monotonic()
-    other.join(timeout=10)
-
-    assert status == 76
-    assert got_in[0] < ended - 0.5
-
-
 def test_the_lock_is_released_only_when_the_command_is_gone(start: Start) -> None:
     with_lock = start("k", "sh", "-c", SLOW_TO_END)
     with_lock.line()
@@ -146,24 +123,6 @@ def test_the_lock_is_released_only_when_the_command_is_gone(start: Start) -> Non
     assert with_lock.end() == (4, "ended\n", "")
     assert held_at_the_end
     assert not is_held()
-
-
-def test_released_any_sooner_it_would_be_free_while_the_command_runs(
-    real_cache: RealServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[tuple[bool, bool]] = []
-    watch = Watch.until_extinct
-
-    def hasty(self: Watch) -> None:
-        self._held.release()
-        seen.append((is_running(self._child.pid), is_held()))
-        watch(self)
-
-    monkeypatch.setattr(Watch, "until_extinct", hasty)
-
-    called("k", "sleep", "1")
-
-    assert seen == [(True, False)]
 
 
 @may_be_late(0.4)
@@ -346,7 +305,7 @@ def test_each_signal_is_forwarded_once(start: Start) -> None:
     assert (with_lock.returncode, out, err) == (7, "", "")
 
 
-@pytest.mark.parametrize("number", sorted(RARE))
+@pytest.mark.parametrize("number", RARE)
 def test_a_signal_that_others_use_as_a_timer_ends_the_command_too(
     start: Start, number: int
 ) -> None:
@@ -430,86 +389,6 @@ def test_the_command_inherits_open_files(start: Start) -> None:
         assert (status, file.read()) == (0, "here\n")
 
 
-@pytest.mark.parametrize("wait", [[], ["-w", "30"]], ids=["without limit", "limited"])
-def test_one_who_waits_rides_out_a_server_that_is_away(
-    start_through: Start, proxy: Proxy, wait: list[str]
-) -> None:
-    with lock("k"):
-        with_lock = start_through(*wait, "k", "echo", "started")
-        eventually(lambda: inspector().get("lock:k").waiting)
-
-        proxy.refuse()
-        told = next(line for line in iter(with_lock.message, "") if "lock: waiting" not in line)
-
-        assert told.startswith("with_lock: still waiting for 'k': the lock 'k' is unavailable")
-        proxy.accept()
-
-    assert with_lock.end()[:2] == (0, "started\n")
-
-
-def test_the_wait_for_a_server_that_is_away_has_the_limit_of_the_wait(
-    start_through: Start, proxy: Proxy
-) -> None:
-    with lock("k"):
-        with_lock = start_through("-w", "3", "k", "echo", "started")
-        eventually(lambda: inspector().get("lock:k").waiting)
-
-        proxy.refuse()
-
-        assert with_lock.end()[:2] == (69, "")
-
-
-def test_a_signal_ends_the_wait_for_a_server_that_is_away(
-    start_through: Start, proxy: Proxy
-) -> None:
-    with lock("k"):
-        with_lock = start_through("k", "echo", "started")
-        eventually(lambda: inspector().get("lock:k").waiting)
-        proxy.refuse()
-        next(line for line in iter(with_lock.message, "") if "still" in line)
-
-        with_lock.terminate()
-
-        assert with_lock.end()[:2] == (-signal.SIGTERM, "")
-
-
-@pytest.mark.parametrize("number", FORWARDED)
-def test_a_signal_that_comes_while_it_waits_leaves_no_waiter_behind(
-    start: Start, real_server: RealServer, number: signal.Signals
-) -> None:
-    with lock("k"):
-        with_lock = start("k", "echo", "started")
-        with_lock.message()
-        eventually(lambda: inspector().get("lock:k").waiting)
-
-        with_lock.send_signal(number)
-
-        assert with_lock.end() == (
-            -number,
-            "",
-            f"with_lock: ended by {number.name} before the command was started\n",
-        )
-        assert not real_server.client().exists("{lock:k}:waiters")
-    assert not is_held()
-
-
-def test_a_signal_between_grant_and_start_leaves_no_lock_behind(
-    real_cache: RealServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    supervise = supervisor.supervise
-
-    def interrupted(*given: Any, **options: Any) -> supervisor.Outcome:
-        os.kill(os.getpid(), signal.SIGTERM)
-        return supervise(*given, **options)
-
-    monkeypatch.setattr(command, "supervise", interrupted)
-
-    status = called("k", "echo", "started")
-
-    assert (status, capfd.readouterr().out) == (143, "")
-    assert not is_held()
-
-
 def test_a_lease_that_is_over_before_the_start_is_a_lost_lock(
     real_cache: RealServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -521,31 +400,89 @@ def test_a_lease_that_is_over_before_the_start_is_a_lost_lock(
 
 
 def test_whatever_goes_wrong_here_the_command_does_not_run_on_without_the_lock(
-    real_cache: RealServer, monkeypatch: pytest.MonkeyPatch
+    real_cache: RealServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    children: list[int] = []
+    log = tmp_path / "log"
+    poll = select.poll
 
-    def broken(self: Watch) -> None:
-        children.append(self._child.pid)
-        raise ZeroDivisionError
+    def broken() -> object:
+        if log.exists() and log.read_text():
+            raise ZeroDivisionError
+        return poll()
 
-    monkeypatch.setattr(Watch, "until_extinct", broken)
+    with monkeypatch.context() as patched:
+        patched.setattr(select, "poll", broken)
+        with pytest.raises(ZeroDivisionError):
+            call_command("with_lock", "k", "sh", "-c", f"echo $$ >{log}; kill -WINCH $PPID; {LONG}")
 
-    with pytest.raises(ZeroDivisionError):
-        call_command("with_lock", "k", "sleep", "60")
-
-    assert not is_running(children[0])
+    assert not is_running(int(log.read_text()))
     assert not is_held()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_command_that_may_not_be_killed_is_said_to_run_on(
     real_cache: RealServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(Watchdog, "watch", lambda self, held: None)
-    monkeypatch.setattr(Child, "send_to_all", lambda self, *signums: False)
-    monkeypatch.setattr(Child, "kill", lambda self: False)
+    kill = os.kill
 
-    status = called("k", "sleep", "1.2", timeout=0.6)
+    def refused(pid: int, number: int) -> None:
+        # As of a program that runs as another user.
+        if number and Path(f"/proc/{abs(pid)}/comm").read_text() == "sleep\n":
+            raise PermissionError
+        kill(pid, number)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "kill", refused)
+        taken_away = threading.Timer(0.3, force_release)
+        taken_away.start()
+        status = called("k", "sleep", "1.5", timeout=1.2)
+        taken_away.join()
 
     assert status == 76
     assert "sleep did not end in time and may not be killed by us" in capsys.readouterr().err
+
+
+def python_that(does: str, folder: Path) -> str:
+    """Return a Python that does something before it is one."""
+    python = folder / "python3"
+    python.write_text(f"#!/bin/sh\n{does}\n")
+    python.chmod(0o755)
+    return str(python)
+
+
+@pytest.mark.parametrize(
+    ("python", "why"),
+    [("/no/such/python3", "No such file"), ("exit 1", "what is to guard it was killed")],
+)
+def test_guards_that_cannot_start_are_told_of_and_no_lock_is_left(
+    real_cache: RealServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, python: str, why: str
+) -> None:
+    monkeypatch.setattr(
+        sys, "executable", python if "/" in python else python_that(python, tmp_path)
+    )
+
+    with pytest.raises(CommandError, match=f"true cannot be started: .*{why}") as failed:
+        call_command("with_lock", "k", "true")
+
+    assert (failed.value.returncode, is_held()) == (126, False)
+
+
+def test_a_key_typed_while_the_guards_start_does_not_end_them(
+    real_cache: RealServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    python = python_that(f'kill -INT $$\nexec {sys.executable} "$@"', tmp_path)
+    monkeypatch.setattr(sys, "executable", python)
+
+    # The signal is neither blocked nor pending in the command.
+    assert called("k", "sh", "-c", "kill -INT $$; exit 3") == 130
+
+
+def test_inside_a_server_with_python_in_it_the_guards_are_a_python_all_the_same(
+    real_cache: RealServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    python_that(f'echo used >{tmp_path}/log\nexec {sys.executable} "$@"', tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(sys, "executable", "/usr/bin/uwsgi")
+
+    assert called("k", "true") == 0
+    assert (tmp_path / "log").read_text().startswith("used\n")

@@ -17,7 +17,7 @@ from tests.management.test_matrix import RECORDER
 from tests.processes import eventually, is_running, may_be_late
 from tests.servers import RealServer
 
-IGNORES_TERM = 'trap "" TERM; echo $$ >>"$0"; while :; do sleep 0.05; done'
+IGNORES_TERM = 'trap "echo asked >>$0" TERM; echo $$ >>"$0"; while :; do sleep 0.05; done'
 WAITS_LONG = 'echo $$ >>"$0"; sleep 60'
 
 
@@ -47,15 +47,15 @@ def is_held(server: RealServer) -> bool:
 def test_a_second_copy_of_a_signal_is_not_a_second_signal(
     forking: Forking, real_server: RealServer, log: Path
 ) -> None:
-    with_lock = forking.start("k", sys.executable, "-ISc", RECORDER, str(log), "stubborn")
-    lines(log, 1)
+    with_lock = start(forking, log, script=f'trap "echo hup >>$0" HUP; {IGNORES_TERM}')
 
     with_lock.send(signal.SIGTERM)
     lines(log, 2)
     with_lock.send(signal.SIGTERM)
-    time.sleep(0.3)
+    # It comes after what the other would have been passed on as.
+    with_lock.send(signal.SIGHUP)
 
-    assert log.read_text().splitlines()[1:] == ["child SIGTERM"]
+    assert lines(log, 3)[1:] == ["asked", "hup"]
     assert is_held(real_server)
 
 
@@ -63,7 +63,7 @@ def test_an_int_after_a_term_kills(forking: Forking, log: Path) -> None:
     with_lock = start(forking, log, script=IGNORES_TERM)
 
     with_lock.send(signal.SIGTERM)
-    time.sleep(0.05)
+    lines(log, 2)
     with_lock.send(signal.SIGINT)
 
     assert with_lock.end() == 137
@@ -97,7 +97,6 @@ def test_with_main_only_it_is_free_beside_what_the_command_left(
 
     left = [int(pid) for pid in lines(log, 2)]
     assert not is_held(real_server)
-    time.sleep(0.1)
     assert all(map(is_running, left))
     for pid in left:
         os.kill(pid, signal.SIGKILL)

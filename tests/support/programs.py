@@ -26,9 +26,12 @@ PACKAGES = {
     "mariadbd": "mariadb-server",
     "prometheus": "prometheus",
     "promtool": "prometheus",
+    "ps": "procps",
     "redis-server": "redis-server",
     "setpriv": "util-linux",
+    "setsid": "util-linux",
     "su": "util-linux",
+    "timeout": "coreutils",
     "unshare": "util-linux",
 }
 MISSING = "not on this machine: "

@@ -14,6 +14,7 @@ from django_setnx_lock.core.connections.connection import Connection, DedicatedC
 from django_setnx_lock.core.locks import owner, redlock
 from django_setnx_lock.core.protocol import scripts
 from django_setnx_lock.core.renewal import watchdog
+from django_setnx_lock.management.with_lock import guard
 
 if TYPE_CHECKING:
     import pytest
@@ -88,3 +89,20 @@ def no_celery_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     from django_setnx_lock.contrib import celery
 
     monkeypatch.setattr(celery, "_named", {})
+
+
+def changed_guard(folder: Path, *changes: tuple[str, str]) -> str:
+    """Return what with_lock has to run first so that its guards are those of a changed program."""
+    text = Path(guard.__file__).read_text()
+    for before, after in changes:
+        assert text.count(before) == 1
+        text = text.replace(before, after)
+    changed = folder / "changed_guard.py"
+    changed.write_text(text)
+    return f"""
+from importlib.util import module_from_spec, spec_from_file_location
+from django_setnx_lock.management.with_lock import child
+spec = spec_from_file_location("changed", {str(changed)!r})
+child.guard = module_from_spec(spec)
+spec.loader.exec_module(child.guard)
+"""

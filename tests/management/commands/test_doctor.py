@@ -78,7 +78,7 @@ def found(real_server: RealServer, admin: redis.Redis) -> Examine:
 def forget(alias: str) -> None:
     """Have the connections to ``alias`` made anew: django-redis keeps them by URL."""
     if client := getattr(django_caches[alias], "client", None):
-        for server in client._server:
+        for server in client._server:  # noqa: SLF001 - django-redis keeps its pools for ever
             pool = client.connection_factory._pools.pop(server, None)
             if pool is not None:
                 pool.disconnect()

@@ -134,13 +134,6 @@ def test_a_server_that_is_away_is_status_69(locks: Locks, fake_server: FakeServe
     assert "Redis cannot be reached" in ended.err
 
 
-@pytest.mark.parametrize(
-    "wrong", [["--end", "vanished"], ["--limit", "0"], ["--limit", "x"], ["order:<pk>"]], ids=str
-)
-def test_wrong_usage_is_status_64(locks: Locks, wrong: list[str]) -> None:
-    assert locks("history", *wrong).status == 64
-
-
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_what_others_wrote_does_nothing_to_a_terminal(locks: Locks, text: str) -> None:
     written = text.encode("utf-8", "surrogateescape" if "\udce4" in text else "replace")

@@ -224,24 +224,6 @@ def test_json_tells_of_an_unreachable_redis_as_well(locks: Locks, fake_server: F
     assert "cannot be reached" in ended.document["troubles"][0]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        ([], "SUBCOMMAND"),
-        (["lst"], "invalid choice"),
-        (["list", "--state", "hold"], "invalid choice"),
-        (["list", "extra"], "extra"),
-        (["show"], "KEY"),
-        (["show", ""], "empty"),
-    ],
-)
-def test_wrong_usage_is_status_64(locks: Locks, arguments: list[str], problem: str) -> None:
-    ended = locks(*arguments)
-
-    assert (ended.status, ended.out) == (64, "")
-    assert problem in ended.err
-
-
 def test_a_cache_that_cannot_hold_locks_is_status_78(locks: Locks) -> None:
     ended = locks("list", "--using", "none")
 

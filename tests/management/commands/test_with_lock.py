@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import re
@@ -14,14 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from django.core.management import call_command
+from django.core.management import call_command, load_command_class
 from django.core.management.base import CommandError
 from django.test import override_settings
 
 from django_setnx_lock import inspector, lock
 from django_setnx_lock.core import State
-from django_setnx_lock.management.commands.with_lock import Command
-from tests.core.helpers import meta_of
+from django_setnx_lock.signals import lock_acquired
 from tests.management.conftest import CHECKOUT, COMMAND, Program
 from tests.processes import eventually
 from tests.servers import RealServer
@@ -41,7 +41,9 @@ def state_of(key: str) -> State:
 def program(*arguments: str) -> int:
     """Run the command in this process as a program; return its exit status."""
     with pytest.raises(SystemExit) as ended:
-        Command().run_from_argv(["manage.py", "with_lock", *arguments])
+        load_command_class("django_setnx_lock", "with_lock").run_from_argv(
+            ["manage.py", "with_lock", *arguments]
+        )
     assert isinstance(ended.value.code, int)
     return ended.value.code
 
@@ -124,8 +126,14 @@ def test_stdin_stdout_and_stderr_are_the_commands(start: Start) -> None:
     assert (out, err) == ("some\nlines\n", "problem\n")
 
 
-def test_the_command_is_not_run_by_a_shell(run: Run) -> None:
-    assert run("k", "echo", "$HOME", "a  b", ";", "*")[1] == "$HOME a  b ; *\n"
+def test_words_reach_the_program_as_they_are(run: Run, tmp_path: Path) -> None:
+    words = ["-c", "", "", "a  b", "$HOME", ";", "*", "\udcff", "--", "é", "x" * 10_000, ""]
+    script = executable(tmp_path / "script", 'printf "%s\\n" "$0" "$@"\n')
+
+    # It names no interpreter, so a shell runs it.
+    out = run("k", script, *words, errors="surrogateescape")[1]
+
+    assert out.split("\n")[:-1] == [script, *words]
 
 
 def test_the_command_sees_key_token_and_fence_of_the_lock(
@@ -143,7 +151,7 @@ def test_the_command_sees_key_token_and_fence_of_the_lock(
     assert seen == {
         "SETNX_LOCK_KEY": "order:42",
         "SETNX_LOCK_TOKEN": client.get("lock:order:42"),
-        "SETNX_LOCK_FENCE": str(meta_of(client, "lock:order:42").fence),
+        "SETNX_LOCK_FENCE": str(inspector().get("lock:order:42").fence),
     }
     with_lock.communicate("\n", timeout=20)
 
@@ -173,6 +181,79 @@ def test_the_locale_is_the_callers_where_python_has_chosen_another(
     ended = run("k", "sh", "-c", script, env=given | ({"LC_CTYPE": ctype} if ctype else {}))
 
     assert ended[1] == f"{ctype or 'none'}\n"
+
+
+LABELS = [
+    ("backup.sh --password secret", "backup.sh"),
+    ("{bin}/backup.sh secret", "backup.sh"),
+    ("sh -c secret", "sh"),
+    ("python", "python"),
+    ("python script.py secret", "script.py"),
+    ("{bin}/python3.12 -u /srv/script.py secret", "script.py"),
+    ("pypy3 -B -W error -X dev script.py secret", "script.py"),
+    ("python -Werror -Xdev script.py", "script.py"),
+    ("python --check-hash-based-pycs always script.py", "script.py"),
+    ("python -c secret", "python"),
+    ("python -uc secret", "python"),
+    ("python -m module secret", "module"),
+    ("python -Im module secret", "module"),
+    ("python -mmodule secret", "module"),
+    ("python -W", "python"),
+    ("python manage.py import --token secret", "manage.py import"),
+    ("manage.py import secret", "manage.py import"),
+    ("manage.py --settings=secret import", "manage.py"),
+    ("django-admin migrate secret", "django-admin migrate"),
+    ("python -m django migrate secret", "django migrate"),
+    ("pythonic script.py", "pythonic"),
+]
+
+
+@pytest.mark.parametrize(("command", "label"), LABELS)
+def test_a_label_names_the_program_and_never_its_arguments(
+    real_cache: RealServer,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    command: str,
+    label: str,
+) -> None:
+    for name in ("backup.sh", "manage.py", "django-admin", "pypy3", "pythonic", "python",
+                 "python3.12", "sh"):  # fmt: skip
+        executable(tmp_path / name, "#!/bin/true\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    labels = []
+
+    def note(sender: object, **_: object) -> None:
+        holder = inspector().get("lock:k").holder
+        assert holder is not None
+        labels.append(holder.label)
+
+    lock_acquired.connect(note)
+    try:
+        call_command("with_lock", "k", *command.format(bin=tmp_path).split(" "))
+    finally:
+        lock_acquired.disconnect(note)
+
+    assert labels == [f"with_lock {label}"]
+
+
+@pytest.mark.parametrize("error", [KeyError, OSError, ImportError])
+def test_a_user_without_a_name_is_a_number(
+    real_cache: RealServer, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def nameless() -> str:
+        raise error
+
+    monkeypatch.setattr(getpass, "getuser", nameless)
+    users = []
+    lock_acquired.connect(
+        note := lambda **_: users.append(str(inspector().get("lock:k").holder)), weak=False
+    )
+    try:
+        call_command("with_lock", "k", "true")
+    finally:
+        lock_acquired.disconnect(note)
+
+    assert users[0].startswith(f"uid {os.getuid()}@")
 
 
 def test_the_holder_record_names_the_program_its_user_and_the_note(start: Start) -> None:
@@ -221,14 +302,6 @@ def test_a_foreign_holder_is_named_as_such(
     assert status == 75
     assert "held by a foreign program" in err
     assert f"its lease {lease}" in err
-
-
-def test_it_gives_up_waiting_after_the_time_given(run: Run, real_cache: RealServer) -> None:
-    with lock("k"):
-        status = program("-w", "0.3", "k", "true")
-
-    assert status == 75
-    assert not real_cache.client().exists("{lock:k}:waiters")
 
 
 def test_with_time_to_wait_it_runs_when_the_lock_comes_free(start: Start) -> None:
