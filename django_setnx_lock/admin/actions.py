@@ -88,13 +88,13 @@ def locked_action(
                 text = _("Nothing was done: %(problem)s") % {"problem": problem_in_short(error)}
                 modeladmin.message_user(request, text, messages.ERROR)
                 return None
-            held = [one.held for one in taken if one.held]
+            held = [attempt.held for attempt in taken if attempt.held]
             try:
-                for one in taken:
-                    if one.error:
-                        why = _why_not(one.error) if may_see else _("its lock is busy")
-                        skipped += [f"{row} ({why})" for row in rows_of[one.lock.key]]
-                keys = {row.pk: one.key for one in held for row in rows_of[one.key]}
+                for attempt in taken:
+                    if attempt.error:
+                        why = _why_not(attempt.error) if may_see else _("its lock is busy")
+                        skipped += [f"{row} ({why})" for row in rows_of[attempt.lock.key]]
+                keys = {row.pk: handle.key for handle in held for row in rows_of[handle.key]}
                 rows = _unchanged(queryset, parsed, keys, skipped)
                 if rows is None:
                     for unused in held:
@@ -210,7 +210,7 @@ def _locked() -> Iterator[tuple[Any, KeyTemplate, Any]]:
                 for action in modeladmin.actions or ()
             ]
             # A ReleaseLocksMixin has a template itself.
-            for one in (modeladmin, *actions):
-                template = getattr(one, "_lock_template", None)
+            for locked in (modeladmin, *actions):
+                template = getattr(locked, "_lock_template", None)
                 if isinstance(template, KeyTemplate):
-                    yield modeladmin, template, one.lock_using
+                    yield modeladmin, template, locked.lock_using

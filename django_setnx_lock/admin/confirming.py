@@ -57,7 +57,9 @@ def holders_of(info: LockInfo, state: str = "") -> list[Said]:
     said = Said(info)
     if not said.is_held:
         return []
-    return [one for one in said.shares if one.info.state.slug == state] or said.shares or [said]
+    return (
+        [share for share in said.shares if share.info.state.slug == state] or said.shares or [said]
+    )
 
 
 def confirmed(request: HttpRequest) -> list[Seen] | None:
@@ -65,7 +67,7 @@ def confirmed(request: HttpRequest) -> list[Seen] | None:
     if not request.POST.get("post"):
         return None
     found = signing.loads(request.POST.get("seen", ""), salt=_SALT)
-    return [Seen(**dict(zip(Seen.__slots__, one, strict=True))) for one in found]
+    return [Seen(**dict(zip(Seen.__slots__, entry, strict=True))) for entry in found]
 
 
 def ask(
@@ -111,14 +113,14 @@ def answer(
     revived: list[Seen] = []
     whom = ""
     try:
-        for one in seen:
-            target, info = targets.get(one), locks[one.name]
+        for shown in seen:
+            target, info = targets.get(shown), locks[shown.name]
             whom = f"{target.said.key}, {target.said.holder}" if target else plain(info.key)
             outcome = Outcome.CHANGED_HANDS if info.is_held else Outcome.FREE
             if target:
                 try:
                     outcome = what.carry_out(
-                        look, one.name, one.fingerprint, State(one.state), **why
+                        look, shown.name, shown.fingerprint, State(shown.state), **why
                     )
                 except LockUnsupported as error:
                     text = _("This cannot be done: %(problem)s") % {"problem": plain(str(error))}
@@ -127,7 +129,7 @@ def answer(
                 if outcome is what.done:
                     noted += _entries(what, target, why["reason"])
             if outcome is Outcome.REVIVED:
-                revived.append(one)
+                revived.append(shown)
             else:
                 results.setdefault(outcome, []).append(whom)
     except LockUnavailable:
@@ -151,16 +153,16 @@ def _look_again(
     look: Inspector, seen: Sequence[Seen], rows: Mapping[str, Model]
 ) -> tuple[dict[str, LockInfo], dict[Seen, Target]]:
     """Return the locks by name, and of the holders that were seen those that still hold them."""
-    locks = {one.name: one for one in look.get_each(list({one.name for one in seen}))}
+    locks = {lock.name: lock for lock in look.get_each(list({shown.name for shown in seen}))}
     holders = {
         (name, said.info.fingerprint): said
         for name, info in locks.items()
         for said in holders_of(info)
     }
     targets = {
-        one: Target(said=holders[one.name, one.fingerprint], row=rows.get(one.row))
-        for one in seen
-        if (one.name, one.fingerprint) in holders
+        shown: Target(said=holders[shown.name, shown.fingerprint], row=rows.get(shown.row))
+        for shown in seen
+        if (shown.name, shown.fingerprint) in holders
     }
     return locks, targets
 
@@ -204,7 +206,7 @@ def _question(
             "breadcrumbs_are_a_list": django.VERSION >= (6, 1),
             # In one field, as a form may have only so many: a row each would soon be too many.
             "seen": signing.dumps(
-                [[getattr(one, name) for name in Seen.__slots__] for one in shown],
+                [[getattr(holder, name) for name in Seen.__slots__] for holder in shown],
                 salt=_SALT,
                 compress=True,
             ),

@@ -71,7 +71,7 @@ class Query:
         return cls(
             search=parameters.get("q", "").strip(),
             order="key" if parameters.get("o") == "key" else "worst",
-            state=state if state == WAITING or state in {one.slug for one in State} else "",
+            state=state if state == WAITING or state in {known.slug for known in State} else "",
             number=parameters.get("p", ""),
         )
 
@@ -92,7 +92,7 @@ class Query:
         with suppress(ValueError):
             whole = name_for(key_prefix(), self.search) if self.search else ""
             if whole and whole not in {lock.name for lock in locks}:
-                locks += [one for one in [look.get(whole)] if one.state is not State.FREE]
+                locks += [lock for lock in [look.get(whole)] if lock.state is not State.FREE]
         kept = sorted((lock for lock in locks if self.keeps(lock)), key=ORDERS["key"])
         kept.sort(key=ORDERS[self.order])
         kept.sort(key=lambda lock: lock.name != whole)
@@ -102,7 +102,7 @@ class Query:
             counts=_counts(locks, self.state),
             looked_at=len(seen.locks),
             is_cut=seen.is_cut,
-            as_of=max((one.as_of for one in locks), default=time.time()),
+            as_of=max((lock.as_of for lock in locks), default=time.time()),
         )
 
     def keeps(self, lock: LockInfo) -> bool:
@@ -113,9 +113,9 @@ class Query:
         """Return whether the search finds ``lock``: by its key, or by one of its holders."""
         wanted = self.search.casefold()
         texts = [lock.key]
-        for one in lock.holders:
-            texts += [one.host, one.user, one.label, one.note]
-        is_process = any(str(one.pid) == wanted for one in lock.holders)
+        for holder in lock.holders:
+            texts += [holder.host, holder.user, holder.label, holder.note]
+        is_process = any(str(holder.pid) == wanted for holder in lock.holders)
         return is_process or any(wanted in text.casefold() for text in texts)
 
 
@@ -125,8 +125,8 @@ def _slugs(lock: LockInfo) -> set[str]:
 
 
 def _counts(locks: Sequence[LockInfo], chosen: str) -> list[Count]:
-    counts = Counter(slug for one in locks for slug in _slugs(one))
-    labels = {one.slug: state_word(one) for one in State}
+    counts = Counter(slug for lock in locks for slug in _slugs(lock))
+    labels = {state.slug: state_word(state) for state in State}
     labels[WAITING] = _("waited for")
     return [
         Count(slug=slug, label=label, count=counts[slug])

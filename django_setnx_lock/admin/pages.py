@@ -98,7 +98,7 @@ class Row(Said):
     @property
     def rows(self) -> list[Row]:
         """The lock once for each of those who hold it together."""
-        return [Row(one.info, self.url) for one in self.shares]
+        return [Row(share.info, self.url) for share in self.shares]
 
 
 @admin.register(Lock)
@@ -116,7 +116,9 @@ class LockAdmin(_LockModelAdmin):
             found: URLPattern = path(address, self.admin_site.admin_view(view), given, name=whole)
             return found
 
-        interventions = [page(one.page, self.intervention_view, what=one) for one in INTERVENTIONS]
+        interventions = [
+            page(what.page, self.intervention_view, what=what) for what in INTERVENTIONS
+        ]
         return [page("all_history", self.all_history_view), *interventions, *super().get_urls()]
 
     def has_add_permission(self, request: HttpRequest, obj: Lock | None = None) -> bool:
@@ -219,7 +221,7 @@ class LockAdmin(_LockModelAdmin):
                 targets, names, about = _chosen(request, look, query)
                 page = ask(self, request, what, targets, context | about)
             else:
-                names = {one.name for one in seen}
+                names = {shown.name for shown in seen}
                 page = answer(self, request, what, look, seen, context)
             if page is None and len(names) == 1 and look.get(name := names.pop()).is_held:
                 return HttpResponseRedirect(links.to("change", name))
@@ -286,7 +288,7 @@ class LockAdmin(_LockModelAdmin):
         """Return where a page is among the others, one of the lock ``name`` ("": of all)."""
         return {
             "list_url": links.to("changelist"),
-            **{f"{one.page}_url": links.to(one.page) for one in INTERVENTIONS},
+            **{f"{what.page}_url": links.to(what.page) for what in INTERVENTIONS},
             "all_history_url": links.to("all_history", name=name),
             "name": name,
             "subtitle": str(Lock(name=name)) if name else None,
@@ -305,24 +307,28 @@ def _chosen(
     """
     if "found" in request.POST:
         found = [lock for lock in query.read(look).locks if Said(lock).is_held]
-        targets = [Target(said=one) for lock in found for one in holders_of(lock, query.state)]
+        targets = [
+            Target(said=holder) for lock in found for holder in holders_of(lock, query.state)
+        ]
         cut_at = _MOST if len(targets) > _MOST else 0
         return targets[:_MOST], {lock.name for lock in found}, {"cut_at": cut_at}
-    given = (one.partition(":") for one in request.POST.getlist(ACTION_CHECKBOX_NAME))
+    given = (box.partition(":") for box in request.POST.getlist(ACTION_CHECKBOX_NAME))
     selected = [(unquote_plus(name), fingerprint) for fingerprint, _colon, name in given]
     names = {name for name, _fingerprint in selected}
     for name in names:
         _check(name)
-    locks = {one.name: one for one in look.get_each(list(names))}
+    locks = {lock.name: lock for lock in look.get_each(list(names))}
     state = query.state if "selected" in request.POST else ""
     targets, changed = [], 0
     for name, fingerprint in selected:
         lock = locks[name]
-        holders = [Said(lock.of_one(one)) for one in lock.shares if one.fingerprint == fingerprint]
+        holders = [
+            Said(lock.of_one(share)) for share in lock.shares if share.fingerprint == fingerprint
+        ]
         if fingerprint == lock.fingerprint and (not state or query.keeps(lock)):
             holders = holders_of(lock, state)
         changed += not holders
-        targets += [Target(said=one) for one in holders]
+        targets += [Target(said=holder) for holder in holders]
     return targets, names, {"changed": changed}
 
 
@@ -338,17 +344,18 @@ def _queue(row: Row, links: Links) -> dict[str, Any]:
     """Return who waits for a lock, and what its holders wait for themselves."""
     info = row.info
     waiters = [
-        {"who": str(one.holder or NOT_KNOWN), "since": since(info, one)} for one in info.waiters
+        {"who": str(waiter.holder or NOT_KNOWN), "since": since(info, waiter)}
+        for waiter in info.waiters
     ]
     awaited = [
         {
-            "holder": one.place,
+            "holder": holder.place,
             "key": plain(lock.key),
             "url": links.to("change", lock.name) if lock.name.startswith(key_prefix()) else "",
             "since": since(info, lock),
         }
-        for one in row.shares or [row]
-        if (lock := one.info.waits_for) is not None
+        for holder in row.shares or [row]
+        if (lock := holder.info.waits_for) is not None
     ]
     more = info.waiting - len(waiters)
     return {"waiters": waiters, "more_waiters": max(more, 0), "awaited": awaited}

@@ -78,16 +78,16 @@ class ReleaseLocksMixin(_Base):
         """Show who holds the locks of the selected rows; release them once confirmed."""
         # The action runs for a form with a row in it.
         selected = request.POST.getlist(ACTION_CHECKBOX_NAME)[:1]
-        fields = [("action", ACTION), *((ACTION_CHECKBOX_NAME, one) for one in selected)]
+        fields = [("action", ACTION), *((ACTION_CHECKBOX_NAME, pk) for pk in selected)]
         context = {"fields": fields}
         try:
             look = inspector(self.lock_using)
             seen = confirmed(request)
             if seen is None:
                 return ask(self, request, RELEASE, self._held(request, look, queryset), context)
-            rows = self.get_queryset(request).filter(pk__in={one.row for one in seen})
+            rows = self.get_queryset(request).filter(pk__in={shown.row for shown in seen})
             by_pk = {str(row.pk): row for row in rows}
-            mine = [one for one in seen if one.row in by_pk]
+            mine = [shown for shown in seen if shown.row in by_pk]
             return answer(self, request, RELEASE, look, mine, context, by_pk)
         except (signing.BadSignature, ImproperlyConfigured, LockUnavailable) as error:
             tell_problem(self, request, error)
