@@ -11,10 +11,11 @@ class SetnxLockConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from . import checks  # noqa: F401 - the checks register themselves
+        from . import checks, history  # noqa: F401 - the checks register themselves
         from .core.connections import backends
 
         backends.refuse = _refuse
+        history.connect()
 
 
 def _refuse(message: str) -> None:

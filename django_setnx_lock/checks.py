@@ -174,12 +174,11 @@ def check_values(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Check
     """E005, E006, E007, E008, E009: the options have values that they can have."""
     return [
         *_of_values("E005", "TIMEOUT", "BLOCKING_TIMEOUT", "MASTER_TIMEOUT"),
-        *_of_values("E005", "WAIT_WARNING", "DEADLOCK_TIMEOUT", "LEASE_OVER_KEPT"),
-        *_of_values("E005", "HISTORY_HELD"),
+        *_of_values("E005", "WAIT_WARNING", "DEADLOCK_TIMEOUT"),
         *_of_values("E006", "KEY_PREFIX"),
-        *_of_values("E009", "REPLICAS", "HISTORY_LENGTH"),
+        *_of_values("E009", "REPLICAS", "HISTORY"),
         *_of_values("E007", "INDEX", "RENEW", "REENTRANT", "REQUIRE_REASON"),
-        *_of_values("E008", "PROTOCOL", "UNIT", "RELEASE", "HISTORY"),
+        *_of_values("E008", "PROTOCOL", "UNIT", "RELEASE"),
     ]
 
 

@@ -14,12 +14,11 @@ from django.core.signals import setting_changed
 
 from .core.protocol import commands
 from .core.protocol.keys import lock_keys
-from .core.protocol.scripts import HISTORY_LENGTH
 
 APP = __package__
 SETTING = "SETNX_LOCK"
 RELEASES = ("commit", "exit")
-HISTORIES = ("notable", "all")
+MOST_ENTRIES = 100_000
 
 DEFAULTS: dict[str, Any] = {
     "CACHE": "default",
@@ -38,11 +37,7 @@ DEFAULTS: dict[str, Any] = {
     # Half of BLOCKING_TIMEOUT.
     "WAIT_WARNING": 5,
     "DEADLOCK_TIMEOUT": 1,
-    # An hour.
-    "LEASE_OVER_KEPT": 3600,
-    "HISTORY": "notable",
-    "HISTORY_LENGTH": HISTORY_LENGTH,
-    "HISTORY_HELD": 60,
+    "HISTORY": 1000,
     "REQUIRE_REASON": False,
 }
 
@@ -137,14 +132,11 @@ _VALIDATORS: dict[str, Callable[[Any, str], object]] = {
     "MASTER_TIMEOUT": commands.milliseconds,
     "WAIT_WARNING": _time_or_none,
     "DEADLOCK_TIMEOUT": _time_or_none,
-    "LEASE_OVER_KEPT": commands.kept_milliseconds,
     "REQUIRE_REASON": _SWITCH,
     "HISTORY": _must_be(
-        f"one of {', '.join(map(repr, HISTORIES))}, or None",
-        lambda value: value is None or value in HISTORIES,
+        f"a number of entries from 0 to {MOST_ENTRIES:,}",
+        lambda value: type(value) is int and 0 <= value <= MOST_ENTRIES,
     ),
-    "HISTORY_LENGTH": commands.history_length,
-    "HISTORY_HELD": commands.kept_milliseconds,
 }
 
 

@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext, pgettext, pgettext_lazy
+from django.utils.translation import gettext_lazy, ngettext, pgettext_lazy
 
 from .core.errors import LockUnavailable
 from .core.inspection import (
@@ -77,13 +77,6 @@ _STATES: dict[State, tuple[str | Promise, str | Promise]] = {
     State.CHANGING_HANDS: (
         pgettext_lazy("state of a lock", "changing hands"),
         gettext_lazy("It was left to the next who waits, who is about to take it up."),
-    ),
-    State.OVER: (
-        pgettext_lazy("state of a lock", "lease over"),
-        gettext_lazy(
-            "The last holder did not release it in time: it crashed, or took too long. Nobody "
-            "holds it now."
-        ),
     ),
     State.FREE: (pgettext_lazy("state of a lock", "free"), gettext_lazy("Nobody holds it.")),
     State.NO_LOCK: (
@@ -273,8 +266,6 @@ class Said:
     def ends_at(self) -> str:
         """When its lease ends, or ended, in the time zone of the project."""
         info = self.info
-        if info.state is State.OVER:
-            return moment(None if info.over_for is None else info.as_of - info.over_for)
         return moment(None if info.remaining is None else info.as_of + info.remaining)
 
     @property
@@ -334,11 +325,6 @@ class Said:
     def lease_left(self) -> str:
         if self.info.state is State.NEVER_EXPIRES:
             return _("without end")
-        if self.info.state is State.OVER:
-            over_for = self.info.over_for
-            if over_for is None:
-                return pgettext("lease", "over")
-            return _("over for %(time)s") % {"time": self.words.duration(over_for)}
         return self.words.duration(self.info.remaining)
 
 
@@ -391,7 +377,6 @@ _ADVICE: dict[State, str | Promise] = {
     ),
     State.FOREIGN: gettext_lazy("Ask whoever runs the other program before you release it."),
     State.CHANGING_HANDS: gettext_lazy("Nothing: it takes a second at most."),
-    State.OVER: gettext_lazy("Find out why the last holder did not finish, then dismiss it."),
     State.FREE: gettext_lazy("Nothing."),
     State.NO_LOCK: gettext_lazy(
         "Find out which program writes there, and have it use another name."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, cast, overload
 
 from .conf import get_config
@@ -14,7 +14,7 @@ from .core.locks.handle import LockHandle
 from .core.locks.lock import RedisLock, RWLock
 from .core.locks.multi_handle import LossRelay, MultiLockHandle
 from .core.locks.multi_lock import MultiLock
-from .core.locks.options import UNSET, HistoryOptions, Unset
+from .core.locks.options import UNSET, Unset
 from .core.locks.redlock import Redlock
 from .core.protocol.keys import heartbeat_prefix_for, index_for, name_for
 from .transactions import AT_COMMIT, checked_release, waits_for_commit
@@ -169,8 +169,6 @@ def lock(
         deadlock_timeout=config["DEADLOCK_TIMEOUT"],
         ending=AT_COMMIT if waits_for_commit(release) else None,
         heartbeat_prefix=heartbeat_prefix_for(prefix),
-        lease_over_kept=config["LEASE_OVER_KEPT"],
-        history=_history(config["HISTORY"], config["HISTORY_LENGTH"], config["HISTORY_HELD"]),
     )
 
 
@@ -199,13 +197,7 @@ def inspector(using: str | None = None) -> Inspector:
         use_index=config["INDEX"],
         unit=config["UNIT"] if config["PROTOCOL"] == "timestamp" else "",
         polling=config["POLLING"],
-        history_length=config["HISTORY_LENGTH"] if config["HISTORY"] else 0,
     )
-
-
-@lru_cache(maxsize=8)
-def _history(which: str | None, length: int, held: float) -> HistoryOptions | None:
-    return None if which is None else HistoryOptions(which == "all", length, held)
 
 
 def key_prefix() -> str:

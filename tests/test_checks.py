@@ -223,6 +223,7 @@ VALUES: list[tuple[str, str, list[Any], list[Any]]] = [
     ("E008", "UNIT", ["us"], ["s", "ms"]),
     ("E008", "RELEASE", ["later", None], ["commit", "exit"]),
     ("E009", "REPLICAS", [-1, True, "1", None, 1.0], [0, 2]),
+    ("E009", "HISTORY", [-1, True, "all", None, 1.0, 10**6], [0, 1, 100_000]),
     ("E014", "POLLING", [1, None, "yes"], [True, False]),
 ]
 

@@ -39,7 +39,7 @@ def nothing_seen() -> None:
 
 
 def look(*args: Any, **kwargs: Any) -> HttpResponse:
-    keys.extend(one.key for one in inspector().page().locks)
+    keys.extend(one.key for one in inspector().find().locks)
     return HttpResponse()
 
 

@@ -134,7 +134,7 @@ def test_a_held_lock_is_listed_with_and_without_the_index(fake_server: FakeServe
     for settings in ({}, {"INDEX": False}):
         fake_server.flush()
         with override_settings(SETNX_LOCK=settings), lock("order:42", label="test"):
-            (found,) = inspector().page().locks
+            (found,) = inspector().find().locks
             is_indexed = bool(fake_server.client().keys("*:index"))
 
         assert (found.key, found.holder and found.holder.label) == ("order:42", "test")
@@ -255,7 +255,7 @@ def test_one_busy_key_is_named_and_nothing_is_taken(fake_server: FakeServer) -> 
 
 def test_several_keys_take_the_options_of_one(fake_server: FakeServer) -> None:
     with lock("a", "b", min_hold=5, label="nightly"):
-        assert [one.holder.label for one in inspector().page().locks if one.holder] == [
+        assert [one.holder.label for one in inspector().find().locks if one.holder] == [
             "nightly",
             "nightly",
         ]

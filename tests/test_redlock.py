@@ -84,7 +84,7 @@ def test_the_setting_may_name_several() -> None:
     with override_settings(SETNX_LOCK={**PATIENT, "CACHE": FIVE, "TIMEOUT": 20}), lock("a") as held:
         assert held.timeout == 20
         assert left() == [1] * 5
-        assert [info.key for info in inspector().page().locks] == ["a"]
+        assert [info.key for info in inspector().find().locks] == ["a"]
         assert redis_aliases()[0] == "r1"
         assert WATCHDOG.forget(held.grant)
 

@@ -13,21 +13,16 @@ from django.utils.translation import pgettext_lazy
 
 from ..conf import get_config
 from ..core.errors import LockUnavailable
-from ..core.history import End, HistoryEntry
-from ..core.inspection import Inspector
-from ..core.plain import plain
 from ..descriptions import NOT_KNOWN, about_of, duration, moment, place_of, problem
-from ..locks import key_prefix
+from ..history import End, HistoryEntry, last
 
 # So many holds are on the page of a lock, and on a page of the history.
 _OF_LOCK, _PER_PAGE = 5, 50
-# So many entries are looked through.
-_LOOKED_AT = 1000
 _WORDS: dict[End, str | Promise] = {
     End.RELEASED: pgettext_lazy("end of a hold", "released"),
-    End.LEASE_OVER: pgettext_lazy("end of a hold", "lease over"),
     End.LOST: pgettext_lazy("end of a hold", "lost"),
     End.FORCED: pgettext_lazy("end of a hold", "forced"),
+    End.GAVE_UP: pgettext_lazy("end of a hold", "gave up"),
 }
 
 
@@ -39,7 +34,7 @@ class Hold:
 
     @property
     def key(self) -> str:
-        return plain(self.entry.key)
+        return self.entry.key
 
     @property
     def end(self) -> str:
@@ -75,26 +70,25 @@ class Hold:
         return duration(self.entry.waited) if self.entry.waited else NOT_KNOWN
 
 
-def what_is_kept(look: Inspector) -> str:
+def what_is_kept() -> str:
     """Say which holds the history has, or why there is none."""
-    config = get_config()
-    if config["HISTORY"] is None:
-        return _("No history is kept: the setting HISTORY turns it off.")
-    if not look.has_history:
-        return _("No history is kept on Redis Cluster, and without the setting INDEX.")
-    return _("The history has the last %(length)d ends of holds that are kept.") % {
-        "length": config["HISTORY_LENGTH"]
-    }
+    length = get_config()["HISTORY"]
+    if not length:
+        return _("No history is kept: the setting HISTORY is 0.")
+    return _(
+        "The history has the last %(length)d notable ends that holders told of: holds that were "
+        "lost, force-released, waited for or long, and waits in vain."
+    ) % {"length": length}
 
 
-def last_holds(look: Inspector, name: str) -> dict[str, Any]:
+def last_holds(using: str | None, name: str) -> dict[str, Any]:
     """Return what the page of a lock says of its last holds, or why it cannot."""
     try:
-        found = look.history(name, limit=_OF_LOCK)
+        found = last(using, name=name)[:_OF_LOCK]
     except LockUnavailable as error:
         # The rest of the page is known all the same.
         return {"history_problem": problem(error)}
-    return {"holds": [Hold(one) for one in found.entries], "kept": what_is_kept(look)}
+    return {"holds": [Hold(one) for one in found], "kept": what_is_kept()}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,11 +108,9 @@ class HistoryQuery:
             number=parameters.get("p", ""),
         )
 
-    def read(self, look: Inspector) -> Page[Hold]:
+    def read(self, using: str | None) -> Page[Hold]:
         """Return the page, the latest end first."""
-        entries = look.history(self.name or None, limit=_LOOKED_AT).entries
-        # What others wrote there need not be of a lock of the project, which has no page then.
-        holds = [Hold(one) for one in entries if one.name.startswith(key_prefix())]
+        holds = [Hold(one) for one in last(using, name=self.name or None)]
         found = [one for one in holds if self._fits(one)]
         return Paginator(found, _PER_PAGE).get_page(self.number)
 

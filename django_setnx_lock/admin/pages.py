@@ -192,15 +192,14 @@ class LockAdmin(_LockModelAdmin):
             _check(query.name)
             context |= {"subtitle": Lock(name=query.name), "url": links.to("change", query.name)}
         try:
-            look = inspector(links.using or None)
-            page = query.read(look)
+            page = query.read(links.using or None)
         except _PROBLEMS as error:
             context |= problem(error)
         else:
             context |= {
                 "page": page,
                 "rows": [(hold, links.to("change", hold.entry.name)) for hold in page],
-                "kept": what_is_kept(look),
+                "kept": what_is_kept(),
             }
         return self._response(request, "all_history", links, **context)
 
@@ -248,7 +247,7 @@ class LockAdmin(_LockModelAdmin):
                 "row": row,
                 "holder_facts": holder_facts(row),
                 "redis_facts": redis_facts(row),
-                **last_holds(look, name),
+                **last_holds(links.using or None, name),
                 **_queue(row, links),
             }
         except _PROBLEMS as error:

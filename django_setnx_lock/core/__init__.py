@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .history import End, HistoryEntry
     from .holder import Holder
     from .inspection import Inspector, LockInfo, LockPage, Outcome, ShareInfo, State, WaiterInfo
     from .locks.handle import LockHandle
@@ -38,7 +37,6 @@ __all__ = [
 
 # Imported when first asked for: the modules below import this package first.
 _MODULE_OF = {
-    **dict.fromkeys(("End", "HistoryEntry"), "history"),
     "Holder": "holder",
     "LockHandle": "locks.handle",
     **dict.fromkeys(("RWLock", "RedisLock"), "locks.lock"),

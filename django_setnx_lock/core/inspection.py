@@ -1,4 +1,4 @@
-"""List the locks, and do to a holder what an operator wants: ask, extend, take away, dismiss."""
+"""List the locks, and do to a holder what an operator wants: ask, take away."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import enum
 import json
 import logging
 import math
-import threading
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from queue import SimpleQueue
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from . import clock
 from .connections import execute
@@ -21,32 +19,17 @@ from .connections.endpoints import kind_of
 from .connections.execute import scan, scan_step
 from .errors import LockError, LockUnavailable, LockUnsupported
 from .fingerprint import fingerprint_of
-from .history import LOOKING as HISTORY_LOOKING
-from .history import (
-    STEP,
-    End,
-    HistoryEntry,
-    HistoryPage,
-    check_id,
-    read_entry,
-    read_ids,
-    reading,
-)
 from .holder import Holder
 from .liveness import GRACE, is_overdue, renewed_ago
-from .lock_filter import LockFilter
 from .plain import plain
 from .protocol import commands, replies
 from .protocol.commands import POLLING, READERS, SETNX, command_set, limit_of
 from .protocol.keys import (
-    LockKeys,
     heartbeat_prefix_for,
-    history_beside,
     index_for,
     lock_keys,
     process_keys,
 )
-from .protocol.scripts import HISTORY_LENGTH
 from .renewal import watchdog
 from .stop_request import StopRequest
 
@@ -65,7 +48,6 @@ class State(str, enum.Enum):
     NEVER_EXPIRES = "never expires"
     FOREIGN = "foreign"
     CHANGING_HANDS = "changing hands"
-    OVER = "lease over"
     FREE = "free"
     NO_LOCK = "not a lock"
 
@@ -78,26 +60,12 @@ class State(str, enum.Enum):
 # So many processes are asked about at once, which keeps Redis busy for less than a millisecond. So
 # many locks of the whole list are read at once.
 _AT_ONCE = 500
-# So many such lists are asked for ahead: with one, either waits for the other all the time.
-_AHEAD = 3
 # So many locks are looked at by one script, which takes as long.
 _TOGETHER = 50
-# Up to so many names are all read for a page, and sorted here. That keeps Redis busy for as long.
-ALL_SORTED = 1000
+# So many names are looked through at a time.
+_STEP = 250
 #: How many locks are found, if nothing else is asked for; they are read in less than 0.2 s.
 MOST_FOUND = 2000
-# For so many seconds monitoring waits for Redis to say which locks there are: a scrape has ten.
-_PATIENCE = 2.0
-# So many names are looked through at a time, for so many seconds in all, until so many fit.
-_STEP = 250
-# So many if Redis looks into their records, too: that is ten times the work.
-_SEARCHED = 100
-LOOKING = 0.02
-_FITTING = 500
-#: The most minutes that operators can add to a lease at once: a day.
-LONGEST_EXTENSION = 1440
-# For so many ms a lock is shown whose lease ended, and of whose holder nothing is known.
-_FOREIGN_KEPT = 60_000
 # Of these a holder needs attention, the most urgent first.
 TROUBLES = (State.GONE, State.NOT_RENEWED)
 
@@ -125,8 +93,6 @@ class Outcome(str, enum.Enum):
     RELEASED = "released"
     ASKED = "asked to stop"
     ASKED_BEFORE = "asked to stop before"
-    EXTENDED = "extended"
-    DISMISSED = "dismissed"
     REVIVED = "lives again"
     CHANGED_HANDS = "changed hands"
     FREE = "free"
@@ -180,9 +146,7 @@ class LockInfo:
 
     ``remaining`` and ``held_for`` are seconds; ``remaining`` is None when the lock never
     expires or is not held, ``held_for`` is None when not known. ``fingerprint`` stands for
-    the holder's token, which it does not give away; it is empty when nobody holds the lock. Of a
-    lock whose lease is ``OVER``, ``holder``, ``fence`` and ``fingerprint`` are those of the last
-    holder, and ``over_for`` are the seconds since then, None when not known.
+    the holder's token, which it does not give away; it is empty when nobody holds the lock.
     ``longest_wait``: for how many seconds the first in the queue has waited; None without a queue.
     ``waiters``: the first of the ``waiting`` by name, as many as were asked for, but at least one.
     ``waits_for``: the lock that its holder waits for itself, if it has said so, which it does after
@@ -201,7 +165,6 @@ class LockInfo:
     fence: int | None = None
     remaining: float | None = None
     held_for: float | None = None
-    over_for: float | None = None
     waiting: int = 0
     longest_wait: float | None = None
     fingerprint: str = ""
@@ -217,7 +180,7 @@ class LockInfo:
     @property
     def is_held(self) -> bool:
         """Whether somebody holds it, or it was left to somebody."""
-        return bool(self.fingerprint) and self.state is not State.OVER
+        return bool(self.fingerprint)
 
     @property
     def states(self) -> frozenset[State]:
@@ -226,7 +189,7 @@ class LockInfo:
 
     @property
     def holders(self) -> list[Holder]:
-        """Each of its holders that is known; of one whose lease is over, the last."""
+        """Each of its holders that is known."""
         found = [one.holder for one in self.shares] if self.shares else [self.holder]
         return [one for one in found if one is not None]
 
@@ -278,7 +241,7 @@ class LockInfo:
 
 
 # What an operator sees first, as nobody else will mend it.
-_URGENT = (State.GONE, State.NOT_RENEWED, State.NO_LOCK, State.NEVER_EXPIRES, State.OVER)
+_URGENT = (State.GONE, State.NOT_RENEWED, State.NO_LOCK, State.NEVER_EXPIRES)
 
 
 def _worst(info: LockInfo) -> tuple[float, ...]:
@@ -302,32 +265,15 @@ ORDERS: Mapping[str, Callable[[LockInfo], Any]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockPage:
-    """Some of the locks, and how many there are in all.
+    """Some of the held locks, those whose leases end first where there are more.
 
-    ``by_lease``: whether they are in the order of their leases. ``onward``: where the search goes
-    on; empty when all names were looked through. ``total`` counts what was found before that.
-    ``over``: of how many listed locks the lease is over; by lease these come last. ``is_cut``:
-    whether this is a sample, and there are more names.
+    ``total``: how many locks were found, those included that are not among these ``locks``.
+    ``is_cut``: whether there may be others that were not looked at.
     """
 
     locks: Sequence[LockInfo]
     total: int
-    by_lease: bool = False
-    onward: str = ""
-    over: int = 0
     is_cut: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Names:
-    """Names that were found, in the order of their leases if that is known."""
-
-    found: list[str]
-    is_sorted: bool = False
-    onward: str = ""
-    # How many more there are, if these are a page of them.
-    beyond: int | None = None
-    over: int = 0
 
 
 class Inspector:
@@ -337,8 +283,6 @@ class Inspector:
     the index (True), else every name is looked for with SCAN. ``unit``: in which a number that
     another program wrote is the time until which it has the lock, ``s`` or ``ms`` (""): none is.
     ``polling``: as in :class:`RedisLock` (False); whoever queues is not counted and not woken then.
-    ``history_length``: how many entries the history has room for (10,000); 0: what is done here is
-    not noted in it.
     Each method raises LockUnavailable when Redis cannot say.
     """
 
@@ -350,7 +294,6 @@ class Inspector:
         use_index: bool = True,
         unit: str = "",
         polling: bool = False,
-        history_length: int = HISTORY_LENGTH,
     ) -> None:
         refuse_own_calls(client.__class__)
         self._client = client
@@ -358,7 +301,6 @@ class Inspector:
         self._unit = unit
         self._prefix = prefix
         self._heartbeat_prefix = heartbeat_prefix_for(prefix)
-        self._history_length = history_length
         self._index = index_for(prefix) if use_index and not is_cluster(client) else None
 
     def get(self, name: str, *, waiters: int = 1) -> LockInfo:
@@ -377,52 +319,6 @@ class Inspector:
         """
         return self._told(self._asked(names, waiters), names, waiters)
 
-    def page(
-        self,
-        *,
-        search: str = "",
-        by_lease: bool = False,
-        descending: bool = False,
-        offset: int = 0,
-        limit: int = 50,
-        everything: bool = False,
-        start: str = "",
-    ) -> LockPage:
-        """Return a page of the held locks, sorted by key, or by the end of the lease.
-
-        ``search`` keeps the keys it is a part of. ``everything`` looks through the whole
-        keyspace with SCAN instead of the index, and so finds locks of other programs that
-        nobody here has met (False); the order by lease is then that of the index first.
-
-        What it asks of Redis does not grow with the number of locks. Beyond a thousand listed ones
-        they are sorted by the end of the lease, whatever was asked. A search, and ``everything``,
-        then ends after a while, and is continued from a ``start``: the ``onward`` of that page.
-        Such a search for a whole key finds that lock first, and no other. On a cluster all of
-        ``everything`` is looked through at once.
-        """
-        names = self._found(
-            self._first(offset, limit, descending=descending),
-            search,
-            everything=everything,
-            start=start,
-            within=LOOKING,
-        )
-        if names.beyond is not None:
-            locks = self._held(names.found)
-            total = names.beyond + len(locks)
-            return LockPage(locks=locks, total=total, by_lease=True, over=names.over)
-        chosen = names.found
-        if not by_lease:
-            chosen = sorted(chosen, reverse=descending)
-        elif descending and not names.is_sorted:
-            chosen = chosen[::-1]
-        shown = chosen[offset : offset + limit]
-        locks = self._held(shown)
-        total = len(chosen) - len(shown) + len(locks)
-        return LockPage(
-            locks=locks, total=total, by_lease=by_lease, onward=names.onward, over=names.over
-        )
-
     def find(
         self,
         limit: int = MOST_FOUND,
@@ -440,107 +336,30 @@ class Inspector:
         found. ``within``: the seconds for which names are looked for (None: without limit).
         ``waiters`` as in :meth:`get`.
         """
-        names = self._found(self._first(0, limit), search, everything=everything, within=within)
-        found = names.found[:limit]
-        locks = self._held(found, waiters)
-        return LockPage(
-            locks=locks,
-            total=len(names.found) + (names.beyond or 0) - len(found) + len(locks),
-            is_cut=len(names.found) > limit or bool(names.beyond or names.onward),
-        )
+        if self._index and not search and not everything:
+            request = commands.listing(self._index, limit)
+            reply = run(execute.call(BLOCKING, self._client, request, "", within=within))
+            total, names = int(reply[0]), list(filter(None, map(_name_in, reply[1])))
+            is_cut = total > limit
+        else:
+            names, is_cut = self._names(search, everything, limit, within)
+            total = len(names)
+        locks = self._held(names, waiters)
+        return LockPage(locks=locks, total=total - len(names) + len(locks), is_cut=is_cut)
 
     def all(self, *, search: str = "", everything: bool = False) -> list[LockInfo]:
-        """Return all the locks that :meth:`page` has pages of, sorted by key.
+        """Return all the held locks, sorted by key. ``search``, ``everything``: see :meth:`find`.
 
         It takes as long as it takes, but keeps Redis from others for a millisecond at a time only.
         """
         batches = self.batches(search=search, everything=everything)
         return [lock for some in batches for lock in some]
 
-    def batches(
-        self, *, search: str = "", everything: bool = False, descending: bool = False
-    ) -> Generator[list[LockInfo], None, None]:
-        """Yield the locks of :meth:`all` in lists of 500 at most, read while the last one is used.
-
-        ``descending``: the last key comes first (False). All names are known before the first list.
-        """
-        found = self._found(self._first(0), search, everything=everything).found
-        names = sorted(found, reverse=descending)
-        parts = [names[start : start + _AT_ONCE] for start in range(0, len(names), _AT_ONCE)]
-        asked = ((some, self._asked(some)) for some in parts)
-        for some, answers in _ahead(asked, _AHEAD):
-            yield _not_free(self._told(answers, some))
-
-    def sample(
-        self,
-        limit: int,
-        *,
-        search: str = "",
-        everything: bool = False,
-        start: str = "",
-        within: float | None = None,
-        waiters: int = 1,
-    ) -> LockPage:
-        """Return at most ``limit`` of the held locks; ``total`` counts all names.
-
-        Where these are more, one half are the locks whose leases end first, the other those whose
-        leases end last: an overdue renewal is among the first, and the dead holder of a long lease
-        among the last. ``search``, ``everything`` and ``start`` as in :meth:`page`; ``within``: the
-        seconds for which names are looked through for these (None: until all were). ``waiters`` as
-        in :meth:`get`.
-        """
-        if self._index and not search and not everything:
-            names = self._ends(self._index, limit)
-        else:
-            names = self._found(
-                self._first(0), search, everything=everything, start=start, within=within
-            )
-            beyond = max(len(names.found) - limit, 0)
-            last = len(names.found) - min(limit // 2, beyond)
-            found = [*names.found[: limit - min(limit // 2, beyond)], *names.found[last:]]
-            names = replace(names, found=found, beyond=beyond)
-        if names.found:
-            # A server that does not know the script yet would be sent it with each of the names.
-            self.get(names.found[0])
-        return LockPage(
-            locks=self._held(names.found, waiters),
-            total=len(names.found) + (names.beyond or 0),
-            by_lease=True,
-            onward=names.onward,
-            over=names.over,
-            is_cut=bool(names.beyond),
-        )
-
-    def candidates(
-        self,
-        wanted: LockFilter,
-        limit: int,
-        *,
-        everything: bool = False,
-        start: str = "",
-        within: float | None = LOOKING,
-    ) -> LockPage:
-        """Return locks among which are those that ``wanted`` fits; ``total`` counts all names.
-
-        Up to ``limit`` locks are all returned. Of more, it is those that may fit of the names that
-        could be looked through ``within`` so many seconds (None: without limit), until there are
-        nearly ``limit``; ``total`` counts these names, and a next page begins at ``start``, the
-        ``onward`` of this one. If the ``text`` is the whole key of a lock that is held, that lock
-        comes first, and of many listed ones alone at first. ``everything`` as in :meth:`page`.
-        """
-        index = None if everything else self._index
-        if index and not start:
-            listed = self._listed(index, 0, 0, most=limit)
-            if listed.beyond is None:
-                return LockPage(locks=self._held(listed.found), total=len(listed.found))
-            if exact := self._exact(wanted.text):
-                locks = [
-                    one for one in self._held(exact.found) if wanted.fits(one.key, one.holders)
-                ]
-                if locks:
-                    return LockPage(locks=locks, total=1, onward=exact.onward)
-        found, looked_at, onward = self._searched_for(wanted, limit, index, start, within)
-        return LockPage(locks=self._held(found), total=looked_at, onward=onward)
+    def batches(self, *, search: str = "", everything: bool = False) -> Iterator[list[LockInfo]]:
+        """Yield the locks of :meth:`all` in lists of 500 at most."""
+        names = sorted(self._names(search, everything)[0])
+        for start in range(0, len(names), _AT_ONCE):
+            yield self._held(names[start : start + _AT_ONCE])
 
     def force_release(
         self,
@@ -578,7 +397,7 @@ class Inspector:
         if severity and seen.remaining is not None:
             # If it is renewed from here on, more is left.
             most_ms = math.ceil(seen.remaining * 1000)
-        keys = self._keys(seen.name)
+        keys = lock_keys(seen.name)
         kind = READERS if is_shared else self._kind
         if seen.unit:
             kind = command_set("timestamp", seen.unit)
@@ -625,120 +444,6 @@ class Inspector:
         if outcome is Outcome.ASKED:
             self._log("%r asked to stop the holder of %r, %r: %r", by, seen, shares, reason)
         return outcome
-
-    def extend(
-        self, name: str, fingerprint: str, seconds: float, *, by: str = "", reason: str = ""
-    ) -> Outcome:
-        """Give the holder whose ``fingerprint`` was seen ``seconds`` more than are left.
-
-        Of several who hold it together, of one by its own, or of all by that of the lock. Nobody
-        else gets the lock meanwhile, and renewals cut nothing. The holder hears of it at its next
-        renewal or check; one that believes its lease to be over does not believe otherwise again.
-
-        Raises ValueError for ``seconds`` that are no number from 0.001 to 1e9, LockUnsupported for
-        a lock that never expires, or that is held with the timestamp protocol, changes hands, or is
-        only kept.
-        """
-        extra_ms = commands.milliseconds(seconds, "seconds")
-        seen = self.get(name)
-        shares = _chosen(seen, fingerprint)
-        if isinstance(shares, Outcome):
-            return shares
-        if not can_be_extended(seen):
-            why = (
-                "it is held with protocol='timestamp'"
-                if seen.unit
-                else f"it is {seen.state.value!r}"
-            )
-            raise LockUnsupported(f"cannot extend the lock {seen.key!r}: {why}", key=seen.key)
-        keys, kind = lock_keys(name), READERS if shares else self._kind
-        held: Sequence[ShareInfo | LockInfo] = shares or [seen]
-        requests = [
-            kind.renew(
-                *(keys, self._index, one.token.decode(errors="replace")),
-                int((one.remaining or 0) * 1000) + extra_ms,
-            )
-            for one in held
-        ]
-        answers = [run(execute.call(BLOCKING, self._client, one, seen.key)) for one in requests]
-        if all(replies.text(answer[0]) != "OK" for answer in answers):
-            return Outcome.CHANGED_HANDS if self.get(name).is_held else Outcome.FREE
-        self._log(
-            "%r extended the lock %r of %r by %s s: %r", by, seen, shares, f"{seconds:g}", reason
-        )
-        return Outcome.EXTENDED
-
-    def dismiss(self, name: str, fingerprint: str, *, by: str = "", reason: str = "") -> Outcome:
-        """Forget the holder whose ``fingerprint`` was seen, and whose lease is over.
-
-        It is shown no longer then. Does nothing where somebody has had the lock since.
-        """
-        seen = self.get(name)
-        if seen.state is not State.OVER or seen.fingerprint != fingerprint:
-            return Outcome.CHANGED_HANDS if seen.fingerprint else Outcome.FREE
-        request = self._kind.dismiss(
-            self._keys(name), self._index, seen.token, seen.unit, by, reason, seen.over_for
-        )
-        answer = replies.text(run(execute.call(BLOCKING, self._client, request, seen.key))[0])
-        outcomes = {"OK": Outcome.DISMISSED, "FREE": Outcome.FREE}
-        outcome = outcomes.get(answer or "", Outcome.CHANGED_HANDS)
-        if outcome is Outcome.DISMISSED:
-            self._log(
-                "%r dismissed the lock %r, whose last holder was %r: %r", by, seen, [], reason
-            )
-        return outcome
-
-    @property
-    def has_history(self) -> bool:
-        """Whether a history is kept where it looks: not without an index, nor on a cluster."""
-        return self._index is not None and self._history_length > 0
-
-    def history(
-        self,
-        name: str | None = None,
-        *,
-        limit: int = 50,
-        before: str = "",
-        ends: Collection[End] = (),
-        within: float = HISTORY_LOOKING,
-    ) -> HistoryPage:
-        """Return how holds have ended, the newest first; of the lock ``name`` alone if given.
-
-        ``limit``: how many entries at most. ``before``: the id of the entry that they are to be
-        older than, the ``onward`` of another page ("": the newest). ``ends``: only these (empty:
-        all). The search ends after ``within`` seconds, and can go on from ``onward``. What others
-        wrote into the history is passed over.
-
-        It is kept where there is an index, so not on a cluster: else it is empty. Raises ValueError
-        for a ``before`` that is no id.
-        """
-        check_id(before)
-        if not self._index:
-            return HistoryPage()
-        entries: list[HistoryEntry] = []
-        key, until = history_beside(self._index), clock.now() + within
-        step = STEP if ends or name is not None else min(max(limit, 0) + 1, STEP)
-        while True:
-            request = reading(key, before, step)
-            found = read_ids(run(execute.call(BLOCKING, self._client, request, "")))
-            for number, fields in found:
-                entry = read_entry(self._prefix, number, fields, name, ends)
-                if entry is None:
-                    continue
-                if len(entries) >= limit:
-                    return HistoryPage(entries=entries, onward=before)
-                entries.append(entry)
-                before = number
-            if len(found) < step:
-                return HistoryPage(entries=entries)
-            before = found[-1][0]
-            if clock.now() >= until:
-                return HistoryPage(entries=entries, onward=before)
-
-    def _keys(self, name: str) -> LockKeys:
-        keys = lock_keys(name)
-        keys.history_length = self._history_length
-        return keys
 
     def _log(
         self, text: str, by: str, seen: LockInfo, shares: Sequence[ShareInfo], *more: str
@@ -814,151 +519,39 @@ class Inspector:
     def _held(self, names: Sequence[str], waiters: int = 1) -> list[LockInfo]:
         return _not_free(self.get_each(names, waiters=waiters))
 
-    def _with(self, search: str, names: Iterable[str]) -> list[str]:
-        return [name for name in names if search in self._key(name)]
-
-    def _listed(
-        self,
-        index: str,
-        offset: int,
-        limit: int,
-        *,
-        descending: bool = False,
-        most: int = ALL_SORTED,
-        within: float | None = None,
-    ) -> _Names:
-        """Return the names in ``index`` by lease: all, or a page if they are more than ``most``.
-
-        ``within``: the seconds in which the answer has to come (None: the limits of the client).
-        """
-        request = commands.listing(index, most, offset, limit, descending=descending)
-        reply = run(execute.call(BLOCKING, self._client, request, "", within=within))
-        total, running, is_all, listed = reply
-        found = list(filter(None, map(_name_in, listed)))
-        beyond = None if is_all else total - len(listed)
-        return _Names(found, is_sorted=True, beyond=beyond, over=total - running)
-
-    def _first(self, offset: int, limit: int = 0, *, descending: bool = False) -> _Names | None:
-        """Return what :meth:`_listed` does; None without an index."""
-        if not self._index:
-            return None
-        return self._listed(self._index, offset, limit, descending=descending)
-
-    def _ends(self, index: str, limit: int) -> _Names:
-        """Return so many of the names in ``index`` from both ends of the order of the leases."""
-        names = self._listed(index, 0, 0, most=0, within=_PATIENCE)
-        total = names.beyond or 0
-        last = min(limit // 2, max(total - limit, 0))
+    def _names(
+        self, search: str, everything: bool, limit: int | None = None, within: float | None = None
+    ) -> tuple[list[str], bool]:
+        """Return the names with ``search`` in their keys, and whether there may be others."""
         found: dict[str, None] = {}
-        for count, descending in ((min(limit, total) - last, False), (last, True)):
-            for offset in range(0, count, ALL_SORTED):
-                some = min(ALL_SORTED, count - offset)
-                page = self._listed(
-                    index, offset, some, descending=descending, most=0, within=_PATIENCE
-                )
-                found.update(dict.fromkeys(page.found))
-        return replace(names, found=list(found), beyond=total - len(found))
+        until = None if within is None else clock.now() + within
+        cursor, in_index = "0", self._index is not None and not everything
+        try:
+            search.encode()
+        except UnicodeEncodeError:
+            # Surrogates are in no name.
+            return [], False
+        while True:
+            cursor, some = self._step(cursor, search, in_index)
+            names = filter(None, map(_name_in, some))
+            found.update(dict.fromkeys(name for name in names if search in self._key(name)))
+            is_cut = limit is not None and len(found) > limit
+            if cursor == "0" or is_cut or (until is not None and clock.now() >= until):
+                return list(found)[:limit], is_cut or cursor != "0"
 
-    def _found(
-        self,
-        listed: _Names | None,
-        search: str,
-        *,
-        everything: bool,
-        start: str = "",
-        within: float | None = None,
-    ) -> _Names:
-        """Return the names with ``search`` in their keys: those ``listed``, if that is all of them.
-
-        ``within``: for how many seconds others are looked through; then a page that was ``listed``
-        is enough without a search (None: until all were looked through).
-        """
-        if listed is not None and listed.beyond is None and search:
-            listed = replace(listed, found=self._with(search, listed.found), over=0)
-        if everything or listed is None:
-            return self._scanned(listed, search, start, within)
-        if listed.beyond is None or (within is not None and not search):
-            return listed
-        exact = self._exact(search) if within is not None and not start else None
-        return exact or self._searched(search, start, within)
-
-    def _exact(self, search: str) -> _Names | None:
-        """Return the name of the key ``search`` if it is held: nothing else is looked through."""
-        name = _name_in(self._prefix + search)
-        if name is None or self.get(name).state is State.FREE:
-            return None
-        return _Names([name], onward="0")
-
-    def _searched(self, search: str, start: str, within: float | None) -> _Names:
-        """Look through the index in steps; names come with the ends of their leases."""
+    def _step(self, cursor: str, search: str, in_index: bool) -> tuple[str, Iterable[Any]]:
+        """Return some names, and the cursor from which it goes on; "0" at the end."""
         pattern = f"*{commands.glob_escaped(search)}*"
-        found: dict[str, float] = {}
-
-        def step(cursor: str) -> str:
+        if in_index:
             command = ("ZSCAN", str(self._index), cursor, "MATCH", pattern, "COUNT", str(_STEP))
             request = commands.PlainRequest(command)
             onward, some = run(execute.call(BLOCKING, self._client, request, ""))
-            for listed, score in zip(some[::2], some[1::2], strict=True):
-                name = _name_in(listed)
-                if name is not None and search in self._key(name):
-                    found[name] = float(score)
-            return replies.text(onward) or "0"
-
-        onward = _in_steps(step, found, start, within) if _is_text(pattern) else ""
-        return _Names(sorted(found, key=lambda name: found[name]), onward=onward)
-
-    def _searched_for(
-        self, wanted: LockFilter, limit: int, index: str | None, start: str, within: float | None
-    ) -> tuple[list[str], int, str]:
-        """Have the server look for ``wanted``; return names, how many it saw, where it goes on."""
-        conditions = wanted.conditions
-        found: dict[str, None] = {}
-        looked_at = 0
-
-        def add(names: Iterable[Any]) -> None:
-            for name in filter(None, map(_name_in, names)):
-                if wanted.has_key is None or wanted.has_key(self._key(name)):
-                    found[name] = None
-
-        def step(cursor: str) -> str:
-            nonlocal looked_at
-            given = (_SEARCHED if index else _STEP, self._prefix, wanted.key_start, conditions)
-            request = commands.search(index, cursor, *given)
-            onward, count, names = run(execute.call(BLOCKING, self._client, request, ""))
-            looked_at += int(count)
-            add(names)
-            return replies.text(onward) or "0"
-
-        onward = ""
+            # Behind each name stands when its lease ends.
+            return replies.text(onward) or "0", some[::2]
+        pattern = f"{commands.glob_escaped(self._prefix)}{pattern}"
         if is_cluster(self._client):
-            add(scan(self._client, f"{commands.glob_escaped(self._prefix + wanted.key_start)}*"))
-            looked_at = len(found)
-        elif _is_text(wanted.text + wanted.host + wanted.user):
-            onward = _in_steps(step, found, start, within, enough=max(limit - _SEARCHED, 1))
-        return list(found), looked_at, onward
-
-    def _scanned(
-        self, listed: _Names | None, search: str, start: str, within: float | None
-    ) -> _Names:
-        """Look through the keyspace in steps, behind the names that are ``listed``."""
-        pattern = f"{commands.glob_escaped(self._prefix)}*"
-        found: dict[str, None] = {}
-        if listed is not None and listed.beyond is None and not start:
-            found.update(dict.fromkeys(listed.found))
-
-        def add(names: Iterable[Any]) -> None:
-            found.update(dict.fromkeys(self._with(search, filter(None, map(_name_in, names)))))
-
-        def step(cursor: str) -> str:
-            onward, some = scan_step(self._client, cursor, pattern, _STEP)
-            add(some)
-            return onward
-
-        if is_cluster(self._client):
-            add(scan(self._client, pattern))
-            return _Names(list(found))
-        onward = _in_steps(step, found, start, within)
-        return _Names(list(found), onward=onward)
+            return "0", scan(self._client, pattern)
+        return scan_step(self._client, cursor, pattern, _STEP)
 
     def _key(self, name: str) -> str:
         return name.removeprefix(self._prefix)
@@ -972,18 +565,12 @@ class Inspector:
         return {name: self._read(name, one) for name, one in zip(names, told, strict=False)}
 
     def _read(self, name: str, reply: Sequence[Any]) -> LockInfo:
-        kind, value, how, left, fence, record, waiting, listed, now_ms, unit, *others = reply
+        kind, value, how, left, fence, record, waiting, now_ms, unit, *others = reply
         sharers, named, awaited = others
         token = _in_bytes(value or "")
         now_ms, ours = int(now_ms), how == "ours"
-        over_ms = now_ms + 1 - float(listed) if listed else -1.0
-        is_deleted = kind == "none" and listed and over_ms < 0
-        if how == "over" and not is_deleted:
-            state = State.OVER
-        elif kind == "none":
-            # Whether the owner of a foreign lock let it go nobody knows, unless it is gone early.
-            is_foreign = not fence and 0 <= over_ms < _FOREIGN_KEPT
-            state = State.OVER if is_foreign else State.FREE
+        if kind == "none":
+            state = State.FREE
         elif kind != "string":
             state = State.NO_LOCK
         elif how == "baton":
@@ -999,18 +586,16 @@ class Inspector:
             [_waiter(name, one, position, now_ms) for position, one in enumerate(named, 1)]
         )
         tokens = sorted([one.token for one in shares]) or [token]
-        is_over = state is State.OVER
-        known = _text(record) if record and (ours or is_over) else None
-        fence = int(fence) if fence and (ours or is_over) else None
+        known = _text(record) if record and ours else None
+        fence = int(fence) if fence and ours else None
         return LockInfo(
             key=self._key(name),
             name=name,
             state=state,
             holder=Holder.from_json(known),
             fence=fence,
-            remaining=None if value is False or is_over else replies.seconds_left(left),
+            remaining=None if value is False else replies.seconds_left(left),
             held_for=max(now_ms - fence // 1000, 0) / 1000 if ours and fence else None,
-            over_for=over_ms / 1000 if is_over and 0 <= over_ms < math.inf else None,
             waiting=int(waiting),
             longest_wait=waiters[0].waited if waiters else None,
             waiters=waiters,
@@ -1050,45 +635,6 @@ class Inspector:
         )
 
 
-_Item = TypeVar("_Item")
-
-
-def _ahead(items: Iterable[_Item], count: int) -> Iterator[_Item]:
-    """Yield ``items``, of which a thread takes so many ahead: so Redis works while the caller does.
-
-    What it runs into is raised in the place of the item, and no more are taken.
-    """
-    # Each item, and at the end what it ended in, or None.
-    taken: SimpleQueue[tuple[Literal[True], _Item] | tuple[Literal[False], BaseException | None]]
-    taken = SimpleQueue()
-    # One more is taken before the thread finds that there is no room.
-    room, is_over = threading.Semaphore(count - 1), threading.Event()
-
-    def take() -> None:
-        try:
-            for item in items:
-                taken.put((True, item))
-                room.acquire()
-                if is_over.is_set():
-                    return
-        except BaseException as error:  # noqa: BLE001 - it is raised where the item is wanted
-            taken.put((False, error))
-        else:
-            taken.put((False, None))
-
-    # A daemon: nobody who interrupts the caller waits for a Redis that hangs.
-    threading.Thread(target=take, name="setnx-lock-list", daemon=True).start()
-    try:
-        while (found := taken.get())[0]:
-            room.release()
-            yield found[1]
-        if found[1] is not None:
-            raise found[1]
-    finally:
-        is_over.set()
-        room.release()
-
-
 def _not_free(locks: Iterable[LockInfo]) -> list[LockInfo]:
     return [lock for lock in locks if lock.state is not State.FREE]
 
@@ -1096,11 +642,6 @@ def _not_free(locks: Iterable[LockInfo]) -> list[LockInfo]:
 def hears_requests(lock: LockInfo) -> bool:
     """Whether a holder of ``lock`` would hear that it is asked to stop, as far as can be seen."""
     return lock.state in _OURS and not lock.unit
-
-
-def can_be_extended(lock: LockInfo) -> bool:
-    """Whether an operator can give the holder of ``lock`` more time."""
-    return lock.state in (*_OURS, State.FOREIGN) and not lock.unit
 
 
 def _refuse_unless_ours(seen: LockInfo, what: str) -> None:
@@ -1197,32 +738,3 @@ def _name_in(name: Any) -> str | None:
     except ValueError:
         return None
     return text
-
-
-def _in_steps(
-    step: Callable[[str], str],
-    found: Collection[str],
-    start: str,
-    within: float | None,
-    enough: int = _FITTING,
-) -> str:
-    """Take steps from the cursor ``start`` on; return that of the next one, empty at the end.
-
-    ``within``: the seconds after which none is begun (None: no limit), nor when ``enough`` more are
-    ``found``.
-    """
-    until, cursor = clock.now() + (within or 0.0), start or "0"
-    enough += len(found)
-    while (cursor := step(cursor)) != "0":
-        if within is not None and (clock.now() >= until or len(found) >= enough):
-            return cursor
-    return ""
-
-
-def _is_text(text: str) -> bool:
-    """Return whether it can be sent: without surrogates, which are in no name."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -43,7 +43,7 @@ else:
 
 Leftovers = Literal["fail", "warn", "ignore"]
 _Result = TypeVar("_Result")
-_FREE = frozenset({State.FREE, State.OVER})
+_FREE = frozenset({State.FREE})
 
 
 class LockHelpers:

@@ -45,7 +45,7 @@ except ImportError as error:  # pragma: no cover - seen by a process of its own
 _numbers = itertools.count(1)
 # The OPTIONS that a cache keeps: how values are written, not where to.
 _KEPT = ("SERIALIZER", "COMPRESSOR", "PICKLE_VERSION", "IGNORE_EXCEPTIONS")
-_NOT_LEFT = frozenset({State.FREE, State.OVER, State.KEPT, State.NO_LOCK})
+_NOT_LEFT = frozenset({State.FREE, State.KEPT, State.NO_LOCK})
 _SCRIPTS = [one for one in vars(scripts).values() if isinstance(one, scripts.Script)]
 _SENT_AS = {sent: one for one in _SCRIPTS for sent in (one.sha, one.source)}
 _QUEUE = lock_keys("any").waiters.removeprefix("{any}").encode()
@@ -218,6 +218,10 @@ class MemoryServers(ExitStack):
         self._servers = [server for _, server in servers.values()]
         return changed
 
+    def _is_of_locks(self, key: str) -> bool:
+        # The history is written aside.
+        return key.lstrip("{").startswith(self._prefix) and not key.endswith(":history")
+
     def sent(self, packed: Iterable[Any]) -> list[bool]:
         """Note a write, and return of each command whether it runs a script of locks."""
         told: list[str] = []
@@ -228,7 +232,7 @@ class MemoryServers(ExitStack):
             if script is not None:
                 # By the first key, which is the name of the lock or what it is listed in.
                 told.append(" ".join([script.name, *command[3:4]]))
-            elif any(part.lstrip("{").startswith(self._prefix) for part in command[1:2]):
+            elif any(map(self._is_of_locks, command[1:2])):
                 told.append(" ".join(command[:2]))
         # Renewals are no requests of the test's.
         if told and not any(dog.is_current() for dog in all_watchdogs()):

@@ -12,10 +12,10 @@ from django.core.management import call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from django_setnx_lock import LockUnavailable, inspector, lock
+from django_setnx_lock import LockLost, LockUnavailable, inspector, lock
 from django_setnx_lock.core import Inspector, Outcome
 from django_setnx_lock.models import Lock
-from tests import urls
+from tests import past, urls
 from tests.admin import groups as groups_site
 from tests.admin.groups import RELEASE, act, messages_of, seen
 from tests.admin.pages import HISTORY, address, entries_of, info, refuse_entries, text
@@ -77,10 +77,13 @@ def test_a_release_of_selected_rows_is_in_the_history_of_the_lock(
     admin_client: Client, groups: list[Group]
 ) -> None:
     key = f"group:{groups[0].pk}"
-    lock(key, user="ann", label="pay").take(0)
+    held = lock(key, user="ann", label="pay").take(0)
 
     release_selected(admin_client, groups[:1], "its host is gone")
 
+    with pytest.raises(LockLost):
+        held.release()
+    past.noted(1)
     page = text(admin_client.get(HISTORY))
     assert f"{key} forced by admin: its host is gone ann@" in page
 

@@ -11,7 +11,6 @@ from django_setnx_lock import LockBusy, LockUnavailable
 from django_setnx_lock.core import Holder, Inspector, State
 from tests.core.helpers import INDEX, PREFIX, ask, let_lapse, listed, meet
 from tests.core.queueing import waiters
-from tests.processes import eventually
 
 
 def test_a_held_lock_is_told_in_full(redis_client: redis.Redis, inspector: Inspector) -> None:
@@ -111,24 +110,6 @@ def test_a_name_that_holds_something_else_is_no_lock(
     assert info.fingerprint == ""
 
 
-def test_a_lease_that_ended_is_over_and_says_whose_it_was(
-    redis_client: redis.Redis, inspector: Inspector
-) -> None:
-    # On a busy machine a shorter lease is over before the answer is there.
-    held = listed(redis_client, "a", timeout=0.5, label="view pay").take()
-
-    # Not just without its name: in the fake, time passes within a script, and the name ends earlier
-    # than the index says.
-    eventually(lambda: inspector.get("lock:a").state is State.OVER)
-
-    info = inspector.get("lock:a")
-    assert info.holder is not None
-    assert info.holder.label == "view pay"
-    assert info.fence == held.fence
-    assert info.remaining is None
-    assert not info.is_held
-
-
 @pytest.mark.parametrize("decode", [False, True])
 def test_a_fingerprint_is_the_same_for_every_client(server: Any, decode: bool) -> None:
     held = listed(server.client(), "a").take()
@@ -151,7 +132,7 @@ def test_a_fingerprint_changes_with_the_holder(
     assert len(seen) == 3
 
 
-@pytest.mark.parametrize("look", ["get", "page"])
+@pytest.mark.parametrize("look", ["get", "find"])
 def test_bytes_that_are_no_text_are_a_clear_error_for_a_client_that_decodes(
     server: Any, look: str
 ) -> None:
@@ -160,7 +141,7 @@ def test_bytes_that_are_no_text_are_a_clear_error_for_a_client_that_decodes(
     inspector = Inspector(server.client(decode_responses=True), PREFIX)
 
     with pytest.raises(LockUnavailable, match="decode_responses") as caught:
-        inspector.get("lock:a") if look == "get" else inspector.page(everything=True)
+        inspector.get("lock:a") if look == "get" else inspector.find(everything=True)
 
     assert caught.value.cause == "server"
 

@@ -82,9 +82,9 @@ def test_a_lock_stays_on_the_list_while_it_changes_hands(
     ask(following, waits=True)
 
     held.release()
-    between = keys_of(inspector.page().locks)
+    between = keys_of(inspector.find().locks)
     claim(following).release()
 
     assert between == ["a"]
-    assert keys_of(inspector.page().locks) == []
+    assert keys_of(inspector.find().locks) == []
     assert not redis_client.exists(INDEX)

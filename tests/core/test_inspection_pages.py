@@ -6,30 +6,22 @@ import redis
 from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import Inspector, RedisLock, State
 from tests.core.helpers import INDEX, PREFIX, keys_of, listed, meet
+from tests.processes import eventually
 
 
-def test_held_locks_are_listed_by_key(redis_client: redis.Redis, inspector: Inspector) -> None:
-    for key in ("b", "c", "a"):
-        listed(redis_client, key).take()
-    with listed(redis_client, "released"):
-        pass
-
-    page = inspector.page()
-
-    assert keys_of(page.locks) == ["a", "b", "c"]
-    assert page.total == 3
-    assert {one.state for one in page.locks} == {State.HELD}
-
-
-def test_locks_are_listed_by_the_end_of_the_lease(
+def test_held_locks_are_found_those_that_end_first_before_others(
     redis_client: redis.Redis, inspector: Inspector
 ) -> None:
     for key, timeout in (("a", 60), ("b", 20), ("c", 40)):
         listed(redis_client, key, timeout=timeout).take()
+    with listed(redis_client, "released"):
+        pass
 
-    assert keys_of(inspector.page(by_lease=True).locks) == ["b", "c", "a"]
-    assert keys_of(inspector.page(by_lease=True, descending=True).locks) == ["a", "c", "b"]
-    assert keys_of(inspector.page(descending=True).locks) == ["c", "b", "a"]
+    found = inspector.find()
+    some = inspector.find(2)
+
+    assert (keys_of(found.locks), found.total, found.is_cut) == (["b", "c", "a"], 3, False)
+    assert (keys_of(some.locks), some.total, some.is_cut) == (["b", "c"], 3, True)
 
 
 def test_an_extended_lock_moves_in_the_order_of_leases(
@@ -40,42 +32,57 @@ def test_an_extended_lock_moves_in_the_order_of_leases(
 
     held.extend(60)
 
-    assert keys_of(inspector.page(by_lease=True).locks) == ["b", "a"]
+    assert keys_of(inspector.find().locks) == ["b", "a"]
 
 
+@pytest.mark.parametrize("everything", [False, True])
 def test_a_search_keeps_the_keys_it_is_part_of(
-    redis_client: redis.Redis, inspector: Inspector
+    redis_client: redis.Redis, inspector: Inspector, everything: bool
 ) -> None:
     for key in ("order:1", "order:12", "cart:1", "lock"):
         listed(redis_client, key).take()
 
-    assert keys_of(inspector.page(search="order:1").locks) == ["order:1", "order:12"]
-    assert inspector.page(search="order:1").total == 2
-    assert keys_of(inspector.page(search="lock").locks) == ["lock"]
-    assert keys_of(inspector.page(search="*").locks) == []
+    def found(search: str) -> list[str]:
+        return sorted(keys_of(inspector.find(search=search, everything=everything).locks))
+
+    assert found("order:1") == ["order:1", "order:12"]
+    assert found("lock") == ["lock"]
+    assert found("*") == found("\udc80") == []
 
 
-def test_locks_come_in_pages(redis_client: redis.Redis, inspector: Inspector) -> None:
-    for number in range(7):
-        listed(redis_client, f"k{number}").take()
+def test_a_search_says_that_there_are_more(redis_client: redis.Redis, inspector: Inspector) -> None:
+    for number in range(3):
+        listed(redis_client, f"order:{number}").take()
 
-    pages = [inspector.page(offset=offset, limit=3) for offset in (0, 3, 6, 9)]
+    cut, whole = inspector.find(2, search="order"), inspector.find(3, search="order")
 
-    assert [keys_of(page.locks) for page in pages] == [
-        ["k0", "k1", "k2"], ["k3", "k4", "k5"], ["k6"], [],
-    ]  # fmt: skip
-    assert {page.total for page in pages} == {7}
+    assert (len(cut.locks), cut.is_cut) == (2, True)
+    assert (len(whole.locks), whole.is_cut) == (3, False)
+
+
+def test_a_lock_whose_lease_has_ended_is_not_counted(
+    redis_client: redis.Redis, inspector: Inspector
+) -> None:
+    listed(redis_client, "dead", timeout=0.1).take()
+    with listed(redis_client, "kept", min_hold=0.1):
+        pass
+
+    eventually(lambda: not redis_client.exists("lock:dead", "lock:kept"))
+    eventually(lambda: inspector.find().total == 0)
+
+    assert inspector.get("lock:dead").state is State.FREE
+    assert inspector.find().locks == []
 
 
 def test_a_foreign_lock_is_listed_once_it_was_met(
     redis_client: redis.Redis, inspector: Inspector
 ) -> None:
     redis_client.set("lock:a", "somebody", px=20_000)
-    assert keys_of(inspector.page().locks) == []
+    assert keys_of(inspector.find().locks) == []
 
     meet(redis_client, "a")
 
-    assert [(one.key, one.state) for one in inspector.page().locks] == [("a", State.FOREIGN)]
+    assert [(one.key, one.state) for one in inspector.find().locks] == [("a", State.FOREIGN)]
 
 
 @pytest.mark.parametrize("ms", [None, 600_000], ids=["endless", "ten minutes"])
@@ -89,18 +96,18 @@ def test_a_foreign_lock_that_was_released_is_not_listed_any_more(
 
     redis_client.delete("lock:a")
 
-    assert [(one.key, one.state, str(one.holder)) for one in inspector.page().locks] == []
+    assert [(one.key, one.state, str(one.holder)) for one in inspector.find().locks] == []
 
 
-def test_a_page_counts_what_it_lists(redis_client: redis.Redis, inspector: Inspector) -> None:
+def test_what_is_found_is_counted(redis_client: redis.Redis, inspector: Inspector) -> None:
     listed(redis_client, "a").take()
     redis_client.set("lock:b", "somebody", px=600_000)
     meet(redis_client, "b")
     redis_client.delete("lock:b")
 
-    page = inspector.page()
+    found = inspector.find()
 
-    assert page.total == len(page.locks) == 1
+    assert found.total == len(found.locks) == 1
 
 
 def test_everything_finds_foreign_locks_that_nobody_met(
@@ -111,7 +118,7 @@ def test_everything_finds_foreign_locks_that_nobody_met(
     redis_client.lpush("lock:list", "x")
     listed(redis_client, "b").take()
 
-    found = inspector.page(everything=True).locks
+    found = inspector.all(everything=True)
     assert keys_of(found) == ["a", "b", "list"]
     assert found[-1].state is State.NO_LOCK
 
@@ -120,9 +127,9 @@ def test_without_an_index_every_lock_is_looked_for(redis_client: redis.Redis) ->
     RedisLock(redis_client, "lock:a").take()
     redis_client.set("lock:b", "somebody")
 
-    page = Inspector(redis_client, PREFIX, use_index=False).page()
+    found = Inspector(redis_client, PREFIX, use_index=False).all()
 
-    assert [(one.key, one.state) for one in page.locks] == [
+    assert [(one.key, one.state) for one in found] == [
         ("a", State.HELD),
         ("b", State.NEVER_EXPIRES),
     ]
@@ -133,9 +140,9 @@ def test_a_prefix_is_looked_for_as_it_is_written(redis_client: redis.Redis, pref
     RedisLock(redis_client, prefix + "a").take()
     RedisLock(redis_client, "lock:b").take()
 
-    page = Inspector(redis_client, prefix, use_index=False).page()
+    found = Inspector(redis_client, prefix, use_index=False).find()
 
-    assert keys_of(page.locks) == ["a"]
+    assert keys_of(found.locks) == ["a"]
 
 
 @pytest.mark.parametrize("prefix", ["{shop}:", "{shop}", ""])
@@ -146,9 +153,9 @@ def test_only_locks_are_listed_where_companions_begin_with_the_prefix_too(
         pass
     listed(redis_client, "b", prefix=prefix).take()
 
-    page = Inspector(redis_client, prefix).page(everything=True)
+    found = Inspector(redis_client, prefix).find(everything=True)
 
-    assert keys_of(page.locks) == ["b"]
+    assert keys_of(found.locks) == ["b"]
 
 
 def test_names_that_are_no_text_are_passed_over(
@@ -158,7 +165,7 @@ def test_names_that_are_no_text_are_passed_over(
     redis_client.set("lock:a}b", "x")
     listed(redis_client, "a").take()
 
-    assert keys_of(inspector.page(everything=True).locks) == ["a"]
+    assert keys_of(inspector.find(everything=True).locks) == ["a"]
 
 
 def test_an_index_forgets_leases_that_ended_long_ago(redis_client: redis.Redis) -> None:
@@ -187,7 +194,7 @@ def test_an_index_of_another_type_is_a_clear_error(
     redis_client.set(INDEX, "x")
 
     with pytest.raises(LockUnavailable) as caught:
-        inspector.page()
+        inspector.find()
 
     assert caught.value.cause == "wrongtype"
 

@@ -171,10 +171,10 @@ def test_all_processes_of_a_page_are_asked_about_at_once(real_server: RealServer
     _handles = [taken(client, f"{number}", timeout=300) for number in range(20)]
     for number in range(20):
         aged(client, f"{number}", held_for=60)
-    inspector.page()
+    inspector.find()
     client.config_resetstat()
 
-    locks = inspector.page().locks
+    locks = inspector.find().locks
 
     assert {lock.state for lock in locks} == {State.GONE}
     stats: Any = client.info("commandstats")

@@ -320,7 +320,7 @@ def test_it_is_shown_as_kept_with_who_held_it(redis_client: redis.Redis) -> None
     assert info.holder.label == "nightly"
     assert info.fence == held.fence
     assert info.remaining == pytest.approx(LONG, abs=2)
-    (listed_one,) = Inspector(redis_client, "lock:").page().locks
+    (listed_one,) = Inspector(redis_client, "lock:").find().locks
     assert listed_one.state is State.KEPT
 
 

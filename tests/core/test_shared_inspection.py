@@ -75,7 +75,7 @@ def test_they_are_listed_once(redis_client: redis.Redis, inspector: Inspector) -
     for _ in range(2):
         listed(redis_client, "a", shared=True).take(0)
 
-    page = inspector.page()
+    page = inspector.find()
 
     assert [(one.key, one.state, len(one.shares)) for one in page.locks] == [("a", State.READ, 2)]
 
@@ -88,7 +88,7 @@ def test_it_is_listed_no_longer_when_the_last_has_let_go(
     for one in held:
         one.release()
 
-    assert inspector.page().total == 0
+    assert inspector.find().total == 0
 
 
 def test_one_of_them_is_released_by_force(redis_client: redis.Redis, inspector: Inspector) -> None:

@@ -78,29 +78,24 @@ def test_what_is_no_time_is_foreign(redis_client: redis.Redis) -> None:
     assert (info.state, info.unit) == (State.FOREIGN, "")
 
 
+@pytest.mark.parametrize("is_ours", [True, False])
 def test_a_time_that_is_over_is_nobodys(
-    redis_client: redis.Redis, server_clock: ServerClock
+    redis_client: redis.Redis, server_clock: ServerClock, is_ours: bool
 ) -> None:
-    timed(redis_client, expire=False, label="last").take()
-    server_clock.set(T + 10_000_000)
-
-    info = Inspector(redis_client, PREFIX).get("lock:a")
-
-    assert (info.state, info.is_held, info.remaining) == (State.OVER, False, None)
-    assert info.holder is not None
-    assert info.holder.label == "last"
-
-
-def test_a_time_of_another_that_is_over_tells_of_no_holder(
-    redis_client: redis.Redis, server_clock: ServerClock
-) -> None:
-    with timed(redis_client, label="earlier"):
-        pass
-    redis_client.set("lock:a", T // 1000 - 1)
+    if is_ours:
+        timed(redis_client, expire=False).take()
+        server_clock.set(T + 10_000_000)
+    else:
+        redis_client.set("lock:a", T // 1000 - 1)
 
     info = Inspector(redis_client, PREFIX, unit="ms").get("lock:a")
 
-    assert (info.state, info.holder, info.fence) == (State.OVER, None, None)
+    assert (info.state, info.is_held, info.holder, info.remaining) == (
+        State.FREE,
+        False,
+        None,
+        None,
+    )
 
 
 @BOTH_UNITS

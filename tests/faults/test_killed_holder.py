@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core import Inspector, RedisLock, State
-from django_setnx_lock.core.protocol.keys import index_for
+from django_setnx_lock.core import RedisLock
 from tests.processes import eventually, figure, may_be_late
 from tests.servers import server_kinds
 
@@ -32,14 +31,6 @@ import sys, time, redis
 from django_setnx_lock.core import RedisLock
 RedisLock(redis.Redis(port=int(sys.argv[1])), "lock:a", timeout=float(sys.argv[2])).acquire()
 print("held", flush=True)
-time.sleep(60)
-"""
-
-NAMED = """
-import sys, time, redis
-from django_setnx_lock.core import RedisLock
-options = {"index": "{lock:}:index", "lease_over_kept": 3600, "label": "view pay", "renew": True}
-held = RedisLock(redis.Redis(port=int(sys.argv[1])), "lock:a", timeout=1.0, **options).take()
 time.sleep(60)
 """
 
@@ -207,29 +198,3 @@ def test_the_parent_of_a_forked_child_keeps_its_lock_as_it_was(told: Any) -> Non
 def test_a_forked_child_that_leaves_the_block_releases_nothing(real_server: RealServer) -> None:
     assert forked(real_server, LEAVING) == "True\n"
     assert not real_server.client().exists("lock:a")
-
-
-@REAL
-def test_the_name_of_one_killed_is_there_an_hour_later(server: RealServer) -> None:
-    client = server.client()
-    index = index_for("lock:")
-    with subprocess.Popen([sys.executable, "-c", NAMED, str(server.port)]) as holder:
-        eventually(lambda: client.exists("lock:a") == 1)
-        # Renewed a few times.
-        eventually(lambda: client.pttl("lock:a") < 700)
-        eventually(lambda: client.pttl("lock:a") > 800)
-        os.kill(holder.pid, signal.SIGKILL)
-    inspector = Inspector(client, "lock:")
-    eventually(lambda: inspector.get("lock:a").state is State.OVER)
-    # As if all this were an hour ago.
-    client.pexpire("{lock:a}:meta", client.pttl("{lock:a}:meta") - 3_600_000)
-    client.zincrby(index, -3_600_000, "lock:a")
-    for _ in range(300):
-        with RedisLock(client, "lock:b", index=index, lease_over_kept=3600):
-            pass
-
-    (found,) = inspector.all()
-    assert (found.state, found.key) == (State.OVER, "a")
-    assert found.holder is not None
-    assert (found.holder.label, found.holder.pid) == ("view pay", holder.pid)
-    assert 3600 <= (found.over_for or 0) < 3630

@@ -52,8 +52,8 @@ def operations(client: redis.Redis, held: LockHandle) -> dict[str, Callable[[], 
         "reacquire": held.reacquire,
         "release": held.release,
         "get": lambda: inspector.get("lock:a"),
-        "page": inspector.page,
-        "everything": lambda: Inspector(client, "lock:", use_index=False).page(),
+        "find": inspector.find,
+        "everything": lambda: Inspector(client, "lock:", use_index=False).find(),
         "force_release": lambda: inspector.force_release("lock:a", "0" * 32),
     }
 
@@ -215,7 +215,7 @@ def test_a_server_that_refuses_everything_ends_in_the_one_error(
     with pytest.raises(LockUnavailable) as caught:
         RedisLock(answering, "lock:a").take(0)
     with pytest.raises(LockUnavailable) as looked:
-        Inspector(answering, "lock:").page()
+        Inspector(answering, "lock:").find()
 
     assert (caught.value.cause, looked.value.cause) == (cause, cause)
     assert isinstance(caught.value.__cause__, redis.exceptions.RedisError)

@@ -126,7 +126,7 @@ def test_a_lock_is_force_released_while_the_server_is_out_of_memory(full: redis.
     listed(full, "a").take(0)
     fill(full)
     inspector = Inspector(full, "lock:")
-    (seen,) = inspector.page().locks
+    (seen,) = inspector.find().locks
 
     assert inspector.force_release("lock:a", seen.fingerprint, by="joe") is Outcome.RELEASED
 

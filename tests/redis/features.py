@@ -138,7 +138,7 @@ def tells_the_holder(kind: Kind) -> None:
 
 def is_listed(kind: Kind) -> None:
     with kind.lock(label="view pay"):
-        page = Inspector(kind.client, PREFIX, use_index=False, unit="ms").page()
+        page = Inspector(kind.client, PREFIX, use_index=False, unit="ms").find()
     assert [(one.key, one.state) for one in page.locks] == [("a", State.HELD)]
     assert page.locks[0].holder
 

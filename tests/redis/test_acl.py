@@ -13,12 +13,11 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from django_setnx_lock import LockUnavailable
-from django_setnx_lock.core import End, Inspector, Outcome
+from django_setnx_lock.core import Inspector, Outcome
 from django_setnx_lock.core.connections.backends import run
-from django_setnx_lock.core.inspection import ALL_SORTED
 from django_setnx_lock.core.locks.batch import release_each, take_each
 from django_setnx_lock.management.locks.patient import needed
-from tests.core.helpers import INDEX, cancel, command, listed, meet, server_ms
+from tests.core.helpers import INDEX, cancel, command, listed, meet
 from tests.core.queueing import claim, looked, mailbox_of, waiters
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def use_everything(client: redis.Redis, admin: redis.Redis) -> None:
         held.extend(1)
         assert lock.locked()
         first, second = waiters(client, 2)
-        assert [(info.key, info.waiting) for info in inspector.page().locks] == [("a", 2)]
+        assert [(info.key, info.waiting) for info in inspector.find().locks] == [("a", 2)]
     assert looked(first) == second.token
     claim(second).release()
     cancel(first)
@@ -115,7 +114,7 @@ def use_everything(client: redis.Redis, admin: redis.Redis) -> None:
 def test_the_documented_rule_has_all_that_is_sent_and_nothing_else() -> None:
     commands = {part.removeprefix("+").upper() for part in RULE if part.startswith("+")}
 
-    assert commands == needed(polls=False, has_index=True, has_history=True) | {
+    assert commands == needed(polls=False, has_index=True) | {
         "EVAL",
         "EVALSHA",
         "BLPOP",
@@ -129,9 +128,7 @@ def test_the_documented_rule_is_enough(server: RealServer, admin: redis.Redis) -
 
 
 @REAL
-@pytest.mark.parametrize(
-    "right", [part for part in RULE if part not in ("+zremrangebyscore", "+xadd")]
-)
+@pytest.mark.parametrize("right", [part for part in RULE if part != "+zremrangebyscore"])
 def test_no_part_of_the_documented_rule_can_be_left_out(
     server: RealServer, admin: redis.Redis, right: str
 ) -> None:
@@ -160,74 +157,28 @@ def test_without_the_right_to_sweep_only_the_index_is_not_swept(
 
 
 @REAL
-def test_without_the_right_to_note_it_only_the_history_stays_empty(
-    server: RealServer, admin: redis.Redis
-) -> None:
-    rule = [part for part in RULE if part != "+xadd"]
-
-    use_everything(as_user(server, rule), admin)
-
-    assert not admin.exists("{lock:}:history")
-
-
-@REAL
-def test_reading_the_history_needs_xrevrange_as_well(
-    server: RealServer, admin: redis.Redis
-) -> None:
-    use_everything(as_user(server, RULE), admin)
-    with pytest.raises(LockUnavailable) as caught:
-        Inspector(as_user(server, RULE), "lock:").history()
-
-    page = Inspector(as_user(server, [*RULE, "+xrevrange"]), "lock:").history()
-
-    assert caught.value.cause == "denied"
-    assert page.entries[0].end is End.FORCED
-
-
-@REAL
 def test_looking_for_every_lock_needs_scan_as_well(server: RealServer, admin: redis.Redis) -> None:
     admin.set("lock:foreign", "somebody")
     with pytest.raises(LockUnavailable) as caught:
-        Inspector(as_user(server, RULE), "lock:").page(everything=True)
+        Inspector(as_user(server, RULE), "lock:").find(everything=True)
 
-    page = Inspector(as_user(server, [*RULE, "+scan"]), "lock:").page(everything=True)
+    page = Inspector(as_user(server, [*RULE, "+scan"]), "lock:").find(everything=True)
 
     assert caught.value.cause == "denied"
     assert page.total == 1
 
 
 @REAL
-def test_monitoring_needs_zscan_only_for_a_search_in_a_long_list(
-    server: RealServer, admin: redis.Redis
-) -> None:
-    def look(rule: list[str], search: str) -> int:
-        return Inspector(as_user(server, rule), "lock:").sample(9, search=search).total
-
-    admin.zadd(INDEX, {f"lock:{number}": 1.0 for number in range(ALL_SORTED + 1)})
-
-    assert look(RULE, "") == ALL_SORTED + 1
+def test_a_search_needs_zscan_as_well(server: RealServer, admin: redis.Redis) -> None:
+    listed(admin, "a").take()
     with pytest.raises(LockUnavailable) as caught:
-        look(RULE, "1000")
-    assert caught.value.cause == "denied"
-    assert look([*RULE, "+zscan"], "1000") == 1
+        Inspector(as_user(server, RULE), "lock:").find(search="a")
 
-
-@REAL
-def test_a_search_in_a_long_list_needs_zscan_as_well(
-    server: RealServer, admin: redis.Redis
-) -> None:
-    now = float(server_ms(admin))
-    names = {f"lock:{number}": now for number in range(ALL_SORTED + 1)}
-    admin.zadd(INDEX, names)
-    with pytest.raises(LockUnavailable) as caught:
-        Inspector(as_user(server, RULE), "lock:").page(search="x")
-
-    page = Inspector(as_user(server, RULE), "lock:").page()
-    found = Inspector(as_user(server, [*RULE, "+zscan"]), "lock:").all(search="1000")
+    page = Inspector(as_user(server, RULE), "lock:").find()
+    found = Inspector(as_user(server, [*RULE, "+zscan"]), "lock:").find(search="a")
 
     assert caught.value.cause == "denied"
-    assert page.total == len(names)
-    assert [info.key for info in found] == ["1000"]
+    assert page.total == found.total == 1
 
 
 @REAL

@@ -89,12 +89,12 @@ def test_nodes_that_are_not_there_are_passed_over(masters: Cluster, joined: bool
         with lock("order:42") as held:
             held.check()
 
-        assert inspector().page().total == 0
+        assert inspector().find().total == 0
 
 
 def test_a_lock_of_the_cache_is_listed_and_had_again(cache: Any) -> None:
     with lock("{order}:42") as held, lock("{order}:42") as again:
-        page = inspector().page()
+        page = inspector().find()
 
     assert again.fence == held.fence
     assert [one.key for one in page.locks] == ["{order}:42"]
@@ -253,7 +253,7 @@ def test_a_user_with_the_documented_rights_can_do_it_all(masters: Cluster) -> No
                 waiting = pool.submit(lambda: lock("order:42", blocking_timeout=20).take())
                 eventually(lambda: inspector().get("lock:order:42").waiting)
                 masters.move(masters.slot_of("lock:order:42"))
-                page = inspector().page()
+                page = inspector().find()
                 held.release()
                 waiting.result(10).release()
     finally:

@@ -146,7 +146,7 @@ def test_a_page_lists_the_locks_of_all_nodes(
 ) -> None:
     held = [RedisLock(cluster_client, name).take(0) for name in [*masters.names(), "lock:{a}:1"]]
 
-    page = Inspector(cluster_client, "lock:").page()
+    page = Inspector(cluster_client, "lock:").find()
 
     assert [lock.name for lock in page.locks] == sorted(one.name for one in held)
     assert {lock.state for lock in page.locks} == {State.HELD}
@@ -162,7 +162,7 @@ def test_thousands_of_locks_over_all_slots_are_taken_listed_and_released(
     held = [one.held for one in take_each(locks)]
     taken = time.monotonic()
 
-    page = Inspector(cluster_client, "lock:").page(limit=count)
+    page = Inspector(cluster_client, "lock:").find(limit=count)
     listed = time.monotonic()
     errors = release_each([one for one in held if one is not None])
     released = time.monotonic()
@@ -175,7 +175,7 @@ def test_thousands_of_locks_over_all_slots_are_taken_listed_and_released(
     assert {lock.state for lock in page.locks} == {State.HELD}
     assert len({masters.slot_of(lock.name) for lock in page.locks}) > 0.7 * count
     assert errors == []
-    assert Inspector(cluster_client, "lock:").page().total == 0
+    assert Inspector(cluster_client, "lock:").find().total == 0
 
 
 def test_a_client_that_nobody_uses_any_more_is_not_kept(masters: Cluster) -> None:

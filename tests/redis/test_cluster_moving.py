@@ -215,7 +215,7 @@ def test_a_page_has_the_locks_of_a_slot_that_moves(
     new = masters.nodes[masters.nodes.index(source) - 1]
     with ThreadPoolExecutor(1) as pool:
         masters.begin_move(slot, source, new)
-        pages = pool.submit(lambda: [Inspector(cluster_client, "lock:").page() for _ in range(5)])
+        pages = pool.submit(lambda: [Inspector(cluster_client, "lock:").find() for _ in range(5)])
         masters.move_keys(slot, source, new, pause=0.05)
         masters.end_move(slot, new)
 

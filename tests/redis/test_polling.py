@@ -17,7 +17,6 @@ from django.test import Client, override_settings
 
 from django_setnx_lock import LockBusy, LockUnavailable, inspector, lock
 from django_setnx_lock.core import Inspector, Outcome, RedisLock
-from django_setnx_lock.core.protocol.keys import history_beside
 from django_setnx_lock.core.protocol.replies import text as text_of
 from tests.admin.pages import LIST, text
 from tests.core.helpers import INDEX, cancel, command, listed, meta_of, value_of
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from tests.management.conftest import Program
 
 REAL = pytest.mark.real
-HISTORY = history_beside(INDEX)
 IN_SETTINGS = override_settings(SETNX_LOCK={"POLLING": True, "REENTRANT": False})
 pytestmark = pytest.mark.usefixtures("nobody_looks")
 INSIDE = """
@@ -51,7 +49,7 @@ def drive(client: redis.Redis, admin: redis.Redis, *, polling: bool) -> None:
         held.check()
         held.extend(1)
         held.reacquire()
-        assert [info.key for info in look.page().locks] == ["a"]
+        assert [info.key for info in look.find().locks] == ["a"]
         meet_busy(client, polling=polling)
     held = one.take(0)
     with ThreadPoolExecutor(1) as pool:
@@ -149,7 +147,6 @@ def test_those_for_who_queues_touch_the_mailboxes(server: RealServer) -> None:
     found = touched(server, polling=False).undeclared()
 
     # Who looks at a lock reads what its holder says that it waits for.
-    found -= {HISTORY}
     assert {key.split(":")[2] for key in found} == {"wake", "waits"}
     assert all(key.startswith("{lock:a}:") for key in found)
 
@@ -162,7 +159,7 @@ def confined(server: RealServer) -> Iterator[redis.Redis]:
     """Give a client of one who may touch all keys of locks but the mailboxes."""
     admin = server.client()
     keys = ("~lock:*", "~{lock:*}:meta", "~{lock:*}:waiters", "~{lock:*}:alive", "~{lock:*}:gone:*")
-    rule = ("reset", "on", ">secret", "+@all", *keys, f"~{INDEX}", f"~{HISTORY}")
+    rule = ("reset", "on", ">secret", "+@all", *keys, f"~{INDEX}")
     command(admin, "ACL", "SETUSER", "confined", *rule)
     yield server.client(username="confined", password="secret", retry=ONCE)
     admin.acl_deluser("confined")

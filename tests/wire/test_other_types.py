@@ -57,12 +57,10 @@ REQUESTS: dict[str, commands.Request] = {
     "ask to stop": commands.SETNX.request_stop(KEYS, INDEX, [b"w1"], "joe", "deploy"),
     "ask several to stop": READERS.request_stop(KEYS, INDEX, [b"w1"], "joe", "deploy"),
     "deadlock": commands.deadlock(KEYS, "w1", 1000, "{}", [(KEYS.name, "t")]),
-    "dismiss": commands.SETNX.dismiss(KEYS, INDEX, b"w1", "s"),
     "inspect": commands.SETNX.inspect(KEYS, INDEX, "s"),
     "locked": cast(commands.Request, TIMES.locked(KEYS)),
     "living": commands.living([KEYS.name]),
-    "search": commands.search(INDEX, "0", 10, "lock:", "", '[[["ann"], true]]'),
-    "listing": commands.listing(INDEX, 1, 0, 1, descending=False),
+    "listing": commands.listing(INDEX, 1),
     "inspect each": commands.SETNX.inspect_each([KEYS], INDEX, "s"),
     "inspect each, polling": commands.POLLING.inspect_each([KEYS], INDEX),
 }

@@ -270,7 +270,7 @@ def test_an_operator_sees_and_releases_either_kind(
 ) -> None:
     held = make(redis_client, label="first").take()
     inspector = Inspector(redis_client, PREFIX, polling=is_polling)
-    (seen,) = inspector.page().locks
+    (seen,) = inspector.find().locks
     assert seen.holder is not None
 
     outcome = inspector.force_release("lock:a", seen.fingerprint, by="ann", reason="stuck")
@@ -284,7 +284,7 @@ def test_an_operator_sees_and_releases_either_kind(
     assert outcome is Outcome.RELEASED
     with pytest.raises(LockLost, match="ann: stuck"):
         held.check()
-    assert inspector.page().locks == []
+    assert inspector.find().locks == []
 
 
 def test_an_operator_releases_nothing_else_than_he_saw(redis_client: redis.Redis) -> None:

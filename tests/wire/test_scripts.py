@@ -10,7 +10,7 @@ import redis
 
 from django_setnx_lock.core.protocol import commands, scripts
 from django_setnx_lock.core.protocol.commands import READERS, Request, command_set
-from django_setnx_lock.core.protocol.keys import history_beside, index_for, lock_keys
+from django_setnx_lock.core.protocol.keys import index_for, lock_keys
 from tests.core.helpers import send
 
 POLLING = [
@@ -35,11 +35,9 @@ ALL = [
     scripts.SWAP,
     scripts.FORCE,
     scripts.REQUEST_STOP,
-    scripts.DISMISS,
     scripts.INSPECT,
     scripts.LIVING,
     scripts.LISTING,
-    scripts.SEARCH,
     scripts.TIMESTAMP_ACQUIRE,
     scripts.TIMESTAMP_RELEASE,
     scripts.TIMESTAMP_CANCEL,
@@ -66,11 +64,8 @@ SHARED = {
     "constants.lua",
     "has_let_go.lua",
     "following.lua",
-    "history.lua",
-    "noting.lua",
     "keys.lua",
     "letting_go.lua",
-    "over.lua",
     "waiting.lua",
     "shared_keys.lua",
     "clock.lua",
@@ -98,17 +93,16 @@ REQUESTS = [
 ]
 TIMESTAMP_REQUESTS = [
     TIMES.acquire(KEYS, INDEX, "t", 1000, "{}", 0),
-    TIMES.release(KEYS, INDEX, "t", noted=("5",)),
+    TIMES.release(KEYS, INDEX, "t"),
     TIMES.cancel(KEYS, INDEX, "t"),
     TIMES.renew(KEYS, INDEX, "t", 1000),
     TIMES.check(KEYS, "t"),
     cast(Request, TIMES.locked(KEYS)),
     TIMES.force_release(KEYS, INDEX, b"t", None, "joe", "stuck"),
-    TIMES.dismiss(KEYS, INDEX, b"t", "s"),
 ]
 SHARED_REQUESTS = [
     READERS.acquire(KEYS, INDEX, "t", 1000, "{}", 0),
-    READERS.release(KEYS, INDEX, "t", noted=("5",)),
+    READERS.release(KEYS, INDEX, "t"),
     READERS.cancel(KEYS, INDEX, "t"),
     READERS.check_handoff(KEYS, "t"),
     READERS.renew(KEYS, INDEX, "t", 1000),
@@ -120,7 +114,7 @@ SHARED_REQUESTS = [
 POLLS = commands.POLLING
 POLLING_REQUESTS = [
     POLLS.acquire(KEYS, INDEX, "t", 1000, "{}", 0),
-    POLLS.release(KEYS, INDEX, "t", noted=("5",)),
+    POLLS.release(KEYS, INDEX, "t"),
     POLLS.cancel(KEYS, INDEX, "t"),
     POLLS.renew(KEYS, INDEX, "t", 1000),
     POLLS.check(KEYS, "t"),
@@ -170,7 +164,7 @@ def arguments_read_by(script: scripts.Script) -> set[int]:
 
 def layout(request: commands.Request) -> list[str]:
     """Return the names of the keys of ``request``, in order."""
-    known = {KEYS.name: "name", INDEX: "index", history_beside(INDEX): "history"}
+    known = {KEYS.name: "name", INDEX: "index"}
     return [known.get(key, key.removeprefix(f"{KEYS.stem}:").split(":")[0]) for key in request.keys]
 
 
@@ -208,10 +202,9 @@ def test_every_script_without_a_queue_gets_the_same_keys_in_the_same_order(
     request_: commands.Request,
 ) -> None:
     index = ["index"] * (INDEX in request_.keys)
-    history = [] if request_.script.name == "polling_inspect" else ["history"] * len(index)
-    looks = request_.script.name in ("timestamp_locked", "polling_inspect", "dismiss")
+    looks = request_.script.name in ("timestamp_locked", "polling_inspect")
 
-    assert layout(request_) == ["name", "meta", *([] if looks else ["gone"]), *index, *history]
+    assert layout(request_) == ["name", "meta", *([] if looks else ["gone"]), *index]
     # The unit of a time is told to all that may need it; the rest is for either kind.
     given = len(request_.args) + (2 if request_ in POLLING_REQUESTS else 0)
     assert arguments_read_by(request_.script) <= set(range(1, given + 1))

@@ -21,6 +21,8 @@ from ...locks import inspector, key_prefix
 from .metrics import OTHER
 
 LIMIT = 1_000
+# For so many seconds Redis is waited for: a scrape has ten.
+_PATIENCE = 2.0
 
 _HELP = {
     "up": ("Whether Redis said what locks there are: 1 or 0.", ()),
@@ -96,7 +98,7 @@ def _look(
         # To find the locks would take a look at every key there is.
         inspector(cache).get(name_for(key_prefix(), "up"))
         return
-    seen = inspector(cache).sample(limit)
+    seen = inspector(cache).find(limit, within=_PATIENCE)
 
     states: Counter[tuple[str, str]] = Counter()
     waiters: Counter[str] = Counter()

@@ -30,8 +30,7 @@ class Target:
     """Which lock: the client to ask, the keys in Redis, what the caller calls it and its kind.
 
     ``command_set``: what to send for it. ``heartbeat_prefix``: what the keys begin with by which
-    the processes that hold such locks say that they live (None: they do not). ``kept_ms``: for how
-    long its holder is known after a lease that ran out.
+    the processes that hold such locks say that they live (None: they do not).
     """
 
     client: Any
@@ -41,7 +40,6 @@ class Target:
     template: str = ""
     command_set: CommandSet = SETNX
     heartbeat_prefix: str | None = None
-    kept_ms: int = 0
     # Whether what redis-py's lock is asked is awaited.
     is_awaited: ClassVar[bool] = False
 

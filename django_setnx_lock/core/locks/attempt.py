@@ -105,7 +105,6 @@ class AcquireAttempt:
             self.lease_ms,
             self.record,
             wait_ms,
-            kept_ms=target.kept_ms,
             in_doubt=in_doubt,
         )
 
@@ -208,6 +207,7 @@ class AcquireAttempt:
     def _has(self, held: LockHandle, sent: float) -> LockHandle:
         """Take note that the lock was taken by a request of ``sent``, and have it renewed."""
         self.held = held
+        held.grant.record = self.record
         if self.min_hold_ms:
             held.grant.min_hold_ms = self.min_hold_ms
         if self._waits_since is not None:
@@ -379,6 +379,15 @@ class AcquireAttempt:
             error = LockBusy(f"the lock {key!r} is {who_has(answer)}", **about)
         logger.debug("%s", error)
         self.end_wait(error)
+        if events.ENDED.listeners and clock.now() - self._began >= events.LONG_WAIT:
+            events.ENDED.tell(
+                target=self.target,
+                record="" if error.holder is None else error.holder.to_json(),
+                held_for=None,
+                waited=clock.now() - self._began,
+                fence=None,
+                error=error,
+            )
         if events.BUSY.listeners:
             events.BUSY.tell(
                 key=key,

@@ -66,6 +66,8 @@ class Grant:
     min_hold_ms = 0
     # For how many seconds its holder had waited for it; None: it was free.
     waited: float | None = None
+    # The holder record, for the history.
+    record = ""
     # The owner, for as long as it can have the lock again.
     owner: Owner | None = None
     # Whether somebody else renews and releases it, and this process only looks after it.
@@ -285,29 +287,27 @@ class Grant:
         target = self.target
         if self.min_hold_ms:
             return commands.release_kept(
-                *(target.keys, target.index, self.token, self.min_hold_ms, self.fence),
-                noted=self._to_note(),
+                target.keys, target.index, self.token, self.min_hold_ms, self.fence
             )
         # What Redis remembers of a loss it does not remember for ever.
         self.in_doubt = self.in_doubt or (is_over and not self._was_releasing)
         request = target.command_set.release(
-            *(target.keys, target.index, self.token),
-            in_doubt=self.in_doubt,
-            noted=self._to_note(),
+            target.keys, target.index, self.token, in_doubt=self.in_doubt
         )
         was_releasing, self._was_releasing = self._was_releasing, True
         return request.repeat if was_releasing else request
 
-    def _to_note(self) -> tuple[str, ...]:
-        """Return what the release says for the history: empty where the end is not notable."""
-        history, waited = self.options.history, self.waited
-        if history is None:
-            return ()
-        if waited is None:
-            held_for = clock.now() - self.taken_at
-            if not history.everything and held_for <= history.held:
-                return ()
-        return (str(int((waited or 0.0) * 1000)),)
+    def tell_end(self, error: LockLost | None = None) -> None:
+        """Tell of the end of the hold who keeps a history."""
+        if events.ENDED.listeners:
+            events.ENDED.tell(
+                target=self.target,
+                record=self.record,
+                held_for=clock.now() - self.taken_at,
+                waited=self.waited,
+                fence=self.fence,
+                error=error,
+            )
 
     # What operators want
 
@@ -359,6 +359,7 @@ class Grant:
                 rest.callback(one.tell_loss)
             if events.LOST.listeners:
                 events.LOST.tell(**self.about(), error=error)
+            self.tell_end(error)
         return self.losses[0]
 
     def enter(self, scope: Scope) -> None:

@@ -400,6 +400,9 @@ class LockHandle(Handle):
             logger.debug("released the lock %r: held for %.3f s", self.key, held_for)
         if events.RELEASED.listeners:
             events.RELEASED.tell(**self.grant.about())
+        held_for = clock.now() - self.grant.taken_at
+        if held_for >= events.LONG_HOLD or (self.grant.waited or 0.0) >= events.LONG_WAIT:
+            self.grant.tell_end()
 
     def extending(self, seconds: float, replace_ttl: bool) -> commands.Request:
         """Return the request that extends the lease. Raises as :meth:`extend`."""

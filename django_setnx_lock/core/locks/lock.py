@@ -14,14 +14,14 @@ from ..connections.execute import DEFAULT_REPLICA_TIMEOUT, Replicas, wanted_repl
 from ..connections.failures import worth_undoing
 from ..errors import LockBusy, LockLost, LockUnsupported
 from ..holder import Holder
-from ..protocol.commands import kept_milliseconds, waiting_time
+from ..protocol.commands import waiting_time
 from ..protocol.keys import lock_keys
 from . import parent_process, reentrancy
 from .attempt import AcquireAttempt, wait_for
 from .grant import Grant
 from .handle import LocalToken, LockHandle
 from .local import LocalHandles, LocalLock
-from .options import NOTABLE, UNSET, HistoryOptions, ReleasePolicy, Unset, lock_options
+from .options import UNSET, ReleasePolicy, Unset, lock_options
 from .transfer import checked_token
 
 
@@ -70,9 +70,6 @@ class RedisLock(LocalLock[LockHandle]):
     on, a caller that holds other locks looks whether it waits for itself by way of others (None:
     never); :doc:`deadlocks` has the rules. ``heartbeat_prefix``: what the key begins with by which
     this process says that it lives while it holds the lock for long (None: it does not say so).
-    ``lease_over_kept``: for how many seconds its holder is known after a lease that ran out (0).
-    ``history``: which holds have an entry in the history beside the ``index`` (the notable ones;
-    None: there is none); :doc:`history` has the rules.
 
     Raises ValueError for a timeout, ``max_hold``, ``min_hold``, ``wait_warning`` or
     ``deadlock_timeout`` that is not a finite number above zero, a ``min_hold`` of more than
@@ -126,8 +123,6 @@ class RedisLock(LocalLock[LockHandle]):
         wait_warning: float | None = None,
         deadlock_timeout: float | None = None,
         heartbeat_prefix: str | None = None,
-        lease_over_kept: float = 0,
-        history: HistoryOptions | None = NOTABLE,
     ) -> None:
         self._options = lock_options(
             on_lost,
@@ -147,7 +142,6 @@ class RedisLock(LocalLock[LockHandle]):
             polling=polling,
             shared=shared,
             limit=limit,
-            history=None if index is None else history,
         )
         self._lease_ms = self._options.lease_ms
         refuse_own_calls(client.__class__)
@@ -161,8 +155,6 @@ class RedisLock(LocalLock[LockHandle]):
         self.raise_on_release_error = raise_on_release_error
         self.reentrant = reentrant
         keys = lock_keys(name)
-        if index is not None:
-            keys.history_length = 0 if history is None else history.length
         kind = AsyncOnly if _is_of_asyncio(client.__class__) else kind_of(client)
         self._target: Target = kind(
             client,
@@ -172,7 +164,6 @@ class RedisLock(LocalLock[LockHandle]):
             template,
             self._options.commands,
             heartbeat_prefix,
-            kept_milliseconds(lease_over_kept),
         )
         self._about = (
             *(label, user, note),

@@ -85,10 +85,7 @@ class MultiAttempt:
             attempt.belong_to(io, waits=waits)
 
     def request(self, *, waits: bool) -> commands.Request:
-        return commands.acquire_all(
-            [attempt.request(waits=waits) for attempt in self.attempts],
-            self.attempts[0].target.keys.history_length,
-        )
+        return commands.acquire_all([attempt.request(waits=waits) for attempt in self.attempts])
 
     async def ask(
         self, io: Backend, *, waits: bool, within: float | None = None

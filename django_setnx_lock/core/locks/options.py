@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from typing import Any, Final, Protocol
 
@@ -13,13 +12,10 @@ from ..protocol.commands import (
     SETNX,
     CommandSet,
     command_set,
-    history_length,
-    kept_milliseconds,
     least_hold,
     milliseconds,
     waiting_time,
 )
-from ..protocol.scripts import HISTORY_LENGTH
 
 
 class Unset:
@@ -50,37 +46,11 @@ class ReleasePolicy(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryOptions:
-    """Which holds have an entry in the history when they are let go.
-
-    Those for which their holder had waited, those that lasted for more than ``held`` seconds (60),
-    or with ``everything`` all (False). Those that ended otherwise have one in any case. ``length``:
-    how many entries are kept (10,000), or a few more.
-
-    Raises ValueError for a ``length`` that is no number from 1 to 1,000,000, and for ``held`` that
-    is none from 0 to 1e9.
-    """
-
-    everything: bool = False
-    length: int = HISTORY_LENGTH
-    held: float = 60.0
-
-    def __post_init__(self) -> None:
-        history_length(self.length, "length")
-        kept_milliseconds(self.held, "held")
-
-
-#: What is noted unless it is said otherwise.
-NOTABLE: Final = HistoryOptions()
-
-
 class LockOptions:
     """The options of a lock that no server is needed for. See :class:`RedisLock`.
 
     ``lease_ms``: the lease that is asked for when the lock is taken. ``min_hold_ms``: 0 for none.
     ``is_noted``: whether it matters who holds the lock. ``commands``: the command set.
-    ``history``: which holds are noted in the history (None: there is none).
 
     Raises ValueError and TypeError as :class:`RedisLock`.
     """
@@ -90,7 +60,6 @@ class LockOptions:
         "commands",
         "deadlock_timeout",
         "ending",
-        "history",
         "is_noted",
         "lease_ms",
         "max_hold",
@@ -116,7 +85,6 @@ class LockOptions:
         ending: ReleasePolicy | None = None,
         wait_warning: float | None = None,
         deadlock_timeout: float | None = None,
-        history: HistoryOptions | None = None,
         **kind: Any,
     ) -> None:
         if not isinstance(renew, bool):
@@ -143,7 +111,6 @@ class LockOptions:
         self.on_lost = on_lost
         self.reentrant = reentrant
         self.ending = ending
-        self.history = history
         self.timeout = float(timeout)
         self.lease_ms = lease_ms if longest is None else min(lease_ms, longest)
         self.is_noted = reentrant or renew or deadlock_timeout is not None

@@ -283,7 +283,6 @@ class Redlock(RedisLock):
         self._target = RedlockTarget(
             *(masters, plain.keys, plain.key, plain.index, plain.template),
             heartbeat_prefix=plain.heartbeat_prefix,
-            kept_ms=plain.kept_ms,
         )
 
     @property

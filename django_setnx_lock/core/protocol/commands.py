@@ -13,7 +13,7 @@ from typing import TypeAlias
 from ..errors import LockUnsupported
 from ..plain import plain
 from . import scripts
-from .keys import LockKeys, history_beside
+from .keys import LockKeys
 
 DEFAULT_TIMEOUT = 30.0
 LONGEST = 1e9
@@ -22,7 +22,6 @@ CLAIM_MS = 1000
 PROTOCOLS = ("setnx", "timestamp")
 UNITS = ("ms", "s")
 MOST_PERMITS = 1_000_000
-MOST_ENTRIES = 1_000_000
 Command: TypeAlias = tuple[str | bytes, ...]
 _READ = "read:"
 # A token is text that others may have written: no more digits than MOST_PERMITS has.
@@ -150,17 +149,15 @@ class CommandSet:
         record: str,
         wait_ms: int,
         *,
-        kept_ms: int = 0,
         in_doubt: bool = True,
     ) -> Request:
         """Take the lock, or with ``wait_ms`` queue for it.
 
-        ``kept_ms``: for how long its holder is known after a lease that ran out.
         ``in_doubt``, here and below: whether a copy of a request of ``token`` may be under way.
         """
         if not self.prefix:
             record = _beside_fence(token, record)
-        own: tuple[str, ...] = (token, str(lease_ms), record, str(wait_ms), str(kept_ms))
+        own: tuple[str, ...] = (token, str(lease_ms), record, str(wait_ms))
         if self.unit:
             own += self._time
         once = None if in_doubt or wait_ms else (*own[:3], "-1", *own[4:])
@@ -173,18 +170,12 @@ class CommandSet:
         token: str,
         *,
         in_doubt: bool = True,
-        noted: tuple[str, ...] = (),
     ) -> Request:
-        """Let the lock go.
-
-        ``noted``: for how many ms its holder had waited, if the end is to be noted in the history.
-        """
+        """Let the lock go."""
         once = again = None
         if self.has_queue and not in_doubt:
-            once, again = (token, "once", *noted), (token, "again", *noted)
-        return self._request(
-            "RELEASE", keys, token, index, token, "", *noted, once=once, again=again
-        )
+            once, again = (token, "once"), (token, "again")
+        return self._request("RELEASE", keys, token, index, token, "", once=once, again=again)
 
     def cancel(
         self, keys: LockKeys, index: str | None, token: str, *, in_doubt: bool = True
@@ -218,24 +209,6 @@ class CommandSet:
         most = "" if most_ms is None else str(most_ms)
         mark = _mark(by, reason)
         return self._request("FORCE", keys, token, index, mark, seen, most, *self._time[:1])
-
-    def dismiss(
-        self,
-        keys: LockKeys,
-        index: str | None,
-        seen: bytes,
-        unit: str = "",
-        by: str = "",
-        reason: str = "",
-        over_for: float | None = None,
-    ) -> Request:
-        """Forget the holder of the token ``seen``, whose lease has been over for so many seconds.
-
-        ``unit``: as of :meth:`inspect`.
-        """
-        layout = _with_history(keys, index, keys.name, keys.meta)
-        mark = _mark(by, reason, over=int((over_for or 0) * 1000))
-        return _request(scripts.DISMISS, keys, layout, (seen, unit, mark))
 
     def request_stop(
         self, keys: LockKeys, index: str | None, seen: Sequence[bytes], by: str, reason: str
@@ -300,29 +273,16 @@ class CommandSet:
         own = getattr(scripts, f"{self.prefix}{operation}", None)
         script = own or getattr(scripts, operation)
         if own is not None and not self.has_queue:
-            layout = _with_history(keys, index, keys.name, keys.meta, keys.tombstone(token))
+            layout = _with(index, keys.name, keys.meta, keys.tombstone(token))
         elif self.is_shared:
             layout = _shared_by(keys, token, index)
         else:
             layout = keys.queue(token, index)
-        return _request(script, keys, layout, args, once, again)
+        return Request(script, layout, args, once, again)
 
 
-def _request(
-    script: scripts.Script,
-    keys: LockKeys,
-    layout: tuple[str, ...],
-    args: tuple[str | bytes, ...],
-    once: tuple[str, ...] | None = None,
-    again: tuple[str, ...] | None = None,
-) -> Request:
-    if keys.history_length != scripts.HISTORY_LENGTH:
-        script = scripts.with_history(script, keys.history_length)
-    return Request(script, layout, args, once, again)
-
-
-def _mark(by: str, reason: str, **more: int) -> str:
-    return json.dumps({"by": plain(by), "reason": plain(reason), **more})
+def _mark(by: str, reason: str) -> str:
+    return json.dumps({"by": plain(by), "reason": plain(reason)})
 
 
 def _shared_by(keys: LockKeys, token: str, index: str | None) -> tuple[str, ...]:
@@ -331,13 +291,6 @@ def _shared_by(keys: LockKeys, token: str, index: str | None) -> tuple[str, ...]
 
 def _with(index: str | None, *own: str) -> tuple[str, ...]:
     return own if index is None else (*own, index)
-
-
-def _with_history(keys: LockKeys, index: str | None, *own: str) -> tuple[str, ...]:
-    """Return what a script gets that may touch no key but those it was told of."""
-    if index is None or not keys.history_length:
-        return _with(index, *own)
-    return (*own, index, history_beside(index))
 
 
 SETNX = CommandSet(name="protocol='setnx'", supports_custom_token=True, supports_min_hold=True)
@@ -443,13 +396,8 @@ def limit_of(token: bytes) -> int | None:
     return int(found[1]) if found else None
 
 
-def acquire_all(
-    requests: Sequence[Request], history_length: int = scripts.HISTORY_LENGTH
-) -> Request:
-    """Ask for several locks at once, by what ``acquire()`` gave for each, in that order.
-
-    ``history_length``: that of the :class:`LockKeys` of all of them.
-    """
+def acquire_all(requests: Sequence[Request]) -> Request:
+    """Ask for several locks at once, by what ``acquire()`` gave for each, in that order."""
     keys: list[str] = []
     args: list[str | bytes] = []
     once: list[str | bytes] = []
@@ -459,26 +407,16 @@ def acquire_all(
         once += (str(len(request.keys)), *(request.once or request.args))
     # Not by a generator: an interrupt in one is told as an error that nobody handled.
     in_doubt = None in [request.once for request in requests]
-    script = scripts.ACQUIRE_ALL
-    if history_length != scripts.HISTORY_LENGTH:
-        script = scripts.with_history(script, history_length)
-    return Request(script, tuple(keys), tuple(args), once=None if in_doubt else tuple(once))
+    once_args = None if in_doubt else tuple(once)
+    return Request(scripts.ACQUIRE_ALL, tuple(keys), tuple(args), once=once_args)
 
 
 def release_kept(
-    keys: LockKeys,
-    index: str | None,
-    token: str,
-    min_hold_ms: int,
-    fence: int,
-    noted: tuple[str, ...] = (),
+    keys: LockKeys, index: str | None, token: str, min_hold_ms: int, fence: int
 ) -> Request:
-    """Let the lock go, and keep its name taken until ``min_hold_ms`` after the grant.
-
-    ``noted``: as of :meth:`CommandSet.release`.
-    """
-    args = (token, "", *(noted or ("",)), str(min_hold_ms), str(fence))
-    return _request(scripts.RELEASE, keys, keys.queue(token, index), args)
+    """Let the lock go, and keep its name taken until ``min_hold_ms`` after the grant."""
+    args = (token, "", str(min_hold_ms), str(fence))
+    return Request(scripts.RELEASE, keys.queue(token, index), args)
 
 
 def renew_alone(keys: LockKeys, token: str, lease_ms: int) -> Request:
@@ -502,22 +440,9 @@ def living(names: Sequence[str]) -> Request:
     return Request(scripts.LIVING, tuple(names), ())
 
 
-def listing(index: str, most: int, offset: int, limit: int, *, descending: bool) -> Request:
-    """Ask for all names in the index, or for a page of them where there are more than ``most``."""
-    way = "-" if descending else ""
-    return Request(scripts.LISTING, (index,), (str(most), str(offset), str(limit), way))
-
-
-def search(
-    index: str | None, cursor: str, count: int, prefix: str, start: str, conditions: str
-) -> Request:
-    """Ask which of the next ``count`` names fit; of those in the index, or without it of all keys.
-
-    ``start``: of the key. ``conditions``: see :class:`~..lock_filter.LockFilter`.
-    """
-    name, before = prefix + start, str(len(prefix.encode()))
-    args = (cursor, str(count), name, before, f"{glob_escaped(name)}*", conditions)
-    return Request(scripts.SEARCH, (index,) if index else (), args)
+def listing(index: str, most: int) -> Request:
+    """Ask how many names in the index have a lease that runs, and for those that end first."""
+    return Request(scripts.LISTING, (index,), (str(most),))
 
 
 def deadlock(
@@ -551,18 +476,6 @@ def milliseconds(seconds: object, what: str) -> int:
             f"not {seconds!r}"
         )
     return int(seconds * 1000)
-
-
-def kept_milliseconds(seconds: object, what: str = "lease_over_kept") -> int:
-    """``seconds`` in whole milliseconds. Raises ValueError unless it is a number from 0 to 1e9."""
-    return 0 if seconds == 0 and not isinstance(seconds, bool) else milliseconds(seconds, what)
-
-
-def history_length(length: object, what: str = "history_length") -> int:
-    """Return ``length``. Raises ValueError unless it is a number from 1 to 1,000,000."""
-    if type(length) is not int or not 1 <= length <= MOST_ENTRIES:
-        raise ValueError(f"{what} is a number from 1 to {MOST_ENTRIES:,}, not {length!r}")
-    return length
 
 
 def least_hold(min_hold: object, max_hold: float | None = None) -> int:

@@ -6,8 +6,6 @@ import hashlib
 import re
 import secrets
 
-from .scripts import HISTORY_LENGTH
-
 MAX_NAME_BYTES = 256
 _KEPT_BYTES = 190
 # Redis hashes what stands between the first "{" and the first "}" after it, if anything does.
@@ -29,16 +27,14 @@ class LockKeys:
     ``meta``: a string, with fence, since when, token it belongs to, holder record. ``waiters``:
     a sorted set, of the tokens of the waiting callers in order of arrival. ``alive``: a hash,
     with until when each waiting token is alive, its rank, and when it asks again, and with the
-    holder record of who waits by it. ``history_length``: how many entries the history beside the
-    index has room for (0: no history).
+    holder record of who waits by it.
     """
 
-    __slots__ = ("alive", "history_length", "meta", "name", "stem", "waiters")
+    __slots__ = ("alive", "meta", "name", "stem", "waiters")
 
     def __init__(self, name: str, stem: str) -> None:
         self.name = name
         self.stem = stem
-        self.history_length = HISTORY_LENGTH
         self.meta = f"{stem}:meta"
         self.waiters = f"{stem}:waiters"
         self.alive = f"{stem}:alive"
@@ -139,9 +135,9 @@ def index_for(prefix: str) -> str:
     return f"{{{prefix}}}:index"
 
 
-def history_beside(index: str) -> str:
-    """Return the key of the history of the locks that are listed in ``index``, a stream."""
-    return f"{index.removesuffix(':index')}:history"
+def history_for(prefix: str) -> str:
+    """Return the key of the history of the locks under ``prefix``, a list."""
+    return f"{{{prefix}}}:history"
 
 
 def heartbeat_prefix_for(prefix: str) -> str:

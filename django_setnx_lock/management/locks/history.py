@@ -9,10 +9,9 @@ from typing import Any
 
 from django.core.management.base import OutputWrapper
 
-from django_setnx_lock.core.history import End, HistoryEntry
-from django_setnx_lock.core.inspection import Inspector
-from django_setnx_lock.core.protocol.keys import lock_keys, name_for
+from django_setnx_lock.core.protocol.keys import name_for
 from django_setnx_lock.descriptions import NOT_KNOWN, duration, moment
+from django_setnx_lock.history import End, HistoryEntry, last
 from django_setnx_lock.locks import key_prefix
 from django_setnx_lock.management import statuses
 
@@ -22,8 +21,6 @@ from .printing import Paper, table, write
 ENDS = {end.slug: end for end in End}
 #: How many entries are shown.
 LIMIT = 20
-# For so many seconds each cache is looked through.
-_WITHIN = 10.0
 # The columns that a narrow terminal goes without, in this order.
 _SPARE = ("WAITED", "HELD FOR")
 
@@ -38,18 +35,13 @@ class Noted:
 
 def history(options: dict[str, Any], out: OutputWrapper) -> None:
     """Write the entries to ``out``, the newest first. Raises CommandError when a Redis is away."""
-    name, limit = None, options["limit"]
+    limit, ends = options["limit"], options["end"] or ENDS
+    name: str | None = None
     if options["key"] is not None:
         with statuses.given_for(ValueError, statuses.USAGE):
             name = name_for(key_prefix(), options["key"])
-            lock_keys(name)
-    ends = [ENDS[end] for end in options["end"] or ()]
-
-    def look(inspector: Inspector) -> Sequence[HistoryEntry]:
-        return inspector.history(name, limit=limit, ends=ends, within=_WITHIN).entries
-
-    found, troubles = ask_each(options["using"], look)
-    noted = [Noted(alias, entry) for alias, entries in found for entry in entries]
+    found, troubles = ask_each(options["using"], lambda alias: last(alias, name=name))
+    noted = [Noted(alias, one) for alias, some in found for one in some if one.end.slug in ends]
     noted.sort(key=lambda one: one.entry.at, reverse=True)
     del noted[limit:]
     if options["json"]:

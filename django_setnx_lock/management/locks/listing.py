@@ -87,7 +87,7 @@ def gather(
     using: str | None, look: Callable[[Inspector], Sequence[LockInfo]]
 ) -> tuple[list[Found], list[str]]:
     """Return what ``look`` finds in each cache of ``using``, and what is wrong where it cannot."""
-    asked, troubles = ask_each(using, look)
+    asked, troubles = ask_each(using, lambda alias: look(inspector(alias)))
     return [Found(alias, info) for alias, infos in asked for info in infos], troubles
 
 
@@ -95,7 +95,7 @@ _Told = TypeVar("_Told")
 
 
 def ask_each(
-    using: str | None, look: Callable[[Inspector], _Told]
+    using: str | None, look: Callable[[str], _Told]
 ) -> tuple[list[tuple[str, _Told]], list[str]]:
     """Return what ``look`` tells of each cache of ``using``, and what is wrong where it cannot."""
     told: list[tuple[str, _Told]] = []
@@ -103,7 +103,7 @@ def ask_each(
     several = aliases_of(using)
     for alias in several:
         with _noted(troubles, alias if len(several) > 1 else ""):
-            told.append((alias, look(inspector(alias))))
+            told.append((alias, look(alias)))
     return told, troubles
 
 

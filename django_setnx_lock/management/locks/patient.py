@@ -180,13 +180,13 @@ TRIALS: Mapping[str, str] = {
     "ZADD": "KEYS[1], 0, ''",
     "ZREM": "KEYS[1], ''",
     "ZCARD": "KEYS[1]",
+    "ZCOUNT": "KEYS[1], 0, 0",
     "ZSCORE": "KEYS[1], ''",
     "ZRANGE": "KEYS[1], 0, 0",
     "ZRANGEBYSCORE": "KEYS[1], 0, 0",
     "ZREMRANGEBYSCORE": "KEYS[1], 0, 0",
     "PEXPIRE": "KEYS[2], 1",
     "PEXPIREAT": "KEYS[2], 1",
-    "XADD": "KEYS[1], '*', '', ''",
     "SCAN": "0",
     "DEL": "KEYS[1]",
 }
@@ -213,21 +213,15 @@ return refused
 """
 
 
-def needed(*, polls: bool, has_index: bool, has_history: bool) -> set[str]:
-    """Return the commands that scripts send, and those that list the locks.
-
-    Without those that only a search through many locks takes.
-    """
+def needed(*, polls: bool, has_index: bool) -> set[str]:
+    """Return the commands that scripts send, and those that list the locks."""
     sources = [
         script.source
         for script in vars(scripts).values()
-        if isinstance(script, scripts.Script)
-        and script is not scripts.SEARCH
-        and script.name.startswith("polling_") == polls
+        if isinstance(script, scripts.Script) and script.name.startswith("polling_") == polls
     ]
-    listing = {"ZCARD", "ZRANGE"} if has_index else {"SCAN"}
-    noting = set() if has_history and has_index else {"XADD"}
-    return {*_CALL.findall("".join(sources)), *listing} - noting
+    listing = {"ZCOUNT", "ZRANGEBYSCORE"} if has_index else {"SCAN"}
+    return {*_CALL.findall("".join(sources)), *listing}
 
 
 def refused(patient: Patient, name: str) -> list[str]:
@@ -240,7 +234,6 @@ def refused(patient: Patient, name: str) -> list[str]:
     wanted = needed(
         polls=settings["POLLING"],
         has_index=settings["INDEX"] and not patient.is_node,
-        has_history=settings["HISTORY"] is not None,
     )
     trials = "\n".join(
         f"try({', '.join(filter(None, (repr(command), arguments)))})"

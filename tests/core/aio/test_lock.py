@@ -373,10 +373,10 @@ def test_what_is_held_through_a_lock_object_is_not_asked_for_in_an_event_loop(
     [
         lambda inspector: inspector.get("lock:a"),
         lambda inspector: inspector.get_each(["lock:a"]),
-        lambda inspector: inspector.page(),
+        lambda inspector: inspector.find(),
         lambda inspector: inspector.force_release("lock:a", ""),
     ],
-    ids=["get", "get_each", "page", "force_release"],
+    ids=["get", "get_each", "find", "force_release"],
 )
 def test_nobody_looks_at_locks_in_an_event_loop(
     redis_client: redis.Redis, look: Callable[[Inspector], object]

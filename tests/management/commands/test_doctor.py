@@ -193,16 +193,6 @@ def test_d002_names_all_that_are_refused(found: Examine, admin: redis.Redis) -> 
     assert "hget, zcard" in findings["D002"].seen
 
 
-def test_without_a_history_no_right_to_write_one_is_needed(
-    found: Examine, admin: redis.Redis
-) -> None:
-    caches = as_user(admin, "~*", "+@all", "-xadd")
-
-    assert bad(found(caches=caches)) == {"D002": "error"}
-    assert bad(found(caches=caches, HISTORY=None)) == {}
-    assert bad(found(caches=caches, INDEX=False)) == {}
-
-
 def test_the_trial_of_the_commands_changes_nothing(found: Examine, real_server: RealServer) -> None:
     client = real_server.client(db=1)
     client.config_resetstat()

@@ -18,7 +18,6 @@ _PARTS = (
     "has_let_go",
     "polling",
     "timestamp",
-    "over",
     "prelude",
     "following",
     "clock",
@@ -30,12 +29,7 @@ _PARTS = (
     "asking",
     "stopping",
     "requesting",
-    "noting",
-    "history",
 )
-
-#: How many entries the history has room for, unless another length is asked for.
-HISTORY_LENGTH = 10_000
 
 
 @functools.cache
@@ -68,17 +62,6 @@ class Script:
         return cls(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
-@functools.lru_cache(maxsize=128)
-def with_history(script: Script, length: int) -> Script:
-    """Return ``script`` with room for so many entries in the history; with 0, it keeps none.
-
-    That stands in the script, not in each request: so a history of the usual length costs nothing.
-    """
-    constant = "local HISTORY = '{}' "
-    source = script.source.replace(constant.format(HISTORY_LENGTH), constant.format(length), 1)
-    return Script.of(script.name, source)
-
-
 ACQUIRE = Script.load("acquire")
 ACQUIRE_ALL = Script.load("acquire_all")
 RELEASE = Script.load("release")
@@ -90,11 +73,9 @@ CHECK = Script.load("check")
 SWAP = Script.load("swap")
 FORCE = Script.load("force")
 REQUEST_STOP = Script.load("request_stop")
-DISMISS = Script.load("dismiss")
 INSPECT = Script.load("inspect")
 LIVING = Script.load("living")
 LISTING = Script.load("listing")
-SEARCH = Script.load("search")
 DEADLOCK = Script.load("deadlock")
 
 TIMESTAMP_ACQUIRE = Script.load("acquire", "timestamp")

@@ -2,7 +2,6 @@
 -- ARGV  1 token  2 lease ms  3 what is written after the fence: ' LENGTH-OF-TOKEN TOKEN RECORD'
 --       4 ms until the caller asks again at the latest (0: this caller does not wait, or no longer; -1: nor can a
 --       copy of a request of this token be under way)
---       5 for how many ms more the holder is known if its lease runs out
 -- Reply {'OK', fence}
 --       {'BUSY', ms left (-1: never expires), 'ours', holder record, ms since the grant}
 --       {'BUSY', ms left, 'group', record of one of them}  several hold it together; perhaps one of them is
@@ -38,7 +37,7 @@ if is_mine and not (meta and not has_let_go(meta)) then
   if last and tonumber(last) >= tonumber(fence) then
     fence = whole(last + 1)
   end
-  redis.call('SET', META, fence .. ARGV[3], 'PX', whole(ARGV[2] + ARGV[5] + META_MARGIN))
+  redis.call('SET', META, fence .. ARGV[3], 'PX', whole(ARGV[2] + META_MARGIN))
   if claims then
     if next_waiter then
       redis.call('HDEL', ALIVE, token, WHO .. token)
@@ -50,7 +49,7 @@ if is_mine and not (meta and not has_let_go(meta)) then
     redis.call('ZADD', INDEX, whole(math.floor(fence / 1000) + ARGV[2]), NAME)
     -- What nobody released is forgotten, by one in a hundred; who lacks the right for it goes on.
     if time[2] % 100 == 0 then
-      redis.pcall('ZREMRANGEBYSCORE', INDEX, '-inf', whole(time[1] * 1000 - ARGV[5] - META_MARGIN))
+      redis.pcall('ZREMRANGEBYSCORE', INDEX, '-inf', whole(time[1] * 1000 - META_MARGIN))
     end
   end
   redis.call('SET', NAME, token, 'PX', ARGV[2])
@@ -58,7 +57,6 @@ if is_mine and not (meta and not has_let_go(meta)) then
 end
 
 --- prelude
---- noting
 --- following
 local ENDLESS = 86400000 -- how long the index remembers a lock that never expires, since it was last met: a day
 local lease, slice = tonumber(ARGV[2]), tonumber(ARGV[4])
@@ -107,7 +105,7 @@ if value == token then
   -- but is not cut: this copy may be a late one, of a lock that was extended since.
   lease = math.max(lease, redis.call('PTTL', NAME))
 end
-local keep = lease + ARGV[5] + META_MARGIN
+local keep = lease + META_MARGIN
 if owner ~= token or not value then
   note_lost(meta, owner)
   fence = math.max(now_us(), (fence or 0) + 1)

@@ -1,6 +1,6 @@
 -- Take several locks in the order given: what comes after the first that is not granted is not asked for.
 -- KEYS  those of each lock, as acquire has them
--- ARGV  of each lock: how many KEYS are its own, and the first five of acquire; whether the caller waits
+-- ARGV  of each lock: how many KEYS are its own, and those of acquire; whether the caller waits
 --       is the same for all
 -- Reply {'OK', the replies of acquire}  all are granted
 --       {'NO', the replies of acquire as far as it went}  the last of them, or {'ERROR', text}, tells why not.
@@ -14,13 +14,13 @@ local function cancel(KEYS, ARGV)
 end
 
 local replies, asked, first = {'OK'}, {}, 1
-for at = 1, #ARGV, 6 do
+for at = 1, #ARGV, 5 do
   local keys, args = {}, {}
   for _ = 1, tonumber(ARGV[at]) do
     keys[#keys + 1] = KEYS[first]
     first = first + 1
   end
-  for number = 1, 5 do
+  for number = 1, 4 do
     args[number] = ARGV[at + number]
   end
   -- What one name holds that is no lock must not leave the others taken.

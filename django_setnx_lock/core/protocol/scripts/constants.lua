@@ -5,7 +5,6 @@ local META_MARGIN = 60000 -- how much longer than a lease the last fence is know
 local BATON = 'baton:'
 local READERS, PERMITS = 'readers:', 'permits:' -- precede the number of a group that holds a lock together
 local POLLING = 'polling:' -- precedes the token, beside the lock, of one who will wake nobody
-local HISTORY = '10000'  -- how many ends of holds the history has room for; 0: none is kept
 local KEPT = 'kept:'     -- precedes the token of one that let the lock go before it may be free
 local WHO = 'who:'       -- precedes the token of a waiter, in the field of its holder record
 

@@ -4,7 +4,6 @@
 --       {'CHANGED'} somebody else has it  {'FREE'} nobody has it
 --- keys
 --- prelude
---- noting
 if redis.pcall('GET', TOMBSTONE) == ARGV[1] then
   -- Done before: the reply to an earlier copy of this request was lost.
   return {'OK', baton_for(token_at(NAME)) or false}
@@ -24,10 +23,6 @@ end
 local keep = math.max(redis.call('PTTL', NAME), MEMORY)
 redis.call('DEL', NAME)
 redis.call('SET', TOMBSTONE, ARGV[1], 'PX', keep)
-local meta = token_at(META) or ''
-local _, owner = read_meta(meta)
-local is_known = owner == value or owner == POLLING .. value
-note_end('forced', is_known and meta or table.concat({0, #value, value, ''}, ' '), ARGV[1])
 let_go(value)
 -- Taken it is, whatever a key beside it may be: else nobody could tell that it was.
 local head = false

@@ -3,8 +3,8 @@
 -- ARGV  1 's' or 'ms': in what unit a number at the name is the time until which the lock is valid, where
 --       nothing beside it tells; '' if no lock is of that kind  2 how many of those waiting to name, 1 or more
 --       [3 'each': of several locks]
--- Reply {type, value or false, 'ours', 'baton', 'foreign', 'over' or false, ms left (-1: never expires), fence,
---        holder record, number waiting, lease end in the index, now ms, that unit if the value is a time,
+-- Reply {type, value or false, 'ours', 'baton', 'foreign' or false, ms left (-1: never expires), fence,
+--        holder record, number waiting, now ms, that unit if the value is a time,
 --        of each who holds it together with others: {token, ms left, fence, holder record, what it waits for},
 --        of the first of those waiting: {token, when it came, in us, holder record},
 --        what the one who holds it waits for: {name, token it waits by, when it came there}}
@@ -50,12 +50,11 @@ local function inspect()
       fence, holder = nil, nil
     end
     if not left then
-      how, value, left = 'over', false, 0
+      kind, how, value, left = 'none', false, false, 0
     end
   else
     unit = false
   end
---- over
   named = {}
   local shares, left_to = {}, {baton_for(value)}
   for _, token in ipairs(group_at(value) and ask('ZRANGE', SHARES, 0, -1) or {}) do
@@ -83,7 +82,6 @@ local function inspect()
     math.floor(left),
     fence and fence < FENCES and whole(fence) or false, holder or false,
     waiting,
-    INDEX and ask('ZSCORE', INDEX, NAME) or false,
     whole(now_ms()),
     unit,
     shares,

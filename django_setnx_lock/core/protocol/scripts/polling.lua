@@ -5,7 +5,7 @@ local function read_known(meta)
   if token and string.sub(token, 1, #POLLING) == POLLING then
     token = string.sub(token, #POLLING + 1)
   end
-  return {fence = fence, token = token, record = record, text = meta}
+  return {fence = fence, token = token, record = record}
 end
 
 -- What is beside the lock, which is its holder's without that, too.
@@ -27,18 +27,14 @@ local function is_mine(value, _, token)
   return value == token
 end
 
--- Have the lock be that token's until then, and what is beside it known for longer by that margin.
-local function write(token, fence, ends, record, margin)
+-- Have the lock be that token's until then.
+local function write(token, fence, ends, record)
   local lease = ends - now_ms()
   redis.call('SET', KEYS[2], table.concat({whole(fence), #POLLING + #token, POLLING .. token, record}, ' '),
-    'PX', whole(lease + margin))
+    'PX', whole(lease + META_MARGIN))
   redis.call('SET', KEYS[1], token, 'PX', whole(lease))
 end
 
--- Noted beside it as of a lock with a queue: by a space behind the record.
-local function remove(known)
+local function remove()
   redis.call('DEL', KEYS[1])
-  if known.token then
-    redis.call('SET', KEYS[2], known.text .. ' ', 'PX', META_MARGIN)
-  end
 end

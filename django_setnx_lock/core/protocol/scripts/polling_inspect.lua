@@ -1,10 +1,9 @@
 -- All there is to say about locks, as inspect.lua does of several where nobody queues. Writes nothing.
 -- KEYS  of each lock, one after the other: name, meta; and then [the index]
--- Reply an array, as JSON if that can be had, of {type, value or false, 'ours', 'baton', 'foreign', 'over' or false, ms left (-1: never
---       expires), fence, holder record, 0, lease end in the index, now ms, false, {}, {}, false}
+-- Reply an array, as JSON if that can be had, of {type, value or false, 'ours', 'baton', 'foreign' or false, ms left (-1: never
+--       expires), fence, holder record, 0, now ms, false, {}, {}, false}
 --       (what is not known is false)
 --- reading
---- has_let_go
 --- asking
 local INDEX = #KEYS % 2 == 1 and KEYS[#KEYS]
 local time = redis.call('TIME')
@@ -18,7 +17,6 @@ local function inspect(at)
   if value and (owner == value or owner == POLLING .. value) then
     how = 'ours'
   end
---- over
   return {
     kind,
     value,
@@ -26,7 +24,6 @@ local function inspect(at)
     redis.call('PTTL', KEYS[at]),
     fence and fence < FENCES and whole(fence) or false, holder or false,
     0,
-    INDEX and ask('ZSCORE', INDEX, KEYS[at]) or false,
     whole(time[1] * 1000 + math.floor(time[2] / 1000)),
     false,
     {},

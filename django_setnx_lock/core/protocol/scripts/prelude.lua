@@ -17,11 +17,6 @@ local function grow(key, ms)
   redis.call('PEXPIRE', key, math.max(ms, redis.call('PTTL', key)))
 end
 
--- By how much meta outlives a lease with that much left, as whoever took the lock had it: a renewal keeps to that.
-local function margin_of_meta(left)
-  return math.max(redis.call('PTTL', META) - math.max(left, 0), META_MARGIN)
-end
-
 -- What stands at the name, false when nothing does. Of something that is no string it is '', nobody's token: it
 -- is taken all the same, and neither removed nor written over.
 local function token_at(name)

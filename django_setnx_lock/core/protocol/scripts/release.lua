@@ -1,7 +1,6 @@
 -- Let the lock go if it is still mine, to the first who waits. Sending it twice is as good as once.
 -- ARGV  1 token  2 'once' where no copy of a request of this token can be under way, 'again' where only one of this
---       can be, else ''  [3 for how many ms its holder had waited, if the end is to be noted, else ''  [4 ms for which its
---       name is to be taken, from when it was granted  5 its fence]]
+--       can be, else ''  [3 ms for which its name is to be taken, from when it was granted  4 its fence]
 -- Reply {'OK', waiter that it was handed to, or false}
 --       {'LOST', how it was lost (JSON) or false, waiter that it is handed to, or false}
 --- keys
@@ -21,7 +20,6 @@ if is_mine and not ARGV[3] and redis.call('EXISTS', WAITERS) == 0 then
 end
 
 --- prelude
---- noting
 -- Have the name taken for so long, by one who no longer holds the lock: no copy of whatever he
 -- sent finds his token there.
 local function keep(left)
@@ -37,7 +35,7 @@ local function keep(left)
     end
   end
   redis.call('SET', META,
-    table.concat({ARGV[5], #kept, kept, owner == ARGV[1] and holder or '', ''}, ' '),
+    table.concat({ARGV[4], #kept, kept, owner == ARGV[1] and holder or '', ''}, ' '),
     'PX', left + META_MARGIN)
   redis.call('SET', TOMBSTONE, 'released', 'PX', MEMORY)
   if INDEX then
@@ -46,16 +44,11 @@ local function keep(left)
   redis.call('SET', NAME, kept, 'PX', left)
 end
 
-local is_noted = ARGV[3] and ARGV[3] ~= ''
-if is_mine and ARGV[4] then
+if is_mine and ARGV[3] then
   -- A fence is the time of the grant, or later where the clock was stepped back.
-  local left = ARGV[4] + math.min(math.ceil(ARGV[5] / 1000) - now_ms(), 0)
+  local left = ARGV[3] + math.min(math.ceil(ARGV[4] / 1000) - now_ms(), 0)
   if left > 0 then
-    local meta = is_noted and token_at(META)
     keep(left)
-    if meta then
-      note_end('released', meta, ARGV[3])
-    end
     return {'OK', false}
   end
 end
@@ -68,12 +61,9 @@ if is_mine then
       redis.call('ZREM', INDEX, NAME)
     end
   end
-  local meta = let_go(ARGV[1])
+  let_go(ARGV[1])
   if ARGV[2] ~= 'once' then
     redis.call('SET', TOMBSTONE, 'released', 'PX', MEMORY)
-  end
-  if is_noted and meta then
-    note_end('released', meta, ARGV[3])
   end
   return {'OK', head}
 end
@@ -87,15 +77,12 @@ if head == token then
 end
 if not mark then
   mark = 'left'
-  local meta = token_at(META) or ''
-  local _, owner = read_meta(meta)
   if ARGV[2] == 'again' then
+    local meta = token_at(META) or ''
+    local _, owner = read_meta(meta)
     -- An earlier copy of this request has let it go, unless it was lost: that is remembered if another had it since.
     local is_known = owner and string.sub(owner, 1, #POLLING) ~= POLLING
     mark = is_known and (owner ~= token or has_let_go(meta)) and 'released' or mark
-  end
-  if mark == 'left' and owner == token and not has_let_go(meta) then
-    note_end('lost', meta, ARGV[3] or '')
   end
   -- Lost: a copy of the acquire that is still on the wire must not take it again. (Out of memory, it may.)
   redis.pcall('SET', TOMBSTONE, mark, 'PX', MEMORY)

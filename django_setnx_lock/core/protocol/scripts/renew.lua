@@ -5,20 +5,12 @@
 --       {'LOST', how it was lost (JSON) or false}
 --- keys
 --- prelude
---- noting
 --- stopping
 if token_at(NAME) ~= ARGV[1] then
-  local mark, meta = redis.call('GET', TOMBSTONE), token_at(META) or ''
-  local _, owner = read_meta(meta)
-  -- Whoever remembers the loss first notes it.
-  if owner == ARGV[1] and not has_let_go(meta) and remember_loss(owner) then
-    note_end('lost', meta, '')
-  end
-  return {'LOST', mark}
+  return {'LOST', redis.call('GET', TOMBSTONE)}
 end
 local left = redis.call('PTTL', NAME)
 local lease = math.max(left, ARGV[2] + 0)
-local margin = margin_of_meta(left)
 -- First a write that is allowed: it makes the rest allowed, on a server that is out of memory.
 redis.call('PEXPIRE', NAME, lease)
 if ARGV[3] then
@@ -29,7 +21,7 @@ if ARGV[3] then
     redis.call('SET', META, table.concat({whole(fence), #owner, owner, record}, ' '), 'KEEPTTL')
   end
 end
-redis.call('PEXPIRE', META, lease + margin)
+grow(META, lease + META_MARGIN)
 if INDEX then
   redis.call('ZADD', INDEX, now_ms() + lease, NAME)
 end

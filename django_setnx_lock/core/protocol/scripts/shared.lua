@@ -2,7 +2,6 @@
 -- 'permits:NUMBER', and beside it, META, as ever. SHARES: by the ends of their leases in ms, the tokens of
 -- those who hold it, and 'baton:TOKEN' of those it was left to. HOLDERS: 'FENCE RECORD' by token. [8 index]
 
---- noting
 -- What stands at the name, and the kind of group if it is one, those dropped whose time is over.
 local function standing(value)
   local group = group_at(value)
@@ -10,7 +9,6 @@ local function standing(value)
     return value
   end
   for _, token in ipairs(redis.call('ZRANGEBYSCORE', SHARES, '-inf', whole(now_ms()))) do
-    note_share_over(token)
     redis.call('ZREM', SHARES, token)
     redis.call('HDEL', HOLDERS, token)
     remember_loss(token)
@@ -25,7 +23,6 @@ end
 -- Throw away what is left of a group whose time is over, before another begins.
 local function drop_shares()
   for _, token in ipairs(redis.call('ZRANGE', SHARES, 0, -1)) do
-    note_share_over(token)
     remember_loss(token)
   end
   redis.call('DEL', SHARES, HOLDERS)
@@ -89,14 +86,12 @@ local function record_of_one()
   return ''
 end
 
--- Have the name be taken until the last share is over. fence: the largest that was given. kept: for how many ms
--- more the caller wants one who holds it to be known.
-local function settle(value, fence, record, kept)
+-- Have the name be taken until the last share is over. fence: the largest that was given.
+local function settle(value, fence, record)
   local ends = tonumber(redis.call('ZRANGE', SHARES, -1, -1, 'WITHSCORES')[2])
   local left, was = ends - now_ms(), redis.call('PTTL', NAME)
-  local margin = math.max(margin_of_meta(was), (kept or 0) + META_MARGIN)
   redis.call('SET', META, table.concat({whole(fence), #value, value, record or record_of_one()}, ' '),
-    'PX', whole(left + margin))
+    'PX', whole(math.max(left + META_MARGIN, redis.call('PTTL', META))))
   grow(SHARES, left + META_MARGIN)
   grow(HOLDERS, left + META_MARGIN)
   redis.call('PEXPIREAT', NAME, whole(ends))

@@ -1,7 +1,6 @@
 -- Take a lock together with others of one's kind.
 -- ARGV  1 token: 'read:...', 'permit:LIMIT:...'  2 lease ms  3 holder record
---       4 ms until the caller asks again at the latest  5 for how many ms more the holder is known if its lease
---       runs out, both as of acquire.lua
+--       4 ms until the caller asks again at the latest, as of acquire.lua
 -- Reply {'OK', fence, waiter that something was left to as well, or false}
 --       {'BUSY', ms left, how, record} and {'GONE'}, as of acquire.lua
 -- Error WRONGTYPE when the name holds no string
@@ -93,5 +92,5 @@ wake_if_later(lease)
 if is_first then
   rouse(group)
 end
-settle(value, math.max(own, fence or 0), ARGV[3], tonumber(ARGV[5]))
+settle(value, math.max(own, fence or 0), ARGV[3])
 return {'OK', whole(own), given or held_until and left_to(value)}

@@ -22,7 +22,6 @@ local left = ends - now_ms()
 if ARGV[3] ~= '' and left > tonumber(ARGV[3]) then
   return {'RENEWED'}
 end
-note_share('forced', token, ARGV[1])
 redis.call('ZREM', SHARES, token)
 redis.call('HDEL', HOLDERS, token)
 -- Remembered until the holder must have learned it: its lease would have ended by then.

@@ -1,5 +1,5 @@
 -- Leave those who hold it together. Sending it twice is as good as once.
--- ARGV  1 token  2 'once', 'again' or ''  [3 for how many ms its holder had waited], as of release.lua
+-- ARGV  1 token  2 'once', 'again' or '', as of release.lua
 -- Reply {'OK', waiter that something was left to, or false}
 --       {'LOST', how it was lost (JSON) or false, waiter that something was left to, or false}
 --- shared_keys
@@ -8,9 +8,6 @@
 local token = ARGV[1]
 local value, group = standing(token_at(NAME))
 if group and redis.call('ZREM', SHARES, token) == 1 then
-  if ARGV[3] then
-    note_share('released', token, ARGV[3])
-  end
   redis.call('HDEL', HOLDERS, token)
   if ARGV[2] ~= 'once' then
     redis.call('SET', TOMBSTONE, 'released', 'PX', MEMORY)

@@ -65,10 +65,11 @@ local function is_mine(value, known, token)
   return known.token == token and stands(value, known) and time_left(value, known) and true
 end
 
--- Have the lock be that token's until then, what is beside it known for longer by that margin, and Redis remove the value a second later if it vanishes. The value
+-- Have the lock be that token's until then
+-- and Redis remove the value a second later if it vanishes. The value
 -- last: an error before it (a key of another type, a command denied) neither leaves a lock behind nor has one lost.
-local function write(token, fence, ends, record, margin, unit, vanishes)
-  local keep = ends - now_ms() + margin
+local function write(token, fence, ends, record, unit, vanishes)
+  local keep = ends - now_ms() + META_MARGIN
   local known = table.concat({whole(fence), #token, token, '@' .. whole(ends), unit, record}, ' ')
   redis.call('SET', KEYS[2], known, 'PX', whole(keep))
   local value = value_for(ends, unit)

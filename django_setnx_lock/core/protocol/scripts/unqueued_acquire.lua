@@ -1,21 +1,17 @@
 -- Take the lock: SETNX, or GETSET where what stands there is over; in one step, so that nobody comes between
 -- reading and replacing it.
 -- ARGV  1 token  2 lease ms  3 holder record  4 ms until the caller asks again at the latest (0: this caller does
---       not wait, or no longer; -1: nor can a copy of a request be under way)  5 for how many ms more the holder
---       is known if its lease runs out  6 and 7 of a timestamp: its unit,
---       's' or 'ms', and '1' if Redis is to remove the value a second after it is over, else '0'
+--       not wait, or no longer; -1: nor can a copy of a request be under way)
+--       5 and 6 of a timestamp: its unit, 's' or 'ms', and '1' if Redis is to remove the value a second after it is over, else '0'
 -- Reply {'OK', fence}
 --       {'BUSY', ms left (-1: never expires), 'foreign', holder record or false}
 --       {'GONE'}  this token was released, given up or forced out before
 -- Error WRONGTYPE when the name holds no string, or no time in that unit
 --- unqueued
---- has_let_go
---- history
 local ENDLESS = 86400000 -- how long the index remembers a lock that never expires, since it was last met: a day
 local token, lease, waits = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[4]) > 0
-local value, meta = redis.call('GET', KEYS[1]), redis.call('GET', KEYS[2])
-local known = read_known(meta)
-local left, wrong = time_left(value, known, ARGV[6])
+local value, known = redis.call('GET', KEYS[1]), read_known(redis.call('GET', KEYS[2]))
+local left, wrong = time_left(value, known, ARGV[5])
 if wrong then
   return wrong
 end
@@ -46,15 +42,10 @@ if mine then
     fence, record = known.fence, known.record
   end
 end
-if KEYS[5] and known.token and known.token ~= token and not has_let_go(meta) then
-  -- Whoever had it before did not let it go. The lease is in the index still.
-  local how, over = how_over(redis.pcall('ZSCORE', KEYS[4], KEYS[1]), now_ms())
-  redis.pcall('XADD', KEYS[5], entry(KEYS[1], how, meta, over))
-end
 list(ends)
-write(token, fence, ends, record, ARGV[5] + META_MARGIN, ARGV[6], ARGV[7])
+write(token, fence, ends, record, ARGV[5], ARGV[6])
 -- What nobody released is forgotten, by one in a hundred; who lacks the right for it goes on.
 if KEYS[4] and now_us() % 100 == 0 then
-  redis.pcall('ZREMRANGEBYSCORE', KEYS[4], '-inf', whole(now_ms() - ARGV[5] - META_MARGIN))
+  redis.pcall('ZREMRANGEBYSCORE', KEYS[4], '-inf', whole(now_ms() - META_MARGIN))
 end
 return {'OK', whole(fence)}

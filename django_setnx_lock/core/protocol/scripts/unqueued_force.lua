@@ -3,13 +3,12 @@
 --       3 how many ms may be left of its lease, or ''  4 unit of a timestamp
 -- Reply {'OK', false}  {'RENEWED'} more is left of the lease  {'CHANGED'} somebody else has it  {'FREE'} nobody has it
 --- unqueued
---- history
 if redis.pcall('GET', KEYS[3]) == ARGV[1] then
   -- Done before: the reply to an earlier copy of this request was lost.
   return {'OK', false}
 end
-local value, meta = text(redis.pcall('GET', KEYS[1])), text(redis.pcall('GET', KEYS[2]))
-local known = read_known(meta)
+local value = text(redis.pcall('GET', KEYS[1]))
+local known = read_known(text(redis.pcall('GET', KEYS[2])))
 local left, wrong = time_left(value, known, ARGV[4])
 if not left and not wrong then
   return {'FREE'}
@@ -23,10 +22,6 @@ end
 remove(known)
 if KEYS[4] then
   redis.pcall('ZREM', KEYS[4], KEYS[1])
-end
-if KEYS[5] then
-  local ours = stands(value, known) and meta or table.concat({0, #value, value, ''}, ' ')
-  redis.pcall('XADD', KEYS[5], entry(KEYS[1], 'forced', ours, ARGV[1]))
 end
 -- Remembered until the holder must have learned it: its lease would have ended by then.
 redis.call('SET', KEYS[3], ARGV[1], 'PX', whole(math.max(math.ceil(left or 0), MEMORY)))

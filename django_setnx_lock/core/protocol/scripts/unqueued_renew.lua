@@ -10,13 +10,11 @@ if mark or not is_mine(value, known, token) then
 end
 local before = known.ends or now_ms() + math.max(time_left(value, known), 0)
 local ends = math.max(before, now_ms() + ARGV[2])
--- As long as whoever took the lock had it, here as well.
-local margin = math.max(redis.call('PTTL', KEYS[2]) - math.floor(before - now_ms()), META_MARGIN)
 -- First a write that is allowed: it makes the rest allowed, on a server that is out of memory.
-redis.call('PEXPIRE', KEYS[2], whole(ends - now_ms() + margin))
+redis.call('PEXPIRE', KEYS[2], whole(ends - now_ms() + META_MARGIN))
 list(ends)
 if known.token == token then
-  write(token, known.fence, ends, known.record, margin, known.unit, ARGV[4])
+  write(token, known.fence, ends, known.record, known.unit, ARGV[4])
 else
   redis.call('PEXPIRE', KEYS[1], whole(ends - now_ms()))
 end

@@ -1,0 +1,190 @@
+"""The last notable ends of holds, for operators: beside the locks in Redis, as their holders tell.
+
+Nobody waits for an entry: a thread writes them. What cannot be written is logged once.
+"""
+
+from __future__ import annotations
+
+import atexit
+import enum
+import json
+import logging
+import os
+import threading
+import time
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any
+
+from .conf import get_config
+from .connection import get_client
+from .core import events
+from .core.connections import execute
+from .core.connections.backends import BLOCKING, run
+from .core.errors import LockError, LockLost
+from .core.holder import Holder
+from .core.plain import plain
+from .core.protocol.commands import PlainRequest
+from .core.protocol.keys import heartbeat_prefix_for, history_for, lock_keys, name_for
+
+logger = logging.getLogger("django_setnx_lock.history")
+
+# For so many seconds the end of a process waits for what is not written yet.
+_PATIENCE = 1.0
+
+
+class End(str, enum.Enum):
+    """How a hold ended, or the wait of a caller that gave up."""
+
+    RELEASED = "released"
+    LOST = "lost"
+    FORCED = "forced"
+    GAVE_UP = "gave up"
+
+    @property
+    def slug(self) -> str:
+        """The word as options, addresses and JSON have it, with hyphens."""
+        return self.value.replace(" ", "-")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HistoryEntry:
+    """One end.
+
+    ``at``: when it was, as a Unix time. ``name``: that of the lock in Redis. ``held_for`` and
+    ``waited``: seconds, None where there was no hold, or no wait. ``holder``: who held the lock;
+    None if not known. ``by`` and ``reason``: of a force-release.
+    """
+
+    at: float
+    key: str
+    name: str
+    end: End
+    held_for: float | None = None
+    waited: float | None = None
+    fence: int | None = None
+    holder: Holder | None = None
+    by: str = ""
+    reason: str = ""
+
+
+class _Writer:
+    """Writes entries in a thread of this process, which begins with the first of them."""
+
+    def __init__(self) -> None:
+        self._pid = 0
+        self._is_troubled = False
+
+    def add(self, client: Any, key: str, entry: dict[str, Any], length: int) -> None:
+        if self._pid != os.getpid():
+            self._pid, self._entries = os.getpid(), SimpleQueue[Any]()
+            threading.Thread(target=self._write, name="setnx-lock-history", daemon=True).start()
+            atexit.register(self._finish, self._pid)
+        self._entries.put((client, key, json.dumps(entry), length))
+
+    def _write(self) -> None:
+        while True:
+            client, key, entry, length = self._entries.get()
+            if isinstance(client, threading.Event):
+                client.set()
+                return
+            try:
+                client.lpush(key, entry)
+                client.ltrim(key, 0, length - 1)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next one is tried
+                if not self._is_troubled:
+                    logger.warning("the history of locks cannot be written: %s", error)
+                self._is_troubled = True
+            else:
+                self._is_troubled = False
+
+    def _finish(self, pid: int) -> None:
+        if pid == os.getpid():
+            done = threading.Event()
+            self._entries.put((done, "", "", 0))
+            done.wait(_PATIENCE)
+
+
+_WRITER = _Writer()
+
+
+def note(
+    *,
+    target: Any,
+    record: str,
+    held_for: float | None,
+    waited: float | None,
+    fence: int | None,
+    error: LockError | None,
+) -> None:
+    """Note the end of a hold, or of a wait: a listener of the core."""
+    config = get_config()
+    prefix, length = config["KEY_PREFIX"], config["HISTORY"]
+    # Other locks than those of lock() have no such prefix.
+    is_ours = target.heartbeat_prefix == heartbeat_prefix_for(prefix)
+    if not length or not is_ours:
+        return
+    end = End.RELEASED if error is None else End.GAVE_UP
+    entry = {
+        "at": time.time(),
+        "key": target.key,
+        "held_for": held_for,
+        "waited": waited,
+        "fence": fence,
+        "holder": record,
+    }
+    if isinstance(error, LockLost):
+        end = End.FORCED if error.forced_by or error.reason else End.LOST
+        entry |= {"by": error.forced_by, "reason": error.reason}
+    # Several masters have no client of their own.
+    client = target.client if hasattr(target.client, "lpush") else get_client()
+    _WRITER.add(client, history_for(prefix), {**entry, "end": end.value}, length)
+
+
+def connect() -> None:
+    """Have the core tell of what is notable."""
+    if note not in events.ENDED.listeners:
+        events.ENDED.listeners.append(note)
+
+
+def last(using: str | None = None, *, name: str | None = None) -> list[HistoryEntry]:
+    """Return the entries of the cache alias ``using``, the newest first.
+
+    ``using``: None for the setting ``CACHE``, of several the first. ``name``: of the lock with that
+    Redis name alone. What others wrote there is passed over. Raises LockUnavailable, and
+    ImproperlyConfigured when the cache cannot hold locks.
+    """
+    config = get_config()
+    prefix = config["KEY_PREFIX"]
+    request = PlainRequest(("LRANGE", history_for(prefix), "0", str(config["HISTORY"] - 1)))
+    if not config["HISTORY"]:
+        return []
+    found = run(execute.call(BLOCKING, get_client(using), request, ""))
+    entries = [entry for one in found or () if (entry := _read(prefix, one)) is not None]
+    return [one for one in entries if name in (None, one.name)]
+
+
+def _read(prefix: str, raw: Any) -> HistoryEntry | None:
+    """Return one entry; None for what cannot be one."""
+    try:
+        told = json.loads(raw)
+        at, key, end = told["at"], told["key"], End(told["end"])
+        name = name_for(prefix, key)
+        lock_keys(name)
+        times = [told.get(what) for what in ("held_for", "waited")]
+        held_for, waited = (None if one is None else float(one) for one in times)
+        time.gmtime(at)
+        return HistoryEntry(
+            at=float(at),
+            key=plain(key),
+            name=name,
+            end=end,
+            held_for=held_for,
+            waited=waited,
+            fence=None if told.get("fence") is None else int(told["fence"]),
+            holder=Holder.from_json(str(told.get("holder") or "") or None),
+            by=plain(str(told.get("by") or "")),
+            reason=plain(str(told.get("reason") or "")),
+        )
+    except (ArithmeticError, KeyError, OSError, RecursionError, TypeError, ValueError):
+        return None

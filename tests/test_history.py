@@ -1,0 +1,153 @@
+"""The last notable ends of holds: which are noted, and what an operator reads of them."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.management import call_command
+from django.test import override_settings
+
+from django_setnx_lock import LockBusy, LockLost, lock
+from tests.past import KEY, client, noted
+from tests.processes import eventually
+
+if TYPE_CHECKING:
+    from django_setnx_lock.testing import LockTester
+
+LONG = 70
+
+
+def entries(count: int) -> list[dict[str, Any]]:
+    """Return what the history has once it has so many entries, the newest first."""
+    noted(count)
+    out = StringIO()
+    call_command("locks", "history", "--json", stdout=out)
+    found: list[dict[str, Any]] = json.loads(out.getvalue())["entries"]
+    return found
+
+
+def hold_for_long(locks: LockTester, key: str, **options: Any) -> None:
+    with lock(key, **options):
+        locks.advance(LONG)
+
+
+def test_a_hold_that_was_long_is_noted_and_a_short_one_is_not(locks: LockTester) -> None:
+    with lock("short"):
+        pass
+    hold_for_long(locks, "long", user="ann", label="import")
+
+    (entry,) = entries(1)
+
+    assert (entry["key"], entry["end"]) == ("long", "released")
+    assert entry["held_for"] == pytest.approx(LONG, abs=5)
+    assert (entry["holder"]["user"], entry["holder"]["label"]) == ("ann", "import")
+    assert entry["fence"] > 0
+
+
+def test_a_hold_that_was_lost_or_taken_away_is_noted(locks: LockTester) -> None:
+    for by, reason in (("", ""), ("joe", "it hangs")):
+        with pytest.raises(LockLost), lock("a") as held:
+            locks.lost(held, by=by, reason=reason)
+
+    forced, lost = entries(2)
+
+    assert (lost["end"], lost["by"], lost["reason"]) == ("lost", "", "")
+    assert (forced["end"], forced["by"], forced["reason"]) == ("forced", "joe", "it hangs")
+
+
+def test_a_caller_that_gave_up_after_long_is_noted_with_who_held_the_lock(
+    locks: LockTester,
+) -> None:
+    with locks.held_elsewhere("a", user="ann"), ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(lambda: lock("a", blocking_timeout=10).take())
+        locks.assert_waiting("a", 1)
+        locks.advance(11)
+        with pytest.raises(LockBusy):
+            waiting.result(20)
+
+    (entry,) = entries(1)
+
+    assert (entry["key"], entry["end"], entry["held_for"]) == ("a", "gave-up", None)
+    assert entry["waited"] >= 5
+    assert entry["holder"]["user"] == "ann"
+
+
+def test_who_got_the_lock_after_a_long_wait_is_noted(locks: LockTester) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with locks.held_elsewhere("a"):
+            waiting = pool.submit(lambda: lock("a", blocking_timeout=60).take().release())
+            locks.assert_waiting("a", 1)
+            locks.advance(11)
+            locks.assert_waiting("a", 1)
+        waiting.result(20)
+
+    (entry,) = entries(1)
+
+    assert entry["end"] == "released"
+    assert entry["waited"] >= 5
+
+
+@override_settings(SETNX_LOCK={"HISTORY": 2})
+def test_the_last_so_many_are_kept(locks: LockTester) -> None:
+    for key in "abc":
+        hold_for_long(locks, key)
+
+    eventually(lambda: [one["key"] for one in entries(2)] == ["c", "b"])
+
+
+@override_settings(SETNX_LOCK={"HISTORY": 0})
+def test_without_entries_in_the_setting_nothing_is_noted(locks: LockTester) -> None:
+    hold_for_long(locks, "a")
+    with override_settings(SETNX_LOCK={"HISTORY": 10}):
+        hold_for_long(locks, "b")
+
+        assert [one["key"] for one in entries(1)] == ["b"]
+
+    assert entries(0) == []
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"\xff\xfe",
+        b"7",
+        b"[]",
+        b"[" * 99_999,
+        b'{"at":1}',
+        b'{"at":"x","key":"a","end":"lost"}',
+        b'{"at":1e400,"key":"a","end":"lost"}',
+        b'{"at":NaN,"key":"a","end":"lost"}',
+        b'{"at":1,"key":7,"end":"lost"}',
+        b'{"at":1,"key":"a","end":[]}',
+        b'{"at":1,"key":"a","end":"lost","held_for":"x"}',
+        b'{"at":1,"key":"a","end":"lost","fence":[]}',
+    ],
+    ids=lambda raw: raw[:40],
+)
+def test_what_others_wrote_there_is_passed_over(locks: LockTester, raw: bytes) -> None:
+    client().lpush(KEY, raw)
+    hold_for_long(locks, "a")
+
+    assert [one["key"] for one in entries(2)] == ["a"]
+
+
+def test_a_history_that_cannot_be_written_fails_no_release_and_is_told_once(
+    locks: LockTester, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told() -> int:
+        return sum(one.name == "django_setnx_lock.history" for one in caplog.records)
+
+    client().set(KEY, "no list")
+    for _ in range(2):
+        hold_for_long(locks, "a")
+    eventually(told)
+    client().delete(KEY)
+    hold_for_long(locks, "b")
+
+    eventually(lambda: entries(1)[0]["key"] == "b")
+    assert told() == 1
