@@ -15,7 +15,7 @@ from django.http import HttpRequest, HttpResponse
 from django.test import RequestFactory
 
 from django_setnx_lock import KeyTemplate, inspector, lock, redis_lock
-from django_setnx_lock.admin.actions import locked_action
+from django_setnx_lock.admin import locked_action
 from django_setnx_lock.contrib.celery import locked_task
 from django_setnx_lock.management.mixins import LockedCommandMixin
 from tests.contrib import shop  # noqa: F401 - the tasks are of its app
@@ -91,7 +91,7 @@ def act(row: models.Model, text: str) -> list[str]:
 
     request = RequestFactory().post("/")
     request.user = AnonymousUser()
-    rows = type(row)._default_manager.all()
+    rows = type(row)._base_manager.all()
     locked_action(text)(look)(Talking(type(row), AdminSite()), request, rows)
     return said
 
@@ -143,7 +143,7 @@ def test_a_row_has_one_key_by_every_door(door: Door, kind: str) -> None:
         row = Parcel.objects.create(pk=CODE)
     if kind == "relation":
         row = Label.objects.create(parcel=row)
-    type(row)._default_manager.get(pk=row.pk)
+    type(row)._base_manager.get(pk=row.pk)
 
     door(row, "42" if kind == "number" else str(CODE))
 

@@ -11,9 +11,8 @@ from django.test import override_settings
 from redis.exceptions import LockError
 
 from django_setnx_lock import lock
-from django_setnx_lock.connection import get_client
 from django_setnx_lock.core import RedisLock
-from django_setnx_lock.core.renewal.watchdog import WATCHDOG
+from django_setnx_lock.testing import LockTester
 from tests.core import (
     test_redis_py_differences,
     test_redis_py_differences_leaving,
@@ -68,14 +67,16 @@ def test_without_that_prefix_they_do_not(cache: Any) -> None:
 
 @differs("the lease")
 def test_a_lease_is_renewed_unless_it_is_told_not_to_be() -> None:
-    locks = [
-        lock("a", timeout=20),
-        lock("b", timeout=20, renew=False),
-        RedisLock(get_client(), "c", timeout=20),
-    ]
-    held = [one.take(0) for one in locks]
+    with LockTester("ignore") as kit:
+        locks = [
+            lock("a", timeout=20),
+            lock("b", timeout=20, renew=False),
+            RedisLock(lock("c").client, "c", timeout=20),
+        ]
+        held = [one.take(0) for one in locks]
+        kit.advance(60)
 
-    assert [WATCHDOG.forget(one.grant) for one in held] == [True, False, False]
+        assert [one.lost for one in held] == [False, True, True]
 
 
 @differs("`blocking_timeout` not given")
@@ -98,7 +99,7 @@ def test_only_keys_are_positional(cache: Any) -> None:
 @differs("`version=` and `client=`")
 @pytest.mark.parametrize("name", ["version", "client"])
 def test_a_version_or_a_client_is_refused(cache: Any, name: str) -> None:
-    values = {"version": 2, "client": get_client()}
+    values = {"version": 2, "client": lock("a").client}
     given: dict[str, Any] = {name: values[name]}
 
     assert cache.lock("a", **given).acquire(blocking=False)

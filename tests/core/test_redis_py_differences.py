@@ -43,7 +43,7 @@ def test_a_lock_made_without_a_timeout_can_be_renewed(
     assert ask(ours) is True
 
 
-@differs("`reacquire()` after `extend()`")
+@differs("`reacquire()` after `extend()`; `extend(seconds, replace_ttl=True)`")
 def test_reacquire_never_cuts(redis_client: redis.Redis) -> None:
     for library in (THEIRS, OURS):
         lock = library(redis_client, f"lock:{library is OURS}", timeout=10)
