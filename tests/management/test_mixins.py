@@ -71,8 +71,9 @@ def failing(command: BaseCommand, *arguments: str, **options: Any) -> CommandErr
 def test_the_command_runs_under_the_lock_that_its_arguments_name() -> None:
     found: list[LockInfo] = []
 
-    def work(_: Import) -> str:
+    def work(command: Import) -> str:
         found.append(seen("import:a.csv"))
+        command.held.check()
         return "done"
 
     out = run(doing(work), "a.csv")
@@ -80,13 +81,6 @@ def test_the_command_runs_under_the_lock_that_its_arguments_name() -> None:
     assert out == "done\n"
     assert found[0].state is State.HELD
     assert seen("import:a.csv").state is State.FREE
-
-
-def test_the_holder_record_names_the_command() -> None:
-    found: list[LockInfo] = []
-
-    run(doing(lambda _: found.append(seen("import:a"))), "a")
-
     holder = found[0].holder
     assert holder is not None
     assert holder.label == "command test_mixins"
@@ -101,14 +95,6 @@ def test_handle_does_not_see_the_options_of_the_lock() -> None:
 
     assert not [name for name in command.options if "lock" in name]
     assert command.options["file"] == "a"
-
-
-def test_the_handle_of_the_lock_is_at_hand() -> None:
-    fences: list[int] = []
-
-    run(doing(lambda command: fences.append(command.held.fence)), "a")
-
-    assert fences[0] > 0
 
 
 def test_it_is_renewed_whatever_the_setting_says() -> None:
@@ -182,11 +168,7 @@ def test_isolated_it_ends_with_the_status_that_was_given() -> None:
         error = failing(Import(), "a", "--isolated=12")
 
     assert error.returncode == 12
-
-
-@pytest.mark.parametrize("option", ["--isolated", "--isolated=12"])
-def test_isolated_it_runs_if_nobody_else_does(option: str) -> None:
-    assert run(Import(), "a", option) == "imported\n"
+    assert run(Import(), "a", "--isolated=12") == "imported\n"
 
 
 @pytest.mark.parametrize(

@@ -2,67 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from typing import IO, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.core.management import call_command, load_command_class
 from django.core.management.base import CommandError
 
 from django_setnx_lock import inspector, lock
-from tests.management.conftest import CHECKOUT, COMMAND
-from tests.management.forking import Forking
+from tests.management.conftest import CHECKOUT, COMMAND, Program
 from tests.processes import eventually
 from tests.servers import RealServer
 
 Run = Callable[..., tuple[int, str, str]]
+Start = Callable[..., Program]
 
 
-class Talking:
-    """A forked with_lock with pipes for its stdin, stdout and stderr."""
-
-    def __init__(self, forking: Forking, *arguments: str) -> None:
-        pipes = [os.pipe() for _ in range(3)]
-        (its_in, into), (out, its_out), (err, its_err) = pipes
-        self._forked = forking.start(*arguments, files=(its_in, its_out, its_err))
-        for fd in (its_in, its_out, its_err):
-            os.close(fd)
-        self._into, self.out, self.err = (open(into, "wb"), open(out, "rb"), open(err, "rb"))  # noqa: SIM115 - closed at the end of the test
-
-    def line(self, stream: IO[bytes]) -> str:
-        return stream.readline().decode()
-
-    def read(self, stream: IO[bytes]) -> str:
-        return stream.read().decode()
-
-    def answer(self, text: str) -> None:
-        self._into.write(text.encode())
-        self._into.flush()
-
-    def end(self) -> int:
-        return self._forked.end()
-
-    def close(self) -> None:
-        for stream in (self._into, self.out, self.err):
-            stream.close()
-
-
-@pytest.fixture
-def talk(forking: Forking) -> Iterator[Callable[..., Talking]]:
-    """Give a function that starts a with_lock to talk to."""
-    with contextlib.ExitStack() as started:
-        yield lambda *arguments: started.enter_context(
-            contextlib.closing(Talking(forking, *arguments))
-        )
-
-
-Talk = Callable[..., Talking]
+def talk(start: Start, *arguments: str) -> Program:
+    """Start a with_lock to talk to."""
+    return start(*arguments, stdin=subprocess.PIPE)
 
 
 def status(*arguments: str, **options: Any) -> int:
@@ -137,12 +99,10 @@ def test_one_that_does_not_exist_is_status_127_even_if_the_lock_is_busy(
         call_command("with_lock", "k", manage="no_such_command")
 
 
-def test_without_stdin_the_command_reads_nothing(talk: Talk) -> None:
-    with_lock = talk("--no-stdin", "k", "cat")
+def test_without_stdin_the_command_reads_nothing(start: Start) -> None:
+    with_lock = talk(start, "--no-stdin", "k", "cat")
 
-    with_lock.answer("something")
-
-    assert (with_lock.end(), with_lock.read(with_lock.out)) == (0, "")
+    assert with_lock.communicate("something", timeout=20) == ("", "")
 
 
 def test_busy_has_the_status_that_was_asked_for(real_cache: RealServer) -> None:
@@ -206,13 +166,12 @@ def test_a_busy_lock_is_told_to_nobody_who_does_not_want_to_hear_of_it(
     assert capfd.readouterr() == ("", "")
 
 
-def test_one_who_waits_quietly_says_nothing(talk: Talk, real_server: RealServer) -> None:
+def test_one_who_waits_quietly_says_nothing(start: Start) -> None:
     with lock("k"):
-        with_lock = talk("-q", "k", "true")
+        with_lock = talk(start, "-q", "k", "true")
         eventually(lambda: inspector().get("lock:k").waiting)
 
-    assert with_lock.end() == 0
-    assert with_lock.read(with_lock.err) == ""
+    assert with_lock.end() == (0, "", "")
 
 
 def test_quiet_or_not_an_error_is_told(capfd: pytest.CaptureFixture[str]) -> None:
@@ -242,15 +201,13 @@ def test_a_bad_word_for_a_lost_lock_is_refused() -> None:
         call_command("with_lock", "k", "true", on_lost="cry")
 
 
-def test_json_tells_what_happens_and_no_token(talk: Talk, real_server: RealServer) -> None:
+def test_json_tells_what_happens_and_no_token(start: Start, real_server: RealServer) -> None:
     with lock("k", label="import"):
-        with_lock = talk("--json", "k", "sh", "-c", "echo on; read x; exit 3")
-        waiting = json.loads(with_lock.line(with_lock.err))
-    with_lock.line(with_lock.out)
+        with_lock = talk(start, "--json", "k", "sh", "-c", "echo on; read x; exit 3")
+        waiting = json.loads(with_lock.message())
+    with_lock.line()
     token = real_server.client(decode_responses=True).get("lock:k")
-    with_lock.answer("\n")
-    with_lock.end()
-    rest = with_lock.read(with_lock.err)
+    _, rest = with_lock.communicate("\n", timeout=20)
     taken, ended = map(json.loads, rest.splitlines())
 
     assert (waiting["event"], waiting["key"]) == ("waiting", "k")
@@ -265,34 +222,30 @@ def test_json_tells_what_happens_and_no_token(talk: Talk, real_server: RealServe
     assert token not in rest
 
 
-def test_json_tells_that_an_operator_asks_to_stop(talk: Talk) -> None:
-    with_lock = talk("--json", "--timeout", "1.5", "k", "sh", "-c", "echo on; read x")
-    with_lock.line(with_lock.out)
+def test_json_tells_that_an_operator_asks_to_stop(start: Start) -> None:
+    with_lock = talk(start, "--json", "--timeout", "1.5", "k", "sh", "-c", "echo on; read x")
+    with_lock.line()
 
     seen = inspector().get("lock:k").fingerprint
     inspector().ask_to_stop("lock:k", seen, by="ann", reason="deploy")
-    with_lock.end()
+    err = iter(with_lock.message, "")
 
-    events = [json.loads(line) for line in with_lock.read(with_lock.err).splitlines()]
+    events = [json.loads(line) for line in err]
     assert [each["event"] for each in events] == ["taken", "asked", "ended"]
     assert events[1]["message"] == "ann asks to stop: deploy; sh is terminated"
     assert (events[1]["key"], events[2]["command_status"]) == ("k", 143)
 
 
-def test_json_tells_of_a_lost_lock_and_of_a_busy_one(talk: Talk) -> None:
-    with_lock = talk("--json", "k", "sh", "-c", "echo on; read x")
-    with_lock.line(with_lock.out)
-    busy = talk("--json", "-n", "k", "true")
-
-    busy.end()
+def test_json_tells_of_a_lost_lock_and_of_a_busy_one(start: Start) -> None:
+    with_lock = talk(start, "--json", "k", "sh", "-c", "echo on; read x")
+    with_lock.line()
+    said = json.loads(start("--json", "-n", "k", "true").end()[2])
     name = "lock:k"
     inspector().force_release(name, inspector().get(name).fingerprint, by="ann", reason="stale")
-    with_lock.answer("\n")
-    with_lock.end()
+    _, err = with_lock.communicate("\n", timeout=20)
 
-    said = json.loads(busy.read(busy.err))
     assert said.items() >= {"event": "error", "key": "k", "status": 75}.items()
-    events = [json.loads(line) for line in with_lock.read(with_lock.err).splitlines()]
+    events = [json.loads(line) for line in err.splitlines()]
     assert [each["event"] for each in events] == ["taken", "lost", "ended"]
     assert events[1]["message"] == "the lock 'k' was force-released by ann: stale"
     assert (events[2]["status"], events[2]["command_status"]) == (76, 0)
@@ -327,19 +280,14 @@ def test_a_program_that_is_asked_for_json_tells_errors_so(
     }
 
 
-def test_the_output_comes_as_it_was_written(talk: Talk) -> None:
+def test_the_output_comes_as_it_was_written(run: Run) -> None:
     both = 'exec 2>&1; for i in 1 2 3; do echo "out $i"; echo "err $i" >&2; done'
 
-    with_lock = talk("k", "-c", both)
-
-    assert with_lock.end() == 0
-    assert with_lock.read(with_lock.out) == "out 1\nerr 1\nout 2\nerr 2\nout 3\nerr 3\n"
+    assert run("k", "-c", both) == (0, "out 1\nerr 1\nout 2\nerr 2\nout 3\nerr 3\n", "")
 
 
-def test_a_part_of_a_line_is_there_while_the_command_still_runs(talk: Talk) -> None:
-    with_lock = talk("k", "-c", "printf part; read x")
+def test_a_part_of_a_line_is_there_while_the_command_still_runs(start: Start) -> None:
+    with_lock = talk(start, "k", "-c", "printf part; read x")
 
-    assert with_lock.out.read(4) == b"part"
-
-    with_lock.answer("\n")
-    assert with_lock.end() == 0
+    assert with_lock.stdout is not None
+    assert with_lock.stdout.read(4) == "part"
