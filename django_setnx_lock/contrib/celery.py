@@ -18,6 +18,7 @@ from ..checks import unusable_caches
 from ..core.errors import LockBusy, LockError, LockUnavailable
 from ..core.locks.handle import LockHandle
 from ..core.locks.lock import RedisLock
+from ..core.locks.transfer import Secret
 from ..core.plain import plain
 from ..core.protocol import commands
 from ..key_template import KeyTemplate
@@ -125,19 +126,21 @@ class LockedTask(DjangoTask):  # type: ignore[misc]  # Celery ships no types
             return super().apply_async(args, kwargs, *positional, **options)
         if not isinstance(held, (LockHandle, str)):
             raise TypeError(f"held is the handle of one lock or its ticket, not {held!r}")
+        given = held if isinstance(held, LockHandle) else Secret(held)
+        del held
         one = self.lock_for(args, kwargs)
-        if isinstance(held, LockHandle) and held.name != one.name:
-            raise ValueError(
-                f"the task {self.name} runs under the lock {one.key!r}, and was handed "
-                f"{held.key!r}: hand it the one that its arguments name"
-            )
-        ticket = held.give_away() if isinstance(held, LockHandle) else held
-        options["headers"] = {**(options.get("headers") or {}), _TICKET: ticket}
+        if isinstance(given, LockHandle):
+            if given.name != one.name:
+                raise ValueError(
+                    f"the task {self.name} runs under the lock {one.key!r}, and was handed "
+                    f"{given.key!r}: hand it the one that its arguments name"
+                )
+            given = Secret(given.give_away())
         try:
-            return super().apply_async(args, kwargs, *positional, **options)
+            return super().apply_async(args, kwargs, *positional, **_with_ticket(options, given))
         except BaseException:
             try:
-                one.adopt(ticket).release()
+                one.adopt(given.text).release()
             except LockError as error:
                 logger.warning("%s", error)
             raise
@@ -150,13 +153,14 @@ class LockedTask(DjangoTask):  # type: ignore[misc]  # Celery ships no types
                 return super().__call__(*args, **kwargs)
         request.__dict__[_BEGUN] = True
         # It is a secret: neither the body nor a retry has it.
-        ticket = _taken_out(request, _TICKET)
+        ticket = _ticket_of(request)
         one = self.lock_for(args, kwargs)
         is_patient = self.on_busy == "wait" or "blocking_timeout" in self.lock_options
         try:
-            held = (
-                one.adopt(ticket) if ticket else one.take(one.blocking_timeout if is_patient else 0)
-            )
+            if ticket:
+                held = one.adopt(ticket.text)
+            else:
+                held = one.take(one.blocking_timeout if is_patient else 0)
         except LockBusy as busy:
             self._put_off(busy)
         except LockUnavailable as error:
@@ -231,9 +235,16 @@ def check_aliases(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Chec
     ]
 
 
-def _taken_out(request: Any, name: str) -> Any:
-    found = (request.headers or {}).pop(name, None)
-    return request.__dict__.pop(name, None) or found
+def _with_ticket(options: Mapping[str, Any], ticket: Secret) -> dict[str, Any]:
+    headers = {**(options.get("headers") or {}), _TICKET: ticket.text}
+    return {**options, "headers": headers}
+
+
+def _ticket_of(request: Any) -> Secret | None:
+    """Take the ticket out of ``request``, if there is one."""
+    found = (request.headers or {}).pop(_TICKET, None)
+    found = request.__dict__.pop(_TICKET, None) or found
+    return None if found is None else Secret(found)
 
 
 def _checked(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -396,3 +397,25 @@ def test_a_key_made_of_another_argument_of_such_a_task_is_fine(
     monkeypatch.setitem(sys.modules, "pydantic", SimpleNamespace(BaseModel=Parcel))
 
     assert callable(locked_task("parcel:<number>", pydantic=True)(sends).delay)
+
+
+@pytest.mark.usefixtures("fake_connections")
+def test_no_frame_of_a_task_that_was_not_sent_shows_its_ticket() -> None:
+    ticket = lock("order:1").take().give_away()
+    token = json.loads(ticket)["token"]
+
+    @locked_task("order:<order.id>")
+    def never_sent(order: Any) -> None:
+        pytest.fail("it was run")
+
+    with pytest.raises(Exception, match="order") as caught:
+        never_sent.apply_async((None,), held=ticket)
+
+    shown = [
+        (entry.frame.code.name, name)
+        for entry in caught.traceback
+        if "django_setnx_lock" in str(entry.path)
+        for name, value in entry.frame.f_locals.items()
+        if token in repr(value)
+    ]
+    assert shown == []

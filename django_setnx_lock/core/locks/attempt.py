@@ -40,7 +40,7 @@ from .mailbox import (
     time_to_sleep,
 )
 from .options import LockOptions
-from .transfer import read_ticket, refuse_unless_possible
+from .transfer import Secret, read_ticket, refuse_unless_possible
 from .wait_warning import WaitWarning, who_has
 
 if TYPE_CHECKING:
@@ -235,14 +235,14 @@ class AcquireAttempt:
             )
         return held
 
-    async def adopt(self, io: Backend, text: str) -> LockHandle:
-        """Take over the lock by the ticket in ``text``, and return its handle.
+    async def adopt(self, io: Backend, secret: Secret) -> LockHandle:
+        """Take over the lock by the ticket in ``secret``, and return its handle.
 
         Raises as :meth:`RedisLock.adopt`.
         """
         target = self.target
         refuse_unless_possible(target)
-        ticket = read_ticket(text, target)
+        ticket = read_ticket(secret, target)
         self.was_repeated = True
         sent = clock.now()
         # First the time: what fails from here on leaves the ticket as good as it was, or better.

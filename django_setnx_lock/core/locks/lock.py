@@ -22,7 +22,7 @@ from .grant import Grant
 from .handle import LocalToken, LockHandle
 from .local import LocalHandles, LocalLock
 from .options import UNSET, ReleasePolicy, Unset, lock_options
-from .transfer import checked_token
+from .transfer import Secret, checked_token
 
 
 @functools.lru_cache(maxsize=32)
@@ -254,9 +254,11 @@ class RedisLock(LocalLock[LockHandle]):
         that of another lock; LockUnsupported for a lock that is held with others or on several
         masters; LockUnavailable, after which the ticket may still be good.
         """
-        return run(self._adopt(BLOCKING, ticket))
+        secret = Secret(ticket)
+        del ticket
+        return run(self._adopt(BLOCKING, secret))
 
-    async def _adopt(self, io: Backend, ticket: str) -> LockHandle:
+    async def _adopt(self, io: Backend, ticket: Secret) -> LockHandle:
         return await self.attempt().adopt(io, ticket)
 
     def again(self) -> LockHandle | None:

@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from ..connections.endpoints import Target, is_portable, server_id
@@ -41,7 +41,7 @@ _LEAST_PAUSE = 0.05
 class _Entry:
     place: str
     name: str
-    token: str
+    token: str = field(repr=False)
     fence: int
     timeout: float
 

@@ -26,7 +26,7 @@ from .handle import LockHandle
 from .lock import RedisLock
 from .options import UNSET, Unset
 from .redlock_servers import DEFAULT_TIMEOUT, RedlockServers, servers_of
-from .transfer import refuse
+from .transfer import Secret, refuse
 
 logger = logging.getLogger("django_setnx_lock.lock")
 
@@ -311,7 +311,7 @@ class Redlock(RedisLock):
             )
         return await super()._take(io, blocking_timeout)
 
-    async def _adopt(self, io: Backend, ticket: str) -> NoReturn:
+    async def _adopt(self, io: Backend, ticket: Secret) -> NoReturn:
         refuse(self.key, "on several masters")
 
 

@@ -19,6 +19,13 @@ _RESERVED = ("baton:", "kept:", "readers:", "permits:", "read:", "permit:")
 
 
 @dataclass(frozen=True, slots=True)
+class Secret:
+    """A text that reports of errors, which show the variables of each frame, are not to show."""
+
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class TransferTicket:
     """The name of a lock that was given away, and the proof that it was. ``token`` is a secret."""
 
@@ -32,13 +39,13 @@ class TransferTicket:
         return json.dumps(parts, separators=(",", ":"))
 
 
-def read_ticket(text: str, target: Target) -> TransferTicket:
-    """Return the ticket in ``text``, for ``target``.
+def read_ticket(secret: Secret, target: Target) -> TransferTicket:
+    """Return the ticket in ``secret``, for ``target``.
 
     Raises ValueError for what is none, or that of another lock. Never shows it.
     """
     try:
-        ticket = TransferTicket(**json.loads(text))
+        ticket = TransferTicket(**json.loads(secret.text))
         is_ticket = (type(ticket.name), type(ticket.token), type(ticket.fence)) == (str, str, int)
     except (TypeError, ValueError, RecursionError):
         is_ticket = False
