@@ -3,35 +3,84 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
+import inspect
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.support import seams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import CodeType, FrameType
 
     import pytest
     import redis
 
 
-@contextlib.contextmanager
-def traced(trace: Callable[..., Any]) -> Iterator[None]:
-    """Have ``trace`` called for each line that this thread runs in the block.
+@functools.cache
+def _line_of_try(code: CodeType) -> int:
+    lines, start = inspect.getsourcelines(code)
+    return start + next((at for at, line in enumerate(lines) if line.strip() == "try:"), 0)
 
-    No garbage is collected meanwhile: what that calls passes no interrupt on.
+
+class Lines:
+    """Interrupts this thread at the line number ``at`` of the package, from 1; 0: at none.
+
+    ``passed``: the lines that were run. Those of ``__exit__``, and of ``but``, up to their
+    ``try`` are not counted: what comes before it no Python code can guard.
     """
-    before, collects = sys.gettrace(), gc.isenabled()
-    gc.disable()
-    sys.settrace(trace)
-    try:
-        yield
-    finally:
-        sys.settrace(before)
-        if collects:
-            gc.enable()
+
+    def __init__(self, at: int = 0, but: Callable[..., object] | None = None) -> None:
+        self.passed: list[str] = []
+        self._at = at
+        self._answered_after = 0
+        self._but = but and but.__code__
+        self._root = str(seams.package_root())
+
+    @property
+    def surrounds_a_request(self) -> bool:
+        """Whether lines were run before a request was answered, and lines after it."""
+        return 0 < self._answered_after < len(self.passed)
+
+    def run(self, work: Callable[[], object]) -> bool:
+        """Run ``work``; return whether it was interrupted.
+
+        No garbage is collected meanwhile: what that calls passes no interrupt on.
+        """
+        before, collects = sys.gettrace(), gc.isenabled()
+        gc.disable()
+        sys.settrace(self._trace)
+        try:
+            work()
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(before)
+            if collects:
+                gc.enable()
+        return False
+
+    def _trace(self, frame: FrameType, event: str, arg: object) -> Any:
+        code = frame.f_code
+        # A handler of a signal is run at calls and in loops: not while the result of an operation
+        # that has ended is handed on.
+        if not code.co_filename.startswith(self._root) or code is seams.HANDS_ON:
+            if code.co_name == "read_response":
+                self._answered_after = len(self.passed)
+            return None
+        is_guarded = (code.co_name != "__exit__" and code is not self._but) or (
+            frame.f_lineno > _line_of_try(code)
+        )
+        if event == "line" and is_guarded:
+            self.passed.append(f"{Path(code.co_filename).name}:{frame.f_lineno} {code.co_name}")
+            if len(self.passed) == self._at:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return self._trace
 
 
 class Points:

@@ -15,7 +15,7 @@ from django_setnx_lock.core import RedisLock
 from tests.core.aio.helpers import until
 from tests.core.helpers import queue_of
 from tests.faults.awaits import Awaits
-from tests.faults.controls import send_nothing_behind
+from tests.support import seams
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -181,16 +181,11 @@ def test_ctrl_c_leaves_nothing(real_server: RealServer, waits: bool) -> None:
     assert not client.exists("lock:a", "lock:c")
 
 
-async def nothing(*args: Any) -> None:
-    pass
-
-
 @pytest.mark.parametrize("story", STORIES)
 def test_without_the_clean_up_it_would(
     real_server: RealServer, monkeypatch: pytest.MonkeyPatch, story: Story
 ) -> None:
-    monkeypatch.setattr("django_setnx_lock.core.connections.backends.shield", nothing)
-    send_nothing_behind(monkeypatch)
+    seams.clean_nothing_up(monkeypatch)
 
     with pytest.raises((AssertionError, TimeoutError, asyncio.TimeoutError, LockBusy)):
         tell(real_server, story, late=True)

@@ -8,14 +8,11 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Any
 
-import pytest
 import redis
 
-from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import RedisLock
-from django_setnx_lock.core.connections import connection
-from django_setnx_lock.core.locks.batch import release_each, take_each
 from tests.servers import ONCE
+from tests.support.seams import release_each, take_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,18 +86,3 @@ def test_thousands_of_locks_at_once_choke_on_no_full_buffer(real_server: RealSer
         assert take_and_release(client, MANY) == MANY
 
     assert not real_server.client().keys("lock:*")
-
-
-def test_in_one_write_they_would(real_server: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    many = 4 * MANY
-    monkeypatch.setattr(connection, "BATCH", many)
-    # An answer that the script is missing is the longest.
-    real_server.client().script_flush()
-    with (
-        unbuffered(real_server.port) as port,
-        client_of(port, 0.5) as client,
-        pytest.raises(LockUnavailable) as caught,
-    ):
-        take_and_release(client, many)
-
-    assert caught.value.cause == "timeout"

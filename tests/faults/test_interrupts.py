@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import itertools
-import os
 import signal
 import subprocess
 import sys
@@ -14,16 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core import LockHandle, RedisLock
-from django_setnx_lock.core.connections import backends
-from django_setnx_lock.core.locks.attempt import AcquireAttempt
-from django_setnx_lock.core.protocol import scripts
-from tests.faults.controls import nothing, send_nothing_behind
-from tests.faults.points import Points, traced
+from django_setnx_lock.core import RedisLock
+from tests.faults.points import Lines, Points
+from tests.support import seams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType
 
     import redis
 
@@ -76,15 +70,14 @@ def test_an_acquire_interrupted_anywhere_is_undone(
         assert not server.client().exists(*KEYS), points.passed
 
     assert server.client().exists(*KEYS)
-    assert len(points.passed) > 3
+    assert {"after send_packed_command", "after read_response"} < set(points.passed)
     assert points.passed[-1] == "after read_response"
 
 
 def test_without_undoing_the_interrupted_lock_would_stand_for_its_lease(
     server: Server, count_points: Callable[[Points], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(AcquireAttempt, "cancel", nothing)
-    send_nothing_behind(monkeypatch)
+    seams.clean_nothing_up(monkeypatch)
     points = Points()
     points.meanwhile("after read_response", interrupt)
 
@@ -118,49 +111,7 @@ def test_a_release_interrupted_anywhere_can_be_called_again(
 
         assert held.released
         assert not watch.exists("lock:a")
-    assert at > 4
-
-
-class Lines:
-    """Interrupts a block at the end, at the line number ``at`` of this package that is run then.
-
-    Not at the first of ``method``: what comes before its ``try`` nobody can catch.
-    """
-
-    def __init__(self, at: int, method: Callable[..., object] = RedisLock.__exit__) -> None:
-        self._left = at
-        self._outermost = method.__code__
-        lines, start = inspect.getsourcelines(method)
-        self._first = start + next(at for at, line in enumerate(lines) if line.strip() == "try:")
-
-    def __call__(self, frame: FrameType, event: str, arg: object) -> Any:
-        code = frame.f_code
-        # A handler of a signal is run at calls and in loops: not while the result of an operation
-        # that has ended is handed on.
-        if PACKAGE not in code.co_filename or code is backends.run.__code__:
-            return None
-        is_too_early = code is self._outermost and frame.f_lineno <= self._first
-        if event in ("call", "line") and not is_too_early:
-            self._left -= 1
-            if self._left == 0:
-                sys.settrace(None)
-                raise KeyboardInterrupt
-        return self
-
-
-PACKAGE = os.sep.join(("django_setnx_lock", "core"))
-
-
-def ended_at(client: redis.Redis, at: int, options: dict[str, Any]) -> bool:
-    """Take the lock in a block, interrupted at that line of its end; say whether it came so far."""
-    block = RedisLock(client, "lock:a", **options)
-    block.__enter__()
-    try:
-        with traced(Lines(at)):
-            block.__exit__(None, None, None)
-    except KeyboardInterrupt:
-        return True
-    return False
+    assert {"after send_packed_command", "after read_response"} < set(points.passed)
 
 
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -169,31 +120,14 @@ def test_a_block_whose_end_is_interrupted_at_any_line_lets_the_lock_go(
     real_server: RealServer, options: dict[str, Any]
 ) -> None:
     client, watch = real_server.client(), real_server.client()
-    at = 1
-    while ended_at(client, at, options):
-        assert not watch.exists("lock:a"), at
-        at += 1
-    assert at > 60
-
-
-def test_without_another_try_the_lock_would_stand_for_its_lease(
-    real_server: RealServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # A private name: what it does besides releasing once is to be left out.
-    async def once(self: LockHandle, io: Any, *_: object, **options: object) -> None:
-        await self._release(io)
-
-    monkeypatch.setattr(LockHandle, "_finish", once)
-    client, watch = real_server.client(), real_server.client()
-    left_behind = []
-    at = 1
-
-    while ended_at(client, at, {}):
-        left_behind += [at] if watch.exists("lock:a") else []
-        watch.delete("lock:a")
-        at += 1
-
-    assert len(left_behind) > 10
+    for at in itertools.count(1):
+        block = RedisLock(client, "lock:a", **options)
+        block.__enter__()
+        lines = Lines(at)
+        if not lines.run(lambda: block.__exit__(None, None, None)):  # noqa: B023 - run at once
+            break
+        assert not watch.exists("lock:a"), lines.passed[-1]
+    assert lines.surrounds_a_request
 
 
 @pytest.mark.parametrize("error", INTERRUPTS)
@@ -216,12 +150,12 @@ def test_a_block_whose_end_is_interrupted_at_any_step_lets_the_lock_go(
                 assert not watch.exists("lock:a"), points.passed
             else:
                 is_interrupted = False
-    assert at > 4
+    assert {"after send_packed_command", "after read_response"} < set(points.passed)
 
 
 def test_ctrl_c_in_a_real_process_leaves_no_lock(proxy: Proxy, real_server: RealServer) -> None:
     direct: redis.Redis = real_server.client()
-    direct.script_load(scripts.ACQUIRE.source)
+    direct.script_load(seams.script("ACQUIRE").source)
     taker = subprocess.Popen(
         [sys.executable, "-c", TAKER, str(proxy.port)],
         stdin=subprocess.PIPE,
@@ -233,7 +167,7 @@ def test_ctrl_c_in_a_real_process_leaves_no_lock(proxy: Proxy, real_server: Real
         assert taker.stdin
         assert taker.stdout
         assert taker.stdout.readline() == "waiting\n"
-        proxy.halve_replies(scripts.ACQUIRE.sha.encode())
+        proxy.halve_replies(seams.script("ACQUIRE").sha.encode())
         taker.stdin.write("\n")
         taker.stdin.flush()
         assert proxy.holds.wait(20)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_setnx_lock.core import RedisLock
-from django_setnx_lock.core.locks import owner
-from django_setnx_lock.core.locks.batch import release_each, take_each
 from tests.core.many.helpers import held_names, many
-from tests.faults.test_interrupts_sharing import Lines
+from tests.faults.points import Lines
+from tests.support import seams
+from tests.support.seams import release_each, take_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from tests.servers import RealServer
 
     Work = Callable[[redis.Redis], list[LockHandle]]
-
-
-# What takes several; the rest is interrupted by the tests of one lock.
-LOOKED_AT = ("batch.py:", "lock.py:")
 
 
 def mine(client: redis.Redis, key: str) -> RedisLock:
@@ -58,15 +54,19 @@ def standing(client: redis.Redis, work: Work, **outermost: Any) -> Iterator[str]
     whole = Lines()
     interrupted_at(client, work, whole, outermost)
     passed = [*enumerate(whole.passed, 1)]
-    firsts = {line: number for number, line in reversed(passed) if line.startswith(LOOKED_AT)}
-    assert len(firsts) > 50
+    # These are interrupted by the tests of one lock.
+    of_one = Lines()
+    of_one.run(lambda: mine(client, "c").take().release())
+    firsts = {line: number for number, line in reversed(passed) if line not in of_one.passed}
+    assert whole.surrounds_a_request
+    assert firsts
     for at in firsts.values():
         lines = Lines(at)
         interrupted_at(client, work, lines, outermost)
         if names := held_names(client):
             yield f"{names} at {lines.passed[-1]}"
             client.flushall()
-            owner.current().holds.clear()
+            seams.reset()
 
 
 def interrupted_at(
@@ -122,7 +122,7 @@ def unowned(client: redis.Redis) -> Iterator[str]:
         if client.get("lock:a") not in (None, given.token.encode()):
             yield lines.passed[-1]
         client.flushall()
-    assert at > 100
+    assert lines.surrounds_a_request
 
 
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")

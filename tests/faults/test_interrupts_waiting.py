@@ -9,11 +9,9 @@ import pytest
 
 from django_setnx_lock import LockBusy
 from django_setnx_lock.core import RedisLock
-from django_setnx_lock.core.locks.attempt import AcquireAttempt
-from tests.core.helpers import ask, queue_of
-from tests.core.queueing import caller, claim, holder
-from tests.faults.controls import nothing, send_nothing_behind
 from tests.faults.points import Points
+from tests.support import seams
+from tests.support.waiters import Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     Story = Callable[[Server, Points, pytest.MonkeyPatch], None]
 
 REAL = pytest.mark.real
-pytestmark = pytest.mark.usefixtures("nobody_looks")
 
 
 def take_if_not_interrupted(
@@ -51,18 +48,18 @@ def handed_the_lock_when(step: str) -> Story:
 
     def story(server: Server, points: Points, monkeypatch: pytest.MonkeyPatch) -> None:
         other = server.client()
-        held, behind = holder(other), caller(other)
-        come_and_go = [lambda: ask(behind, waits=True), held.release]
+        held = RedisLock(other, "lock:a").take(0)
+        behind: list[Waiter] = []
 
         def meanwhile() -> None:
-            while come_and_go:
-                come_and_go.pop(0)()
+            if not behind:
+                behind.append(Waiter(RedisLock(other, "lock:a"), other))
+                held.release()
 
         points.meanwhile(f"before {step}", meanwhile)
         take_if_not_interrupted(server, points, monkeypatch)
-        assert queue_of(other) in ([], [behind.token])
         meanwhile()
-        claim(behind).release()
+        behind[0].held().release()
         assert not other.exists("lock:a", "{lock:a}:waiters", "{lock:a}:alive")
 
     return story
@@ -71,7 +68,7 @@ def handed_the_lock_when(step: str) -> Story:
 def waits_in_vain(server: Server, points: Points, monkeypatch: pytest.MonkeyPatch) -> None:
     """A caller waits for a little while, behind one who goes on."""
     other = server.client()
-    held = holder(other)
+    held = RedisLock(other, "lock:a").take(0)
     with contextlib.suppress(LockBusy):
         take_if_not_interrupted(server, points, monkeypatch, blocking_timeout=0.02)
     held.release()
@@ -118,8 +115,7 @@ def test_a_waiter_interrupted_anywhere_as_it_sleeps_leaves_nothing(
 def test_without_leaving_it_would(
     server: Server, monkeypatch: pytest.MonkeyPatch, story: str
 ) -> None:
-    monkeypatch.setattr(AcquireAttempt, "cancel", nothing)
-    send_nothing_behind(monkeypatch)
+    seams.clean_nothing_up(monkeypatch)
 
     with pytest.raises(AssertionError):
         tell(server, STORIES[story], monkeypatch)

@@ -7,41 +7,36 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core import Inspector, RedisLock, State, inspection
-from django_setnx_lock.core.liveness import GRACE
-from django_setnx_lock.core.protocol.keys import heartbeat_prefix_for
+from django_setnx_lock.core import Inspector, RedisLock, State
 from tests.core.helpers import PREFIX
 from tests.processes import eventually, figure
 from tests.servers import RealServer, any_binary
+from tests.support import seams
+from tests.support.seams import heartbeat_prefix_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import redis
 
+ROOT = Path(__file__).parents[2]
 PROCESSES = heartbeat_prefix_for(PREFIX)
 # So many times faster than it is, for what need not be seen at its real length.
 FASTER = 5
 
 BEGINNING = """
 import asyncio, os, sys, time, redis
-from django_setnx_lock.core.renewal import heartbeat, scheduler
 from django_setnx_lock.core import RedisLock
-from django_setnx_lock.core.protocol.keys import heartbeat_prefix_for
-PORT, FASTER, SAYS_NOTHING = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3] == "mute"
-for module in (heartbeat, scheduler):
-    module.HEARTBEAT_AFTER /= FASTER
-heartbeat.HEARTBEAT_EVERY /= FASTER
-heartbeat._LASTS_MS = str(round(12000 / FASTER))
-if SAYS_NOTHING:
-    heartbeat.HEARTBEAT_AFTER = 1e9
-client = redis.Redis(port=PORT)
+from tests.support import seams
+seams.say_faster(float(sys.argv[2]), never=sys.argv[3] == "mute")
+client = redis.Redis(port=int(sys.argv[1]))
 def lock(name, client=client, **options):
-    return RedisLock(client, name, heartbeat_prefix=heartbeat_prefix_for("lock:"), **options)
+    return RedisLock(client, name, heartbeat_prefix=seams.heartbeat_prefix_for("lock:"), **options)
 """
 HOLDING = """
 held = [lock("lock:long", timeout=300).take(), lock("lock:renewed", timeout=300, renew=True).take()]
@@ -91,6 +86,7 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
             arguments = [first, str(faster), "mute" if says_nothing else "", *others]
             process = subprocess.Popen(
                 [sys.executable, "-c", BEGINNING + code, *arguments],
+                cwd=ROOT,
                 stdout=subprocess.PIPE,
                 text=True,
             )
@@ -109,7 +105,7 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 @pytest.fixture
 def faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have what looks at the locks count as fast as the holders do."""
-    monkeypatch.setattr(inspection, "GRACE", GRACE / FASTER)
+    seams.look_faster(monkeypatch, FASTER)
 
 
 def states(client: redis.Redis, *keys: str) -> list[State]:

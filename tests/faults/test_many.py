@@ -4,35 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from django_setnx_lock import LockBusy, LockUnavailable
-from django_setnx_lock.core import LockHandle, MultiLock, MultiLockHandle
-from django_setnx_lock.core.connections.backends import BLOCKING, Asyncio, Backend
-from django_setnx_lock.core.connections.backends import run as drive
-from django_setnx_lock.core.locks import batch
-from django_setnx_lock.core.locks import multi_handle as many_held
-from django_setnx_lock.core.locks import multi_lock as many_lock
-from django_setnx_lock.core.locks.batch import release_each
-from django_setnx_lock.core.locks.multi_lock import MultiAttempt
-from django_setnx_lock.core.protocol import scripts
+from django_setnx_lock.core import MultiLock
 from tests.core.aio.helpers import until
-from tests.core.helpers import ask, listed, queue_of
+from tests.core.helpers import listed, queue_of
 from tests.core.many.helpers import held_names, many
 from tests.core.queueing import listeners
 from tests.faults.awaits import Awaits
-from tests.faults.controls import send_nothing_behind, take_out
-from tests.faults.points import Points, traced
-from tests.faults.test_interrupts import Lines
+from tests.faults.points import Lines, Points
 from tests.processes import eventually, may_be_late
 from tests.servers import ONCE
+from tests.support import seams
+from tests.support.waiters import Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -76,19 +67,18 @@ def finds_them_free(server: Server, points: Points, monkeypatch: pytest.MonkeyPa
 def waits_for_the_second(server: Server, points: Points, monkeypatch: pytest.MonkeyPatch) -> None:
     """A caller who has the first is left the second; somebody else waits for the first."""
     other = server.client()
-    busy, behind = listed(other, "b").take(), listed(other, "a").attempt()
-    come_and_go = [lambda: ask(behind, waits=True), busy.release]
+    busy = listed(other, "b").take()
+    behind: list[Waiter] = []
 
     def meanwhile() -> None:
-        while come_and_go:
-            come_and_go.pop(0)()
+        if not behind:
+            behind.append(Waiter(listed(other, "a"), other))
+            busy.release()
 
     points.meanwhile("before BLPOP", meanwhile)
     take_if_not_interrupted(server, points, monkeypatch, None)
     meanwhile()
-    held = ask(behind, waits=True)
-    assert isinstance(held, LockHandle)
-    held.release()
+    behind[0].held().release()
 
 
 def waits_in_vain(server: Server, points: Points, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,8 +93,10 @@ def waits_in_vain(server: Server, points: Points, monkeypatch: pytest.MonkeyPatc
 STORIES = [finds_them_free, waits_for_the_second, waits_in_vain]
 
 
-def interrupted_everywhere(server: Server, story: Story, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Tell the story, interrupted at each point; return how many there are."""
+def interrupted_everywhere(
+    server: Server, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    """Tell the story, interrupted at each point; return the points."""
     whole = Points()
     story(server, whole, monkeypatch)
     for at in range(1, len(whole.passed) + 1):
@@ -113,110 +105,66 @@ def interrupted_everywhere(server: Server, story: Story, monkeypatch: pytest.Mon
         client = server.client()
         assert held_names(client) == "", whole.passed[:at]
         assert nothing_waits(client), whole.passed[:at]
-    return len(whole.passed)
+    return whole.passed
 
 
 @REAL
-@pytest.mark.usefixtures("nobody_looks")
 @pytest.mark.parametrize("story", STORIES)
 def test_who_is_interrupted_anywhere_holds_none_and_waits_for_none(
     server: Server, story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert interrupted_everywhere(server, story, monkeypatch) > 3
+    passed = interrupted_everywhere(server, story, monkeypatch)
+
+    assert {"after send_packed_command", "after read_response"} < set(passed)
 
 
 @REAL
-@pytest.mark.usefixtures("nobody_looks")
-@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize("story", [finds_them_free, waits_in_vain])
 def test_without_giving_back_he_would(
     server: Server, story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def keep(*args: Any) -> None:
-        pass
-
-    monkeypatch.setattr(many_lock, "cancel_each", keep)
-    send_nothing_behind(monkeypatch)
+    seams.clean_nothing_up(monkeypatch)
 
     with pytest.raises(AssertionError):
         interrupted_everywhere(server, story, monkeypatch)
 
 
-def ended_at(client: redis.Redis, at: int, **options: Any) -> bool:
-    """Take all in a block, interrupted at that line of its end; say whether it came so far."""
-    block = many(client, "ab", **options)
-    block.__enter__()
-    try:
-        with traced(Lines(at, MultiLock.__exit__)):
-            block.__exit__(None, None, None)
-    except KeyboardInterrupt:
-        return True
-    return False
-
-
-@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-def test_a_block_whose_end_is_interrupted_at_any_line_lets_all_go(real_server: RealServer) -> None:
-    client, watch = real_server.client(), real_server.client()
-    at = 1
-    while ended_at(client, at, renew=True):
-        assert held_names(watch) == "", at
-        at += 1
-    assert at > 60
-
-
-def begun_at(client: redis.Redis, at: int) -> bool:
-    """Begin a block, interrupted at that line; say whether it came so far."""
-    block = many(client, "ab")
-    try:
-        with traced(Lines(at, MultiLock.__enter__)):
+def interrupted_at_each_line(
+    client: redis.Redis, watch: redis.Redis, what: Callable[..., object]
+) -> Lines:
+    """Run a block over two keys, interrupted at each line of ``what``; nothing may be left held."""
+    for at in itertools.count(1):
+        block = many(client, "ab", renew=True)
+        lines = Lines(at, but=what)
+        if what is MultiLock.__exit__:
             block.__enter__()
-    except KeyboardInterrupt:
-        return True
-    block.__exit__(None, None, None)
-    return False
+        is_interrupted = lines.run(
+            lambda: what(*((block,) if what is MultiLock.__enter__ else (block, None, None, None)))  # noqa: B023 - run at once
+        )
+        if not is_interrupted:
+            if what is MultiLock.__enter__:
+                block.__exit__(None, None, None)
+            return lines
+        assert held_names(watch) == "", lines.passed[-1]
+    raise AssertionError
 
 
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-def test_a_block_whose_beginning_is_interrupted_at_any_line_holds_none(
-    real_server: RealServer,
+@pytest.mark.parametrize("what", [MultiLock.__enter__, MultiLock.__exit__])
+def test_a_block_that_is_interrupted_at_any_line_lets_all_go(
+    real_server: RealServer, what: Callable[..., object]
 ) -> None:
     client, watch = real_server.client(), real_server.client()
-    at = 1
-    while begun_at(client, at):
-        assert held_names(watch) == "", at
-        at += 1
-    assert at > 200
 
-
-@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-def test_without_another_try_some_would_stand_for_their_leases(
-    real_server: RealServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def once(self: MultiLockHandle, io: Backend, *args: Any, **options: Any) -> None:
-        await self._release(io)
-
-    async def release_once(io: Backend, held: Any, **options: Any) -> Any:
-        return await batch._release(io, held, now=True)
-
-    monkeypatch.setattr(MultiLockHandle, "_finish", once)
-    monkeypatch.setattr(many_held, "release_all", release_once)
-    client, watch = real_server.client(), real_server.client()
-    left_behind = []
-    at = 1
-
-    while ended_at(client, at):
-        left_behind += [at] if held_names(watch) else []
-        watch.flushall()
-        at += 1
-
-    assert len(left_behind) > 10
+    assert interrupted_at_each_line(client, watch, what).surrounds_a_request
 
 
 def test_a_grant_whose_reply_was_cut_off_is_held_after_all(
     proxy: Proxy, real_server: RealServer
 ) -> None:
     direct = real_server.client()
-    direct.script_load(scripts.ACQUIRE_ALL.source)
-    dropped = proxy.drop_next_reply(scripts.ACQUIRE_ALL.sha.encode())
+    direct.script_load(seams.script("ACQUIRE_ALL").source)
+    dropped = proxy.drop_next_reply(seams.script("ACQUIRE_ALL").sha.encode())
 
     held = many(proxy.client(), "abc").take(0)
 
@@ -228,9 +176,9 @@ def test_a_refusal_whose_reply_was_cut_off_names_the_holder_all_the_same(
     proxy: Proxy, real_server: RealServer
 ) -> None:
     direct = real_server.client()
-    direct.script_load(scripts.ACQUIRE_ALL.source)
+    direct.script_load(seams.script("ACQUIRE_ALL").source)
     listed(direct, "c", label="view pay").acquire()
-    dropped = proxy.drop_next_reply(scripts.ACQUIRE_ALL.sha.encode())
+    dropped = proxy.drop_next_reply(seams.script("ACQUIRE_ALL").sha.encode())
 
     with pytest.raises(LockBusy, match="view pay") as caught:
         many(proxy.client(), "abc").take(0)
@@ -242,7 +190,7 @@ def test_a_refusal_whose_reply_was_cut_off_names_the_holder_all_the_same(
 
 def test_where_every_reply_is_cut_off_none_is_held(proxy: Proxy, real_server: RealServer) -> None:
     direct = real_server.client()
-    direct.script_load(scripts.ACQUIRE_ALL.source)
+    direct.script_load(seams.script("ACQUIRE_ALL").source)
     # The holder record is in every copy, whether it names the script or has it in full.
     proxy.drop_replies(b'"pid":')
 
@@ -251,57 +199,6 @@ def test_where_every_reply_is_cut_off_none_is_held(proxy: Proxy, real_server: Re
 
     assert direct.keys("*:meta")
     assert held_names(direct) == ""
-
-
-@pytest.mark.parametrize("granted", [False, True], ids=["given up", "released"])
-def test_a_request_that_arrives_when_its_time_is_over_takes_none(
-    proxy: Proxy, real_server: RealServer, *, granted: bool
-) -> None:
-    direct = real_server.client()
-    for script in (scripts.ACQUIRE_ALL, scripts.CANCEL, scripts.RELEASE):
-        direct.script_load(script.source)
-    late(proxy, direct, granted=granted)
-
-    proxy.let_go()
-
-    assert held_names(direct) == ""
-    assert nothing_waits(direct)
-
-
-def test_without_the_memory_of_tokens_it_would_take_them(
-    proxy: Proxy, real_server: RealServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    never_seen = "redis.call('EXISTS', WAITERS, ALIVE, TOMBSTONE) == 0"
-    take_out(monkeypatch, "ACQUIRE_ALL", never_seen, never_seen.replace(", TOMBSTONE", ""))
-    direct = real_server.client()
-    for script in (scripts.ACQUIRE_ALL, scripts.CANCEL, scripts.RELEASE):
-        direct.script_load(script.source)
-    late(proxy, direct, granted=True)
-
-    proxy.let_go()
-
-    assert held_names(direct) == "abc"
-
-
-def late(proxy: Proxy, direct: redis.Redis, *, granted: bool) -> None:
-    """Have a request for all kept back, which was given up, or whose copy was granted."""
-    impatient = proxy.client(retry=Retry(NoBackoff(), 0), socket_timeout=0.1)
-    proxy.hold(scripts.ACQUIRE_ALL.sha.encode())
-    turn = MultiAttempt([listed(impatient, key).attempt() for key in "abc"])
-    with pytest.MonkeyPatch.context() as patched:
-        send_nothing_behind(patched)
-        with pytest.raises(LockUnavailable) as caught:
-            drive(turn.ask(BLOCKING, waits=True))
-    assert caught.value.cause == "timeout"
-    assert proxy.holds.wait(10)
-    for one in turn.attempts:
-        one.target.client = direct
-    if granted:
-        held = drive(turn.ask(BLOCKING, waits=True))
-        assert isinstance(held, list)
-        assert release_each(held) == []
-    else:
-        drive(batch.cancel_each(BLOCKING, turn.attempts))
 
 
 @may_be_late(1)
@@ -397,16 +294,11 @@ def test_a_task_that_is_cancelled_anywhere_holds_none_and_waits_for_none(
     assert cancelled_everywhere(real_server, story, **how) >= 3
 
 
-async def nothing(*args: Any, **options: Any) -> None:
-    pass
-
-
 @pytest.mark.parametrize("story", ASYNC_STORIES)
 def test_without_the_clean_up_it_would(
     real_server: RealServer, monkeypatch: pytest.MonkeyPatch, story: Any
 ) -> None:
-    monkeypatch.setattr(Asyncio, "shield", nothing)
-    send_nothing_behind(monkeypatch)
+    seams.clean_nothing_up(monkeypatch)
 
     with pytest.raises((AssertionError, TimeoutError, asyncio.TimeoutError, LockBusy)):
         cancelled_everywhere(real_server, story, deadline=1, late=True)

@@ -8,10 +8,10 @@ import pytest
 
 from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import Inspector
-from django_setnx_lock.core.protocol import replies
-from tests.core.helpers import INDEX, PREFIX, ask, listed, value_of
+from tests.core.helpers import INDEX, PREFIX, listed, value_of
 from tests.faults.controls import take_out
 from tests.processes import eventually
+from tests.support.renewals import end_of, is_longer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -61,11 +61,8 @@ def left_at(client: redis.Redis, key: str) -> float:
 
 
 def taken(client: redis.Redis, kind: str) -> LockHandle:
-    """Take the lock ``a``; another one waits for it, asleep for longer than any lease here."""
-    held = listed(client, "a", timeout=LEASE, **KINDS[kind]).take(0)
-    if KINDS[kind] in ({}, KINDS["readers"], KINDS["permits"]):
-        assert isinstance(ask(listed(client, "a").attempt(), waits=True), replies.Busy)
-    return held
+    """Take the lock ``a``."""
+    return listed(client, "a", timeout=LEASE, **KINDS[kind]).take(0)
 
 
 @kinds
@@ -121,9 +118,9 @@ def test_locks_of_every_kind_are_renewed_in_the_background(client: redis.Redis) 
         kind: listed(client, kind, timeout=3, renew=True, **KINDS[kind]).take(0) for kind in KINDS
     }
     fill(client)
-    ends = {kind: one.lease.end for kind, one in held.items()}
+    ends = {kind: end_of(one) for kind, one in held.items()}
 
-    eventually(lambda: all(held[kind].lease.end > end for kind, end in ends.items()))
+    eventually(lambda: all(is_longer(held[kind], end) for kind, end in ends.items()))
 
     assert [kind for kind, one in held.items() if one.owned()] == list(KINDS)
     for one in held.values():

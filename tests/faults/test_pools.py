@@ -10,9 +10,8 @@ from django.db import transaction
 
 from django_setnx_lock import LockBusy, LockLost
 from django_setnx_lock.core import MultiLock, RedisLock
-from django_setnx_lock.core.locks.batch import release_each, take_each
-from django_setnx_lock.transactions import AT_COMMIT
 from tests.faults.pools import full_pool, only_one
+from tests.support.seams import AT_COMMIT, release_each, take_each
 
 if TYPE_CHECKING:
     from tests.servers import RealServer

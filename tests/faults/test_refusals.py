@@ -11,10 +11,10 @@ from redis.retry import Retry
 
 from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import Inspector, Outcome
-from django_setnx_lock.core.locks.batch import release_each, take_each
 from tests.core.helpers import INDEX, command, listed
 from tests.processes import eventually
 from tests.servers import RealServer
+from tests.support.seams import release_each, take_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,28 +88,6 @@ def test_a_lock_is_checked_renewed_and_released_while_the_server_is_out_of_memor
     held.release()
 
     assert not full.exists("lock:a", INDEX)
-
-
-@REAL
-def test_a_release_out_of_memory_is_remembered_as_ever(full: redis.Redis) -> None:
-    held = listed(full, "a").take(0)
-    fill(full)
-
-    held.release()
-
-    # Meta says so, by the space at its end.
-    assert str(full.get("{lock:a}:meta"))[-2:] == " '"
-
-
-@REAL
-def test_so_is_one_after_a_request_that_was_sent_twice(full: redis.Redis) -> None:
-    held = listed(full, "a").take(0)
-    held.grant.in_doubt = True
-    fill(full)
-
-    held.release()
-
-    assert full.get("{lock:a}:gone:" + held.token) == b"released"
 
 
 @REAL

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import math
 import os
 import signal
 import subprocess
@@ -17,20 +16,16 @@ import pytest
 import redis
 
 from django_setnx_lock import LockLost
-from django_setnx_lock.core import Inspector, RedisLock, clock
-from django_setnx_lock.core.connections.connection import Connection
-from django_setnx_lock.core.locks.batch import take_each
-from django_setnx_lock.core.protocol import scripts
-from django_setnx_lock.core.renewal import watchdog
-from django_setnx_lock.core.renewal.lease import Lease
-from tests.processes import eventually
+from django_setnx_lock.core import Inspector, RedisLock
+from tests.processes import eventually, figure
 from tests.servers import ONCE
+from tests.support import seams
+from tests.support.renewals import IS_RENEWED, end_of, is_longer, is_renewed, threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from django_setnx_lock.core import LockHandle
-    from django_setnx_lock.core.connections.connection import Command
     from tests.faults.proxy import Proxy
     from tests.servers import RealServer
 
@@ -43,72 +38,48 @@ LEASE = 3.0
 @pytest.fixture(autouse=True)
 def fresh_watchdog() -> None:
     """End the thread that earlier tests have left, and with it its connections."""
-    watchdog.WATCHDOG.before_fork()
-
-
-def threads() -> list[threading.Thread]:
-    return [one for one in threading.enumerate() if one.name == "setnx-lock-watchdog"]
+    seams.end_renewals()
 
 
 def renewed(client: Any, name: str = "lock:a", timeout: float = LEASE, **options: Any) -> RedisLock:
     return RedisLock(client, name, timeout, **{"renew": True, **options})
 
 
-def is_renewed(held: LockHandle) -> bool:
-    """Have ``held`` renewed at once; say whether that worked before its lease was over."""
-    before = held.lease.end
-    held.lease.due = clock.now()
-    watchdog.WATCHDOG.wake()
-    eventually(lambda: held.lease.end > before or held.lost, seconds=held.timeout + 10)
-    return not held.lost
-
-
 @REAL
-def test_without_the_watchdog_a_lock_ends_with_its_lease(server: RealServer) -> None:
-    held = renewed(server.client(), timeout=1).take(0)
-    watchdog.WATCHDOG.forget(held.grant)
-
-    assert not is_renewed(held)
-
-
-def report(figure: str) -> None:
-    print(figure)  # noqa: T201 - the figure of the run
-
-
-def test_a_thousand_locks_take_one_thread_and_few_round_trips(
-    real_server: RealServer, monkeypatch: pytest.MonkeyPatch
+def test_without_renewals_a_lock_ends_with_its_lease(
+    server: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writes: list[int] = []
-    send = Connection.send
+    seams.pause_renewals(monkeypatch)
+    held = renewed(server.client(), timeout=1).take(0)
 
-    def counted(connection: Connection, *commands: Command) -> None:
-        writes.append(len(commands))
-        send(connection, *commands)
+    eventually(lambda: held.lost)
 
-    monkeypatch.setattr(Connection, "send", counted)
+
+def evals(client: redis.Redis) -> int:
+    stats: dict[str, Any] = client.info("commandstats")
+    return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha"))
+
+
+def reads(client: redis.Redis) -> int:
+    """Return how often the server has read from a connection."""
+    return int(client.info("stats")["total_reads_processed"])
+
+
+def test_a_thousand_locks_take_one_thread_and_few_round_trips(real_server: RealServer) -> None:
     client = real_server.client()
-    taken = take_each([renewed(client, f"lock:{number}", timeout=60) for number in range(1000)])
-    held = [one.held for one in taken if one.held]
+    held = [renewed(client, f"lock:{number}", timeout=60).take(0) for number in range(1000)]
     held[0].reacquire()
-    ends = {one.grant.number: one.lease.end for one in held}
-    writes.clear()
-    used = time.process_time()
+    ends = [end_of(one) for one in held]
+    requests, trips = evals(client), reads(client)
 
-    for one in held:
-        one.lease.due = clock.now()
-    watchdog.WATCHDOG.watch(held[0].grant)
-    eventually(lambda: all(one.lease.end > ends[one.grant.number] for one in held))
+    seams.renew_now(*held)
+    eventually(lambda: all(is_longer(one, end) for one, end in zip(held, ends, strict=True)))
 
-    used = time.process_time() - used
-    report(
-        f"1,000 locks: {len(threads())} thread, {len(writes)} round trips a cycle, "
-        f"{used * 1000:.0f} ms of CPU, the test's own included"
-    )
-    assert len(held) == 1000
+    requests, trips = evals(client) - requests, reads(client) - trips
+    figure(f"1,000 locks: {len(threads())} thread, read by the server {trips} times")
     assert len(threads()) == 1
-    assert sum(writes) == 1000
-    assert len(writes) <= 10
-    assert not any(one.lost for one in held)
+    assert requests == 1000
+    assert trips <= 100
 
 
 @REAL
@@ -136,49 +107,36 @@ def test_a_pool_that_others_have_emptied_delays_no_renewal(server: RealServer) -
 def direct(real_server: RealServer) -> redis.Redis:
     """Give a client past the proxy, of a server that knows the scripts."""
     client = real_server.client()
-    for script in (scripts.ACQUIRE, scripts.RENEW, scripts.RELEASE):
-        client.script_load(script.source)
+    for name in ("ACQUIRE", "RENEW", "RELEASE"):
+        client.script_load(seams.script(name).source)
     return client
 
 
 def test_a_renewal_whose_reply_was_cut_off_is_sent_again(proxy: Proxy, direct: redis.Redis) -> None:
     held = renewed(proxy.client()).take(0)
-    dropped = proxy.drop_next_reply(scripts.RENEW.sha.encode())
+    dropped = proxy.drop_next_reply(seams.script("RENEW").sha.encode())
     started = time.monotonic()
 
     kept = is_renewed(held)
 
-    report(f"a reply cut off: renewed after {(time.monotonic() - started) * 1000:.0f} ms all told")
+    figure(f"a reply cut off: renewed after {(time.monotonic() - started) * 1000:.0f} ms all told")
     assert dropped.is_set()
     assert kept
     there = direct.pttl("lock:a") / 1000
     assert held.remaining() <= there + 0.002
 
 
-def test_without_being_sent_again_a_renewal_whose_reply_was_cut_off_would_lose_the_lock(
-    proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Lease, "failed", lambda lease, now, error: setattr(lease, "due", math.inf))
-    held = renewed(proxy.client(), timeout=1).take(0)
-    proxy.drop_next_reply(scripts.RENEW.sha.encode())
-
-    kept = is_renewed(held)
-
-    assert not kept
-
-
 def test_an_outage_shorter_than_the_lease_loses_nothing(proxy: Proxy, direct: redis.Redis) -> None:
     held = renewed(proxy.client()).take(0)
     proxy.refuse()
-    held.lease.due = clock.now()
-    watchdog.WATCHDOG.watch(held.grant)
-    eventually(lambda: held.lease.trouble)
+    seams.renew_now(held)
+    eventually(lambda: seams.fails(held))
     proxy.accept()
 
     kept = is_renewed(held)
 
     assert kept
-    assert held.lease.trouble is None
+    assert not seams.fails(held)
 
 
 @REAL
@@ -188,10 +146,10 @@ def test_a_holder_whose_server_stands_still_hears_of_the_loss_before_it_goes_on(
 ) -> None:
     heard: list[float] = []
     lock = renewed(
-        server.client(), timeout=1, renew=renew, on_lost=lambda held: heard.append(clock.now())
+        server.client(), timeout=1, renew=renew, on_lost=lambda held: heard.append(time.monotonic())
     )
     held = lock.take(0)
-    deadline = held.lease.end
+    deadline = end_of(held)
     server.pause()
     try:
         eventually(lambda: held.lost)
@@ -203,7 +161,7 @@ def test_a_holder_whose_server_stands_still_hears_of_the_loss_before_it_goes_on(
 
     assert is_known
     if renew:
-        report(f"server paused: heard {(heard[0] - deadline) * 1000:.0f} ms after the deadline")
+        figure(f"server paused: heard {(heard[0] - deadline) * 1000:.0f} ms after the deadline")
         assert heard[0] >= deadline
         with pytest.raises(LockLost, match="could not be renewed before its lease ended"):
             held.check()
@@ -351,7 +309,7 @@ def test_a_holder_that_was_stopped_past_its_lease_knows_at_once(server: RealServ
         reason = holder.stdout.readline()
         holder.wait(10)
 
-    report(f"stopped and continued: on_lost was called within {took} ms")
+    figure(f"stopped and continued: on_lost was called within {took} ms")
     assert (was_lost, heard) == ("True", "True")
     assert "lock:a" in reason
     following.check()
@@ -368,32 +326,27 @@ def ran(server: RealServer, script: str, *arguments: str) -> str:
 
 
 # Forks while a lock is held and renewed. The child takes one of its own.
-FORKING = """
+FORKING = (
+    IS_RENEWED
+    + """
 import json, os, sys, threading, time, redis
-port, lease, hooked = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3] == "hooked"
+port = int(sys.argv[1])
 at_fork = []
 os.register_at_fork(before=lambda: at_fork.append(threading.active_count()))
-if not hooked:
+if "unhooked" in sys.argv:
     os.register_at_fork = lambda **hooks: None
-from django_setnx_lock.core.renewal import watchdog
 from django_setnx_lock.core import RedisLock
 
 def threads():
     return sum(one.name == "setnx-lock-watchdog" for one in threading.enumerate())
 
-def is_renewed(held):
-    end, give_up = held.lease.end, time.monotonic() + 10
-    while held.lease.end == end and not held.lost and time.monotonic() < give_up:
-        time.sleep(0.01)
-    return held.lease.end > end
-
-with RedisLock(redis.Redis(port=port), "lock:a", lease, renew=True) as held:
+with RedisLock(redis.Redis(port=port), "lock:a", 3, renew=True) as held:
     told = {"renewed before": is_renewed(held)}
     readable, writable = os.pipe()
     child = os.fork()
     if not child:
-        mine = {"threads": threads(), "watched": len(watchdog.WATCHDOG.watched())}
-        own = RedisLock(redis.Redis(port=port), "lock:b", lease, renew=True).take(0)
+        mine = {"threads": threads()}
+        own = RedisLock(redis.Redis(port=port), "lock:b", 3, renew=True).take(0)
         mine["own is renewed"] = is_renewed(own)
         mine["threads then"] = threads()
         mine["parent's is here"] = held.is_here
@@ -407,17 +360,17 @@ with RedisLock(redis.Redis(port=port), "lock:a", lease, renew=True) as held:
     told["threads at the fork"] = at_fork
 print(json.dumps(told))
 """
+)
 
 
 @FORKS
 def test_a_fork_in_the_middle_of_a_held_lock_leaves_the_child_nothing_and_the_parent_all(
     real_server: RealServer,
 ) -> None:
-    told = json.loads(ran(real_server, FORKING, "3", "hooked"))
+    told = json.loads(ran(real_server, FORKING))
 
     assert told["child"] == {
         "threads": 0,
-        "watched": 0,
         "own is renewed": True,
         "threads then": 1,
         "parent's is here": False,
@@ -434,25 +387,23 @@ def test_a_fork_in_the_middle_of_a_held_lock_leaves_the_child_nothing_and_the_pa
 def test_without_hooks_at_the_fork_the_child_begins_anew_when_it_takes_a_lock(
     real_server: RealServer,
 ) -> None:
-    told = json.loads(ran(real_server, FORKING, "3", "unhooked"))
+    told = json.loads(ran(real_server, FORKING, "unhooked"))
 
-    assert told["child"]["watched"] == 1
     assert told["child"]["own is renewed"]
     assert told["renewed beside the child"]
     assert told["renewed after it"]
 
 
 # As gunicorn does with preload: what the master did goes on, and its children begin anew.
-PREFORK = """
+PREFORK = (
+    IS_RENEWED
+    + """
 import multiprocessing, sys, time, redis
 from django_setnx_lock.core import RedisLock
 
 def work(number, port):
     held = RedisLock(redis.Redis(port=port), f"lock:{number}", 3, renew=True).take(0)
-    end = held.lease.end
-    while held.lease.end == end and not held.lost:
-        time.sleep(0.01)
-    sys.exit(3 if held.lost else 0)
+    sys.exit(0 if is_renewed(held) else 3)
 
 port = int(sys.argv[1])
 with RedisLock(redis.Redis(port=port), "lock:master", renew=True) as held:
@@ -464,6 +415,7 @@ with RedisLock(redis.Redis(port=port), "lock:master", renew=True) as held:
         child.join(20)
     print([child.exitcode for child in children], held.owned())
 """
+)
 
 
 @FORKS
@@ -477,14 +429,9 @@ def test_the_children_of_a_process_that_holds_locks_renew_their_own(
 
 ENDING = """
 import sys, time, redis
-from django_setnx_lock.core.renewal import watchdog
 from django_setnx_lock.core import RedisLock
 client = redis.Redis(port=int(sys.argv[1]))
 held = RedisLock(client, "lock:a", 30, renew=True).take(0)
-if "owing" in sys.argv:
-    print("owing", flush=True)
-    sys.stdin.readline()
-    watchdog.WATCHDOG.schedule_handoff_check(held.grant.target, "waiter")
 print(time.time(), flush=True)
 """
 
@@ -493,34 +440,9 @@ def test_a_lock_that_is_renewed_delays_no_exit(real_server: RealServer) -> None:
     ended = float(ran(real_server, ENDING))
 
     took = time.time() - ended
-    report(f"exit with a renewed lock: {took * 1000:.0f} ms")
+    figure(f"exit with a renewed lock: {took * 1000:.0f} ms")
     assert took < 3
     assert real_server.client().exists("lock:a")
-
-
-def test_a_look_that_is_owed_delays_the_exit_by_half_a_second_at_most(
-    real_server: RealServer,
-) -> None:
-    command = [sys.executable, "-c", ENDING, str(real_server.port), "owing"]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdin
-        assert process.stdout
-        process.stdout.readline()
-        real_server.pause()
-        try:
-            process.stdin.write("\n")
-            process.stdin.flush()
-            ended = float(process.stdout.readline())
-            process.wait(10)
-        finally:
-            real_server.resume()
-
-    report(
-        f"exit with a look owed to a server that is paused: {(time.time() - ended) * 1000:.0f} ms"
-    )
-    assert time.time() - ended < 0.5 + 3
 
 
 def test_handles_that_are_thrown_away_are_not_renewed(real_server: RealServer) -> None:
@@ -534,10 +456,12 @@ def test_handles_that_are_thrown_away_are_not_renewed(real_server: RealServer) -
 @pytest.fixture(autouse=True)
 def no_thread_afterwards() -> Iterator[None]:
     yield
-    watchdog.WATCHDOG.before_fork()
+    seams.end_renewals()
 
 
-AT_EXIT = """
+AT_EXIT = (
+    IS_RENEWED
+    + """
 import atexit, sys, time
 import redis
 from django_setnx_lock.core import RedisLock
@@ -547,16 +471,14 @@ def mine(name):
 @atexit.register
 def last():
     with mine("lock:last") as held:
-        end, give_up = held.lease.end, time.monotonic() + 20
-        while held.lease.end == end and time.monotonic() < give_up:
-            time.sleep(0.01)
-        assert held.lease.end > end
+        assert is_renewed(held)
         held.check()
         print("kept")
 with mine("lock:first"):
     # The thread that renews has begun.
     pass
 """
+)
 
 
 def test_a_lock_taken_at_the_exit_of_the_process_is_renewed(real_server: RealServer) -> None:

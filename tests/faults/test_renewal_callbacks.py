@@ -7,18 +7,17 @@ import ctypes
 import logging
 import subprocess
 import sys
-import threading
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock.core import RedisLock, clock
-from django_setnx_lock.core.renewal import watchdog
-from django_setnx_lock.core.renewal.loop_watchdog import running_watchdog
+from django_setnx_lock.core import RedisLock
 from django_setnx_lock.signals import lock_lost
 from tests.core.aio.helpers import run, until
 from tests.processes import eventually
+from tests.support import seams
+from tests.support.renewals import IS_RENEWED, end_of, is_longer, is_renewed, threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,7 +38,7 @@ ERRORS = pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, Timeou
 @pytest.fixture(autouse=True)
 def fresh_watchdog() -> None:
     """End the thread that earlier tests have left."""
-    watchdog.WATCHDOG.before_fork()
+    seams.end_renewals()
 
 
 class Called:
@@ -82,25 +81,6 @@ def lose_two(client: redis.Redis, **options: Any) -> tuple[list[LockHandle], Loc
     return going, staying
 
 
-def is_renewed(held: LockHandle) -> bool:
-    """Have ``held`` renewed at once, which would take minutes."""
-    before = held.lease.end
-    held.lease.due = clock.now()
-    watchdog.WATCHDOG.watch(held.grant)
-    eventually(lambda: held.lease.end > before or held.lost, seconds=10)
-    return not held.lost
-
-
-def threads() -> list[threading.Thread]:
-    return [one for one in threading.enumerate() if one.name == "setnx-lock-watchdog"]
-
-
-def have_noticed(going: list[LockHandle]) -> None:
-    for held in going:
-        held.lease.due = clock.now()
-    watchdog.WATCHDOG.watch(going[0].grant)
-
-
 def errors_in(caplog: pytest.LogCaptureFixture) -> list[str]:
     found = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert all(record.exc_info for record in found)
@@ -117,7 +97,7 @@ def test_what_a_receiver_raises_is_logged_and_ends_no_renewal(
     called = receiver(error)
     going, staying = lose_two(real_server.client())
 
-    have_noticed(going)
+    seams.renew_now(*going)
 
     # The second of one pass, too.
     eventually(lambda: sorted(called.keys) == ["lock:a", "lock:b"], seconds=10)
@@ -132,7 +112,7 @@ def test_what_on_lost_raises_is_logged_and_ends_no_renewal(
     called = Called(error)
     going, staying = lose_two(real_server.client(), on_lost=called.on_lost)
 
-    have_noticed(going)
+    seams.renew_now(*going)
 
     eventually(lambda: sorted(called.keys) == ["lock:a", "lock:b"], seconds=10)
     assert is_renewed(staying)
@@ -149,34 +129,9 @@ def test_on_lost_is_called_whatever_a_receiver_raises(
     heard: list[LockHandle] = []
     going, _ = lose_two(real_server.client(), on_lost=heard.append)
 
-    have_noticed(going)
+    seams.renew_now(*going)
 
     eventually(lambda: set(heard) == set(going), seconds=10)
-
-
-@ERRORS
-@pytest.mark.parametrize("is_lost", [True, False], ids=["at a loss", "at a failure"])
-def test_what_on_trouble_raises_is_logged_and_ends_no_renewal(
-    real_server: RealServer,
-    caplog: pytest.LogCaptureFixture,
-    error: type[BaseException],
-    is_lost: bool,
-) -> None:
-    called = Called(error)
-    client = real_server.client()
-    going, staying = lose_two(client)
-    if not is_lost:
-        for held in going:
-            # Which no script can read.
-            client.rpush(held.name, "something else")
-    for held in going:
-        held.on_trouble = lambda held=held: called.receive(held.key)
-
-    have_noticed(going)
-
-    eventually(lambda: set(called.keys) == {"lock:a", "lock:b"}, seconds=10)
-    assert is_renewed(staying)
-    assert errors_in(caplog)
 
 
 @pytest.mark.parametrize("error", [SystemExit, Timeout])
@@ -193,13 +148,11 @@ def test_in_asyncio_it_ends_no_renewal_either(
         locks = [RedisLock(client, f"lock:{name}", 600, renew=True) for name in "abc"]
         *going, staying = [await lock.atake(0) for lock in locks]
         client.delete("lock:a", "lock:b")
-        for held in going:
-            held.lease.due = clock.now()
-        running_watchdog().watch(going[0].grant)
+        seams.renew_now(*going)
         await until(lambda: len(called.keys) == 2)
-        end, staying.lease.due = staying.lease.end, clock.now()
-        running_watchdog().watch(staying.grant)
-        await until(lambda: staying.lease.end > end)
+        end = end_of(staying)
+        seams.renew_now(staying)
+        await until(lambda: is_longer(staying, end))
         await staying.arelease()
 
     run(work())
@@ -216,8 +169,7 @@ def test_an_interrupt_of_the_main_thread_is_not_lost_in_asyncio(
         client = real_server.client()
         held = await RedisLock(client, "lock:a", 600, renew=True).atake(0)
         client.delete("lock:a")
-        held.lease.due = clock.now()
-        running_watchdog().watch(held.grant)
+        seams.renew_now(held)
         await asyncio.sleep(20)
 
     with pytest.raises(KeyboardInterrupt):
@@ -251,15 +203,13 @@ import _testcapi, sys
 WORK = '''
 import sys
 sys.path[:] = {path!r}
-import time, redis
+{is_renewed}
+import redis
 from django_setnx_lock.core import RedisLock
 with RedisLock(redis.Redis(port={port}), "lock:a", 3, renew=True) as held:
-    end = held.lease.end
-    while held.lease.end == end and not held.lost:
-        time.sleep(0.01)
-    held.check()
+    assert is_renewed(held)
 print("renewed", flush=True)
-'''.format(path=sys.path, port=int(sys.argv[1]))
+'''.format(path=sys.path, port=int(sys.argv[1]), is_renewed=sys.argv[2])
 for _ in range(2):
     print(_testcapi.run_in_subinterp(WORK), flush=True)
 print("end", flush=True)
@@ -268,7 +218,7 @@ print("end", flush=True)
 
 @pytest.mark.skipif(not find_spec("_testcapi"), reason="needs what CPython is tested with")
 def test_a_sub_interpreter_ends_without_the_process(real_server: RealServer) -> None:
-    command = [sys.executable, "-c", IN_SUB_INTERPRETERS, str(real_server.port)]
+    command = [sys.executable, "-c", IN_SUB_INTERPRETERS, str(real_server.port), IS_RENEWED]
 
     done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
 

@@ -14,16 +14,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from django_setnx_lock.core import RedisLock, clock
-from django_setnx_lock.core.connections.primitives import CONNECTING
-from django_setnx_lock.core.protocol import scripts
-from django_setnx_lock.core.renewal import watchdog
-from django_setnx_lock.core.renewal.loop_watchdog import running_watchdog
+from django_setnx_lock.core import RedisLock
 from tests.core.aio.helpers import until
-from tests.core.watching import at_once
 from tests.faults.proxy import Proxy
 from tests.processes import eventually, figure
 from tests.servers import RealServer, any_binary
+from tests.support import seams
+from tests.support.renewals import end_of, is_longer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +49,7 @@ def servers() -> Iterator[list[RealServer]]:
 @pytest.fixture(autouse=True)
 def fresh(servers: list[RealServer]) -> Iterator[None]:
     """Begin without keys, threads and connections of earlier tests; leave no server standing."""
-    watchdog.WATCHDOG.before_fork()
+    seams.end_renewals()
     for server in servers:
         server.flush()
     yield
@@ -65,12 +62,6 @@ def taken(client: Any, name: str = "lock:a", lease: float = LEASE, **options: An
     return RedisLock(client, name, lease, renew=True, **options).take(0)
 
 
-def keep_trying(held: LockHandle) -> None:
-    """Have ``held`` be due now, as it would be after a third of its lease, which is long."""
-    held.lease.due = clock.now()
-    watchdog.WATCHDOG.watch(held.grant)
-
-
 class Upkeep:
     """What became of the locks ``kept`` meanwhile.
 
@@ -81,17 +72,16 @@ class Upkeep:
         self.kept = kept
         self.renewals = 0
         self.least = 1.0
-        self._ends = [held.lease.end for held in kept]
+        self._ends = [end_of(held) for held in kept]
 
     @property
     def is_lost(self) -> bool:
         return any(held.lost for held in self.kept)
 
     def look(self) -> None:
-        before, self._ends = self._ends, [held.lease.end for held in self.kept]
-        pairs = zip(self._ends, before, strict=True)
-        self.renewals += sum(now > then for now, then in pairs)
-        left = min(held.lease.end - clock.now() for held in self.kept)
+        before, self._ends = self._ends, [end_of(held) for held in self.kept]
+        self.renewals += sum(map(is_longer, self.kept, before))
+        left = min(held.remaining() for held in self.kept)
         self.least = min(self.least, left / self.kept[0].timeout)
 
     @property
@@ -113,11 +103,6 @@ class Upkeep:
         return not self.is_lost
 
 
-def in_the_thread_of_the_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take the guarantee out: whoever renews connects himself."""
-    monkeypatch.setattr(watchdog, "in_thread", at_once)
-
-
 def beside_frozen(servers: list[RealServer], frozen: int, seconds: float = 0) -> Upkeep:
     """Return what became of the locks on the servers that answer."""
     stuck = [taken(server.client(), lease=LONG) for server in servers[:frozen]]
@@ -128,10 +113,9 @@ def beside_frozen(servers: list[RealServer], frozen: int, seconds: float = 0) ->
     ]
     for server in servers[:frozen]:
         server.pause()
-    for held in stuck:
-        keep_trying(held)
+    seams.renew_now(*stuck)
     upkeep = Upkeep(kept).watch(seconds)
-    eventually(lambda: all(held.lease.trouble for held in stuck) or upkeep.is_lost)
+    eventually(lambda: all(map(seams.fails, stuck)) or upkeep.is_lost)
     return upkeep
 
 
@@ -146,14 +130,6 @@ def test_no_lock_is_lost_on_servers_that_answer_while_others_are_frozen(
     assert upkeep.was_done()
     for held in upkeep.kept:
         held.check()
-
-
-def test_connecting_in_the_thread_of_the_renewal_would_lose_them(
-    servers: list[RealServer], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    in_the_thread_of_the_renewal(monkeypatch)
-
-    assert beside_frozen(servers, 3, 20).is_lost
 
 
 @pytest.mark.timeout(TEN_MINUTES + 120)
@@ -178,12 +154,12 @@ def test_minutes_beside_a_frozen_server_lose_no_lock_on_the_others(
 def test_a_frozen_server_that_goes_on_has_its_locks_renewed(servers: list[RealServer]) -> None:
     held = taken(servers[0].client(), lease=LONG)
     servers[0].pause()
-    keep_trying(held)
-    eventually(lambda: held.lease.trouble)
+    seams.renew_now(held)
+    eventually(lambda: seams.fails(held))
 
     servers[0].resume()
 
-    eventually(lambda: held.lease.trouble is None)
+    eventually(lambda: not seams.fails(held))
 
 
 @pytest.mark.parametrize("by", ["port", "path"])
@@ -200,8 +176,8 @@ def test_a_renewal_that_fails_says_at_which_server(
     server.pause()
 
     with caplog.at_level(logging.INFO, "django_setnx_lock.renewal"):
-        keep_trying(held)
-        eventually(lambda: held.lease.trouble)
+        seams.renew_now(held)
+        eventually(lambda: seams.fails(held))
 
     assert f", at {where}" in caplog.text
     server.resume()
@@ -217,8 +193,8 @@ def test_it_does_not_say_the_password(
         held = taken(server.client(password="sesame"), lease=LONG)
         server.pause()
         with caplog.at_level(logging.DEBUG):
-            keep_trying(held)
-            eventually(lambda: held.lease.trouble)
+            seams.renew_now(held)
+            eventually(lambda: seams.fails(held))
     finally:
         server.resume()
         server.client(password="sesame").config_set("requirepass", "")
@@ -262,7 +238,7 @@ def test_a_name_that_takes_long_to_look_up_loses_no_lock_elsewhere(
     stuck = taken(servers[0].client(host="redis.slow"), lease=LONG)
     kept = [taken(server.client()) for server in servers[1:]]
     slow_names.gate.clear()
-    keep_trying(stuck)
+    seams.renew_now(stuck)
     eventually(lambda: slow_names.under_way)
 
     upkeep = Upkeep(kept).watch()
@@ -278,13 +254,13 @@ def test_a_connection_that_took_long_is_used_when_it_is_there(
 ) -> None:
     held = taken(servers[0].client(host="redis.slow"), lease=LONG)
     slow_names.gate.clear()
-    keep_trying(held)
-    eventually(lambda: held.lease.trouble)
-    end = held.lease.end
+    seams.renew_now(held)
+    eventually(lambda: seams.fails(held))
+    end = end_of(held)
 
     slow_names.gate.set()
 
-    eventually(lambda: held.lease.end > end)
+    eventually(lambda: is_longer(held, end))
 
 
 def test_an_answer_of_which_the_rest_does_not_come_loses_no_lock_elsewhere(
@@ -293,12 +269,12 @@ def test_an_answer_of_which_the_rest_does_not_come_loses_no_lock_elsewhere(
     with Proxy(servers[0].port) as proxy:
         stuck = taken(proxy.client(), lease=LONG)
         kept = [taken(server.client(), lease=1.2) for server in servers[1:]]
-        proxy.halve_replies(scripts.RENEW.sha.encode())
-        keep_trying(stuck)
+        proxy.halve_replies(seams.script("RENEW").sha.encode())
+        seams.renew_now(stuck)
 
         upkeep = Upkeep(kept).watch()
         has_halved = proxy.holds.is_set()
-        watchdog.WATCHDOG.forget_all()
+        seams.reset()
 
     assert has_halved
     assert upkeep.was_done()
@@ -307,16 +283,16 @@ def test_an_answer_of_which_the_rest_does_not_come_loses_no_lock_elsewhere(
 def test_an_answer_of_which_the_rest_comes_later_counts(servers: list[RealServer]) -> None:
     with Proxy(servers[0].port) as proxy:
         held = taken(proxy.client(), lease=LONG)
-        proxy.halve_replies(scripts.RENEW.sha.encode())
-        end = held.lease.end
-        keep_trying(held)
+        proxy.halve_replies(seams.script("RENEW").sha.encode())
+        end = end_of(held)
+        seams.renew_now(held)
         assert proxy.holds.wait(10)
         time.sleep(0.2)
 
         proxy.let_go()
 
-        eventually(lambda: held.lease.end > end)
-        assert held.lease.trouble is None
+        eventually(lambda: is_longer(held, end))
+        assert not seams.fails(held)
 
 
 def test_no_lock_is_lost_in_asyncio_either(servers: list[RealServer]) -> None:
@@ -328,9 +304,7 @@ def test_no_lock_is_lost_in_asyncio_either(servers: list[RealServer]) -> None:
         kept = [await taken(servers[3], LEASE)]
         for server in servers[:3]:
             server.pause()
-        for held in stuck:
-            held.lease.due = clock.now()
-            running_watchdog().watch(held.grant)
+        seams.renew_now(*stuck)
         upkeep = Upkeep(kept)
         while not upkeep.is_over:
             await asyncio.sleep(0.01)
@@ -350,9 +324,9 @@ def test_a_loop_that_ends_beside_a_frozen_server_leaves_no_task(
     async def work() -> None:
         held = await RedisLock(servers[0].client(), "lock:a", LONG, renew=True).atake(0)
         servers[0].pause()
-        held.lease.due = clock.now()
-        running_watchdog().watch(held.grant)
-        await until(lambda: any(one.get_name() == CONNECTING for one in asyncio.all_tasks()))
+        before = asyncio.all_tasks()
+        seams.renew_now(held)
+        await until(lambda: asyncio.all_tasks() - before)
 
     asyncio.run(work())
     gc.collect()

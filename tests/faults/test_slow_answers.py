@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from django_setnx_lock.core import MultiLock, RedisLock
-from django_setnx_lock.core.locks import parent_process
-from django_setnx_lock.core.locks.batch import take_each
 from tests.core.helpers import in_thread
+from tests.support import seams
+from tests.support.seams import take_each
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     import redis
 
@@ -47,13 +46,6 @@ def in_redis(real_server: RealServer) -> Callable[[], float]:
     """Give what tells the seconds that are left there, of the lease that ends first."""
     direct: Any = real_server.client()
     return lambda: min(direct.pttl(name) for name in direct.keys("lock:?")) / 1000 + SLACK
-
-
-@pytest.fixture
-def forgotten() -> Iterator[None]:
-    """Have what the environment told forgotten after the test."""
-    yield
-    parent_process.forget()
 
 
 @kinds
@@ -104,22 +96,18 @@ def test_of_a_lock_that_was_taken_over(
     assert 0 < held.remaining() <= there
 
 
-@pytest.mark.usefixtures("forgotten")
 def test_of_a_lock_that_is_held_around_the_process(
     proxy: Proxy,
     client: redis.Redis,
     in_redis: Callable[[], float],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lock = RedisLock(client, "lock:a", timeout=20, reentrant=True)
     # Taken in a thread that is over: the one who holds it is another process.
     above: LockHandle = in_thread(lambda: lock.take(0))
-    described = parent_process.described(above.grant, os.environ)
-    monkeypatch.setenv(parent_process.VARIABLE, described)
-    parent_process.forget()
-    proxy.delay_replies(SLOW)
+    with seams.started_under(above):
+        proxy.delay_replies(SLOW)
 
-    held = lock.take(0)
+        held = lock.take(0)
 
     there = in_redis()
     assert held.fence == above.fence

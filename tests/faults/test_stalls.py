@@ -13,10 +13,7 @@ from redis.retry import Retry
 
 from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import MultiLock, RedisLock
-from django_setnx_lock.core.connections import backends, pool
-from django_setnx_lock.core.connections.connection import Connection
-from tests.faults.controls import send_nothing_behind
-from tests.processes import eventually
+from tests.support.seams import send_nothing_behind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,14 +42,6 @@ def client(real_server: RealServer, request: pytest.FixtureRequest) -> Iterator[
     retries = int(request.param == "tries again")
     yield real_server.client(socket_timeout=TIMEOUT, retry=Retry(NoBackoff(), retries))
     real_server.resume()
-
-
-@pytest.fixture
-def idle() -> Iterator[pool.IdleConnections[Connection]]:
-    """Give idle connections of one test."""
-    idle = pool.IdleConnections(Connection)
-    yield idle
-    idle.close()
 
 
 def take(lock: Any) -> None:
@@ -159,35 +148,3 @@ def test_without_the_undoing_behind_it_the_key_would_be_left(
         take(lock)
 
     assert stall(real_server, began) > 0
-
-
-@pytest.mark.parametrize(("kept_for", "left"), [(0.0, 1), (60.0, 2)])
-def test_a_connection_that_was_kept_for_its_undoing_is_closed_by_a_later_call(
-    real_server: RealServer,
-    idle: pool.IdleConnections[Connection],
-    monkeypatch: pytest.MonkeyPatch,
-    kept_for: float,
-    left: int,
-) -> None:
-    # Nobody can wait here for as long as it is kept, nor for those of the tests before.
-    monkeypatch.setattr(pool, "_KEPT_FOR", kept_for)
-    monkeypatch.setattr(backends, "_CONNECTIONS", idle)
-    client = real_server.client(
-        socket_timeout=TIMEOUT, retry=Retry(NoBackoff(), 0), client_name="mine"
-    )
-    with RedisLock(client, "lock:a"):
-        pass
-    began = time.monotonic()
-    real_server.pause()
-    with pytest.raises(LockUnavailable):
-        RedisLock(client, "lock:a").take(0)
-    stall(real_server, began)
-
-    with RedisLock(client, "lock:a"):
-        pass
-
-    def connected() -> int:
-        found: Any = real_server.client().client_list()
-        return sum(one["name"] == "mine" for one in found)
-
-    eventually(lambda: connected() == left)

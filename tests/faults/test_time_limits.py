@@ -11,7 +11,6 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from django_setnx_lock.core import MultiLock, RedisLock
-from django_setnx_lock.core.connections import client_settings
 from tests.faults.hanging import MORE, Timed, awaited, black_hole, outlasting
 from tests.processes import figure, may_be_late
 from tests.servers import RealServer
@@ -98,22 +97,6 @@ def test_no_call_of_a_client_with_default_settings_outlasts_its_limit(
         figure(f"{name}: {one.seconds:.2f} s, {one.cause}")
     assert outlast == []
     assert {one.cause for one in timed.values()} == {"timeout", "unreachable"}
-
-
-def test_without_a_limit_of_its_own_a_call_would_hang(
-    real_server: RealServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backs = {}
-    for limit in (0.2, 30.0):
-        monkeypatch.setattr(client_settings, "CONNECT_WITHIN", limit)
-        held = RedisLock(real_server.client(**NONE, **ONCE), f"lock:{limit}").take(0)
-        real_server.pause()
-        released = Timed(held.release)
-        backs[limit] = released.is_back_within(1.5)
-        real_server.resume()
-        assert released.is_back_within(10)
-
-    assert backs == {0.2: True, 30.0: False}
 
 
 @may_be_late(0.5)

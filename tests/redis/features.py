@@ -13,10 +13,10 @@ import pytest
 from django_setnx_lock import LockBusy, LockError, LockLost
 from django_setnx_lock.core import Inspector, MultiLock, Outcome, State
 from django_setnx_lock.core.locks import parent_process
-from django_setnx_lock.core.locks.batch import release_each, take_each
 from django_setnx_lock.core.protocol.keys import lock_keys
 from tests.core.helpers import in_thread
 from tests.processes import eventually
+from tests.support.seams import release_each, take_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,8 +23,7 @@ import redis
 
 from django_setnx_lock import LockBusy, LockError
 from django_setnx_lock.core import LockHandle, RedisLock
-from django_setnx_lock.core.protocol import scripts
-from tests.faults.controls import take_out
+from tests.support import seams
 
 NAME = "sharing"
 LIMIT = 3
@@ -85,9 +84,9 @@ class Sharer(threading.Thread):
 
 def main() -> None:
     url, seconds, seed, kinds, mortal, rule, instead = sys.argv[1:]
-    for name, script in vars(scripts).copy().items():
-        if rule and isinstance(script, scripts.Script) and rule in script.source:
-            take_out(pytest.MonkeyPatch(), name, rule, instead)
+    for name in seams.script_names():
+        if rule and rule in seams.script(name).source:
+            seams.mutate(pytest.MonkeyPatch(), name, rule, instead)
     end = time.monotonic() + float(seconds)
     sharers = [
         Sharer(url, end, int(seed) * THREADS + number, kinds, is_mortal=mortal == "1")

@@ -15,10 +15,10 @@ from redis.retry import Retry
 from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import Inspector, Outcome
 from django_setnx_lock.core.connections.backends import run
-from django_setnx_lock.core.locks.batch import release_each, take_each
 from django_setnx_lock.management.locks.patient import needed
 from tests.core.helpers import INDEX, cancel, command, listed, meet
 from tests.core.queueing import claim, looked, mailbox_of, waiters
+from tests.support.seams import release_each, take_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,12 +16,11 @@ from django_setnx_lock import LockBusy, LockUnavailable
 from django_setnx_lock.core import Inspector, MultiLock, RedisLock, State
 from django_setnx_lock.core.connections.cluster_routes import routes_of
 from django_setnx_lock.core.holder import process_id
-from django_setnx_lock.core.locks.batch import release_each, take_each
-from django_setnx_lock.core.protocol.keys import heartbeat_prefix_for
 from django_setnx_lock.core.renewal.watchdog import WATCHDOG
 from tests.core.helpers import INDEX, command, listed
 from tests.processes import eventually, figure
 from tests.servers import RealServer, server_binaries
+from tests.support.seams import heartbeat_prefix_for, release_each, take_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

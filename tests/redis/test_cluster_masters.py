@@ -14,10 +14,10 @@ import redis
 
 from django_setnx_lock import LockBusy, LockUnavailable
 from django_setnx_lock.core import Inspector, Outcome, RedisLock, State
-from django_setnx_lock.core.locks.batch import release_each, take_each
 from tests.core.helpers import in_thread
 from tests.faults.hanging import MORE, Timed
 from tests.processes import eventually, figure, may_be_late
+from tests.support.seams import release_each, take_each
 
 if TYPE_CHECKING:
     from tests.redis.clusters import Cluster

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_setnx_lock import LockLost, LockUnavailable
-from django_setnx_lock.core import Inspector, RedisLock, State, clock
+from django_setnx_lock.core import Inspector, RedisLock, State
 from django_setnx_lock.core.connections import cluster, endpoints
-from django_setnx_lock.core.locks.batch import release_each, take_each
 from tests.processes import eventually, figure, may_be_late
+from tests.support import seams
+from tests.support.seams import release_each, take_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,8 +33,8 @@ NAME = "lock:a"
 
 def passes(seconds: float) -> None:
     """Return when so much time has passed: to see that nothing happens meanwhile."""
-    ends = clock.now() + seconds
-    eventually(lambda: clock.now() >= ends)
+    ends = seams.clock.now() + seconds
+    eventually(lambda: seams.clock.now() >= ends)
 
 
 @contextmanager

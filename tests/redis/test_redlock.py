@@ -19,12 +19,12 @@ from django_setnx_lock.core.holder import process_id
 from django_setnx_lock.core.locks.redlock import WATCHDOG, RedlockAttempt, RedlockLease
 from django_setnx_lock.core.locks.redlock_servers import RedlockConnection
 from django_setnx_lock.core.protocol import quorum
-from django_setnx_lock.core.protocol.keys import heartbeat_prefix_for
 from tests.core.helpers import command, in_thread
 from tests.faults.points import Points
 from tests.faults.proxy import Proxy
 from tests.processes import FORKS, eventually, figure, may_be_late
 from tests.servers import RealServer, any_binary
+from tests.support.seams import heartbeat_prefix_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,15 +11,15 @@ import pytest
 import redis
 
 from django_setnx_lock import LockBusy, LockUnavailable
-from django_setnx_lock.core import MultiLock, RedisLock, clock
+from django_setnx_lock.core import MultiLock, RedisLock
 from django_setnx_lock.core.connections import execute
-from django_setnx_lock.core.locks.batch import take_each
-from django_setnx_lock.core.protocol import scripts
 from tests.core.helpers import command
 from tests.core.queueing import listeners
 from tests.faults.proxy import Proxy
 from tests.processes import eventually
 from tests.servers import ONCE, RealServer, any_binary
+from tests.support import seams
+from tests.support.seams import take_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -211,12 +211,12 @@ def test_replicas_are_waited_for_once_where_the_script_was_unknown(cut_off: Pair
         "in asyncio": lambda: asyncio.run(_acquired(one)),
     }
     client.script_flush()
-    began = clock.now()
+    began = seams.clock.now()
 
     with pytest.raises(LockUnavailable, match="0 of the 1 replicas"):
         ways[way]()
 
-    assert 1 <= clock.now() - began < 1.9
+    assert 1 <= seams.clock.now() - began < 1.9
 
 
 async def _acquired(one: RedisLock) -> bool:
@@ -249,12 +249,12 @@ def test_a_primary_that_misses_its_replicas_is_named(pair: Pair) -> None:
 def test_a_busy_answer_does_not_wait_for_replicas(cut_off: Pair) -> None:
     client = cut_off.primary.client()
     lock(client, 0).take()
-    began = clock.now()
+    began = seams.clock.now()
 
     with pytest.raises(LockBusy):
         lock(client).take(0)
 
-    assert clock.now() - began < 2
+    assert seams.clock.now() - began < 2
     # The connection it was asked on is of no use any more; the next call has another.
     with pytest.raises(LockBusy):
         lock(client).take(0)
@@ -276,12 +276,12 @@ def test_a_busy_answer_counts_though_the_connection_breaks_behind_it(
 
 
 def test_it_waits_for_a_third_of_the_lease_at_most(cut_off: Pair) -> None:
-    began = clock.now()
+    began = seams.clock.now()
 
     with pytest.raises(LockUnavailable, match=r"within 0\.1 s"):
         lock(cut_off.primary.client(), timeout=0.3, replica_timeout=20).take()
 
-    assert clock.now() - began < 2
+    assert seams.clock.now() - began < 2
 
 
 def test_it_waits_for_half_of_the_socket_timeout_at_most(cut_off: Pair) -> None:
@@ -340,14 +340,14 @@ def test_in_asyncio_too(pair: Pair) -> None:
 def test_a_busy_answer_in_asyncio_does_not_wait_for_replicas(cut_off: Pair) -> None:
     client = cut_off.primary.client()
     lock(client, 0).take()
-    began = clock.now()
+    began = seams.clock.now()
 
     async def work() -> list[bool]:
         again = lock(client)
         return [await again.aacquire(), await again.aacquire()]
 
     assert asyncio.run(work()) == [False, False]
-    assert clock.now() - began < 2
+    assert seams.clock.now() - began < 2
 
 
 def test_a_user_who_may_not_wait_holds_nothing(pair: Pair) -> None:
@@ -424,12 +424,12 @@ def test_several_locks_that_it_does_not_know_of_are_given_back_in_asyncio(cut_of
 
 def test_whoever_finds_one_of_several_busy_does_not_wait_for_replicas(cut_off: Pair) -> None:
     client = cut_off.primary.client(retry=ONCE)
-    client.script_load(scripts.ACQUIRE_ALL.source)
+    client.script_load(seams.script("ACQUIRE_ALL").source)
     RedisLock(client, "lock:b").acquire()
-    started = clock.now()
+    started = seams.clock.now()
 
     with pytest.raises(LockBusy):
         several(client).take()
 
-    assert clock.now() - started < PATIENCE / 2
+    assert seams.clock.now() - started < PATIENCE / 2
     assert not client.exists("lock:a")

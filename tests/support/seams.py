@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import os
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 import django_setnx_lock
 from django_setnx_lock.core import clock as clock
-from django_setnx_lock.core.connections import client_settings
+from django_setnx_lock.core import inspection, liveness
+from django_setnx_lock.core.connections import backends, client_settings
 from django_setnx_lock.core.connections.connection import Connection, DedicatedConnection
-from django_setnx_lock.core.locks import owner, redlock
+from django_setnx_lock.core.locks import owner, parent_process, redlock
+from django_setnx_lock.core.locks.batch import release_each as release_each
+from django_setnx_lock.core.locks.batch import take_each as take_each
 from django_setnx_lock.core.protocol import scripts
-from django_setnx_lock.core.renewal import watchdog
 from django_setnx_lock.management.with_lock import guard
+from django_setnx_lock.core.protocol.keys import heartbeat_prefix_for as heartbeat_prefix_for
+from django_setnx_lock.core.protocol.keys import index_for as index_for
+from django_setnx_lock.core.renewal import heartbeat, scheduler, watchdog
+from django_setnx_lock.transactions import AT_COMMIT as AT_COMMIT
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Iterator
+    from types import CodeType
+
+    from django_setnx_lock.core import LockHandle
+
+# Hands on the result of an operation that has ended: no handler of a signal is run there.
+HANDS_ON: CodeType = backends.run.__code__
 
 
 def reset() -> None:
@@ -35,6 +52,54 @@ class _Paused(watchdog.Watchdog):
 def pause_renewals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have nothing renewed in the background, and nobody looked after who was given a lock."""
     monkeypatch.setattr(watchdog, "WATCHDOG", _Paused())
+
+
+def end_renewals() -> None:
+    """End the thread that renews, and with it its connections; the next lock has a new one."""
+    watchdog.WATCHDOG.before_fork()
+    redlock.WATCHDOG.before_fork()
+
+
+def renew_now(*handles: LockHandle) -> None:
+    """Have locks renewed at once, not after a third of their leases."""
+    for held in handles:
+        held.lease.due = clock.now()
+    for held in handles:
+        held.watchdog.watch(held.grant)
+
+
+def fails(held: LockHandle) -> bool:
+    """Return whether the last renewal has failed."""
+    return held.lease.trouble is not None
+
+
+def look_faster(monkeypatch: pytest.MonkeyPatch, times: float) -> None:
+    """Have what looks at holders give up sooner those that say nothing."""
+    monkeypatch.setattr(inspection, "GRACE", liveness.GRACE / times)
+
+
+def say_faster(times: float, *, never: bool = False) -> None:
+    """Have this process say more often, or never, that it lives: for programs of tests alone."""
+    for module in (heartbeat, scheduler):
+        module.HEARTBEAT_AFTER /= times  # type: ignore[attr-defined]  # they import it
+    heartbeat.HEARTBEAT_EVERY /= times  # type: ignore[attr-defined]
+    heartbeat._LASTS_MS = str(round(liveness.HEARTBEAT_LASTS / times * 1000))
+    if never:
+        heartbeat.HEARTBEAT_AFTER = math.inf  # type: ignore[attr-defined]
+
+
+@contextmanager
+def started_under(*handles: LockHandle) -> Iterator[None]:
+    """Have this process hold the locks as one does that ``with_lock`` has started."""
+    with pytest.MonkeyPatch.context() as patched:
+        for held in handles:
+            told = parent_process.described(held.grant, os.environ)
+            patched.setenv(parent_process.VARIABLE, told)
+        parent_process.forget()
+        try:
+            yield
+        finally:
+            parent_process.forget()
 
 
 def script(name: str) -> scripts.Script:
@@ -61,8 +126,19 @@ def send_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DedicatedConnection, "send_behind", lambda self, commands: False)
 
 
+def clean_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take out what undoes an operation that was interrupted or cancelled."""
+
+    async def nothing(*args: Any) -> None:
+        pass
+
+    for backend in (backends.Blocking, backends.Asyncio):
+        monkeypatch.setattr(backend, "shield", nothing)
+    send_nothing_behind(monkeypatch)
+
+
 def package_root() -> Path:
-    """Return the folder of the package: a tracer interrupts what is in it."""
+    """Return the folder of the package: what a tracer is to interrupt."""
     return Path(django_setnx_lock.__file__).parent
 
 

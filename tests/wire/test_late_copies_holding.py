@@ -12,7 +12,7 @@ from django_setnx_lock.core import LockHandle, RedisLock
 from django_setnx_lock.core.protocol import commands
 from tests.core.helpers import ask, cancel
 from tests.faults.controls import take_out
-from tests.faults.late import keep_back, load
+from tests.wire.late import keep_back, load
 
 if TYPE_CHECKING:
     from tests.faults.proxy import Proxy

@@ -14,7 +14,7 @@ from django_setnx_lock.core import Inspector, RedisLock
 from django_setnx_lock.core.protocol import replies, scripts
 from tests.core.helpers import ask
 from tests.faults.controls import send_nothing_behind, take_out
-from tests.faults.late import keep_back, kept_back_then_granted, load
+from tests.wire.late import keep_back, kept_back_then_granted, load
 
 if TYPE_CHECKING:
     from tests.faults.proxy import Proxy
