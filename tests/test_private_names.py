@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import pkgutil
 import re
 import sys
@@ -59,6 +60,7 @@ def modules() -> list[str]:
     return [one.name.removeprefix("django_setnx_lock.") for one in found]
 
 
+@functools.cache
 def private_modules() -> set[str]:
     """Return the modules that are not public; what is below one is, too, and is not named."""
     private = {name for name in modules() if name not in PUBLIC and "migrations" not in name}

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 import types
+import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -73,7 +74,7 @@ async def a_lock_that_is_renewed(client: redis.Redis, awaits: Awaits) -> None:
 async def a_token_of_ones_own(client: redis.Redis, awaits: Awaits) -> None:
     async def work() -> None:
         lock = RedisLock(client, "lock:a")
-        await lock.aacquire(token="mine")
+        await lock.aacquire(token=uuid.uuid4().hex)
         await lock.arelease()
 
     await run(awaits, work())

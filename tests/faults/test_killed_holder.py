@@ -17,7 +17,6 @@ import pytest
 from django_setnx_lock.core import RedisLock
 from tests.processes import eventually, figure, may_be_late
 from tests.servers import server_kinds
-from tests.support.seams import index_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

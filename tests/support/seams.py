@@ -21,10 +21,10 @@ from django_setnx_lock.core.locks import owner, parent_process, redlock
 from django_setnx_lock.core.locks.batch import release_each as release_each
 from django_setnx_lock.core.locks.batch import take_each as take_each
 from django_setnx_lock.core.protocol import scripts
-from django_setnx_lock.management.with_lock import guard
 from django_setnx_lock.core.protocol.keys import heartbeat_prefix_for as heartbeat_prefix_for
 from django_setnx_lock.core.protocol.keys import index_for as index_for
 from django_setnx_lock.core.renewal import heartbeat, scheduler, watchdog
+from django_setnx_lock.management.with_lock import guard
 from django_setnx_lock.transactions import AT_COMMIT as AT_COMMIT
 
 if TYPE_CHECKING:
