@@ -48,6 +48,8 @@ PUBLIC = {
 }
 ATTRIBUTES = {"grant", "lease", "on_trouble", "target"}
 METHODS = {"attempt", "finish"}
+# Loggers, which are public, that have the name of a module.
+LOGGERS = {"history"}
 # As in the text of a program that a test starts.
 DOTTED = re.compile(r"\bdjango_setnx_lock\.([a-z_]+(?:\.[a-z_]+)*)")
 IMPORTED = re.compile(r"\bfrom django_setnx_lock(?:\.([a-z_.]+))? import ([\w, ]+)")
@@ -87,7 +89,7 @@ def private_names(source: str) -> list[str]:
 
 
 def private_in(text: str) -> list[str]:
-    names = {*DOTTED.findall(text)}
+    names = {*DOTTED.findall(text)} - LOGGERS
     for module, imported in IMPORTED.findall(text):
         names |= {f"{module}.{name}".strip(".") for name in re.findall(r"\w+", imported)}
     private = private_modules()
