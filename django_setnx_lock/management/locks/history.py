@@ -21,8 +21,6 @@ from .printing import Paper, table, write
 ENDS = {end.slug: end for end in End}
 #: How many entries are shown.
 LIMIT = 20
-# The columns that a narrow terminal goes without, in this order.
-_SPARE = ("WAITED", "HELD FOR")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +71,7 @@ def _table(noted: Sequence[Noted], paper: Paper) -> list[str]:
             duration(entry.waited) if entry.waited else NOT_KNOWN,
         ]
         rows.append([one.using, *row] if several else row)
-    return table(rows, paper, cut={"CACHE", "KEY", "HOW", "HOLDER"}, spare=_SPARE)
+    return table(rows, paper)
 
 
 def _how(entry: HistoryEntry) -> str:

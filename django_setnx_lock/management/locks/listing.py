@@ -49,8 +49,6 @@ class Found:
     info: LockInfo
 
 
-# The columns that a narrow terminal goes without, in this order.
-_SPARE = ("FENCE", "HELD FOR", "WAITING")
 # So many are read, and then written, at a time.
 _BATCH = 500
 # The fields that each of several holders has of its own.
@@ -217,7 +215,7 @@ def _drawn(listing: _Listing, paper: Paper) -> Iterator[str]:
         locks = ([lock_fields(one.info, one.using) for one in found] for found in listing)
         yield from document(locks, listing.troubles)
         return
-    for lines in tables(listing.rows(), paper, cut={"CACHE", "KEY", "HOLDER"}, spare=_SPARE):
+    for lines in tables(listing.rows(), paper):
         yield "\n".join([*lines, ""])
     if listing.count:
         yield f"\n{listing.count} lock{'s' * (listing.count != 1)}\n"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import UnsupportedOperation
@@ -17,8 +16,8 @@ from django_setnx_lock.management import statuses
 from django_setnx_lock.management.wording import printable
 
 _GAP = "  "
-# A column that is cut has so much left; one that is not is no wider for cells that are longer.
-_LEAST, _WIDEST = 12, 60
+# A column is no wider for cells that are longer.
+_WIDEST = 60
 # By what Unicode says of letters: those that stand above others or are not seen, the wide ones.
 _TAKE_NO_PLACE = frozenset({"Mn", "Me", "Cf"})
 _TAKE_TWO = frozenset({"W", "F"})
@@ -45,6 +44,8 @@ class Paper:
 
     def escaped(self, text: str) -> str:
         """Return ``text`` with what plays tricks, or is not in the encoding, escaped."""
+        if text.isascii() and text.isprintable():
+            return text
         return printable(text).encode(self.encoding, "backslashreplace").decode(self.encoding)
 
     @property
@@ -59,8 +60,6 @@ class Paper:
         left = columns - len(self.ellipsis)
         if left < 0:
             return self.ellipsis[:columns]
-        if text.isascii():
-            return text[:left] + self.ellipsis
         for end, letter in enumerate(text):
             left -= width(letter)
             if left < 0:
@@ -83,86 +82,29 @@ def width(text: str) -> int:
     )
 
 
-def table(
-    rows: Sequence[Sequence[str]],
-    paper: Paper = PLAIN,
-    *,
-    cut: Collection[str] = (),
-    spare: Sequence[str] = (),
-) -> list[str]:
-    """Return ``rows``, of which the first has heads, as lines that ``paper`` has room for.
-
-    Columns with a head in ``cut`` are cut short if need be; if that is not enough, those in
-    ``spare`` are left out, the first of them first.
-    """
-    return [line for lines in tables([rows], paper, cut=cut, spare=spare) for line in lines]
+def table(rows: Sequence[Sequence[str]], paper: Paper = PLAIN) -> list[str]:
+    """Return ``rows``, of which the first has heads, as lines that ``paper`` has room for."""
+    return [line for lines in tables([rows], paper) for line in lines]
 
 
-def tables(
-    batches: Iterable[Sequence[Sequence[str]]],
-    paper: Paper = PLAIN,
-    *,
-    cut: Collection[str] = (),
-    spare: Sequence[str] = (),
-) -> Iterator[list[str]]:
+def tables(batches: Iterable[Sequence[Sequence[str]]], paper: Paper = PLAIN) -> Iterator[list[str]]:
     """Yield the lines of one :func:`table`, of which the rows come in ``batches``.
 
     The first batch has the heads, and decides how wide the columns are.
     """
-    widths: dict[int, int] = {}
+    widths: list[int] = []
     for rows in batches:
-        if not widths:
-            cells = [list(map(paper.escaped, row)) for row in rows]
-            widths = _fitted(cells, paper, cut, spare)
-            cuts = {n: room for n, room in widths.items() if paper.columns and cells[0][n] in cut}
-            form = _GAP.join(f"{{{number}:<{room}}}" for number, room in widths.items())
-        lines = []
-        for row in rows:
-            text = "".join(row)
-            # Most are: then there is nothing to escape, and each letter takes one column.
-            is_plain = text.isascii() and text.isprintable()
-            shown = list(row if is_plain else map(paper.escaped, row))
-            for number, room in cuts.items():
-                shown[number] = paper.cut(shown[number], room)
-            if is_plain:
-                line = form.format(*shown)
-            else:
-                padded = (shown[n] + " " * (room - width(shown[n])) for n, room in widths.items())
-                line = _GAP.join(padded)
-            line = line.rstrip()
-            if not is_plain or len(line) > (paper.columns or sys.maxsize):
-                line = paper.cut(line, paper.columns)
-            lines.append(line)
-        yield lines
+        cells = [list(map(paper.escaped, row)) for row in rows]
+        widths = widths or [
+            max(min(width(cell), _WIDEST) for cell in column) for column in zip(*cells, strict=True)
+        ]
+        yield [paper.cut(_line(row, widths).rstrip(), paper.columns) for row in cells]
 
 
-def _fitted(
-    cells: Sequence[Sequence[str]], paper: Paper, cut: Collection[str], spare: Sequence[str]
-) -> dict[int, int]:
-    """Return how wide the columns are that there is room for, by their numbers."""
-    columns = zip(*cells, strict=True)
-    widths = {number: _width_of(column, paper.columns) for number, column in enumerate(columns)}
-    if paper.columns is None:
-        return widths
-    while True:
-        fitted = dict(widths)
-        excess = sum(fitted.values()) + len(_GAP) * (len(fitted) - 1) - paper.columns
-        may_be_cut = [number for number in fitted if cells[0][number] in cut]
-        while excess > 0 and (wide := [n for n in may_be_cut if fitted[n] > _LEAST]):
-            fitted[max(wide, key=fitted.__getitem__)] -= 1
-            excess -= 1
-        if excess <= 0 or not spare:
-            return fitted
-        widths = {number: room for number, room in widths.items() if cells[0][number] != spare[0]}
-        spare = spare[1:]
-
-
-def _width_of(column: Sequence[str], most: int | None) -> int:
-    widths = [width(cell) for cell in column]
-    if most is not None:
-        return min(max(widths), most)
-    # Where lines may have any length, a few long cells make no column wider.
-    return max((one for one in widths if one <= _WIDEST), default=_WIDEST)
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    return _GAP.join(
+        cell + " " * (room - width(cell)) for cell, room in zip(row, widths, strict=True)
+    )
 
 
 def pairs(found: Sequence[tuple[str, str]], indent: str = "") -> list[str]:

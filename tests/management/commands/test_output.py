@@ -117,19 +117,6 @@ def test_rows_are_as_wide_as_the_terminal_at_most(
     assert [line[:2] for line in lines[1:5]] == ["aa", "k ", "sh", "漢字"]
 
 
-def test_a_narrow_terminal_costs_the_fence_before_the_rest(
-    locks: Locks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    heads = []
-    with long_names():
-        for wide in (60, 80, 100):
-            monkeypatch.setenv("COLUMNS", str(wide))
-            heads.append(locks("list").out.splitlines()[0])
-
-    assert ["FENCE" in head for head in heads] == [False, False, True]
-    assert ["WAITING" in head for head in heads] == [True, True, True]
-
-
 @pytest.mark.parametrize("given", [None, "", "0", "wide"])
 def test_without_a_terminal_all_is_written_one_row_a_lock(
     locks: Locks, monkeypatch: pytest.MonkeyPatch, given: str | None
@@ -166,7 +153,7 @@ def test_what_is_cut_short_says_so_in_ascii_too(
     with long_names():
         _, out = printed("ascii", "list")
 
-    assert "aaa... " in out
+    assert sum(line.endswith("...") for line in out.splitlines()) >= 3
     assert max(map(len, out.splitlines())) <= 80
 
 
