@@ -21,6 +21,23 @@ if TYPE_CHECKING:
     import redis
 
 
+@contextlib.contextmanager
+def traced(trace: Callable[..., Any]) -> Iterator[None]:
+    """Have ``trace`` called for each line that this thread runs in the block.
+
+    No garbage is collected meanwhile: what that calls passes no interrupt on.
+    """
+    before, collects = sys.gettrace(), gc.isenabled()
+    gc.disable()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+        if collects:
+            gc.enable()
+
+
 @functools.cache
 def _line_of_try(code: CodeType) -> int:
     lines, start = inspect.getsourcelines(code)
@@ -47,21 +64,12 @@ class Lines:
         return 0 < self._answered_after < len(self.passed)
 
     def run(self, work: Callable[[], object]) -> bool:
-        """Run ``work``; return whether it was interrupted.
-
-        No garbage is collected meanwhile: what that calls passes no interrupt on.
-        """
-        before, collects = sys.gettrace(), gc.isenabled()
-        gc.disable()
-        sys.settrace(self._trace)
+        """Run ``work``; return whether it was interrupted."""
         try:
-            work()
+            with traced(self._trace):
+                work()
         except KeyboardInterrupt:
             return True
-        finally:
-            sys.settrace(before)
-            if collects:
-                gc.enable()
         return False
 
     def _trace(self, frame: FrameType, event: str, arg: object) -> Any:
