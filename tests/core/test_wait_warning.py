@@ -88,6 +88,30 @@ def test_each_wait_is_warned_of(
     assert len(warnings(caplog)) == 2
 
 
+@pytest.mark.parametrize(
+    ("holding", "wanting"),
+    [({"shared": True}, {}), ({"limit": 1}, {"limit": 1})],
+    ids=["readers", "permits"],
+)
+@pytest.mark.usefixtures("fake_time")
+def test_the_warning_and_the_error_behind_those_who_share_tell_the_same_end(
+    redis_client: redis.Redis,
+    caplog: pytest.LogCaptureFixture,
+    holding: dict[str, Any],
+    wanting: dict[str, Any],
+) -> None:
+    RedisLock(redis_client, "lock:a", 600, **holding).take()
+
+    with pytest.raises(LockBusy) as caught:
+        RedisLock(redis_client, "lock:a", wait_warning=12, **wanting).take(24)
+
+    (said,) = warnings(caplog)
+    _, _, left = said.partition("the lease has ")
+    # The fake server's time goes on by itself.
+    assert float(left.removesuffix(" s left")) == pytest.approx(caught.value.remaining, abs=5)
+    assert caught.value.remaining == pytest.approx(600, abs=5)
+
+
 @pytest.mark.usefixtures("fake_connections")
 def test_a_task_is_warned_of_too(
     redis_client: redis.Redis, caplog: pytest.LogCaptureFixture

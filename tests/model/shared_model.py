@@ -255,7 +255,7 @@ class Model:
             left = None if answer.remaining is None else int(answer.remaining * 1000)
             if not answer.foreign and not answer.handed_on:
                 w.set(number, owed=None)
-            told = POLL if answer.foreign else SLICE_MS
+            told = POLL if answer.foreign else GROUP_SLICE if answer.is_group else SLICE_MS
             told = told if left is None else min(told, left)
             if client.waits:
                 w.set(number, pc="block", told=max(told, 1), reply=(), age=0)

@@ -30,6 +30,8 @@ from .listener import listener_of
 
 # A waiter asks again after so long, whatever it was told: who was to wake it may be gone.
 SLICE_MS = 25_000
+# The same behind several who hold it together, as the scripts have it.
+GROUP_SLICE_MS = 5_000
 # A sleep that failed later than that was well begun: proxies cut what is idle for too long.
 AT_ONCE = 1.0
 # A waiter with less time than that still connects, if connecting takes no longer.
@@ -53,6 +55,8 @@ def time_to_sleep(answer: Busy, tries: int, left: float | None) -> float:
     seconds = _jittered(SLICE_MS / 1000, 0.9)
     if answer.foreign:
         seconds = _jittered(min(_FOREIGN_FIRST * 2.0 ** min(tries, 10), _FOREIGN_LONGEST), 0.5)
+    if answer.is_group:
+        seconds = min(seconds, GROUP_SLICE_MS / 1000)
     if answer.remaining is not None:
         seconds = min(seconds, answer.remaining + 0.001)
     if left is not None:

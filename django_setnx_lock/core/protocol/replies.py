@@ -33,6 +33,8 @@ class Busy:
     foreign: bool = False
     # Whether it is, or may be, on its way to the next waiter.
     handed_on: bool = False
+    # Whether several hold it together: one of them may let go and not be heard.
+    is_group: bool = False
     # For how many seconds the holder has had it; None where that is not known.
     held_for: float | None = None
 
@@ -62,6 +64,7 @@ def read_acquire(reply: Sequence[Any]) -> Answer:
                 Holder.from_json(record),
                 foreign=how == "foreign",
                 handed_on=how in ("baton", "group"),
+                is_group=how == "group",
                 held_for=int(reply[4]) / 1000 if len(reply) > 4 else None,
             )
         case "GONE":

@@ -81,7 +81,6 @@ if value and value ~= token and not claims then
   local how = baton_for(value) and 'baton' or owner == value and 'ours' or 'foreign'
   if how == 'ours' and group_at(value) then
     how, slice = 'group', math.min(slice, GROUP_SLICE)
-    left = slice > 0 and math.min(left, slice) or left
   end
   if slice > 0 then
     queue_up(token, left, slice, string.sub(ARGV[3], string.find(ARGV[3], ' ', 2, true) + #token + 2))

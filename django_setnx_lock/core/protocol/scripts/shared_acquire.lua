@@ -40,7 +40,6 @@ if value and not held_until and not is_left and not may_join then
       -- It has no room, or somebody waits who was there before.
       left = math.min(left, redis.call('ZRANGE', SHARES, 0, 0, 'WITHSCORES')[2] - now_ms())
     end
-    left = slice > 0 and math.min(left, slice) or left
   end
   if given then
     settle(value, fence or now_us())
