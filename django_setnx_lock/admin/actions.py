@@ -16,7 +16,7 @@ from django.utils.translation import ngettext
 
 from ..checks import message
 from ..connection import aliases_in, client_problem
-from ..core.errors import LockBusy, LockLost, LockUnavailable
+from ..core.errors import LockBusy, LockLost, LockUnavailable, LockUnsupported
 from ..core.locks.batch import release_each, take_each
 from ..core.protocol.keys import lock_keys, name_for
 from ..descriptions import duration, problem_in_short
@@ -84,8 +84,9 @@ def locked_action(
                     for key in rows_of
                 ]
                 taken = take_each(locks)
-            except (ImproperlyConfigured, LockUnavailable) as error:
-                text = _("Nothing was done: %(problem)s") % {"problem": problem_in_short(error)}
+            except (ImproperlyConfigured, LockUnavailable, LockUnsupported) as error:
+                why = str(error) if isinstance(error, LockUnsupported) else problem_in_short(error)
+                text = _("Nothing was done: %(problem)s") % {"problem": why}
                 modeladmin.message_user(request, text, messages.ERROR)
                 return None
             held = [attempt.held for attempt in taken if attempt.held]

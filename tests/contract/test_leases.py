@@ -9,30 +9,16 @@ from typing import Any
 import pytest
 
 from django_setnx_lock import LockError
-from tests.support.drivers import Face
+from tests.support.drivers import growth
 from tests.support.kinds import EXCLUSIVE, READERS, REDLOCK, SEVERAL, SINGLE, STEADY, TIMESTAMP
 from tests.support.rows import on
 from tests.support.world import World
 
 
-async def grows(a: World, *handles: Face) -> None:
-    """Wait until each has more left of its lease than a moment before."""
-    last = {held: held.remaining() for held in handles}
-
-    def have_grown() -> bool:
-        for held, before in list(last.items()):
-            last[held] = held.remaining()
-            if last[held] > before:
-                del last[held]
-        return not last
-
-    await a.eventually(have_grown)
-
-
 @on()
 async def test_a_lease_is_renewed_while_the_lock_is_held(a: World) -> None:
     async with a.lock(timeout=STEADY, renew=True).block() as held:
-        await grows(a, held)
+        await a.eventually(growth(held))
         assert not held.lost
         await held.check()
         assert await a.rival().acquire(blocking=False) is False
@@ -161,7 +147,7 @@ async def test_one_thread_renews_all_of_them(a: World) -> None:
     locks = [a.lock(f"lock:{number}", timeout=STEADY, renew=True) for number in range(20)]
     before = threading.active_count()
     handles = [await lock.take(0) for lock in locks]
-    await grows(a, *handles)
+    await a.eventually(growth(*handles))
     # A master is connected to by threads that end.
     await a.eventually(lambda: threading.active_count() <= before + 1)
     for held in handles:
@@ -174,6 +160,6 @@ async def test_tasks_and_threads_are_renewed_beside_each_other(a: World) -> None
     beside: list[Any] = []
     other = a.lock("lock:z", timeout=STEADY, renew=True).raw
     a.ask(lambda _: beside.append(other.take(0)))
-    await grows(a, held, Face(beside[0], a.driver))
+    await a.eventually(growth(held, beside[0]))
     await held.release()
     a.ask(lambda _: beside[0].release())

@@ -110,7 +110,7 @@ def test_a_client_whose_class_adds_other_methods_will_do(redis_client: redis.Red
 
 
 def test_a_client_of_no_server_is_refused() -> None:
-    with pytest.raises(NotImplementedError, match="one server, which object is not"):
+    with pytest.raises(LockUnsupported, match="one server, which object is not"):
         RedisLock(object(), "lock:a").acquire()
 
 

@@ -10,7 +10,7 @@ import pytest
 import redis.asyncio
 from django.test import override_settings
 
-from django_setnx_lock import LockBusy, LockLost, LockUnavailable, lock
+from django_setnx_lock import LockBusy, LockLost, LockUnavailable, LockUnsupported, lock
 from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.connections import endpoints
 from tests.core.aio.helpers import run, until
@@ -150,7 +150,7 @@ def test_a_cluster_client_of_asyncio_is_refused(masters: Cluster) -> None:
     async def work() -> None:
         client = redis.asyncio.RedisCluster.from_url(masters.urls[0])
         try:
-            with pytest.raises(NotImplementedError, match=r"redis\.RedisCluster"):
+            with pytest.raises(LockUnsupported, match=r"redis\.RedisCluster"):
                 await RedisLock(client, NAME).atake(0)
         finally:
             await client.aclose()

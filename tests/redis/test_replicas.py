@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 import redis
 
-from django_setnx_lock import LockBusy, LockUnavailable
+from django_setnx_lock import LockBusy, LockUnavailable, LockUnsupported
 from django_setnx_lock.core import MultiLock, RedisLock
 from django_setnx_lock.core.connections import execute
 from tests.core.helpers import command
@@ -381,7 +381,7 @@ def test_the_client_of_a_cluster_is_refused() -> None:
     class Cluster:
         pass
 
-    with pytest.raises(NotImplementedError, match="Cluster is not"):
+    with pytest.raises(LockUnsupported, match="Cluster is not"):
         RedisLock(Cluster(), "lock:a", replicas=1)
 
 

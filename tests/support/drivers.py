@@ -12,16 +12,21 @@ import functools
 import threading
 import time
 from concurrent.futures import Future
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import fakeredis
 import pytest
+
+from tests.support import seams
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
 
 # Nothing here takes long, but for a machine that does something else.
 DEADLINE = 20.0
-PACKAGE = "django_setnx_lock"
+OURS = str(seams.package_root())
+FAKE = str(Path(fakeredis.__file__).parent)
 
 
 class Face:
@@ -52,6 +57,20 @@ class Face:
         else:
             with self.raw as held:
                 yield Face(held, self.driver)
+
+
+def growth(*handles: Any) -> Callable[[], bool]:
+    """Return what says whether each has had more left of its lease than a moment before."""
+    last = {held: held.remaining() for held in handles}
+
+    def have_grown() -> bool:
+        for held, before in list(last.items()):
+            last[held] = held.remaining()
+            if last[held] > before:
+                del last[held]
+        return not last
+
+    return have_grown
 
 
 class Job(Protocol):
@@ -178,11 +197,12 @@ class Tasks(Driver):
 
 
 def is_ours(task: asyncio.Task[Any]) -> bool:
-    """Return whether the package began ``task``, as to renew its locks."""
+    """Return whether the package began ``task``, as to renew its locks, or the fake."""
     code = getattr(task.get_coro(), "cr_code", None)
     if task.get_name().startswith("setnx-lock"):
         return True
-    return code is not None and PACKAGE in code.co_filename.rpartition("tests")[2]
+    # What was imported of the fake is as a server's own.
+    return code is not None and code.co_filename.startswith((OURS, FAKE))
 
 
 DRIVERS: dict[str, Driver] = {driver.name: driver for driver in (Threads(), Tasks())}

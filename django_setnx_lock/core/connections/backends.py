@@ -78,7 +78,7 @@ class Blocking:
     async def checkout(self, client: Any) -> tuple[Any, Any]:
         """Return a connection to the server of ``client``, and whom to give it back to.
 
-        Raises NotImplementedError for a client of several servers.
+        Raises LockUnsupported for a client of several servers.
         """
         pool = getattr(client, "connection_pool", None)
         if pool is None:
@@ -185,7 +185,7 @@ class Asyncio:
     async def checkout(self, client: Any) -> tuple[Any, Any]:
         """Return a connection to the server of ``client``, and whom to give it back to.
 
-        Raises NotImplementedError for a client of several servers.
+        Raises LockUnsupported for a client of several servers.
         """
         refuse_many_servers(client)
         await follow_in_loop(client)

@@ -146,9 +146,9 @@ def register(kind: type, twin: type) -> None:
 
 
 def refuse_many_servers(client: Any) -> None:
-    """Raise NotImplementedError unless ``client`` is one of a single server or a cluster."""
+    """Raise LockUnsupported unless ``client`` is one of a single server or a cluster."""
     if getattr(client, "connection_pool", None) is None and not is_cluster(client):
-        raise NotImplementedError(
+        raise LockUnsupported(
             f"a lock needs a client of one server, which {type(client).__name__} is not: "
             "on a cluster give redis.RedisCluster, whose settings are used in asyncio, too"
         )

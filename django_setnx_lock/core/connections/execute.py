@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from redis import exceptions as redis_exceptions
 
-from ..errors import LockUnavailable, subject
+from ..errors import LockUnavailable, LockUnsupported, subject
 from ..protocol.commands import PlainRequest, Request, milliseconds
 from ..protocol.replies import is_ok
 from . import cluster
@@ -84,7 +84,7 @@ def wanted_replicas(
     """Return what the replicas of the server of ``client`` have to do, or None for nothing.
 
     It takes a third of the lease at most, and half of the client's ``socket_timeout``. Raises
-    ValueError for a number or time that is none, NotImplementedError for the client of a cluster.
+    ValueError for a number or time that is none, LockUnsupported for the client of a cluster.
     """
     count = checked_replicas(replicas)
     limit_ms = milliseconds(replica_timeout, "replica_timeout")
@@ -92,7 +92,7 @@ def wanted_replicas(
         return None
     pool = getattr(client, "connection_pool", None)
     if pool is None:
-        raise NotImplementedError(
+        raise LockUnsupported(
             f"replicas= needs a client of one server, which {type(client).__name__} is not"
         )
     # WAIT takes 0 as without limit.

@@ -182,7 +182,7 @@ class LocalLock(Operations, Generic[_Handle]):
     async def atake(self, blocking_timeout: float | Unset | None = UNSET) -> _Handle:
         """Take the lock as :meth:`take` does. The handle belongs to the running task.
 
-        Raises NotImplementedError, too, for a RedisCluster of redis.asyncio.
+        Raises LockUnsupported, too, for a RedisCluster of redis.asyncio.
         """
         return await self._take(ASYNCIO, blocking_timeout)
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from .. import clock
 from ..connections.backends import Backend
 from ..connections.endpoints import Target
-from ..errors import LockUnavailable, LockUnsupported
+from ..errors import LockUnsupported
 from ..holder import Holder
 from ..protocol import commands, quorum, scripts
 from ..protocol.commands import PlainRequest, Request
@@ -160,9 +160,10 @@ class RedlockAttempt(AcquireAttempt):
 
     def request(self, *, waits: bool) -> NoReturn:
         """Refuse what asks for several locks in one round trip."""
-        raise LockUnavailable(
+        raise LockUnsupported(
             f"several locks at once, as admin actions take them, are not taken on several masters "
-            f"({', '.join(self.masters.names)}): give one cache alias with using"
+            f"({', '.join(self.masters.names)}): give one cache alias with using",
+            key=self.target.key,
         )
 
     async def ask(

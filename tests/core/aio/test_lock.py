@@ -9,7 +9,7 @@ import redis
 import redis.asyncio
 from django.core.exceptions import SynchronousOnlyOperation
 
-from django_setnx_lock import LockBusy, LockError, LockLost, LockUnavailable
+from django_setnx_lock import LockBusy, LockError, LockLost, LockUnavailable, LockUnsupported
 from django_setnx_lock.core import Inspector, RedisLock
 from tests.core.aio.helpers import line_up, run, until
 from tests.core.helpers import queue_of
@@ -390,7 +390,7 @@ def test_nobody_looks_at_locks_in_an_event_loop(
 
 def test_a_client_without_a_pool_is_refused() -> None:
     async def work() -> None:
-        with pytest.raises(NotImplementedError, match="a client of one server"):
+        with pytest.raises(LockUnsupported, match="a client of one server"):
             await RedisLock(object(), "lock:a").atake()
 
     run(work())
