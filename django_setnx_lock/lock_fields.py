@@ -1,4 +1,4 @@
-"""A lock for programs: the fields that ``locks list --json`` and the admin's exports give of it."""
+"""A lock for programs: the fields that ``locks list --json`` gives of it."""
 
 from __future__ import annotations
 
@@ -79,14 +79,3 @@ def document(batches: Iterable[Iterable[dict[str, Any]]], troubles: Sequence[str
         yield between + ",\n".join(map(json.dumps, some))
         between = ",\n"
     yield f'\n], "troubles": {json.dumps(troubles)}}}\n'
-
-
-def flat(found: dict[str, Any]) -> dict[str, Any]:
-    """Return :func:`lock_fields` in one level: ``holder.host``, the same names for each lock."""
-    row: dict[str, Any] = {}
-    for name, value in found.items():
-        if name in _NESTED:
-            row |= {f"{name}.{part}": (value or {}).get(part) for part in _NESTED[name]}
-        else:
-            row[name] = value
-    return row
