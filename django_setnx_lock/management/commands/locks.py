@@ -274,6 +274,13 @@ def _add_intervention(add: Callable[..., argparse.Action], what: str, told: str)
 
 def _add_doctor(add: Callable[..., argparse.Action]) -> None:
     add("--strict", action="store_true", help="Exit with status 1 for warnings, too.")
+    add(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="Leave this finding out, as D005 where CONFIG is blocked. Can be given several times.",
+    )
     add("--json", **_JSON)
 
 

@@ -66,6 +66,7 @@ class Report:
 def doctor(options: dict[str, Any], out: OutputWrapper) -> None:
     """Write what was found where the locks are. Raises CommandError when that is bad."""
     report = examine(aliases_of(options["using"]))
+    report.findings = [one for one in report.findings if one.id not in options["ignore"]]
     if options["json"]:
         write(out, json.dumps(report.as_json(), indent=2))
     else:

@@ -227,8 +227,8 @@ def add_options(parser: CommandParser) -> None:
         "-s",
         "--shared",
         action="store_true",
-        help="Hold it together with others who give --shared. Whoever does not waits for all of "
-        "them, and they for him.",
+        help="Hold it together with others who give --shared. A lock without --shared waits for "
+        "all of them, and they wait for it.",
     )
     sharing.add_argument(
         "--limit",

@@ -503,8 +503,13 @@ def test_it_says_what_is_there_and_what_to_do(locks: Locks, real_cache: RealServ
     assert re.search(r"^    http\S+#d008$", ended.out, re.MULTILINE | re.IGNORECASE)
 
 
-def test_strict_makes_warnings_status_1(locks: Locks, real_cache: RealServer) -> None:
+def test_strict_makes_warnings_that_are_not_ignored_status_1(
+    locks: Locks, real_cache: RealServer
+) -> None:
     assert locks("doctor", "--strict").status == 1
+    found = [one["id"] for one in locks("doctor", "--json").document["findings"]]
+    ignored = [word for one in found for word in ("--ignore", one)]
+    assert locks("doctor", "--strict", *ignored).status == 0
 
 
 def test_errors_are_status_2(locks: Locks, real_cache: RealServer) -> None:

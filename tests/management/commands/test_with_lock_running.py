@@ -185,7 +185,7 @@ def test_the_line_for_cron_in_the_docs_says_nothing_when_the_lock_is_busy(
 ) -> None:
     text = (CHECKOUT / "docs/command.md").read_text()
     (line,) = re.findall(r"^    \*/5 \* \* \* \*  app  (.*)$", text, re.MULTILINE)
-    line = line.replace("/srv/shop", str(CHECKOUT)).replace("python ", f"{sys.executable} ")
+    line = line.replace("/srv/shop", str(CHECKOUT)).replace(".venv/bin/python", sys.executable)
     monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "tests.settings")
 
     with lock("import"):
@@ -291,3 +291,13 @@ def test_a_part_of_a_line_is_there_while_the_command_still_runs(start: Start) ->
 
     assert with_lock.stdout is not None
     assert with_lock.stdout.read(4) == "part"
+
+
+def test_the_end_of_its_time_is_told(run: Run) -> None:
+    ended = run("--max-time", "0.2", "k", "sleep", "60")
+
+    assert ended == (
+        124,
+        "",
+        "with_lock: sleep has run for 0.2 s (--max-time) and is terminated\n",
+    )
