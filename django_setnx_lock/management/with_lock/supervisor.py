@@ -278,9 +278,8 @@ class Watch:
         if now >= self._time_is_up:
             self._time_is_up = math.inf
             self.has_timed_out = True
-            self._said.say(
-                f"{self._child.program} has run for {self._terms.max_time:g} s (--max-time) and is terminated"
-            )
+            most = f"{self._terms.max_time:g} s (--max-time)"
+            self._said.say(f"{self._child.program} has run for {most} and is terminated")
             self._ask_to_end(now + self._terms.kill_after)
         self._kill_if_due()
 
