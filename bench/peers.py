@@ -270,7 +270,7 @@ class Plain(Peer):
     package = "django-setnx-lock"
 
     def lock(self, name: str, lease: float) -> AbstractContextManager[Any]:
-        library: Any = import_module("django_setnx_lock")
+        library: Any = import_module("django_setnx_lock.core")
         lock: AbstractContextManager[Any] = library.RedisLock(self.client, name, lease)
         return lock
 

@@ -93,7 +93,7 @@ def serve_until_interrupted(url: str, queued: Order, order: Order) -> None:
     from example_project.tour.steps import NOTES, PASSWORD, USERNAME, path_of
 
     key = f"order:{queued.pk}"
-    graph, history = (url + path_of(page)[1:] for page in ("graph", "all_history"))
+    locks, history = (url + path_of(page)[1:] for page in ("changelist", "all_history"))
     python = sys.executable.removeprefix(f"{os.getcwd()}/")
     # Started before anybody is told how to end it.
     with queue(key, *NOTES) as jobs:
@@ -101,7 +101,7 @@ def serve_until_interrupted(url: str, queued: Order, order: Order) -> None:
 
    Shop    {url}         pay one order ten times at once
    Admin   {url}admin/   log in as {USERNAME}, password {PASSWORD}
-   Queue   {graph}     jobs that wait for {key}
+   Locks   {locks}   jobs that wait for {key}
    Past    {history}   how holds have ended
    Lock    {python} manage.py with_lock order:{order.pk} -- sleep 20
 

@@ -120,7 +120,7 @@ CALLS: dict[str, Callable[[], object]] = {
     "a callable object": lambda: by_pk(Till())(42),
     "a method": lambda: Till().locked(42),
     "an attribute of the object": lambda: Till().by_attribute(),
-    "a static method": lambda: Till.static(42),
+    "a static method": partial(Till.static, 42),
 }
 
 
@@ -170,7 +170,8 @@ def test_a_busy_function_raises_with_the_holder() -> None:
     async def arun(pk: int) -> None:
         raise AssertionError("must not run")
 
-    for call in (lambda: run(42), lambda: asyncio.run(arun(42))):
+    calls: list[Callable[[], object]] = [lambda: run(42), lambda: asyncio.run(arun(42))]
+    for call in calls:
         with lock("order:42", label="first"), pytest.raises(LockBusy) as caught:
             call()
 
@@ -330,7 +331,7 @@ MISFITS: list[tuple[str, dict[str, Any], Any, str]] = [
     ("o:<pk>", {}, rows, r"rows is a generator.*with lock"),
     ("o:<pk>", {}, async_rows, r"rows is a generator.*async with lock"),
     ("o:<pk>", {}, staticmethod(pay), "put redis_lock below @staticmethod"),
-    ("o:<pk>", {}, classmethod(Till.__call__), "put redis_lock below @classmethod"),
+    ("o:<pk>", {}, classmethod(print), "put redis_lock below @classmethod"),
     ("o:42", {}, 42, "redis_lock decorates functions, not 42"),
     *(
         ("o:<pk>", {option: answer}, lambda pk: None, "takes no request")

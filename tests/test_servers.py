@@ -11,11 +11,11 @@ import pytest
 import redis
 from django.core.cache import cache
 
-from tests.processes import eventually, is_running
+from tests.processes import is_running
 from tests.servers import ONCE, RealServer
 
 if TYPE_CHECKING:
-    from tests.servers import FakeServer
+    pass
 
 READ_THE_CACHE = """
 import os, django
@@ -42,27 +42,6 @@ def test_every_server_has_no_keys_and_runs_lua(redis_client: redis.Redis, time: 
 
 
 @pytest.mark.parametrize("time", ["first", "second"])
-def test_the_cache_is_on_an_empty_fake(time: str) -> None:
-    before = cache.get("key")
-
-    cache.set("key", time)
-
-    assert before is None
-    assert cache.get("key") == time
-
-
-def test_the_fake_can_be_unreachable(fake_server: FakeServer) -> None:
-    fake_server.connected = False
-
-    with pytest.raises(redis.ConnectionError):
-        cache.get("key")
-
-
-def test_the_fake_is_reachable_again_in_the_next_test() -> None:
-    assert cache.get("key") is None
-
-
-@pytest.mark.parametrize("time", ["first", "second"])
 def test_the_real_cache_is_shared_with_the_programs_of_a_test(
     real_cache: RealServer, time: str
 ) -> None:
@@ -80,30 +59,6 @@ def test_the_real_cache_is_shared_with_the_programs_of_a_test(
 
 def test_no_program_is_pointed_at_the_real_server_otherwise() -> None:
     assert "TEST_SERVER_URL" not in os.environ
-
-
-def test_a_paused_server_keeps_connections_but_says_nothing(real_server: RealServer) -> None:
-    client = real_server.client(socket_timeout=0.1, retry=ONCE)
-    client.ping()
-
-    real_server.pause()
-    with pytest.raises(redis.TimeoutError):
-        client.ping()
-    real_server.resume()
-
-    assert client.ping()
-
-
-def test_a_restarted_server_is_empty_and_where_it_was(real_server: RealServer) -> None:
-    client = real_server.client()
-    client.set("key", "value")
-    pid = real_server.pid
-
-    real_server.restart()
-
-    assert client.get("key") is None
-    assert real_server.pid != pid
-    assert redis.Redis.from_url(real_server.unix_url).ping()
 
 
 def test_a_killed_server_is_down_until_it_is_started(real_server: RealServer) -> None:
@@ -126,16 +81,6 @@ def test_a_server_of_ones_own_takes_options_and_leaves_nothing(real_server: Real
 
     assert not directory.exists()
     assert not is_running(pid)
-
-
-def test_a_replica_can_be_made_of_two_servers(real_server: RealServer) -> None:
-    with RealServer(real_server.binary, "--replicaof", f"127.0.0.1 {real_server.port}") as replica:
-        client = replica.client()
-        real_server.client().set("key", "value")
-
-        assert eventually(lambda: client.get("key")) == b"value"
-        with pytest.raises(redis.ReadOnlyError):
-            client.set("key", "other")
 
 
 def test_a_taken_port_is_exchanged_for_another(real_server: RealServer) -> None:

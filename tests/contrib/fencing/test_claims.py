@@ -4,7 +4,6 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.core.exceptions import MultipleObjectsReturned
 from django.db import connections, transaction
 from django.test.utils import CaptureQueriesContext
 
@@ -108,24 +107,6 @@ def test_a_claim_takes_what_get_takes(seats: FencedQuerySet[Seat]) -> None:
     assert len(captured) == 0
 
 
-def test_a_row_that_is_not_there_cannot_be_claimed(seats: FencedQuerySet[Seat]) -> None:
-    with transaction.atomic(seats.db):
-        with pytest.raises(Seat.DoesNotExist):
-            seats.claim(STALE, row="Z9")
-        with pytest.raises(Seat.DoesNotExist):
-            seats.claim(STALE, pk=0)
-        with pytest.raises(Seat.DoesNotExist):
-            seats.claim(STALE, pk=None)
-        assert fences(seats) == UNTOUCHED
-
-
-def test_of_two_rows_none_is_claimed(seats: FencedQuerySet[Seat]) -> None:
-    with transaction.atomic(seats.db):
-        with pytest.raises(MultipleObjectsReturned):
-            seats.claim(STALE, fence=0)
-        assert fences(seats) == UNTOUCHED
-
-
 @pytest.mark.parametrize("change", ["update", "delete"])
 def test_a_row_that_does_not_match_any_more_when_it_is_claimed_is_not_given(
     seats: FencedQuerySet[Seat], change: str
@@ -206,10 +187,6 @@ def test_if_one_of_the_rows_has_a_larger_fence_none_is_claimed(seats: FencedQuer
         seats.claim_all(STALE)
 
     assert fences(seats) == UNTOUCHED
-
-
-def test_of_no_rows_none_are_claimed(seats: FencedQuerySet[Seat]) -> None:
-    assert seats.filter(row="Z9").claim_all(STALE) == []
 
 
 @pytest.mark.parametrize(
