@@ -249,17 +249,10 @@ def _worst(info: LockInfo) -> tuple[float, ...]:
     return urgency, -(info.longest_wait or 0.0), -info.waiting
 
 
-#: The orders of a list, by what each sorts. A lease without end comes last, and a holder that left
-#: no time first.
+#: The orders of a list, by what each sorts.
 ORDERS: Mapping[str, Callable[[LockInfo], Any]] = {
     "worst": _worst,
     "key": lambda info: info.key,
-    "lease": lambda info: math.inf if info.remaining is None else info.remaining,
-    # A fence is the moment of the grant, and exact.
-    "held": lambda info: -math.inf if info.held_for is None else -(info.fence or 0),
-    "waiting": lambda info: info.waiting,
-    "wait": lambda info: info.longest_wait or 0.0,
-    "taken": lambda info: math.inf if info.granted_at is None else (info.fence or 0),
 }
 
 
@@ -379,26 +372,18 @@ class Inspector:
         or another state, the fingerprint alone decides. ``by`` and ``reason`` are told to the
         holder when it finds out.
         """
-        seen = self.get(name)
-        shares = _chosen(seen, fingerprint)
-        if isinstance(shares, Outcome):
-            return shares
-        holders = [seen.of_one(one) for one in shares] or [seen]
-        is_shared = bool(shares)
-        outcomes = [self._force_release(one, is_shared, state, by, reason) for one in holders]
-        return next(one for one in Outcome if one in outcomes)
-
-    def _force_release(
-        self, seen: LockInfo, is_shared: bool, state: State | None, by: str, reason: str
-    ) -> Outcome:
+        lock = self.get(name)
+        seen = _holder(lock, fingerprint)
+        if isinstance(seen, Outcome):
+            return seen
         severity, most_ms = _SEVERITY.get(state, 0), None
         if _SEVERITY.get(seen.state, 0) < severity:
             return Outcome.REVIVED
         if severity and seen.remaining is not None:
             # If it is renewed from here on, more is left.
             most_ms = math.ceil(seen.remaining * 1000)
-        keys = lock_keys(seen.name)
-        kind = READERS if is_shared else self._kind
+        keys = lock_keys(name)
+        kind = READERS if lock.shares else self._kind
         if seen.unit:
             kind = command_set("timestamp", seen.unit)
         request = kind.force_release(keys, self._index, seen.token, most_ms, by, reason)
@@ -410,47 +395,42 @@ class Inspector:
             watchdog.WATCHDOG.schedule_handoff_check(target, head)
         outcome = _FORCED.get(replies.text(reply[0]) or "", Outcome.CHANGED_HANDS)
         if outcome is Outcome.RELEASED:
-            self._log("%r force-released the lock %r from %r: %r", by, seen, (), reason)
+            self._log("%r force-released the lock %r from %r: %r", by, seen, reason)
         return outcome
 
     def ask_to_stop(
         self, name: str, fingerprint: str, *, by: str = "", reason: str = ""
     ) -> Outcome:
-        """Ask the holder whose ``fingerprint`` was seen to stop. The lock is not taken away.
+        """Ask the one holder whose ``fingerprint`` was seen to stop. The lock is not taken away.
 
-        Of several who hold it together, one by its own, or all by that of the lock. The holder is
-        told ``by`` and ``reason`` at its next renewal or check, once: who has been asked before is
-        not asked again. A next holder is not asked. ``with_lock`` ends its command; elsewhere it is
-        for the code to look at ``held.stop_requested``.
+        Of several who hold it together, one by its own fingerprint. The holder is told ``by`` and
+        ``reason`` at its next renewal or check, once: who has been asked before is not asked again.
+        A next holder is not asked. ``with_lock`` ends its command; elsewhere it is for the code to
+        look at ``held.stop_requested``.
 
         Raises LockUnsupported where nobody would hear it: of a holder with the timestamp protocol
         or polling, of another program, and of a lock that nobody holds any more or releases.
         """
-        seen = self.get(name)
-        shares = _chosen(seen, fingerprint)
-        if isinstance(shares, Outcome):
-            return shares
+        lock = self.get(name)
+        seen = _holder(lock, fingerprint)
+        if isinstance(seen, Outcome):
+            return seen
         refusal = f"cannot ask the holder of the lock {seen.key!r} to stop"
-        _refuse_unless_ours(seen, refusal)
-        keys = lock_keys(name)
-        kind = READERS if shares else SETNX
-        tokens = [one.token for one in shares] or [seen.token]
-        request = kind.request_stop(keys, None, tokens, by, reason)
+        _refuse_unless_ours(lock, refusal)
+        kind = READERS if lock.shares else SETNX
+        request = kind.request_stop(lock_keys(name), None, seen.token, by, reason)
         answer = replies.text(run(execute.call(BLOCKING, self._client, request, seen.key))[0])
         if answer == "POLLING":
             raise LockUnsupported(f"{refusal}: it is held with polling=True", key=seen.key)
         outcomes = {"OK": Outcome.ASKED, "BEFORE": Outcome.ASKED_BEFORE, "FREE": Outcome.FREE}
         outcome = outcomes.get(answer or "", Outcome.CHANGED_HANDS)
         if outcome is Outcome.ASKED:
-            self._log("%r asked to stop the holder of %r, %r: %r", by, seen, shares, reason)
+            self._log("%r asked to stop the holder of %r, %r: %r", by, seen, reason)
         return outcome
 
-    def _log(
-        self, text: str, by: str, seen: LockInfo, shares: Sequence[ShareInfo], *more: str
-    ) -> None:
-        whom = ", ".join(str(one.holder) for one in shares) or str(seen.holder or "another program")
-        by = plain(by) or "an operator"
-        logger.info(text, by, seen.key, whom, *map(plain, more))
+    def _log(self, text: str, by: str, seen: LockInfo, reason: str) -> None:
+        whom = str(seen.holder or "another program")
+        logger.info(text, plain(by) or "an operator", seen.key, whom, plain(reason))
 
     def _look_at(self, name: str, waiters: int = 1) -> LockInfo:
         request, key = self._looking_at([name], waiters), self._key(name)
@@ -654,17 +634,12 @@ def _refuse_unless_ours(seen: LockInfo, what: str) -> None:
     raise LockUnsupported(f"{what}: {why}", key=seen.key)
 
 
-def _chosen(seen: LockInfo, fingerprint: str) -> list[ShareInfo] | Outcome:
-    """Return whom ``fingerprint`` stands for of those who hold ``seen`` together.
-
-    Nobody, if one holds it alone; if others hold it, or nobody does, that outcome.
-    """
+def _holder(seen: LockInfo, fingerprint: str) -> LockInfo | Outcome:
+    """Return ``seen`` as held by the holder of that ``fingerprint``, or why it is not."""
     if not seen.is_held:
         return Outcome.FREE
-    shares = [one for one in seen.shares if fingerprint in (one.fingerprint, seen.fingerprint)]
-    if seen.fingerprint != fingerprint and not shares:
-        return Outcome.CHANGED_HANDS
-    return shares
+    holders = [seen.of_one(share) for share in seen.shares] or [seen]
+    return next((one for one in holders if one.fingerprint == fingerprint), Outcome.CHANGED_HANDS)
 
 
 def _held_by(one: LockInfo | ShareInfo, as_of: float) -> float:

@@ -88,7 +88,7 @@ REQUESTS = [
     commands.SETNX.check(KEYS, "t"),
     commands.replace_token(KEYS, "t", "other", 1, "{}"),
     commands.SETNX.force_release(KEYS, INDEX, b"t", None, "joe", "stuck"),
-    commands.SETNX.request_stop(KEYS, INDEX, [b"t"], "joe", "deploy"),
+    commands.SETNX.request_stop(KEYS, INDEX, b"t", "joe", "deploy"),
     commands.SETNX.inspect_each([KEYS], INDEX),
 ]
 TIMESTAMP_REQUESTS = [
@@ -108,7 +108,7 @@ SHARED_REQUESTS = [
     READERS.renew(KEYS, INDEX, "t", 1000),
     READERS.check(KEYS, "t"),
     READERS.force_release(KEYS, INDEX, b"t", None, "joe", "stuck"),
-    READERS.request_stop(KEYS, INDEX, [b"t"], "joe", "deploy"),
+    READERS.request_stop(KEYS, INDEX, b"t", "joe", "deploy"),
 ]
 
 POLLS = commands.POLLING

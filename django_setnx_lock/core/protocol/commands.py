@@ -211,13 +211,13 @@ class CommandSet:
         return self._request("FORCE", keys, token, index, mark, seen, most, *self._time[:1])
 
     def request_stop(
-        self, keys: LockKeys, index: str | None, seen: Sequence[bytes], by: str, reason: str
+        self, keys: LockKeys, index: str | None, seen: bytes, by: str, reason: str
     ) -> Request:
-        """Ask the holder of the token ``seen`` to stop, or several that share the lock."""
-        first = seen[0].decode("utf-8", "backslashreplace")
+        """Ask the holder of the token ``seen`` to stop."""
+        token = seen.decode("utf-8", "backslashreplace")
         # No two are the same: copies are known.
         asked = {"id": secrets.token_hex(6), "by": plain(by), "reason": plain(reason)}
-        return self._request("REQUEST_STOP", keys, first, index, json.dumps(asked), *seen)
+        return self._request("REQUEST_STOP", keys, token, index, json.dumps(asked), seen)
 
     def check_handoff(self, keys: LockKeys, head: str, *, is_last: bool = False) -> Request:
         """Ask whether the waiter ``head`` has claimed the lock; else pass it on."""
