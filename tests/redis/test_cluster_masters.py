@@ -146,11 +146,11 @@ def test_a_page_lists_the_locks_of_all_nodes(
 ) -> None:
     held = [RedisLock(cluster_client, name).take(0) for name in [*masters.names(), "lock:{a}:1"]]
 
-    page = Inspector(cluster_client, "lock:").find()
+    found = Inspector(cluster_client, "lock:").all()
 
-    assert [lock.name for lock in page.locks] == sorted(one.name for one in held)
-    assert {lock.state for lock in page.locks} == {State.HELD}
-    assert {lock.holder.pid for lock in page.locks if lock.holder} != set()
+    assert [lock.name for lock in found] == sorted(one.name for one in held)
+    assert {lock.state for lock in found} == {State.HELD}
+    assert {lock.holder.pid for lock in found if lock.holder} != set()
 
 
 @pytest.mark.parametrize("count", [2000, pytest.param(10_000, marks=pytest.mark.storm)])
