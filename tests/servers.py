@@ -130,6 +130,10 @@ class RealServer:
         return f"unix://{self.directory}/redis.sock?db=0"
 
     @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
+    @property
     def pid(self) -> int:
         if self._process is None:
             raise RuntimeError(

@@ -12,6 +12,7 @@ from django_setnx_lock.core import RedisLock
 from tests.core.helpers import server_ms
 from tests.legacy.clients import KINDS, SUFFIX, LegacyClient, MillisecondsClient, SecondsClient
 from tests.processes import eventually
+from tests.support.renewals import end_of
 
 if TYPE_CHECKING:
     from tests.servers import RealServer
@@ -63,8 +64,8 @@ def test_theirs_is_kept_out_by_ours(server: RealServer, unit: str) -> None:
 
 def test_theirs_is_kept_out_for_as_long_as_ours_is_renewed(real_server: RealServer) -> None:
     with ours(real_server, "ms", 3, renew=True) as held:
-        first, taken = held.lease.end, []
-        while held.lease.end < first + 1.5:
+        first, taken = end_of(held), []
+        while end_of(held) < first + 1.5:
             taken.append(impatient(real_server, "ms").acquire())
             time.sleep(0.005)
 

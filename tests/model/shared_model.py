@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from django_setnx_lock.core.locks.mailbox import SLICE_MS
-from django_setnx_lock.core.protocol import commands, replies
-from django_setnx_lock.core.protocol.commands import CommandSet, Request
+from tests.support.seams import SLICE_MS, commands, replies
 
 from .shared_properties import TWO_SILENT, is_to_be_had, overtaken, violation
 from .shared_server import FOREIGN, KEYS, Answer, Servers
@@ -54,7 +52,7 @@ FAULTS = frozenset(
 )
 
 
-def command_set_of(kind: str) -> CommandSet:
+def command_set_of(kind: str) -> commands.CommandSet:
     if kind == WRITER:
         return commands.SETNX
     return commands.READERS if kind == READER else commands.permits(int(kind))
@@ -432,7 +430,7 @@ class Model:
     def _run(self, w: World, sent: Sent) -> Answer:
         return self.servers.run(w.server, self._request(sent), is_behind=w.is_behind)
 
-    def _request(self, sent: Sent) -> Request:
+    def _request(self, sent: Sent) -> commands.Request:
         name, token, kind, *more = sent
         command_set = command_set_of(kind)
         if name == "ask":
@@ -472,7 +470,7 @@ class Model:
         return w
 
 
-def _first(request: Request) -> Request:
+def _first(request: commands.Request) -> commands.Request:
     return request if request.once is None else replace(request, args=request.once)
 
 

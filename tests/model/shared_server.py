@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 from lupa import lua51  # type: ignore[import-untyped]
 
-from django_setnx_lock.core.protocol.commands import Request
-from django_setnx_lock.core.protocol.keys import lock_keys
+from tests.support.seams import commands, lock_keys
 
 from .shared_redis import NOW_MS, NOW_US, Content, Keyspace
 
@@ -165,7 +164,7 @@ class Servers:
         self._numbers: dict[Frozen, int] = {(): 0}
         self._kept: list[Frozen] = [()]
         self._read: dict[int, Server] = {}
-        self._ran: dict[tuple[int, Request, bool], Answer] = {}
+        self._ran: dict[tuple[int, commands.Request, bool], Answer] = {}
         self._passed: dict[tuple[int, int], int] = {}
         self._forgot: dict[tuple[int, frozenset[str], frozenset[str]], int] = {}
         self._keyspace = Keyspace({})
@@ -176,7 +175,7 @@ class Servers:
             found = self._read[number] = Server(self._thawed(number))
         return found
 
-    def run(self, number: int, request: Request, *, is_behind: bool = False) -> Answer:
+    def run(self, number: int, request: commands.Request, *, is_behind: bool = False) -> Answer:
         """``is_behind``: whether the server's clock was stepped back, behind the last fence."""
         asked = (number, request, is_behind)
         found = self._ran.get(asked)
@@ -240,7 +239,7 @@ class Servers:
             keys[META] = (f"{str(meta).rstrip()} ", life)
         return self._number(keys)
 
-    def _run(self, number: int, request: Request, *, is_behind: bool) -> Answer:
+    def _run(self, number: int, request: commands.Request, *, is_behind: bool) -> Answer:
         before, keys = self.read(number), self._thawed(number)
         fences, last = before.table(FENCES), before.text(LAST)
         keys = {key: one for key, one in keys.items() if key not in (FENCES, LAST)}
@@ -266,7 +265,7 @@ class Servers:
             keys[LAST] = (last, None)
         return Answer(answer, self._number(keys), wrong)
 
-    def _script(self, request: Request) -> Any:
+    def _script(self, request: commands.Request) -> Any:
         source = request.script.source
         found = self._scripts.get(source)
         if found is None:

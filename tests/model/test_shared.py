@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from django_setnx_lock.core.protocol import scripts
+from tests.support.seams import scripts
 
 from .explorer import Found, explore
 from .shared_controls import BRIEF, CONTROLS, Control, bounds

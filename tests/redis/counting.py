@@ -13,10 +13,11 @@ import django
 
 def main(times: int) -> None:
     django.setup()
-    from django_setnx_lock import lock
-    from django_setnx_lock.connection import get_client
+    from django_redis import get_redis_connection
 
-    client = get_client()
+    from django_setnx_lock import lock
+
+    client = get_redis_connection()
     counter_lock = lock("counter", blocking_timeout=60)
     for how in ("locked", "free"):
         client.incr(f"ready {how}")

@@ -166,5 +166,6 @@ def cache_at(deployment: Watched) -> Iterator[None]:
             yield
         finally:
             # django-redis keeps its pools for the life of the process, by URL.
-            for url in [url for url in factory._pools if SERVICE in url]:
-                factory._pools.pop(url).disconnect()
+            pools = factory._pools
+            for url in [url for url in pools if SERVICE in url]:
+                pools.pop(url).disconnect()

@@ -15,7 +15,6 @@ from redis.sentinel import Sentinel
 
 from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import RedisLock
-from django_setnx_lock.core.connections import client_settings
 from tests.core.aio.helpers import run, until
 from tests.core.helpers import queue_of
 from tests.redis.test_sentinel import watched_over
@@ -143,27 +142,3 @@ def test_a_server_that_does_not_answer_is_given_up_in_time(real_server: RealServ
 
     assert caught.value.cause == "timeout"
     assert time.monotonic() - began < 2
-
-
-def test_a_connection_of_ones_own_is_refused_until_its_twin_is_known(
-    real_server: RealServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(client_settings, "TWINS", dict(client_settings.TWINS))
-
-    class Mine(redis.Connection):
-        pass
-
-    class Twin(redis.asyncio.Connection):
-        pass
-
-    pool = redis.ConnectionPool(connection_class=Mine, port=real_server.port)
-    client = redis.Redis(connection_pool=pool)
-
-    with pytest.raises(
-        TypeError, match=r"corresponds to .*Mine is not known.*core\.aio\.kinds\.register"
-    ):
-        run(RedisLock(client, "lock:a").aacquire())
-    client_settings.register(Mine, Twin)
-
-    assert run(RedisLock(client, "lock:a").aacquire())
-    pool.disconnect()

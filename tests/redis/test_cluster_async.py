@@ -12,7 +12,6 @@ from django.test import override_settings
 
 from django_setnx_lock import LockBusy, LockLost, LockUnavailable, LockUnsupported, lock
 from django_setnx_lock.core import RedisLock
-from django_setnx_lock.core.connections import endpoints
 from tests.core.aio.helpers import run, until
 from tests.processes import figure
 from tests.redis.test_cluster_cache import settings_for
@@ -106,16 +105,6 @@ def test_a_lock_is_renewed_however_long_its_slot_moves(
     run(outlive_a_slow_move(masters, cluster_client, 1.2))
 
     assert not cluster_client.exists(NAME)
-
-
-@pytest.mark.storm
-def test_without_renewals_of_the_name_alone_it_is_lost(
-    masters: Cluster, cluster_client: redis.RedisCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(endpoints.ClusterTarget, "alone", lambda *_: None)
-
-    with pytest.raises((LockLost, asyncio.CancelledError)):
-        run(outlive_a_slow_move(masters, cluster_client, 0.6))
 
 
 def test_tasks_and_threads_exclude_each_other_while_the_slot_moves(

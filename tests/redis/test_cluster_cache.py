@@ -15,13 +15,10 @@ from django.test import override_settings
 from redis.exceptions import RedisClusterException
 
 from django_setnx_lock import LockUnavailable, inspector, lock
-from django_setnx_lock.connection import get_client
-from django_setnx_lock.core.connections.cluster_routes import SharedCluster
-from django_setnx_lock.core.connections.endpoints import is_portable, server_id
 from tests.core.helpers import command
 from tests.processes import each_fork, eventually
-from tests.redis.test_acl import DOCS, RULE
 from tests.servers import free_port
+from tests.wire.test_acl import DOCS, RULE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +31,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.xdist_group("three primaries")
 
 LIST = "/admin/django_setnx_lock/lock/"
+
+
+def get_client() -> Any:
+    return lock("any").client
 
 
 def settings_for(location: str | list[str], **options: Any) -> dict[str, Any]:
@@ -105,7 +106,6 @@ def test_all_threads_share_the_connections_of_a_cluster(cache: Any) -> None:
         theirs = pool.submit(get_client).result(10)
 
     assert theirs is get_client()
-    assert isinstance(theirs, SharedCluster)
 
 
 def test_caches_of_other_settings_are_other_clusters(masters: Cluster) -> None:
@@ -127,13 +127,6 @@ def test_to_make_a_lock_connects_to_nothing() -> None:
             order.take(0)
 
     assert caught.value.cause == "unreachable"
-
-
-def test_where_a_cluster_is_means_the_same_to_other_processes(cache: Any) -> None:
-    place = server_id(get_client())
-
-    assert is_portable(place)
-    assert re.fullmatch(r"cluster 127\.0\.0\.1:\d+", place)
 
 
 @each_fork

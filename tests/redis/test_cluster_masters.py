@@ -17,6 +17,7 @@ from django_setnx_lock.core import Inspector, Outcome, RedisLock, State
 from tests.core.helpers import in_thread
 from tests.faults.hanging import MORE, Timed
 from tests.processes import eventually, figure, may_be_late
+from tests.support.renewals import end_of, is_longer
 from tests.support.seams import release_each, take_each
 
 if TYPE_CHECKING:
@@ -95,9 +96,9 @@ def test_locks_of_all_nodes_are_renewed(
     masters: Cluster, cluster_client: redis.RedisCluster
 ) -> None:
     held = [RedisLock(cluster_client, name, 3, renew=True).take(0) for name in masters.names()]
-    ends = [one.lease.end for one in held]
+    ends = [end_of(one) for one in held]
 
-    eventually(lambda: all(one.lease.end > end for one, end in zip(held, ends, strict=True)))
+    eventually(lambda: all(is_longer(one, end) for one, end in zip(held, ends, strict=True)))
 
     assert release_each(held) == []
 
@@ -118,8 +119,8 @@ def test_a_node_that_hangs_does_not_keep_the_renewal_of_the_others(
     try:
         eventually(lambda: first.loss)
         # The others were renewed until then, and are so still.
-        ends = [one.lease.end for one in others]
-        eventually(lambda: all(one.lease.end > end for one, end in zip(others, ends, strict=True)))
+        ends = [end_of(one) for one in others]
+        eventually(lambda: all(is_longer(one, end) for one, end in zip(others, ends, strict=True)))
     finally:
         hanging.resume()
         for teller in tellers:

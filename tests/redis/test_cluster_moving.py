@@ -12,7 +12,6 @@ import pytest
 
 from django_setnx_lock import LockLost, LockUnavailable
 from django_setnx_lock.core import Inspector, RedisLock, State
-from django_setnx_lock.core.connections import cluster, endpoints
 from tests.processes import eventually, figure, may_be_late
 from tests.support import seams
 from tests.support.seams import release_each, take_each
@@ -77,18 +76,6 @@ def test_a_lock_is_renewed_however_long_its_slot_moves(
     held.release()
 
 
-def test_without_renewals_of_the_name_alone_it_is_lost(
-    masters: Cluster, cluster_client: redis.RedisCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(endpoints.ClusterTarget, "alone", lambda *_: None)
-    held = RedisLock(cluster_client, NAME, 1.0, renew=True).take(0)
-
-    outlive_a_slow_move(masters, held, 0.6)
-
-    with pytest.raises(LockLost):
-        held.check()
-
-
 def test_what_another_has_meanwhile_is_not_renewed(
     masters: Cluster, cluster_client: redis.RedisCluster
 ) -> None:
@@ -119,17 +106,6 @@ def test_a_release_waits_for_a_slot_that_moves(
     release_while_it_moves(masters, cluster_client)
 
     assert Inspector(cluster_client, "lock:").get(NAME).state is State.FREE
-
-
-def test_without_trying_again_it_fails(
-    masters: Cluster, cluster_client: redis.RedisCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cluster, "PATIENCE", 0.0)
-
-    with pytest.raises(LockUnavailable) as caught:
-        release_while_it_moves(masters, cluster_client)
-
-    assert caught.value.cause == "moving"
 
 
 @may_be_late(2)

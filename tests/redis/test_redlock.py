@@ -15,15 +15,13 @@ import pytest
 
 from django_setnx_lock import LockBusy, LockLost, LockUnavailable
 from django_setnx_lock.core import Inspector, Redlock, State
-from django_setnx_lock.core.holder import process_id
-from django_setnx_lock.core.locks.redlock import WATCHDOG, RedlockAttempt, RedlockLease
-from django_setnx_lock.core.locks.redlock_servers import RedlockConnection
-from django_setnx_lock.core.protocol import quorum
 from tests.core.helpers import command, in_thread
 from tests.faults.points import Points
 from tests.faults.proxy import Proxy
 from tests.processes import FORKS, eventually, figure, may_be_late
 from tests.servers import RealServer, any_binary
+from tests.support import seams
+from tests.support.renewals import IS_RENEWED, end_of, is_longer
 from tests.support.seams import heartbeat_prefix_for
 
 if TYPE_CHECKING:
@@ -72,7 +70,7 @@ class Five:
         there = [
             client
             for server, client in zip(self.servers, self.clients, strict=True)
-            if server._process is not None
+            if server.is_running
         ]
         return [int(client.exists(NAME)) for client in there]
 
@@ -94,9 +92,9 @@ def five(servers: list[RealServer]) -> Iterator[Five]:
     five = Five(servers)
     five.begin()
     yield five
-    WATCHDOG.forget_all()
+    seams.reset()
     for server in servers:
-        if server._process is not None:
+        if server.is_running:
             server.resume()
         server.close_clients()
 
@@ -108,7 +106,7 @@ def proxied(server: RealServer) -> Iterator[Proxy]:
         try:
             yield proxy
         finally:
-            WATCHDOG.forget_all()
+            seams.reset()
             eventually(lambda: not any(map(is_connecting, threading.enumerate())))
 
 
@@ -153,7 +151,7 @@ def test_two_of_five_that_are_no_more_cost_the_master_timeout(
     assert taken < master + slack
     assert released < master + slack
     for server in five.servers[:2]:
-        if server._process is not None:
+        if server.is_running:
             server.resume()
     eventually(lambda: not any(five.left()))
 
@@ -345,29 +343,6 @@ def test_late_answers_are_skipped(five: Five) -> None:
     assert not is_held_by_a_late_answer(five)
 
 
-def test_late_answers_that_come_with_the_next_are_skipped(
-    five: Five, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # As if none had come before the next request was sent.
-    monkeypatch.setattr(RedlockConnection, "is_fit", lambda self: True)
-
-    assert not is_held_by_a_late_answer(five)
-
-
-def test_without_skipping_late_answers_would_count(
-    five: Five, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    post = RedlockConnection.post
-
-    def skipping_none(self: RedlockConnection, commands: Any) -> int:
-        return 0 * post(self, commands)
-
-    monkeypatch.setattr(RedlockConnection, "is_fit", lambda self: True)
-    monkeypatch.setattr(RedlockConnection, "post", skipping_none)
-
-    assert is_held_by_a_late_answer(five)
-
-
 # Interrupts.
 
 
@@ -392,7 +367,7 @@ def test_an_acquire_interrupted_anywhere_is_undone_on_all(five: Five) -> None:
         at += 1
 
     assert passed[-1] == "after read_response"
-    assert at > 4 * len(NAMES)
+    assert passed.count("after send_packed_command") >= len(NAMES)
 
 
 def test_without_undoing_the_interrupted_lock_would_stand_for_its_lease(
@@ -403,10 +378,7 @@ def test_without_undoing_the_interrupted_lock_would_stand_for_its_lease(
     # How often an answer is looked for differs from time to time; all is sent before that.
     all_sent = len(passed) - passed[::-1].index("after send_packed_command")
 
-    async def nothing(self: RedlockAttempt, io: object) -> None:
-        pass
-
-    monkeypatch.setattr(RedlockAttempt, "cancel", nothing)
+    seams.clean_nothing_up(monkeypatch)
 
     points_of_an_acquire(five, all_sent)
 
@@ -438,12 +410,6 @@ def test_two_never_have_it_at_once(five: Five) -> None:
     assert rounds_with_two_holders(five, 60) == 0
 
 
-def test_were_any_one_master_enough_two_would(five: Five, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quorum, "majority", lambda count: 1)
-
-    assert rounds_with_two_holders(five, 60) > 0
-
-
 def test_under_the_lock_every_addition_counts(five: Five) -> None:
     counter = 0
 
@@ -469,9 +435,9 @@ def test_it_is_renewed_for_longer_than_its_lease(five: Five) -> None:
     held = five.lock(timeout=3, renew=True).take(0)
     five.servers[0].pause()
     five.servers[1].kill()
-    end = held.lease.end
+    end = end_of(held)
 
-    eventually(lambda: held.lease.end > end)
+    eventually(lambda: is_longer(held, end))
 
     held.check()
     held.release()
@@ -511,19 +477,6 @@ def test_who_cannot_renew_at_a_majority_has_lost_it_before_another_has_it(five: 
     assert is_lost_before_it_is_had(five)
 
 
-def test_who_counted_on_more_than_the_lease_would_not_know(
-    five: Five, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    init = RedlockLease.__init__
-
-    def longer(self: RedlockLease, seconds: float, end: float, *more: Any) -> None:
-        init(self, seconds, end + 3, *more)
-
-    monkeypatch.setattr(RedlockLease, "__init__", longer)
-
-    assert not is_lost_before_it_is_had(five)
-
-
 def test_a_loss_is_told_and_why(five: Five, caplog: pytest.LogCaptureFixture) -> None:
     told = threading.Event()
     with cut_off_holder(five, on_lost=lambda _: told.set()) as (held, proxies):
@@ -540,9 +493,9 @@ def test_a_minority_that_cannot_be_reached_changes_nothing(five: Five) -> None:
     with cut_off_holder(five, timeout=3) as (held, proxies):
         for proxy in proxies[:2]:
             proxy.refuse()
-        end = held.lease.end
+        end = end_of(held)
 
-        eventually(lambda: held.lease.end > end)
+        eventually(lambda: is_longer(held, end))
 
         held.check()
         held.release()
@@ -576,8 +529,8 @@ def test_many_are_renewed_in_one_write_to_each_master(five: Five) -> None:
             )
             for number in range(20)
         ]
-        before = proxy.round_trips
-        eventually(lambda: all(one.lease.end - one.grant.taken_at > 2.5 for one in held), 5)
+        before, ends = proxy.round_trips, [end_of(one) for one in held]
+        eventually(lambda: all(map(is_longer, held, ends)), 5)
         trips = proxy.round_trips - before
 
         assert all(one.owned() for one in held)
@@ -585,7 +538,9 @@ def test_many_are_renewed_in_one_write_to_each_master(five: Five) -> None:
     assert trips < len(held)
 
 
-FORKING = """
+FORKING = (
+    IS_RENEWED
+    + """
 import os, sys, time, redis
 from django_setnx_lock import LockError
 from django_setnx_lock.core import Redlock
@@ -593,7 +548,6 @@ from tests.processes import FORKS
 
 clients = [redis.Redis(port=int(port)) for port in sys.argv[2:]]
 held = Redlock(clients, "lock:a", timeout=3, renew=True, master_timeout=0.3).take(0)
-end = held.lease.end
 child = FORKS[sys.argv[1]]()
 if child == 0:
     try:
@@ -603,12 +557,10 @@ if child == 0:
         os._exit(7 if "parent" in str(error) else 1)
     os._exit(2)
 status = os.waitpid(child, 0)[1]
-give_up = time.monotonic() + 10
-while held.lease.end == end and time.monotonic() < give_up:
-    time.sleep(0.01)
-assert held.lease.end > end
+assert is_renewed(held)
 print(os.waitstatus_to_exitcode(status), held.owned())
 """
+)
 
 
 @pytest.mark.parametrize("fork", FORKS)
@@ -625,7 +577,9 @@ def test_a_fork_owns_nothing_and_a_process_that_holds_it_can_end(five: Five, for
 
 
 # Its parent ends without letting go, and it has a lock of its own renewed.
-FORKED_AWAY = """
+FORKED_AWAY = (
+    IS_RENEWED
+    + """
 import os, sys, time
 import redis
 from django_setnx_lock.core import Redlock
@@ -639,19 +593,16 @@ held = take("lock:a")
 if FORKS[sys.argv[1]]():
     os._exit(0)
 own = take("lock:b")
-end, give_up = own.lease.end, time.monotonic() + 10
-while own.lease.end == end and time.monotonic() < give_up:
-    time.sleep(0.01)
-print(own.lease.end > end, flush=True)
+print(is_renewed(own), flush=True)
 sys.stdin.read()
 """
+)
 
 
 def test_each_master_is_told_that_the_process_lives(five: Five) -> None:
     processes = heartbeat_prefix_for("lock:")
     with five.lock(timeout=300, renew=True, heartbeat_prefix=processes):
-        key = f"{processes}{process_id()}"
-        eventually(lambda: all(client.exists(key) for client in five.clients), 6)
+        eventually(lambda: all(client.keys(f"{processes}*") for client in five.clients), 6)
 
         states = {Inspector(client, "lock:").get(NAME).state for client in five.clients}
         assert states == {State.HELD}

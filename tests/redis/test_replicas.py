@@ -12,7 +12,6 @@ import redis
 
 from django_setnx_lock import LockBusy, LockUnavailable, LockUnsupported
 from django_setnx_lock.core import MultiLock, RedisLock
-from django_setnx_lock.core.connections import execute
 from tests.core.helpers import command
 from tests.core.queueing import listeners
 from tests.faults.proxy import Proxy
@@ -265,7 +264,7 @@ def test_a_busy_answer_counts_though_the_connection_breaks_behind_it(
 ) -> None:
     client = cut_off.primary.client()
     lock(client, 0).take()
-    monkeypatch.setattr(execute, "SOON", 20)
+    seams.wait_for_what_is_behind(monkeypatch, 20)
     with ThreadPoolExecutor(1) as pool:
         result = pool.submit(lock(client).take, 0)
         eventually(lambda: listeners(cut_off.primary) == 1)

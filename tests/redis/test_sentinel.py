@@ -16,12 +16,12 @@ import redis
 from redis.sentinel import Sentinel
 
 from django_setnx_lock.core import RedisLock
-from django_setnx_lock.core.connections import sentinel as following
 from example_project.server import TIED_TO_ITS_STARTER
 from tests.core.helpers import command
 from tests.core.queueing import listeners
 from tests.processes import eventually, figure
 from tests.servers import RealServer, free_port
+from tests.support import seams
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,8 +86,7 @@ def test_a_lock_is_taken_waited_for_and_handed_on(server: RealServer, tmp_path: 
 def test_connections_are_kept_while_no_sentinel_answers(
     server: RealServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_async: bool
 ) -> None:
-    # Private, as nothing else has it asked more often than once a second.
-    monkeypatch.setattr(following, "EVERY", 0.0)
+    seams.ask_sentinels_always(monkeypatch)
 
     def use(client: redis.Redis) -> None:
         RedisLock(client, "lock:a").take(0).release()

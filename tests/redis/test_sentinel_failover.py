@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+from django_redis import get_redis_connection
 
 from django_setnx_lock import LockLost, LockUnavailable, lock
-from django_setnx_lock.connection import get_client
 from django_setnx_lock.core import LockHandle
 from tests.core.aio.helpers import until
 from tests.core.helpers import value_of
@@ -115,7 +115,7 @@ def story() -> Story:
         kept = value_of(at_new, "lock:renewed")
         eventually(lambda: forgotten.lost)
         with pytest.raises(LockLost) as loss:
-            forgotten.finish(None)
+            forgotten.check()
         eventually(lambda: listeners(new) == 2)
         for held in before:
             held.release()
@@ -160,7 +160,7 @@ def test_one_who_waits_has_it_next_in_asyncio(deployment: Watched) -> None:
     async def work() -> bool:
         async with lock("a"):
             waiting = asyncio.create_task(lock("a").atake(20))
-            await until(lambda: get_client().exists("{lock:a}:waiters"))
+            await until(lambda: get_redis_connection().exists("{lock:a}:waiters"))
         following = await waiting
         was_owned = await following.aowned()
         await following.arelease()

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 import redis
+from django_redis import get_redis_connection
 from redis.asyncio.sentinel import Sentinel as AsyncSentinel
 
 from django_setnx_lock import LockLost, LockUnavailable, lock
-from django_setnx_lock.connection import get_client
 from django_setnx_lock.core import RedisLock
 from tests.core.helpers import value_of
 from tests.core.queueing import listeners
@@ -83,7 +83,7 @@ class Asker:
         while time.monotonic() < deadline:
             try:
                 name = f"lock:{self.another()}"
-                with RedisLock(get_client(), name, blocking=False) as held:
+                with RedisLock(get_redis_connection(), name, blocking=False) as held:
                     if self.is_there(held):
                         return time.monotonic()
             except LockLost:
@@ -100,7 +100,7 @@ class Asker:
         async def work() -> float:
             kind: Any = AsyncSentinel
             watchers = kind([("127.0.0.1", port) for port in ports]) if ports else None
-            client = watchers.master_for(SERVICE) if watchers else get_client()
+            client = watchers.master_for(SERVICE) if watchers else get_redis_connection()
             try:
                 return await until_there(client)
             finally:
@@ -235,7 +235,7 @@ def test_a_vanished_primary_is_left_within_three_seconds_whatever_was_used(
             if is_async:
                 loop.run_until_complete(use(SPARE))
             else:
-                warm(get_client())
+                warm(get_redis_connection())
             deployment.primary.pause()
             eventually(deployment.names_another, 40)
 

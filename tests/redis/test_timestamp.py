@@ -8,10 +8,10 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from django.core.management import execute_from_command_line
 from django.test import Client, override_settings
 
 from django_setnx_lock import LockBusy, lock
-from django_setnx_lock.management.commands.with_lock import Command
 from tests.admin.pages import LIST, address, boxes, choose, confirm, text
 from tests.core.helpers import in_thread, server_ms, value_of
 from tests.core.timestamps import timed
@@ -123,7 +123,7 @@ def test_with_lock_tells_who_has_it(
     real_cache: RealServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with lock("k", label="nightly"), pytest.raises(SystemExit) as ended:
-        Command().run_from_argv(["manage.py", "with_lock", "--nonblock", "k", "true"])
+        execute_from_command_line(["manage.py", "with_lock", "--nonblock", "k", "true"])
 
     assert ended.value.code == 75
     assert "nightly" in capsys.readouterr().err

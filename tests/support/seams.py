@@ -15,14 +15,18 @@ import pytest
 import django_setnx_lock
 from django_setnx_lock.core import clock as clock
 from django_setnx_lock.core import inspection, liveness
-from django_setnx_lock.core.connections import backends, client_settings
+from django_setnx_lock.core.connections import backends, client_settings, execute, sentinel
 from django_setnx_lock.core.connections.connection import Connection, DedicatedConnection
 from django_setnx_lock.core.locks import owner, parent_process, redlock
 from django_setnx_lock.core.locks.batch import release_each as release_each
 from django_setnx_lock.core.locks.batch import take_each as take_each
-from django_setnx_lock.core.protocol import scripts
+from django_setnx_lock.core.locks.mailbox import SLICE_MS as SLICE_MS
+from django_setnx_lock.core.protocol import commands as commands
+from django_setnx_lock.core.protocol import replies as replies
+from django_setnx_lock.core.protocol import scripts as scripts
 from django_setnx_lock.core.protocol.keys import heartbeat_prefix_for as heartbeat_prefix_for
 from django_setnx_lock.core.protocol.keys import index_for as index_for
+from django_setnx_lock.core.protocol.keys import lock_keys as lock_keys
 from django_setnx_lock.core.renewal import heartbeat, scheduler, watchdog
 from django_setnx_lock.management.with_lock import guard
 from django_setnx_lock.transactions import AT_COMMIT as AT_COMMIT
@@ -86,6 +90,16 @@ def say_faster(times: float, *, never: bool = False) -> None:
     heartbeat._LASTS_MS = str(round(liveness.HEARTBEAT_LASTS / times * 1000))
     if never:
         heartbeat.HEARTBEAT_AFTER = math.inf  # type: ignore[attr-defined]
+
+
+def ask_sentinels_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have each call ask where the primary is, not one a second."""
+    monkeypatch.setattr(sentinel, "EVERY", 0.0)
+
+
+def wait_for_what_is_behind(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Have an answer that came wait for so long for what was sent behind its request."""
+    monkeypatch.setattr(execute, "SOON", seconds)
 
 
 @contextmanager

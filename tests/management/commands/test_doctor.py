@@ -18,9 +18,9 @@ from tests.management.commands.conftest import Locks
 from tests.management.doctor import Finding, examine
 from tests.management.holders import client_of
 from tests.processes import eventually
-from tests.redis.test_acl import RULE
 from tests.redis.test_sentinel import watched_over
 from tests.servers import FakeServer, RealServer, any_binary
+from tests.wire.test_acl import RULE
 
 DOCS = importlib.resources.files("django_setnx_lock").joinpath("../docs/locks-command.md")
 ELSEWHERE = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
