@@ -13,10 +13,10 @@ import pytest
 
 from django_setnx_lock import LockBusy
 from django_setnx_lock.core import RedisLock
-from tests.core.aio.helpers import until
-from tests.core.helpers import queue_of
 from tests.faults.awaits import Awaits
+from tests.processes import until
 from tests.support import seams
+from tests.support.locks import queue_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Generator

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_setnx_lock.core import RedisLock
-from tests.core.many.helpers import held_names, many
 from tests.faults.points import Lines
 from tests.support import seams
+from tests.support.locks import held_names, many
 from tests.support.seams import release_each, take_each
 
 if TYPE_CHECKING:

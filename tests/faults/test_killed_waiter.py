@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_setnx_lock.core import RedisLock
-from tests.core.helpers import queue_of
-from tests.core.queueing import holder, listeners
 from tests.processes import eventually, figure, may_be_late
+from tests.support.locks import holder, listeners, queue_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

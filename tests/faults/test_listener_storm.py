@@ -21,8 +21,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.retry import Retry
 
 from django_setnx_lock import LockBusy, LockLost, LockUnavailable
-from tests.core.aio.helpers import run
-from tests.core.helpers import command, listed
+from tests.processes import run
+from tests.support.locks import command, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_setnx_lock.core import Inspector, RedisLock, State
-from tests.core.helpers import PREFIX
 from tests.processes import eventually, figure
 from tests.servers import RealServer, any_binary
 from tests.support import seams
+from tests.support.locks import PREFIX
 from tests.support.seams import heartbeat_prefix_for
 
 if TYPE_CHECKING:

@@ -14,15 +14,12 @@ import pytest
 
 from django_setnx_lock import LockBusy, LockUnavailable
 from django_setnx_lock.core import MultiLock
-from tests.core.aio.helpers import until
-from tests.core.helpers import listed, queue_of
-from tests.core.many.helpers import held_names, many
-from tests.core.queueing import listeners
 from tests.faults.awaits import Awaits
 from tests.faults.points import Lines, Points
-from tests.processes import eventually, may_be_late
+from tests.processes import eventually, may_be_late, until
 from tests.servers import ONCE
 from tests.support import seams
+from tests.support.locks import held_names, listed, listeners, many, queue_of
 from tests.support.waiters import Waiter
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.core.many.helpers import as_given
 from tests.faults.many_storming import storm
 from tests.processes import figure
 
@@ -44,17 +43,6 @@ def test_threads_that_want_the_same_in_any_order_all_have_their_turn(
     real_server: RealServer,
 ) -> None:
     assert threads(real_server, 6, 50, 40) == {"held": 300}
-
-
-def test_without_the_order_they_wait_for_each_other(
-    real_server: RealServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    as_given(monkeypatch)
-
-    counted = threads(real_server, 6, 10, 0.1)
-
-    assert counted["busy"] > 0
-    assert counted["together"] == 0
 
 
 def test_processes_that_want_the_same_in_any_order_all_have_their_turn(

@@ -8,9 +8,9 @@ import pytest
 
 from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import Inspector
-from tests.core.helpers import INDEX, PREFIX, listed, value_of
 from tests.faults.controls import take_out
 from tests.processes import eventually
+from tests.support.locks import INDEX, PREFIX, listed, value_of
 from tests.support.renewals import end_of, is_longer
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from redis.retry import Retry
 
 from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import Inspector, Outcome
-from tests.core.helpers import INDEX, command, listed
 from tests.processes import eventually
 from tests.servers import RealServer
+from tests.support.locks import INDEX, command, listed
 from tests.support.seams import release_each, take_each
 
 if TYPE_CHECKING:

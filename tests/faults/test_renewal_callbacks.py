@@ -14,8 +14,7 @@ import pytest
 
 from django_setnx_lock.core import RedisLock
 from django_setnx_lock.signals import lock_lost
-from tests.core.aio.helpers import run, until
-from tests.processes import eventually
+from tests.processes import eventually, run, until
 from tests.support import seams
 from tests.support.renewals import IS_RENEWED, end_of, is_longer, is_renewed, threads
 

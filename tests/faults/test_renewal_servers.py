@@ -15,9 +15,8 @@ import pytest
 import redis
 
 from django_setnx_lock.core import RedisLock
-from tests.core.aio.helpers import until
 from tests.faults.proxy import Proxy
-from tests.processes import eventually, figure
+from tests.processes import eventually, figure, until
 from tests.servers import RealServer, any_binary
 from tests.support import seams
 from tests.support.renewals import end_of, is_longer

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_setnx_lock.core import MultiLock, RedisLock
-from tests.core.helpers import in_thread
+from tests.processes import in_thread
 from tests.support import seams
 from tests.support.seams import take_each
 

@@ -15,9 +15,8 @@ from redis.retry import Retry
 
 from django_setnx_lock import LockLost, LockUnavailable
 from django_setnx_lock.core import Inspector, LockHandle, RedisLock
-from tests.core.helpers import command, queue_of
-from tests.core.queueing import holder, listeners
 from tests.processes import eventually, figure, may_be_late
+from tests.support.locks import command, holder, listeners, queue_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

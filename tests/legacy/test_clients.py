@@ -9,9 +9,9 @@ import pytest
 
 from django_setnx_lock import LockBusy, LockLost
 from django_setnx_lock.core import RedisLock
-from tests.core.helpers import server_ms
 from tests.legacy.clients import KINDS, SUFFIX, LegacyClient, MillisecondsClient, SecondsClient
 from tests.processes import eventually
+from tests.support.locks import server_ms
 from tests.support.renewals import end_of
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import redis
 from redis.crc import key_slot
 
-from tests.core.helpers import command
 from tests.processes import eventually
 from tests.servers import RealServer, free_port
+from tests.support.locks import command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

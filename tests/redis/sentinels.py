@@ -16,9 +16,9 @@ from django.core.cache import caches
 from django.test import override_settings
 
 from example_project.server import TIED_TO_ITS_STARTER
-from tests.core.helpers import command
 from tests.processes import eventually
 from tests.servers import ONCE, RealServer, free_port
+from tests.support.locks import command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,10 +15,10 @@ from redis.sentinel import Sentinel
 
 from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import RedisLock
-from tests.core.aio.helpers import run, until
-from tests.core.helpers import queue_of
+from tests.processes import run, until
 from tests.redis.test_sentinel import watched_over
 from tests.servers import ONCE, RealServer, any_binary
+from tests.support.locks import queue_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,10 +14,10 @@ from redis.exceptions import RedisError
 
 from django_setnx_lock import LockBusy, LockUnavailable
 from django_setnx_lock.core import Inspector, MultiLock, RedisLock, State
-from tests.core.helpers import INDEX, command, listed
 from tests.processes import eventually, figure
 from tests.servers import RealServer, server_binaries
 from tests.support import seams
+from tests.support.locks import INDEX, command, listed
 from tests.support.renewals import is_renewed
 from tests.support.seams import heartbeat_prefix_for, release_each, take_each
 

@@ -10,10 +10,9 @@ import pytest
 import redis.asyncio
 from django.test import override_settings
 
-from django_setnx_lock import LockBusy, LockLost, LockUnavailable, LockUnsupported, lock
+from django_setnx_lock import LockBusy, LockUnavailable, LockUnsupported, lock
 from django_setnx_lock.core import RedisLock
-from tests.core.aio.helpers import run, until
-from tests.processes import figure
+from tests.processes import figure, run, until
 from tests.redis.test_cluster_cache import settings_for
 from tests.servers import free_port
 

@@ -15,9 +15,9 @@ from django.test import override_settings
 from redis.exceptions import RedisClusterException
 
 from django_setnx_lock import LockUnavailable, inspector, lock
-from tests.core.helpers import command
 from tests.processes import each_fork, eventually
 from tests.servers import free_port
+from tests.support.locks import command
 from tests.wire.test_acl import DOCS, RULE
 
 if TYPE_CHECKING:

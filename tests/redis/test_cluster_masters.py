@@ -14,9 +14,8 @@ import redis
 
 from django_setnx_lock import LockBusy, LockUnavailable
 from django_setnx_lock.core import Inspector, Outcome, RedisLock, State
-from tests.core.helpers import in_thread
 from tests.faults.hanging import MORE, Timed
-from tests.processes import eventually, figure, may_be_late
+from tests.processes import eventually, figure, in_thread, may_be_late
 from tests.support.renewals import end_of, is_longer
 from tests.support.seams import release_each, take_each
 

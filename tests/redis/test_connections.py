@@ -17,9 +17,9 @@ from redis.retry import Retry
 
 from django_setnx_lock import LockUnavailable
 from example_project.server import ServerError
-from tests.core.helpers import INDEX, listed
 from tests.processes import eventually
 from tests.servers import RealServer, free_port
+from tests.support.locks import INDEX, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,12 +15,12 @@ import pytest
 
 from django_setnx_lock import LockBusy, LockLost, LockUnavailable
 from django_setnx_lock.core import Inspector, Redlock, State
-from tests.core.helpers import command, in_thread
 from tests.faults.points import Points
 from tests.faults.proxy import Proxy
-from tests.processes import FORKS, eventually, figure, may_be_late
+from tests.processes import FORKS, eventually, figure, in_thread, may_be_late
 from tests.servers import RealServer, any_binary
 from tests.support import seams
+from tests.support.locks import command
 from tests.support.renewals import IS_RENEWED, end_of, is_longer
 from tests.support.seams import heartbeat_prefix_for
 

@@ -12,12 +12,11 @@ import redis
 
 from django_setnx_lock import LockBusy, LockUnavailable, LockUnsupported
 from django_setnx_lock.core import MultiLock, RedisLock
-from tests.core.helpers import command
-from tests.core.queueing import listeners
 from tests.faults.proxy import Proxy
 from tests.processes import eventually
 from tests.servers import ONCE, RealServer, any_binary
 from tests.support import seams
+from tests.support.locks import command, listeners
 from tests.support.seams import take_each
 
 if TYPE_CHECKING:

@@ -17,11 +17,10 @@ from redis.sentinel import Sentinel
 
 from django_setnx_lock.core import RedisLock
 from example_project.server import TIED_TO_ITS_STARTER
-from tests.core.helpers import command
-from tests.core.queueing import listeners
 from tests.processes import eventually, figure
 from tests.servers import RealServer, free_port
 from tests.support import seams
+from tests.support.locks import command, listeners
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

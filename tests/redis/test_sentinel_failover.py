@@ -13,13 +13,11 @@ from django_redis import get_redis_connection
 
 from django_setnx_lock import LockLost, LockUnavailable, lock
 from django_setnx_lock.core import LockHandle
-from tests.core.aio.helpers import until
-from tests.core.helpers import value_of
-from tests.core.queueing import listeners
 from tests.management.conftest import Program
-from tests.processes import eventually, figure
+from tests.processes import eventually, figure, until
 from tests.redis.sentinels import Watched, cache_at, watched
 from tests.servers import any_binary
+from tests.support.locks import listeners, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,12 +19,11 @@ from redis.asyncio.sentinel import Sentinel as AsyncSentinel
 
 from django_setnx_lock import LockLost, LockUnavailable, lock
 from django_setnx_lock.core import RedisLock
-from tests.core.helpers import value_of
-from tests.core.queueing import listeners
 from tests.processes import eventually, figure
 from tests.redis.sentinels import SERVICE, Watched, cache_at, watched
 from tests.redis.test_vanished_server import SPARE, warm
 from tests.servers import RealServer, any_binary, server_binaries
+from tests.support.locks import listeners, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,10 +12,10 @@ import redis
 from redis.sentinel import Sentinel
 
 from django_setnx_lock.core import MultiLock, RedisLock
-from tests.core.queueing import listeners
 from tests.processes import eventually
 from tests.redis.sentinels import SERVICE, sentinel_of
 from tests.servers import ONCE, RealServer, any_binary
+from tests.support.locks import listeners
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,11 +13,10 @@ from django.test import Client, override_settings
 
 from django_setnx_lock import LockBusy, lock
 from tests.admin.pages import LIST, address, boxes, choose, confirm, text
-from tests.core.helpers import in_thread, server_ms, value_of
-from tests.core.timestamps import timed
 from tests.management.conftest import forks as forks
 from tests.management.conftest import start as start
-from tests.processes import eventually, may_be_late
+from tests.processes import eventually, in_thread, may_be_late
+from tests.support.locks import server_ms, timed, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

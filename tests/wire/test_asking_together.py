@@ -14,7 +14,7 @@ from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import LockHandle, RedisLock
 from django_setnx_lock.core.protocol import scripts
 from django_setnx_lock.core.protocol.replies import text
-from tests.core.aio.helpers import run, until
+from tests.processes import run, until
 
 if TYPE_CHECKING:
     from tests.faults.proxy import Proxy

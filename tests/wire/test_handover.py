@@ -9,9 +9,10 @@ import pytest
 
 from django_setnx_lock.core import LockHandle
 from django_setnx_lock.core.protocol import replies
-from tests.core.helpers import ask, meta_of, queue_of, value_of
+from tests.core.helpers import ask, meta_of
 from tests.core.queueing import CLAIM, baton_of, caller, claim, holder, is_busy, is_woken, waiters
 from tests.faults.controls import take_out
+from tests.support.locks import queue_of, value_of
 
 if TYPE_CHECKING:
     import redis

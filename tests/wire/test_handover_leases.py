@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_setnx_lock.core.protocol import replies
-from tests.core.helpers import ask, cancel, send, value_of
+from tests.core.helpers import ask, cancel, send
 from tests.core.queueing import (
     baton_of,
     caller,
@@ -19,6 +19,7 @@ from tests.core.queueing import (
     waiters,
 )
 from tests.faults.controls import take_out
+from tests.support.locks import value_of
 
 if TYPE_CHECKING:
     import redis

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.core.helpers import let_lapse, queue_of, server_ms, value_of
+from tests.core.helpers import let_lapse
 from tests.core.queueing import (
     CLAIM,
     baton_of,
@@ -18,6 +18,7 @@ from tests.core.queueing import (
     open_mail,
 )
 from tests.faults.controls import take_out
+from tests.support.locks import queue_of, server_ms, value_of
 
 if TYPE_CHECKING:
     import redis

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_setnx_lock.core.protocol import commands, replies
-from tests.core.helpers import ask, called, queue_of, value_of
+from tests.core.helpers import ask, called
 from tests.core.queueing import (
     CLAIM,
     baton_of,
@@ -19,6 +19,7 @@ from tests.core.queueing import (
     open_mail,
 )
 from tests.faults.controls import take_out
+from tests.support.locks import queue_of, value_of
 
 if TYPE_CHECKING:
     import redis

@@ -8,7 +8,7 @@ import pytest
 
 from django_setnx_lock import LockLost
 from django_setnx_lock.core.protocol import commands, replies
-from tests.core.helpers import cancel, queue_of, send, value_of
+from tests.core.helpers import cancel, send
 from tests.core.queueing import (
     baton_of,
     caller,
@@ -21,6 +21,7 @@ from tests.core.queueing import (
     waiters,
 )
 from tests.faults.controls import take_out
+from tests.support.locks import queue_of, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

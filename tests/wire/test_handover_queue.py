@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_setnx_lock.core.locks import mailbox
-from tests.core.helpers import ask, let_lapse, queue_of, server_ms, value_of
+from tests.core.helpers import ask, let_lapse
 from tests.core.queueing import holder, is_busy, waiters
 from tests.faults.controls import take_out
+from tests.support.locks import queue_of, server_ms, value_of
 
 if TYPE_CHECKING:
     import redis

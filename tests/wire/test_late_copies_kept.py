@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_setnx_lock.core.protocol import commands, replies
-from tests.core.helpers import ask, listed, send, value_of
+from tests.core.helpers import ask, send
 from tests.faults.controls import take_out
+from tests.support.locks import listed, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

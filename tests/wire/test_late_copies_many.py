@@ -15,8 +15,7 @@ from django_setnx_lock.core.locks import batch
 from django_setnx_lock.core.locks.batch import release_each
 from django_setnx_lock.core.locks.multi_lock import MultiAttempt
 from django_setnx_lock.core.protocol import scripts
-from tests.core.helpers import listed
-from tests.core.many.helpers import held_names
+from tests.support.locks import held_names, listed
 from tests.support.seams import mutate as take_out
 from tests.support.seams import send_nothing_behind
 

@@ -9,9 +9,9 @@ import pytest
 from django_setnx_lock import LockLost
 from django_setnx_lock.core import Inspector, Outcome
 from django_setnx_lock.core.protocol import scripts
-from tests.core.helpers import meta_of, value_of
-from tests.core.timestamps import timed
+from tests.core.helpers import meta_of
 from tests.faults.controls import take_out
+from tests.support.locks import timed, value_of
 
 if TYPE_CHECKING:
     import redis

@@ -28,10 +28,11 @@ from django_setnx_lock.core.locks.attempt import AcquireAttempt
 from django_setnx_lock.core.protocol import commands
 from django_setnx_lock.core.protocol.keys import lock_keys
 from django_setnx_lock.core.renewal import watchdog
-from tests.core.helpers import FakeTime, ask, cancel, listed, queue_of, send, value_of
+from tests.core.helpers import FakeTime, ask, cancel, send
 from tests.core.watching import IdleWatchdog
 from tests.faults.controls import take_out
 from tests.servers import RealServer
+from tests.support.locks import listed, queue_of, value_of
 
 pytestmark = pytest.mark.unmeasured
 

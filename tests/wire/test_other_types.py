@@ -17,9 +17,10 @@ from django_setnx_lock.core.protocol.commands import (
     permits,
 )
 from django_setnx_lock.core.protocol.keys import lock_keys
-from tests.core.helpers import INDEX, ask, cancel, command, listed, send
+from tests.core.helpers import ask, cancel, send
 from tests.core.queueing import caller, holder, waiters
 from tests.faults.controls import take_out
+from tests.support.locks import INDEX, command, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,10 +10,9 @@ import pytest
 import redis
 
 from django_setnx_lock.core.locks.batch import release_each, take_each
-from tests.core.helpers import INDEX, listed, meta_of
-from tests.core.many.helpers import held_names, many
-from tests.core.queueing import listeners
+from tests.core.helpers import meta_of
 from tests.processes import eventually
+from tests.support.locks import INDEX, held_names, listed, listeners, many
 
 if TYPE_CHECKING:
     from collections.abc import Callable

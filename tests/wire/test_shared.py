@@ -10,16 +10,7 @@ from django_setnx_lock import LockBusy, LockLost
 from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.locks.mailbox import time_to_sleep
 from django_setnx_lock.core.protocol.keys import lock_keys
-from tests.core.helpers import (
-    Meta,
-    ask,
-    called,
-    cancel,
-    meta_of,
-    queue_of,
-    value_of,
-    write_meta,
-)
+from tests.core.helpers import Meta, ask, called, cancel, meta_of, write_meta
 from tests.core.queueing import (
     baton_of,
     caller,
@@ -32,6 +23,7 @@ from tests.core.queueing import (
 )
 from tests.core.sharers import LIMIT, let_run_out, reader, shares_of, taker
 from tests.faults.controls import take_out
+from tests.support.locks import queue_of, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

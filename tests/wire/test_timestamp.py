@@ -8,9 +8,11 @@ import pytest
 
 from django_setnx_lock import LockBusy, LockLost, LockUnavailable
 from django_setnx_lock.core import LockHandle, RedisLock
-from tests.core.helpers import INDEX, ask, called, in_thread, meta_of, server_ms, value_of
-from tests.core.timestamps import ServerClock, T, asking, timed
+from tests.core.helpers import ask, called, meta_of
+from tests.core.timestamps import ServerClock, T, asking
 from tests.faults.controls import take_out
+from tests.processes import in_thread
+from tests.support.locks import INDEX, server_ms, timed, value_of
 
 if TYPE_CHECKING:
     import redis

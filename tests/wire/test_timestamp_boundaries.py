@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_setnx_lock.core import LockHandle
-from tests.core.helpers import ask, value_of
+from tests.core.helpers import ask
 from tests.core.timestamps import (
     UNITS,
     ServerClock,
@@ -20,9 +20,9 @@ from tests.core.timestamps import (
     asking,
     is_over_for_milliseconds,
     is_over_for_seconds,
-    timed,
 )
 from tests.faults.controls import take_out
+from tests.support.locks import timed, value_of
 
 if TYPE_CHECKING:
     import redis

@@ -8,9 +8,10 @@ import pytest
 
 from django_setnx_lock import LockBusy, LockLost
 from django_setnx_lock.core import Inspector, Outcome
-from tests.core.helpers import PREFIX, ask, cancel, send, value_of
-from tests.core.timestamps import ServerClock, T, asking, timed
+from tests.core.helpers import ask, cancel, send
+from tests.core.timestamps import ServerClock, T, asking
 from tests.faults.controls import take_out
+from tests.support.locks import PREFIX, timed, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
