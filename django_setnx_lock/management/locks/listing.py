@@ -28,11 +28,11 @@ from django_setnx_lock.descriptions import (
     problem,
     since,
 )
-from django_setnx_lock.lock_fields import document, lock_fields
 from django_setnx_lock.locks import inspector, key_prefix
 from django_setnx_lock.management import statuses
 from django_setnx_lock.management.wording import printable
 
+from .fields import document, lock_fields
 from .printing import Paper, pairs, table, tables, write
 
 # A lock that is free is in no list.

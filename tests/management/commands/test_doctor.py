@@ -219,6 +219,20 @@ def test_d002_a_command_is_renamed_away(found: Examine) -> None:
     assert "BLPOP" in findings["D002"].seen
 
 
+def test_d002_a_proxy_that_lets_nobody_wait(
+    found: Examine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise redis.ResponseError("unsupported command 'BLPOP'")
+
+    monkeypatch.setattr(redis.Redis, "blpop", refuse)
+
+    findings = found()
+
+    assert bad(findings) == {"D002": "error"}
+    assert "POLLING" in findings["D002"].remedy
+
+
 def test_d002_who_polls_needs_no_right_to_wait(found: Examine, admin: redis.Redis) -> None:
     caches = as_user(admin, "~*", "+@all", "-blpop", "-bzpopmin")
 

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any
 
-from .core.holder import Holder
-from .core.inspection import LockInfo, ShareInfo, WaiterInfo
-from .core.stop_request import StopRequest
+from django_setnx_lock.core.inspection import LockInfo, ShareInfo
 
 
 def lock_fields(info: LockInfo, using: str) -> dict[str, Any]:
@@ -26,46 +24,30 @@ def lock_fields(info: LockInfo, using: str) -> dict[str, Any]:
         "kind": info.kind,
         "unit": info.unit,
         "waiting": info.waiting,
-        "waiters": waiter_fields(info.waiters),
+        "waiters": [
+            {"position": one.position, "holder": _record(one.holder), "waited": one.waited}
+            for one in info.waiters
+        ],
         **_held(info),
         "shares": [{"state": share.state.slug, **_held(share)} for share in info.shares],
     }
 
 
-def waiter_fields(waiters: Sequence[WaiterInfo]) -> list[dict[str, Any]]:
-    """Return the fields of those who wait."""
-    return [
-        {
-            "position": one.position,
-            "holder": _nested("holder", one.holder),
-            "waited": one.waited,
-        }
-        for one in waiters
-    ]
-
-
 def _held(info: LockInfo | ShareInfo) -> dict[str, Any]:
+    awaited = info.waits_for
     return {
-        "holder": _nested("holder", info.holder),
+        "holder": _record(info.holder),
         "fence": info.fence,
         "held_for": info.held_for,
         "remaining": info.remaining,
         "fingerprint": info.fingerprint,
-        "stop_requested": _nested("stop_requested", info.stop_requested),
-        "waits_for": _nested("waits_for", info.waits_for),
+        "stop_requested": _record(info.stop_requested),
+        "waits_for": None if awaited is None else {"key": awaited.key, "waited": awaited.waited},
     }
 
 
-# The fields that have fields of their own, which may be missing.
-_NESTED = {
-    "holder": [field.name for field in fields(Holder)],
-    "stop_requested": [field.name for field in fields(StopRequest)],
-    "waits_for": ["key", "waited"],
-}
-
-
-def _nested(name: str, value: object) -> dict[str, Any] | None:
-    return None if value is None else {part: getattr(value, part) for part in _NESTED[name]}
+def _record(found: Any) -> dict[str, Any] | None:
+    return None if found is None else {one.name: getattr(found, one.name) for one in fields(found)}
 
 
 def document(batches: Iterable[Iterable[dict[str, Any]]], troubles: Sequence[str]) -> Iterator[str]:
