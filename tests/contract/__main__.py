@@ -1,0 +1,64 @@
+"""Print which behaviours hold for which kinds: ``python -m tests.contract``.
+
+``b``: by the blocking methods; ``a``: in asyncio; ``x``: marked, as today's core does not do it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import django
+from django.conf import settings
+
+from tests.support.kinds import ALL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.rows import Row
+
+
+def behaviours() -> Iterator[tuple[str, str, Row, bool]]:
+    """Yield each behaviour: its file, its name, where it holds, and whether it is marked."""
+    for file in sorted(Path(__file__).parent.glob("test_*.py")):
+        module: Any = importlib.import_module(f"tests.contract.{file.stem}")
+        for name, found in inspect.getmembers(module, inspect.iscoroutinefunction):
+            row: Row | None = getattr(found, "row", None)
+            if row is not None:
+                marks = [mark.name for mark in getattr(found, "pytestmark", [])]
+                yield file.stem, name, row, "xfail" in marks
+
+
+def cell(kind: Any, row: Row) -> str:
+    if kind not in row.kinds:
+        return ""
+    drivers = [one[0] for one in row.drivers if kind.masters == 1 or one == "blocking"]
+    return "".join(sorted(drivers, reverse=True))
+
+
+def table() -> str:
+    """Return behaviours by kinds, one line each."""
+    width = 92
+    heads = "  ".join(f"{kind.name[:9]:9}" for kind in ALL)
+    lines, room = [f"{'':{width}}{heads}"], ""
+    for file, name, row, is_marked in behaviours():
+        if file != room:
+            room = file
+            lines.append(f"\n{file.removeprefix('test_').replace('_', ' ').upper()}")
+        said = name.removeprefix("test_").replace("_", " ") + (" x" if is_marked else "")
+        cells = "  ".join(f"{cell(kind, row):9}" for kind in ALL)
+        lines.append(f"{said[: width - 2]:{width}}{cells}".rstrip())
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    if not settings.configured:
+        import os
+
+        os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
+        django.setup()
+    sys.stdout.write(f"{table()}\n")
