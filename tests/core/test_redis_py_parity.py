@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,42 +12,14 @@ from redis.exceptions import LockError, LockNotOwnedError
 
 from django_setnx_lock.core import RedisLock
 from tests.core.helpers import in_thread
-from tests.core.redis_py import NAME, both, first_answer
+from tests.core.redis_py import NAME, both
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.core.redis_py import Lock
-    from tests.servers import Server
 
     Library = Callable[..., Lock]
-
-
-@both
-def test_acquire_is_true_when_the_lock_was_free(
-    library: Library, redis_client: redis.Redis
-) -> None:
-    lock = library(redis_client, NAME, timeout=20)
-
-    assert lock.acquire() is True
-
-    assert redis_client.exists(NAME)
-    assert 19_000 < redis_client.pttl(NAME) <= 20_000
-
-
-@both
-@pytest.mark.parametrize(
-    "arguments",
-    [{"blocking": False}, {"blocking_timeout": 0.02, "sleep": 0.01}, {"blocking_timeout": 0}],
-    ids=str,
-)
-def test_acquire_is_false_when_somebody_else_has_it(
-    library: Library, redis_client: redis.Redis, arguments: dict[str, Any]
-) -> None:
-    library(redis_client, NAME, timeout=20).acquire()
-
-    assert library(redis_client, NAME, timeout=20, **arguments).acquire() is False
-    assert library(redis_client, NAME, timeout=20).acquire(**arguments) is False
 
 
 @both
@@ -82,100 +52,6 @@ def test_a_lock_is_not_reentrant(library: Library, redis_client: redis.Redis) ->
 
     assert lock.acquire(blocking=False) is False
     assert lock.owned() is True
-
-
-@both
-def test_a_released_lock_is_free(library: Library, redis_client: redis.Redis) -> None:
-    lock = library(redis_client, NAME, timeout=20)
-    lock.acquire()
-
-    lock.release()
-
-    assert not redis_client.exists(NAME)
-    assert lock.acquire(blocking=False) is True
-
-
-@both
-def test_who_holds_it_is_told_alike(library: Library, redis_client: redis.Redis) -> None:
-    lock, other = (library(redis_client, NAME, timeout=20) for _ in range(2))
-
-    free = (lock.locked(), lock.owned())
-    lock.acquire()
-    mine = (lock.locked(), lock.owned())
-    not_mine = (other.locked(), other.owned())
-    redis_client.set(NAME, "somebody")
-    lost = (lock.locked(), lock.owned())
-
-    assert (free, mine) == ((False, False), (True, True))
-    assert (not_mine, lost) == ((True, False), (True, False))
-
-
-@both
-@pytest.mark.parametrize("token", ["worker-7", b"worker-7"], ids=repr)
-def test_a_given_token_is_the_value_in_redis(
-    library: Library, redis_client: redis.Redis, token: Any
-) -> None:
-    lock = library(redis_client, NAME, timeout=20)
-
-    assert lock.acquire(token=token) is True
-
-    assert redis_client.get(NAME) == b"worker-7"
-    assert lock.owned() is True
-    lock.release()
-    assert lock.acquire(blocking=False, token=token) is True
-
-
-@both
-def test_a_lock_works_with_a_client_that_decodes(library: Library, server: Server) -> None:
-    lock = library(server.client(decode_responses=True), NAME, timeout=20)
-
-    assert lock.acquire(token="Grüße") is True
-    assert lock.owned() is True
-    assert lock.extend(5) is True
-    lock.release()
-
-    assert lock.locked() is False
-
-
-@both
-def test_a_waiting_caller_gets_the_lock_when_it_is_released(
-    library: Library, server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    holder = library(server.client(), NAME, timeout=30)
-    holder.acquire()
-    client = server.client()
-    asked = first_answer(client, monkeypatch)
-    waiter = library(client, NAME, timeout=30, sleep=0.01)
-
-    with ThreadPoolExecutor(1) as pool:
-        result = pool.submit(waiter.acquire, blocking_timeout=20)
-        assert asked.wait(10)
-        assert not result.done()
-        holder.release()
-
-        assert result.result(20) is True
-
-
-@both
-def test_a_waiting_caller_gets_the_lock_when_its_lease_ends(
-    library: Library, redis_client: redis.Redis
-) -> None:
-    library(redis_client, NAME, timeout=0.1).acquire()
-
-    assert library(redis_client, NAME, timeout=20, sleep=0.01).acquire(blocking_timeout=20) is True
-
-
-@both
-def test_a_caller_waits_for_as_long_as_it_was_told(
-    library: Library, redis_client: redis.Redis
-) -> None:
-    library(redis_client, NAME, timeout=60).acquire()
-    started = time.monotonic()
-
-    waiter = library(redis_client, NAME, timeout=20, sleep=0.01, blocking_timeout=0.2)
-
-    assert waiter.acquire() is False
-    assert 0.15 < time.monotonic() - started < 10
 
 
 @both
