@@ -13,6 +13,7 @@ import redis
 
 from django_setnx_lock import LockError
 from tests.support.children import child, fork_in_c
+from tests.support.drivers import growth
 from tests.support.kinds import EXCLUSIVE, QUEUED, REDLOCK, STEADY
 from tests.support.rows import on
 
@@ -91,8 +92,11 @@ async def test_a_forked_child_that_leaves_the_block_releases_nothing(
 async def test_what_a_forked_child_takes_is_renewed_there(
     a: World, fork: Callable[[], int]
 ) -> None:
-    # The thread that renews runs here as the child is forked.
-    with a.lock("lock:z", timeout=STEADY, renew=True).raw:
+    # The thread that renews runs here as the child is forked, and sleeps: no fork in C can undo
+    # what other threads are about.
+    with a.lock("lock:z", timeout=STEADY, renew=True).raw as beside:
+        await a.eventually(growth(beside))
+        await a.sleep(0.05)
 
         def work(say: Any) -> None:
             with a.kind.make(own_clients(a), timeout=STEADY, renew=True) as held:
