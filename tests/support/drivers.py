@@ -15,18 +15,14 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import fakeredis
 import pytest
-
-from tests.support import seams
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
 
 # Nothing here takes long, but for a machine that does something else.
 DEADLINE = 20.0
-OURS = str(seams.package_root())
-FAKE = str(Path(fakeredis.__file__).parent)
+TESTS = str(Path(__file__).parents[1])
 
 
 class Face:
@@ -182,7 +178,7 @@ class Tasks(Driver):
         async def work() -> None:
             await asyncio.wait_for(body, 2 * DEADLINE)
             left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-            assert [task for task in left if not is_ours(task)] == []
+            assert [task for task in left if is_of_a_test(task)] == []
 
         asyncio.run(work())
 
@@ -196,13 +192,10 @@ class Tasks(Driver):
         await asyncio.sleep(seconds)
 
 
-def is_ours(task: asyncio.Task[Any]) -> bool:
-    """Return whether the package began ``task``, as to renew its locks, or the fake."""
+def is_of_a_test(task: asyncio.Task[Any]) -> bool:
+    """Return whether a test began ``task``, and not the package or a client."""
     code = getattr(task.get_coro(), "cr_code", None)
-    if task.get_name().startswith("setnx-lock"):
-        return True
-    # What was imported of the fake is as a server's own.
-    return code is not None and code.co_filename.startswith((OURS, FAKE))
+    return code is not None and code.co_filename.startswith(TESTS)
 
 
 DRIVERS: dict[str, Driver] = {driver.name: driver for driver in (Threads(), Tasks())}
