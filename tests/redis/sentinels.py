@@ -111,7 +111,7 @@ class Watched(NamedTuple):
     def replicates(self) -> bool:
         client = self.primary.client()
         client.set("heard", 1)
-        return int(command(client, "WAIT", len(self.replicas), 100)) == len(self.replicas)
+        return int(command(client, "WAIT", len(self.replicas), 2000)) == len(self.replicas)
 
     def _is_known_to(self, port: int) -> bool:
         with redis.Redis(port=port, retry=ONCE) as sentinel:

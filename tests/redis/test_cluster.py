@@ -136,7 +136,7 @@ def test_keys_of_several_slots_are_all_taken_or_none(cluster: redis.RedisCluster
 def test_a_cluster_that_is_down_cannot_be_reached(
     cluster: redis.RedisCluster, is_async: bool
 ) -> None:
-    (node,) = cluster.get_primaries()
+    (node,) = cluster.get_primaries()  # type: ignore[no-untyped-call]  # redis-py's
     one = RedisLock(cluster, "lock:a")
     other = (key_slot(b"lock:a") + 1) % 16384
     # Not by the client of the node, which the client of the cluster closes meanwhile.

@@ -20,11 +20,8 @@ if TYPE_CHECKING:
     from tests.servers import RealServer
 
 # One process of the tests runs those that look at the same count.
-pytestmark = [pytest.mark.unmeasured, pytest.mark.xdist_group("counted")]
+pytestmark = [pytest.mark.real, pytest.mark.unmeasured, pytest.mark.xdist_group("counted")]
 PROCESSES, TIMES = 3, 200
-
-
-pytestmark = pytest.mark.real
 
 
 def are_ready(client: redis.Redis, how: str) -> bool:
