@@ -73,6 +73,9 @@ def not_run(reasons: Iterable[str]) -> str:
         else:
             programs[wanted] = programs.get(wanted, 0) + 1
     said = [f"{count} without {wanted}" for wanted, count in sorted(programs.items())]
+    if find("redis-server") is None:
+        programs["redis-server"] = 0
+        said.append("all of them on redis-server")
     if programs:
         said[-1] += f" ({how_to_get(name for names in programs for name in names.split(', '))})"
     if others:
