@@ -79,7 +79,7 @@ class _Writer:
         if self._pid != os.getpid():
             self._pid, self._entries = os.getpid(), SimpleQueue[Any]()
             threading.Thread(target=self._write, name="setnx-lock-history", daemon=True).start()
-            atexit.register(self._finish, self._pid)
+            atexit.register(self.flush)
         self._entries.put((client, key, json.dumps(entry), length))
 
     def _write(self) -> None:
@@ -87,7 +87,7 @@ class _Writer:
             client, key, entry, length = self._entries.get()
             if isinstance(client, threading.Event):
                 client.set()
-                return
+                continue
             try:
                 client.lpush(key, entry)
                 client.ltrim(key, 0, length - 1)
@@ -98,14 +98,16 @@ class _Writer:
             else:
                 self._is_troubled = False
 
-    def _finish(self, pid: int) -> None:
-        if pid == os.getpid():
+    def flush(self) -> None:
+        """Wait until all entries are written, for a second at most."""
+        if self._pid == os.getpid():
             done = threading.Event()
             self._entries.put((done, "", "", 0))
             done.wait(_PATIENCE)
 
 
 _WRITER = _Writer()
+flush = _WRITER.flush
 
 
 def note(

@@ -25,14 +25,12 @@ from ..core.protocol.keys import name_for
 from ..core.protocol.replies import read_kept
 from ..core.renewal.loop_watchdog import all_watchdogs
 from ..locks import inspector, key_prefix, lock
-from . import racing
 from .server import Clocks, MemoryServers
 
 if TYPE_CHECKING:
     from django.test import SimpleTestCase
     from typing_extensions import Unpack
 
-    from ..core.errors import LockBusy
     from ..core.locks.attempt import AcquireAttempt
     from ..core.locks.handle import LockHandle
     from ..locks import Options
@@ -56,7 +54,6 @@ class LockHelpers:
         started = ExitStack()
         memory = started.enter_context(MemoryServers())
         self._started = started.enter_context(Clocks(memory))
-        # Or Retry-After would depend on the tests before.
         return started
 
     def _report_leftovers(self, leftovers: Leftovers) -> None:
@@ -117,10 +114,6 @@ class LockHelpers:
             error = _aside(partial(_taken_away, one, by, reason))
             one.lose(error or one.ran_out())
 
-    def drop_next_reply(self, count: int = 1) -> None:
-        """Carry the next ``count`` requests out, and lose their replies."""
-        self._clocks.servers.replies_to_drop += count
-
     def unreachable(self) -> AbstractContextManager[None]:
         """Let nobody reach Redis for the time of the block: LockUnavailable."""
         return self._clocks.servers.unreachable()
@@ -164,40 +157,6 @@ class LockHelpers:
             if time.monotonic() >= give_up_at:
                 raise AssertionError(f"{waiting} wait for the lock {key!r}, not {count}")
             time.sleep(0.002)
-
-    @contextmanager
-    def assertNumLockRoundTrips(self, num: int) -> Iterator[None]:  # noqa: N802 - as assertNumQueries
-        """Assert that the block asks Redis about locks ``num`` times, renewals apart."""
-        requests = self._clocks.servers.requests
-        before = len(requests)
-        yield
-        made = requests[before:]
-        if len(made) != num:
-            listed = "".join(f"\n{number}. {one}" for number, one in enumerate(made, 1))
-            raise AssertionError(f"{len(made)} lock round trips, not {num}{listed and ':'}{listed}")
-
-    def assert_exclusive(
-        self,
-        call: Callable[[], _Result],
-        *,
-        inside: str,
-        threads: int = 8,
-        within: float = 10.0,
-    ) -> list[_Result | LockBusy]:
-        """Call ``call`` in ``threads`` threads at once: no two are ``inside`` at the same time.
-
-        ``inside``: the dotted path of a function that is called under the lock, as ``mock.patch``
-        takes it. One thread comes in there before the others ask for a lock, and stays until each
-        of them has come in too, waits for a lock that it holds, or has ended: so it fails without
-        the lock, and not with it, whatever the timing. It fails, too, where nothing is proven:
-        nobody came in, nobody was kept out by a lock that was held in there, or a thread did none
-        of all that ``within`` so many seconds.
-
-        Returns what the calls returned, in no order; LockBusy for those that raised it. What else
-        they raise is raised here.
-        """
-        self._clocks  # noqa: B018 - says what is missing
-        return racing.run(call, inside=inside, threads=threads, within=within)
 
 
 class LockTester(LockHelpers):

@@ -5,21 +5,19 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sys
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterator, Sized
 from contextlib import ExitStack, contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-import redis
 from django.conf import settings
 from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
+from .. import history
 from ..conf import get_config
 from ..connection import aliases_in, database_of, get_client, redis_aliases
 from ..core import clock
@@ -28,7 +26,7 @@ from ..core.inspection import Inspector, LockInfo, State
 from ..core.protocol import scripts
 from ..core.protocol.keys import lock_keys
 from ..core.renewal import watchdog
-from ..core.renewal.loop_watchdog import all_watchdogs, running_watchdog
+from ..core.renewal.loop_watchdog import running_watchdog
 from ..core.renewal.scheduler import RenewalRegistry
 from ..locks import key_prefix
 
@@ -47,9 +45,7 @@ _numbers = itertools.count(1)
 _KEPT = ("SERIALIZER", "COMPRESSOR", "PICKLE_VERSION", "IGNORE_EXCEPTIONS")
 _NOT_LEFT = frozenset({State.FREE, State.KEPT, State.NO_LOCK})
 _SCRIPTS = [one for one in vars(scripts).values() if isinstance(one, scripts.Script)]
-_SENT_AS = {sent: one for one in _SCRIPTS for sent in (one.sha, one.source)}
 _QUEUE = lock_keys("any").waiters.removeprefix("{any}").encode()
-_DROPPED = "Connection closed by server: the test dropped the reply"
 # Renewals and whoever waits have that long of real time.
 _WITHIN = 10.0
 _PAUSE = 0.001
@@ -82,11 +78,8 @@ class MemoryServer(fakeredis.FakeServer):
 
 class MemoryConnection(fakeredis.FakeRedisConnection):
     _server: MemoryServer
-    # For each reply to come: whether it answers a script of locks.
-    _expected: deque[bool]
 
     def _connect(self) -> Any:
-        self._expected = deque()
         socket: Any = super()._connect()
         # With the lock of the server held, as the clocks are when they go on.
         block = socket._blocking
@@ -98,51 +91,8 @@ class MemoryConnection(fakeredis.FakeRedisConnection):
         socket._blocking = blocking
         return socket
 
-    def send_packed_command(self, command: Any, check_health: bool = True) -> None:
-        self.connect()
-        packed = command if isinstance(command, (list, tuple)) else [command]
-        self._expected += self._server.servers.sent(packed)
-        super().send_packed_command(packed, check_health=check_health)  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
 
-    def read_response(self, *args: Any, **options: Any) -> Any:
-        is_ours = bool(self._expected) and self._expected.popleft()
-        reply = super().read_response(*args, **options)
-        if is_ours and self._server.servers.loses():
-            self.disconnect()  # type: ignore[no-untyped-call]  # the same
-            raise redis.ConnectionError(_DROPPED)
-        return reply
-
-
-class _Writer(fakeredis.aioredis.FakeWriter):
-    def __init__(self, connection: AsyncMemoryConnection, socket: Any) -> None:
-        super().__init__(socket)
-        self._connection = connection
-
-    def writelines(self, data: Iterable[Any]) -> None:
-        packed = list(data)
-        self._connection._expected += self._connection._server.servers.sent(packed)
-        super().writelines(packed)
-
-
-class AsyncMemoryConnection(fakeredis.aioredis.FakeAsyncRedisConnection):
-    _server: MemoryServer
-    _expected: deque[bool]
-
-    async def _connect(self) -> None:
-        self._expected = deque()
-        await super()._connect()
-        self._writer = _Writer(self, self._sock)
-
-    async def read_response(self, *args: Any, **options: Any) -> Any:
-        is_ours = bool(self._expected) and self._expected.popleft()
-        reply = await super().read_response(*args, **options)
-        if is_ours and self._server.servers.loses():
-            await self.disconnect()
-            raise redis.ConnectionError(_DROPPED)
-        return reply
-
-
-client_settings.register(MemoryConnection, AsyncMemoryConnection)
+client_settings.register(MemoryConnection, fakeredis.aioredis.FakeAsyncRedisConnection)
 
 
 class MemoryServers(ExitStack):
@@ -154,16 +104,11 @@ class MemoryServers(ExitStack):
 
     def __init__(self) -> None:
         super().__init__()
-        # Each write, in words for people.
-        self.requests: list[str] = []
-        self.replies_to_drop = 0
         # The time of the servers.
         self.now: Callable[[], float] = time.time
         self._aliases: list[str] = []
         self._servers: list[MemoryServer] = []
         self._urls: list[str] = []
-        self._prefix = key_prefix()
-        self._changing = threading.Lock()
         # When each who waits will wake by himself.
         self._asleep: dict[object, float] = {}
 
@@ -185,6 +130,8 @@ class MemoryServers(ExitStack):
             if id(held.client.connection_pool.connection_kwargs.get("server")) in mine:
                 held.close()
                 held.end_renewal()
+        # Or it would use a connection that is being closed.
+        history.flush()
         pools = caches[self._aliases[0]].client.connection_factory._pools if self._aliases else {}  # type: ignore[attr-defined]  # BaseCache has none
         # Kept for the life of the process otherwise.
         for url in self._urls:
@@ -217,35 +164,6 @@ class MemoryServers(ExitStack):
         self._urls = [url for url, _ in servers.values()]
         self._servers = [server for _, server in servers.values()]
         return changed
-
-    def _is_of_locks(self, key: str) -> bool:
-        # The history is written aside.
-        return key.lstrip("{").startswith(self._prefix) and not key.endswith(":history")
-
-    def sent(self, packed: Iterable[Any]) -> list[bool]:
-        """Note a write, and return of each command whether it runs a script of locks."""
-        told: list[str] = []
-        is_ours: list[bool] = []
-        for command in _commands(packed):
-            script = _SENT_AS.get(command[1]) if command[0] in ("EVAL", "EVALSHA") else None
-            is_ours.append(script is not None)
-            if script is not None:
-                # By the first key, which is the name of the lock or what it is listed in.
-                told.append(" ".join([script.name, *command[3:4]]))
-            elif any(map(self._is_of_locks, command[1:2])):
-                told.append(" ".join(command[:2]))
-        # Renewals are no requests of the test's.
-        if told and not any(dog.is_current() for dog in all_watchdogs()):
-            self.requests.append(" + ".join(told))
-        return is_ours
-
-    def loses(self) -> bool:
-        """Return whether the reply that has just come is one to be lost."""
-        with self._changing:
-            if not self.replies_to_drop:
-                return False
-            self.replies_to_drop -= 1
-            return True
 
     @contextmanager
     def sleeping(self, seconds: float | None) -> Iterator[None]:
@@ -300,20 +218,6 @@ class MemoryServers(ExitStack):
             where = str(id(client.connection_pool))
             seen |= {(where, one.name): one for one in locks if one.state not in _NOT_LEFT}
         return list(seen.values())
-
-
-def _commands(packed: Iterable[Any]) -> Iterator[list[str]]:
-    """Yield the commands in what is written in the protocol of Redis."""
-    left = b"".join(part if isinstance(part, bytes) else bytes(part) for part in packed)
-    while left.startswith(b"*"):
-        head, _, left = left.partition(b"\r\n")
-        parts = []
-        for _ in range(int(head[1:])):
-            size, _, left = left.partition(b"\r\n")
-            length = int(size[1:])
-            parts.append(left[:length].decode(errors="replace"))
-            left = left[length + 2 :]
-        yield [parts[0].upper(), *parts[1:]]
 
 
 class Clocks(ExitStack):
