@@ -1,25 +1,20 @@
-"""A django-redis client for a cache that lives in a Redis Cluster. See :doc:`cluster`."""
+"""A django-redis client for an alias whose locks live in a Redis Cluster. See :doc:`cluster`."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django_redis.client import DefaultClient
-from django_redis.client.default import ConnectionInterrupted
-from django_redis.pool import ConnectionFactory
 from redis.cluster import ClusterNode, RedisCluster
 from redis.connection import parse_url
-from redis.exceptions import RedisClusterException, RedisError
 
 from .core.connections.cluster_routes import SharedCluster
 from .core.connections.primitives import Guard
 
-# Seconds. A node that hangs is not to keep its callers for ever; SOCKET_TIMEOUT and
-# SOCKET_CONNECT_TIMEOUT are used instead where they are set.
-_TIMEOUTS = {"socket_timeout": 5.0, "socket_connect_timeout": 5.0}
+# Of all nodes. A node that hangs is not to keep its callers for ever, so there are defaults.
+_OPTIONS = {"USERNAME": "", "PASSWORD": "", "SOCKET_TIMEOUT": 5.0, "SOCKET_CONNECT_TIMEOUT": 5.0}
 
 _clusters: dict[str, SharedCluster] = {}
 _adding = Guard()
@@ -52,132 +47,46 @@ def location_problem(location: str | Sequence[str]) -> str | None:
     return None
 
 
-class ClusterConnectionFactory(ConnectionFactory):  # type: ignore[misc] # it is untyped
-    """Makes one :class:`SharedCluster` for all caches of a process with the same settings."""
-
-    def __init__(self, options: dict[str, Any]) -> None:
-        super().__init__({"REDIS_CLIENT_CLASS": "redis.cluster.RedisCluster", **options})
-
-    def connect_to(self, urls: Sequence[str]) -> SharedCluster:
-        """Return the cluster at ``urls``. Raises ImproperlyConfigured for what cannot be one."""
-        if not issubclass(self.redis_client_cls, RedisCluster):
-            raise ImproperlyConfigured(
-                "the REDIS_CLIENT_CLASS of a cluster is redis.cluster.RedisCluster, or derived "
-                f"from it, not {self.options['REDIS_CLIENT_CLASS']}"
-            )
-        problem = location_problem(urls)
-        if problem:
-            raise ImproperlyConfigured(f"the cache cannot be used: {problem}")
-        given = self.make_connection_params(urls[0])
-        for name in ("url", "parser_class"):
-            given.pop(name, None)
-        if "USERNAME" in self.options:
-            # django-redis 6 knows none.
-            given["username"] = self.options["USERNAME"]
-        settings = {**_TIMEOUTS, **given, **self.pool_cls_kwargs, **self.redis_client_cls_kwargs}
-
-        def make() -> Any:
-            others: Any = ClusterNode
-            nodes = [others(*_node(url)) for url in urls[1:]]
-            return self.redis_client_cls(url=urls[0], startup_nodes=nodes, **settings)
-
-        # Options that differ in anything make another cluster.
-        known_by = repr((self.redis_client_cls, tuple(urls), sorted(settings.items(), key=str)))
-        with _adding.now():
-            if known_by not in _clusters:
-                _clusters[known_by] = SharedCluster(
-                    make, ",".join("{}:{}".format(*_node(url)) for url in urls)
-                )
-            return _clusters[known_by]
-
-    def disconnect(self, connection: SharedCluster) -> None:
-        """Close the connections of all threads, which make new ones."""
-        connection.disconnect()
-
-
-def _node(url: str) -> tuple[str, int]:
-    node = _parsed(url)
-    return node.get("host", "localhost"), node.get("port", 6379)
-
-
-@contextmanager
-def _told_as_interrupted(client: Any) -> Iterator[None]:
-    try:
-        yield
-    except (RedisError, RedisClusterException) as error:
-        raise ConnectionInterrupted(connection=client) from error
-
-
 class ClusterClient(DefaultClient):  # type: ignore[misc] # it is untyped
-    """The ``CLIENT_CLASS`` of a cache in a Redis Cluster.
+    """The ``CLIENT_CLASS`` of an alias for locks in a Redis Cluster.
 
     ``LOCATION`` names one or more of its nodes, as a list or separated by commas; the others are
-    found by themselves. OPTIONS are those of django-redis' default client, with
-    ``CONNECTION_POOL_KWARGS`` and ``REDIS_CLIENT_KWARGS`` for ``redis.RedisCluster``.
+    found by themselves.
     """
 
-    def __init__(self, server: Any, params: dict[str, Any], backend: Any) -> None:
-        options = {
-            **(params.get("OPTIONS") or {}),
-            "CONNECTION_FACTORY": f"{__name__}.{ClusterConnectionFactory.__name__}",
+    def connect(self, index: int = 0) -> SharedCluster:
+        """Return the cluster; the same for all aliases of a process with the same settings.
+
+        Opens no connection yet. Raises ImproperlyConfigured for what cannot be a cluster.
+        """
+        urls, options = urls_of(self._server), self._options
+        problem = location_problem(urls)
+        if "REDIS_CLIENT_CLASS" in options:
+            problem = "it is a cluster, and its client is redis-py's own: omit REDIS_CLIENT_CLASS"
+        if problem:
+            raise ImproperlyConfigured(f"the cache cannot be used: {problem}")
+        given = {name: options.get(name) or default for name, default in _OPTIONS.items()}
+        settings = {
+            **{name.lower(): value for name, value in given.items() if value},
+            **options.get("CONNECTION_POOL_KWARGS", {}),
+            **options.get("REDIS_CLIENT_KWARGS", {}),
         }
-        super().__init__(server, {**params, "OPTIONS": options}, backend)
-        self._server: list[str] = urls_of(server)
-        self._clients = [None]
+        nodes = [
+            (node.get("host", "localhost"), node.get("port", 6379)) for node in map(_parsed, urls)
+        ]
 
-    def get_next_client_index(self, write: bool = True, tried: list[int] | None = None) -> int:
-        """Return which of the addresses to use: all of them are one cluster's."""
-        return 0
+        def make() -> RedisCluster:
+            others: Any = ClusterNode
+            startup_nodes = [others(*node) for node in nodes[1:]]
+            return RedisCluster(url=urls[0], startup_nodes=startup_nodes, **settings)
 
-    def connect(self, index: int = 0) -> Any:
-        """Return the cluster, as django-redis does its client. Opens no connection yet."""
-        factory: Any = self.connection_factory
-        return factory.connect_to(self._server)
+        known_by = repr((urls, sorted(settings.items(), key=str)))
+        with _adding.now():
+            if known_by not in _clusters:
+                name = ",".join(f"{host}:{port}" for host, port in nodes)
+                _clusters[known_by] = SharedCluster(make, name)
+            return _clusters[known_by]
 
-    def get_many(
-        self, keys: Collection[str], version: int | None = None, client: Any = None
-    ) -> dict[str, Any]:
-        """Do as django-redis does, with one trip to each node."""
-        names = {self.make_key(key, version=version): key for key in keys}
-        values = self._of_each("get", names, client or self.get_client(write=False))
-        return {
-            names[name]: self.decode(value)
-            for name, value in zip(names, values, strict=True)
-            if value is not None
-        }
-
-    def delete_many(self, keys: Any, version: int | None = None, client: Any = None) -> int:
-        """Do as django-redis does, with one trip to each node."""
-        names = [self.make_key(key, version=version) for key in keys]
-        return sum(self._of_each("delete", names, client or self.get_client(write=True)))
-
-    def delete_pattern(
-        self,
-        pattern: str,
-        version: int | None = None,
-        prefix: str | None = None,
-        client: Any = None,
-        itersize: int | None = None,
-    ) -> int:
-        """Do as django-redis does, with the keys of all nodes."""
-        client = client or self.get_client(write=True)
-        matching = self.make_pattern(pattern, version=version, prefix=prefix)
-        with _told_as_interrupted(client):
-            names = dict.fromkeys(client.scan_iter(match=matching, count=itersize))
-        return sum(self._of_each("delete", names, client))
-
-    def keys(self, search: str, version: int | None = None, client: Any = None) -> list[Any]:
-        """Do as django-redis does, with the keys of all nodes."""
-        client = client or self.get_client(write=False)
-        with _told_as_interrupted(client):
-            return list(dict.fromkeys(self.iter_keys(search, client=client, version=version)))
-
-    def _of_each(self, command: str, names: Collection[Any], client: Any) -> list[Any]:
-        """Return the replies to ``command`` of each of ``names``."""
-        if not names:
-            return []
-        with _told_as_interrupted(client):
-            pipeline = client.pipeline()
-            for name in names:
-                getattr(pipeline, command)(name)
-            return list(pipeline.execute())
+    def disconnect(self, index: int = 0, client: Any = None) -> None:
+        """Close the connections of all threads, which make new ones."""
+        self.connect().disconnect()
