@@ -237,7 +237,7 @@ def test_the_template_with_most_text_of_its_own_is_taken() -> None:
 
 def test_a_scrape_looks_at_the_locks_that_end_first() -> None:
     lock("metered:1", timeout=20).take(0)
-    for key in ("first", "second"):
+    for key in ("the first", "the second"):
         lock(key, timeout=10).take(0)
 
     exposed = seen(limit=2)
