@@ -99,3 +99,16 @@ def test_what_comes_when_somebody_else_has_the_lock_changes_nothing(
         send(redis_client, request(turn, held))
 
     following.check()
+
+
+def test_a_fence_that_is_ahead_of_the_clock_keeps_it_for_no_longer(
+    redis_client: redis.Redis,
+) -> None:
+    held = ask(listed(redis_client, "a", min_hold=3).attempt(), waits=False)
+    assert not isinstance(held, replies.Busy)
+    # As where the server's clock has stepped back.
+    held.grant.fence += 3_600_000_000
+
+    held.release()
+
+    assert 0 < redis_client.pttl("lock:a") <= 3000

@@ -1,0 +1,200 @@
+"""Threads, event loops and clients of either sort at one lock."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis.asyncio
+
+from django_setnx_lock import LockUnavailable, LockUnsupported
+from django_setnx_lock.core import Inspector
+from tests.processes import run
+from tests.servers import ONCE, free_port
+from tests.support.kinds import EXCLUSIVE, ONE_SERVER, QUEUED, READERS, SEVERAL
+from tests.support.rows import on
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.world import World
+
+FREED = "use the method with the prefix a"
+LOOKS: dict[str, Callable[[Inspector], object]] = {
+    "get": lambda inspector: inspector.get("lock:a"),
+    "get_each": lambda inspector: inspector.get_each(["lock:a"]),
+    "find": lambda inspector: inspector.find(),
+    "force_release": lambda inspector: inspector.force_release("lock:a", ""),
+}
+
+
+@on(drivers=["asyncio"])
+async def test_what_blocks_is_refused_in_an_event_loop_and_changes_nothing(a: World) -> None:
+    lock = a.lock().raw
+    for name in ("take", "acquire", "locked", "__enter__"):
+        with pytest.raises(Exception, match=FREED):
+            getattr(lock, name)()
+    assert a.is_free()
+    async with lock as held:
+        for asked in (lock, held):
+            for name in ("check", "reacquire", "release"):
+                with pytest.raises(Exception, match=FREED):
+                    getattr(asked, name)()
+        await held.acheck()
+    assert a.is_free()
+
+
+@on([EXCLUSIVE], drivers=["asyncio"])
+async def test_nobody_looks_at_locks_in_an_event_loop(a: World) -> None:
+    for look in LOOKS.values():
+        with pytest.raises(Exception, match="waits for Redis"):
+            look(Inspector(a.client, "lock:"))
+
+
+@on(ONE_SERVER, drivers=["asyncio"])
+async def test_a_handle_goes_to_a_thread_and_back(a: World) -> None:
+    held = await a.lock(renew=True).raw.atake()
+    await asyncio.to_thread(held.check)
+    await asyncio.to_thread(held.release)
+    assert a.is_free()
+    held = await asyncio.to_thread(a.lock(renew=True).raw.take)
+    await held.acheck()
+    await held.arelease()
+    assert a.is_free()
+
+
+@on(QUEUED, drivers=["asyncio"])
+async def test_threads_and_tasks_wait_in_one_queue(a: World) -> None:
+    order: list[int] = []
+
+    def in_a_thread(lock: Any, number: int) -> None:
+        with lock:
+            order.append(number)
+
+    async def in_a_task(lock: Any, number: int) -> None:
+        async with lock:
+            order.append(number)
+
+    held = await a.rival().take(0)
+    jobs = []
+    for number in range(6):
+        lock = a.rival(blocking_timeout=20).raw
+        work = in_a_task(lock, number) if number % 2 else asyncio.to_thread(in_a_thread, lock, number)
+        jobs.append(asyncio.create_task(work))
+        await a.waiting(number + 1)
+    await held.release()
+    await asyncio.gather(*jobs)
+    assert order == list(range(6))
+
+
+@on(ONE_SERVER, drivers=["blocking"])
+async def test_two_loops_in_two_threads_exclude_each_other(a: World) -> None:
+    lock = a.rival().raw
+    inside: list[int] = []
+    overlaps: list[int] = []
+
+    async def work() -> None:
+        for _ in range(10):
+            async with lock:
+                inside.append(1)
+                await asyncio.sleep(0)
+                overlaps.append(len(inside))
+                inside.pop()
+
+    threads = [threading.Thread(target=run, args=[work()]) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert overlaps == [1] * 20
+
+
+@on([EXCLUSIVE], drivers=["asyncio"], real=True)
+async def test_hundreds_of_tasks_wait_by_a_pool_of_two(a: World) -> None:
+    a.asks_at(a.server.client(max_connections=2))
+    inside: list[int] = []
+    most: list[int] = []
+
+    async def work(number: int) -> None:
+        async with a.lock().raw:
+            inside.append(number)
+            await asyncio.sleep(0)
+            most.append(len(inside))
+            inside.remove(number)
+
+    await asyncio.gather(*map(work, range(200)))
+    assert most == [1] * 200
+
+
+# Clients
+
+
+@on(QUEUED, drivers=["asyncio"], real=True)
+async def test_a_client_of_redis_asyncio_will_do(a: World) -> None:
+    async with redis.asyncio.Redis(port=a.server.port) as client:
+        a.asks_at(client)
+        async with a.lock(renew=True).block() as held:
+            await held.check()
+            assert await a.rival().acquire(blocking=False) is False
+            # Those of a synchronous client are in the same queue.
+            a.asks_at(a.server.client())
+            job = a.spawn(a.rival().take(20))
+            await a.waiting(1)
+        await (await job.result()).release()
+
+
+@on([EXCLUSIVE], drivers=["blocking"])
+async def test_a_client_of_redis_asyncio_will_not_do_where_nothing_is_awaited(a: World) -> None:
+    a.asks_at(redis.asyncio.Redis(port=free_port()))
+    with pytest.raises(TypeError, match="use async with"):
+        a.lock().raw.take()
+
+
+@on([EXCLUSIVE, SEVERAL])
+async def test_a_client_without_a_pool_is_refused(a: World) -> None:
+    a.asks_at(object())
+    with pytest.raises(LockUnsupported, match="a client of one server"):
+        await a.lock().take()
+
+
+@on([EXCLUSIVE, READERS, SEVERAL])
+@pytest.mark.parametrize(
+    "options",
+    [{"decode_responses": True}, {"protocol": 2}, {"protocol": 3}],
+    ids=str,
+)
+async def test_any_sort_of_client_will_do(a: World, options: dict[str, Any]) -> None:
+    a.asks_at(a.server.client(**options))
+    async with a.lock(label="é").block() as held:
+        await held.check()
+        await held.extend(5)
+        with pytest.raises(Exception, match="lock:") as busy:
+            await a.rival().take(0)
+        assert busy.value.holder.label == "é"
+    assert a.is_free()
+
+
+@on(ONE_SERVER)
+async def test_a_server_that_nobody_listens_at_is_unavailable(a: World) -> None:
+    a.asks_at(redis.Redis(port=free_port(), retry=ONCE))
+    for name in ("take", "acquire", "locked"):
+        with pytest.raises(LockUnavailable) as unavailable:
+            await getattr(a.lock(), name)()
+        assert unavailable.value.cause == "unreachable"
+
+
+# What the package does with its own coroutines, which interrupts throw away, is none of theirs.
+DROPS = """
+import django_setnx_lock.core
+exec("async def wait(): pass\\nwait()", {"__name__": "shop.views"})
+"""
+
+
+def test_a_coroutine_that_a_user_throws_away_is_told_of() -> None:
+    command = [sys.executable, "-W", "always", "-c", DROPS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=40, check=True)
+    assert "was never awaited" in done.stderr
