@@ -132,11 +132,17 @@ async def test_a_lease_that_is_over_cancels_the_block(a: World, options: dict[st
 @on([EXCLUSIVE], drivers=["asyncio"])
 async def test_a_lease_that_was_extended_cancels_the_block_when_that_is_over(a: World) -> None:
     loop = asyncio.get_running_loop()
-    with pytest.raises(LockLost):
+    extended = 0.0
+
+    async def work() -> None:
+        nonlocal extended
         async with a.lock(timeout=LEASE, blocking_timeout=20).block() as held:
             await held.extend(2 * LEASE, replace_ttl=True)
             extended = loop.time()
             await asyncio.sleep(LONG)
+
+    with pytest.raises(LockLost):
+        await work()
     assert loop.time() - extended > 1.9 * LEASE
 
 
@@ -150,43 +156,57 @@ async def test_a_block_that_ended_in_time_is_not_cancelled_later(a: World) -> No
 @on(BOTH, drivers=["asyncio"])
 async def test_a_block_is_cancelled_once_and_told_at_its_end(a: World) -> None:
     caught: list[BaseException] = []
-    with pytest.raises(LockLost):
+
+    async def work() -> None:
         async with a.lock(timeout=SHORT, blocking_timeout=20).block():
             try:
                 await asyncio.sleep(LONG)
             except asyncio.CancelledError as error:
                 caught.append(error)
             await asyncio.sleep(0.1)
+
+    with pytest.raises(LockLost):
+        await work()
     assert len(caught) == 1
     assert not is_cancelled()
 
 
 @on(BOTH, drivers=["asyncio"])
 async def test_an_error_of_a_block_that_is_cancelled_is_not_hidden(a: World) -> None:
-    with pytest.raises(ZeroDivisionError) as error:
+    async def work() -> None:
         async with a.lock(timeout=SHORT, blocking_timeout=20).block():
             try:
                 await asyncio.sleep(LONG)
             finally:
                 raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as error:
+        await work()
     assert "lock:" in "".join(getattr(error.value, "__notes__", ["lock:"]))
     assert not is_cancelled()
 
 
 @on(BOTH, drivers=["asyncio"])
 async def test_a_block_that_finds_the_loss_itself_is_not_cancelled_besides(a: World) -> None:
-    with pytest.raises(LockLost):
+    async def work() -> None:
         async with a.lock().block() as held:
             a.lose()
             with pytest.raises(LockLost):
                 await held.check()
             await asyncio.sleep(0.01)
+
+    with pytest.raises(LockLost):
+        await work()
     assert not is_cancelled()
 
 
 @on(BOTH, drivers=["asyncio"])
 async def test_a_block_is_cancelled_though_a_failed_release_is_only_logged(a: World) -> None:
-    options = {"timeout": SHORT, "blocking_timeout": 20, "raise_on_release_error": False}
+    options: dict[str, Any] = {
+        "timeout": SHORT,
+        "blocking_timeout": 20,
+        "raise_on_release_error": False,
+    }
     with pytest.raises(LockLost):
         async with a.lock(**options).block():
             await asyncio.sleep(LONG)
@@ -250,7 +270,8 @@ async def test_a_time_limit_around_the_block_is_told_from_the_loss(a: World) -> 
 async def test_a_loss_under_two_blocks_is_told_once_by_the_outer_one(a: World) -> None:
     seen: list[str] = []
     lock = a.lock(timeout=LEASE, blocking_timeout=20, renew=True, reentrant=True)
-    with pytest.raises(LockLost):
+
+    async def work() -> None:
         async with lock.block():
             try:
                 async with lock.block():
@@ -261,6 +282,9 @@ async def test_a_loss_under_two_blocks_is_told_once_by_the_outer_one(a: World) -
                 # A second cancellation would come here.
                 await asyncio.sleep(0.05)
                 raise
+
+    with pytest.raises(LockLost):
+        await work()
     assert seen == ["CancelledError"]
 
 
@@ -268,10 +292,14 @@ async def test_a_loss_under_two_blocks_is_told_once_by_the_outer_one(a: World) -
 async def test_a_block_within_what_was_taken_without_one_is_cancelled(a: World) -> None:
     lock = a.lock(timeout=LEASE, renew=True, reentrant=True)
     held = await lock.take(20)
-    with pytest.raises(LockLost):
+
+    async def work() -> None:
         async with lock.block():
             a.lose()
             await asyncio.sleep(LONG)
+
+    with pytest.raises(LockLost):
+        await work()
     assert held.lost
 
 
@@ -282,7 +310,9 @@ async def test_a_block_within_what_was_taken_without_one_is_cancelled(a: World) 
 @pytest.mark.parametrize("is_waited_for", [False, True], ids=["task", "wait_for"])
 async def test_what_a_task_took_is_whose_that_awaited_it(a: World, is_waited_for: bool) -> None:
     async def taken(taking: Any) -> Any:
-        return await (asyncio.wait_for(taking, 20) if is_waited_for else asyncio.create_task(taking))
+        if is_waited_for:
+            return await asyncio.wait_for(taking, 20)
+        return await asyncio.create_task(taking)
 
     lock = a.lock(timeout=STEADY, renew=True, reentrant=True, blocking=False).raw
     assert await taken(lock.aacquire()) is True
@@ -299,7 +329,7 @@ async def test_what_a_task_took_is_whose_that_awaited_it(a: World, is_waited_for
 @on([PERMITS], drivers=["asyncio"])
 async def test_of_several_that_tasks_took_the_object_releases_none(a: World) -> None:
     lock = a.lock(limit=2, blocking=False)
-    assert await asyncio.gather(lock.raw.aacquire(), lock.raw.aacquire()) == [True, True]
+    assert all(await asyncio.gather(lock.raw.aacquire(), lock.raw.aacquire()))
     with pytest.raises(LockError, match="not held here"):
         await lock.release()
     assert await lock.acquire() is False

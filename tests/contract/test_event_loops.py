@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis.asyncio
 
-from django_setnx_lock import LockUnavailable, LockUnsupported
+from django_setnx_lock import LockBusy, LockUnavailable, LockUnsupported
 from django_setnx_lock.core import Inspector
 from tests.processes import run
 from tests.servers import ONCE, free_port
@@ -71,19 +71,18 @@ async def test_a_handle_goes_to_a_thread_and_back(a: World) -> None:
 async def test_threads_and_tasks_wait_in_one_queue(a: World) -> None:
     order: list[int] = []
 
-    def in_a_thread(lock: Any, number: int) -> None:
-        with lock:
+    def in_a_thread(number: int) -> None:
+        with a.rival(blocking_timeout=20).raw:
             order.append(number)
 
-    async def in_a_task(lock: Any, number: int) -> None:
-        async with lock:
+    async def in_a_task(number: int) -> None:
+        async with a.rival(blocking_timeout=20).raw:
             order.append(number)
 
     held = await a.rival().take(0)
     jobs = []
     for number in range(6):
-        lock = a.rival(blocking_timeout=20).raw
-        work = in_a_task(lock, number) if number % 2 else asyncio.to_thread(in_a_thread, lock, number)
+        work = in_a_task(number) if number % 2 else asyncio.to_thread(in_a_thread, number)
         jobs.append(asyncio.create_task(work))
         await a.waiting(number + 1)
     await held.release()
@@ -172,8 +171,9 @@ async def test_any_sort_of_client_will_do(a: World, options: dict[str, Any]) -> 
     async with a.lock(label="é").block() as held:
         await held.check()
         await held.extend(5)
-        with pytest.raises(Exception, match="lock:") as busy:
+        with pytest.raises(LockBusy) as busy:
             await a.rival().take(0)
+        assert busy.value.holder is not None
         assert busy.value.holder.label == "é"
     assert a.is_free()
 

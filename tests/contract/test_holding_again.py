@@ -109,16 +109,14 @@ async def test_an_inner_lease_lengthens_the_outer_one_and_never_cuts_it(a: World
 
 @on([EXCLUSIVE])
 async def test_max_hold_of_the_outer_binds_the_inner(a: World) -> None:
-    async with a.lock(reentrant=True, timeout=5, max_hold=10).block() as outer:
-        async with a.lock(reentrant=True, timeout=60).block():
-            assert outer.remaining() <= 10
+    outer = a.lock(reentrant=True, timeout=5, max_hold=10)
+    async with outer.block(), a.lock(reentrant=True, timeout=60).block():
+        assert outer.remaining() <= 10
 
 
 @on(TWO)
 @pytest.mark.parametrize("is_outer_first", [True, False])
-async def test_it_is_renewed_while_one_of_them_asks_for_it(
-    a: World, is_outer_first: bool
-) -> None:
+async def test_it_is_renewed_while_one_of_them_asks_for_it(a: World, is_outer_first: bool) -> None:
     lock = a.lock(reentrant=True, timeout=STEADY, renew=is_outer_first)
     other = a.lock(reentrant=True, timeout=STEADY, renew=not is_outer_first)
     outer, inner = await lock.take(20), await other.take(20)
@@ -188,7 +186,12 @@ async def test_a_loss_is_everybodys_and_told_to_each_once(a: World) -> None:
 @on(TWO)
 async def test_a_renewal_tells_each_of_the_loss(a: World) -> None:
     told: list[Any] = []
-    options = {"reentrant": True, "timeout": STEADY, "renew": True, "on_lost": told.append}
+    options: dict[str, Any] = {
+        "reentrant": True,
+        "timeout": STEADY,
+        "renew": True,
+        "on_lost": told.append,
+    }
     handles = [await a.lock(**options).take(20) for _ in range(3)]
     a.lose()
     await a.eventually(lambda: len(told) == 3)

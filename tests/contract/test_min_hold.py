@@ -116,9 +116,8 @@ async def test_a_lock_that_was_lost_is_not_kept(a: World) -> None:
 
 @on([EXCLUSIVE])
 async def test_the_last_handle_keeps_it_for_as_long_as_the_first_one_said(a: World) -> None:
-    async with a.lock(reentrant=True).block():
-        async with a.lock(reentrant=True, min_hold=LONG).block():
-            pass
+    async with a.lock(reentrant=True).block(), a.lock(reentrant=True, min_hold=LONG).block():
+        pass
     assert a.is_free()
     outer = await a.lock(reentrant=True, min_hold=LONG).take(0)
     inner = await a.lock(reentrant=True).take(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import secrets
 import traceback
@@ -113,7 +114,7 @@ async def test_a_thread_sees_the_token_of_another_one_only_if_it_is_meant_to(a: 
     for is_local, seen in ((True, None), (False, CHOSEN.encode())):
         lock = a.lock(thread_local=is_local).raw
         lock.acquire(token=CHOSEN)
-        assert in_thread(lambda lock=lock: lock.local.token) == seen
+        assert in_thread(functools.partial(getattr, lock.local, "token")) == seen
         lock.release()
 
 
