@@ -9,29 +9,24 @@ from typing import Any
 import pytest
 
 from django_setnx_lock import LockError
-from tests.support.drivers import growth
-from tests.support.kinds import EXCLUSIVE, READERS, REDLOCK, SEVERAL, SINGLE, STEADY, TIMESTAMP
+from tests.support.drivers import Face
+from tests.support.kinds import EXCLUSIVE, READERS, REDLOCK, SEVERAL, SINGLE, TIMESTAMP
 from tests.support.rows import on
-from tests.support.world import World
-
-
-@on()
-async def test_a_lease_is_renewed_while_the_lock_is_held(a: World) -> None:
-    async with a.lock(timeout=STEADY, renew=True).block() as held:
-        await a.eventually(growth(held))
-        assert not held.lost
-        await held.check()
-        assert await a.rival().acquire(blocking=False) is False
+from tests.support.world import DUE, World
 
 
 @on()
 async def test_what_was_let_go_is_renewed_no_longer(a: World) -> None:
-    async with a.lock(timeout=a.kind.brief, renew=True).block() as held:
+    async with a.lock(timeout=30, renew=True).block() as held:
         pass
     assert a.is_free()
     assert held.remaining() == 0
-    async with a.rival().block() as other:
-        await a.sleep(a.kind.brief)
+    async with (
+        a.rival(timeout=30).block() as other,
+        a.lock("lock:z", timeout=30, renew=True).block() as one,
+    ):
+        await a.renewed(one, after=DUE)
+        assert held.remaining() == 0
         await other.check()
 
 
@@ -88,13 +83,13 @@ async def test_a_lease_that_is_reacquired_is_whole_again_and_never_shorter(a: Wo
 
 @on([EXCLUSIVE, READERS, TIMESTAMP, SEVERAL])
 async def test_a_renewal_cuts_nothing_of_what_was_extended(a: World) -> None:
-    async with a.lock(timeout=STEADY, renew=True).block() as held:
-        await held.extend(30)
-        # It would have been renewed by then.
-        await a.sleep(STEADY / 2.5)
+    async with a.lock(timeout=30, renew=True).block() as held:
+        await held.extend(60)
+        async with a.lock("lock:z", timeout=30, renew=True).block() as other:
+            await a.renewed(other, after=DUE)
         await held.reacquire()
-        assert held.remaining() > 29
-        assert a.direct.pttl(a.kind.contested) > 29_000
+        assert held.remaining() > 70
+        assert a.direct.pttl(a.kind.contested) > 80_000
 
 
 @on()
@@ -144,10 +139,10 @@ async def test_what_a_thread_or_task_held_as_it_ended_is_renewed_no_longer(a: Wo
 
 @on([REDLOCK, *SINGLE, SEVERAL], drivers=["blocking"])
 async def test_one_thread_renews_all_of_them(a: World) -> None:
-    locks = [a.lock(f"lock:{number}", timeout=STEADY, renew=True) for number in range(20)]
+    locks = [a.lock(f"lock:{number}", timeout=30, renew=True) for number in range(20)]
     before = threading.active_count()
     handles = [await lock.take(0) for lock in locks]
-    await a.eventually(growth(*handles))
+    await a.renewed(*handles, after=DUE)
     # A master is connected to by threads that end.
     await a.eventually(lambda: threading.active_count() <= before + 1)
     for held in handles:
@@ -156,10 +151,10 @@ async def test_one_thread_renews_all_of_them(a: World) -> None:
 
 @on(drivers=["asyncio"])
 async def test_tasks_and_threads_are_renewed_beside_each_other(a: World) -> None:
-    held = await a.lock(timeout=STEADY, renew=True).take(0)
+    held = await a.lock(timeout=30, renew=True).take(0)
     beside: list[Any] = []
-    other = a.lock("lock:z", timeout=STEADY, renew=True).raw
+    other = a.lock("lock:z", timeout=30, renew=True).raw
     a.ask(lambda _: beside.append(other.take(0)))
-    await a.eventually(growth(held, beside[0]))
+    await a.renewed(held, Face(beside[0], a.driver), after=DUE)
     await held.release()
     a.ask(lambda _: beside[0].release())

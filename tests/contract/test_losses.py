@@ -10,18 +10,14 @@ import redis.exceptions
 
 from django_setnx_lock import LockError, LockLost, LockUnavailable, signals
 from tests.servers import ONCE
-from tests.support.drivers import growth
-from tests.support.kinds import ONE_SERVER, REDLOCK, STEADY
+from tests.support.kinds import ONE_SERVER, REDLOCK
 from tests.support.rows import on
+from tests.support.world import DUE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.support.world import World
-
-
-# Soon renewed, and so soon found to be lost.
-SOON = 0.9
 
 
 @pytest.fixture
@@ -80,9 +76,10 @@ async def test_a_loss_is_told_once(a: World, losses: list[dict[str, Any]]) -> No
 @on()
 async def test_a_loss_is_found_by_the_renewal(a: World) -> None:
     told = threading.Event()
-    lock = a.lock(timeout=SOON, renew=True, on_lost=lambda _: told.set())
-    held = await lock.take(20)
+    lock = a.lock(timeout=30, renew=True, on_lost=lambda _: told.set())
+    held = await lock.take(0)
     a.lose()
+    a.pass_time(DUE)
 
     await a.eventually(told.is_set)
 
@@ -94,8 +91,9 @@ async def test_a_loss_is_found_by_the_renewal(a: World) -> None:
 @on()
 async def test_a_lease_that_ran_out_is_a_loss_that_is_told(a: World) -> None:
     told: list[Any] = []
-    held = await a.lock(timeout=a.kind.brief, on_lost=told.append).take(20)
-    await a.eventually(lambda: held.lost)
+    held = await a.lock(timeout=10, on_lost=told.append).take(0)
+    a.pass_time(10)
+    assert held.lost
 
     with pytest.raises(LockLost):
         await held.check()
@@ -116,13 +114,14 @@ async def test_a_listener_that_fails_keeps_nobody_from_the_loss(a: World) -> Non
 
     signals.lock_lost.connect(exits)
     try:
-        async with a.lock("lock:z", timeout=STEADY, renew=True).block() as other:
-            held = await a.lock(timeout=SOON, renew=True, on_lost=fails).take(20)
+        async with a.lock("lock:z", timeout=30, renew=True).block() as other:
+            held = await a.lock(timeout=30, renew=True, on_lost=fails).take(0)
             a.lose()
+            a.pass_time(DUE)
             await a.eventually(lambda: told)
             assert held.lost
             # The others are renewed as before.
-            await a.eventually(growth(other))
+            await a.renewed(other, after=DUE)
             await other.check()
     finally:
         signals.lock_lost.disconnect(exits)
@@ -152,7 +151,7 @@ async def test_a_lock_that_cannot_be_renewed_is_lost_before_anybody_else_has_it(
 @on(ONE_SERVER, real=True)
 async def test_a_server_that_hangs_for_less_than_a_lease_costs_no_lock(a: World) -> None:
     a.asks_at(a.server.client(socket_timeout=0.1, retry=ONCE))
-    held = await a.lock(timeout=6, renew=True).take(0)
+    held = await a.lock(timeout=30, renew=True).take(0)
     a.server.pause()
     try:
         with pytest.raises(LockUnavailable):
@@ -169,9 +168,10 @@ async def test_the_block_of_a_task_ends_when_its_lock_is_lost(a: World) -> None:
     steps: list[str] = []
 
     async def work() -> None:
-        async with a.lock(timeout=SOON, renew=True).block():
+        async with a.lock(timeout=30, renew=True).block():
             try:
                 a.lose()
+                a.pass_time(DUE)
                 await a.sleep(60)
                 steps.append("went on")
             finally:
@@ -192,8 +192,9 @@ async def test_the_body_of_a_thread_goes_on_and_can_see_that_the_lock_was_lost(a
     steps: list[Any] = []
 
     async def work() -> None:
-        async with a.lock(timeout=SOON, renew=True).block() as held:
+        async with a.lock(timeout=30, renew=True).block() as held:
             a.lose()
+            a.pass_time(DUE)
             await a.eventually(lambda: held.lost)
             steps.append(held.loss)
 

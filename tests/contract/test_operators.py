@@ -17,11 +17,10 @@ from tests.support.kinds import (
     QUEUED,
     READERS,
     SEVERAL,
-    STEADY,
     TIMESTAMP,
 )
 from tests.support.rows import on
-from tests.support.world import World
+from tests.support.world import DUE, World
 
 STATES = {"readers": State.READ, "permits": State.PERMITS}
 
@@ -173,9 +172,10 @@ async def test_who_is_asked_to_stop_hears_of_it_once(a: World) -> None:
 
 @on([EXCLUSIVE], real=True)
 async def test_a_renewal_brings_the_request_to_stop(a: World) -> None:
-    async with a.lock(timeout=STEADY, renew=True).block() as held:
+    async with a.lock(timeout=30, renew=True).block() as held:
         seen = a.info().fingerprint
         a.ask(lambda inspector: inspector.ask_to_stop("lock:a", seen, by="joe"))
+        a.pass_time(DUE)
         await a.eventually(lambda: held.stop_requested)
 
 

@@ -12,10 +12,12 @@ import pytest
 import redis
 
 from django_setnx_lock import LockError
+from tests.processes import eventually
 from tests.support.children import child, fork_in_c
 from tests.support.drivers import growth
-from tests.support.kinds import EXCLUSIVE, QUEUED, REDLOCK, STEADY
+from tests.support.kinds import EXCLUSIVE, QUEUED, REDLOCK
 from tests.support.rows import on
+from tests.support.world import DUE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,13 +96,15 @@ async def test_what_a_forked_child_takes_is_renewed_there(
 ) -> None:
     # The thread that renews runs here as the child is forked, and sleeps: no fork in C can undo
     # what other threads are about.
-    with a.lock("lock:z", timeout=STEADY, renew=True).raw as beside:
-        await a.eventually(growth(beside))
+    with a.lock("lock:z", timeout=30, renew=True).raw as beside:
+        await a.renewed(beside, after=DUE)
         await a.sleep(0.05)
 
         def work(say: Any) -> None:
-            with a.kind.make(own_clients(a), timeout=STEADY, renew=True) as held:
-                time.sleep(1.3 * STEADY)
+            with a.kind.make(own_clients(a), timeout=30, renew=True) as held:
+                has_grown = growth(held, after=DUE)
+                a.pass_time(DUE)
+                eventually(has_grown)
                 held.check()
                 say(held.lost)
 

@@ -55,9 +55,12 @@ class Face:
                 yield Face(held, self.driver)
 
 
-def growth(*handles: Any) -> Callable[[], bool]:
-    """Return what says whether each has had more left of its lease than a moment before."""
-    last = {held: held.remaining() for held in handles}
+def growth(*handles: Any, after: float = 0) -> Callable[[], bool]:
+    """Return what says whether each has had more left of its lease than a moment before.
+
+    ``after``: so many seconds will have passed by then.
+    """
+    last = {held: held.remaining() - after for held in handles}
 
     def have_grown() -> bool:
         for held, before in list(last.items()):

@@ -27,7 +27,7 @@ from django_setnx_lock.core.protocol import scripts as scripts
 from django_setnx_lock.core.protocol.keys import heartbeat_prefix_for as heartbeat_prefix_for
 from django_setnx_lock.core.protocol.keys import index_for as index_for
 from django_setnx_lock.core.protocol.keys import lock_keys as lock_keys
-from django_setnx_lock.core.renewal import heartbeat, scheduler, watchdog
+from django_setnx_lock.core.renewal import heartbeat, loop_watchdog, scheduler, watchdog
 from django_setnx_lock.management.with_lock import guard
 from django_setnx_lock.transactions import AT_COMMIT as AT_COMMIT
 
@@ -46,6 +46,17 @@ def reset() -> None:
     watchdog.WATCHDOG.forget_all()
     redlock.WATCHDOG.forget_all()
     owner.current().holds.clear()
+
+
+def pass_time(seconds: float) -> None:
+    """Have the local clock be ``seconds`` ahead, and what is due by then done now.
+
+    It stays ahead: a clock that leases are counted on never goes back.
+    """
+    now = clock.now
+    clock.now = lambda: now() + seconds
+    for dog in (redlock.WATCHDOG, *loop_watchdog.all_watchdogs()):
+        dog.wake()
 
 
 class _Paused(watchdog.Watchdog):

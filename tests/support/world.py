@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_setnx_lock import signals
 from django_setnx_lock.core import Inspector, LockInfo, Outcome
-from tests.support.drivers import Face
+from tests.support import seams
+from tests.support.drivers import Face, growth
 from tests.support.kinds import NAME
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PREFIX = "lock:"
+# When a lease of 30 seconds is renewed: a third of it is over.
+DUE = 10.5
 
 
 class World:
@@ -66,6 +69,17 @@ class World:
 
     async def eventually(self, condition: Callable[[], Any], seconds: float = 20) -> Any:
         return await self.driver.eventually(condition, seconds)
+
+    async def renewed(self, *handles: Face, after: float = 0) -> None:
+        """Return when each was renewed; ``after``: have so many seconds pass before."""
+        have_grown = growth(*handles, after=after)
+        if after:
+            seams.pass_time(after)
+        await self.eventually(have_grown)
+
+    def pass_time(self, seconds: float) -> None:
+        """Have leases be older by so much, here and not in Redis."""
+        seams.pass_time(seconds)
 
     async def waiting(self, count: int) -> None:
         """Return when so many callers wait for the contested name."""

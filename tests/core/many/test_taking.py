@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +18,6 @@ from django_setnx_lock.core.protocol import replies, scripts
 from django_setnx_lock.core.renewal import watchdog
 from tests.core.helpers import FakeTime, ask, called, listed, queue_of, send
 from tests.core.many.helpers import as_given, held_names, many
-from tests.core.test_failover_grace import WATCHED
 from tests.processes import eventually
 from tests.servers import Server
 
@@ -322,7 +322,9 @@ def test_who_was_not_answered_gives_up_later_ones_that_may_have_been_granted(
     first = listed(redis_client, "b").take()
     turn = MultiAttempt([listed(redis_client, key).attempt() for key in "abc"])
     assert isinstance(asked(turn, waits=True), replies.Busy)
-    turn.awaited.grace = FailoverGrace(WATCHED)
+    turn.awaited.grace = FailoverGrace(
+        SimpleNamespace(connection_pool=SimpleNamespace(sentinel_manager=object()))
+    )
     first.release()
     error = grant_and_fail(turn, monkeypatch)
     assert held_names(redis_client) == "abc"
