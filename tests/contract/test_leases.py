@@ -65,6 +65,16 @@ async def test_a_lease_that_is_extended_has_so_much_more(a: World) -> None:
 
 
 @on()
+async def test_a_lease_can_be_given_a_least_and_is_never_shortened(a: World) -> None:
+    async with a.lock(timeout=10).block() as held:
+        await held.extend(50, replace_ttl=True)
+        assert 45 < held.remaining() <= 50
+        await held.extend(5, replace_ttl=True)
+        assert 45 < held.remaining() <= 50
+        assert a.direct.pttl(a.kind.contested) > 45_000
+
+
+@on()
 async def test_a_lease_that_is_reacquired_is_whole_again_and_never_shorter(a: World) -> None:
     held = await a.lock(timeout=10).take(0)
     await held.extend(20)

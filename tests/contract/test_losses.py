@@ -10,7 +10,7 @@ import redis.exceptions
 
 from django_setnx_lock import LockError, LockLost, LockUnavailable, signals
 from tests.servers import ONCE
-from tests.support.kinds import ONE_SERVER, REDLOCK
+from tests.support.kinds import BY_VALUE, EXCLUSIVE, HOSTED, ONE_SERVER, PERMITS, READERS, REDLOCK
 from tests.support.rows import on
 from tests.support.world import DUE
 
@@ -202,3 +202,64 @@ async def test_the_body_of_a_thread_goes_on_and_can_see_that_the_lock_was_lost(a
         await work()
 
     assert isinstance(steps[0], LockLost)
+
+
+@on(BY_VALUE)
+async def test_a_loss_is_final_though_the_value_is_back(a: World) -> None:
+    held = await a.lock().take(0)
+    clients = [server.client() for server in a.servers]
+    before = [client.get(a.kind.contested) for client in clients]
+    a.steal()
+    with pytest.raises(LockLost):
+        await held.check()
+
+    for client, value in zip(clients, before, strict=True):
+        client.set(a.kind.contested, value, px=30_000)
+
+    assert held.lost
+    with pytest.raises(LockLost):
+        await held.check()
+
+
+@on()
+async def test_whoever_asks_at_once_is_told_of_one_loss_by_errors_of_their_own(a: World) -> None:
+    told: list[Any] = []
+    held = await a.lock(on_lost=told.append).take(0)
+    a.lose()
+
+    async def check() -> LockLost:
+        with pytest.raises(LockLost) as lost:
+            await held.check()
+        return lost.value
+
+    errors = [await job.result() for job in [a.spawn(check()) for _ in range(5)]]
+
+    assert told == [held.raw]
+    # One that is raised again and again would keep the frames of all who have raised it.
+    assert len({id(error) for error in errors}) == 5
+    assert len({(str(error), error.key) for error in errors}) == 1
+
+
+@on()
+async def test_a_lease_that_is_over_here_is_not_extended(a: World) -> None:
+    held = await a.lock(timeout=10).take(0)
+    a.pass_time(10)
+
+    for extend in (lambda: held.extend(60), held.reacquire):
+        with pytest.raises(LockLost):
+            await extend()
+
+    assert a.direct.pttl(a.kind.contested) <= 11_000
+
+
+@on([EXCLUSIVE, READERS, PERMITS, HOSTED])
+async def test_what_is_no_lock_any_more_is_lost_and_left_alone(a: World) -> None:
+    held = await a.lock().take(0)
+    a.direct.delete("lock:a")
+    a.direct.rpush("lock:a", "data")
+
+    with pytest.raises(LockLost):
+        await held.release()
+
+    assert a.direct.lrange("lock:a", 0, -1) == ["data"]
+    a.direct.delete("lock:a")

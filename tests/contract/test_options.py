@@ -8,9 +8,14 @@ import pytest
 
 from django_setnx_lock import LockError, LockUnsupported
 from django_setnx_lock.core import MultiLock, RedisLock, Redlock, RWLock
-from tests.support.kinds import ALL, EXCLUSIVE, READERS, REDLOCK, SEVERAL
+from tests.support.kinds import ALL, EXCLUSIVE, ONE_SERVER, READERS, REDLOCK, SEVERAL
 from tests.support.rows import on
 from tests.support.world import World
+
+
+async def asynchronous(held: object) -> None:
+    """Be awaited by nobody."""
+
 
 NO_SECONDS = [0, -1, -0.5, float("nan"), float("inf"), True, False, "5", [], 10**400, 1e-9]
 NO_LEASE = (ValueError, NO_SECONDS)
@@ -31,7 +36,7 @@ REFUSED: dict[str, tuple[type[Exception], list[Any]]] = {
     "limit": (ValueError, [0, -1, 1.5, True, "2", 1_000_001]),
     "replicas": (ValueError, [-1, True, 1.5, "2"]),
     "replica_timeout": (ValueError, [0, -1, float("nan"), float("inf"), "5"]),
-    "on_lost": (TypeError, [1, "call me"]),
+    "on_lost": (TypeError, [1, "call me", asynchronous]),
     "protocol": (ValueError, ["redis", "", None, 1]),
 }
 ACCEPTED: dict[str, list[Any]] = {
@@ -178,3 +183,12 @@ async def test_a_pair_of_reader_and_writer_has_the_same_options(a: World) -> Non
         pair.write(blocking=False).take()
     with pytest.raises(ValueError, match="timeout"):
         RWLock(a.client, "lock:a", timeout=0)
+
+
+@on(ONE_SERVER)
+async def test_a_name_and_a_note_may_be_any_text(a: World) -> None:
+    for text in ("a b\r\nc", "é", "\0", "x" * 1023, "x" * 1024, "x" * 5000):
+        async with a.lock(f"lock:{text}", note=text).block() as held:
+            await held.check()
+            assert a.direct.exists(f"lock:{text}"), text
+        assert not a.direct.exists(f"lock:{text}"), text

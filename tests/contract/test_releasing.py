@@ -62,6 +62,15 @@ async def test_a_lease_that_ended_here_is_a_loss_even_if_nobody_took_it(a: World
 
 
 @on()
+async def test_a_block_that_outlasts_its_lease_lets_go_of_what_redis_still_has(a: World) -> None:
+    async with a.lock(timeout=10).block() as held:
+        a.pass_time(10)
+        assert held.lost
+        assert not a.is_free()
+    assert a.is_free()
+
+
+@on()
 async def test_a_second_release_says_that_it_is_one(a: World) -> None:
     held = await a.lock().take(0)
     await held.release()
