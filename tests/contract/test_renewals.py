@@ -17,7 +17,7 @@ from django_setnx_lock import LockLost, LockUnavailable, signals
 from tests.faults.proxy import Proxy
 from tests.servers import ONCE
 from tests.support.children import child
-from tests.support.drivers import Face, is_ours
+from tests.support.drivers import Face, is_of_a_test
 from tests.support.kinds import ALL, EXCLUSIVE, ONE_SERVER, REDLOCK, SEVERAL
 from tests.support.rows import on
 from tests.support.world import DUE
@@ -246,7 +246,7 @@ async def test_the_task_ends_after_the_last_lock_and_no_thread_is_begun(a: World
 
     def tasks() -> list[asyncio.Task[Any]]:
         found = asyncio.all_tasks() - {asyncio.current_task()}
-        return [one for one in found if one and "watchdog" in one.get_name() and is_ours(one)]
+        return [one for one in found if one and "watchdog" in one.get_name()]
 
     for _ in range(3):
         async with renewed(a).block() as held:
@@ -262,7 +262,7 @@ async def test_the_task_ends_after_the_last_lock_and_no_thread_is_begun(a: World
 async def test_a_renewal_that_is_cancelled_with_all_tasks_begins_again(a: World) -> None:
     async with renewed(a).block() as held:
         for task in asyncio.all_tasks():
-            if is_ours(task):
+            if not is_of_a_test(task):
                 task.cancel()
         await a.sleep(0.01)
         await a.renewed(held, after=DUE)
