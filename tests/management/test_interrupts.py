@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import random
 import signal
 import time
 from collections.abc import Callable
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from django_setnx_lock import inspector, lock
 from tests.faults.proxy import Proxy
@@ -47,6 +49,23 @@ def test_a_signal_that_comes_while_it_waits_leaves_no_waiter_behind(
         assert with_lock.end() == (-number, "", said)
         assert not real_server.client().exists("{lock:k}:waiters")
     assert not real_server.client().exists("lock:k")
+
+
+class Signals(io.StringIO):
+    """A stderr that has a signal sent when it is told of the wait, which has not begun yet."""
+
+    def write(self, text: str) -> int:
+        if "waiting for" in text:
+            signal.raise_signal(signal.SIGTERM)
+        return super().write(text)
+
+
+def test_a_signal_that_comes_before_it_asks_keeps_it_from_asking(real_cache: RealServer) -> None:
+    with lock("k"), pytest.raises(CommandError, match="ended by SIGTERM before") as ended:
+        call_command("with_lock", "k", "true", stderr=Signals())
+
+    assert ended.value.returncode == 143
+    assert not real_cache.client().exists("{lock:k}:waiters")
 
 
 def test_a_signal_while_the_request_is_under_way_leaves_no_lock(
