@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import pytest
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from django_setnx_lock import LockBusy, LockUnavailable, signals
+from django_setnx_lock import LockBusy, LockDeadlock, LockUnavailable, signals
 from tests.servers import ONCE
 from tests.support.drivers import Face
 from tests.support.kinds import (
@@ -343,3 +344,57 @@ async def test_a_waiter_of_a_hosted_lock_has_a_place(a: World) -> None:
             await a.eventually(lambda: a.info().waiting == 1, seconds=0.3)
         finally:
             await job.result()
+
+
+@on([EXCLUSIVE])
+async def test_of_two_who_wait_for_each_other_one_is_refused(a: World) -> None:
+    options = {"deadlock_timeout": 0.1, "index": "{lock:}:index", "renew": True}
+    started: list[str] = []
+    refused: list[LockDeadlock] = []
+
+    async def work(mine: str, other: str) -> None:
+        async with a.lock(mine, **options).block():
+            started.append(mine)
+            await a.eventually(lambda: len(started) == 2)
+            try:
+                async with a.lock(other, **options).block():
+                    pass
+            except LockDeadlock as deadlock:
+                refused.append(deadlock)
+
+    jobs = [a.spawn(work("lock:a", "lock:z")), a.spawn(work("lock:z", "lock:a"))]
+    for job in jobs:
+        await job.result()
+
+    (deadlock,) = refused
+    assert len(deadlock.cycle) == 2
+
+
+@on(ONE_SERVER)
+async def test_a_long_wait_is_told_of_in_the_log_once(
+    a: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "django_setnx_lock"):
+        async with a.rival(label="view pay").block():
+            job = a.spawn(a.lock(wait_warning=0.05).acquire(blocking_timeout=20))
+            await a.eventually(lambda: "view pay" in caplog.text)
+            await a.sleep(0.1)
+        assert await job.result() is True
+    assert caplog.text.count("has waited") == 1
+
+
+@on([SEVERAL])
+async def test_what_was_lost_as_the_others_were_waited_for_is_taken_anew(a: World) -> None:
+    rival = await a.rival(timeout=30).take(0)
+    job = a.spawn(a.lock().take(20))
+    await a.waiting(1)
+    # The first of the keys is held by then.
+    await a.eventually(lambda: a.direct.exists("lock:a"))
+    a.direct.delete("lock:a")
+    await rival.release()
+
+    held = await job.result()
+
+    await held.check()
+    assert a.direct.exists(*a.kind.names) == 3
+    await held.release()
