@@ -72,7 +72,7 @@ async def test_a_fence_grows_when_the_lock_goes_to_a_waiter(a: World) -> None:
 
 
 @on([EXCLUSIVE, HOSTED])
-async def test_a_fence_is_larger_than_what_a_clock_that_ran_ahead_has_left(a: World) -> None:
+async def test_a_fence_is_the_time_of_the_server_in_microseconds(a: World) -> None:
     async with a.lock().block() as first:
         pass
     async with a.lock().block() as second:

@@ -96,6 +96,14 @@ async def test_a_lock_is_listed_in_its_index_while_it_is_held_for_long(a: World)
     await a.eventually(lambda: a.direct.zscore(index, "lock:a") is None)
 
 
+@on(SINGLE, real=True)
+async def test_a_lock_that_is_not_renewed_is_listed_too_until_it_is_released(a: World) -> None:
+    index = "{lock:}:index"
+    async with a.lock(index=index, timeout=10).block():
+        await a.eventually(lambda: a.direct.zscore(index, "lock:a") is not None, seconds=5)
+    await a.eventually(lambda: a.direct.zscore(index, "lock:a") is None, seconds=5)
+
+
 @on(ONE_SERVER, real=True)
 async def test_no_key_is_outside_of_the_slot_of_its_name(a: World) -> None:
     async with a.rival().block():

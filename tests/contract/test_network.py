@@ -9,7 +9,7 @@ import pytest
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from django_setnx_lock import LockError, LockLost, LockUnavailable
+from django_setnx_lock import LockBusy, LockError, LockLost, LockUnavailable
 from tests.faults.proxy import Proxy
 from tests.servers import ONCE
 from tests.support.kinds import EXCLUSIVE, ONE_SERVER, QUEUED, SEVERAL
@@ -122,6 +122,53 @@ async def test_copies_that_come_late_change_nothing_for_the_next_holder(a: World
             assert await a.rival().acquire(blocking=False) is False, step
             await other.release()
             assert a.is_free(), step
+
+
+@on(ONE_SERVER, real=True)
+async def test_a_copy_that_comes_after_the_answer_busy_takes_no_lock(a: World) -> None:
+    with network(a, socket_timeout=0.1, retry=Retry(NoBackoff(), 1)) as proxy:
+        await begun(a)
+        other = await a.rival().take(0)
+        proxy.hold(NAMED, once=True)
+        with pytest.raises(LockBusy):
+            await a.lock().take(0)
+        assert proxy.holds.is_set()
+        await other.release()
+
+        proxy.let_go()
+
+        assert a.is_free()
+
+
+@on(ONE_SERVER, real=True)
+async def test_a_copy_that_comes_after_the_release_takes_no_lock(a: World) -> None:
+    with network(a, socket_timeout=0.1, retry=Retry(NoBackoff(), 1)) as proxy:
+        await begun(a)
+        proxy.hold(NAMED, once=True)
+        held = await a.lock().take(0)
+        assert proxy.holds.is_set()
+        await held.release()
+
+        proxy.let_go()
+
+        assert a.is_free()
+
+
+@on(ONE_SERVER, real=True)
+async def test_a_copy_of_what_took_the_lock_that_comes_late_cuts_nothing(a: World) -> None:
+    with network(a, socket_timeout=0.1, retry=Retry(NoBackoff(), 1)) as proxy:
+        await begun(a)
+        proxy.hold(NAMED, once=True)
+        held = await a.lock(timeout=10).take(0)
+        assert proxy.holds.is_set()
+        await held.extend(50)
+
+        proxy.let_go()
+
+        left = held.remaining()
+        assert left > 50
+        assert a.direct.pttl(a.kind.contested) / 1000 > left - 1
+        await held.release()
 
 
 @on(ONE_SERVER, real=True)

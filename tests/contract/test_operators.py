@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from django_setnx_lock import LockLost, LockUnsupported, signals
 from django_setnx_lock.core import Outcome, State
+from tests.faults.proxy import Proxy
 from tests.support.kinds import (
     EXCLUSIVE,
     HOSTED,
@@ -116,6 +118,22 @@ async def test_nobody_but_the_holder_that_was_seen_is_forced_out(a: World) -> No
         outcome = a.ask(lambda inspector: inspector.force_release(name, seen_one.fingerprint))
         assert outcome is Outcome.CHANGED_HANDS
         await other.check()
+
+
+@on(ONE_SERVER, real=True)
+async def test_who_takes_it_while_the_release_by_force_is_under_way_keeps_it(a: World) -> None:
+    held = await a.lock().take(0)
+    with Proxy(a.server.port) as proxy, ThreadPoolExecutor(1) as pool:
+        a.direct = proxy.client(decode_responses=True)
+        proxy.hold(b"under way")
+        forcing = pool.submit(a.force, reason="under way")
+        await a.eventually(proxy.holds.is_set)
+        await held.release()
+        async with a.rival().block() as other:
+            proxy.let_go()
+
+            assert forcing.result(20) is Outcome.CHANGED_HANDS
+            await other.check()
 
 
 @on([READERS, PERMITS])

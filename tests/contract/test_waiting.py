@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from tests.support.world import World
 
 
+# A waiter that nobody wakes sleeps for longer, but for one behind a group: 5 s.
+WOKEN = 4.5
+
+
 async def entered(lock: Face, order: list[Any], name: Any) -> None:
     async with lock.block():
         order.append(name)
@@ -46,6 +50,35 @@ async def test_a_waiter_has_it_when_it_is_let_go(a: World) -> None:
 
     await held.release()
 
+    mine = await job.result()
+    await mine.check()
+    await mine.release()
+
+
+@on(QUEUED)
+async def test_who_sleeps_is_woken_by_a_release(a: World) -> None:
+    held = await a.rival(timeout=60).take(0)
+    job = a.spawn(a.lock().take(20))
+    await a.waiting(1)
+    # The first sleep may be a short one; of the second only a release makes an end so soon.
+    await a.sleep(0.5)
+
+    await held.release()
+
+    await a.eventually(job.done, seconds=WOKEN)
+    await (await job.result()).release()
+
+
+@on(QUEUED)
+async def test_a_lock_that_vanished_goes_to_who_waits_for_it(a: World) -> None:
+    _held = await a.rival(timeout=60).take(0)
+    job = a.spawn(a.lock().take(20))
+    await a.waiting(1)
+    a.direct.delete(a.kind.contested)
+
+    assert await a.rival().acquire(blocking=False) is False
+
+    await a.eventually(job.done, seconds=WOKEN)
     mine = await job.result()
     await mine.check()
     await mine.release()
