@@ -11,7 +11,7 @@ from django_setnx_lock.core.renewal import watchdog
 from tests.core.helpers import PREFIX, FakeTime
 from tests.core.queueing import CLAIM
 from tests.core.watching import FakeLine, IdleWatchdog, Wire, held_for
-from tests.faults.controls import take_out
+from tests.support.seams import mutate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +47,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = ("ACQUIRE", "RELEASE", "CANCEL", "LOOK", "RENEW", "FORCE")
     shared = (f"SHARED_{name}" for name in plain)
     for script in (*plain, "ACQUIRE_ALL", *shared):
-        take_out(monkeypatch, script, "local CLAIM = 1000 ", f"local CLAIM = {CLAIM} ")
+        mutate(monkeypatch, script, "local CLAIM = 1000 ", f"local CLAIM = {CLAIM} ")
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ from django_setnx_lock.core.locks import parent_process
 from django_setnx_lock.core.protocol import scripts
 from tests.core.aio.helpers import run
 from tests.core.helpers import INDEX, in_thread, listed, queue_of
-from tests.faults.controls import take_out
 from tests.processes import eventually, figure
+from tests.support.seams import mutate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -339,8 +339,8 @@ def test_a_wait_that_ended_is_no_part_of_a_deadlock(redis_client: redis.Redis) -
 def test_control_without_the_queue_it_would_be(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "DEADLOCK", "if is_queued(waits_for, token) then", "if true then")
-    take_out(monkeypatch, "DEADLOCK", "if not is_queued(name, token) then", "if false then")
+    mutate(monkeypatch, "DEADLOCK", "if is_queued(waits_for, token) then", "if true then")
+    mutate(monkeypatch, "DEADLOCK", "if not is_queued(name, token) then", "if false then")
 
     assert stale_wait_is_believed(redis_client) is True
 

@@ -17,8 +17,8 @@ from django_setnx_lock.core.protocol import scripts
 from django_setnx_lock.core.renewal.watchdog import WATCHDOG
 from tests.core.helpers import in_thread, listed
 from tests.core.redis_py import around
-from tests.faults.controls import take_out
 from tests.servers import FakeServer
+from tests.support.seams import mutate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +79,7 @@ def test_a_ticket_is_good_for_one(redis_client: redis.Redis) -> None:
 def test_without_a_new_token_two_would_take_it_over(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "SWAP", "redis.call('SET', NAME, ARGV[2], 'KEEPTTL')", "")
+    mutate(monkeypatch, "SWAP", "redis.call('SET', NAME, ARGV[2], 'KEEPTTL')", "")
     ticket = given(redis_client)
     listed(redis_client, "a").adopt(ticket)
 

@@ -20,9 +20,9 @@ from django_setnx_lock.core.protocol.keys import lock_keys
 from tests.core.helpers import PREFIX, ask, cancel, let_lapse, listed
 from tests.core.nesting import told, waiting
 from tests.core.queueing import caller, claim, holder
-from tests.faults.controls import take_out
 from tests.hostile import RECORDS, unsound
 from tests.processes import eventually
+from tests.support.seams import mutate
 
 if TYPE_CHECKING:
     from django_setnx_lock.core import LockInfo
@@ -174,7 +174,7 @@ def test_who_gets_the_lock_leaves_no_record_in_the_queue(
 def test_control_a_record_that_stays_behind_is_found(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "ACQUIRE", "'HDEL', ALIVE, token, WHO .. token", "'HDEL', ALIVE, token")
+    mutate(monkeypatch, "ACQUIRE", "'HDEL', ALIVE, token, WHO .. token", "'HDEL', ALIVE, token")
     held = holder(redis_client)
     first, _ = queue(redis_client, "one", "two")
     held.release()

@@ -8,7 +8,7 @@ from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.protocol import scripts
 from django_setnx_lock.core.protocol.keys import index_for
 from tests.core.helpers import PREFIX
-from tests.faults.controls import take_out
+from tests.support.seams import mutate
 
 if TYPE_CHECKING:
     import pytest
@@ -40,7 +40,7 @@ class ServerClock:
         told = "{redis.call('GET', 'test:seconds'), redis.call('GET', 'test:micros')}"
         for script in [*(f"TIMESTAMP_{name}" for name in SCRIPTS), "INSPECT"]:
             assert hasattr(scripts, script)
-            take_out(monkeypatch, script, "redis.call('TIME')", told)
+            mutate(monkeypatch, script, "redis.call('TIME')", told)
 
     def set(self, micros: int) -> None:
         self._client.set("test:seconds", micros // 1_000_000)

@@ -8,10 +8,10 @@ import pytest
 
 from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import Inspector
-from tests.faults.controls import take_out
 from tests.processes import eventually
 from tests.support.locks import INDEX, PREFIX, listed, value_of
 from tests.support.renewals import end_of, is_longer
+from tests.support.seams import mutate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -93,7 +93,7 @@ def test_a_held_lock_gets_the_lease_that_is_asked_for(
 def test_without_a_first_write_that_is_allowed_it_would_get_none(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch, kind: str, script: str, rule: str
 ) -> None:
-    take_out(monkeypatch, script, rule, "" if kind == "readers" else "string.format(KEYS[2]")
+    mutate(monkeypatch, script, rule, "" if kind == "readers" else "string.format(KEYS[2]")
     held = taken(client, kind)
     fill(client)
 

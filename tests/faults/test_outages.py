@@ -14,10 +14,9 @@ from redis.retry import Retry
 
 from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import Inspector, RedisLock
-from tests.faults.controls import send_nothing_behind
 from tests.processes import eventually
 from tests.servers import free_port
-from tests.support.seams import take_each
+from tests.support.seams import send_nothing_behind, take_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

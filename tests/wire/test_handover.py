@@ -11,8 +11,8 @@ from django_setnx_lock.core import LockHandle
 from django_setnx_lock.core.protocol import replies
 from tests.core.helpers import ask, meta_of
 from tests.core.queueing import CLAIM, baton_of, caller, claim, holder, is_busy, is_woken, waiters
-from tests.faults.controls import take_out
 from tests.support.locks import queue_of, value_of
+from tests.support.seams import mutate
 
 if TYPE_CHECKING:
     import redis
@@ -52,7 +52,7 @@ def test_a_baton_that_names_nobody_would_be_taken_by_whoever_comes_first(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     any_baton = "(value and string.sub(value, 1, 6) == BATON)"
-    take_out(monkeypatch, "ACQUIRE", "value == BATON .. token", any_baton)
+    mutate(monkeypatch, "ACQUIRE", "value == BATON .. token", any_baton)
 
     assert order_of_grants(redis_client, 8) != list(range(8))
 
@@ -145,7 +145,7 @@ def test_nobody_overtakes_those_who_wait_for_a_lock_that_is_free(
 def test_without_looking_at_the_queue_first_it_would_be_overtaken(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "ACQUIRE", "if head and head ~= token then", "if false then")
+    mutate(monkeypatch, "ACQUIRE", "if head and head ~= token then", "if false then")
     holder(redis_client)
     waiters(redis_client, 1)
     redis_client.delete("lock:a")

@@ -18,8 +18,8 @@ from tests.core.queueing import (
     open_mail,
     waiters,
 )
-from tests.faults.controls import take_out
 from tests.support.locks import value_of
+from tests.support.seams import mutate
 
 if TYPE_CHECKING:
     import redis
@@ -62,7 +62,7 @@ def test_a_waiter_that_would_sleep_beyond_the_end_of_a_shorter_lease_is_woken(
 def test_without_that_it_would_sleep_beside_a_free_lock(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "ACQUIRE", "wake_if_later(lease)", "")
+    mutate(monkeypatch, "ACQUIRE", "wake_if_later(lease)", "")
 
     assert not is_woken(followed_by(redis_client, SHORT))
 
@@ -165,7 +165,7 @@ def test_a_copy_that_comes_late_takes_back_nothing_a_waiter_was_told(
 
 
 def test_without_that_it_would(redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    take_out(monkeypatch, "ACQUIRE", "asks_again = math.max(asks_again, recorded or 0)", "")
+    mutate(monkeypatch, "ACQUIRE", "asks_again = math.max(asks_again, recorded or 0)", "")
     _held = holder(redis_client, LONG)
     (waiting,) = waiters(redis_client, 1)
     told = told_until(waiting)
@@ -187,7 +187,7 @@ def test_who_leaves_passes_on_that_the_next_lease_is_shorter(redis_client: redis
 def test_without_that_the_next_would_sleep_for_as_long_as_the_longer_one(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "CANCEL", "if left >= 0 then", "if false then")
+    mutate(monkeypatch, "CANCEL", "if left >= 0 then", "if false then")
     first, second = behind_a_shorter_lease(redis_client)
 
     cancel(first)

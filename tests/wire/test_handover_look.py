@@ -17,8 +17,8 @@ from tests.core.queueing import (
     looked,
     open_mail,
 )
-from tests.faults.controls import take_out
 from tests.support.locks import queue_of, server_ms, value_of
+from tests.support.seams import mutate
 
 if TYPE_CHECKING:
     import redis
@@ -63,7 +63,7 @@ def test_a_lock_that_was_fetched_is_left_to_who_fetched_it(redis_client: redis.R
 def test_without_minding_the_mailbox_it_would_be_taken_from_one_who_comes(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "LOOK", " and has_mail(head)", "")
+    mutate(monkeypatch, "LOOK", " and has_mail(head)", "")
     first, second = left_to_the_first(redis_client, 2)
     open_mail(first)
 
@@ -100,7 +100,7 @@ def test_who_was_passed_over_keeps_its_place(redis_client: redis.Redis) -> None:
 def test_without_its_place_who_was_slow_for_a_moment_would_be_overtaken_by_all(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "LOOK", "redis.call('ZADD', WAITERS, rank, head)", "")
+    mutate(monkeypatch, "LOOK", "redis.call('ZADD', WAITERS, rank, head)", "")
     first, second, third = left_to_the_first(redis_client, 3)
     looked(first)
 

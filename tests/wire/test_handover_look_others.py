@@ -18,8 +18,8 @@ from tests.core.queueing import (
     looked,
     open_mail,
 )
-from tests.faults.controls import take_out
 from tests.support.locks import queue_of, value_of
+from tests.support.seams import mutate
 
 if TYPE_CHECKING:
     import redis
@@ -79,7 +79,7 @@ def test_behind_a_foreign_holder_the_next_is_woken_to_ask_on(redis_client: redis
 def test_without_that_it_would_sleep_until_the_lease_it_was_told_of_ends(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "LOOK", "wake_if_later(-1)", "")
+    mutate(monkeypatch, "LOOK", "wake_if_later(-1)", "")
     first, second = left_to_the_first(redis_client, 2)
     redis_client.set("lock:a", "somebody", px=60_000)
 

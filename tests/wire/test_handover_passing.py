@@ -20,8 +20,8 @@ from tests.core.queueing import (
     left_to_the_first,
     waiters,
 )
-from tests.faults.controls import take_out
 from tests.support.locks import queue_of, value_of
+from tests.support.seams import mutate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +77,7 @@ def test_a_lock_is_handed_on_however_it_is_let_go(redis_client: redis.Redis, how
 def test_without_handing_it_on_a_waiter_would_sleep_beside_a_free_lock(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    take_out(monkeypatch, how, "head = hand_on()", "head = false")
+    mutate(monkeypatch, how, "head = hand_on()", "head = false")
     held = held_turn(redis_client)
     (waiter,) = waiters(redis_client, 1)
 
@@ -159,7 +159,7 @@ def test_who_gives_up_what_was_left_to_it_leaves_it_to_the_next(
 def test_without_that_a_lock_would_be_left_to_one_who_has_gone(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "CANCEL", "value == token or head == token", "value == token")
+    mutate(monkeypatch, "CANCEL", "value == token or head == token", "value == token")
     held = holder(redis_client)
     first, second = waiters(redis_client, 2)
     held.release()

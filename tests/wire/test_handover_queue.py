@@ -9,8 +9,8 @@ import pytest
 from django_setnx_lock.core.locks import mailbox
 from tests.core.helpers import ask, let_lapse
 from tests.core.queueing import holder, is_busy, waiters
-from tests.faults.controls import take_out
 from tests.support.locks import queue_of, server_ms, value_of
+from tests.support.seams import mutate
 
 if TYPE_CHECKING:
     import redis
@@ -33,7 +33,7 @@ def test_asking_again_keeps_the_place_in_the_queue(redis_client: redis.Redis) ->
 def test_without_its_rank_who_asks_again_would_go_to_the_end(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(
+    mutate(
         monkeypatch,
         "ACQUIRE",
         "local alive, rank, recorded = read_waiter(token)",
@@ -69,7 +69,7 @@ def test_who_comes_later_is_later_although_the_clock_of_the_server_stepped_back(
 def test_without_minding_the_last_rank_a_clock_that_steps_back_would_let_them_overtake(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "ACQUIRE", "math.max(now_us(), (last or 0) + 1)", "now_us()")
+    mutate(monkeypatch, "ACQUIRE", "math.max(now_us(), (last or 0) + 1)", "now_us()")
 
     assert came_early(redis_client)[-1] == "early"
 
@@ -94,7 +94,7 @@ def test_waiters_who_ask_no_more_are_skipped_and_dropped(redis_client: redis.Red
 def test_without_the_time_they_are_alive_until_a_dead_waiter_would_be_waited_for(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "RELEASE", "if alive and alive >= now_ms() then", "if true then")
+    mutate(monkeypatch, "RELEASE", "if alive and alive >= now_ms() then", "if true then")
 
     assert leave_it_to_the_living(redis_client)[0] == "waiter 0"
 

@@ -13,7 +13,7 @@ from django_setnx_lock import LockLost, LockUnavailable
 from django_setnx_lock.core import Inspector, RedisLock
 from django_setnx_lock.core.protocol import replies, scripts
 from tests.core.helpers import ask
-from tests.faults.controls import send_nothing_behind, take_out
+from tests.support.seams import mutate, send_nothing_behind
 from tests.wire.late import keep_back, kept_back_then_granted, load
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def test_a_request_that_arrives_after_it_was_given_up_takes_no_lock(
 def test_without_the_memory_of_tokens_given_up_a_late_request_would_take_a_ghost_lock(
     proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "ACQUIRE", NEVER_SEEN, FREE)
+    mutate(monkeypatch, "ACQUIRE", NEVER_SEEN, FREE)
     load(direct)
     give_up_while_kept_back(proxy)
 
@@ -80,7 +80,7 @@ def test_a_request_that_arrives_after_the_release_takes_no_lock(
 def test_without_the_memory_of_released_tokens_a_late_request_would_take_a_ghost_lock(
     proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "ACQUIRE", NEVER_SEEN, FREE)
+    mutate(monkeypatch, "ACQUIRE", NEVER_SEEN, FREE)
     load(direct)
     _, held = kept_back_then_granted(proxy, direct)
     held.release()
@@ -133,7 +133,7 @@ def test_a_request_that_arrives_after_a_busy_answer_takes_no_lock(
 def test_without_the_memory_of_busy_answers_a_late_request_would_take_a_ghost_lock(
     proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "ACQUIRE", "redis.call('SET', TOMBSTONE, 'left', 'PX', MEMORY)", "")
+    mutate(monkeypatch, "ACQUIRE", "redis.call('SET', TOMBSTONE, 'left', 'PX', MEMORY)", "")
     load(direct)
     kept_back_then_busy(proxy, direct)
 
@@ -156,7 +156,7 @@ def test_a_request_that_arrives_after_its_lock_was_found_lost_takes_no_lock(
 def test_without_the_memory_of_lost_tokens_a_late_request_would_take_a_ghost_lock(
     proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "RELEASE", "redis.pcall('SET', TOMBSTONE, mark, 'PX', MEMORY)", "")
+    mutate(monkeypatch, "RELEASE", "redis.pcall('SET', TOMBSTONE, mark, 'PX', MEMORY)", "")
     load(direct)
     kept_back_then_lost(proxy, direct)
 

@@ -11,7 +11,7 @@ from django_setnx_lock import LockLost
 from django_setnx_lock.core import LockHandle, RedisLock
 from django_setnx_lock.core.protocol import commands
 from tests.core.helpers import ask, cancel
-from tests.faults.controls import take_out
+from tests.support.seams import mutate
 from tests.wire.late import keep_back, load
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def test_a_release_that_arrives_late_takes_nothing_from_the_next_holder(
 def test_without_comparing_tokens_a_late_release_would_free_the_next_holders_lock(
     proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "RELEASE", "redis.pcall('GET', NAME) == ARGV[1]", "true")
+    mutate(monkeypatch, "RELEASE", "redis.pcall('GET', NAME) == ARGV[1]", "true")
     load(direct)
     held = RedisLock(direct, "lock:a").take(0)
     keep_back(proxy, held.grant.releasing())
@@ -75,7 +75,7 @@ def test_a_renewal_that_arrives_late_gives_the_next_holder_no_time(
 def test_without_comparing_tokens_a_lost_lock_would_be_renewed(
     direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "RENEW", "if token_at(NAME) ~= ARGV[1] then", "if false then")
+    mutate(monkeypatch, "RENEW", "if token_at(NAME) ~= ARGV[1] then", "if false then")
     held = RedisLock(direct, "lock:a").take(0)
     direct.set("lock:a", "somebody", px=30_000)
 

@@ -9,8 +9,8 @@ import pytest
 
 from django_setnx_lock.core.protocol import commands, replies
 from tests.core.helpers import ask, send
-from tests.faults.controls import take_out
 from tests.support.locks import listed, value_of
+from tests.support.seams import mutate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +57,7 @@ def test_no_late_copy_frees_it_or_keeps_it_for_longer(
 def test_with_the_token_still_at_the_name_some_would(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, request_: str
 ) -> None:
-    take_out(monkeypatch, "RELEASE", "KEPT .. ARGV[1]", "ARGV[1]")
+    mutate(monkeypatch, "RELEASE", "KEPT .. ARGV[1]", "ARGV[1]")
     turn, held = kept(redis_client)
     left = redis_client.pttl("lock:a")
 

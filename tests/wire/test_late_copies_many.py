@@ -16,8 +16,7 @@ from django_setnx_lock.core.locks.batch import release_each
 from django_setnx_lock.core.locks.multi_lock import MultiAttempt
 from django_setnx_lock.core.protocol import scripts
 from tests.support.locks import held_names, listed
-from tests.support.seams import mutate as take_out
-from tests.support.seams import send_nothing_behind
+from tests.support.seams import mutate, send_nothing_behind
 
 if TYPE_CHECKING:
     import redis
@@ -49,7 +48,7 @@ def test_without_the_memory_of_tokens_it_would_take_them(
     proxy: Proxy, real_server: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     never_seen = "redis.call('EXISTS', WAITERS, ALIVE, TOMBSTONE) == 0"
-    take_out(monkeypatch, "ACQUIRE_ALL", never_seen, never_seen.replace(", TOMBSTONE", ""))
+    mutate(monkeypatch, "ACQUIRE_ALL", never_seen, never_seen.replace(", TOMBSTONE", ""))
     direct = real_server.client()
     for script in (scripts.ACQUIRE_ALL, scripts.CANCEL, scripts.RELEASE):
         direct.script_load(script.source)

@@ -15,7 +15,7 @@ from django_setnx_lock.core import Inspector, LockHandle, Outcome, RedisLock
 from django_setnx_lock.core.locks.batch import release_each, take_each
 from django_setnx_lock.core.protocol import scripts
 from tests.core.helpers import ask, meta_of, send, send_sha
-from tests.faults.controls import take_out
+from tests.support.seams import mutate
 
 if TYPE_CHECKING:
     from tests.faults.proxy import Proxy
@@ -77,7 +77,7 @@ def test_redis_pys_lock_loses_its_own_grant_when_the_reply_is_cut_off(
 def test_without_recognising_its_token_a_retry_would_find_its_own_ghost(
     proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(
+    mutate(
         monkeypatch, "ACQUIRE", "if value and value ~= token and not claims then", "if value then"
     )
     direct.script_load(scripts.ACQUIRE.source)
@@ -165,7 +165,7 @@ def test_a_release_whose_reply_was_cut_off_is_a_success(
 def test_without_the_memory_of_released_tokens_a_retried_release_would_look_like_a_loss(
     proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "RELEASE", "if mark == 'released' then", "if false then")
+    mutate(monkeypatch, "RELEASE", "if mark == 'released' then", "if false then")
     direct.script_load(scripts.RELEASE.source)
     held = RedisLock(proxy.client(), "lock:a").take(0)
     cut(proxy, scripts.RELEASE)
@@ -198,7 +198,7 @@ def test_a_release_whose_reply_was_cut_off_is_one_when_another_has_the_lock(
 def test_without_telling_that_it_comes_again_it_would_look_like_a_loss(
     proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "RELEASE", "if ARGV[2] == 'again' then", "if false then")
+    mutate(monkeypatch, "RELEASE", "if ARGV[2] == 'again' then", "if false then")
     direct.script_load(scripts.RELEASE.source)
 
     with pytest.raises(LockLost):
@@ -230,7 +230,7 @@ def test_a_release_that_comes_again_after_the_loss_says_so(
 def test_without_the_memory_of_losses_it_would_pass_for_released(
     proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "ACQUIRE", "  note_lost(meta, owner)\n", "")
+    mutate(monkeypatch, "ACQUIRE", "  note_lost(meta, owner)\n", "")
     direct.script_load(scripts.ACQUIRE.source)
 
     release_after_the_loss(proxy, direct)

@@ -10,8 +10,8 @@ from django_setnx_lock import LockLost
 from django_setnx_lock.core import Inspector, Outcome
 from django_setnx_lock.core.protocol import scripts
 from tests.core.helpers import meta_of
-from tests.faults.controls import take_out
 from tests.support.locks import timed, value_of
+from tests.support.seams import mutate
 
 if TYPE_CHECKING:
     import redis
@@ -45,7 +45,7 @@ def test_a_grant_is_held_after_all(proxy: Proxy, direct: redis.Redis) -> None:
 def test_without_knowing_its_token_it_would_find_somebody_elses(
     proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "TIMESTAMP_ACQUIRE", "left and is_mine(value, known, token)", "false")
+    mutate(monkeypatch, "TIMESTAMP_ACQUIRE", "left and is_mine(value, known, token)", "false")
     direct.script_load(scripts.TIMESTAMP_ACQUIRE.source)
     proxy.drop_next_reply(scripts.TIMESTAMP_ACQUIRE.sha.encode())
 
@@ -66,7 +66,7 @@ def test_a_release_is_one(proxy: Proxy, direct: redis.Redis) -> None:
 def test_without_remembering_it_would_seem_lost(
     proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "TIMESTAMP_RELEASE", "if mark == 'released' then", "if false then")
+    mutate(monkeypatch, "TIMESTAMP_RELEASE", "if mark == 'released' then", "if false then")
     direct.script_load(scripts.TIMESTAMP_RELEASE.source)
     held = timed(proxy.client()).take(0)
     proxy.drop_next_reply(scripts.TIMESTAMP_RELEASE.sha.encode())

@@ -30,9 +30,9 @@ from django_setnx_lock.core.protocol.keys import lock_keys
 from django_setnx_lock.core.renewal import watchdog
 from tests.core.helpers import FakeTime, ask, cancel, send
 from tests.core.watching import IdleWatchdog
-from tests.faults.controls import take_out
 from tests.servers import RealServer
 from tests.support.locks import listed, queue_of, value_of
+from tests.support.seams import mutate
 
 pytestmark = pytest.mark.unmeasured
 
@@ -257,7 +257,7 @@ def test_each_rule_left_out_breaks_the_lock(
     monkeypatch: pytest.MonkeyPatch, script: str, rules: dict[str, str]
 ) -> None:
     for rule_, instead in rules.items():
-        take_out(monkeypatch, script, rule_, instead)
+        mutate(monkeypatch, script, rule_, instead)
 
     with pytest.raises(AssertionError):
         run_state_machine_as_test(OneLock, settings=LONGER)

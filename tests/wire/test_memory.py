@@ -10,7 +10,7 @@ from django_setnx_lock import LockLost
 from django_setnx_lock.core import Inspector, RedisLock
 from tests.core.helpers import send
 from tests.core.queueing import caller, claim, holder
-from tests.faults.controls import take_out
+from tests.support.seams import mutate
 
 if TYPE_CHECKING:
     import redis
@@ -45,7 +45,7 @@ def test_a_release_sent_again_is_no_loss_although_a_copy_of_the_acquire_came_bet
 def test_without_keeping_what_is_known_it_would_be_called_lost(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "ACQUIRE", UNLESS_KNOWN, "else")
+    mutate(monkeypatch, "ACQUIRE", UNLESS_KNOWN, "else")
     held = released_then_asked_late(redis_client)
 
     with pytest.raises(LockLost):

@@ -19,8 +19,8 @@ from django_setnx_lock.core.protocol.commands import (
 from django_setnx_lock.core.protocol.keys import lock_keys
 from tests.core.helpers import ask, cancel, send
 from tests.core.queueing import caller, holder, waiters
-from tests.faults.controls import take_out
 from tests.support.locks import INDEX, command, listed
+from tests.support.seams import mutate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -137,7 +137,7 @@ def test_taking_it_for_nothing_a_waiter_that_leaves_would_write_over_it(
     real_server: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rule = "type(value) == 'table' and '' or value"
-    take_out(monkeypatch, "CANCEL", rule, "type(value) ~= 'table' and value")
+    mutate(monkeypatch, "CANCEL", rule, "type(value) ~= 'table' and value")
     monkeypatch.setitem(REQUESTS, "leave", commands.SETNX.cancel(KEYS, INDEX, "w1"))
 
     assert changed_by(real_server.client(), "hash", ["leave"]) == ["leave"]

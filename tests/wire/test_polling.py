@@ -15,9 +15,9 @@ from django_setnx_lock.core.protocol import commands, replies
 from django_setnx_lock.core.protocol.keys import lock_keys
 from django_setnx_lock.core.protocol.replies import text
 from tests.core.helpers import ask, called, meta_of, send
-from tests.faults.controls import take_out
 from tests.processes import eventually, in_thread
 from tests.support.locks import INDEX, PREFIX, value_of
+from tests.support.seams import mutate
 
 if TYPE_CHECKING:
     from django_setnx_lock.core.locks.attempt import AcquireAttempt
@@ -190,7 +190,7 @@ def test_without_the_memory_of_tokens_it_would(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rule = "redis.call('EXISTS', KEYS[3]) == 1"
-    take_out(monkeypatch, "POLLING_ACQUIRE", rule, "false")
+    mutate(monkeypatch, "POLLING_ACQUIRE", rule, "false")
     held = polled(redis_client).take()
     turn = asking(redis_client)
     turn.note_repeat()
@@ -353,7 +353,7 @@ def test_one_who_queues_is_told_to_poll_where_the_server_refuses(
 ) -> None:
     begins = "local token, value = ARGV[1]"
     refused = f"if true then return redis.error_reply('{said}') end\n{begins}"
-    take_out(monkeypatch, "ACQUIRE", begins, refused)
+    mutate(monkeypatch, "ACQUIRE", begins, refused)
 
     with pytest.raises(LockUnavailable, match="set POLLING in SETNX_LOCK to True") as caught:
         queueing(redis_client).take(0)

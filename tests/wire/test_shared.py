@@ -22,8 +22,8 @@ from tests.core.queueing import (
     open_mail,
 )
 from tests.core.sharers import LIMIT, let_run_out, reader, shares_of, taker
-from tests.faults.controls import take_out
 from tests.support.locks import queue_of, value_of
+from tests.support.seams import mutate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,7 +98,7 @@ def test_a_reader_waits_behind_a_writer_that_came_before(redis_client: redis.Red
 def test_one_that_does_not_look_who_waits_would_overtake(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "SHARED_ACQUIRE", " and not first_waiter()", "")
+    mutate(monkeypatch, "SHARED_ACQUIRE", " and not first_waiter()", "")
     claim(reader(redis_client))
     assert is_busy(caller(redis_client))
 
@@ -159,7 +159,7 @@ def test_so_does_one_whose_time_to_wait_is_over(redis_client: redis.Redis) -> No
 def test_without_being_woken_they_would_sleep_on(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "CANCEL", "group_at(token_at(NAME)) and -1 or left", "left")
+    mutate(monkeypatch, "CANCEL", "group_at(token_at(NAME)) and -1 or left", "left")
     claim(reader(redis_client))
     writer, behind = caller(redis_client), reader(redis_client)
     assert is_busy(writer)
@@ -181,7 +181,7 @@ def test_as_many_as_the_limit_hold_permits_together(redis_client: redis.Redis) -
 def test_without_the_limit_more_would(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "SHARED_ACQUIRE", "redis.call('ZCARD', SHARES) < limit", "true")
+    mutate(monkeypatch, "SHARED_ACQUIRE", "redis.call('ZCARD', SHARES) < limit", "true")
     for _ in range(LIMIT):
         claim(taker(redis_client))
 

@@ -10,9 +10,9 @@ from django_setnx_lock import LockBusy, LockLost, LockUnavailable
 from django_setnx_lock.core import LockHandle, RedisLock
 from tests.core.helpers import ask, called, meta_of
 from tests.core.timestamps import ServerClock, T, asking
-from tests.faults.controls import take_out
 from tests.processes import in_thread
 from tests.support.locks import INDEX, server_ms, timed, value_of
+from tests.support.seams import mutate
 
 if TYPE_CHECKING:
     import redis
@@ -203,8 +203,8 @@ def test_a_release_that_asks_for_the_token_alone_removes_it(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rule = "known.token == token and stands(value, known)"
-    take_out(monkeypatch, "TIMESTAMP_RELEASE", rule, "known.token == token")
-    take_out(monkeypatch, "TIMESTAMP_RELEASE", "and time_left(value, known)", "")
+    mutate(monkeypatch, "TIMESTAMP_RELEASE", rule, "known.token == token")
+    mutate(monkeypatch, "TIMESTAMP_RELEASE", "and time_left(value, known)", "")
     held = timed(redis_client).take()
     redis_client.set("lock:a", server_ms(redis_client) + 60_000)
 

@@ -21,8 +21,8 @@ from tests.core.timestamps import (
     is_over_for_milliseconds,
     is_over_for_seconds,
 )
-from tests.faults.controls import take_out
 from tests.support.locks import timed, value_of
+from tests.support.seams import mutate
 
 if TYPE_CHECKING:
     import redis
@@ -58,7 +58,7 @@ def test_with_a_time_that_is_rounded_down_they_would_not(
     redis_client: redis.Redis, server_clock: ServerClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     up = "whole(math.ceil(ends / MS[unit]))"
-    take_out(monkeypatch, "TIMESTAMP_ACQUIRE", up, "whole(math.floor(ends / MS[unit]))")
+    mutate(monkeypatch, "TIMESTAMP_ACQUIRE", up, "whole(math.floor(ends / MS[unit]))")
     server_clock.set(T + 499_999)
 
     ask(asking(redis_client, "s"), waits=False)
@@ -98,7 +98,7 @@ def test_without_that_margin_it_would_be(
     redis_client: redis.Redis, server_clock: ServerClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     margin = "math.floor(ends / MS[unit] + 1) * MS[unit]"
-    take_out(monkeypatch, "TIMESTAMP_ACQUIRE", margin, "ends")
+    mutate(monkeypatch, "TIMESTAMP_ACQUIRE", margin, "ends")
     redis_client.set("lock:a", T // 1000)
     server_clock.set(T + 500)
 

@@ -10,8 +10,8 @@ from django_setnx_lock import LockBusy, LockLost
 from django_setnx_lock.core import Inspector, Outcome
 from tests.core.helpers import ask, cancel, send
 from tests.core.timestamps import ServerClock, T, asking
-from tests.faults.controls import take_out
 from tests.support.locks import PREFIX, timed, value_of
+from tests.support.seams import mutate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,7 +123,7 @@ def let_go(client: redis.Redis, how: str) -> str:
 def test_without_forgetting_when_ours_would_have_ended_it_would_be_taken_too_early(
     redis_client: redis.Redis, server_clock: ServerClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "TIMESTAMP_RELEASE", FORGETS, "if false then")
+    mutate(monkeypatch, "TIMESTAMP_RELEASE", FORGETS, "if false then")
     let_go(redis_client, "release")
     server_clock.set(T + 9_700_000)
 
@@ -134,9 +134,9 @@ def test_without_forgetting_when_ours_would_have_ended_it_would_be_taken_too_ear
 def test_without_either_rule_who_was_forced_out_would_go_on(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    take_out(monkeypatch, "TIMESTAMP_FORCE", FORGETS, "if false then")
+    mutate(monkeypatch, "TIMESTAMP_FORCE", FORGETS, "if false then")
     for script, rule in ASKS.items():
-        take_out(monkeypatch, f"TIMESTAMP_{script}", rule, "" if "and" in rule else "not")
+        mutate(monkeypatch, f"TIMESTAMP_{script}", rule, "" if "and" in rule else "not")
     held, value = forced_out(redis_client)
 
     ASKED[what](held)
@@ -147,7 +147,7 @@ def test_without_either_rule_who_was_forced_out_would_go_on(
 def test_what_an_older_process_took_away_and_forgot_nothing_of_is_lost(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "TIMESTAMP_FORCE", FORGETS, "if false then")
+    mutate(monkeypatch, "TIMESTAMP_FORCE", FORGETS, "if false then")
     held, value = forced_out(redis_client)
 
     with pytest.raises(LockLost, match="by joe"):

@@ -18,7 +18,7 @@ from django_setnx_lock.core.protocol import commands
 from tests.core.aio.helpers import run, until
 from tests.core.helpers import INDEX, called, command, listed
 from tests.core.queueing import handed_on, holder, listeners, queued
-from tests.faults.controls import take_out
+from tests.support.seams import mutate
 
 if TYPE_CHECKING:
     import redis
@@ -291,7 +291,7 @@ def looked_after(turn: Any) -> Any:
 def test_without_minding_the_mailbox_it_would_stay_there_for_the_claim_time(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "LOOK", "return redis.call('ZSCORE', box, token)", "return false")
+    mutate(monkeypatch, "LOOK", "return redis.call('ZSCORE', box, token)", "return false")
     held = holder(redis_client)
     first, _ = dead_waiter(redis_client)
     held.release()
