@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,12 +12,11 @@ from redis.exceptions import RedisError
 
 from django_setnx_lock import LockBusy, LockUnavailable
 from django_setnx_lock.core import Inspector, MultiLock, RedisLock, State
-from tests.processes import eventually, figure
+from tests.processes import eventually
 from tests.servers import RealServer, server_binaries
 from tests.support import seams
 from tests.support.locks import INDEX, command, listed
-from tests.support.renewals import is_renewed
-from tests.support.seams import heartbeat_prefix_for, release_each, take_each
+from tests.support.seams import heartbeat_prefix_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,36 +79,9 @@ def test_a_lock_is_taken_looked_at_and_released(cluster: redis.RedisCluster, nam
     assert inspector.get(name).state is State.FREE
 
 
-def test_a_waiter_has_the_lock_soon_after_its_release(cluster: redis.RedisCluster) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        with RedisLock(cluster, "lock:a"):
-            waiting = pool.submit(RedisLock(cluster, "lock:a").take, 20)
-            eventually(lambda: cluster.zcard("{lock:a}:waiters"))
-        released = time.monotonic()
-        held = waiting.result(10)
-
-    figure(f"on a cluster, from the release to the next: {time.monotonic() - released:.3f} s")
-    held.release()
-    assert not cluster.exists("lock:a")
-
-
 def test_there_is_no_index_on_a_cluster(cluster: redis.RedisCluster) -> None:
     with listed(cluster, "b"):
         assert not cluster.exists(INDEX)
-
-
-def test_many_locks_are_taken_and_released_at_once(cluster: redis.RedisCluster) -> None:
-    taken = take_each([RedisLock(cluster, "lock:x"), RedisLock(cluster, "lock:y")])
-
-    held = [one.held for one in taken if one.held is not None]
-    assert len(held) == 2
-    assert release_each(held) == []
-    assert not cluster.exists("lock:x", "lock:y")
-
-
-def test_a_lock_is_renewed(cluster: redis.RedisCluster) -> None:
-    with RedisLock(cluster, "lock:a", timeout=30, renew=True) as held:
-        assert is_renewed(held)
 
 
 def test_keys_of_several_slots_are_all_taken_or_none(cluster: redis.RedisCluster) -> None:

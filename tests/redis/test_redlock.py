@@ -17,7 +17,7 @@ from django_setnx_lock import LockBusy, LockLost, LockUnavailable
 from django_setnx_lock.core import Inspector, Redlock, State
 from tests.faults.points import Points
 from tests.faults.proxy import Proxy
-from tests.processes import FORKS, eventually, figure, in_thread, may_be_late
+from tests.processes import FORKS, eventually, figure, may_be_late
 from tests.servers import RealServer, any_binary
 from tests.support import seams
 from tests.support.locks import command
@@ -443,13 +443,6 @@ def test_it_is_renewed_for_longer_than_its_lease(five: Five) -> None:
     held.release()
 
 
-def test_without_renewal_its_lease_ends(five: Five) -> None:
-    held = five.lock(timeout=1).take(0)
-
-    eventually(lambda: held.lost, 2)
-    eventually(lambda: five.left() == [0] * 5, 2)
-
-
 @contextlib.contextmanager
 def cut_off_holder(
     five: Five, timeout: float = 1, **options: Any
@@ -499,13 +492,6 @@ def test_a_minority_that_cannot_be_reached_changes_nothing(five: Five) -> None:
 
         held.check()
         held.release()
-
-
-def test_it_is_renewed_no_longer_when_its_thread_has_ended(five: Five) -> None:
-    held = in_thread(lambda: five.lock(timeout=1, renew=True).take(0))
-
-    eventually(lambda: held.lost, 3)
-    eventually(lambda: five.left() == [0] * 5, 3)
 
 
 def test_force_releases_of_a_majority_take_it_away(five: Five) -> None:
