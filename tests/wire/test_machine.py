@@ -27,10 +27,9 @@ from django_setnx_lock.core import Inspector, LockHandle, Outcome, RedisLock, cl
 from django_setnx_lock.core.locks.attempt import AcquireAttempt
 from django_setnx_lock.core.protocol import commands
 from django_setnx_lock.core.protocol.keys import lock_keys
-from django_setnx_lock.core.renewal import watchdog
 from tests.core.helpers import FakeTime, ask, cancel, send
-from tests.core.watching import IdleWatchdog
 from tests.servers import RealServer
+from tests.support import seams
 from tests.support.locks import listed, queue_of, value_of
 from tests.support.seams import mutate
 
@@ -62,8 +61,7 @@ class OneLock(RuleBasedStateMachine):
         self.patched = contextlib.ExitStack()
         self.patched.enter_context(mock.patch.object(clock, "now", self.now))
         # Nobody looks but when the machine does.
-        lone = IdleWatchdog()
-        self.patched.enter_context(mock.patch.object(watchdog, "WATCHDOG", lone))
+        seams.pause_renewals(self.patched.enter_context(pytest.MonkeyPatch.context()))
         self.turns: list[AcquireAttempt] = []
         self.held: list[LockHandle] = []
         self.forced: set[str] = set()
