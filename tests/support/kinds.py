@@ -13,6 +13,8 @@ NAME = "lock:a"
 # What stands at the name of a lock that somebody else took: a token, and a time of the year 2128.
 THIEF = {"timestamp": str(5_000_000_000_000)}
 MASTER_TIMEOUT = 0.25
+# A renewed lease that a machine which does other things does not let run out.
+STEADY = 1.5
 
 
 @dataclass(frozen=True)
