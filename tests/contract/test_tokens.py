@@ -99,9 +99,9 @@ def token_of(lock: Any) -> Any:
 
 @on([EXCLUSIVE], drivers=["blocking"])
 async def test_a_thread_sees_the_token_of_another_one_only_if_it_is_meant_to(a: World) -> None:
-    for is_local, seen in ((True, None), (False, CHOSEN.encode())):
+    for is_local, seen in ((True, None), (False, b"shared")):
         lock = a.lock(thread_local=is_local).raw
-        lock.acquire(token=CHOSEN)
+        lock.acquire(token="own" if is_local else "shared")
         assert in_thread(functools.partial(token_of, lock)) == seen
         lock.release()
 
