@@ -214,6 +214,7 @@ async def test_a_loss_is_final_though_the_value_is_back(a: World) -> None:
         await held.check()
 
     for client, value in zip(clients, before, strict=True):
+        assert value
         client.set(a.kind.contested, value, px=30_000)
 
     assert held.lost

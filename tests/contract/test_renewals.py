@@ -245,8 +245,8 @@ async def test_the_task_ends_after_the_last_lock_and_no_thread_is_begun(a: World
     before = set(threading.enumerate())
 
     def tasks() -> list[asyncio.Task[Any]]:
-        found = asyncio.all_tasks() - {asyncio.current_task()}
-        return [one for one in found if one and "watchdog" in one.get_name()]
+        found = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        return [task for task in found if "watchdog" in task.get_name()]
 
     for _ in range(3):
         async with renewed(a).block() as held:
@@ -307,10 +307,10 @@ async def test_a_lock_is_held_though_no_thread_can_be_had(a: World) -> None:
         def refused(thread: threading.Thread) -> None:
             raise RuntimeError("can't start new thread")
 
-        threading.Thread.start = refused  # type: ignore[method-assign]
+        threading.Thread.start = refused  # type: ignore[assignment, method-assign]  # in a child
         lock = a.kind.make([server.client() for server in a.servers], renew=True, timeout=3)
         held = lock.take(0)
-        threading.Thread.start = start  # type: ignore[method-assign]
+        threading.Thread.start = start  # type: ignore[method-assign]  # the same
         held.check()
         # The next lock has one started, for both.
         other = a.kind.make([a.server.client()], "lock:z", renew=True).take(0)
