@@ -49,9 +49,7 @@ async def test_the_handles_are_had_by_key_in_the_order_given(a: World) -> None:
 
 @on([SEVERAL])
 @pytest.mark.parametrize("busy", "abc")
-async def test_whichever_is_busy_none_is_taken_and_the_holder_is_named(
-    a: World, busy: str
-) -> None:
+async def test_whichever_is_busy_none_is_taken_and_the_holder_is_named(a: World, busy: str) -> None:
     async with one(a, busy, label="view pay").block():
         for seconds in (0, 0.02):
             with pytest.raises(LockBusy) as error:
