@@ -172,6 +172,12 @@ ANSWERS = [
     ("-BUSY Redis is busy running a script.", "server"),
     ("-CLUSTERDOWN The cluster is down", "unreachable"),
     ("-NOAUTH Authentication required.", "denied"),
+    ("-WRONGPASS invalid username-password pair or user is disabled.", "denied"),
+    ("-NOPERM this user has no permissions to run the 'evalsha' command", "denied"),
+    ("-ERR ACL failure in script: No permissions to access a key", "denied"),
+    ("-READONLY You can't write against a read only replica.", "readonly"),
+    ("-OOM command not allowed when used memory > 'maxmemory'.", "memory"),
+    ("-WRONGTYPE Operation against a key holding the wrong kind of value", "wrongtype"),
     ("-ERR unknown command 'EVALSHA'", "server"),
 ]
 

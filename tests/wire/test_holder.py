@@ -129,3 +129,29 @@ def test_what_is_no_text_is_written_as_one() -> None:
 )
 def test_a_holder_is_told_in_one_line(holder: Holder, text: str) -> None:
     assert str(holder) == text
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("lease", "true"),
+        ("lease", "-1"),
+        ("lease", "1e99"),
+        ("lease", "NaN"),
+        ("lease", '"30"'),
+        ("max_hold", "[]"),
+        ("renewed", "1"),
+        ("renewed", '"yes"'),
+        ("process", '"a:b"'),
+        ("process", '"x\\n"'),
+        ("process", '"é"'),
+        ("process", f'"{"x" * 33}"'),
+        ("process", "7"),
+        ("since", "-1"),
+        ("since", "1.5"),
+        ("since", str(2**53)),
+        ("since", "true"),
+    ],
+)
+def test_what_cannot_be_so_in_a_record_counts_as_missing(field: str, value: str) -> None:
+    assert Holder.from_json(f'{{"host":"web1","{field}":{value}}}') == Holder(host="web1")

@@ -1,18 +1,17 @@
-"""Which connections the requests of a lock go over."""
+"""Which clients a lock takes, and which connections its requests go over."""
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
 import redis.asyncio
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from django_setnx_lock import LockUnsupported
 from django_setnx_lock.core import Inspector, MultiLock, RedisLock, Redlock
-from tests.core.helpers import command
+from tests.processes import eventually
 
 if TYPE_CHECKING:
     from tests.servers import RealServer
@@ -136,20 +135,20 @@ def test_tracing_of_redis_py_itself_is_in_nobodys_way(
 
 
 @REAL
-def test_a_connection_that_was_killed_meanwhile_is_made_anew(server: RealServer) -> None:
-    client = server.client(retry=Retry(NoBackoff(), 0))
-    use(client)
-    command(server.client(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+def test_one_connection_is_enough_for_one_thread_and_goes_with_the_client(
+    server: RealServer,
+) -> None:
+    def connections() -> int:
+        clients: Any = server.client().client_list()
+        return sum(one["name"] == "asker" for one in clients)
 
-    use(client)
-
-
-@REAL
-def test_one_connection_is_enough_for_one_thread(server: RealServer) -> None:
-    client = server.client(client_name="asker")
-
+    client = redis.Redis(port=server.port, client_name="asker")
     for _ in range(5):
         use(client)
+    before = connections()
 
-    clients: Any = server.client().client_list()
-    assert sum(one["name"] == "asker" for one in clients) == 1
+    del client
+    gc.collect()
+
+    assert before == 1
+    eventually(lambda: connections() == 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,15 +13,16 @@ from django_setnx_lock.core import Holder, Inspector, RedisLock, State
 from django_setnx_lock.core.holder import process_id
 from django_setnx_lock.core.liveness import GRACE, HEARTBEAT_AFTER, HEARTBEAT_EVERY
 from django_setnx_lock.core.protocol.keys import heartbeat_prefix_for, lock_keys, process_keys
-from tests.core.helpers import PREFIX, command, listed
-from tests.core.watching import Wire, held_for
+from tests.processes import eventually
+from tests.support import seams
+from tests.support.drivers import growth
+from tests.support.locks import PREFIX, command, listed
+from tests.support.world import DUE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
     from django_setnx_lock.core import LockHandle
-    from tests.core.helpers import FakeTime
-    from tests.core.watching import Command, IdleWatchdog
     from tests.servers import RealServer
 
 PROCESSES = heartbeat_prefix_for(PREFIX)
@@ -66,32 +68,6 @@ def test_a_process_that_says_nothing_is_not_named(redis_client: redis.Redis) -> 
     listed(redis_client, "a").take(0)
 
     assert "process" not in record_of(redis_client)
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("lease", "true"),
-        ("lease", "-1"),
-        ("lease", "1e99"),
-        ("lease", "NaN"),
-        ("lease", '"30"'),
-        ("max_hold", "[]"),
-        ("renewed", "1"),
-        ("renewed", '"yes"'),
-        ("process", '"a:b"'),
-        ("process", '"x\\n"'),
-        ("process", '"é"'),
-        ("process", f'"{"x" * 33}"'),
-        ("process", "7"),
-        ("since", "-1"),
-        ("since", "1.5"),
-        ("since", str(2**53)),
-        ("since", "true"),
-    ],
-)
-def test_what_cannot_be_so_in_a_record_counts_as_missing(field: str, value: str) -> None:
-    assert Holder.from_json(f'{{"host":"web1","{field}":{value}}}') == Holder(host="web1")
 
 
 @pytest.mark.parametrize(
@@ -183,17 +159,24 @@ def test_all_processes_of_a_page_are_asked_about_at_once(real_server: RealServer
     assert stats["cmdstat_exists"]["calls"] == 1
 
 
+@contextmanager
+def narrowed(server: RealServer) -> Iterator[redis.Redis]:
+    """Give a client that has no right to the keys of processes."""
+    rule = ("on", "nopass", "+@all", "~lock:*", "~{lock:a}:*", "~{lock:}:index")
+    command(server.client(), "ACL", "SETUSER", "narrow", *rule)
+    try:
+        with redis.Redis(port=server.port, username="narrow", password="any") as client:
+            yield client
+    finally:
+        command(server.client(), "ACL", "DELUSER", "narrow")
+
+
 def test_who_may_not_ask_about_processes_sees_no_holder_as_gone(real_server: RealServer) -> None:
     client = real_server.client()
     _held = taken(client, timeout=300)
     aged(client, "a", held_for=60)
-    rule = ("on", ">secret", "+@all", "~lock:*", "~{lock:a}:*", "~{lock:}:index")
-    command(client, "ACL", "SETUSER", "narrow", *rule)
-    try:
-        with redis.Redis(port=real_server.port, username="narrow", password="secret") as narrow:
-            assert Inspector(narrow, PREFIX).get("lock:a").state is State.HELD
-    finally:
-        command(client, "ACL", "DELUSER", "narrow")
+    with narrowed(real_server) as narrow:
+        assert Inspector(narrow, PREFIX).get("lock:a").state is State.HELD
 
 
 # Locks that change hands
@@ -257,129 +240,56 @@ def test_short_holds_send_nothing_more(real_server: RealServer) -> None:
     assert not client.keys(f"{PROCESSES}*")
 
 
-def beats(wire: Wire) -> list[Command]:
-    return [command for command in wire.sent if command[0] == "SET"]
-
-
-@pytest.fixture
-def hold(wire: Wire, dog: IdleWatchdog, fake_time: FakeTime) -> Callable[..., LockHandle]:
-    """Give what takes a lock at the fake server, by the lock's own way."""
-
-    def hold(name: str = "lock:a", client: Any = None, **options: Any) -> LockHandle:
-        held = held_for(
-            client or wire.client, fake_time.now, name, heartbeat_prefix=PROCESSES, **options
-        )
-        held.grant.begin_upkeep()
-        return held
-
-    return hold
-
-
-def run_for(dog: IdleWatchdog, fake_time: FakeTime, seconds: float) -> None:
-    """Have the watchdog look as often as its thread does."""
-    end = fake_time.now + seconds
-    while fake_time.now < end:
-        # Once to send, and once to read.
-        for _ in range(3):
-            dog.tick()
-        fake_time.now += 0.5
-
-
 @pytest.mark.parametrize("renew", [True, False])
-def test_a_process_says_that_it_lives_while_it_holds_a_lock_for_long(
-    hold: Callable[..., LockHandle],
-    dog: IdleWatchdog,
-    wire: Wire,
-    fake_time: FakeTime,
-    renew: bool,
+def test_a_process_says_that_it_lives_while_it_holds_a_lock_for_long_and_no_longer(
+    real_server: RealServer, renew: bool
 ) -> None:
-    _held = hold(renew=renew, timeout=300)
-
-    run_for(dog, fake_time, HEARTBEAT_AFTER)
-    assert beats(wire) == []
-
-    run_for(dog, fake_time, 20)
+    client = real_server.client()
     name = process_keys(PROCESSES, process_id()).name
-    assert set(beats(wire)) == {("SET", name, "1", "PX", "12000")}
-    assert len(beats(wire)) == pytest.approx(20 / HEARTBEAT_EVERY, abs=1)
+    # Any number of locks share one sign of life.
+    handles = [taken(client, f"{number}", timeout=300, renew=renew) for number in range(3)]
+    assert not client.exists(name)
+
+    seams.pass_time(HEARTBEAT_AFTER)
+    eventually(lambda: client.exists(name))
+    assert client.keys(f"{PROCESSES}*") == [name.encode()]
+    assert 0 < client.pttl(name) <= 15_000
+    client.delete(name)
+    seams.pass_time(HEARTBEAT_EVERY)
+    eventually(lambda: client.exists(name))
+
+    for held in handles:
+        held.release()
+    client.delete(name)
+    with listed(client, "other", timeout=30, renew=True) as held:
+        has_grown = growth(held, after=DUE)
+        seams.pass_time(DUE)
+        eventually(has_grown)
+    assert not client.exists(name)
 
 
-def test_any_number_of_locks_share_one_sign_of_life(
-    hold: Callable[..., LockHandle], dog: IdleWatchdog, wire: Wire, fake_time: FakeTime
+def test_a_server_that_refuses_the_key_is_told_of_once_and_keeps_no_other_from_it(
+    real_server: RealServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _held = [hold(f"lock:{number}", renew=number % 2 == 0, timeout=300) for number in range(50)]
+    client = real_server.client()
+    name = process_keys(PROCESSES, process_id()).name
 
-    run_for(dog, fake_time, HEARTBEAT_AFTER + 2)
+    def refusals() -> list[str]:
+        return [text for text in caplog.messages if "says that it lives" in text]
 
-    assert len(beats(wire)) == 1
+    with narrowed(real_server) as narrow, redis.Redis(port=real_server.port, db=1) as other:
+        handles = [taken(narrow, timeout=300), taken(other, timeout=300)]
+        seams.pass_time(HEARTBEAT_AFTER)
+        eventually(lambda: other.exists(name) and refusals())
+        other.delete(name)
+        seams.pass_time(HEARTBEAT_EVERY)
+        eventually(lambda: other.exists(name))
+        for held in handles:
+            held.release()
+        other.flushdb()
 
-
-def test_each_server_is_told(
-    hold: Callable[..., LockHandle], dog: IdleWatchdog, wire: Wire, fake_time: FakeTime
-) -> None:
-    other = Wire()
-    _held = [hold(timeout=300), hold(client=other.client, timeout=300)]
-
-    run_for(dog, fake_time, HEARTBEAT_AFTER + 2)
-
-    assert (len(beats(wire)), len(beats(other))) == (1, 1)
-
-
-def test_a_sign_of_life_goes_along_with_a_renewal(
-    hold: Callable[..., LockHandle], dog: IdleWatchdog, wire: Wire, fake_time: FakeTime
-) -> None:
-    _held = hold(renew=True, timeout=12)
-
-    run_for(dog, fake_time, 60)
-
-    renewing = [write for write in wire.writes if write[0][0] != "SET"]
-    assert len(wire.writes) == len(renewing) + 1
-    assert all(len(write) == 2 for write in renewing[1:])
-
-
-def test_a_process_that_holds_nothing_any_more_says_nothing(
-    hold: Callable[..., LockHandle], dog: IdleWatchdog, wire: Wire, fake_time: FakeTime
-) -> None:
-    held = hold(timeout=300)
-    run_for(dog, fake_time, 10)
-    before = len(beats(wire))
-
-    held.grant.releasing()
-    run_for(dog, fake_time, 30)
-
-    assert len(beats(wire)) == before
-    assert not dog.is_needed
-
-
-def test_a_lock_that_was_left_held_on_purpose_counts_until_its_lease_is_over(
-    hold: Callable[..., LockHandle], dog: IdleWatchdog, wire: Wire, fake_time: FakeTime
-) -> None:
-    hold(renew=False, timeout=60)
-
-    run_for(dog, fake_time, 59)
-    assert len(beats(wire)) == pytest.approx(60 / HEARTBEAT_EVERY, abs=2)
-    assert dog.is_needed
-
-    run_for(dog, fake_time, 3)
-    assert not dog.is_needed
-
-
-def test_a_server_that_refuses_the_key_is_asked_once_a_minute_and_told_of_once(
-    hold: Callable[..., LockHandle],
-    dog: IdleWatchdog,
-    wire: Wire,
-    fake_time: FakeTime,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    denied = redis.exceptions.NoPermissionError("NOPERM no such key")
-    wire.answer = lambda _command: denied
-    _held = hold(timeout=300)
-
-    run_for(dog, fake_time, 130)
-
-    assert len(beats(wire)) == 3
-    told = [record for record in caplog.records if "says that it lives" in record.getMessage()]
-    assert len(told) == 1
+    assert not client.exists(name)
+    assert len(refusals()) == 1
 
 
 def test_no_lock_can_be_called_like_the_key_of_a_process(redis_client: redis.Redis) -> None:
