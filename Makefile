@@ -3,6 +3,7 @@
 PYTHON ?= python3
 DEMO_ARGS ?=
 BENCH_ARGS ?=
+MUTANTS ?=
 
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest
@@ -19,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help demo test coverage matrix storm marathon lint messages docs tox bench clean
+.PHONY: help demo test coverage mutants matrix storm marathon lint messages docs tox bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -29,6 +30,8 @@ help:
 	@echo "make test    the tests, but for the long ones and the matrix"
 	@echo "make coverage"
 	@echo "             the same, measured: in twice the time"
+	@echo "make mutants each rule of the lock taken out by itself, and the test that fails then"
+	@echo "             (MUTANTS='release token': those with these words in their names)"
 	@echo "make matrix  the same tests on the second kind of server, the fake, and in further combinations"
 	@echo "make storm   the long tests"
 	@echo "make marathon"
@@ -54,6 +57,9 @@ coverage: .venv/ready-test
 	$(PY) -m coverage run -m pytest $(SIDE_BY_SIDE)
 	$(PY) -m coverage combine --quiet
 	$(PY) -m coverage report
+
+mutants: .venv/ready-test
+	$(PY) -m tests.mutants $(MUTANTS)
 
 matrix: .venv/ready-test
 	$(PYTEST) $(SIDE_BY_SIDE) -m matrix

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_setnx_lock.core import MultiLock, RedisLock
-from tests.processes import in_thread
+from tests.processes import eventually, in_thread
 from tests.support import seams
+from tests.support.renewals import end_of, is_longer
 from tests.support.seams import take_each
 
 if TYPE_CHECKING:
@@ -25,9 +26,9 @@ NAMES = "lock:a", "lock:b"
 SLOW = 0.3
 # More than what Redis may round.
 SLACK = SLOW / 2
-KINDS: dict[str, Callable[[Any], Any]] = {
-    "one": lambda client: RedisLock(client, NAMES[0], timeout=20),
-    "several": lambda client: MultiLock(client, NAMES, timeout=20),
+KINDS: dict[str, Callable[..., Any]] = {
+    "one": lambda client, **options: RedisLock(client, NAMES[0], timeout=20, **options),
+    "several": lambda client, **options: MultiLock(client, NAMES, timeout=20, **options),
 }
 kinds = pytest.mark.parametrize("kind", KINDS)
 
@@ -145,3 +146,20 @@ def test_of_one_that_was_made_whole(
 
     there = in_redis()
     assert 0 < lock.remaining() <= there
+
+
+@kinds
+def test_of_one_that_was_renewed(
+    proxy: Proxy, client: redis.Redis, in_redis: Callable[[], float], kind: str
+) -> None:
+    with KINDS[kind](client, renew=True) as held:
+        handles = list(held.values()) if kind == "several" else [held]
+        ends = [end_of(one) for one in handles]
+        proxy.delay_replies(SLOW)
+
+        seams.renew_now(*handles)
+
+        eventually(lambda: all(map(is_longer, handles, ends)))
+        there = in_redis()
+        assert 0 < held.remaining() <= there
+        proxy.delay_replies(0)

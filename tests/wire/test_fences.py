@@ -18,3 +18,12 @@ def test_a_fence_is_larger_than_one_of_a_clock_that_ran_ahead(redis_client: redi
 
     with holder(redis_client) as held:
         assert held.fence == AHEAD + 1
+
+
+def test_fence_and_record_outlast_the_lease_however_it_is_extended(
+    redis_client: redis.Redis,
+) -> None:
+    with holder(redis_client, 1) as held:
+        held.extend(600)
+
+        assert redis_client.pttl("{lock:a}:meta") > redis_client.pttl("lock:a") > 600_000

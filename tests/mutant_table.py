@@ -1,0 +1,1116 @@
+"""The named mutants: what each rule of the code is for, and the test that fails without it.
+
+A rule stands once in its file. What is put in its place breaks what the name says, and nothing that
+another rule would make good. ``killed_by`` is a test that `make test` runs.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+SCRIPTS = "core/protocol/scripts"
+CONTRACT, WIRE, FAULTS = "tests/contract", "tests/wire", "tests/faults"
+
+
+class Mutant(NamedTuple):
+    """``instead`` in the place of ``rule`` in ``file``, a path below the package."""
+
+    name: str
+    file: str
+    rule: str
+    instead: str
+    killed_by: str
+
+
+TAKING = [
+    Mutant(
+        "a taken lock is refused",
+        f"{SCRIPTS}/acquire.lua",
+        "if value and value ~= token and not claims then",
+        "if false then",
+        f"{CONTRACT}/test_exclusion.py::test_nobody_else_has_it_while_it_is_held",
+    ),
+    Mutant(
+        "a lock that was handed on is for that waiter alone",
+        f"{SCRIPTS}/acquire.lua",
+        "local claims = value == BATON .. token",
+        "local claims = value and string.sub(value, 1, #BATON) == BATON",
+        f"{CONTRACT}/test_waiting.py::test_nobody_overtakes_who_waits",
+    ),
+    Mutant(
+        "a free lock goes to the first who waits",
+        f"{SCRIPTS}/acquire.lua",
+        "if head and head ~= token then",
+        "if false then",
+        f"{CONTRACT}/test_waiting.py::test_a_lock_that_vanished_goes_to_who_waits_for_it",
+    ),
+    Mutant(
+        "a token that was let go takes the lock no more",
+        f"{SCRIPTS}/acquire.lua",
+        "is_mine = redis.call('EXISTS', WAITERS, ALIVE, TOMBSTONE) == 0",
+        "is_mine = redis.call('EXISTS', WAITERS, ALIVE) == 0",
+        f"{CONTRACT}/test_network.py::test_a_copy_that_comes_after_the_release_takes_no_lock",
+    ),
+    Mutant(
+        "a copy that finds its own token has the lock",
+        f"{SCRIPTS}/acquire.lua",
+        "if value and value ~= token and not claims then",
+        "if value and not claims then",
+        f"{CONTRACT}/test_network.py::test_an_answer_that_is_cut_off_is_asked_for_again",
+    ),
+    Mutant(
+        "a late copy of what took a lock never shortens its lease",
+        f"{SCRIPTS}/acquire.lua",
+        "lease = math.max(lease, redis.call('PTTL', NAME))",
+        "",
+        f"{CONTRACT}/test_network.py::"
+        "test_a_copy_of_what_took_the_lock_that_comes_late_cuts_nothing",
+    ),
+    Mutant(
+        "a later fence is larger though the clock was stepped back",
+        f"{SCRIPTS}/acquire.lua",
+        "if last and tonumber(last) >= tonumber(fence) then",
+        "if false then",
+        f"{WIRE}/test_fences.py::test_a_fence_is_larger_than_one_of_a_clock_that_ran_ahead",
+    ),
+    Mutant(
+        "a caller that gives up leaves the queue",
+        f"{SCRIPTS}/acquire.lua",
+        "    leave_queue(token)\n    if slice == 0 then",
+        "    if slice == 0 then",
+        f"{CONTRACT}/test_waiting.py::test_who_gives_up_is_not_waited_for",
+    ),
+    Mutant(
+        "a caller that gives up is remembered",
+        f"{SCRIPTS}/acquire.lua",
+        "redis.call('SET', TOMBSTONE, 'left', 'PX', MEMORY)\n    end",
+        "\n    end",
+        f"{CONTRACT}/test_network.py::test_a_copy_that_comes_after_the_answer_busy_takes_no_lock",
+    ),
+    Mutant(
+        "a waiter that would sleep beyond a shorter lease is woken",
+        f"{SCRIPTS}/acquire.lua",
+        "wake_if_later(lease)\nif INDEX",
+        "if INDEX",
+        f"{WIRE}/test_handover_leases.py::"
+        "test_a_waiter_that_would_sleep_beyond_the_end_of_a_shorter_lease_is_woken",
+    ),
+    Mutant(
+        "a held lock has an end",
+        f"{SCRIPTS}/acquire.lua",
+        "redis.call('SET', NAME, token, 'PX', ARGV[2])",
+        "redis.call('SET', NAME, token)",
+        f"{CONTRACT}/test_exclusion.py::test_what_stands_at_the_name_ends_with_the_lease",
+    ),
+    Mutant(
+        "a lock is listed",
+        f"{SCRIPTS}/acquire.lua",
+        "redis.call('ZADD', INDEX, whole(math.floor(fence / 1000) + ARGV[2]), NAME)",
+        "",
+        f"{CONTRACT}/test_footprint.py::"
+        "test_a_lock_that_is_not_renewed_is_listed_too_until_it_is_released",
+    ),
+    Mutant(
+        "the holder record stands beside the lock",
+        f"{SCRIPTS}/acquire.lua",
+        "redis.call('SET', META, fence .. ARGV[3], 'PX', whole(ARGV[2] + META_MARGIN))",
+        "redis.call('SET', META, fence .. ' 1 x {}', 'PX', whole(ARGV[2] + META_MARGIN))",
+        f"{CONTRACT}/test_exclusion.py::test_the_holder_is_named_to_who_finds_it_busy",
+    ),
+    Mutant(
+        "who loses a lock to the next is remembered",
+        f"{SCRIPTS}/acquire.lua",
+        "  note_lost(meta, owner)\n",
+        "",
+        f"{WIRE}/test_lost_replies.py::test_a_release_that_comes_again_after_the_loss_says_so",
+    ),
+    Mutant(
+        "of several keys all are taken or none",
+        f"{SCRIPTS}/acquire_all.lua",
+        "if replies[1] == 'NO' and tonumber(ARGV[5]) <= 0 then",
+        "if false then",
+        f"{CONTRACT}/test_exclusion.py::test_of_several_keys_all_are_had_or_none",
+    ),
+    Mutant(
+        "several keys are taken in the order of their names",
+        "core/locks/batch.py",
+        "sorted(dict.fromkeys(locks), key=lambda lock: lock.name)",
+        "list(dict.fromkeys(locks))",
+        f"{CONTRACT}/test_exclusion.py::"
+        "test_who_take_some_of_the_same_keys_in_any_order_all_come_through",
+    ),
+    Mutant(
+        "a lease counts from before the request was sent",
+        "core/locks/attempt.py",
+        "deadline=since + seconds,",
+        "deadline=clock.now() + seconds,",
+        f"{FAULTS}/test_slow_answers.py::test_of_a_lock_that_was_taken",
+    ),
+    Mutant(
+        "a grant that came too late is given back",
+        "core/locks/attempt.py",
+        "            await self.cancel(io)\n        return self.settle",
+        "            pass\n        return self.settle",
+        f"{WIRE}/test_lost_replies.py::test_an_answer_that_took_longer_than_the_lease_gives_no_lock",
+    ),
+    Mutant(
+        "a wait ends with the caller's time",
+        "core/locks/mailbox.py",
+        "        seconds = min(seconds, left)\n",
+        "        pass\n",
+        f"{CONTRACT}/test_waiting.py::test_nobody_waits_for_longer_than_told",
+    ),
+    Mutant(
+        "a wait goes on when its connections break twice",
+        "core/locks/mailbox.py",
+        "if self._failures and error.cause not in _BROKEN:",
+        "if self._failures:",
+        f"{FAULTS}/test_waiting_outages.py::"
+        "test_a_wait_goes_on_however_soon_its_connection_is_cut_again",
+    ),
+    Mutant(
+        "a circle of waiters is told from a wait that has ended",
+        f"{SCRIPTS}/nesting.lua",
+        "  return alive and tonumber(alive) >= now and ask(",
+        "  return true or ask(",
+        "tests/core/test_deadlocks.py::test_a_wait_that_ended_is_no_part_of_a_deadlock",
+    ),
+]
+
+LETTING_GO = [
+    Mutant(
+        "a release compares the token",
+        f"{SCRIPTS}/release.lua",
+        "local is_mine = redis.pcall('GET', NAME) == ARGV[1]",
+        "local is_mine = true",
+        f"{CONTRACT}/test_releasing.py::test_a_release_leaves_the_next_holder_of_ours",
+    ),
+    Mutant(
+        "a release wakes the next",
+        f"{SCRIPTS}/release.lua",
+        "  local head = hand_on()\n  if not head then",
+        "  local head = false\n  if not head then",
+        f"{CONTRACT}/test_waiting.py::test_who_sleeps_is_woken_by_a_release",
+    ),
+    Mutant(
+        "a lost lock that is free is handed on by who finds it so",
+        f"{SCRIPTS}/release.lua",
+        "if head == token or not value then\n  head = hand_on()",
+        "if false then\n  head = hand_on()",
+        f"{WIRE}/test_handover_passing.py::test_a_holder_that_lost_its_lock_hands_on_what_is_free",
+    ),
+    Mutant(
+        "a release that was sent twice is no loss",
+        f"{SCRIPTS}/release.lua",
+        "if mark == 'released' then",
+        "if false then",
+        f"{CONTRACT}/test_network.py::test_an_answer_that_is_cut_off_is_asked_for_again",
+    ),
+    Mutant(
+        "a release whose copy finds another holder is no loss",
+        f"{SCRIPTS}/release.lua",
+        "if ARGV[2] == 'again' then",
+        "if false then",
+        f"{CONTRACT}/test_network.py::test_a_release_whose_copy_finds_the_next_holder_was_one",
+    ),
+    Mutant(
+        "a token whose lock was found lost takes it no more",
+        f"{SCRIPTS}/release.lua",
+        "  redis.pcall('SET', TOMBSTONE, mark, 'PX', MEMORY)\n",
+        "",
+        f"{WIRE}/test_late_copies.py::"
+        "test_a_request_that_arrives_after_its_lock_was_found_lost_takes_no_lock",
+    ),
+    Mutant(
+        "a released lock is listed no more",
+        f"{SCRIPTS}/release.lua",
+        "  if INDEX then\n    redis.call('ZREM', INDEX, NAME)\n  end\n  return {'OK', false}",
+        "  return {'OK', false}",
+        f"{CONTRACT}/test_footprint.py::"
+        "test_a_lock_that_is_not_renewed_is_listed_too_until_it_is_released",
+    ),
+    Mutant(
+        "min_hold keeps the name taken",
+        f"{SCRIPTS}/release.lua",
+        "  if left > 0 then\n",
+        "  if false then\n",
+        f"{CONTRACT}/test_releasing.py::test_with_min_hold_nobody_has_it_before_its_time",
+    ),
+    Mutant(
+        "a name that min_hold keeps taken is no holder's token",
+        f"{SCRIPTS}/release.lua",
+        "local kept = KEPT .. ARGV[1]",
+        "local kept = ARGV[1]",
+        f"{WIRE}/test_late_copies_kept.py::test_no_late_copy_frees_it_or_keeps_it_for_longer",
+    ),
+    Mutant(
+        "min_hold wakes who would sleep beyond it",
+        f"{SCRIPTS}/release.lua",
+        "again > now_ms() + left then",
+        "false then",
+        f"{CONTRACT}/test_releasing.py::test_a_waiter_has_it_when_min_hold_is_over",
+    ),
+    Mutant(
+        "a cancelled attempt leaves the lock free",
+        f"{SCRIPTS}/cancel.lua",
+        "local given = value == token or head == token",
+        "local given = head == token",
+        f"{CONTRACT}/test_cancellation.py::test_a_block_that_is_cancelled_anywhere_leaves_nothing",
+    ),
+    Mutant(
+        "a cancelled waiter hands on what it was given",
+        f"{SCRIPTS}/cancel.lua",
+        "local given = value == token or head == token",
+        "local given = value == token",
+        f"{WIRE}/test_handover_passing.py::"
+        "test_who_gives_up_what_was_left_to_it_leaves_it_to_the_next",
+    ),
+    Mutant(
+        "a cancelled attempt frees nobody else's lock",
+        f"{SCRIPTS}/cancel.lua",
+        "local given = value == token or head == token",
+        "local given = true",
+        f"{CONTRACT}/test_cancellation.py::"
+        "test_a_wait_in_vain_that_is_cancelled_anywhere_leaves_no_place",
+    ),
+    Mutant(
+        "a cancelled attempt is remembered",
+        f"{SCRIPTS}/cancel.lua",
+        "  redis.call('SET', TOMBSTONE, 'left', 'PX', MEMORY)\n",
+        "",
+        f"{WIRE}/test_late_copies.py::"
+        "test_a_request_that_arrives_after_it_was_given_up_takes_no_lock",
+    ),
+    Mutant(
+        "a cancelled waiter leaves the queue",
+        f"{SCRIPTS}/cancel.lua",
+        "leave_queue(token)\n",
+        "",
+        f"{CONTRACT}/test_cancellation.py::"
+        "test_a_wait_in_vain_that_is_cancelled_anywhere_leaves_no_place",
+    ),
+    Mutant(
+        "a cancelled waiter hands on a lock that is free",
+        f"{SCRIPTS}/cancel.lua",
+        "if given or not value then\n  head = hand_on()",
+        "if given then\n  head = hand_on()",
+        f"{WIRE}/test_handover_passing.py::test_who_gives_up_finds_a_lock_that_is_free_for_the_others",
+    ),
+    Mutant(
+        "a ticket is good for one",
+        f"{SCRIPTS}/swap.lua",
+        "redis.call('SET', NAME, ARGV[2], 'KEEPTTL')",
+        "",
+        f"{CONTRACT}/test_releasing.py::test_a_lock_is_given_away_with_its_fence",
+    ),
+    Mutant(
+        "the last of several handles releases",
+        "core/locks/grant.py",
+        "if self.owner is None and self._is_alone(handle):",
+        "if True:",
+        f"{CONTRACT}/test_reentrancy.py::test_the_last_who_lets_go_releases_it_whichever_that_is",
+    ),
+    Mutant(
+        "a lost lock raises at the end of its block",
+        "core/locks/operations.py",
+        "    if body_error is None and to_raise:\n        raise error\n",
+        "",
+        f"{CONTRACT}/test_releasing.py::test_the_end_of_a_block_says_that_the_lock_was_lost",
+    ),
+    Mutant(
+        "a loss hides no error of the block",
+        "core/locks/operations.py",
+        "    if body_error is None and to_raise:\n",
+        "    if to_raise:\n",
+        f"{CONTRACT}/test_releasing.py::test_the_end_of_a_block_hides_no_error_of_its_body",
+    ),
+    Mutant(
+        "an interrupted acquire leaves nothing",
+        "core/connections/backends.py",
+        "            await clean_up()\n\n\ndef patience",
+        "            clean_up().close()\n\n\ndef patience",
+        f"{CONTRACT}/test_interrupts.py::test_a_block_that_is_interrupted_at_any_step_leaves_no_lock",
+    ),
+    Mutant(
+        "a cancelled acquire leaves nothing",
+        "core/connections/backends.py",
+        "            await shield(clean_up, patience(client))",
+        "            clean_up().close()",
+        f"{CONTRACT}/test_cancellation.py::test_a_block_that_is_cancelled_anywhere_leaves_nothing",
+    ),
+]
+
+THE_QUEUE = [
+    Mutant(
+        "a waiter that does not fetch the lock is passed over",
+        f"{SCRIPTS}/look.lua",
+        "elseif owner == head and has_mail(head) then",
+        "elseif false then",
+        f"{WIRE}/test_handover_look.py::test_a_lock_that_is_not_fetched_goes_to_the_next",
+    ),
+    Mutant(
+        "a waiter that fetched the lock keeps it",
+        f"{SCRIPTS}/look.lua",
+        " and has_mail(head)",
+        "",
+        f"{WIRE}/test_handover_look.py::test_a_lock_that_was_fetched_is_left_to_who_fetched_it",
+    ),
+    Mutant(
+        "a waiter that is passed over keeps its place",
+        f"{SCRIPTS}/look.lua",
+        "redis.call('ZADD', WAITERS, rank, head)",
+        "redis.call('ZADD', WAITERS, rank + 1e9, head)",
+        f"{WIRE}/test_handover_look.py::test_who_was_passed_over_keeps_its_place",
+    ),
+    Mutant(
+        "behind another program the next is woken to ask on",
+        f"{SCRIPTS}/look.lua",
+        "wake_if_later(-1)",
+        "",
+        f"{WIRE}/test_handover_look_others.py::"
+        "test_behind_a_foreign_holder_the_next_is_woken_to_ask_on",
+    ),
+    Mutant(
+        "the next looks where nobody else will",
+        f"{SCRIPTS}/look.lua",
+        "if owner and ARGV[2] == '1' then",
+        "if false then",
+        f"{WIRE}/test_handover_look_others.py::test_when_nobody_will_look_again_the_next_waiter_does",
+    ),
+    Mutant(
+        "a waiter that asks no more is dropped",
+        f"{SCRIPTS}/prelude.lua",
+        "if alive and alive >= now_ms() then\n      return token",
+        "if alive then\n      return token",
+        f"{WIRE}/test_handover_queue.py::test_waiters_who_ask_no_more_are_skipped_and_dropped",
+    ),
+    Mutant(
+        "a queue ends by itself",
+        f"{SCRIPTS}/prelude.lua",
+        "redis.call('PEXPIRE', key, slice + ALIVE_MARGIN + AHEAD)",
+        "redis.call('PERSIST', key)",
+        f"{WIRE}/test_handover_queue.py::test_a_queue_lives_for_longer_than_any_waiter_may_sleep",
+    ),
+    Mutant(
+        "who came first stands first",
+        f"{SCRIPTS}/prelude.lua",
+        "rank = math.max(now_us(), (last or 0) + 1)",
+        "rank = -now_us()",
+        f"{CONTRACT}/test_waiting.py::test_who_came_first_has_it_first",
+    ),
+    Mutant(
+        "who comes later is later though the clock was stepped back",
+        f"{SCRIPTS}/prelude.lua",
+        "rank = math.max(now_us(), (last or 0) + 1)",
+        "rank = now_us()",
+        f"{WIRE}/test_handover_queue.py::"
+        "test_who_comes_later_is_later_although_the_clock_of_the_server_stepped_back",
+    ),
+    Mutant(
+        "who asks again keeps its place",
+        f"{SCRIPTS}/prelude.lua",
+        "if not rank then\n    local last",
+        "if true then\n    local last",
+        f"{WIRE}/test_handover_queue.py::test_asking_again_keeps_the_place_in_the_queue",
+    ),
+    Mutant(
+        "a late copy takes back nothing that a waiter was told",
+        f"{SCRIPTS}/prelude.lua",
+        "asks_again = math.max(asks_again, recorded or 0)",
+        "",
+        f"{WIRE}/test_handover_leases.py::"
+        "test_a_copy_that_comes_late_takes_back_nothing_a_waiter_was_told",
+    ),
+    Mutant(
+        "who leaves passes on that a lease is shorter",
+        f"{SCRIPTS}/prelude.lua",
+        "if left >= 0 then",
+        "if false then",
+        f"{WIRE}/test_handover_leases.py::test_who_leaves_passes_on_that_the_next_lease_is_shorter",
+    ),
+    Mutant(
+        "a waiting thread is woken",
+        f"{SCRIPTS}/prelude.lua",
+        "if redis.call('LPUSH', box, 1) > 1 then",
+        "if true then\n    return\n  end\n  if redis.call('LPUSH', box, 1) > 1 then",
+        f"{CONTRACT}/test_waiting.py::test_who_sleeps_is_woken_by_a_release",
+    ),
+    Mutant(
+        "a waiting task is woken",
+        f"{SCRIPTS}/prelude.lua",
+        "    redis.call('ZADD', box, now_ms(), token)\n",
+        "",
+        f"{CONTRACT}/test_waiting.py::test_who_sleeps_is_woken_by_a_release",
+    ),
+    Mutant(
+        "what is no lock at the name is left alone",
+        f"{SCRIPTS}/prelude.lua",
+        "return type(value) == 'table' and '' or value",
+        "return type(value) ~= 'table' and value",
+        f"{WIRE}/test_other_types.py::test_no_request_changes_what_stands_at_the_name",
+    ),
+]
+
+HOLDING = [
+    Mutant(
+        "a renewal compares the token",
+        f"{SCRIPTS}/renew.lua",
+        "if token_at(NAME) ~= ARGV[1] then",
+        "if false then",
+        f"{CONTRACT}/test_losses.py::test_a_loss_is_found_by_the_renewal",
+    ),
+    Mutant(
+        "a renewal never shortens",
+        f"{SCRIPTS}/renew.lua",
+        "local lease = math.max(left, ARGV[2] + 0)",
+        "local lease = ARGV[2] + 0",
+        f"{CONTRACT}/test_network.py::test_an_extension_that_comes_late_cuts_nothing",
+    ),
+    Mutant(
+        "a renewal keeps the record as long as the lock",
+        f"{SCRIPTS}/renew.lua",
+        "grow(META, lease + META_MARGIN)",
+        "",
+        f"{WIRE}/test_fences.py::test_fence_and_record_outlast_the_lease_however_it_is_extended",
+    ),
+    Mutant(
+        "a check compares the token",
+        f"{SCRIPTS}/check.lua",
+        "if redis.pcall('GET', NAME) == ARGV[1] then",
+        "if true then",
+        f"{CONTRACT}/test_losses.py::test_whatever_the_holder_asks_says_that_the_lock_was_lost",
+    ),
+    Mutant(
+        "a lock is renewed before its lease ends",
+        "core/renewal/lease.py",
+        "self.due = end - seconds * 2 / 3",
+        "self.due = end + seconds",
+        f"{CONTRACT}/test_leases.py::test_one_thread_renews_all_of_them",
+    ),
+    Mutant(
+        "many locks are renewed in few writes",
+        "core/renewal/scheduler.py",
+        "_BATCH = 250",
+        "_BATCH = 1",
+        f"{FAULTS}/test_renewal.py::test_a_thousand_locks_take_one_thread_and_few_round_trips",
+    ),
+    Mutant(
+        "a renewed lease counts from before the request was sent",
+        "core/renewal/requests.py",
+        "lease.confirm(sent, int(reply[1]) / 1000)",
+        "lease.confirm(now, int(reply[1]) / 1000)",
+        f"{FAULTS}/test_slow_answers.py::test_of_one_that_was_renewed",
+    ),
+    Mutant(
+        "an extended lease counts from before the request was sent",
+        "core/locks/handle.py",
+        "self.lease.confirm(sent, int(reply[1]) / 1000)",
+        "self.lease.confirm(clock.now(), int(reply[1]) / 1000)",
+        f"{FAULTS}/test_slow_answers.py::test_of_one_that_was_extended",
+    ),
+    Mutant(
+        "a lock whose lease is over by the local clock is lost",
+        "core/renewal/scheduler.py",
+        "if now >= end:",
+        "if False:",
+        f"{CONTRACT}/test_losses.py::"
+        "test_a_lock_that_cannot_be_renewed_is_lost_before_anybody_else_has_it",
+    ),
+    Mutant(
+        "a lock whose thread or task has ended is renewed no longer",
+        "core/locks/grant.py",
+        "return self._taken_by is not None and self._taken_by.has_ended",
+        "return False",
+        f"{CONTRACT}/test_leases.py::"
+        "test_what_a_thread_or_task_held_as_it_ended_is_renewed_no_longer",
+    ),
+    Mutant(
+        "max_hold bounds what is renewed",
+        "core/renewal/lease.py",
+        "return max(min(seconds, self._hold_until - now), 0.001)",
+        "return seconds",
+        f"{CONTRACT}/test_leases.py::test_a_lease_is_renewed_for_max_hold_at_most",
+    ),
+    Mutant(
+        "a task under a lost lock is cancelled",
+        "core/locks/grant.py",
+        "self._cancel_tasks()\n        # Whatever",
+        "# Whatever",
+        f"{CONTRACT}/test_losses.py::test_the_block_of_a_task_ends_when_its_lock_is_lost",
+    ),
+    Mutant(
+        "the loss takes the place of the cancellation that it made",
+        "core/locks/cancel_scope.py",
+        "        if others or not isinstance(error, asyncio.CancelledError):\n",
+        "        if True:\n",
+        f"{CONTRACT}/test_losses.py::test_the_block_of_a_task_ends_when_its_lock_is_lost",
+    ),
+    Mutant(
+        "a loss is told to who asked for it",
+        "core/locks/grant.py",
+        "                rest.callback(one.tell_loss)\n",
+        "                pass\n",
+        f"{CONTRACT}/test_losses.py::test_a_loss_is_told_once",
+    ),
+    Mutant(
+        "after a fork the child has nothing",
+        "core/locks/handle.py",
+        "return self.grant.pid == os.getpid()",
+        "return True",
+        f"{CONTRACT}/test_processes.py::test_a_forked_child_that_leaves_the_block_releases_nothing",
+    ),
+    Mutant(
+        "a fork in C is noticed",
+        "core/locks/owner.py",
+        "    notice_fork()\n    loop = ",
+        "    loop = ",
+        f"{FAULTS}/test_renewal.py::"
+        "test_without_hooks_at_the_fork_the_child_begins_anew_when_it_takes_a_lock",
+    ),
+    Mutant(
+        "sibling tasks do not share a lock",
+        "core/locks/owner.py",
+        "    if loop is None:\n        owner = _found.get()",
+        "    if True:\n        owner = _found.get()",
+        f"{CONTRACT}/test_reentrancy.py::test_no_sibling_task_has_it_again",
+    ),
+    Mutant(
+        "a child thread does not share the lock of its parent",
+        "core/locks/owner.py",
+        "if owner is None or owner.strand is None or not owner.strand.is_running():",
+        "if owner is None or owner.strand is None:",
+        f"{CONTRACT}/test_reentrancy.py::"
+        "test_no_child_thread_has_it_again_by_a_copy_of_the_context",
+    ),
+    Mutant(
+        "who reads and would write is told",
+        "core/locks/reentrancy.py",
+        "    if reads and not target.command_set.is_shared:\n",
+        "    if False:\n",
+        f"{CONTRACT}/test_reentrancy.py::"
+        "test_a_reader_who_wants_to_write_is_told_that_it_waits_for_itself",
+    ),
+    Mutant(
+        "errors of redis-py become LockUnavailable",
+        "core/connections/failures.py",
+        "        raise unavailable(error, key) from error",
+        "        raise",
+        f"{FAULTS}/test_outages.py::test_every_operation_on_a_server_that_is_down_ends_in_the_one_error",
+    ),
+    Mutant(
+        "a script that was flushed is sent again",
+        "core/connections/execute.py",
+        "if isinstance(reply, redis_exceptions.NoScriptError):\n            if then",
+        "if False:\n            if then",
+        f"{CONTRACT}/test_network.py::test_scripts_that_the_server_forgot_are_sent_again",
+    ),
+    Mutant(
+        "what a server that hangs carries out later is undone behind it",
+        "core/connections/execute.py",
+        "is_undone = undo is not None and connection.send_behind(_in_full_once(undo()))",
+        "is_undone = False",
+        f"{FAULTS}/test_stalls.py::test_no_key_is_left_that_nobody_holds",
+    ),
+    Mutant(
+        "no token stands in an error report",
+        "core/connections/failures.py",
+        "    error.__traceback__ = None\n    cause = error",
+        "    cause = error",
+        "tests/test_error_pages.py::test_the_technical_error_page_shows_no_token",
+    ),
+    Mutant(
+        "a ticket is not shown",
+        "core/locks/transfer.py",
+        "    text: str = field(repr=False)\n",
+        "    text: str\n",
+        "tests/test_error_pages.py::test_the_technical_error_page_shows_no_token",
+    ),
+]
+
+OPERATORS = [
+    Mutant(
+        "a release by force compares the holder that was seen",
+        f"{SCRIPTS}/force.lua",
+        "if value ~= ARGV[2] or",
+        "if",
+        f"{CONTRACT}/test_operators.py::"
+        "test_who_takes_it_while_the_release_by_force_is_under_way_keeps_it",
+    ),
+    Mutant(
+        "a release by force compares the fingerprint",
+        "core/inspection.py",
+        "(one for one in holders if one.fingerprint == fingerprint)",
+        "(one for one in holders)",
+        f"{CONTRACT}/test_operators.py::test_nobody_but_the_holder_that_was_seen_is_forced_out",
+    ),
+    Mutant(
+        "a holder that lives again keeps its lock",
+        "core/inspection.py",
+        "        if _SEVERITY.get(seen.state, 0) < severity:\n            return Outcome.REVIVED\n",
+        "",
+        "tests/admin/test_interventions.py::"
+        "test_a_holder_that_lives_again_keeps_its_lock_and_is_shown_anew",
+    ),
+    Mutant(
+        "what is found by a state is taken from holders in that state",
+        "admin/confirming.py",
+        "if share.info.state.slug == state]",
+        "]",
+        "tests/admin/test_interventions.py::"
+        "test_what_is_found_by_a_state_is_taken_from_the_holders_in_that_state",
+    ),
+    Mutant(
+        "who was forced out learns by whom",
+        f"{SCRIPTS}/force.lua",
+        "redis.call('SET', TOMBSTONE, ARGV[1], 'PX', keep)",
+        "",
+        f"{CONTRACT}/test_operators.py::test_who_was_forced_out_learns_by_whom_and_why",
+    ),
+    Mutant(
+        "a release by force wakes the next",
+        f"{SCRIPTS}/force.lua",
+        "  head = hand_on()\nend)",
+        "end)",
+        f"{CONTRACT}/test_operators.py::test_a_waiter_follows_who_was_forced_out",
+    ),
+    Mutant(
+        "a holder hears that it is asked to stop",
+        f"{SCRIPTS}/stopping.lua",
+        "reply[3] = string.match(known, '{.*')",
+        "",
+        f"{CONTRACT}/test_operators.py::test_who_is_asked_to_stop_hears_of_it_once",
+    ),
+    Mutant(
+        "a holder is asked to stop once",
+        f"{SCRIPTS}/requesting.lua",
+        "  if string.find(record, STOP, 1, true) then\n",
+        "  if false then\n",
+        f"{CONTRACT}/test_operators.py::test_who_is_asked_to_stop_hears_of_it_once",
+    ),
+    Mutant(
+        "hostile text is escaped",
+        "core/plain.py",
+        'return found[0].encode("unicode_escape").decode()',
+        "return found[0]",
+        f"{WIRE}/test_plain.py::test_what_could_do_more_than_be_read_is_escaped",
+    ),
+    Mutant(
+        "locks check tells of a lock that is held for too long",
+        "management/locks/checking.py",
+        "if limit is not None and value > limit:",
+        "if False:",
+        "tests/management/commands/test_check.py::test_a_lock_that_is_held_for_long",
+    ),
+    Mutant(
+        "locks check looks at every lock",
+        "management/locks/checking.py",
+        'inspector(alias).all(search=options["search"], everything=everything)',
+        'inspector(alias).all(search=options["search"], everything=everything)[:1]',
+        "tests/management/commands/test_check.py::"
+        "test_all_locks_are_looked_at_however_many_there_are",
+    ),
+]
+
+OTHER_KINDS = [
+    Mutant(
+        "no more permits than the limit",
+        f"{SCRIPTS}/shared.lua",
+        "(not limit or redis.call('ZCARD', SHARES) < limit)",
+        "true",
+        f"{CONTRACT}/test_exclusion.py::test_so_many_are_in_together_as_there_are_permits",
+    ),
+    Mutant(
+        "readers and permits do not mix",
+        f"{SCRIPTS}/shared.lua",
+        "return group == kind and",
+        "return group and",
+        f"{CONTRACT}/test_exclusion.py::test_all_kinds_at_one_name_exclude_each_other",
+    ),
+    Mutant(
+        "who comes later joins nobody before those who wait",
+        f"{SCRIPTS}/shared_acquire.lua",
+        "has_room(group, kind, limit) and not first_waiter()",
+        "has_room(group, kind, limit)",
+        f"{CONTRACT}/test_waiting.py::test_a_reader_waits_behind_a_writer_that_came_before",
+    ),
+    Mutant(
+        "a share that ran out is free",
+        f"{SCRIPTS}/shared.lua",
+        "redis.call('ZRANGEBYSCORE', SHARES, '-inf', whole(now_ms()))",
+        "{}",
+        f"{WIRE}/test_shared.py::test_a_permit_whose_lease_is_over_is_free",
+    ),
+    Mutant(
+        "a share that is returned goes to who waits",
+        f"{SCRIPTS}/shared.lua",
+        "local given = admit(group)\n  settle(value, last_fence())",
+        "local given = false\n  settle(value, last_fence())",
+        f"{WIRE}/test_shared.py::test_a_permit_goes_to_the_first_who_waits",
+    ),
+    Mutant(
+        "the last reader hands on",
+        f"{SCRIPTS}/shared.lua",
+        "    local head = hand_on()\n    if was then",
+        "    local head = false\n    if was then",
+        f"{WIRE}/test_shared.py::test_the_last_reader_leaves_it_to_the_writer",
+    ),
+    Mutant(
+        "the first reader lets in those behind it",
+        f"{SCRIPTS}/shared_acquire.lua",
+        "given = admit(group) or given",
+        "given = given",
+        f"{WIRE}/test_shared.py::test_all_readers_up_to_the_next_writer_are_let_in_at_once",
+    ),
+    Mutant(
+        "readers behind a writer that gives up are woken",
+        f"{SCRIPTS}/prelude.lua",
+        "group_at(token_at(NAME)) and -1 or left",
+        "left",
+        f"{WIRE}/test_shared.py::test_so_does_one_whose_time_to_wait_is_over",
+    ),
+    Mutant(
+        "the name stands until the last share is over",
+        f"{SCRIPTS}/shared.lua",
+        "redis.call('PEXPIREAT', NAME, whole(ends))",
+        "do end",
+        f"{WIRE}/test_shared.py::test_the_name_is_taken_for_as_long_as_the_longest_lease",
+    ),
+    Mutant(
+        "a share is released by its holder alone",
+        f"{SCRIPTS}/shared_release.lua",
+        "if group and redis.call('ZREM', SHARES, token) == 1 then",
+        "if group then",
+        f"{CONTRACT}/test_releasing.py::test_a_release_leaves_the_next_holder_of_ours",
+    ),
+    Mutant(
+        "a share that was released twice is no loss",
+        f"{SCRIPTS}/shared_release.lua",
+        "if mark == 'released' then",
+        "if false then",
+        f"{CONTRACT}/test_network.py::test_an_answer_that_is_cut_off_is_asked_for_again",
+    ),
+    Mutant(
+        "a renewed share never ends sooner",
+        f"{SCRIPTS}/shared_renew.lua",
+        "math.max(ends - now_ms(), ARGV[2] + 0)",
+        "ARGV[2] + 0",
+        f"{CONTRACT}/test_network.py::test_an_extension_that_comes_late_cuts_nothing",
+    ),
+    Mutant(
+        "a share that was taken away is lost",
+        f"{SCRIPTS}/shared_renew.lua",
+        "if not ends then\n",
+        "ends = ends or 0\nif not group then\n",
+        f"{CONTRACT}/test_losses.py::test_a_loss_is_found_by_the_renewal",
+    ),
+    Mutant(
+        "a share is renewed when memory is used up",
+        f"{SCRIPTS}/shared_renew.lua",
+        "grow(META, META_MARGIN)\n",
+        "",
+        f"{CONTRACT}/test_network.py::"
+        "test_a_held_lock_is_renewed_and_released_when_memory_is_used_up",
+    ),
+    Mutant(
+        "a share that a dead waiter was left goes to the next",
+        f"{SCRIPTS}/shared_look.lua",
+        "if rank and has_mail(token) then",
+        "if false then",
+        f"{WIRE}/test_shared.py::test_a_permit_that_nobody_fetches_is_passed_on",
+    ),
+    Mutant(
+        "a release by force takes the share that was seen",
+        f"{SCRIPTS}/shared_force.lua",
+        "if not ends then\n",
+        "if not group then\n",
+        f"{CONTRACT}/test_operators.py::"
+        "test_who_takes_it_while_the_release_by_force_is_under_way_keeps_it",
+    ),
+    Mutant(
+        "a timestamp that is over is nobody's",
+        f"{SCRIPTS}/timestamp.lua",
+        "return left > 0 and left",
+        "return left",
+        f"{WIRE}/test_timestamp_boundaries.py::"
+        "test_among_ourselves_a_lock_is_over_at_the_end_of_its_lease",
+    ),
+    Mutant(
+        "a timestamp of another unit is no lock of ours",
+        f"{SCRIPTS}/timestamp.lua",
+        "return time and time >= EARLIEST and time < LATEST and time or nil",
+        "return time",
+        f"{WIRE}/test_timestamp.py::test_a_time_in_another_unit_is_called_that",
+    ),
+    Mutant(
+        "others find a timestamp held for the whole of its lease",
+        f"{SCRIPTS}/timestamp.lua",
+        "whole(math.ceil(ends / MS[unit]))",
+        "whole(math.floor(ends / MS[unit]))",
+        f"{WIRE}/test_timestamp_boundaries.py::"
+        "test_others_find_our_lock_held_for_the_whole_of_its_lease",
+    ),
+    Mutant(
+        "another's timestamp is over when a later unit has begun",
+        f"{SCRIPTS}/timestamp.lua",
+        "math.floor(ends / MS[unit] + 1) * MS[unit]",
+        "ends",
+        f"{WIRE}/test_timestamp_boundaries.py::"
+        "test_it_is_not_over_for_us_before_it_is_for_its_holder",
+    ),
+    Mutant(
+        "a timestamp is released by its holder alone",
+        f"{SCRIPTS}/unqueued_release.lua",
+        "if not mark and is_mine(text(redis.pcall('GET', KEYS[1])), known, ARGV[1]) then",
+        "if not mark then",
+        f"{CONTRACT}/test_releasing.py::test_a_release_leaves_what_somebody_else_has_taken",
+    ),
+    Mutant(
+        "a timestamp is renewed by its holder alone",
+        f"{SCRIPTS}/unqueued_renew.lua",
+        "if mark or not is_mine(value, known, token) then",
+        "if false then",
+        f"{CONTRACT}/test_losses.py::test_a_loss_is_found_by_the_renewal",
+    ),
+    Mutant(
+        "a timestamp is forced from the holder that was seen",
+        f"{SCRIPTS}/unqueued_force.lua",
+        "if (stands(value, known) and known.token or value) ~= ARGV[2] or baton_for(value) then",
+        "if false then",
+        f"{CONTRACT}/test_operators.py::"
+        "test_who_takes_it_while_the_release_by_force_is_under_way_keeps_it",
+    ),
+    Mutant(
+        "a lock without a queue is refused while it is taken",
+        f"{SCRIPTS}/unqueued_acquire.lua",
+        "if left and not mine then",
+        "if false then",
+        f"{CONTRACT}/test_exclusion.py::test_nobody_else_has_it_while_it_is_held",
+    ),
+    Mutant(
+        "a copy that finds its own timestamp has the lock",
+        f"{SCRIPTS}/unqueued_acquire.lua",
+        "left and is_mine(value, known, token)",
+        "false",
+        f"{CONTRACT}/test_network.py::test_an_answer_that_is_cut_off_is_asked_for_again",
+    ),
+    Mutant(
+        "without a queue a token that was let go takes the lock no more",
+        f"{SCRIPTS}/unqueued_acquire.lua",
+        "redis.call('EXISTS', KEYS[3]) == 1",
+        "false",
+        f"{CONTRACT}/test_network.py::test_a_copy_that_comes_after_the_release_takes_no_lock",
+    ),
+]
+
+SEVERAL_SERVERS = [
+    Mutant(
+        "a majority of masters is needed",
+        "core/protocol/quorum.py",
+        "if len(granted) >= needed:",
+        "if granted:",
+        f"{WIRE}/test_quorum.py::test_what_the_answers_to_a_taking_come_to",
+    ),
+    Mutant(
+        "a minority of masters does not keep a lock",
+        "core/protocol/quorum.py",
+        "if len(kept) >= needed:",
+        "if kept:",
+        f"{WIRE}/test_quorum.py::test_what_the_answers_to_a_renewal_come_to",
+    ),
+    Mutant(
+        "what the clocks of masters may drift is not relied on",
+        "core/locks/redlock.py",
+        "ends = sent + seconds - quorum.drift(seconds)",
+        "ends = sent + seconds",
+        f"{CONTRACT}/test_leases.py::test_a_lease_counts_from_before_the_request",
+    ),
+    Mutant(
+        "a taking without a majority leaves nothing",
+        "core/locks/redlock.py",
+        "        self._give_back(replies)\n",
+        "",
+        f"{CONTRACT}/test_exclusion.py::test_of_many_who_ask_at_once_one_has_it",
+    ),
+    Mutant(
+        "a grant counts when enough replicas know of it",
+        "core/connections/execute.py",
+        "if int(acknowledged) < self.count:",
+        "if False:",
+        "tests/redis/test_replicas.py::test_more_replicas_than_there_are_is_too_few",
+    ),
+    Mutant(
+        "a connection to what is the primary no longer is not used",
+        "core/connections/sentinel.py",
+        "return named is not None and address is not None and named != address",
+        "return False",
+        "tests/redis/test_sentinel_failover.py::"
+        "test_a_lock_that_the_new_primary_knows_is_renewed_there",
+    ),
+    Mutant(
+        "over-long names differ by their hash",
+        "core/protocol/keys.py",
+        '+ "~" + hashlib.sha256(raw).hexdigest()',
+        '+ "~" + "0" * 64',
+        f"{WIRE}/test_keys.py::test_two_long_keys_with_one_beginning_never_share_a_name",
+    ),
+]
+
+DOORS = [
+    Mutant(
+        "values of a key cannot reach into the next",
+        "key_template.py",
+        'return quote(str(value), safe="", errors="surrogatepass").replace("~", "%7E")',
+        "return str(value)",
+        "tests/test_key_template.py::test_two_different_argument_tuples_never_give_one_key",
+    ),
+    Mutant(
+        "equal times are one key",
+        "key_template.py",
+        "        return value.astimezone(timezone.utc)\n",
+        "        return value\n",
+        "tests/test_key_template.py::test_an_aware_time_is_written_in_utc",
+    ),
+    Mutant(
+        "an enum member is the key of its value",
+        "key_template.py",
+        "        value = value.value\n",
+        "        return value\n",
+        "tests/test_key_template.py::test_an_enum_member_is_its_value",
+    ),
+    Mutant(
+        "a value that has several texts makes no key",
+        "key_template.py",
+        "    if not isinstance(value, (str, int, UUID, date)) or isinstance(value, datetime):\n",
+        "    if False:\n",
+        "tests/test_key_template.py::test_a_value_that_may_have_several_texts_or_none_is_refused",
+    ),
+    Mutant(
+        "another spelling of an int makes no key",
+        "key_template.py",
+        "        if isinstance(value, str) and str(parsed) != value:\n",
+        "        if False:\n",
+        "tests/test_key_template.py::test_another_spelling_of_an_int_is_refused_with_its_own",
+    ),
+    Mutant(
+        "a lock outlives the transaction around it",
+        "transactions.py",
+        "        if not around:\n            return False\n        if held.is_again",
+        "        if True:\n            return False\n        if held.is_again",
+        "tests/test_transactions.py::test_what_is_let_go_in_a_transaction_is_held_until_its_commit",
+    ),
+    Mutant(
+        "a lost lock refuses the commit",
+        "transactions.py",
+        '        self._check(self._connection.rollback)\n        self._call("commit")',
+        '        self._call("commit")',
+        "tests/test_transactions.py::test_what_was_lost_before_the_commit_is_rolled_back",
+    ),
+    Mutant(
+        "a rollback releases what waits for the transaction",
+        "transactions.py",
+        '        self._call("rollback")\n        self.has_ended()',
+        '        self._call("rollback")',
+        "tests/test_transactions.py::"
+        "test_what_is_let_go_in_a_transaction_is_held_until_its_rollback",
+    ),
+    Mutant(
+        "the commit of a savepoint is not the end",
+        "transactions.py",
+        "        if self._is_left:\n            self._check(lambda",
+        "        if True:\n            self.has_ended()\n            self._check(lambda",
+        "tests/test_transactions.py::test_the_commit_of_a_savepoint_does_not_release",
+    ),
+    Mutant(
+        "a view under ATOMIC_REQUESTS begins its transaction under the lock",
+        "decorators.py",
+        "        leave_to_lock(wrapper, decorated, release)\n",
+        "",
+        "tests/test_atomic_requests.py::"
+        "test_a_request_that_finds_the_lock_busy_begins_no_transaction",
+    ),
+    Mutant(
+        "a busy view answers 409",
+        "responses.py",
+        "return _answer(request, 409,",
+        "return _answer(request, 200,",
+        "tests/test_responses.py::test_a_busy_answer_is_409_with_whole_seconds_in_retry_after",
+    ),
+    Mutant(
+        "a view does not wait unless it is told to",
+        "decorators.py",
+        '                options["blocking_timeout"] = 0\n',
+        "                pass\n",
+        "tests/test_decorators_views.py::"
+        "test_every_kind_of_view_answers_409_at_once_while_its_lock_is_held",
+    ),
+    Mutant(
+        "a stale fence writes nothing",
+        "contrib/fencing/fences.py",
+        '**{f"{name}__lte": fence.number}',
+        "",
+        "tests/contrib/fencing/test_models.py::test_a_stale_save_is_refused",
+    ),
+    Mutant(
+        "a deleted row is not made again by a stale save",
+        "contrib/fencing/models.py",
+        "if stored is not None or (not self._state.adding and self._belongs_to(using)):",
+        "if stored is not None:",
+        "tests/contrib/fencing/test_models.py::"
+        "test_a_row_that_was_deleted_meanwhile_is_not_made_again",
+    ),
+    Mutant(
+        "a row that a replica gave belongs to its primary",
+        "contrib/fencing/models.py",
+        "return using in (self._state.db, written_to)",
+        "return using == self._state.db",
+        "tests/contrib/fencing/test_replica_router.py::"
+        "test_a_stale_save_does_not_make_a_deleted_row_again",
+    ),
+    Mutant(
+        "a claim stores the fence before it reads",
+        "contrib/fencing/models.py",
+        '            fence.store(base, field.name, f"{self.model._meta.label} {pk}")\n',
+        "",
+        "tests/contrib/fencing/test_claims.py::test_after_a_claim_an_earlier_holder_cannot_write",
+    ),
+    Mutant(
+        "a handle that is known to be lost writes nothing",
+        "contrib/fencing/fences.py",
+        "if self.held is not None and self.held.lost and self.held.is_here:",
+        "if False:",
+        "tests/contrib/fencing/test_lost.py::test_a_handle_that_is_known_to_be_lost_writes_nothing",
+    ),
+    Mutant(
+        "a child of with_lock has its parent's lock",
+        "core/locks/parent_process.py",
+        "return bool(_entries)",
+        "return False",
+        "tests/management/commands/test_with_lock_inside.py::test_it_goes_on_with_the_lock",
+    ),
+    Mutant(
+        "with_lock kills what its command leaves behind",
+        "management/with_lock/guard.py",
+        "send([signal.SIGKILL], {os.getpid()}, self._group)",
+        "pass",
+        "tests/management/test_guard.py::"
+        "test_the_command_and_all_that_it_started_are_dead_within_a_second",
+    ),
+    Mutant(
+        "a guard that is killed is replaced",
+        "management/with_lock/guard.py",
+        "self._look_after(main, is_ending=True)",
+        "os._exit(0)",
+        "tests/management/test_guard.py::test_with_the_inner_guard_the_command_dies_and_we_say_why",
+    ),
+]
+
+MUTANTS: list[Mutant] = [
+    *TAKING,
+    *LETTING_GO,
+    *THE_QUEUE,
+    *HOLDING,
+    *OPERATORS,
+    *OTHER_KINDS,
+    *SEVERAL_SERVERS,
+    *DOORS,
+]
