@@ -88,6 +88,13 @@ TAKING = [
         f"{CONTRACT}/test_network.py::test_a_copy_that_comes_after_the_answer_busy_takes_no_lock",
     ),
     Mutant(
+        "a late copy that is refused changes nothing that is known of its token",
+        f"{SCRIPTS}/acquire.lua",
+        "elseif not is_gone then",
+        "else",
+        f"{WIRE}/test_memory.py::test_a_release_sent_again_is_no_loss_although_a_copy_of_the_acquire_came_between",
+    ),
+    Mutant(
         "a waiter that would sleep beyond a shorter lease is woken",
         f"{SCRIPTS}/acquire.lua",
         "wake_if_later(lease)\nif INDEX",
@@ -151,7 +158,7 @@ TAKING = [
         "core/locks/attempt.py",
         "            await self.cancel(io)\n        return self.settle",
         "            pass\n        return self.settle",
-        f"{WIRE}/test_lost_replies.py::test_an_answer_that_took_longer_than_the_lease_gives_no_lock",
+        f"{CONTRACT}/test_network.py::test_a_grant_that_comes_when_its_lease_is_over_is_given_back",
     ),
     Mutant(
         "a wait ends with the caller's time",
@@ -212,6 +219,14 @@ LETTING_GO = [
         "if ARGV[2] == 'again' then",
         "if false then",
         f"{CONTRACT}/test_network.py::test_a_release_whose_copy_finds_the_next_holder_was_one",
+    ),
+    Mutant(
+        "a token that was let go is remembered",
+        f"{SCRIPTS}/release.lua",
+        "  if ARGV[2] ~= 'once' then\n    redis.call('SET', TOMBSTONE, 'released', 'PX', MEMORY)\n"
+        "  end\n  if INDEX",
+        "  if INDEX",
+        f"{CONTRACT}/test_network.py::test_a_copy_that_comes_after_the_release_takes_no_lock",
     ),
     Mutant(
         "a token whose lock was found lost takes it no more",
@@ -688,6 +703,13 @@ OPERATORS = [
         f"{CONTRACT}/test_operators.py::test_who_is_asked_to_stop_hears_of_it_once",
     ),
     Mutant(
+        "a copy of a request to stop is as good as the first",
+        f"{SCRIPTS}/requesting.lua",
+        "1, true) and NOTED or NOTED_BEFORE",
+        "1, true) and NOTED_BEFORE",
+        f"{WIRE}/test_stop_requests.py::test_a_copy_of_a_request_is_as_good_as_the_first",
+    ),
+    Mutant(
         "hostile text is escaped",
         "core/plain.py",
         'return found[0].encode("unicode_escape").decode()',
@@ -892,6 +914,34 @@ OTHER_KINDS = [
         "left and is_mine(value, known, token)",
         "false",
         f"{CONTRACT}/test_network.py::test_an_answer_that_is_cut_off_is_asked_for_again",
+    ),
+    Mutant(
+        "a timestamp that was released twice is no loss",
+        f"{SCRIPTS}/unqueued_release.lua",
+        "if mark == 'released' then",
+        "if false then",
+        f"{CONTRACT}/test_network.py::test_an_answer_that_is_cut_off_is_asked_for_again",
+    ),
+    Mutant(
+        "a time that another program wrote is not ours",
+        f"{SCRIPTS}/timestamp.lua",
+        "return known.token == token and stands(value, known) and time_left(value, known) and true",
+        "return known.token == token",
+        f"{WIRE}/test_timestamp.py::test_a_value_that_another_program_wrote_since_is_not_removed",
+    ),
+    Mutant(
+        "another who writes the time that was ours has it for himself",
+        f"{SCRIPTS}/timestamp.lua",
+        "  if known.ends then\n    redis.call('SET', KEYS[2]",
+        "  if false then\n    redis.call('SET', KEYS[2]",
+        f"{WIRE}/test_timestamp_same_time.py::test_the_other_has_it_for_as_long_as_it_may_mean",
+    ),
+    Mutant(
+        "a timestamp is renewed when memory is used up",
+        f"{SCRIPTS}/unqueued_renew.lua",
+        "redis.call('PEXPIRE', KEYS[2], whole(ends - now_ms() + META_MARGIN))\n",
+        "",
+        f"{CONTRACT}/test_network.py::test_a_held_lock_is_renewed_and_released_when_memory_is_used_up",
     ),
     Mutant(
         "without a queue a token that was let go takes the lock no more",

@@ -12,7 +12,7 @@ from redis.retry import Retry
 from django_setnx_lock import LockBusy, LockError, LockLost, LockUnavailable
 from tests.faults.proxy import Proxy
 from tests.servers import ONCE
-from tests.support.kinds import EXCLUSIVE, ONE_SERVER, QUEUED, SEVERAL
+from tests.support.kinds import EXCLUSIVE, ONE_SERVER, QUEUED, SEVERAL, SINGLE
 from tests.support.rows import on
 
 if TYPE_CHECKING:
@@ -96,6 +96,23 @@ async def test_a_request_that_is_kept_back_and_comes_late_takes_no_lock(a: World
 
         await a.eventually(a.is_free)
         assert await a.rival().acquire(blocking=False) is True
+
+
+@on(SINGLE, real=True)
+async def test_a_grant_that_comes_when_its_lease_is_over_is_given_back(a: World) -> None:
+    with network(a) as proxy:
+        await begun(a)
+        proxy.hold(NAMED, once=True)
+        job = a.spawn(a.lock(timeout=0.5).take(0))
+        await a.eventually(proxy.holds.is_set)
+        await a.sleep(0.55)
+
+        proxy.let_go()
+
+        with pytest.raises(LockBusy):
+            await job.result()
+        # By itself it would end half a second later.
+        assert a.is_free()
 
 
 @on(ONE_SERVER, real=True)
