@@ -1,131 +1,18 @@
-"""What the tests of the core share."""
+"""What these tests take of others until they have moved."""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING
 
-import pytest
-
-from django_setnx_lock import LockBusy
-from django_setnx_lock.core import RedisLock
-from django_setnx_lock.core.connections.backends import BLOCKING, run
-from django_setnx_lock.core.protocol import replies
-from django_setnx_lock.core.protocol.keys import index_for, lock_keys, name_for
+from tests.processes import in_thread as in_thread
+from tests.support.locks import *  # noqa: F403 - all of it
+from tests.wire.helpers import *  # noqa: F403
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
-    from django_setnx_lock.core import LockHandle, LockInfo
-    from django_setnx_lock.core.connections.endpoints import Target
-    from django_setnx_lock.core.locks.attempt import AcquireAttempt
-    from django_setnx_lock.core.protocol.commands import Request
-
-T = TypeVar("T")
-PREFIX = "lock:"
-INDEX = index_for(PREFIX)
-
-
-def listed(client: Any, key: str, prefix: str = PREFIX, **options: Any) -> RedisLock:
-    """Make the lock that a caller calls ``key``, listed in the index as the app's are."""
-    return RedisLock(client, name_for(prefix, key), key=key, index=index_for(prefix), **options)
-
-
-def meet(client: Any, key: str) -> None:
-    """Run into somebody's lock, and so list it."""
-    with pytest.raises(LockBusy):
-        listed(client, key).take(0)
+    from django_setnx_lock.core import LockInfo
 
 
 def keys_of(locks: Iterable[LockInfo]) -> list[str]:
     return [one.key for one in locks]
-
-
-def in_thread(work: Callable[[], T]) -> T:
-    """Return what ``work`` returns, or raise what it raises, in another thread."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(work).result(10)
-
-
-def send(client: Any, request: Request) -> Any:
-    """Run ``request`` in full text on a redis-py client and return the raw reply."""
-    return client.eval(request.script.source, *request.arguments)
-
-
-def called(target: Target, request: Request) -> Any:
-    """Run ``request`` about ``target`` as the package does."""
-    return run(target.call(BLOCKING, request))
-
-
-def send_sha(client: Any, request: Request) -> Any:
-    """Run ``request`` by the SHA of its script, which the server must know."""
-    return client.evalsha(request.script.sha, *request.arguments)
-
-
-def command(client: Any, *words: str | int) -> Any:
-    """Send a command that redis-py has no typed method for."""
-    return client.execute_command(*words)
-
-
-class Meta(NamedTuple):
-    """What is written beside a lock."""
-
-    fence: int
-    token: str
-    record: str
-
-
-def meta_of(client: Any, name: str = "lock:a") -> Meta:
-    """Read ``FENCE LENGTH-OF-TOKEN TOKEN RECORD`` beside the lock."""
-    fence, length, rest = (replies.text(client.get(lock_keys(name).meta)) or "").split(" ", 2)
-    return Meta(int(fence), rest[: int(length)], rest[int(length) + 1 :])
-
-
-def write_meta(client: Any, meta: Meta, name: str = "lock:a") -> None:
-    """Have ``meta`` stand beside the lock, for a minute."""
-    written = f"{meta.fence} {len(meta.token)} {meta.token} {meta.record}"
-    client.set(lock_keys(name).meta, written, px=60_000)
-
-
-def queue_of(client: Any, name: str = "lock:a") -> list[str | None]:
-    """Return the tokens of those who wait, the first in the queue first."""
-    return [replies.text(token) for token in client.zrange(lock_keys(name).waiters, 0, -1)]
-
-
-def value_of(client: Any, name: str = "lock:a") -> str | None:
-    return replies.text(client.get(name))
-
-
-def server_ms(client: Any) -> int:
-    """Return the server's time in milliseconds."""
-    seconds, micros = command(client, "TIME")
-    return int(seconds) * 1000 + int(micros) // 1000
-
-
-def let_lapse(client: Any, token: str, name: str = "lock:a") -> None:
-    """Have the waiter ``token`` be one who should have asked again long ago."""
-    alive = lock_keys(name).alive
-    _, rank, asks_again = (replies.text(client.hget(alive, token)) or "").split()
-    client.hset(alive, token, f"1 {rank} {asks_again}")
-
-
-class FakeTime:
-    """A clock that moves only when somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.slept: list[float] = []
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.now += seconds
-
-
-def ask(attempt: AcquireAttempt, *, waits: bool) -> LockHandle | replies.Busy:
-    """Ask once for the lock of ``attempt``, in the calling thread."""
-    return run(attempt.ask(BLOCKING, waits=waits))
-
-
-def cancel(attempt: AcquireAttempt) -> None:
-    """Cancel ``attempt``, in the calling thread."""
-    run(attempt.cancel(BLOCKING))

@@ -11,7 +11,7 @@ from redis.retry import Retry
 
 from django_setnx_lock.core import LockHandle, RedisLock
 from django_setnx_lock.core.protocol import commands, scripts
-from tests.core.helpers import ask, send_sha
+from tests.wire.helpers import ask, send_sha
 
 if TYPE_CHECKING:
     from django_setnx_lock.core.locks.attempt import AcquireAttempt

@@ -16,10 +16,10 @@ from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import Inspector, Outcome
 from django_setnx_lock.core.connections.backends import run
 from django_setnx_lock.management.locks.patient import needed
-from tests.core.helpers import cancel
-from tests.core.queueing import claim, looked, mailbox_of, waiters
 from tests.support.locks import INDEX, command, listed, meet
 from tests.support.seams import release_each, take_each
+from tests.wire.helpers import cancel
+from tests.wire.queueing import claim, looked, mailbox_of, waiters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

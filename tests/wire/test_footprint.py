@@ -12,6 +12,7 @@ import redis.asyncio
 from django_setnx_lock import LockBusy
 from django_setnx_lock.core import MultiLock, RedisLock
 from django_setnx_lock.core.protocol import scripts
+from tests.wire.helpers import Meta, meta_of, write_meta
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,3 +135,26 @@ def test_what_was_sent_twice_is_remembered(client: redis.Redis) -> None:
     held.release()
 
     assert client.get("{lock:a}:gone:" + held.token) == b"released"
+
+
+def test_a_fence_grows_though_the_clock_of_the_server_stepped_back(client: redis.Redis) -> None:
+    ahead = 9_000_000_000_000_000
+    write_meta(client, Meta(ahead, "x", "{}"))
+
+    fences = []
+    for _ in range(2):
+        with RedisLock(client, "lock:a") as held:
+            fences.append(held.fence)
+
+    assert fences == [ahead + 1, ahead + 2]
+
+
+def test_what_stands_beside_a_name_outlives_the_lease_by_a_minute(client: redis.Redis) -> None:
+    with RedisLock(client, "lock:a", 5) as held:
+        assert 64_000 < client.pttl("{lock:a}:meta") <= 65_000
+        held.extend(600)
+        assert 664_000 < client.pttl("{lock:a}:meta") <= 665_000
+        found = meta_of(client)
+
+    assert found.token == held.token
+    assert found.fence == held.fence

@@ -9,10 +9,10 @@ import pytest
 
 from django_setnx_lock.core import LockHandle
 from django_setnx_lock.core.protocol import replies
-from tests.core.helpers import ask, meta_of
-from tests.core.queueing import CLAIM, baton_of, caller, claim, holder, is_busy, is_woken, waiters
-from tests.support.locks import queue_of, value_of
+from tests.support.locks import holder, queue_of, value_of
 from tests.support.seams import mutate
+from tests.wire.helpers import ask, meta_of
+from tests.wire.queueing import CLAIM, baton_of, caller, claim, is_busy, is_woken, waiters
 
 if TYPE_CHECKING:
     import redis

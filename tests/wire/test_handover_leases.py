@@ -7,19 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_setnx_lock.core.protocol import replies
-from tests.core.helpers import ask, cancel, send
-from tests.core.queueing import (
-    baton_of,
-    caller,
-    claim,
-    holder,
-    is_busy,
-    is_woken,
-    open_mail,
-    waiters,
-)
-from tests.support.locks import value_of
+from tests.support.locks import holder, value_of
 from tests.support.seams import mutate
+from tests.wire.helpers import ask, cancel, send
+from tests.wire.queueing import baton_of, caller, claim, is_busy, is_woken, open_mail, waiters
 
 if TYPE_CHECKING:
     import redis

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.core.helpers import let_lapse
-from tests.core.queueing import (
+from tests.support.locks import queue_of, server_ms, value_of
+from tests.support.seams import mutate
+from tests.wire.helpers import let_lapse
+from tests.wire.queueing import (
     CLAIM,
     baton_of,
     claim,
@@ -17,8 +19,6 @@ from tests.core.queueing import (
     looked,
     open_mail,
 )
-from tests.support.locks import queue_of, server_ms, value_of
-from tests.support.seams import mutate
 
 if TYPE_CHECKING:
     import redis

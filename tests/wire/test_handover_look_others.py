@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_setnx_lock.core.protocol import commands, replies
-from tests.core.helpers import ask, called
-from tests.core.queueing import (
+from tests.support.locks import queue_of, value_of
+from tests.support.seams import mutate
+from tests.wire.helpers import ask, called
+from tests.wire.queueing import (
     CLAIM,
     baton_of,
     claim,
@@ -18,8 +20,6 @@ from tests.core.queueing import (
     looked,
     open_mail,
 )
-from tests.support.locks import queue_of, value_of
-from tests.support.seams import mutate
 
 if TYPE_CHECKING:
     import redis

@@ -8,20 +8,19 @@ import pytest
 
 from django_setnx_lock import LockLost
 from django_setnx_lock.core.protocol import commands, replies
-from tests.core.helpers import cancel, send
-from tests.core.queueing import (
+from tests.support.locks import holder, queue_of, value_of
+from tests.support.seams import mutate
+from tests.wire.helpers import cancel, send
+from tests.wire.queueing import (
     baton_of,
     caller,
     claim,
     handed_on,
-    holder,
     is_busy,
     is_woken,
     left_to_the_first,
     waiters,
 )
-from tests.support.locks import queue_of, value_of
-from tests.support.seams import mutate
 
 if TYPE_CHECKING:
     from collections.abc import Callable

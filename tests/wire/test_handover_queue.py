@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_setnx_lock.core.locks import mailbox
-from tests.core.helpers import ask, let_lapse
-from tests.core.queueing import holder, is_busy, waiters
-from tests.support.locks import queue_of, server_ms, value_of
+from tests.support.locks import holder, queue_of, server_ms, value_of
 from tests.support.seams import mutate
+from tests.wire.helpers import ask, let_lapse
+from tests.wire.queueing import is_busy, waiters
 
 if TYPE_CHECKING:
     import redis

@@ -12,8 +12,8 @@ from redis.retry import Retry
 from django_setnx_lock import LockLost, LockUnavailable
 from django_setnx_lock.core import Inspector, RedisLock
 from django_setnx_lock.core.protocol import replies, scripts
-from tests.core.helpers import ask
 from tests.support.seams import mutate, send_nothing_behind
+from tests.wire.helpers import ask
 from tests.wire.late import keep_back, kept_back_then_granted, load
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import redis
 from django_setnx_lock import LockLost
 from django_setnx_lock.core import LockHandle, RedisLock
 from django_setnx_lock.core.protocol import commands
-from tests.core.helpers import ask, cancel
 from tests.support.seams import mutate
+from tests.wire.helpers import ask, cancel
 from tests.wire.late import keep_back, load
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_setnx_lock.core.protocol import commands, replies
-from tests.core.helpers import ask, send
 from tests.support.locks import listed, value_of
 from tests.support.seams import mutate
+from tests.wire.helpers import ask, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable

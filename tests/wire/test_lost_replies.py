@@ -14,8 +14,8 @@ from django_setnx_lock import LockLost, LockUnavailable
 from django_setnx_lock.core import Inspector, LockHandle, Outcome, RedisLock
 from django_setnx_lock.core.locks.batch import release_each, take_each
 from django_setnx_lock.core.protocol import scripts
-from tests.core.helpers import ask, meta_of, send, send_sha
 from tests.support.seams import mutate
+from tests.wire.helpers import ask, meta_of, send, send_sha
 
 if TYPE_CHECKING:
     from tests.faults.proxy import Proxy

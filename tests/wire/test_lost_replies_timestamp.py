@@ -9,9 +9,9 @@ import pytest
 from django_setnx_lock import LockLost
 from django_setnx_lock.core import Inspector, Outcome
 from django_setnx_lock.core.protocol import scripts
-from tests.core.helpers import meta_of
 from tests.support.locks import timed, value_of
 from tests.support.seams import mutate
+from tests.wire.helpers import meta_of
 
 if TYPE_CHECKING:
     import redis

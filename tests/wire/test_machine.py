@@ -27,11 +27,11 @@ from django_setnx_lock.core import Inspector, LockHandle, Outcome, RedisLock, cl
 from django_setnx_lock.core.locks.attempt import AcquireAttempt
 from django_setnx_lock.core.protocol import commands
 from django_setnx_lock.core.protocol.keys import lock_keys
-from tests.core.helpers import FakeTime, ask, cancel, send
 from tests.servers import RealServer
 from tests.support import seams
 from tests.support.locks import listed, queue_of, value_of
 from tests.support.seams import mutate
+from tests.wire.helpers import FakeTime, ask, cancel, send
 
 pytestmark = pytest.mark.unmeasured
 

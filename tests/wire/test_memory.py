@@ -8,9 +8,10 @@ import pytest
 
 from django_setnx_lock import LockLost
 from django_setnx_lock.core import Inspector, RedisLock
-from tests.core.helpers import send
-from tests.core.queueing import caller, claim, holder
+from tests.support.locks import holder
 from tests.support.seams import mutate
+from tests.wire.helpers import send
+from tests.wire.queueing import caller, claim
 
 if TYPE_CHECKING:
     import redis

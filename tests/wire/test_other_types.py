@@ -17,10 +17,10 @@ from django_setnx_lock.core.protocol.commands import (
     permits,
 )
 from django_setnx_lock.core.protocol.keys import lock_keys
-from tests.core.helpers import ask, cancel, send
-from tests.core.queueing import caller, holder, waiters
-from tests.support.locks import INDEX, command, listed
+from tests.support.locks import INDEX, command, holder, listed
 from tests.support.seams import mutate
+from tests.wire.helpers import ask, cancel, send
+from tests.wire.queueing import caller, waiters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

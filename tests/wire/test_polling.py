@@ -14,10 +14,10 @@ from django_setnx_lock.core.locks.batch import release_each, take_each
 from django_setnx_lock.core.protocol import commands, replies
 from django_setnx_lock.core.protocol.keys import lock_keys
 from django_setnx_lock.core.protocol.replies import text
-from tests.core.helpers import ask, called, meta_of, send
 from tests.processes import eventually, in_thread
 from tests.support.locks import INDEX, PREFIX, value_of
 from tests.support.seams import mutate
+from tests.wire.helpers import ask, called, meta_of, send
 
 if TYPE_CHECKING:
     from django_setnx_lock.core.locks.attempt import AcquireAttempt

@@ -19,12 +19,12 @@ from django_setnx_lock import LockBusy, LockUnavailable, inspector, lock
 from django_setnx_lock.core import Inspector, Outcome, RedisLock
 from django_setnx_lock.core.protocol.replies import text as text_of
 from tests.admin.pages import LIST, text
-from tests.core.helpers import cancel, meta_of
 from tests.management.conftest import forks as forks
 from tests.management.conftest import start as start
 from tests.processes import figure, may_be_late
 from tests.servers import ONCE, RealServer
 from tests.support.locks import INDEX, command, listed, value_of
+from tests.wire.helpers import cancel, meta_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

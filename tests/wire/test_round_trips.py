@@ -10,9 +10,9 @@ import pytest
 import redis
 
 from django_setnx_lock.core.locks.batch import release_each, take_each
-from tests.core.helpers import meta_of
 from tests.processes import eventually
 from tests.support.locks import INDEX, held_names, listed, listeners, many
+from tests.wire.helpers import meta_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

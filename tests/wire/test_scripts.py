@@ -11,7 +11,7 @@ import redis
 from django_setnx_lock.core.protocol import commands, scripts
 from django_setnx_lock.core.protocol.commands import READERS, Request, command_set
 from django_setnx_lock.core.protocol.keys import index_for, lock_keys
-from tests.core.helpers import send
+from tests.wire.helpers import send
 
 POLLING = [
     scripts.POLLING_ACQUIRE,

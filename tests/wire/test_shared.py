@@ -10,20 +10,11 @@ from django_setnx_lock import LockBusy, LockLost
 from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.locks.mailbox import time_to_sleep
 from django_setnx_lock.core.protocol.keys import lock_keys
-from tests.core.helpers import Meta, ask, called, cancel, meta_of, write_meta
-from tests.core.queueing import (
-    baton_of,
-    caller,
-    claim,
-    handed_on,
-    holder,
-    is_busy,
-    is_woken,
-    open_mail,
-)
-from tests.core.sharers import LIMIT, let_run_out, reader, shares_of, taker
-from tests.support.locks import queue_of, value_of
+from tests.support.locks import holder, queue_of, value_of
 from tests.support.seams import mutate
+from tests.wire.helpers import Meta, ask, called, cancel, meta_of, write_meta
+from tests.wire.queueing import baton_of, caller, claim, handed_on, is_busy, is_woken, open_mail
+from tests.wire.sharers import LIMIT, let_run_out, reader, shares_of, taker
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ import pytest
 
 from django_setnx_lock.core.protocol.commands import SETNX
 from django_setnx_lock.core.protocol.keys import lock_keys
-from tests.core.helpers import send
 from tests.support.locks import listed
+from tests.wire.helpers import send
 
 if TYPE_CHECKING:
     import redis

@@ -8,11 +8,11 @@ import pytest
 
 from django_setnx_lock import LockBusy, LockLost, LockUnavailable
 from django_setnx_lock.core import LockHandle, RedisLock
-from tests.core.helpers import ask, called, meta_of
-from tests.core.timestamps import ServerClock, T, asking
 from tests.processes import in_thread
 from tests.support.locks import INDEX, server_ms, timed, value_of
 from tests.support.seams import mutate
+from tests.wire.helpers import ask, called, meta_of
+from tests.wire.timestamps import ServerClock, T, asking
 
 if TYPE_CHECKING:
     import redis

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_setnx_lock.core import LockHandle
-from tests.core.helpers import ask
-from tests.core.timestamps import (
+from tests.support.locks import timed, value_of
+from tests.support.seams import mutate
+from tests.wire.helpers import ask
+from tests.wire.timestamps import (
     UNITS,
     ServerClock,
     T,
@@ -21,8 +23,6 @@ from tests.core.timestamps import (
     is_over_for_milliseconds,
     is_over_for_seconds,
 )
-from tests.support.locks import timed, value_of
-from tests.support.seams import mutate
 
 if TYPE_CHECKING:
     import redis

@@ -8,10 +8,10 @@ import pytest
 
 from django_setnx_lock import LockBusy, LockLost
 from django_setnx_lock.core import Inspector, Outcome
-from tests.core.helpers import ask, cancel, send
-from tests.core.timestamps import ServerClock, T, asking
 from tests.support.locks import PREFIX, timed, value_of
 from tests.support.seams import mutate
+from tests.wire.helpers import ask, cancel, send
+from tests.wire.timestamps import ServerClock, T, asking
 
 if TYPE_CHECKING:
     from collections.abc import Callable

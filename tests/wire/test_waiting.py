@@ -12,10 +12,10 @@ import redis
 
 from django_setnx_lock import LockBusy
 from django_setnx_lock.core import RedisLock
-from tests.core.helpers import ask
-from tests.core.queueing import caller, claim, holder
 from tests.processes import eventually, figure, may_be_late
-from tests.support.locks import listeners, queue_of
+from tests.support.locks import holder, listeners, queue_of
+from tests.wire.helpers import ask
+from tests.wire.queueing import caller, claim
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_setnx_lock.core.protocol import replies
 from django_setnx_lock.core.protocol.keys import lock_keys
-from tests.core.queueing import caller
+from tests.wire.queueing import caller
 
 if TYPE_CHECKING:
     from django_setnx_lock.core.locks.attempt import AcquireAttempt
