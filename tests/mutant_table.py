@@ -143,8 +143,7 @@ TAKING = [
         "core/locks/batch.py",
         "sorted(dict.fromkeys(locks), key=lambda lock: lock.name)",
         "list(dict.fromkeys(locks))",
-        f"{CONTRACT}/test_exclusion.py::"
-        "test_who_take_some_of_the_same_keys_in_any_order_all_come_through",
+        f"{CONTRACT}/test_several.py::test_callers_in_opposite_order_do_not_wait_for_each_other",
     ),
     Mutant(
         "a lease counts from before the request was sent",
@@ -180,7 +179,7 @@ TAKING = [
         f"{SCRIPTS}/nesting.lua",
         "  return alive and tonumber(alive) >= now and ask(",
         "  return true or ask(",
-        "tests/core/test_deadlocks.py::test_a_wait_that_ended_is_no_part_of_a_deadlock",
+        f"{CONTRACT}/test_deadlocks.py::test_a_wait_that_ended_is_no_part_of_a_deadlock",
     ),
 ]
 
@@ -347,11 +346,11 @@ LETTING_GO = [
         f"{CONTRACT}/test_interrupts.py::test_a_block_that_is_interrupted_at_any_step_leaves_no_lock",
     ),
     Mutant(
-        "a cancelled acquire leaves nothing",
+        "a task that is cancelled as it waits leaves nothing",
         "core/connections/backends.py",
         "            await shield(clean_up, patience(client))",
         "            clean_up().close()",
-        f"{CONTRACT}/test_cancellation.py::test_a_block_that_is_cancelled_anywhere_leaves_nothing",
+        f"{CONTRACT}/test_waiting.py::test_a_task_that_is_cancelled_as_it_waits_is_not_waited_for",
     ),
 ]
 
@@ -638,7 +637,8 @@ HOLDING = [
         "core/locks/transfer.py",
         "    text: str = field(repr=False)\n",
         "    text: str\n",
-        "tests/test_error_pages.py::test_the_technical_error_page_shows_no_token",
+        f"{CONTRACT}/test_transfer.py::"
+        "test_no_frame_of_a_lock_that_was_not_taken_over_shows_the_ticket",
     ),
 ]
 
@@ -972,14 +972,14 @@ SEVERAL_SERVERS = [
         "core/locks/redlock.py",
         "ends = sent + seconds - quorum.drift(seconds)",
         "ends = sent + seconds",
-        f"{CONTRACT}/test_leases.py::test_a_lease_counts_from_before_the_request",
+        f"{CONTRACT}/test_redlock.py::test_the_drift_of_clocks_is_not_relied_on",
     ),
     Mutant(
         "a taking without a majority leaves nothing",
         "core/locks/redlock.py",
         "        self._give_back(replies)\n",
         "",
-        f"{CONTRACT}/test_exclusion.py::test_of_many_who_ask_at_once_one_has_it",
+        f"{CONTRACT}/test_redlock.py::test_who_gets_a_minority_gives_it_back",
     ),
     Mutant(
         "a grant counts when enough replicas know of it",
@@ -1135,7 +1135,8 @@ DOORS = [
         "core/locks/parent_process.py",
         "return bool(_entries)",
         "return False",
-        "tests/management/commands/test_with_lock_inside.py::test_it_goes_on_with_the_lock",
+        f"{CONTRACT}/test_started_under.py::"
+        "test_it_has_the_lock_again_and_leaving_it_releases_nothing",
     ),
     Mutant(
         "with_lock kills what its command leaves behind",
