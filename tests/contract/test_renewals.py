@@ -229,7 +229,7 @@ async def test_hundreds_of_locks_take_few_round_trips(a: World) -> None:
 @on(ONE_SERVER, drivers=["blocking"], real=True)
 async def test_the_thread_ends_after_the_last_lock_and_no_lock_is_missed(a: World) -> None:
     def threads() -> list[threading.Thread]:
-        return [one for one in threading.enumerate() if one.name.startswith("setnx-lock")]
+        return [one for one in threading.enumerate() if "watchdog" in one.name]
 
     for _ in range(3):
         async with renewed(a).block() as held:
