@@ -354,7 +354,7 @@ async def test_listeners_are_told_of_a_wait_and_of_its_end(a: World) -> None:
     ]
 
 
-@on([EXCLUSIVE, PERMITS])
+@on([EXCLUSIVE, PERMITS, SEVERAL])
 async def test_a_waiter_is_shown_to_operators(a: World) -> None:
     async with a.rival().block():
         job = a.spawn(a.lock(label="cron").acquire(blocking_timeout=20))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from django_setnx_lock.core import Holder, Inspector, RedisLock, State
+from django_setnx_lock.core import Inspector, RedisLock, State
 from django_setnx_lock.core.holder import process_id
-from django_setnx_lock.core.liveness import GRACE, HEARTBEAT_AFTER, HEARTBEAT_EVERY
+from django_setnx_lock.core.liveness import HEARTBEAT_AFTER, HEARTBEAT_EVERY
 from django_setnx_lock.core.protocol.keys import heartbeat_prefix_for, lock_keys, process_keys
 from tests.processes import eventually
 from tests.support import seams
@@ -42,10 +42,6 @@ def aged(client: redis.Redis, key: str, *, held_for: float, left: float | None =
         client.pexpire(f"{PREFIX}{key}", int(left * 1000))
 
 
-def say_alive(client: redis.Redis, process: str | None = None) -> None:
-    client.set(process_keys(PROCESSES, process or process_id()).name, "1", ex=60)
-
-
 def record_of(client: redis.Redis, key: str = "a") -> dict[str, Any]:
     raw = bytes(client.get(lock_keys(f"{PREFIX}{key}").meta) or b"")  # type: ignore[arg-type]  # bytes
     found: dict[str, Any] = json.loads(raw[raw.index(b"{") :])
@@ -70,52 +66,6 @@ def test_a_process_that_says_nothing_is_not_named(redis_client: redis.Redis) -> 
     assert "process" not in record_of(redis_client)
 
 
-@pytest.mark.parametrize(
-    ("options", "held_for", "left", "state"),
-    [
-        pytest.param(RENEWED, 60, 15.5, State.HELD, id="due soon"),
-        pytest.param(RENEWED, 60, 14, State.NOT_RENEWED, id="overdue"),
-        pytest.param(RENEWED, 0.1, 1, State.HELD, id="just taken up, for the claim time"),
-        pytest.param(RENEWED, 60, 90, State.HELD, id="extended"),
-        pytest.param({"timeout": 30}, 29, 1, State.HELD, id="never renewed"),
-        pytest.param({**RENEWED, "max_hold": 60}, 55, 5, State.HELD, id="at its max_hold"),
-        pytest.param({**RENEWED, "max_hold": 600}, 55, 5, State.NOT_RENEWED, id="far from it"),
-    ],
-)
-def test_a_renewal_that_is_overdue_is_seen_by_what_is_left_of_the_lease(
-    redis_client: redis.Redis,
-    inspector: Inspector,
-    options: dict[str, Any],
-    held_for: float,
-    left: float,
-    state: State,
-) -> None:
-    _held = taken(redis_client, **options)
-    aged(redis_client, "a", held_for=held_for, left=left)
-    say_alive(redis_client)
-
-    assert inspector.get("lock:a").state is state
-
-
-@pytest.mark.parametrize(
-    ("held_for", "lives", "state"),
-    [
-        (GRACE + 1, False, State.GONE),
-        (GRACE + 1, True, State.HELD),
-        (GRACE - 1, False, State.HELD),
-    ],
-)
-def test_a_process_that_no_longer_says_that_it_lives_is_gone(
-    redis_client: redis.Redis, inspector: Inspector, held_for: float, lives: bool, state: State
-) -> None:
-    _held = taken(redis_client, timeout=300)
-    aged(redis_client, "a", held_for=held_for)
-    if lives:
-        say_alive(redis_client)
-
-    assert inspector.get("lock:a").state is state
-
-
 def test_the_record_of_an_older_process_says_nothing_of_it(
     redis_client: redis.Redis, inspector: Inspector
 ) -> None:
@@ -123,22 +73,6 @@ def test_the_record_of_an_older_process_says_nothing_of_it(
     aged(redis_client, "a", held_for=200, left=1)
 
     assert inspector.get("lock:a").state is State.HELD
-
-
-def test_each_of_several_holders_has_its_own_state(
-    redis_client: redis.Redis, inspector: Inspector
-) -> None:
-    handles = [taken(redis_client, shared=True, timeout=300) for _ in range(2)]
-    token = handles[0].token
-    record = Holder(host="web1", pid=7, process="dead").to_json()
-    before = f"{handles[0].fence - int(60e6)} {record}"
-    redis_client.hset("{lock:a}:holders", token, before)
-
-    info = inspector.get("lock:a")
-
-    assert info.state is State.READ
-    assert sorted(one.state.value for one in info.shares) == ["held", "holder gone"]
-    assert info.states == {State.READ, State.GONE}
 
 
 def test_all_processes_of_a_page_are_asked_about_at_once(real_server: RealServer) -> None:
@@ -180,15 +114,6 @@ def test_who_may_not_ask_about_processes_sees_no_holder_as_gone(real_server: Rea
 
 
 # Locks that change hands
-
-
-def test_a_lock_that_waits_to_be_taken_over_has_no_process_that_must_live(
-    redis_client: redis.Redis, inspector: Inspector
-) -> None:
-    taken(redis_client, **RENEWED).give_away()
-    aged(redis_client, "a", held_for=60, left=5)
-
-    assert inspector.get("lock:a").state is State.HELD
 
 
 def test_who_takes_a_lock_over_is_not_judged_by_how_long_it_was_held_before(

@@ -1,4 +1,7 @@
-"""A lock is taken from a dead holder: not from one that lives again, nor from those beside it."""
+"""Whether a holder lives is seen by what is left of its lease, and by whether its process says so.
+
+A lock is taken from a dead holder: not from one that lives again, nor from those beside it.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,16 @@ def redis_client() -> Any:
     return caches["default"].client.get_client(write=True)  # type: ignore[attr-defined]  # django-redis's
 
 
+def left(seconds: float) -> None:
+    """Have so much be left of the lease."""
+    redis_client().pexpire(NAME, round(seconds * 1000))
+
+
 def overdue(locks: LockTester, **options: Any) -> LockHandle:
     """Take the lock, and have its renewal be overdue."""
     held = lock("a", timeout=30, **options).take()
     locks.advance(20)
-    redis_client().pexpire(NAME, 5_000)
+    left(5)
     return held
 
 
@@ -36,6 +44,84 @@ def gone(locks: LockTester, **options: Any) -> LockHandle:
     client = redis_client()
     client.delete(*client.keys("{lock:}:process:*"))
     return held
+
+
+RENEWED: dict[str, Any] = {"timeout": 30, "renew": True}
+
+
+@pytest.mark.parametrize(
+    ("options", "held_for", "remaining", "state"),
+    [
+        pytest.param(RENEWED, 60, 25, State.HELD, id="renewed"),
+        pytest.param(RENEWED, 60, 14, State.NOT_RENEWED, id="overdue"),
+        pytest.param(RENEWED, 0, 1, State.HELD, id="just taken up, for the claim time"),
+        pytest.param(RENEWED, 60, 90, State.HELD, id="extended"),
+        pytest.param({"timeout": 30, "renew": False}, 20, 1, State.HELD, id="never renewed"),
+        pytest.param({**RENEWED, "max_hold": 60}, 55, 4, State.HELD, id="at its max_hold"),
+        pytest.param({**RENEWED, "max_hold": 600}, 55, 4, State.NOT_RENEWED, id="far from it"),
+    ],
+)
+def test_a_renewal_that_is_overdue_is_seen_by_what_is_left_of_the_lease(
+    locks: LockTester,
+    options: dict[str, Any],
+    held_for: float,
+    remaining: float,
+    state: State,
+) -> None:
+    held = lock("a", **options).take()
+    locks.advance(held_for)
+    left(remaining)
+
+    assert inspector().get(NAME).state is state
+    held.release()
+
+
+@pytest.mark.parametrize(
+    ("held_for", "lives", "state"),
+    [(20, False, State.GONE), (20, True, State.HELD), (5, False, State.HELD)],
+)
+def test_a_process_that_no_longer_says_that_it_lives_is_gone(
+    locks: LockTester, held_for: float, lives: bool, state: State
+) -> None:
+    held = lock("a", timeout=300).take()
+    locks.advance(held_for)
+    client = redis_client()
+    processes = client.keys("{lock:}:process:*")
+    if not lives:
+        client.delete(*processes)
+
+    assert inspector().get(NAME).state is state
+    held.release()
+
+
+def test_any_number_of_locks_share_one_sign_of_life(locks: LockTester) -> None:
+    held = [lock(f"{number}", timeout=300, renew=number % 2 == 0).take() for number in range(20)]
+    locks.advance(20)
+
+    (process,) = redis_client().keys("{lock:}:process:*")
+
+    assert 0 < redis_client().pttl(process) <= 12_000
+    for one in held:
+        one.release()
+    locks.advance(15)
+    assert redis_client().keys("{lock:}:process:*") == []
+
+
+def test_a_lock_that_waits_to_be_taken_over_has_no_process_that_must_live(
+    locks: LockTester,
+) -> None:
+    held = lock("a", **RENEWED).take()
+    ticket = held.give_away()
+    locks.advance(20)
+    left(5)
+    assert inspector().get(NAME).state is State.HELD
+
+    with lock("a", **RENEWED, label="second").adopt(ticket):
+        info = inspector().get(NAME)
+
+        assert (info.state, info.holder and info.holder.label) == (State.HELD, "second")
+        # Not by how long it was held before.
+        assert info.held_for == pytest.approx(20, abs=10)
 
 
 def test_of_three_readers_only_the_dead_one_loses_the_lock(locks: LockTester) -> None:
