@@ -13,9 +13,9 @@ import redis
 from django_setnx_lock.core import Holder, Inspector, LockInfo, Outcome, State, StopRequest
 from django_setnx_lock.core.protocol.keys import lock_keys
 from tests.hostile import RECORDS, unsound
-from tests.support.locks import INDEX, PREFIX, listed, queue_of, value_of
+from tests.support.locks import INDEX, PREFIX, holder, listed, queue_of, value_of
 from tests.wire.helpers import ask, let_lapse
-from tests.wire.queueing import CLAIM, baton_of, caller, claim, holder, is_woken, waiters
+from tests.wire.queueing import CLAIM, baton_of, caller, claim, is_woken, waiters
 
 if TYPE_CHECKING:
     from collections.abc import Callable
