@@ -1,4 +1,4 @@
-"""The guards of a with_lock, and all that came from it, found in /proc."""
+"""The guard of a with_lock, and all that came from it, found in /proc."""
 
 from __future__ import annotations
 
@@ -9,14 +9,9 @@ from pathlib import Path
 MARK = "TEST_MARK"
 
 
-def outer_guard(with_lock: int) -> int:
-    """Return the pid of the guard that with_lock has started; 0 if there is none."""
+def guard_of(with_lock: int) -> int:
+    """Return the pid of the guard of a with_lock; 0 if there is none."""
     return next(filter(_is_guard, children_of(with_lock)), 0)
-
-
-def inner_guard(with_lock: int) -> int:
-    """Return the pid of the guard that has started the command; 0 if there is none."""
-    return outer_guard(outer_guard(with_lock))
 
 
 def marked(mark: str) -> list[int]:

@@ -16,7 +16,7 @@ from django.core.management import call_command
 from django_setnx_lock import inspector
 from tests.management.conftest import Program
 from tests.management.forking import Forked, Forking, lines
-from tests.management.guards import MARK, inner_guard, marked, outer_guard
+from tests.management.guards import MARK, guard_of, marked
 from tests.management.test_matrix import RECORDER
 from tests.processes import eventually, figure, is_running
 from tests.servers import RealServer
@@ -88,46 +88,11 @@ def by_kill_of_the_wrapper(with_lock: Forked) -> None:
 
 
 def by_kill_of_the_guard(with_lock: Forked) -> None:
-    os.kill(inner_guard(with_lock.pid), signal.SIGKILL)
-
-
-def kill_together(wrapper: int, guard: int) -> None:
-    # It is not to see the guard gone, and be done before it is killed itself.
-    os.kill(wrapper, signal.SIGSTOP)
-    os.kill(guard, signal.SIGKILL)
-    os.kill(wrapper, signal.SIGKILL)
-
-
-def by_kill_of_the_wrapper_and_the_inner_guard(with_lock: Forked) -> None:
-    kill_together(with_lock.pid, inner_guard(with_lock.pid))
-
-
-def by_kill_of_the_wrapper_and_the_outer_guard(with_lock: Forked) -> None:
-    kill_together(with_lock.pid, outer_guard(with_lock.pid))
-
-
-def by_kill_of_both_guards(with_lock: Forked) -> None:
-    outer, inner = outer_guard(with_lock.pid), inner_guard(with_lock.pid)
-    os.kill(outer, signal.SIGKILL)
-    os.kill(inner, signal.SIGKILL)
-
-
-def by_kill_of_one_guard_after_the_other(with_lock: Forked) -> None:
-    outer, inner = outer_guard(with_lock.pid), inner_guard(with_lock.pid)
-    os.kill(outer, signal.SIGKILL)
-    eventually(lambda: not is_running(outer))
-    os.kill(inner, signal.SIGKILL)
+    os.kill(guard_of(with_lock.pid), signal.SIGKILL)
 
 
 ASKED = [by_term, by_max_time]
-KILLED = [
-    by_kill_of_the_wrapper,
-    by_kill_of_the_guard,
-    by_kill_of_the_wrapper_and_the_inner_guard,
-    by_kill_of_the_wrapper_and_the_outer_guard,
-    by_kill_of_both_guards,
-    by_kill_of_one_guard_after_the_other,
-]
+KILLED = [by_kill_of_the_wrapper, by_kill_of_the_guard]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +141,7 @@ BY_PS = ('if sys.platform != "linux":\n        yield', "if True:\n        yield"
 
 
 @pytest.mark.parametrize("job", ["timeout", "set -m"])
-def test_elsewhere_what_the_processes_of_the_group_have_started_is_ended_too(
+def test_elsewhere_what_descends_from_the_command_is_ended_too(
     forking: Forking, log: Path, tmp_path: Path, job: str
 ) -> None:
     programs.need("ps")
@@ -234,12 +199,10 @@ def test_one_under_another_with_lock_gets_a_signal_once(forking: Forking, log: P
     assert told == ["child SIGTERM"]
 
 
-def test_guards_that_were_stopped_hold_up_nothing(forking: Forking, log: Path) -> None:
+def test_a_guard_that_was_stopped_holds_up_nothing(forking: Forking, log: Path) -> None:
     with_lock, family = family_of(forking, log, "timeout")
-    outer, inner = outer_guard(with_lock.pid), inner_guard(with_lock.pid)
 
-    os.kill(inner, signal.SIGSTOP)
-    os.kill(outer, signal.SIGSTOP)
+    os.kill(guard_of(with_lock.pid), signal.SIGSTOP)
     with_lock.send(signal.SIGTERM)
 
     assert with_lock.end() == 143
@@ -251,7 +214,7 @@ def test_a_guard_that_is_stopped_before_it_has_begun_holds_up_nothing(forking: F
     for _ in range(5):
         with_lock = forking.start("k", "sleep", "0.3")
         deadline = time.monotonic() + 20
-        while not (guard := outer_guard(with_lock.pid)):
+        while not (guard := guard_of(with_lock.pid)):
             assert time.monotonic() < deadline
         os.kill(guard, signal.SIGSTOP)
 
@@ -259,15 +222,13 @@ def test_a_guard_that_is_stopped_before_it_has_begun_holds_up_nothing(forking: F
         assert with_lock.end() == 0
 
 
-def test_when_all_three_are_killed_at_once_the_command_itself_dies(
-    forking: Forking, log: Path
-) -> None:
+def test_when_both_are_killed_at_once_the_command_itself_dies(forking: Forking, log: Path) -> None:
     with_lock, family = family_of(forking, log, "timeout")
-    three = (outer_guard(with_lock.pid), inner_guard(with_lock.pid), with_lock.pid)
+    both = (guard_of(with_lock.pid), with_lock.pid)
 
-    for pid in three:
+    for pid in both:
         os.kill(pid, signal.SIGSTOP)
-    for pid in three:
+    for pid in both:
         os.kill(pid, signal.SIGKILL)
 
     eventually(lambda: not is_running(family[0]), seconds=5)

@@ -15,15 +15,15 @@ import pytest
 
 from tests.management.conftest import Program
 from tests.management.forking import Forking, lines
-from tests.management.guards import MARK, inner_guard, marked, outer_guard
+from tests.management.guards import MARK, guard_of, marked
 from tests.processes import eventually, figure, is_running, may_be_late
 
 # The shell, one in the background, and what that one runs.
 FAMILY = 'echo $$ >>"$0"; (sleep 60 & echo $! >>"$0"; wait) & echo $! >>"$0"; wait'
-# The same; it tells of each WINCH.
-ANSWERING = f"trap 'echo told >>\"$0\"' WINCH; {FAMILY}; while :; do wait; done"
-# Before the guards are asked to start the command, in the midst of it, and right after: what it
-# says to them, and they to it, goes over a socket that is not one of the network.
+# The same; it tells of each USR1.
+ANSWERING = f"trap 'echo told >>\"$0\"' USR1; {FAMILY}; while :; do wait; done"
+# Before the guard is asked to start the command, in the midst of it, and right after: what they
+# say to each other goes over a socket that is not one of the network.
 KILLED = """
 import os, socket
 def patched(name, last):
@@ -42,9 +42,9 @@ MOMENTS = {
 }
 
 
-def family_of_a_killed(forking: Forking, log: Path, *options: str, first: str = "") -> list[int]:
+def family_of_a_killed(forking: Forking, log: Path) -> list[int]:
     """Kill a with_lock whose command has started others; return the pids of all of them."""
-    with_lock = forking.start(*options, "k", "sh", "-c", FAMILY, str(log), first=first)
+    with_lock = forking.start("k", "sh", "-c", FAMILY, str(log))
     family = [int(pid) for pid in lines(log, 3)]
     with_lock.send(signal.SIGKILL)
     assert with_lock.end() == -signal.SIGKILL
@@ -52,11 +52,10 @@ def family_of_a_killed(forking: Forking, log: Path, *options: str, first: str = 
 
 
 @may_be_late(1)
-@pytest.mark.parametrize("options", [[], ["--foreground"]], ids=["", "foreground"])
 def test_the_command_and_all_that_it_started_are_dead_within_a_second(
-    forking: Forking, log: Path, options: list[str], late: float
+    forking: Forking, log: Path, late: float
 ) -> None:
-    family = family_of_a_killed(forking, log, *options)
+    family = family_of_a_killed(forking, log)
 
     killed = time.monotonic()
     eventually(lambda: not any(map(is_running, family)), seconds=late)
@@ -95,37 +94,17 @@ def test_a_stopped_command_dies_too(forking: Forking, log: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_without_the_outer_guard_the_command_goes_on_and_still_dies_with_us(
-    forking: Forking, log: Path
+def test_without_its_guard_the_command_dies_and_we_say_why(
+    start: Callable[..., Program], log: Path
 ) -> None:
-    with_lock = forking.start("k", "sh", "-c", ANSWERING, str(log))
-    family = [int(pid) for pid in lines(log, 3)]
-    outer = outer_guard(with_lock.pid)
-
-    os.kill(outer, signal.SIGKILL)
-    eventually(lambda: not is_running(outer))
-    with_lock.send(signal.SIGWINCH)
-    answered = lines(log, 4)[3]
-    with_lock.send(signal.SIGKILL)
-
-    assert answered == "told"
-    eventually(lambda: not any(map(is_running, family)))
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("guards", [[inner_guard], [outer_guard, inner_guard]], ids=["one", "both"])
-def test_with_the_inner_guard_the_command_dies_and_we_say_why(
-    start: Callable[..., Program], log: Path, guards: list[Callable[[int], int]]
-) -> None:
-    script = f"trap 'echo told' WINCH; {FAMILY}; wait"
+    script = f"trap 'echo told' USR1; {FAMILY}; wait"
     with_lock = start("k", "sh", "-c", script, str(log))
     family = [int(pid) for pid in lines(log, 3)]
     # Once it passes signals on, it knows that the command was started.
-    with_lock.send_signal(signal.SIGWINCH)
+    with_lock.send_signal(signal.SIGUSR1)
     assert with_lock.line() == "told"
 
-    for pid in [guard(with_lock.pid) for guard in guards]:
-        os.kill(pid, signal.SIGKILL)
+    os.kill(guard_of(with_lock.pid), signal.SIGKILL)
 
     assert with_lock.end() == (
         -signal.SIGKILL,
@@ -139,51 +118,45 @@ def test_with_the_inner_guard_the_command_dies_and_we_say_why(
 @pytest.mark.parametrize(
     "number", [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM], ids=lambda n: n.name
 )
-def test_guards_outlive_what_asks_them_to_end(
+def test_the_guard_outlives_what_asks_it_to_end(
     forking: Forking, log: Path, number: signal.Signals
 ) -> None:
     with_lock = forking.start("k", "sh", "-c", ANSWERING, str(log))
     family = [int(pid) for pid in lines(log, 3)]
-    guards = [outer_guard(with_lock.pid), inner_guard(with_lock.pid)]
+    guard = guard_of(with_lock.pid)
 
-    for guard in guards:
-        os.kill(guard, number)
-    with_lock.send(signal.SIGWINCH)
+    os.kill(guard, number)
+    with_lock.send(signal.SIGUSR1)
 
     assert lines(log, 4)[3] == "told"
-    assert all(map(is_running, [*guards, *family]))
+    assert all(map(is_running, [guard, *family]))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_guards_end_with_the_command(forking: Forking, log: Path) -> None:
+def test_the_guard_ends_with_the_command(forking: Forking, log: Path) -> None:
     with_lock = forking.start("k", "sh", "-c", 'echo $$ >>"$0"; sleep 60', str(log))
     lines(log, 1)
-    guards = [outer_guard(with_lock.pid), inner_guard(with_lock.pid)]
+    guard = guard_of(with_lock.pid)
 
     with contextlib.suppress(ProcessLookupError):
         with_lock.send(signal.SIGTERM)
 
     assert with_lock.end() == 143
-    eventually(lambda: not any(map(is_running, guards)))
+    eventually(lambda: not is_running(guard))
 
 
 @pytest.mark.storm
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("spared", range(3), ids=["wrapper", "outer", "inner"])
-def test_two_that_are_killed_at_the_same_moment_leave_nobody(
-    forking: Forking, log: Path, spared: int
-) -> None:
+@pytest.mark.parametrize("killed", ["with_lock", "guard"])
+def test_either_that_is_killed_leaves_nobody(forking: Forking, log: Path, killed: str) -> None:
     script = 'echo $$ >>"$0"; timeout 100 sh -c \'echo $$ >>"$0"; exec sleep 60\' "$0"; :'
     for _ in range(20):
         log.write_text("")
         with_lock = forking.start("--timeout", "2", "k", "sh", "-c", script, str(log))
         family = [int(pid) for pid in lines(log, 2)]
-        three = [with_lock.pid, outer_guard(with_lock.pid), inner_guard(with_lock.pid)]
 
-        for pid in three[:spared] + three[spared + 1 :]:
-            # The death of the first may have ended the second already.
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        pid = with_lock.pid if killed == "with_lock" else guard_of(with_lock.pid)
+        os.kill(pid, signal.SIGKILL)
 
         eventually(partial(nobody_runs, family), seconds=5)
         with_lock.end()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
 import signal
 import sys
 import time
@@ -57,16 +56,6 @@ def test_a_second_copy_of_a_signal_is_not_a_second_signal(
 
     assert lines(log, 3)[1:] == ["asked", "hup"]
     assert is_held(real_server)
-
-
-def test_an_int_after_a_term_kills(forking: Forking, log: Path) -> None:
-    with_lock = start(forking, log, script=IGNORES_TERM)
-
-    with_lock.send(signal.SIGTERM)
-    lines(log, 2)
-    with_lock.send(signal.SIGINT)
-
-    assert with_lock.end() == 137
 
 
 def test_the_lock_is_kept_until_the_last_process_of_the_group_has_ended(
@@ -196,38 +185,26 @@ def test_told_to_ignore_it_the_command_goes_on(forking: Forking, log: Path) -> N
     assert with_lock.end() == 76
 
 
-def test_in_the_foreground_the_command_is_of_our_process_group(forking: Forking, log: Path) -> None:
-    with_lock = start(forking, log, "--foreground", script='ps -o pgid= -p $$ >>"$0"')
+def test_the_command_is_of_our_process_group(forking: Forking, log: Path) -> None:
+    with_lock = start(forking, log, script='ps -o pgid= -p $$ >>"$0"')
 
     assert int(log.read_text()) == with_lock.pid
     assert with_lock.end() == 0
 
 
-def test_in_the_foreground_ctrl_c_comes_once_too(forking: Forking, log: Path) -> None:
-    ours, its = pty.openpty()
-    with_lock = forking.start(
-        "--foreground", "k", sys.executable, "-ISc", RECORDER, str(log), "plain", terminal=its
-    )
-    lines(log, 1)
-
-    os.write(ours, b"\x03")
-
-    assert with_lock.end() == 130
-    assert log.read_text().splitlines()[1:] == ["child SIGINT"]
-    os.close(its)
-    os.close(ours)
-
-
-def test_in_the_foreground_a_signal_to_with_lock_is_passed_on(forking: Forking, log: Path) -> None:
-    with_lock = forking.start(
-        "--foreground", "k", sys.executable, "-ISc", RECORDER, str(log), "plain"
-    )
+def test_what_a_terminal_sends_to_the_command_as_well_is_not_passed_on(
+    forking: Forking, log: Path
+) -> None:
+    arguments = ("k", sys.executable, "-ISc", RECORDER, str(log), "plain")
+    with_lock = forking.start(*arguments)
     lines(log, 1)
 
     with_lock.send(signal.SIGINT)
+    with_lock.send(signal.SIGQUIT)
+    with_lock.send(signal.SIGUSR1)
 
-    assert with_lock.end() == 130
-    assert log.read_text().splitlines()[1:] == ["child SIGINT"]
+    assert with_lock.end() == 128 + signal.SIGUSR1
+    assert log.read_text().splitlines()[1:] == ["child SIGUSR1"]
 
 
 def ask_to_stop() -> None:

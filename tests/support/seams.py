@@ -193,7 +193,7 @@ def no_celery_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def changed_guard(folder: Path, *changes: tuple[str, str]) -> str:
-    """Return what with_lock has to run first so that its guards are those of a changed program."""
+    """Return what with_lock has to run first so that its guard is a changed program."""
     text = Path(guard.__file__).read_text()
     for before, after in changes:
         assert text.count(before) == 1

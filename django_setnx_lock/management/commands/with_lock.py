@@ -58,8 +58,8 @@ class Command(BaseCommand):
     # A cron job should not pay for them every time, and not fail for a matter of another app.
     requires_system_checks = ()
     _is_program = False
-    # The signal that gave our status, or 0, and whether it is for all of our process group.
-    _ended_by, _was_typed = 0, False
+    # The signal that gave our status, or 0.
+    _ended_by = 0
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         base = super().create_parser(prog_name, subcommand, add_help=False, **kwargs)
@@ -83,7 +83,7 @@ class Command(BaseCommand):
             # A shell stops a script or a loop at Ctrl-C only for what the signal itself has ended.
             # Other code that calls us with a line of its own is not to end.
             if self._ended_by and argv == sys.argv:
-                end_as_by(self._ended_by, with_group=self._was_typed)
+                end_as_by(self._ended_by)
             raise
 
     def execute(self, *args: Any, **options: Any) -> str | None:
@@ -106,7 +106,7 @@ class Command(BaseCommand):
             sys.exit(error.returncode)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        self._ended_by, self._was_typed = 0, False
+        self._ended_by = 0
         try:
             self._run(options, Messages(self.stderr, options))
         except Interrupted as error:
@@ -149,7 +149,7 @@ class Command(BaseCommand):
             outcome = supervise(
                 program.command, held, interrupts, said, terms, is_program=self._is_program
             )
-        self._ended_by, self._was_typed = outcome.ended_by, outcome.was_typed
+        self._ended_by = outcome.ended_by
         held_for = round(clock.now() - began, 3)
         how = "lost" if outcome.is_lost else "let go of"
         said.say(

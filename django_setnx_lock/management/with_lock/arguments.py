@@ -161,7 +161,6 @@ class Terms:
     on_lost: str
     # How long it may run.
     max_time: float | None
-    foreground: bool
     stdin: bool
     main_only: bool
 
@@ -268,11 +267,6 @@ def add_options(parser: CommandParser) -> None:
         help="End CMD when it has run for so long, with status 124. Default: no limit.",
     )
     flag(
-        "--foreground",
-        help="Leave CMD in this process group, as a part of the terminal's job, which hears of "
-        "its keys, too.",
-    )
-    flag(
         "-o",
         "--main-only",
         help="Keep the lock for CMD itself only. What it leaves in the background, as a daemon, "
@@ -333,7 +327,6 @@ def terms_of(options: Mapping[str, Any], lease: float) -> Terms:
         margin=0 if on_lost == IGNORE else margin,
         on_lost=on_lost,
         max_time=options["max_time"],
-        foreground=options["foreground"],
         stdin=not options["no_stdin"],
         main_only=options["main_only"],
     )

@@ -165,9 +165,8 @@ def _undo_settings(environment: dict[str, str]) -> None:
 class Child:
     """A running command, and all that comes from it. Raises CannotRun when it cannot be started.
 
-    With ``foreground`` it stays in our process group, else it leads one of its own, which with
-    ``terminal`` has that in our place. Without ``stdin`` it reads nothing. With ``adopts`` this
-    process has no other children, and so knows which to end when both guards were killed.
+    It stays in our process group. Without ``stdin`` it reads nothing. With ``adopts`` this process
+    has no other children, and so knows which to end when the guard was killed.
     """
 
     def __init__(
@@ -175,8 +174,6 @@ class Child:
         command: Sequence[str],
         environment: Mapping[str, str],
         *,
-        foreground: bool = False,
-        terminal: bool = False,
         stdin: bool = True,
         adopts: bool = False,
     ) -> None:
@@ -184,86 +181,70 @@ class Child:
         # 128+N when the signal N ended it, which is ``ended_by`` then. None while it lives.
         self.status: int | None = None
         self.ended_by = 0
-        # Whether it is being killed as a guard was.
+        # Whether it is being killed as the guard was.
         self.was_unguarded = False
-        self.pid = self._inner = self._group = 0
+        self.pid = 0
         #: Where :meth:`look` has news to read when there are any.
         self.connections: list[socket.socket] = []
-        self._stopped_by: int | None = None
         self._error: int | None = None
         self._is_gone = False
         self._said = b""
         path = locate(command[0])
         self._adopts = adopts and guard.adopt_orphans()
         try:
-            self._outer, self._control = _start_guards(environment, own_group=not foreground)
+            self._guard, self._control = _start_guard(environment)
         except OSError as error:
             raise _cannot("started", command, error) from error
         self.connections = [self._control]
-        told = {
-            "foreground": foreground,
-            "terminal": terminal,
-            "no stdin": not stdin,
-            # Else it has that of the guards, where Python has set it.
-            "no LC_CTYPE": "LC_CTYPE" not in environment,
-        }
-        options = ", ".join(option for option, is_told in told.items() if is_told)
+        # Else it has that of the guard, where Python has set it.
+        given = {"no stdin": not stdin, "no LC_CTYPE": "LC_CTYPE" not in environment}
+        options = ", ".join(option for option, is_given in given.items() if is_given)
         try:
             self._start([options, path, *command])
         except BaseException:
             if self._error is None:
-                # It may have been started by guards that were killed before they said so.
+                # It may have been started by a guard that was killed before it said so.
                 self.kill()
                 self.wait()
             self.close()
             raise
-        if not foreground:
-            self._group = self.pid
 
-    def look(self) -> int | None:
-        """Take note of what has become of it; return the signal that just stopped it, if any."""
-        self._look_at_guards(0)
-        stopped_by, self._stopped_by = self._stopped_by, None
-        return stopped_by
-
-    def _look_at_guards(self, seconds: float) -> None:
-        """Take note of what the guards say, within ``seconds``; let one that was stopped go on."""
+    def look(self, seconds: float = 0) -> None:
+        """Take note of what the guard says, within ``seconds``; let one that was stopped go on."""
         news = select.poll()
         for control in self.connections:
             news.register(control, select.POLLIN)
         news.poll(seconds * 1000)
         self._receive()
-        if self._outer:
+        if self._guard:
             # A program that called us may have taken note of its end.
-            ended, status = self._outer, 0
+            ended, status = self._guard, 0
             with contextlib.suppress(ChildProcessError):
-                ended, status = os.waitpid(self._outer, os.WNOHANG | os.WUNTRACED)
+                ended, status = os.waitpid(self._guard, os.WNOHANG | os.WUNTRACED)
             if os.WIFSTOPPED(status):
-                os.kill(self._outer, signal.SIGCONT)
+                os.kill(self._guard, signal.SIGCONT)
             elif ended:
-                self._outer = 0
+                self._guard = 0
 
-    def send(self, *signums: int) -> None:
-        """Send the signals to its process group, or to it alone in the foreground."""
-        target = -self._group or (self.pid if self.status is None else 0)
+    def send(self, signum: int) -> None:
+        """Send the signal to the command itself."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            for signum in signums if target and not self._is_gone else ():
-                os.kill(target, signum)
+            if self.status is None:
+                os.kill(self.pid, signum)
 
     def send_to_all(self, *signums: int) -> bool:
         """Send the signals to all that comes from it; False when we may not signal some."""
         self._receive()
         # What another with_lock among them runs gets only what that one passes on.
-        is_last = signal.SIGKILL in signums
-        return self._is_gone or guard.send(signums, self._roots(), self._group, nested=is_last)
+        return self._is_gone or guard.send(signums, self._roots(), self._main())
 
     def kill(self) -> bool:
         """Kill all that comes from it; return False when we may not signal some."""
         allowed = self.send_to_all(signal.SIGKILL)
-        for pid in filter(None, (self._outer, self._inner)):
+        if self._guard:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
-        # They go on until none is left, however many are started meanwhile.
+                os.kill(self._guard, signal.SIGCONT)
+        # It goes on until none is left, however many are started meanwhile.
         with contextlib.suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
         return allowed
@@ -271,19 +252,19 @@ class Child:
     def wait(self) -> None:
         """Return when nothing that comes from it lives any more."""
         while not self.is_extinct():
-            self._look_at_guards(_SHORT)
+            self.look(_SHORT)
 
     def is_extinct(self) -> bool:
         """Whether nothing that comes from it lives any more."""
         if self._is_gone or self.connections:
             return self._is_gone
-        # Both guards were killed, so that nobody else does it.
-        guard.send([signal.SIGKILL], self._roots(), self._group)
+        # The guard was killed, so that nobody else does it.
+        guard.send([signal.SIGKILL], self._roots(), 0)
         return not self.left()
 
     def left(self) -> list[guard.Process]:
         """Return what lives of all that comes from it."""
-        return [] if self._is_gone else guard.family(self._roots(), self._group)[0]
+        return [] if self._is_gone else guard.family(self._roots())[0]
 
     def leave(self) -> None:
         """Let what is left of it run on, also without us."""
@@ -296,20 +277,23 @@ class Child:
         self._hang_up()
         if self._adopts:
             guard.adopt_orphans(adopts=False)
-        if self._outer:
+        if self._guard:
             with contextlib.suppress(ChildProcessError, ProcessLookupError):
-                os.kill(self._outer, signal.SIGCONT)
-                os.waitpid(self._outer, 0 if self._is_gone or not self.pid else os.WNOHANG)
+                os.kill(self._guard, signal.SIGCONT)
+                os.waitpid(self._guard, 0 if self._is_gone or not self.pid else os.WNOHANG)
 
     def _roots(self) -> set[int]:
         """Return the processes of which all descendants come from the command."""
         if self.connections:
-            return {self._outer, self._inner} - {0}
+            return {self._guard} - {0}
         return {os.getpid()} if self._adopts else set()
+
+    def _main(self) -> int:
+        return self.pid if self.status is None else 0
 
     def _start(self, words: Sequence[str]) -> None:
         asked = b"\0".join(map(os.fsencode, words))
-        # Guards that were killed do not answer.
+        # A guard that was killed does not answer.
         with contextlib.suppress(ConnectionError):
             self._control.sendall(b"%0*d" % (guard.LENGTH, len(asked)) + asked)
         while not self.pid:
@@ -320,10 +304,10 @@ class Child:
                 raise _cannot("executed", words[2:], why)
             if self._is_gone or not self.connections:
                 raise _cannot("started", words[2:], "what is to guard it was killed")
-            self._look_at_guards(_SHORT)
+            self.look(_SHORT)
 
     def _receive(self) -> None:
-        """Take note of what the guards have said."""
+        """Take note of what the guard has said."""
         for control in self.connections:
             try:
                 said = control.recv(4096, socket.MSG_DONTWAIT)
@@ -346,29 +330,24 @@ class Child:
 
     def _note(self, what: str, *numbers: str) -> None:
         if what == "started":
-            self._inner, self.pid = map(int, numbers)
+            self.pid = int(numbers[0])
         elif what == "failed":
             self._error = int(numbers[0])
-        elif what == "stopped":
-            self._stopped_by = int(numbers[0])
         elif what == "ended" and self.status is None:
             code = int(numbers[0])
             self.ended_by = max(-code, 0)
             self.status = code if code >= 0 else statuses.killed_by(-code)
         elif what == "killed":
-            self.was_unguarded, self._inner = True, 0
+            self.was_unguarded = True
         elif what == "gone":
             self._is_gone = True
-            # Where a guard cannot adopt, nobody has taken note of its end.
-            self._note("ended", str(-signal.SIGKILL))
 
 
-def _start_guards(environment: Mapping[str, str], *, own_group: bool) -> tuple[int, socket.socket]:
-    """Start both; return the pid of the outer one and the connection to both. Raises OSError."""
+def _start_guard(environment: Mapping[str, str]) -> tuple[int, socket.socket]:
+    """Start it; return its pid and the connection to it. Raises OSError."""
     control, its_end = socket.socketpair()
     with its_end:
         inherited = fcntl.fcntl(its_end, fcntl.F_DUPFD, _HIGH)
-    group: dict[str, Any] = {"setpgroup": 0} if own_group else {}
     python = _python()
     blocked = ",".join(str(int(number)) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
     try:
@@ -381,7 +360,6 @@ def _start_guards(environment: Mapping[str, str], *, own_group: bool) -> tuple[i
             # It is in our group at first, where Ctrl-C would end it.
             setsigmask=signal.valid_signals(),
             setsigdef=_IGNORED_BY_PYTHON,
-            **group,
         )
     except OSError:
         control.close()

@@ -1,8 +1,8 @@
-"""The guards: two processes between with_lock and its command, and all that comes from it.
+"""The guard: a process between with_lock and its command, and all that comes from it.
 
-The inner guard starts the command. On Linux it adopts whatever the command leaves behind, so that
-it knows when the last one has ended, however far that one went. The outer guard takes the place of
-an inner one that was killed. When with_lock is gone, or says so, they kill all that is left.
+It starts the command. On Linux it adopts whatever the command leaves behind, so that it knows when
+the last one has ended, however far that one went. When with_lock is gone, or says so, it kills all
+that is left.
 
 This file is run as a program, by ``python -IS``, and imports little so that it starts quickly.
 """
@@ -23,13 +23,13 @@ else:
     # Without the enumerations of signal, which take a third of the start.
     import _signal as signal
 
-#: What ps calls a guard: 15 characters at most.
+#: What ps calls it: 15 characters at most.
 NAME = b"with_lock-guard"
-#: With so many digits begins what a guard is asked, which is followed by its length in bytes.
+#: With so many digits begins what it is asked, which is followed by its length in bytes.
 LENGTH = 20
 #: What runs a script that does not say by what it is to be run.
 SHELL = b"/bin/sh"
-#: Said to the guards: leave the rest alone.
+#: Said to it: leave the rest alone.
 LEAVE = b"leave"
 # Linux alone: that orphans come to us, that we die with our parent, and what we are called.
 _SUBREAPER, _PDEATHSIG, _NAME = 36, 1, 15
@@ -56,8 +56,8 @@ def forgo_core() -> None:
     _prctl(_DUMPABLE, 0)
 
 
-def family(roots: set[int], group: int, *, nested: bool = True) -> tuple[list[Process], set[int]]:
-    """Find what lives of what descends from ``roots`` or is in ``group``, and the groups of others.
+def family(roots: set[int], *, nested: bool = True) -> tuple[list[Process], set[int]]:
+    """Find what lives of all that descends from ``roots``, and the process groups of others.
 
     Without ``nested``, not what another with_lock among them looks after.
     """
@@ -65,8 +65,8 @@ def family(roots: set[int], group: int, *, nested: bool = True) -> tuple[list[Pr
     children: dict[int, list[Process]] = {}
     for each in found:
         children.setdefault(each.parent, []).append(each)
-    known = {each.pid: each for each in found if group and each.group == group}
-    to_visit = [*roots, *known]
+    known: dict[int, Process] = {}
+    to_visit = [*roots]
     while to_visit:
         for each in children.get(to_visit.pop(), ()):
             if each.pid not in known and (nested or each.name != NAME):
@@ -80,16 +80,33 @@ def family(roots: set[int], group: int, *, nested: bool = True) -> tuple[list[Pr
     return members, {each.group for each in living if each.pid not in ours}
 
 
-def send(signums: Iterable[int], roots: set[int], group: int, *, nested: bool = True) -> bool:
+def send(signums: Iterable[int], roots: set[int], main: int) -> bool:
     """Send the signals to all of the family, once each; False when some may not be signalled.
 
+    With KILL, also to what another with_lock among them looks after. ``main``: whom to send them to
+    where the system tells of nobody, or 0.
+
     Whole groups are signalled where there is nobody else in them: nobody escapes that by a fork.
+    From others nobody escapes as they stand still before; the signals have to let them go on.
     """
-    members, of_others = family(roots, group, nested=nested)
+    is_last = signal.SIGKILL in signums
+    stopped: set[int] = set()
+    while True:
+        members, of_others = family(roots, nested=is_last)
+        among_others = {each.pid for each in members if each.group in of_others}
+        if is_last or among_others <= stopped:
+            break
+        for pid in among_others - stopped:
+            try:  # noqa: SIM105 - contextlib takes long to import
+                os.kill(pid, signal.SIGSTOP)
+            except OSError:
+                # It has ended, or may not be signalled.
+                pass
+        stopped |= among_others
     # Parents first, so that no script goes on to its next line. A dict, as that has an order.
-    targets = {-group: None} if group and group not in of_others else {}
-    for each in members:
-        targets[each.pid if each.group in of_others else -each.group] = None
+    targets = {each.pid if each.group in of_others else -each.group: None for each in members}
+    if main and not targets:
+        targets = {main: None}
     allowed = True
     for target in targets:
         for signum in signums:
@@ -157,41 +174,22 @@ def _prctl(option: int, value: int | bytes) -> bool:
 
 
 class _Guard:  # pragma: no cover - it runs where nothing measures
-    """What each guard does, with all signals blocked, as what asks to end is not for it."""
+    """What the guard does, with all signals blocked, as what asks to end is not for it."""
 
     def __init__(self, control: int, mask: Iterable[int]) -> None:
         # The signals that the command has blocked, and the connection to with_lock.
         self._mask, self._control = mask, control
         os.set_inheritable(control, False)
-        self._adopts = adopt_orphans()
-        self._group = 0
-        # The process group of with_lock.
-        self._lender = os.getpgid(os.getppid())
+        # The command, until it has ended.
+        self._main = 0
+        adopt_orphans()
         _prctl(_NAME, NAME)
 
     def run(self) -> NoReturn:
         """Start what with_lock asks for, and look after it until all of it is gone."""
         options, path, *words = self._asked()
-        told, to_tell = os.pipe()
-        inner = self._fork()
-        if not inner:
-            # This is not inherited.
-            self._adopts = adopt_orphans()
-            self._look_after(self._start(options, path, words, to_tell))
-        os.close(to_tell)
-        self._leave_group(options)
-        while True:
-            status = os.waitpid(inner, os.WUNTRACED)[1]
-            if status == 0:
-                os._exit(0)
-            if not os.WIFSTOPPED(status):
-                break
-            os.kill(inner, signal.SIGCONT)
-        # The inner one was killed. What it looked after has come to us.
-        self._say("killed")
-        main = int(os.read(told, 16) or 0)
-        self._group = 0 if b"foreground" in options else main
-        self._look_after(main, is_ending=True)
+        self._start(options, path, words)
+        self._look_after()
 
     def _asked(self) -> list[bytes]:
         data, length = b"", LENGTH
@@ -204,44 +202,35 @@ class _Guard:  # pragma: no cover - it runs where nothing measures
                 length += int(data)
         return data[LENGTH:].split(b"\0")
 
-    def _start(self, options: bytes, path: bytes, words: list[bytes], to_tell: int) -> int:
+    def _start(self, options: bytes, path: bytes, words: list[bytes]) -> None:
         failed, to_fail = os.pipe()
         guard = os.getpid()
-        pid = self._fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            # There are as many processes as there may be.
+            self._say("failed", error.errno or 0)
+            os._exit(0)
         if not pid:
             try:
                 self._become(options, path, words, guard)
             except OSError as error:
-                self._pass_foreground(os.getpgrp(), self._lender)
                 os.write(to_fail, b"%d" % (error.errno or 0))
             finally:
                 os._exit(1)
-        os.write(to_tell, b"%d" % pid)
         os.close(to_fail)
-        self._leave_group(options)
+        # What ends the group of with_lock is not to end us. A session, as a parent in another group
+        # of the same one would make the kernel believe that we continue what Ctrl-Z has stopped.
+        os.setsid()
         if number := os.read(failed, 16):
             os.waitpid(pid, 0)
             self._say("failed", int(number))
             os._exit(0)
         os.close(failed)
-        self._group = 0 if b"foreground" in options else pid
-        self._say("started", guard, pid)
-        return pid
-
-    def _fork(self) -> int:
-        try:
-            return os.fork()
-        except OSError as error:
-            # There are as many processes as there may be.
-            self._say("failed", error.errno or 0)
-            os._exit(0)
+        self._main = pid
+        self._say("started", pid)
 
     def _become(self, options: bytes, path: bytes, words: list[bytes], guard: int) -> None:
-        if b"foreground" not in options:
-            os.setpgid(0, 0)
-        if b"terminal" in options:
-            # Before it can read there, which would stop it. Also shells do that here.
-            self._pass_foreground(self._lender, os.getpgrp())
         if _prctl(_PDEATHSIG, signal.SIGKILL) and os.getppid() != guard:
             return
         if b"no stdin" in options:
@@ -269,7 +258,7 @@ class _Guard:  # pragma: no cover - it runs where nothing measures
             # A script without a first line that names its interpreter, as shells take it.
             os.execv(SHELL, [SHELL, path, *words[1:]])  # noqa: S606
 
-    def _look_after(self, main: int, *, is_ending: bool = False) -> NoReturn:
+    def _look_after(self) -> NoReturn:
         wake, writer = os.pipe()
         os.set_blocking(wake, False)
         os.set_blocking(writer, False)
@@ -278,19 +267,16 @@ class _Guard:  # pragma: no cover - it runs where nothing measures
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         events = select.poll()
         events.register(wake, select.POLLIN)
-        if not is_ending:
-            events.register(self._control, select.POLLIN)
-        pause = _SHORTEST_LOOK
+        events.register(self._control, select.POLLIN)
+        pause, is_ending = _SHORTEST_LOOK, False
         while True:
-            has_children = self._reap(main)
-            knows_all = has_children or self._adopts
-            if not has_children and (knows_all or not family({os.getpid()}, self._group)[0]):
+            # Where we cannot adopt, what the command leaves behind is lost to us.
+            if not self._reap():
                 self._say("gone")
                 os._exit(0)
             if is_ending:
-                send([signal.SIGKILL], {os.getpid()}, self._group)
-            timeout = None if knows_all and not is_ending else pause * 1000
-            for fd, _ in events.poll(timeout):
+                send([signal.SIGKILL], {os.getpid()}, self._main)
+            for fd, _ in events.poll(pause * 1000 if is_ending else None):
                 if fd == wake:
                     os.read(wake, 4096)
                 elif self._hear(16) == LEAVE:
@@ -301,16 +287,15 @@ class _Guard:  # pragma: no cover - it runs where nothing measures
                     events.unregister(self._control)
             pause = min(pause * 1.5, _LONGEST_LOOK)
 
-    def _reap(self, main: int) -> bool:
-        """Take note of children that ended or stopped; False when there are none any more."""
+    def _reap(self) -> bool:
+        """Take note of children that have ended; return False when there are none any more."""
         try:
             while True:
-                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+                pid, status = os.waitpid(-1, os.WNOHANG)
                 if not pid:
                     return True
-                if pid == main and os.WIFSTOPPED(status):
-                    self._say("stopped", os.WSTOPSIG(status))
-                elif pid == main:
+                if pid == self._main:
+                    self._main = 0
                     self._say("ended", os.waitstatus_to_exitcode(status))
         except ChildProcessError:
             return False
@@ -328,22 +313,6 @@ class _Guard:  # pragma: no cover - it runs where nothing measures
             os.write(self._control, (" ".join(map(str, words)) + "\n").encode())
         except OSError:
             # with_lock is gone.
-            pass
-
-    def _leave_group(self, options: bytes) -> None:
-        """Leave the group of with_lock, where the terminal's keys are not for us."""
-        if b"foreground" in options:
-            os.setpgid(0, 0)
-
-    def _pass_foreground(self, before: int, group: int) -> None:
-        """Put ``group`` in the foreground of the terminal if ``before`` is there."""
-        try:
-            terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
-            if os.tcgetpgrp(terminal) == before:
-                os.tcsetpgrp(terminal, group)
-            os.close(terminal)
-        except OSError:
-            # It was hung up.
             pass
 
 

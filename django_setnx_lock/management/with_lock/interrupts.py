@@ -11,7 +11,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any
@@ -184,24 +183,11 @@ def _is_packing(frame: FrameType | None) -> bool:
     return str(frame.f_globals.get("__name__")).startswith("redis.")
 
 
-def stop_as_by(signum: int, pid: int) -> None:
-    """Stop our own process ``pid``, or group ``-pid``, by ``signum`` as if it were not caught.
-
-    Returns when it was continued. Where no shell could do that, the kernel stops nobody.
-    """
-    before = signal.signal(signum, signal.SIG_DFL)
-    os.kill(pid, signum)
-    # Where nobody is stopped, a child that insists on the terminal must not keep us spinning.
-    time.sleep(0.1)
-    if before is not None:
-        signal.signal(signum, before)
-
-
-def end_as_by(signum: int, *, with_group: bool = False) -> None:
+def end_as_by(signum: int) -> None:
     """End this process by ``signum`` as if it were not caught, but without a core file.
 
-    With ``with_group``, send it to all of our process group. What is registered with ``atexit`` is
-    called before. Returns where the kernel ends nobody, as in the first process of a container.
+    What is registered with ``atexit`` is called before. Returns where the kernel ends nobody, as in
+    the first process of a container.
     """
     # There is no public way to have them called and then end by a signal: what atexit calls at the
     # interpreter's own end cannot be followed by anything of ours.
@@ -216,4 +202,4 @@ def end_as_by(signum: int, *, with_group: bool = False) -> None:
     with contextlib.suppress(OSError):
         signal.signal(signum, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signum})
-    os.kill(0 if with_group else os.getpid(), signum)
+    os.kill(os.getpid(), signum)

@@ -11,8 +11,6 @@ from typing import Any, Literal
 
 from django_setnx_lock.management.wording import printable
 
-from .terminal import unstoppable
-
 # Of ``--json``. One of no other kind is a note; busy is an error, too, and told as such.
 Event = Literal["note", "waiting", "taken", "kept", "asked", "lost", "ended", "error", "busy"]
 # Not told to one who does not want to hear that somebody else has the lock.
@@ -43,7 +41,7 @@ class Messages:
     def _write(self, line: str) -> None:
         text = f"{line}\n"
         # A stderr that is closed or broken (None, if it never was open) must not stop the work.
-        with unstoppable(), contextlib.suppress(OSError, ValueError, AttributeError):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
             try:
                 descriptor = self._stream.fileno()
             except UnsupportedOperation:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from django_setnx_lock.core import clock
 from django_setnx_lock.core.errors import LockError, LockLost
@@ -17,18 +16,13 @@ from django_setnx_lock.management import statuses
 
 from .arguments import IGNORE, KILL, Terms
 from .child import Child, environment_for
-from .interrupts import ENDING, RARE, Interrupts, stop_as_by
+from .interrupts import ENDING, RARE, Interrupts
 from .messages import Messages
-from .terminal import Terminal
 
-_JOB_CONTROL = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
 # A shell does the same: a stopped process could not react.
 _CONTINUING = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM})
-# The keys of a terminal that end a program.
+# The keys of a terminal that end a program: it sends them to the command as well.
 _TYPED = frozenset({signal.SIGINT, signal.SIGQUIT})
-# Signals that a terminal sends to all of its foreground group; WINCH: its size has changed.
-_FROM_TERMINAL = _TYPED | {signal.SIGTSTP, signal.SIGWINCH}
-_PASSED_ON = ENDING | _FROM_TERMINAL
 _INSISTING = frozenset({signal.SIGINT, signal.SIGTERM})
 # A signal that comes sooner is a copy of the same, as timeout(1) sends them.
 _ANOTHER_AFTER = 0.2
@@ -50,9 +44,8 @@ class Outcome:
     # That of with_lock; that of the command differs when it was ended for us.
     status: int
     child_status: int = 0
-    # The signal that gave it, or 0, and whether all of our process group is to have that.
+    # The signal that gave it, or 0.
     ended_by: int = 0
-    was_typed: bool = False
     is_lost: bool = False
 
 
@@ -75,42 +68,26 @@ def supervise(
     is_lost = False
     try:
         interrupts.check()
-        # From here on, Ctrl-Z has to stop the command first, and who goes on has to look.
-        for signum in (signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH):
-            interrupts.catch(signum)
         if held.lost:
             is_lost = True
             message = f"the lease of {held.key!r} was over before the command was started"
             raise LockLost(message, key=held.key)
-        with Terminal() as terminal:
-            if terminal.has_us() and not os.getpgrp():
-                # Our group is that of a process outside our PID namespace. A terminal could
-                # be lent from here, but not given back.
-                terms = replace(terms, foreground=True)
-            lends = not terms.foreground and terminal.has_us() and not terminal.is_shared()
-            if terms.foreground or lends:
-                # The command can change it before we know that it was started.
-                terminal.remember()
-            child = Child(
-                command,
-                environment_for(held, is_program=is_program),
-                foreground=terms.foreground,
-                terminal=lends,
-                stdin=terms.stdin,
-                adopts=is_program,
-            )
-            if lends:
-                terminal.borrower = child.pid
-            try:
-                watch = Watch(child, held, interrupts, said, terms, terminal)
-                watch.until_extinct()
-            except BaseException:
-                child.kill()
-                child.wait()
-                raise
-            finally:
-                is_lost = watch is not None and watch.is_lost
-                child.close()
+        child = Child(
+            command,
+            environment_for(held, is_program=is_program),
+            stdin=terms.stdin,
+            adopts=is_program,
+        )
+        try:
+            watch = Watch(child, held, interrupts, said, terms)
+            watch.until_extinct()
+        except BaseException:
+            child.kill()
+            child.wait()
+            raise
+        finally:
+            is_lost = watch is not None and watch.is_lost
+            child.close()
     finally:
         if watch is None:
             held.waive_min_hold()
@@ -120,7 +97,7 @@ def supervise(
         return Outcome(statuses.LOST, child_status, is_lost=True)
     if watch.has_timed_out:
         return Outcome(statuses.TIMED_OUT, child_status)
-    return Outcome(child_status, child_status, child.ended_by, watch.was_typed)
+    return Outcome(child_status, child_status, child.ended_by)
 
 
 def _let_go(held: LockHandle, interrupts: Interrupts, said: Messages, *, is_lost: bool) -> bool:
@@ -146,21 +123,15 @@ def _let_go(held: LockHandle, interrupts: Interrupts, said: Messages, *, is_lost
 
 @dataclass(eq=False)
 class Watch:
-    """Watches a command and its lock, until all that it has started has ended.
-
-    ``was_typed``: whether it was ended by a key of the terminal that others of our process group
-    would have heard of, had it not been lent.
-    """
+    """Watches a command and its lock, until all that it has started has ended."""
 
     _child: Child
     _held: LockHandle
     _interrupts: Interrupts
     _said: Messages
     _terms: Terms
-    _terminal: Terminal
     is_lost: bool = False
     has_timed_out: bool = False
-    was_typed: bool = False
     # When it is killed, once it was asked to end, and when it was.
     _kill_at: float = math.inf
     _killed_at: float | None = None
@@ -193,10 +164,7 @@ class Watch:
             self._look_at_time()
 
     def _has_ended(self) -> bool:
-        stopped_by = self._child.look()
-        # A command that was stopped again while it is being ended must not stop us as well.
-        if stopped_by in _JOB_CONTROL and self._child.status is None:
-            self._on_stop(stopped_by)
+        self._child.look()
         if self._child.was_unguarded and not self._has_told_of_guard:
             self._has_told_of_guard = True
             self._said.say(
@@ -204,13 +172,6 @@ class Watch:
             )
         if self._child.status is None:
             return False
-        # A shell does the same. The rest gets the keys from us, in whatever group it is.
-        was_lent = self._terminal.take_back()
-        if was_lent and self._child.ended_by in _TYPED and self._asked is None:
-            self.was_typed = self._terminal.is_shared()
-        if self._child.ended_by or self.is_lost or self.has_timed_out:
-            # It may have had no time to do that itself.
-            self._terminal.restore()
         if self._terms.main_only:
             self._child.leave()
             return True
@@ -245,7 +206,7 @@ class Watch:
         if not self.is_lost:
             until = min(until, self._gives_up_at(now))
         if self._child.status is not None:
-            # Nothing tells of the end of what is left when both guards were killed.
+            # Nothing tells of the end of what is left when the guard was killed.
             until = min(until, now + self._look_again)
             self._look_again = min(self._look_again * 1.5, _LONGEST_LOOK)
         return max(until - now, 0)
@@ -255,7 +216,9 @@ class Watch:
 
     def _pass_on(self, signum: int, *, has_child: bool = True) -> None:
         """Pass it on as is due; ``has_child``: whether the command lived when it came."""
-        if signum not in _PASSED_ON:
+        if signum not in ENDING:
+            return
+        if signum in _TYPED and has_child and self._child.status is None:
             return
         if signum in _INSISTING and self._asked is not None:
             before, at = self._asked
@@ -264,10 +227,6 @@ class Watch:
             return
         if signum in _INSISTING:
             self._asked = (signum, clock.now())
-        is_typed = signum in _FROM_TERMINAL and self._terminal.has_us()
-        if has_child and self._terms.foreground and is_typed:
-            # The terminal has sent it to the command as well.
-            return
         if signum in _CONTINUING or signum in RARE:
             self._child.send_to_all(signum, signal.SIGCONT)
         else:
@@ -320,17 +279,6 @@ class Watch:
         elif on_lost != IGNORE:
             self._ask_to_end(min(now + terms.kill_after, held.lease.end - terms.margin))
             self._kill_if_due()
-
-    def _on_stop(self, signum: int) -> None:
-        lends = not self._terms.foreground
-        if signum == signal.SIGTSTP or not (lends and self._terminal.lend(self._child.pid)):
-            self._terminal.take_back()
-            stop_as_by(signum, -os.getpgrp())
-            if self._held.lost and self._terms.on_lost != IGNORE:
-                return
-            if lends:
-                self._terminal.lend(self._child.pid)
-        self._child.send(signal.SIGCONT)
 
     def _ask_to_end(self, kill_at: float) -> None:
         """Ask it to end, and have it killed at ``kill_at``; never later than said before."""
