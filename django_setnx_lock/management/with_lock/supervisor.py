@@ -229,7 +229,8 @@ class Watch:
             self._asked = (signum, clock.now())
         if signum in _CONTINUING or signum in RARE:
             self._child.send_to_all(signum, signal.SIGCONT)
-        else:
+        elif self._kill_at == math.inf:
+            # One that is to end hears of nothing else.
             self._child.send(signum)
 
     def _look_at_time(self) -> None:
