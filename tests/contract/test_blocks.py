@@ -10,9 +10,9 @@ import pytest
 
 from django_setnx_lock import LockBusy, LockError, LockLost
 from tests.processes import in_thread
-from tests.support.drivers import growth
-from tests.support.kinds import ALL, EXCLUSIVE, PERMITS, REDLOCK, SEVERAL, STEADY
+from tests.support.kinds import ALL, EXCLUSIVE, PERMITS, REDLOCK, SEVERAL
 from tests.support.rows import on
+from tests.support.world import DUE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -314,14 +314,14 @@ async def test_what_a_task_took_is_whose_that_awaited_it(a: World, is_waited_for
             return await asyncio.wait_for(taking, 20)
         return await asyncio.create_task(taking)
 
-    lock = a.lock(timeout=STEADY, renew=True, reentrant=True, blocking=False).raw
+    lock = a.lock(timeout=30, renew=True, reentrant=True, blocking=False).raw
     assert await taken(lock.aacquire()) is True
-    await a.eventually(growth(lock.held))
+    await a.renewed(lock.held, after=DUE)
     assert await lock.aowned() is True
     await lock.arelease()
 
     held = await taken(lock.atake())
-    await a.eventually(growth(held))
+    await a.renewed(held, after=DUE)
     await held.arelease()
     assert a.is_free()
 

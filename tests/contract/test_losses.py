@@ -131,7 +131,6 @@ async def test_a_listener_that_fails_keeps_nobody_from_the_loss(a: World) -> Non
 async def test_a_lock_that_cannot_be_renewed_is_lost_before_anybody_else_has_it(
     a: World,
 ) -> None:
-    a.asks_at(a.server.client(socket_timeout=0.1, retry=ONCE))
     told = threading.Event()
     lock = a.lock(timeout=0.4, renew=True, on_lost=lambda _: told.set())
     held = await lock.take(20)
@@ -150,7 +149,7 @@ async def test_a_lock_that_cannot_be_renewed_is_lost_before_anybody_else_has_it(
 
 @on(ONE_SERVER, real=True)
 async def test_a_server_that_hangs_for_less_than_a_lease_costs_no_lock(a: World) -> None:
-    a.asks_at(a.server.client(socket_timeout=0.1, retry=ONCE))
+    a.asks_at(a.server.client(socket_timeout=0.4, retry=ONCE))
     held = await a.lock(timeout=30, renew=True).take(0)
     a.server.pause()
     try:

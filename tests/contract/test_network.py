@@ -85,7 +85,7 @@ async def test_a_lock_whose_every_answer_is_cut_off_is_not_had_and_leaves_nothin
 
 @on(ONE_SERVER, real=True)
 async def test_a_request_that_is_kept_back_and_comes_late_takes_no_lock(a: World) -> None:
-    with network(a, socket_timeout=0.1) as proxy:
+    with network(a, socket_timeout=0.4) as proxy:
         await begun(a)
         proxy.hold(NAMED)
         with pytest.raises(LockUnavailable) as unavailable:
@@ -117,7 +117,7 @@ async def test_a_grant_that_comes_when_its_lease_is_over_is_given_back(a: World)
 
 @on(ONE_SERVER, real=True)
 async def test_copies_that_come_late_change_nothing_for_the_next_holder(a: World) -> None:
-    with network(a, socket_timeout=0.1, retry=Retry(NoBackoff(), 1)) as proxy:
+    with network(a, socket_timeout=0.3, retry=Retry(NoBackoff(), 1)) as proxy:
         await begun(a)
         for step in STEPS:
             held = None if step == "take" else await a.lock().take(0)
@@ -143,7 +143,7 @@ async def test_copies_that_come_late_change_nothing_for_the_next_holder(a: World
 
 @on(ONE_SERVER, real=True)
 async def test_a_copy_that_comes_after_the_answer_busy_takes_no_lock(a: World) -> None:
-    with network(a, socket_timeout=0.1, retry=Retry(NoBackoff(), 1)) as proxy:
+    with network(a, socket_timeout=0.3, retry=Retry(NoBackoff(), 1)) as proxy:
         await begun(a)
         other = await a.rival().take(0)
         proxy.hold(NAMED, once=True)
@@ -159,7 +159,7 @@ async def test_a_copy_that_comes_after_the_answer_busy_takes_no_lock(a: World) -
 
 @on(ONE_SERVER, real=True)
 async def test_a_copy_that_comes_after_the_release_takes_no_lock(a: World) -> None:
-    with network(a, socket_timeout=0.1, retry=Retry(NoBackoff(), 1)) as proxy:
+    with network(a, socket_timeout=0.3, retry=Retry(NoBackoff(), 1)) as proxy:
         await begun(a)
         proxy.hold(NAMED, once=True)
         held = await a.lock().take(0)
@@ -173,7 +173,7 @@ async def test_a_copy_that_comes_after_the_release_takes_no_lock(a: World) -> No
 
 @on(ONE_SERVER, real=True)
 async def test_a_copy_of_what_took_the_lock_that_comes_late_cuts_nothing(a: World) -> None:
-    with network(a, socket_timeout=0.1, retry=Retry(NoBackoff(), 1)) as proxy:
+    with network(a, socket_timeout=0.3, retry=Retry(NoBackoff(), 1)) as proxy:
         await begun(a)
         proxy.hold(NAMED, once=True)
         held = await a.lock(timeout=10).take(0)
@@ -190,7 +190,7 @@ async def test_a_copy_of_what_took_the_lock_that_comes_late_cuts_nothing(a: Worl
 
 @on(ONE_SERVER, real=True)
 async def test_an_extension_that_comes_late_cuts_nothing(a: World) -> None:
-    with network(a, socket_timeout=0.1, retry=Retry(NoBackoff(), 1)) as proxy:
+    with network(a, socket_timeout=0.3, retry=Retry(NoBackoff(), 1)) as proxy:
         await begun(a)
         held = await a.lock(timeout=10).take(0)
         proxy.hold(NAMED, once=True)
@@ -207,7 +207,7 @@ async def test_an_extension_that_comes_late_cuts_nothing(a: World) -> None:
 
 @on(ONE_SERVER, real=True)
 async def test_a_release_whose_copy_finds_the_next_holder_was_one(a: World) -> None:
-    with network(a, socket_timeout=0.2) as proxy:
+    with network(a, socket_timeout=0.4) as proxy:
         await begun(a)
         held = await a.lock().take(0)
         proxy.drop_replies(NAMED)
@@ -226,7 +226,7 @@ async def test_a_release_whose_copy_finds_the_next_holder_was_one(a: World) -> N
 async def test_a_release_after_the_loss_says_so_though_an_earlier_copy_is_under_way(
     a: World,
 ) -> None:
-    with network(a, socket_timeout=0.1) as proxy:
+    with network(a, socket_timeout=0.4) as proxy:
         await begun(a)
         held = await a.lock().take(0)
         proxy.hold(NAMED)
@@ -278,6 +278,8 @@ async def test_a_waiter_whose_answer_is_cut_off_keeps_its_place(a: World) -> Non
             dropped = proxy.drop_next_reply(a.kind.contested.encode())
             jobs = [a.spawn(work("first"))]
             await a.eventually(dropped.is_set)
+            # It has asked again: who is not there just now is passed over.
+            await a.eventually(a.sleepers)
             await a.waiting(1)
             jobs.append(a.spawn(work("second")))
             await a.waiting(2)

@@ -70,7 +70,7 @@ class World:
     async def eventually(self, condition: Callable[[], Any], seconds: float = 20) -> Any:
         return await self.driver.eventually(condition, seconds)
 
-    async def renewed(self, *handles: Face, after: float = 0) -> None:
+    async def renewed(self, *handles: Any, after: float = 0) -> None:
         """Return when each was renewed; ``after``: have so many seconds pass before."""
         have_grown = growth(*handles, after=after)
         if after:
@@ -87,6 +87,11 @@ class World:
             await self.eventually(lambda: self.info().waiting == count)
         else:
             await self.eventually(lambda: len(self._waits) >= count)
+
+    def sleepers(self) -> int:
+        """Return on how many connections somebody waits to be woken."""
+        clients: Any = self.direct.client_list()
+        return sum("b" in one["flags"] for one in clients)
 
     def begins_to_wait(self, key: str, **_: Any) -> None:
         self._waits.append(key)
