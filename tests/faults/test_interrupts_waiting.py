@@ -10,7 +10,6 @@ import pytest
 from django_setnx_lock import LockBusy
 from django_setnx_lock.core import RedisLock
 from tests.faults.points import Points
-from tests.support import seams
 from tests.support.waiters import Waiter
 
 if TYPE_CHECKING:
@@ -109,13 +108,3 @@ def test_a_waiter_interrupted_anywhere_as_it_sleeps_leaves_nothing(
     passed = tell(server, handed_the_lock_when("can_read"), monkeypatch)
 
     assert "before can_read" in passed
-
-
-@pytest.mark.parametrize("story", STORIES)
-def test_without_leaving_it_would(
-    server: Server, monkeypatch: pytest.MonkeyPatch, story: str
-) -> None:
-    seams.clean_nothing_up(monkeypatch)
-
-    with pytest.raises(AssertionError):
-        tell(server, STORIES[story], monkeypatch)

@@ -93,23 +93,3 @@ def test_who_is_behind_a_waiter_that_stands_still_has_the_lock_after_its_claim(
 
     figure(f"one stopped at the head of the queue: followed after {took * 1000:.0f} ms")
     assert took < 2 * CLAIM + late
-
-
-@pytest.mark.usefixtures("nobody_looks")
-def test_without_a_look_it_would_sleep_on_beside_a_lock_nobody_takes(
-    real_server: RealServer,
-) -> None:
-    client = real_server.client()
-    held = holder(client, 30)
-    with silent_waiters(real_server, 1), ThreadPoolExecutor(1) as pool:
-        result = pool.submit(RedisLock(client, "lock:a").acquire, blocking_timeout=60)
-        eventually(lambda: len(queue_of(client)) == 2 and listeners(real_server))
-        held.release()
-
-        # The claim of the one who was killed is over.
-        eventually(lambda: not client.exists("lock:a"))
-
-        assert listeners(real_server) == 1
-        # Whoever asks next wakes it.
-        assert RedisLock(client, "lock:a").acquire(blocking=False) is False
-        assert result.result(20) is True

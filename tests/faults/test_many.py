@@ -115,17 +115,6 @@ def test_who_is_interrupted_anywhere_holds_none_and_waits_for_none(
     assert {"after send_packed_command", "after read_response"} < set(passed)
 
 
-@REAL
-@pytest.mark.parametrize("story", [finds_them_free, waits_in_vain])
-def test_without_giving_back_he_would(
-    server: Server, story: Story, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seams.clean_nothing_up(monkeypatch)
-
-    with pytest.raises(AssertionError):
-        interrupted_everywhere(server, story, monkeypatch)
-
-
 def interrupted_at_each_line(
     client: redis.Redis, watch: redis.Redis, what: Callable[..., object]
 ) -> Lines:
@@ -289,13 +278,3 @@ def test_a_task_that_is_cancelled_anywhere_holds_none_and_waits_for_none(
     real_server: RealServer, story: Any, how: dict[str, Any]
 ) -> None:
     assert cancelled_everywhere(real_server, story, **how) >= 3
-
-
-@pytest.mark.parametrize("story", ASYNC_STORIES)
-def test_without_the_clean_up_it_would(
-    real_server: RealServer, monkeypatch: pytest.MonkeyPatch, story: Any
-) -> None:
-    seams.clean_nothing_up(monkeypatch)
-
-    with pytest.raises((AssertionError, TimeoutError, asyncio.TimeoutError, LockBusy)):
-        cancelled_everywhere(real_server, story, deadline=1, late=True)

@@ -11,7 +11,6 @@ from django_setnx_lock.core import Inspector
 from tests.processes import eventually
 from tests.support.locks import INDEX, PREFIX, listed, value_of
 from tests.support.renewals import end_of, is_longer
-from tests.support.seams import mutate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -80,27 +79,6 @@ def test_a_held_lock_gets_the_lease_that_is_asked_for(
     there = left_at(client, "a")
     assert lease - 10 < held.remaining() <= there + 0.01
     assert there <= lease
-
-
-@pytest.mark.parametrize(
-    ("kind", "script", "rule"),
-    [
-        ("readers", "SHARED_RENEW", "grow(META, META_MARGIN)"),
-        ("timestamp", "TIMESTAMP_RENEW", "redis.call('PEXPIRE', KEYS[2]"),
-        ("polling", "POLLING_RENEW", "redis.call('PEXPIRE', KEYS[2]"),
-    ],
-)
-def test_without_a_first_write_that_is_allowed_it_would_get_none(
-    client: redis.Redis, monkeypatch: pytest.MonkeyPatch, kind: str, script: str, rule: str
-) -> None:
-    mutate(monkeypatch, script, rule, "" if kind == "readers" else "string.format(KEYS[2]")
-    held = taken(client, kind)
-    fill(client)
-
-    with pytest.raises(LockUnavailable) as caught:
-        held.reacquire()
-
-    assert caught.value.cause == "memory"
 
 
 @kinds

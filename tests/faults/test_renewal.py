@@ -45,16 +45,6 @@ def renewed(client: Any, name: str = "lock:a", timeout: float = LEASE, **options
     return RedisLock(client, name, timeout, **{"renew": True, **options})
 
 
-@REAL
-def test_without_renewals_a_lock_ends_with_its_lease(
-    server: RealServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seams.pause_renewals(monkeypatch)
-    held = renewed(server.client(), timeout=1).take(0)
-
-    eventually(lambda: held.lost)
-
-
 def evals(client: redis.Redis) -> int:
     stats: dict[str, Any] = client.info("commandstats")
     return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha"))

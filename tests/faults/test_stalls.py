@@ -13,7 +13,6 @@ from redis.retry import Retry
 
 from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import MultiLock, RedisLock
-from tests.support.seams import send_nothing_behind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -131,20 +130,3 @@ def test_no_key_of_many_threads_is_left(real_server: RealServer, client: redis.R
     stall(real_server, began)
     assert set(causes) == {"timeout"}
     assert real_server.client().exists(*keys) == 0
-
-
-@pytest.mark.parametrize("way", ["one", "several"])
-def test_without_the_undoing_behind_it_the_key_would_be_left(
-    real_server: RealServer, client: redis.Redis, way: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lock = WAYS[way](client)
-    with lock:
-        pass
-    send_nothing_behind(monkeypatch)
-    began = time.monotonic()
-    real_server.pause()
-
-    with pytest.raises(LockUnavailable):
-        take(lock)
-
-    assert stall(real_server, began) > 0

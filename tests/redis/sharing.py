@@ -1,10 +1,9 @@
 """A program whose threads share one lock at random: readers, writers, and those with a permit.
 
-``python -m tests.redis.sharing URL SECONDS SEED KINDS MORTAL RULE INSTEAD``. Each stay is noted in
-the Redis list ``stays``: of which kind, when it was asked for, and when it began and ended, by the
-one clock of the machine; it ends where the lock is still believed in. A wait that did not end in
-time is noted in ``late``. MORTAL is 1 for a program that kills itself now and then. RULE is taken
-out of the scripts, and INSTEAD put there.
+``python -m tests.redis.sharing URL SECONDS SEED``. Each stay is noted in the Redis list ``stays``:
+of which kind, when it was asked for, and when it began and ended, by the one clock of the machine;
+it ends where the lock is still believed in. A wait that did not end in time is noted in ``late``.
+Now and then it kills itself.
 """
 
 from __future__ import annotations
@@ -18,33 +17,30 @@ import sys
 import threading
 import time
 
-import pytest
 import redis
 
 from django_setnx_lock import LockBusy, LockError
 from django_setnx_lock.core import LockHandle, RedisLock
-from tests.support import seams
 
 NAME = "sharing"
 LIMIT = 3
 THREADS = 4
+KINDS = ("read", "read", "write", "permit", "permit")
 # Longer than a lease, a look and what a group's waiters sleep at most.
 IN_TIME = 15.0
 
 
 class Sharer(threading.Thread):
-    def __init__(self, url: str, end: float, seed: int, kinds: str, *, is_mortal: bool) -> None:
+    def __init__(self, url: str, end: float, seed: int) -> None:
         super().__init__(daemon=True)
         self.client = redis.Redis.from_url(url)
         self.notes = redis.Redis.from_url(url)
         self.random = random.Random(seed)  # noqa: S311 - to be repeatable, not secret
         self.end = end
-        self.kinds = kinds.split()
-        self.is_mortal = is_mortal
 
     def run(self) -> None:
         while time.monotonic() < self.end:
-            self.turn(self.random.choice(self.kinds))
+            self.turn(self.random.choice(KINDS))
 
     def turn(self, kind: str) -> None:
         lease = self.random.choice([0.1, 0.3, 1.0])
@@ -73,7 +69,7 @@ class Sharer(threading.Thread):
         began = time.monotonic()
         if held.remaining() <= 0:
             return
-        if self.is_mortal and self.random.random() < 0.01:
+        if self.random.random() < 0.01:
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(self.random.choice([0.0, 0.002, 0.01, 0.05]))
         ended = time.monotonic()
@@ -83,15 +79,9 @@ class Sharer(threading.Thread):
 
 
 def main() -> None:
-    url, seconds, seed, kinds, mortal, rule, instead = sys.argv[1:]
-    for name in seams.script_names():
-        if rule and rule in seams.script(name).source:
-            seams.mutate(pytest.MonkeyPatch(), name, rule, instead)
+    url, seconds, seed = sys.argv[1:]
     end = time.monotonic() + float(seconds)
-    sharers = [
-        Sharer(url, end, int(seed) * THREADS + number, kinds, is_mortal=mortal == "1")
-        for number in range(THREADS)
-    ]
+    sharers = [Sharer(url, end, int(seed) * THREADS + number) for number in range(THREADS)]
     for sharer in sharers:
         sharer.start()
     for sharer in sharers:

@@ -370,21 +370,6 @@ def test_an_acquire_interrupted_anywhere_is_undone_on_all(five: Five) -> None:
     assert passed.count("after send_packed_command") >= len(NAMES)
 
 
-def test_without_undoing_the_interrupted_lock_would_stand_for_its_lease(
-    five: Five, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    five.used()
-    passed = points_of_an_acquire(five)
-    # How often an answer is looked for differs from time to time; all is sent before that.
-    all_sent = len(passed) - passed[::-1].index("after send_packed_command")
-
-    seams.clean_nothing_up(monkeypatch)
-
-    points_of_an_acquire(five, all_sent)
-
-    eventually(lambda: five.left() == [1] * 5)
-
-
 # Exclusion.
 
 

@@ -133,10 +133,6 @@ def script(name: str) -> scripts.Script:
     return found
 
 
-def script_names() -> list[str]:
-    return [name for name, one in vars(scripts).items() if isinstance(one, scripts.Script)]
-
-
 def mutate(monkeypatch: pytest.MonkeyPatch, name: str, rule: str, instead: str) -> None:
     """Run the script ``name`` with ``instead`` wherever ``rule`` stands in it."""
     whole = script(name)

@@ -8,7 +8,6 @@ import pytest
 
 from django_setnx_lock.core.protocol import replies
 from tests.support.locks import holder, value_of
-from tests.support.seams import mutate
 from tests.wire.helpers import ask, cancel, send
 from tests.wire.queueing import baton_of, caller, claim, is_busy, is_woken, open_mail, waiters
 
@@ -48,14 +47,6 @@ def test_a_waiter_that_would_sleep_beyond_the_end_of_a_shorter_lease_is_woken(
     waiting = followed_by(redis_client, SHORT)
 
     assert is_woken(waiting)
-
-
-def test_without_that_it_would_sleep_beside_a_free_lock(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutate(monkeypatch, "ACQUIRE", "wake_if_later(lease)", "")
-
-    assert not is_woken(followed_by(redis_client, SHORT))
 
 
 def test_a_waiter_that_asks_again_before_a_longer_lease_ends_is_let_sleep(
@@ -155,32 +146,9 @@ def test_a_copy_that_comes_late_takes_back_nothing_a_waiter_was_told(
     assert told_until(waiting) == told
 
 
-def test_without_that_it_would(redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    mutate(monkeypatch, "ACQUIRE", "asks_again = math.max(asks_again, recorded or 0)", "")
-    _held = holder(redis_client, LONG)
-    (waiting,) = waiters(redis_client, 1)
-    told = told_until(waiting)
-    redis_client.pexpire("lock:a", SHORT * 1000)
-
-    send(redis_client, waiting.request(waits=True))
-
-    assert told_until(waiting) < told
-
-
 def test_who_leaves_passes_on_that_the_next_lease_is_shorter(redis_client: redis.Redis) -> None:
     first, second = behind_a_shorter_lease(redis_client)
 
     cancel(first)
 
     assert is_woken(second)
-
-
-def test_without_that_the_next_would_sleep_for_as_long_as_the_longer_one(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutate(monkeypatch, "CANCEL", "if left >= 0 then", "if false then")
-    first, second = behind_a_shorter_lease(redis_client)
-
-    cancel(first)
-
-    assert not is_woken(second)

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.locks import queue_of, server_ms, value_of
-from tests.support.seams import mutate
 from tests.wire.helpers import let_lapse
 from tests.wire.queueing import (
     CLAIM,
     baton_of,
     claim,
-    is_busy,
     is_woken,
     left_to_the_first,
     looked,
@@ -39,16 +37,6 @@ def test_a_lock_that_is_not_fetched_goes_to_the_next(redis_client: redis.Redis) 
     assert claim(second).owned()
 
 
-def test_without_a_look_it_would_wait_for_the_one_who_does_not_come(
-    redis_client: redis.Redis,
-) -> None:
-    first, second = left_to_the_first(redis_client, 2)
-
-    assert is_busy(second)
-
-    assert value_of(redis_client) == baton_of(first)
-
-
 def test_a_lock_that_was_fetched_is_left_to_who_fetched_it(redis_client: redis.Redis) -> None:
     first, second = left_to_the_first(redis_client, 2)
     open_mail(first)
@@ -58,18 +46,6 @@ def test_a_lock_that_was_fetched_is_left_to_who_fetched_it(redis_client: redis.R
     assert value_of(redis_client) == baton_of(first)
     assert not is_woken(second)
     assert claim(first).owned()
-
-
-def test_without_minding_the_mailbox_it_would_be_taken_from_one_who_comes(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutate(monkeypatch, "LOOK", " and has_mail(head)", "")
-    first, second = left_to_the_first(redis_client, 2)
-    open_mail(first)
-
-    looked(first)
-
-    assert value_of(redis_client) == baton_of(second)
 
 
 def test_who_was_fetched_for_and_never_came_is_given_up_with_its_claim(
@@ -95,18 +71,6 @@ def test_who_was_passed_over_keeps_its_place(redis_client: redis.Redis) -> None:
     assert queue_of(redis_client) == [first.token, third.token]
     claim(second).release()
     assert claim(first).owned()
-
-
-def test_without_its_place_who_was_slow_for_a_moment_would_be_overtaken_by_all(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutate(monkeypatch, "LOOK", "redis.call('ZADD', WAITERS, rank, head)", "")
-    first, second, third = left_to_the_first(redis_client, 3)
-    looked(first)
-
-    claim(second).release()
-
-    assert value_of(redis_client) == baton_of(third)
 
 
 def test_who_was_passed_over_and_does_not_come_within_a_claim_is_dropped(

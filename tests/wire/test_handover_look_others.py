@@ -8,7 +8,6 @@ import pytest
 
 from django_setnx_lock.core.protocol import commands, replies
 from tests.support.locks import queue_of, value_of
-from tests.support.seams import mutate
 from tests.wire.helpers import ask, called
 from tests.wire.queueing import (
     CLAIM,
@@ -76,18 +75,6 @@ def test_behind_a_foreign_holder_the_next_is_woken_to_ask_on(redis_client: redis
     assert is_woken(second)
 
 
-def test_without_that_it_would_sleep_until_the_lease_it_was_told_of_ends(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutate(monkeypatch, "LOOK", "wake_if_later(-1)", "")
-    first, second = left_to_the_first(redis_client, 2)
-    redis_client.set("lock:a", "somebody", px=60_000)
-
-    looked(first)
-
-    assert not is_woken(second)
-
-
 def test_a_look_leaves_no_key_that_never_expires(redis_client: redis.Redis) -> None:
     first, _ = left_to_the_first(redis_client, 2)
 
@@ -122,12 +109,3 @@ def test_when_nobody_will_look_again_the_next_waiter_does(redis_client: redis.Re
     assert isinstance(answer, replies.Busy)
     assert answer.remaining is not None
     assert answer.remaining <= CLAIM / 1000
-
-
-def test_without_that_it_would_sleep_as_long_as_it_was_told(redis_client: redis.Redis) -> None:
-    first, second = left_to_the_first(redis_client, 2)
-    open_mail(first)
-
-    looked(first)
-
-    assert not is_woken(second)

@@ -9,7 +9,6 @@ import pytest
 from django_setnx_lock import LockLost
 from django_setnx_lock.core.protocol import commands, replies
 from tests.support.locks import holder, queue_of, value_of
-from tests.support.seams import mutate
 from tests.wire.helpers import cancel, send
 from tests.wire.queueing import (
     baton_of,
@@ -70,20 +69,6 @@ def test_a_lock_is_handed_on_however_it_is_let_go(redis_client: redis.Redis, how
     assert value_of(redis_client) == baton_of(first)
     assert is_woken(first)
     assert queue_of(redis_client) == [second.token]
-
-
-@letting_go
-def test_without_handing_it_on_a_waiter_would_sleep_beside_a_free_lock(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
-    mutate(monkeypatch, how, "head = hand_on()", "head = false")
-    held = held_turn(redis_client)
-    (waiter,) = waiters(redis_client, 1)
-
-    handed_on(held, LETTING_GO[how](held))
-
-    assert value_of(redis_client) is None
-    assert not is_woken(waiter)
 
 
 @letting_go
@@ -153,20 +138,6 @@ def test_who_gives_up_what_was_left_to_it_leaves_it_to_the_next(
     assert head == second.token
     assert value_of(redis_client) == baton_of(second)
     assert (is_woken(first), is_woken(second)) == (False, True)
-
-
-def test_without_that_a_lock_would_be_left_to_one_who_has_gone(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutate(monkeypatch, "CANCEL", "value == token or head == token", "value == token")
-    held = holder(redis_client)
-    first, second = waiters(redis_client, 2)
-    held.release()
-
-    cancel(first)
-
-    assert value_of(redis_client) == baton_of(first)
-    assert not is_woken(second)
 
 
 @giving_up

@@ -8,8 +8,7 @@ import pytest
 
 from django_setnx_lock.core.locks import mailbox
 from tests.support.locks import holder, queue_of, server_ms, value_of
-from tests.support.seams import mutate
-from tests.wire.helpers import ask, let_lapse
+from tests.wire.helpers import let_lapse
 from tests.wire.queueing import is_busy, waiters
 
 if TYPE_CHECKING:
@@ -28,23 +27,6 @@ def test_asking_again_keeps_the_place_in_the_queue(redis_client: redis.Redis) ->
         assert is_busy(turn)
 
     assert queue_of(redis_client) == [turn.token for turn in queued]
-
-
-def test_without_its_rank_who_asks_again_would_go_to_the_end(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutate(
-        monkeypatch,
-        "ACQUIRE",
-        "local alive, rank, recorded = read_waiter(token)",
-        "local alive, rank, recorded",
-    )
-    holder(redis_client)
-    first, second = waiters(redis_client, 2)
-
-    ask(first, waits=True)
-
-    assert queue_of(redis_client) == [second.token, first.token]
 
 
 def came_early(client: redis.Redis) -> list[str | None]:
@@ -66,14 +48,6 @@ def test_who_comes_later_is_later_although_the_clock_of_the_server_stepped_back(
     assert rank == [9_000_000_000_000_001, 9_000_000_000_000_002]
 
 
-def test_without_minding_the_last_rank_a_clock_that_steps_back_would_let_them_overtake(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutate(monkeypatch, "ACQUIRE", "math.max(now_us(), (last or 0) + 1)", "now_us()")
-
-    assert came_early(redis_client)[-1] == "early"
-
-
 def leave_it_to_the_living(client: redis.Redis) -> list[str | None]:
     """Release a lock whose first two waiters are dead; return who has the baton, and the queue."""
     held = holder(client)
@@ -89,14 +63,6 @@ def leave_it_to_the_living(client: redis.Redis) -> list[str | None]:
 def test_waiters_who_ask_no_more_are_skipped_and_dropped(redis_client: redis.Redis) -> None:
     assert leave_it_to_the_living(redis_client) == ["waiter 2", "waiter 3"]
     assert redis_client.hlen("{lock:a}:alive") == 4
-
-
-def test_without_the_time_they_are_alive_until_a_dead_waiter_would_be_waited_for(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutate(monkeypatch, "RELEASE", "if alive and alive >= now_ms() then", "if true then")
-
-    assert leave_it_to_the_living(redis_client)[0] == "waiter 0"
 
 
 @pytest.mark.parametrize("lease", [5, 3600], ids=["a short lease", "a long lease"])

@@ -12,16 +12,13 @@ from redis.retry import Retry
 from django_setnx_lock import LockLost, LockUnavailable
 from django_setnx_lock.core import Inspector, RedisLock
 from django_setnx_lock.core.protocol import replies, scripts
-from tests.support.seams import mutate, send_nothing_behind
+from tests.support.seams import send_nothing_behind
 from tests.wire.helpers import ask
 from tests.wire.late import keep_back, kept_back_then_granted, load
 
 if TYPE_CHECKING:
     from tests.faults.proxy import Proxy
     from tests.servers import RealServer
-
-NEVER_SEEN = "redis.call('EXISTS', WAITERS, ALIVE, TOMBSTONE) == 0"
-FREE = "redis.call('EXISTS', WAITERS, ALIVE) == 0"
 
 
 @pytest.fixture
@@ -53,18 +50,6 @@ def test_a_request_that_arrives_after_it_was_given_up_takes_no_lock(
     assert not direct.exists("lock:a")
 
 
-def test_without_the_memory_of_tokens_given_up_a_late_request_would_take_a_ghost_lock(
-    proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutate(monkeypatch, "ACQUIRE", NEVER_SEEN, FREE)
-    load(direct)
-    give_up_while_kept_back(proxy)
-
-    proxy.let_go()
-
-    assert direct.exists("lock:a")
-
-
 def test_a_request_that_arrives_after_the_release_takes_no_lock(
     proxy: Proxy, direct: redis.Redis
 ) -> None:
@@ -75,19 +60,6 @@ def test_a_request_that_arrives_after_the_release_takes_no_lock(
     proxy.let_go()
 
     assert not direct.exists("lock:a")
-
-
-def test_without_the_memory_of_released_tokens_a_late_request_would_take_a_ghost_lock(
-    proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutate(monkeypatch, "ACQUIRE", NEVER_SEEN, FREE)
-    load(direct)
-    _, held = kept_back_then_granted(proxy, direct)
-    held.release()
-
-    proxy.let_go()
-
-    assert direct.get("lock:a") == held.token
 
 
 def test_a_request_that_arrives_after_a_force_release_takes_no_lock(
@@ -130,18 +102,6 @@ def test_a_request_that_arrives_after_a_busy_answer_takes_no_lock(
     assert not direct.exists("lock:a")
 
 
-def test_without_the_memory_of_busy_answers_a_late_request_would_take_a_ghost_lock(
-    proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutate(monkeypatch, "ACQUIRE", "redis.call('SET', TOMBSTONE, 'left', 'PX', MEMORY)", "")
-    load(direct)
-    kept_back_then_busy(proxy, direct)
-
-    proxy.let_go()
-
-    assert direct.exists("lock:a")
-
-
 def test_a_request_that_arrives_after_its_lock_was_found_lost_takes_no_lock(
     proxy: Proxy, direct: redis.Redis
 ) -> None:
@@ -151,15 +111,3 @@ def test_a_request_that_arrives_after_its_lock_was_found_lost_takes_no_lock(
     proxy.let_go()
 
     assert not direct.exists("lock:a")
-
-
-def test_without_the_memory_of_lost_tokens_a_late_request_would_take_a_ghost_lock(
-    proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutate(monkeypatch, "RELEASE", "redis.pcall('SET', TOMBSTONE, mark, 'PX', MEMORY)", "")
-    load(direct)
-    kept_back_then_lost(proxy, direct)
-
-    proxy.let_go()
-
-    assert direct.exists("lock:a")

@@ -9,7 +9,6 @@ import pytest
 
 from django_setnx_lock.core.protocol import commands, replies
 from tests.support.locks import listed, value_of
-from tests.support.seams import mutate
 from tests.wire.helpers import ask, send
 
 if TYPE_CHECKING:
@@ -51,19 +50,6 @@ def test_no_late_copy_frees_it_or_keeps_it_for_longer(
 
     assert value_of(redis_client) == value
     assert left - 1000 < redis_client.pttl("lock:a") <= left
-
-
-@pytest.mark.parametrize("request_", ["leave", "renew"])
-def test_with_the_token_still_at_the_name_some_would(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, request_: str
-) -> None:
-    mutate(monkeypatch, "RELEASE", "KEPT .. ARGV[1]", "ARGV[1]")
-    turn, held = kept(redis_client)
-    left = redis_client.pttl("lock:a")
-
-    send(redis_client, REQUESTS[request_](turn, held))
-
-    assert not left - 1000 < redis_client.pttl("lock:a") <= left
 
 
 def test_a_release_sent_again_is_answered_as_the_first_was(redis_client: redis.Redis) -> None:

@@ -16,7 +16,7 @@ from django_setnx_lock.core.locks.batch import release_each
 from django_setnx_lock.core.locks.multi_lock import MultiAttempt
 from django_setnx_lock.core.protocol import scripts
 from tests.support.locks import held_names, listed
-from tests.support.seams import mutate, send_nothing_behind
+from tests.support.seams import send_nothing_behind
 
 if TYPE_CHECKING:
     import redis
@@ -42,21 +42,6 @@ def test_a_request_that_arrives_when_its_time_is_over_takes_none(
 
     assert held_names(direct) == ""
     assert nothing_waits(direct)
-
-
-def test_without_the_memory_of_tokens_it_would_take_them(
-    proxy: Proxy, real_server: RealServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    never_seen = "redis.call('EXISTS', WAITERS, ALIVE, TOMBSTONE) == 0"
-    mutate(monkeypatch, "ACQUIRE_ALL", never_seen, never_seen.replace(", TOMBSTONE", ""))
-    direct = real_server.client()
-    for script in (scripts.ACQUIRE_ALL, scripts.CANCEL, scripts.RELEASE):
-        direct.script_load(script.source)
-    late(proxy, direct, granted=True)
-
-    proxy.let_go()
-
-    assert held_names(direct) == "abc"
 
 
 def late(proxy: Proxy, direct: redis.Redis, *, granted: bool) -> None:

@@ -162,18 +162,6 @@ def test_a_release_whose_reply_was_cut_off_is_a_success(
     assert not direct.exists("lock:a")
 
 
-def test_without_the_memory_of_released_tokens_a_retried_release_would_look_like_a_loss(
-    proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutate(monkeypatch, "RELEASE", "if mark == 'released' then", "if false then")
-    direct.script_load(scripts.RELEASE.source)
-    held = RedisLock(proxy.client(), "lock:a").take(0)
-    cut(proxy, scripts.RELEASE)
-
-    with pytest.raises(LockLost):
-        held.release()
-
-
 def release_while_another_takes_it(proxy: Proxy, direct: redis.Redis) -> None:
     """Release with the first reply cut off, and somebody else having the lock by the second."""
     client = proxy.client(retry=Retry(ConstantBackoff(0.5), 3), **TOLD)
@@ -193,16 +181,6 @@ def test_a_release_whose_reply_was_cut_off_is_one_when_another_has_the_lock(
     release_while_another_takes_it(proxy, direct)
 
     assert direct.exists("lock:a")
-
-
-def test_without_telling_that_it_comes_again_it_would_look_like_a_loss(
-    proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutate(monkeypatch, "RELEASE", "if ARGV[2] == 'again' then", "if false then")
-    direct.script_load(scripts.RELEASE.source)
-
-    with pytest.raises(LockLost):
-        release_while_another_takes_it(proxy, direct)
 
 
 def release_after_the_loss(proxy: Proxy, direct: redis.Redis) -> None:
@@ -225,15 +203,6 @@ def test_a_release_that_comes_again_after_the_loss_says_so(
 
     proxy.let_go()
     assert direct.exists("lock:a")
-
-
-def test_without_the_memory_of_losses_it_would_pass_for_released(
-    proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutate(monkeypatch, "ACQUIRE", "  note_lost(meta, owner)\n", "")
-    direct.script_load(scripts.ACQUIRE.source)
-
-    release_after_the_loss(proxy, direct)
 
 
 def test_one_that_comes_again_says_so_though_the_lock_of_another_program_was_forced_out(

@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock import LockLost
 from django_setnx_lock.core import Inspector, Outcome
 from django_setnx_lock.core.protocol import scripts
 from tests.support.locks import timed, value_of
-from tests.support.seams import mutate
 from tests.wire.helpers import meta_of
 
 if TYPE_CHECKING:
@@ -42,17 +40,6 @@ def test_a_grant_is_held_after_all(proxy: Proxy, direct: redis.Redis) -> None:
     assert value_of(direct) is None
 
 
-def test_without_knowing_its_token_it_would_find_somebody_elses(
-    proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutate(monkeypatch, "TIMESTAMP_ACQUIRE", "left and is_mine(value, known, token)", "false")
-    direct.script_load(scripts.TIMESTAMP_ACQUIRE.source)
-    proxy.drop_next_reply(scripts.TIMESTAMP_ACQUIRE.sha.encode())
-
-    assert not timed(proxy.client()).acquire(blocking=False)
-    assert value_of(direct) is not None
-
-
 def test_a_release_is_one(proxy: Proxy, direct: redis.Redis) -> None:
     held = timed(proxy.client()).take(0)
     dropped = proxy.drop_next_reply(scripts.TIMESTAMP_RELEASE.sha.encode())
@@ -61,18 +48,6 @@ def test_a_release_is_one(proxy: Proxy, direct: redis.Redis) -> None:
 
     assert dropped.is_set()
     assert value_of(direct) is None
-
-
-def test_without_remembering_it_would_seem_lost(
-    proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutate(monkeypatch, "TIMESTAMP_RELEASE", "if mark == 'released' then", "if false then")
-    direct.script_load(scripts.TIMESTAMP_RELEASE.source)
-    held = timed(proxy.client()).take(0)
-    proxy.drop_next_reply(scripts.TIMESTAMP_RELEASE.sha.encode())
-
-    with pytest.raises(LockLost):
-        held.release()
 
 
 def test_the_whole_lease_again_is_had_once(proxy: Proxy, direct: redis.Redis) -> None:

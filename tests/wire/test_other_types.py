@@ -18,7 +18,6 @@ from django_setnx_lock.core.protocol.commands import (
 )
 from django_setnx_lock.core.protocol.keys import lock_keys
 from tests.support.locks import INDEX, command, holder, listed
-from tests.support.seams import mutate
 from tests.wire.helpers import ask, cancel, send
 from tests.wire.queueing import caller, waiters
 
@@ -131,16 +130,6 @@ def test_every_script_is_tried() -> None:
 @pytest.mark.parametrize("kind", TYPES)
 def test_no_request_changes_what_stands_at_the_name(real_server: RealServer, kind: str) -> None:
     assert changed_by(real_server.client(), kind) == []
-
-
-def test_taking_it_for_nothing_a_waiter_that_leaves_would_write_over_it(
-    real_server: RealServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rule = "type(value) == 'table' and '' or value"
-    mutate(monkeypatch, "CANCEL", rule, "type(value) ~= 'table' and value")
-    monkeypatch.setitem(REQUESTS, "leave", commands.SETNX.cancel(KEYS, INDEX, "w1"))
-
-    assert changed_by(real_server.client(), "hash", ["leave"]) == ["leave"]
 
 
 @pytest.mark.usefixtures("nobody_looks")

@@ -186,21 +186,6 @@ def test_a_late_copy_of_one_that_was_found_busy_takes_nothing(redis_client: redi
     assert replies.read_acquire(called(turn.target, request)) == replies.Gone()
 
 
-def test_without_the_memory_of_tokens_it_would(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rule = "redis.call('EXISTS', KEYS[3]) == 1"
-    mutate(monkeypatch, "POLLING_ACQUIRE", rule, "false")
-    held = polled(redis_client).take()
-    turn = asking(redis_client)
-    turn.note_repeat()
-    request = turn.request(waits=False)
-    called(turn.target, request)
-    held.release()
-
-    assert isinstance(replies.read_acquire(called(turn.target, request)), replies.Granted)
-
-
 def test_letting_go_twice_is_as_good_as_once(redis_client: redis.Redis) -> None:
     turn = asking(redis_client)
     called(turn.target, turn.request(waits=True))

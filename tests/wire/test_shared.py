@@ -11,7 +11,6 @@ from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.locks.mailbox import time_to_sleep
 from django_setnx_lock.core.protocol.keys import lock_keys
 from tests.support.locks import holder, queue_of, value_of
-from tests.support.seams import mutate
 from tests.wire.helpers import Meta, ask, called, cancel, meta_of, write_meta
 from tests.wire.queueing import baton_of, caller, claim, handed_on, is_busy, is_woken, open_mail
 from tests.wire.sharers import LIMIT, let_run_out, reader, shares_of, taker
@@ -86,16 +85,6 @@ def test_a_reader_waits_behind_a_writer_that_came_before(redis_client: redis.Red
     assert is_busy(reader(redis_client))
 
 
-def test_one_that_does_not_look_who_waits_would_overtake(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutate(monkeypatch, "SHARED_ACQUIRE", " and not first_waiter()", "")
-    claim(reader(redis_client))
-    assert is_busy(caller(redis_client))
-
-    claim(reader(redis_client))
-
-
 def test_all_readers_up_to_the_next_writer_are_let_in_at_once(redis_client: redis.Redis) -> None:
     held = holder(redis_client)
     readers = [reader(redis_client) for _ in range(3)]
@@ -147,36 +136,12 @@ def test_so_does_one_whose_time_to_wait_is_over(redis_client: redis.Redis) -> No
     assert is_woken(behind)
 
 
-def test_without_being_woken_they_would_sleep_on(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutate(monkeypatch, "CANCEL", "group_at(token_at(NAME)) and -1 or left", "left")
-    claim(reader(redis_client))
-    writer, behind = caller(redis_client), reader(redis_client)
-    assert is_busy(writer)
-    assert is_busy(behind)
-
-    cancel(writer)
-
-    assert not is_woken(behind)
-
-
 def test_as_many_as_the_limit_hold_permits_together(redis_client: redis.Redis) -> None:
     held = [claim(taker(redis_client)) for _ in range(LIMIT)]
 
     assert is_busy(taker(redis_client), waits=False)
     for one in held:
         one.check()
-
-
-def test_without_the_limit_more_would(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutate(monkeypatch, "SHARED_ACQUIRE", "redis.call('ZCARD', SHARES) < limit", "true")
-    for _ in range(LIMIT):
-        claim(taker(redis_client))
-
-    claim(taker(redis_client))
 
 
 def test_a_permit_goes_to_the_first_who_waits(redis_client: redis.Redis) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from django_setnx_lock.core.protocol.commands import SETNX
 from django_setnx_lock.core.protocol.keys import lock_keys
 from tests.support.locks import listed
@@ -28,13 +26,3 @@ def test_a_copy_of_a_request_is_as_good_as_the_first(redis_client: redis.Redis) 
         answers = [send(redis_client, one) for one in (request, request, another)]
 
     assert answers == [[b"OK"], [b"OK"], [b"BEFORE"]]
-
-
-def test_without_the_number_of_a_request_another_would_count_as_its_copy(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("secrets.token_hex", lambda size: "same")
-    with listed(redis_client, "a") as held:
-        answers = [send(redis_client, request_to(held)) for _ in range(2)]
-
-    assert answers == [[b"OK"], [b"OK"]]

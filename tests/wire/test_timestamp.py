@@ -10,7 +10,6 @@ from django_setnx_lock import LockBusy, LockLost, LockUnavailable
 from django_setnx_lock.core import LockHandle, RedisLock
 from tests.processes import in_thread
 from tests.support.locks import INDEX, server_ms, timed, value_of
-from tests.support.seams import mutate
 from tests.wire.helpers import ask, called, meta_of
 from tests.wire.timestamps import ServerClock, T, asking
 
@@ -197,20 +196,6 @@ def test_a_value_that_another_program_wrote_since_is_not_removed(
     with pytest.raises(LockLost):
         held.release()
     assert value_of(redis_client) == other
-
-
-def test_a_release_that_asks_for_the_token_alone_removes_it(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rule = "known.token == token and stands(value, known)"
-    mutate(monkeypatch, "TIMESTAMP_RELEASE", rule, "known.token == token")
-    mutate(monkeypatch, "TIMESTAMP_RELEASE", "and time_left(value, known)", "")
-    held = timed(redis_client).take()
-    redis_client.set("lock:a", server_ms(redis_client) + 60_000)
-
-    held.release()
-
-    assert value_of(redis_client) is None
 
 
 @pytest.mark.parametrize("what", ["release", "check", "extend"])

@@ -13,7 +13,6 @@ import pytest
 
 from django_setnx_lock.core import LockHandle
 from tests.support.locks import timed, value_of
-from tests.support.seams import mutate
 from tests.wire.helpers import ask
 from tests.wire.timestamps import (
     UNITS,
@@ -54,18 +53,6 @@ def test_others_find_our_lock_held_for_the_whole_of_its_lease(
     assert is_over_for_them(value, unit, T + moment + LEASE + 2 * UNITS[unit])
 
 
-def test_with_a_time_that_is_rounded_down_they_would_not(
-    redis_client: redis.Redis, server_clock: ServerClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    up = "whole(math.ceil(ends / MS[unit]))"
-    mutate(monkeypatch, "TIMESTAMP_ACQUIRE", up, "whole(math.floor(ends / MS[unit]))")
-    server_clock.set(T + 499_999)
-
-    ask(asking(redis_client, "s"), waits=False)
-
-    assert is_over_for_seconds(value_of(redis_client) or "", T + 499_999 + LEASE - 1)
-
-
 @pytest.mark.parametrize("unit", ["s", "ms"])
 def test_the_time_of_another_is_over_when_a_later_unit_has_begun(
     redis_client: redis.Redis, server_clock: ServerClock, unit: str
@@ -92,18 +79,6 @@ def test_it_is_not_over_for_us_before_it_is_for_its_holder(
 
     assert not is_over_for_milliseconds(str(T // 1000), T + after)
     assert not isinstance(ask(asking(redis_client, "ms"), waits=False), LockHandle)
-
-
-def test_without_that_margin_it_would_be(
-    redis_client: redis.Redis, server_clock: ServerClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    margin = "math.floor(ends / MS[unit] + 1) * MS[unit]"
-    mutate(monkeypatch, "TIMESTAMP_ACQUIRE", margin, "ends")
-    redis_client.set("lock:a", T // 1000)
-    server_clock.set(T + 500)
-
-    assert not is_over_for_milliseconds(str(T // 1000), T + 500)
-    assert isinstance(ask(asking(redis_client, "ms"), waits=False), LockHandle)
 
 
 def test_a_time_with_a_fraction_is_understood(

@@ -9,7 +9,6 @@ import pytest
 from django_setnx_lock import LockBusy, LockLost
 from django_setnx_lock.core import Inspector, Outcome
 from tests.support.locks import PREFIX, timed, value_of
-from tests.support.seams import mutate
 from tests.wire.helpers import ask, cancel, send
 from tests.wire.timestamps import ServerClock, T, asking
 
@@ -26,9 +25,6 @@ ASKED: dict[str, Callable[[LockHandle], object]] = {
     "extend": lambda held: held.extend(5),
     "release": lambda held: held.release(),
 }
-# With which END is forgotten; with which a token that is done with is asked for first.
-FORGETS = "if known.ends then"
-ASKS = {"RENEW": "mark or not", "CHECK": "mark or not", "RELEASE": "not mark and"}
 
 
 @pytest.fixture(autouse=True)
@@ -118,42 +114,6 @@ def let_go(client: redis.Redis, how: str) -> str:
     else:
         held.release()
     return takes_it_until(client, value)
-
-
-def test_without_forgetting_when_ours_would_have_ended_it_would_be_taken_too_early(
-    redis_client: redis.Redis, server_clock: ServerClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutate(monkeypatch, "TIMESTAMP_RELEASE", FORGETS, "if false then")
-    let_go(redis_client, "release")
-    server_clock.set(T + 9_700_000)
-
-    assert timed(redis_client, "s").acquire(blocking=False)
-
-
-@pytest.mark.parametrize("what", ["reacquire", "release"])
-def test_without_either_rule_who_was_forced_out_would_go_on(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
-    mutate(monkeypatch, "TIMESTAMP_FORCE", FORGETS, "if false then")
-    for script, rule in ASKS.items():
-        mutate(monkeypatch, f"TIMESTAMP_{script}", rule, "" if "and" in rule else "not")
-    held, value = forced_out(redis_client)
-
-    ASKED[what](held)
-
-    assert value_of(redis_client) != value or what == "reacquire"
-
-
-def test_what_an_older_process_took_away_and_forgot_nothing_of_is_lost(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutate(monkeypatch, "TIMESTAMP_FORCE", FORGETS, "if false then")
-    held, value = forced_out(redis_client)
-
-    with pytest.raises(LockLost, match="by joe"):
-        held.reacquire()
-
-    assert value_of(redis_client) == value
 
 
 @pytest.mark.parametrize("how", ["release", "give up", "force"])
