@@ -1140,17 +1140,26 @@ DOORS = [
     Mutant(
         "with_lock kills what its command leaves behind",
         "management/with_lock/guard.py",
-        "send([signal.SIGKILL], {os.getpid()}, self._group)",
+        "send([signal.SIGKILL], {os.getpid()}, self._main)",
         "pass",
         "tests/management/test_guard.py::"
         "test_the_command_and_all_that_it_started_are_dead_within_a_second",
     ),
     Mutant(
-        "a guard that is killed is replaced",
+        "a command dies with its guard",
         "management/with_lock/guard.py",
-        "self._look_after(main, is_ending=True)",
-        "os._exit(0)",
-        "tests/management/test_guard.py::test_with_the_inner_guard_the_command_dies_and_we_say_why",
+        "if _prctl(_PDEATHSIG, signal.SIGKILL) and os.getppid() != guard:",
+        "if os.getppid() != guard:",
+        "tests/management/test_descendants.py::"
+        "test_when_both_are_killed_at_once_the_command_itself_dies",
+    ),
+    Mutant(
+        "what a command leaves behind is adopted",
+        "management/with_lock/guard.py",
+        "        adopt_orphans()\n",
+        "",
+        "tests/management/test_descendants.py::"
+        "test_nobody_gets_the_lock_before_the_last_descendant_is_gone",
     ),
 ]
 
