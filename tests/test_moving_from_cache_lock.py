@@ -13,19 +13,11 @@ from redis.exceptions import LockError
 from django_setnx_lock import lock
 from django_setnx_lock.core import RedisLock
 from django_setnx_lock.testing import LockTester
-from tests.core import (
-    test_redis_py_differences,
-    test_redis_py_differences_leaving,
-    test_redis_py_differences_taking,
-)
-from tests.core.redis_py import differs, listed_differences, shown_differences
+from tests.contract import test_redis_py_differences
+from tests.support.redis_py import differs, listed_differences, shown_differences
 
-# Named, as each of them shows the differences it is about by being imported.
-SHOWING = (
-    test_redis_py_differences,
-    test_redis_py_differences_leaving,
-    test_redis_py_differences_taking,
-)
+# Named, as it shows the differences it is about by being imported.
+SHOWING = test_redis_py_differences
 
 
 @pytest.fixture

@@ -94,16 +94,6 @@ async def test_one_object_serves_many_threads_or_tasks(a: World) -> None:
     assert len(set(holders)) == 5
 
 
-@on([EXCLUSIVE, SEVERAL], drivers=["blocking"])
-async def test_without_thread_local_another_thread_may_release(a: World) -> None:
-    lock = a.lock(thread_local=False).raw
-    lock.acquire()
-    assert in_thread(lock.owned)
-    in_thread(lock.release)
-    assert lock.held is None
-    assert a.is_free()
-
-
 @on([EXCLUSIVE, SEVERAL])
 async def test_a_loss_of_before_is_none_of_the_next_block(a: World) -> None:
     lock = a.lock()

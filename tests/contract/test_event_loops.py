@@ -6,16 +6,16 @@ import asyncio
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import redis.asyncio
 
-from django_setnx_lock import LockBusy, LockUnavailable, LockUnsupported
+from django_setnx_lock import LockUnavailable, LockUnsupported
 from django_setnx_lock.core import Inspector
 from tests.processes import run
 from tests.servers import ONCE, free_port
-from tests.support.kinds import EXCLUSIVE, ONE_SERVER, QUEUED, READERS, SEVERAL
+from tests.support.kinds import EXCLUSIVE, ONE_SERVER, QUEUED, SEVERAL
 from tests.support.rows import on
 
 if TYPE_CHECKING:
@@ -158,24 +158,6 @@ async def test_a_client_without_a_pool_is_refused(a: World) -> None:
     a.asks_at(object())
     with pytest.raises(LockUnsupported, match="a client of one server"):
         await a.lock().take()
-
-
-@on([EXCLUSIVE, READERS, SEVERAL])
-@pytest.mark.parametrize(
-    "options",
-    [{"decode_responses": True}, {"protocol": 2}, {"protocol": 3}],
-    ids=str,
-)
-async def test_any_sort_of_client_will_do(a: World, options: dict[str, Any]) -> None:
-    a.asks_at(a.server.client(**options))
-    async with a.lock(label="é").block() as held:
-        await held.check()
-        await held.extend(5)
-        with pytest.raises(LockBusy) as busy:
-            await a.rival().take(0)
-        assert busy.value.holder is not None
-        assert busy.value.holder.label == "é"
-    assert a.is_free()
 
 
 @on(ONE_SERVER)

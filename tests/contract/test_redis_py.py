@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.servers import RealServer
 
 CASES: dict[str, Case] = {}
-# No cases here, as ours does otherwise on purpose; test_redis_py_differences* shows it:
+# No cases here, as ours does otherwise on purpose; test_redis_py_differences shows it:
 #   there is always a lease
 #     test_lock, test_lock_token: that the name never expires
 #     test_extending_lock_with_no_timeout_raises_error

@@ -12,13 +12,13 @@ from django.test import override_settings
 from redis.exceptions import LockNotOwnedError
 
 from django_setnx_lock import LockBusy, lock
-from tests.core.redis_py import NAME, OURS, THEIRS, first_answer
+from tests.support.redis_py import NAME, OURS, THEIRS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.core.redis_py import Lock
     from tests.servers import RealServer
+    from tests.support.redis_py import Lock
 
     Library = Callable[..., Lock]
 
@@ -55,33 +55,6 @@ def test_another_name_is_another_lock(
     holding(server.client(), NAME, timeout=30).acquire()
 
     assert wanting(server.client(), "lock:b", timeout=30).acquire(blocking=False) is True
-
-
-@REAL
-@BOTH_WAYS
-def test_who_waits_has_it_after_the_release_and_not_before(
-    server: RealServer, holding: Library, wanting: Library, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    holder = holding(server.client(), NAME, timeout=60)
-    holder.acquire()
-    client = server.client()
-    asked = first_answer(client, monkeypatch)
-    order = []
-
-    def wait() -> bool:
-        taken = wanting(client, NAME, timeout=60, sleep=0.01).acquire(blocking_timeout=30)
-        order.append("the other has it")
-        return taken
-
-    with ThreadPoolExecutor(1) as pool:
-        result = pool.submit(wait)
-        assert asked.wait(10)
-        assert holder.owned()
-        order.append("the holder leaves")
-        holder.release()
-
-        assert result.result(30) is True
-    assert order == ["the holder leaves", "the other has it"]
 
 
 @REAL

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
-import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import pytest
 import redis.lock
 
 from django_setnx_lock.core import RedisLock
-from django_setnx_lock.core.connections.backends import run
-from django_setnx_lock.core.connections.connection import Connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,44 +65,6 @@ can_log_a_failed_release = pytest.mark.skipif(
     "raise_on_release_error" not in inspect.signature(redis.lock.Lock).parameters,
     reason="this redis-py always raises",
 )
-
-
-def around(
-    client: redis.Redis,
-    monkeypatch: pytest.MonkeyPatch,
-    do: Callable[[Callable[[], Any], tuple[Any, ...]], Any],
-) -> None:
-    """Have ``do(send, words)`` called for each command of ``client``; ``send()`` sends it.
-
-    And for each request of a lock of ours, whichever client that has.
-    """
-    execute: Any = client.execute_command
-    ask = Connection.ask
-
-    def executed(*words: Any, **options: Any) -> Any:
-        return do(lambda: execute(*words, **options), words)
-
-    async def asked(self: Connection, commands: Any, *options: Any) -> Any:
-        return do(lambda: run(ask(self, commands, *options)), commands[0])
-
-    monkeypatch.setattr(client, "execute_command", executed)
-    monkeypatch.setattr(Connection, "ask", asked)
-
-
-def first_answer(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Return an event that is set when ``client`` has been answered for the first time.
-
-    Any lock of ours that is answered sets it, too.
-    """
-    answered = threading.Event()
-
-    def note(send: Callable[[], Any], words: tuple[Any, ...]) -> Any:
-        reply = send()
-        answered.set()
-        return reply
-
-    around(client, monkeypatch, note)
-    return answered
 
 
 _PAGE = Path(__file__).parents[2] / "docs" / "moving-from-cache-lock.md"
