@@ -1,7 +1,6 @@
 """Callers that wait and are cut off from the server, at random.
 
-Tasks of an event loop, which are cancelled, too, and threads. The control, in which tasks take no
-note of being cut off, is in ``tests/core/aio/test_listener.py``.
+Tasks of an event loop, which are cancelled, too, and threads.
 """
 
 from __future__ import annotations
