@@ -5,9 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import sys
-from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import Any
 
 from django_setnx_lock.core.errors import LockBusy
 from django_setnx_lock.core.holder import Holder
@@ -47,16 +45,6 @@ def holding(busy: LockBusy, seen: LockInfo | None) -> str:
         since = f" since {datetime.now().astimezone() - ago:%Y-%m-%d %H:%M:%S %z} ({ago} ago)"
     until = "never ends" if remaining is None else f"runs for another {remaining:.1f} s"
     return f"held by {whom}{since}; its lease {until}"
-
-
-def holding_facts(busy: LockBusy, seen: LockInfo | None) -> dict[str, Any]:
-    """Return the same as members of a JSON object; a holder that left no record is null."""
-    holders, remaining, held_for = _known(busy, seen)
-    return {
-        "holders": [asdict(holder) if holder else None for holder in holders],
-        "held_for": held_for,
-        "remaining": remaining,
-    }
 
 
 def _known(

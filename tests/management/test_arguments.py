@@ -51,34 +51,6 @@ def test_what_follows_the_key_belongs_to_the_command(line: str, key: str, comman
     assert (options["key"], options["command"]) == (key, command.split())
 
 
-@pytest.mark.parametrize(
-    ("line", "shell_line", "manage", "command"),
-    [
-        ("k -c line", "line", None, ""),
-        ("-c line k", "line", None, ""),
-        ("-n -c line k", "line", None, ""),
-        ("-c line -- k", "line", None, ""),
-        ("-n k -c -x", "-x", None, ""),
-        ("k -m name", None, "name", ""),
-        ("k -m name arg -n", None, "name", "arg -n"),
-        ("-m name k arg -n", None, "name", "arg -n"),
-        ("-m name k -- --settings=x", None, "name", "--settings=x"),
-        ("k -m name -- --settings=x", None, "name", "--settings=x"),
-        ("k -m name arg -- --settings=x", None, "name", "arg -- --settings=x"),
-        ("k -- -c line", None, None, "-c line"),
-        ("k cmd -c line -m name", None, None, "cmd -c line -m name"),
-    ],
-)
-def test_a_line_of_shell_or_a_management_command_stands_in_place_of_a_command(
-    line: str, shell_line: str | None, manage: str | None, command: str
-) -> None:
-    options = parse(line)
-
-    assert options["key"] == "k"
-    assert (options["shell_line"], options["manage"]) == (shell_line, manage)
-    assert options["command"] == command.split()
-
-
 def test_options_before_the_key_are_its_own() -> None:
     options = parse("-w 1.5 --timeout 9 --using other --note weekly -v 0 k cmd -w 3 --note no")
 
@@ -107,15 +79,6 @@ def test_options_before_the_key_are_its_own() -> None:
         ("k cmd --settings=x", "write -- before CMD"),
         ("k cmd --settings x -- y", "write -- before CMD"),
         ("k cmd --pythonpath x", "write -- before CMD"),
-        ("k -c", "argument -c: expected one argument"),
-        ("k -m", "argument -m: expected one argument"),
-        ("k -c line cmd", "with -c LINE there is no CMD, so 'cmd' cannot be one"),
-        ("k -c line -- cmd", "with -c LINE there is no CMD, so 'cmd' cannot be one"),
-        ("-c line k cmd", "with -c LINE there is no CMD, so 'cmd' cannot be one"),
-        ("-c line -m name k", "-c and -m exclude one another"),
-        ("-c line k -m name", "-c and -m exclude one another"),
-        ("-c line k -c line", "-c is given twice"),
-        ("k -m name --settings=x", "write -- before CMD"),
         ("--on-lost cry k cmd", "invalid choice: 'cry'"),
     ],
 )

@@ -30,11 +30,11 @@ from django_setnx_lock.management.with_lock.arguments import (
     check,
     terms_of,
 )
-from django_setnx_lock.management.with_lock.child import fence_of, locate, program_of
+from django_setnx_lock.management.with_lock.child import fence_of, label_for, locate
 from django_setnx_lock.management.with_lock.interrupts import Interrupted, Interrupts, end_as_by
 from django_setnx_lock.management.with_lock.messages import Messages
 from django_setnx_lock.management.with_lock.supervisor import supervise
-from django_setnx_lock.management.wording import holding, holding_facts, user_name
+from django_setnx_lock.management.wording import holding, user_name
 
 # Between two tries of a caller that waits while Redis is away, in seconds.
 _PAUSE = 0.5
@@ -45,9 +45,7 @@ class ChildFailed(CommandError):
 
 
 class Busy(CommandError):
-    """Somebody else has the lock; ``facts``: what is known of that, as in JSON."""
-
-    facts: dict[str, Any]
+    """Somebody else has the lock."""
 
 
 class Command(BaseCommand):
@@ -95,14 +93,7 @@ class Command(BaseCommand):
             if not isinstance(error, ChildFailed):
                 if options["traceback"]:
                     traceback.print_exc()
-                facts = error.facts if isinstance(error, Busy) else {}
-                Messages(self.stderr, options).say(
-                    str(error),
-                    "busy" if facts else "error",
-                    key=options["key"],
-                    status=error.returncode,
-                    **facts,
-                )
+                Messages(self.stderr, options).say(str(error), of_busy=isinstance(error, Busy))
             sys.exit(error.returncode)
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -129,37 +120,28 @@ class Command(BaseCommand):
             raise CommandError(message, returncode=statuses.USAGE)
         with statuses.given_for(ImproperlyConfigured, statuses.MISCONFIGURED):
             prefix = key_prefix()
-        if isinstance(options["shell_line"], list):
-            # By name, call_command() takes what is meant for CMD as that of --command.
-            options |= {"command": options["shell_line"], "shell_line": None}
         with statuses.given_for((TypeError, ValueError), statuses.USAGE):
             check(options, prefix)
-        program = program_of(options, is_program=self._is_program)
-        made = _lock(program.label, options)
+        command = options["command"]
+        made = _lock(label_for(command), options)
         with statuses.given_for(ValueError, statuses.USAGE):
             terms = terms_of(options, made.timeout)
         # Not only after a wait, which would be for nothing.
-        locate(program.command[0])
-        name = os.path.basename(program.command[0])
+        locate(command[0])
+        name = os.path.basename(command[0])
         with Interrupts() as interrupts:
             held = _take(made, interrupts, options, said)
             began, key, fence = clock.now(), held.key, fence_of(held)
             with_fence = f" with fence {fence}" if fence is not None else ""
-            said.say(f"has taken {key!r}{with_fence}", "taken", key=key, fence=fence)
-            outcome = supervise(
-                program.command, held, interrupts, said, terms, is_program=self._is_program
-            )
+            said.say(f"has taken {key!r}{with_fence}", is_detail=True)
+            outcome = supervise(command, held, interrupts, said, terms, is_program=self._is_program)
         self._ended_by = outcome.ended_by
-        held_for = round(clock.now() - began, 3)
+        held_for = clock.now() - began
         how = "lost" if outcome.is_lost else "let go of"
         said.say(
             f"has {how} {key!r} after {held_for:.1f} s; "
             f"{name} ended with status {outcome.child_status}",
-            "ended",
-            key=key,
-            status=outcome.status,
-            command_status=outcome.child_status,
-            held_for=held_for,
+            is_detail=True,
         )
         if status := outcome.status:
             raise ChildFailed(f"{name} ended with status {status}", returncode=status)
@@ -197,15 +179,12 @@ def _take(
                 raise
             if limit is None:
                 seen = _look(lock, interrupts, options)
-                message = f"waiting for {lock.key!r}, {holding(busy, seen)}"
-                said.say(message, "waiting", key=lock.key, **holding_facts(busy, seen))
+                said.say(f"waiting for {lock.key!r}, {holding(busy, seen)}", of_busy=True)
         return _wait(lock, interrupts, end, said)
     except LockBusy as busy:
         seen = _look(lock, interrupts, options)
         message = f"{lock.key!r} is {holding(busy, seen)}"
-        refused = Busy(message, returncode=options["busy_code"])
-        refused.facts = holding_facts(busy, seen)
-        raise refused from busy
+        raise Busy(message, returncode=options["busy_code"]) from busy
 
 
 def _wait(lock: RedisLock, interrupts: Interrupts, end: float, said: Messages) -> LockHandle:
@@ -221,7 +200,7 @@ def _wait(lock: RedisLock, interrupts: Interrupts, end: float, said: Messages) -
                 raise
             if not is_told:
                 is_told = True
-                said.say(f"still waiting for {lock.key!r}: {error}", key=lock.key)
+                said.say(f"still waiting for {lock.key!r}: {error}")
         interrupts.check(min(_PAUSE, left))
 
 

@@ -19,38 +19,18 @@ from django_setnx_lock.management import statuses
 SEPARATOR = "--"
 # django.core.management looks for these in the whole command line, up to the first "--".
 _READ_BY_DJANGO = ("--settings", "--pythonpath")
-_INSTEAD_OF_CMD = {"-c": "shell_line", "-m": "manage"}
 
 
 class WithLockParser(CommandParser):
-    """Parses ``[options] KEY [--] CMD [ARG...]``, and ``-c LINE`` or ``-m NAME`` in place of CMD.
+    """Parses ``[options] KEY [--] CMD [ARG...]``.
 
-    These two may stand before or behind KEY. What else follows KEY is never taken for an option,
-    nor is anything after the first ``--``. Errors are status 64, also of the CommandError.
+    What follows KEY is never taken for an option, nor is anything after the first ``--``. Errors
+    are status 64, also of the CommandError.
     """
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(
-            allow_abbrev=False,
-            usage="%(prog)s [options] KEY [--] CMD [ARG...]\n"
-            "       %(prog)s [options] KEY -c LINE\n"
-            "       %(prog)s [options] KEY -m NAME [ARG...]",
-            **kwargs,
-        )
-        self.add_argument(
-            "-c",
-            "--command",
-            dest="shell_line",
-            metavar="LINE",
-            help="Run LINE in a shell: /bin/sh -c LINE. In place of CMD, also behind KEY.",
-        )
-        self.add_argument(
-            "-m",
-            "--manage",
-            dest="manage",
-            metavar="NAME",
-            help="Run the management command NAME with these settings, as a process of its own; "
-            "its arguments follow. In place of CMD, also behind KEY.",
+            allow_abbrev=False, usage="%(prog)s [options] KEY [--] CMD [ARG...]", **kwargs
         )
         self.add_argument(
             "key", nargs="?", metavar="KEY", help="What to lock, e.g. nightly-import."
@@ -61,7 +41,7 @@ class WithLockParser(CommandParser):
             metavar="CMD",
             help="The command to run and its arguments; no shell comes between.",
         )
-        # Else call_command() cannot be given it, nor what stands in its place, by name.
+        # Else call_command() cannot be given it by name.
         command.required = False
 
     def parse_args(  # type: ignore[override]  # Django never gives a namespace
@@ -79,8 +59,6 @@ class WithLockParser(CommandParser):
             options.command = words[2:] if words[1:2] == [SEPARATOR] else words[1:]
         elif not options.command:
             options.command = tail or []
-        elif options.command[0] in _INSTEAD_OF_CMD:
-            self._take_instead(options, options.command, tail)
         else:
             if options.command[0].startswith("-"):
                 word = options.command[0]
@@ -95,22 +73,6 @@ class WithLockParser(CommandParser):
         except ValueError as error:
             self.error(str(error))
         return options
-
-    def _take_instead(
-        self, options: argparse.Namespace, words: Sequence[str], tail: Sequence[str] | None
-    ) -> None:
-        """Read ``-c LINE`` or ``-m NAME [ARG...]`` that stands behind KEY."""
-        option, *rest = words
-        name = _INSTEAD_OF_CMD[option]
-        if getattr(options, name) is not None:
-            self.error(f"{option} is given twice")
-        if not rest:
-            self.error(f"argument {option}: expected one argument")
-        self._refuse_djangos(rest)
-        setattr(options, name, rest[0])
-        options.command = rest[1:]
-        if tail is not None:
-            options.command += [SEPARATOR, *tail] if options.command else tail
 
     def _refuse_djangos(self, command: Sequence[str]) -> None:
         for word in command if self.called_from_command_line else ():
@@ -128,15 +90,10 @@ class WithLockParser(CommandParser):
 
 
 def _check_command(options: Mapping[str, Any]) -> None:
-    """Refuse with ValueError what is not one key and one thing to run."""
+    """Refuse with ValueError what is not a key and something to run."""
     if options["key"] is None:
         raise ValueError("KEY and CMD are missing")
-    line, command = options["shell_line"], options["command"]
-    if line is not None and options["manage"] is not None:
-        raise ValueError("-c and -m exclude one another")
-    if line is not None and command:
-        raise ValueError(f"with -c LINE there is no CMD, so {command[0]!r} cannot be one")
-    if not command and line is None and options["manage"] is None:
+    if not options["command"]:
         raise ValueError(f"CMD is missing: what is to run while {options['key']!r} is locked?")
 
 
@@ -161,7 +118,6 @@ class Terms:
     on_lost: str
     # How long it may run.
     max_time: float | None
-    stdin: bool
     main_only: bool
 
     @property
@@ -272,16 +228,11 @@ def add_options(parser: CommandParser) -> None:
         help="Keep the lock for CMD itself only. What it leaves in the background, as a daemon, "
         "runs on without the lock. Default: the lock is kept until all that has ended.",
     )
-    flag("--no-stdin", help="Give CMD nothing to read.")
     flag(
         "-q",
         "--quiet",
-        help="Say nothing when somebody else holds the lock, as -v 0; errors are told.",
-    )
-    flag(
-        "--json",
-        help="Tell what happens as JSON on stderr, an object a line: waiting, taken, lost, ended. "
-        "As text, -v 2 tells of taken and ended, too.",
+        help="Say nothing when somebody else holds the lock, as -v 0; errors are told. -v 2 tells "
+        "when the lock was taken and released.",
     )
 
 
@@ -290,8 +241,7 @@ def check(options: Mapping[str, Any], prefix: str) -> None:
     _check_command(options)
     if options["nonblock"] and options["wait"] is not None:
         raise ValueError("nonblock and wait exclude one another")
-    words = [options["key"], options["shell_line"], options["manage"], *options["command"]]
-    if any("\0" in word for word in words if word):
+    if any("\0" in word for word in [options["key"], *options["command"]]):
         raise ValueError("neither KEY nor CMD can have a NUL character in it")
     try:
         options["key"].encode()
@@ -327,7 +277,6 @@ def terms_of(options: Mapping[str, Any], lease: float) -> Terms:
         margin=0 if on_lost == IGNORE else margin,
         on_lost=on_lost,
         max_time=options["max_time"],
-        stdin=not options["no_stdin"],
         main_only=options["main_only"],
     )
     if lease <= terms.notice:

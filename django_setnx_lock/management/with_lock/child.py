@@ -11,13 +11,11 @@ import select
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
 
 from django.conf import settings
-from django.core.management import CommandError, get_commands
+from django.core.management import CommandError
 
 from django_setnx_lock.core.errors import LockUnsupported
 from django_setnx_lock.core.locks import parent_process
@@ -26,7 +24,6 @@ from django_setnx_lock.management import statuses
 
 from . import guard
 
-_SHELL = "/bin/sh"
 _PYTHON = re.compile(r"(python|pypy)[\d.]*(\.exe)?\Z")
 # The options of Python that have a value, also behind others in one word.
 _WITH_VALUE = re.compile(r"--check-hash-based-pycs\Z|-(?!-)[^cmWX]*([cmWX])(.*)", re.DOTALL)
@@ -52,41 +49,6 @@ def locate(program: str) -> str:
     if shutil.which(program, mode=os.F_OK) is not None:
         raise CannotRun(f"{program} is not executable", returncode=statuses.CANNOT_EXECUTE)
     raise CannotRun(f"{program} is not found", returncode=statuses.NOT_FOUND)
-
-
-class Program(NamedTuple):
-    """``command`` as it is executed, and what the holder record calls it."""
-
-    command: list[str]
-    label: str
-
-
-def program_of(options: Mapping[str, Any], *, is_program: bool) -> Program:
-    """Return what ``options`` ask for; ``is_program``: with_lock was started from a shell."""
-    if options["manage"] is not None:
-        return _managed(options, is_program)
-    line = options["shell_line"]
-    command = options["command"] if line is None else [_SHELL, "-c", line]
-    return Program(command, label_for(command))
-
-
-def _managed(options: Mapping[str, Any], is_program: bool) -> Program:
-    name = options["manage"]
-    if name not in get_commands():
-        raise CannotRun(f"there is no management command {name!r}", returncode=statuses.NOT_FOUND)
-    script = sys.argv[0] if is_program and sys.argv else ""
-    # Django does the same: it calls ``python -m django`` by that file's name.
-    is_script = script.endswith(".py") and os.path.basename(script) != "__main__.py"
-    utility = [script] if is_script else ["-m", "django"]
-    # The settings are in the environment by now.
-    path = options.get("pythonpath")
-    given = [f"--pythonpath={path}"] if path else []
-    # The options of this Python: -W, -X, -O. Nothing public gives all of them: -X is in
-    # sys._xoptions alone, and sys.orig_argv does not tell them from -m and its module, as in -Im.
-    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    command = [sys.executable, *flags, *utility, name, *given, *options["command"]]
-    shown = os.path.basename(script) if is_script else "django"
-    return Program(command, f"with_lock {shown} {name}")
 
 
 def label_for(command: Sequence[str]) -> str:
@@ -165,8 +127,8 @@ def _undo_settings(environment: dict[str, str]) -> None:
 class Child:
     """A running command, and all that comes from it. Raises CannotRun when it cannot be started.
 
-    It stays in our process group. Without ``stdin`` it reads nothing. With ``adopts`` this process
-    has no other children, and so knows which to end when the guard was killed.
+    It stays in our process group. With ``adopts`` this process has no other children, and so knows
+    which to end when the guard was killed.
     """
 
     def __init__(
@@ -174,7 +136,6 @@ class Child:
         command: Sequence[str],
         environment: Mapping[str, str],
         *,
-        stdin: bool = True,
         adopts: bool = False,
     ) -> None:
         self.program = os.path.basename(command[0])
@@ -197,8 +158,7 @@ class Child:
             raise _cannot("started", command, error) from error
         self.connections = [self._control]
         # Else it has that of the guard, where Python has set it.
-        given = {"no stdin": not stdin, "no LC_CTYPE": "LC_CTYPE" not in environment}
-        options = ", ".join(option for option, is_given in given.items() if is_given)
+        options = "" if "LC_CTYPE" in environment else "no LC_CTYPE"
         try:
             self._start([options, path, *command])
         except BaseException:

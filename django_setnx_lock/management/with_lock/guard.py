@@ -233,11 +233,7 @@ class _Guard:  # pragma: no cover - it runs where nothing measures
     def _become(self, options: bytes, path: bytes, words: list[bytes], guard: int) -> None:
         if _prctl(_PDEATHSIG, signal.SIGKILL) and os.getppid() != guard:
             return
-        if b"no stdin" in options:
-            nothing = os.open(os.devnull, os.O_RDONLY)
-            os.dup2(nothing, 0)
-            os.set_inheritable(0, True)
-        if b"no LC_CTYPE" in options:
+        if options == b"no LC_CTYPE":
             os.unsetenv("LC_CTYPE")
         # The command starts as if there were no Python in between.
         for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):

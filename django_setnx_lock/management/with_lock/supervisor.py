@@ -72,12 +72,8 @@ def supervise(
             is_lost = True
             message = f"the lease of {held.key!r} was over before the command was started"
             raise LockLost(message, key=held.key)
-        child = Child(
-            command,
-            environment_for(held, is_program=is_program),
-            stdin=terms.stdin,
-            adopts=is_program,
-        )
+        environment = environment_for(held, is_program=is_program)
+        child = Child(command, environment, adopts=is_program)
         try:
             watch = Watch(child, held, interrupts, said, terms)
             watch.until_extinct()
@@ -112,7 +108,7 @@ def _let_go(held: LockHandle, interrupts: Interrupts, said: Messages, *, is_lost
     if is_lost:
         return True
     if isinstance(release.error, LockLost):
-        said.say(str(release.error), "lost", key=held.key)
+        said.say(str(release.error))
         return True
     if release.error is not None or not release.is_over.is_set():
         left = max(end - clock.now(), 0)
@@ -195,9 +191,7 @@ class Watch:
             self._said.say(
                 f"{self._child.program} ended with status {self._child.status}; what it has "
                 f"started has not, and keeps the lock: {whom}",
-                "kept",
-                key=self._held.key,
-                pids=[each.pid for each in left],
+                is_detail=True,
             )
 
     def _pause(self) -> float:
@@ -261,8 +255,7 @@ class Watch:
         if asked is None or self._has_heard_request or self.is_lost:
             return
         self._has_heard_request = True
-        program, key = self._child.program, self._held.key
-        self._said.say(f"{asked}; {program} is terminated", "asked", key=key)
+        self._said.say(f"{asked}; {self._child.program} is terminated")
         self._ask_to_end(clock.now() + self._terms.kill_after)
 
     def _on_loss(self, now: float) -> None:
@@ -274,7 +267,7 @@ class Watch:
         else:
             trouble = held.lease.trouble or "Redis does not answer"
             why = f"the lock {held.key!r} could not be renewed before its lease ends: {trouble}"
-        self._said.say(f"{why}; {self._child.program} {what}", "lost", key=held.key)
+        self._said.say(f"{why}; {self._child.program} {what}")
         if on_lost == KILL:
             self._kill()
         elif on_lost != IGNORE:

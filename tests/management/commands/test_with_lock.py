@@ -463,33 +463,26 @@ def test_called_from_code_a_failure_is_a_command_error_with_the_status(
     assert (failed.value.returncode, busy.value.returncode) == (3, 75)
 
 
-@pytest.mark.parametrize(
-    "what", [{"command": ["sh", "-c", "exit 3"]}, {"shell_line": "exit 3"}], ids=["cmd", "line"]
-)
-def test_called_from_code_key_and_command_may_be_given_by_name(
-    real_cache: RealServer, what: dict[str, object]
-) -> None:
+def test_called_from_code_key_and_command_may_be_given_by_name(real_cache: RealServer) -> None:
     with pytest.raises(CommandError) as failed:
-        call_command("with_lock", key="k", **what)
+        call_command("with_lock", key="k", command=["sh", "-c", "exit 3"])
 
     assert failed.value.returncode == 3
 
 
 @pytest.mark.parametrize(
-    ("words", "options", "complaint"),
+    ("words", "complaint"),
     [
-        ([], {}, "KEY and CMD are missing"),
-        (["k"], {}, "CMD is missing"),
-        (["k", "true"], {"shell_line": "true"}, "with -c LINE there is no CMD"),
-        (["k"], {"shell_line": "true", "manage": "check"}, "-c and -m exclude one another"),
-        (["\udcff", "true"], {}, "KEY has bytes in it that are no UTF-8"),
+        ([], "KEY and CMD are missing"),
+        (["k"], "CMD is missing"),
+        (["\udcff", "true"], "KEY has bytes in it that are no UTF-8"),
     ],
 )
-def test_called_from_code_it_refuses_what_is_not_one_thing_to_run(
-    words: list[str], options: dict[str, object], complaint: str
+def test_called_from_code_it_refuses_what_is_no_key_and_command(
+    words: list[str], complaint: str
 ) -> None:
     with pytest.raises(CommandError, match=complaint) as failed:
-        call_command("with_lock", *words, **options)
+        call_command("with_lock", *words)
 
     assert failed.value.returncode == 64
 

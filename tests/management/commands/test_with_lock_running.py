@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from django.core.management import call_command, load_command_class
 from django.core.management.base import CommandError
 
 from django_setnx_lock import inspector, lock
-from tests.management.conftest import CHECKOUT, COMMAND, Program
+from tests.management.conftest import CHECKOUT, Program
 from tests.processes import eventually
 from tests.servers import RealServer
 
@@ -34,71 +33,6 @@ def status(*arguments: str, **options: Any) -> int:
     except CommandError as error:
         return error.returncode
     return 0
-
-
-@pytest.mark.parametrize("arguments", [["k", "-c"], ["-c"]], ids=["behind", "before"])
-def test_a_line_is_run_by_a_shell(
-    real_cache: RealServer, capfd: pytest.CaptureFixture[str], arguments: list[str]
-) -> None:
-    line = "echo $SETNX_LOCK_KEY | tr a-z A-Z; exit 3"
-
-    ended = status(*arguments, line, *([] if "k" in arguments else ["k"]))
-
-    assert (ended, capfd.readouterr().out) == (3, "K\n")
-
-
-def test_a_management_command_has_the_same_settings_and_path_and_its_name_for_a_label(
-    run: Run,
-) -> None:
-    code = """
-import sys
-from django.conf import settings
-from django_setnx_lock import inspector
-print(settings.SETTINGS_MODULE, "/srv/lib" in sys.path)
-print(inspector().get("lock:k").holder.label)
-"""
-
-    ended = run("--pythonpath", "/srv/lib", "k", "-m", "shell", "-v0", "-c", code, command=COMMAND)
-
-    assert ended == (0, "tests.settings True\nwith_lock django shell\n", "")
-
-
-LABEL = "from django_setnx_lock import inspector; print(inspector().get('lock:k').holder.label)"
-
-
-def test_it_is_started_as_we_were(run: Run) -> None:
-    manage = (sys.executable, "manage.py", "with_lock", "--settings", "tests.settings")
-
-    ended = run("k", "-m", "shell", "-v0", "-c", LABEL, command=manage)
-
-    assert ended == (0, "with_lock manage.py shell\n", "")
-
-
-@pytest.mark.usefixtures("real_cache")
-def test_it_is_started_with_the_options_of_this_python(run: Run) -> None:
-    python = (sys.executable, "-O", "-W", "ignore::UserWarning", "-X", "dev")
-    code = "import sys; print(sys.flags.optimize, sys.flags.dev_mode, sys.warnoptions)"
-
-    ended = run(
-        "k", "-m", "shell", "-v0", "-c", code, command=(*python, "-m", "django", "with_lock")
-    )
-
-    assert ended[:2] == (0, "1 True ['default', 'ignore::UserWarning']\n")
-
-
-def test_one_that_does_not_exist_is_status_127_even_if_the_lock_is_busy(
-    real_cache: RealServer,
-) -> None:
-    with lock("k"):
-        assert status("k", "-m", "no_such_command") == 127
-    with pytest.raises(CommandError, match="there is no management command 'no_such_command'"):
-        call_command("with_lock", "k", manage="no_such_command")
-
-
-def test_without_stdin_the_command_reads_nothing(start: Start) -> None:
-    with_lock = talk(start, "--no-stdin", "k", "cat")
-
-    assert with_lock.communicate("something", timeout=20) == ("", "")
 
 
 def test_busy_has_the_status_that_was_asked_for(real_cache: RealServer) -> None:
@@ -151,7 +85,7 @@ def program(*arguments: str) -> object:
     return ended.value.code
 
 
-@pytest.mark.parametrize("silent", [["-q"], ["--quiet"], ["-v0"], ["-q", "--json"]])
+@pytest.mark.parametrize("silent", [["-q"], ["--quiet"], ["-v0"]])
 @pytest.mark.parametrize("wait", [["-n"], ["-w", "0.1"]])
 def test_a_busy_lock_is_told_to_nobody_who_does_not_want_to_hear_of_it(
     real_cache: RealServer, capfd: pytest.CaptureFixture[str], silent: list[str], wait: list[str]
@@ -197,61 +131,6 @@ def test_a_bad_word_for_a_lost_lock_is_refused() -> None:
         call_command("with_lock", "k", "true", on_lost="cry")
 
 
-def test_json_tells_what_happens_and_no_token(start: Start, real_server: RealServer) -> None:
-    with lock("k", label="import"):
-        with_lock = talk(start, "--json", "k", "sh", "-c", "echo on; read x; exit 3")
-        waiting = json.loads(with_lock.message())
-    with_lock.line()
-    token = real_server.client(decode_responses=True).get("lock:k")
-    _, rest = with_lock.communicate("\n", timeout=20)
-    taken, ended = map(json.loads, rest.splitlines())
-
-    assert (waiting["event"], waiting["key"]) == ("waiting", "k")
-    assert "(import)" in waiting["message"]
-    assert [each["label"] for each in waiting["holders"]] == ["import"]
-    assert 0 < waiting["remaining"] <= 30
-    assert 0 <= waiting["held_for"] < 60
-    assert (taken["event"], taken["key"], type(taken["fence"])) == ("taken", "k", int)
-    assert (ended["event"], ended["status"], ended["key"]) == ("ended", 3, "k")
-    assert 0 <= ended["held_for"] < 60
-    assert isinstance(token, str)
-    assert token not in rest
-
-
-def test_json_tells_that_an_operator_asks_to_stop(start: Start) -> None:
-    with_lock = talk(start, "--json", "--timeout", "1.5", "k", "sh", "-c", "echo on; read x")
-    with_lock.line()
-
-    seen = inspector().get("lock:k").fingerprint
-    inspector().ask_to_stop("lock:k", seen, by="ann", reason="deploy")
-    err = iter(with_lock.message, "")
-
-    events = [json.loads(line) for line in err]
-    assert [each["event"] for each in events] == ["taken", "asked", "ended"]
-    assert events[1]["message"] == "ann asks to stop: deploy; sh is terminated"
-    assert (events[1]["key"], events[2]["command_status"]) == ("k", 143)
-
-
-def test_json_tells_of_a_lost_lock_and_of_a_busy_one(start: Start) -> None:
-    with_lock = talk(start, "--json", "k", "sh", "-c", "echo on; read x")
-    with_lock.line()
-    said = json.loads(start("--json", "-n", "k", "true").end()[2])
-    name = "lock:k"
-    inspector().force_release(name, inspector().get(name).fingerprint, by="ann", reason="stale")
-    _, err = with_lock.communicate("\n", timeout=20)
-
-    assert said.items() >= {"event": "error", "key": "k", "status": 75}.items()
-    events = [json.loads(line) for line in err.splitlines()]
-    assert [each["event"] for each in events] == ["taken", "lost", "ended"]
-    assert events[1]["message"] == "the lock 'k' was force-released by ann: stale"
-    assert (events[2]["status"], events[2]["command_status"]) == (76, 0)
-    assert re.fullmatch(
-        r"has lost 'k' after \d+\.\d s; sh ended with status 0", events[2]["message"]
-    )
-    assert [each["label"] for each in said["holders"]] == ["with_lock sh"]
-    assert said["remaining"] > 0
-
-
 @pytest.mark.usefixtures("real_cache")
 def test_verbosity_2_tells_when_the_lock_was_taken_and_let_go(
     capfd: pytest.CaptureFixture[str],
@@ -264,26 +143,14 @@ def test_verbosity_2_tells_when_the_lock_was_taken_and_let_go(
     assert ended.endswith(" s; true ended with status 0")
 
 
-def test_a_program_that_is_asked_for_json_tells_errors_so(
-    real_cache: RealServer, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert program("--json", "k", "no-such-program") == 127
-    assert json.loads(capfd.readouterr().err) == {
-        "event": "error",
-        "key": "k",
-        "status": 127,
-        "message": "no-such-program is not found",
-    }
-
-
 def test_the_output_comes_as_it_was_written(run: Run) -> None:
     both = 'exec 2>&1; for i in 1 2 3; do echo "out $i"; echo "err $i" >&2; done'
 
-    assert run("k", "-c", both) == (0, "out 1\nerr 1\nout 2\nerr 2\nout 3\nerr 3\n", "")
+    assert run("k", "sh", "-c", both) == (0, "out 1\nerr 1\nout 2\nerr 2\nout 3\nerr 3\n", "")
 
 
 def test_a_part_of_a_line_is_there_while_the_command_still_runs(start: Start) -> None:
-    with_lock = talk(start, "k", "-c", "printf part; read x")
+    with_lock = talk(start, "k", "sh", "-c", "printf part; read x")
 
     assert with_lock.stdout is not None
     assert with_lock.stdout.read(4) == "part"
