@@ -74,7 +74,7 @@ async def test_a_value_of_another_program_is_shown_as_that(a: World) -> None:
     assert a.info().holder is None
 
 
-@on([EXCLUSIVE])
+@on([EXCLUSIVE, READERS, PERMITS, TIMESTAMP, HOSTED])
 async def test_a_key_of_another_type_is_no_lock_and_is_left_alone(a: World) -> None:
     a.direct.rpush("lock:a", "data")
     a.direct.expire("lock:a", 60)

@@ -67,14 +67,6 @@ def test_they_do_so_in_a_few_trips(proxy: Proxy, direct: redis.Redis) -> None:
     assert sum(SHA in sent for sent in proxy.requests) == 4
 
 
-def test_a_server_that_lost_the_scripts_is_given_them(proxy: Proxy, direct: redis.Redis) -> None:
-    direct.script_flush()
-
-    taken = run(together(proxy.client()))
-
-    assert all(isinstance(held, LockHandle) for held in taken)
-
-
 def test_what_is_wrong_with_one_is_told_of_that_one(proxy: Proxy, direct: redis.Redis) -> None:
     direct.lpush("lock:50", "no lock")
 
@@ -124,41 +116,6 @@ def test_one_that_is_cancelled_while_it_waits_takes_nothing(
     assert held_in(direct) == MANY - 1
 
 
-def test_one_that_is_cancelled_while_they_ask_gives_its_lock_back(
-    proxy: Proxy, direct: redis.Redis
-) -> None:
-    client = proxy.client()
-
-    async def work() -> list[Any]:
-        proxy.hold(SHA)
-        tasks = [asyncio.create_task(take(client, number)) for number in range(MANY)]
-        await until(proxy.holds.is_set)
-        proxy.let_go()
-        # The first three; the others ask as soon as this loop reads their answers.
-        proxy.hold(SHA)
-        await until(proxy.holds.is_set)
-        for task in tasks:
-            task.cancel()
-        proxy.let_go()
-        return await asyncio.gather(*tasks, return_exceptions=True)
-
-    found = run(work())
-
-    taken = [one for one in found if isinstance(one, LockHandle)]
-    assert len(taken) <= 3
-    assert held_in(direct) == len(taken)
-
-
-def test_a_server_that_is_down_is_unavailable_for_each(proxy: Proxy) -> None:
-    client = proxy.client(retry=Retry(NoBackoff(), 0))
-    proxy.refuse()
-
-    errors = run(together(client))
-
-    assert {(type(one), one.cause) for one in errors} == {(LockUnavailable, "unreachable")}
-    assert {one.key for one in errors} == {f"lock:{number}" for number in range(MANY)}
-
-
 def test_one_whose_time_is_over_waits_no_longer_for_a_connection(
     proxy: Proxy, direct: redis.Redis
 ) -> None:
@@ -194,25 +151,3 @@ def test_when_all_tasks_are_cancelled_nothing_is_left(proxy: Proxy, direct: redi
     run(work())
 
     assert held_in(direct) == 0
-
-
-def test_one_that_asks_for_all_and_is_cancelled_at_once_hangs_nobody(
-    proxy: Proxy, direct: redis.Redis
-) -> None:
-    client = proxy.client()
-
-    def cancelling(loop: Any, work: Any, **options: Any) -> asyncio.Task[Any]:
-        task = asyncio.Task(work, loop=loop, **options)
-        # By a private name: nobody but who looks through all tasks comes by it.
-        if work.__qualname__ == "Batcher._run":
-            task.cancel()
-        return task
-
-    async def work() -> list[Any]:
-        asyncio.get_running_loop().set_task_factory(cancelling)
-        first = await together(client)
-        asyncio.get_running_loop().set_task_factory(None)
-        assert any(isinstance(one, LockUnavailable) for one in first)
-        return await asyncio.gather(*[take(client, MANY + number) for number in range(MANY)])
-
-    assert len(run(work())) == MANY

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_setnx_lock.core import LockHandle
-from django_setnx_lock.core.protocol import replies
 from tests.support.locks import holder, queue_of, value_of
-from tests.wire.helpers import ask, meta_of
+from tests.wire.helpers import ask
 from tests.wire.queueing import CLAIM, baton_of, caller, claim, is_busy, is_woken, waiters
 
 if TYPE_CHECKING:
@@ -83,38 +82,6 @@ def test_who_does_not_take_it_up_keeps_it_from_others_for_a_second_at_most(
     assert max(redis_client.pttl(key) for key in (keys.name, keys.wake(waiter.token))) <= 1_000
 
 
-def test_only_the_one_it_is_left_to_may_have_it(redis_client: redis.Redis) -> None:
-    held = holder(redis_client)
-    first, second = waiters(redis_client, 2)
-    held.release()
-
-    answers = [
-        ask(turn, waits=waits) for turn, waits in [(second, True), (caller(redis_client), False)]
-    ]
-
-    for answer in answers:
-        assert isinstance(answer, replies.Busy)
-        assert not answer.foreign
-        assert answer.remaining is not None
-        assert answer.remaining <= CLAIM / 1000
-    assert claim(first).owned()
-
-
-def test_who_takes_it_up_has_it_for_a_lease_of_its_own_and_a_larger_fence(
-    redis_client: redis.Redis,
-) -> None:
-    held = holder(redis_client)
-    (waiter,) = waiters(redis_client, 1, lease=77)
-    held.release()
-
-    following = claim(waiter)
-
-    assert 76_000 < redis_client.pttl("lock:a") <= 77_000
-    assert following.fence > held.fence
-    assert meta_of(redis_client).token == waiter.token
-    assert not redis_client.exists("{lock:a}:waiters", "{lock:a}:alive")
-
-
 @pytest.mark.parametrize("waits", [True, False], ids=["waits", "does not wait"])
 def test_nobody_overtakes_those_who_wait_for_a_lock_that_is_free(
     redis_client: redis.Redis, waits: bool
@@ -141,3 +108,14 @@ def test_the_first_who_waits_has_a_lock_that_is_free_at_once(redis_client: redis
 
     assert held.owned()
     assert queue_of(redis_client) == [second.token]
+
+
+def test_a_lock_of_redis_py_cannot_have_what_was_left_to_a_waiter(
+    redis_client: redis.Redis,
+) -> None:
+    held = holder(redis_client)
+    (waiter,) = waiters(redis_client, 1)
+    held.release()
+
+    assert redis_client.lock("lock:a", timeout=30).acquire(blocking=False) is False
+    assert claim(waiter).owned()

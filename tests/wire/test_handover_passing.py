@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_setnx_lock import LockLost
-from django_setnx_lock.core.protocol import commands, replies
+from django_setnx_lock.core.protocol import commands
 from tests.support.locks import holder, queue_of, value_of
-from tests.wire.helpers import cancel, send
 from tests.wire.queueing import (
     baton_of,
     caller,
@@ -17,7 +16,6 @@ from tests.wire.queueing import (
     handed_on,
     is_busy,
     is_woken,
-    left_to_the_first,
     waiters,
 )
 
@@ -72,16 +70,6 @@ def test_a_lock_is_handed_on_however_it_is_let_go(redis_client: redis.Redis, how
 
 
 @letting_go
-def test_a_lock_that_nobody_waits_for_is_free(redis_client: redis.Redis, how: str) -> None:
-    held = held_turn(redis_client)
-
-    head = handed_on(held, LETTING_GO[how](held))
-
-    assert head is None
-    assert value_of(redis_client) is None
-
-
-@letting_go
 def test_a_copy_of_the_request_names_the_one_it_was_handed_to_again(
     redis_client: redis.Redis, how: str
 ) -> None:
@@ -109,20 +97,6 @@ def test_a_copy_that_comes_once_it_was_taken_up_names_nobody(
     assert handed_on(held, request) is None
 
     following.check()
-
-
-@giving_up
-def test_who_gives_up_waiting_is_out_of_the_queue(redis_client: redis.Redis, how: str) -> None:
-    held = holder(redis_client)
-    first, second = waiters(redis_client, 2)
-
-    head = handed_on(first, GIVING_UP[how](first))
-
-    assert head is None
-    assert queue_of(redis_client) == [second.token]
-    known = {replies.text(key) for key in redis_client.hkeys("{lock:a}:alive")}
-    assert known == {second.token, f"who:{second.token}"}
-    held.check()
 
 
 @giving_up
@@ -163,30 +137,6 @@ def test_who_gives_up_learns_whom_it_was_left_to_meanwhile(
     held.release()
 
     assert handed_on(second, GIVING_UP[how](second)) == first.token
-
-
-def test_who_gave_up_is_not_queued_by_a_copy_that_comes_late(redis_client: redis.Redis) -> None:
-    holder(redis_client)
-    (waiter,) = waiters(redis_client, 1)
-    late = waiter.request(waits=True)
-    cancel(waiter)
-
-    assert send(redis_client, late) == [b"GONE"]
-
-    assert queue_of(redis_client) == []
-
-
-@pytest.mark.parametrize("waits", [True, False])
-def test_who_gave_up_is_not_granted_what_was_left_to_it(
-    redis_client: redis.Redis, *, waits: bool
-) -> None:
-    # No order of requests is known that leads here.
-    (waiter,) = left_to_the_first(redis_client, 1)
-    redis_client.set(waiter.target.keys.tombstone(waiter.token), "left")
-
-    assert send(redis_client, waiter.request(waits=waits)) == [b"GONE"]
-
-    assert value_of(redis_client) == baton_of(waiter)
 
 
 def test_a_holder_that_lost_its_lock_hands_on_what_is_free(redis_client: redis.Redis) -> None:

@@ -11,10 +11,9 @@ from redis.retry import Retry
 
 from django_setnx_lock import LockLost, LockUnavailable
 from django_setnx_lock.core import Inspector, RedisLock
-from django_setnx_lock.core.protocol import replies, scripts
+from django_setnx_lock.core.protocol import scripts
 from tests.support.seams import send_nothing_behind
-from tests.wire.helpers import ask
-from tests.wire.late import keep_back, kept_back_then_granted, load
+from tests.wire.late import kept_back_then_granted, load
 
 if TYPE_CHECKING:
     from tests.faults.proxy import Proxy
@@ -50,18 +49,6 @@ def test_a_request_that_arrives_after_it_was_given_up_takes_no_lock(
     assert not direct.exists("lock:a")
 
 
-def test_a_request_that_arrives_after_the_release_takes_no_lock(
-    proxy: Proxy, direct: redis.Redis
-) -> None:
-    load(direct)
-    _, held = kept_back_then_granted(proxy, direct)
-    held.release()
-
-    proxy.let_go()
-
-    assert not direct.exists("lock:a")
-
-
 def test_a_request_that_arrives_after_a_force_release_takes_no_lock(
     proxy: Proxy, direct: redis.Redis
 ) -> None:
@@ -75,31 +62,12 @@ def test_a_request_that_arrives_after_a_force_release_takes_no_lock(
     assert not direct.exists("lock:a")
 
 
-def kept_back_then_busy(proxy: Proxy, direct: redis.Redis) -> None:
-    """Find the lock busy, with the second copy of a request, until it is released."""
-    with RedisLock(direct, "lock:a"):
-        turn = RedisLock(direct, "lock:a").attempt()
-        keep_back(proxy, turn.request(waits=False))
-        assert isinstance(ask(turn, waits=False), replies.Busy)
-
-
 def kept_back_then_lost(proxy: Proxy, direct: redis.Redis) -> None:
     """Find a lock lost that was granted to the second copy of a request."""
     _, held = kept_back_then_granted(proxy, direct)
     direct.delete("lock:a")
     with pytest.raises(LockLost):
         held.release()
-
-
-def test_a_request_that_arrives_after_a_busy_answer_takes_no_lock(
-    proxy: Proxy, direct: redis.Redis
-) -> None:
-    load(direct)
-    kept_back_then_busy(proxy, direct)
-
-    proxy.let_go()
-
-    assert not direct.exists("lock:a")
 
 
 def test_a_request_that_arrives_after_its_lock_was_found_lost_takes_no_lock(

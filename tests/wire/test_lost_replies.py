@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
-from redis.backoff import ConstantBackoff, NoBackoff
+from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from django_setnx_lock import LockLost, LockUnavailable
 from django_setnx_lock.core import Inspector, LockHandle, Outcome, RedisLock
-from django_setnx_lock.core.locks.batch import release_each, take_each
 from django_setnx_lock.core.protocol import scripts
-from tests.support.seams import mutate
 from tests.wire.helpers import ask, meta_of, send, send_sha
 
 if TYPE_CHECKING:
@@ -63,31 +60,6 @@ def test_a_grant_whose_reply_was_cut_off_is_held_after_all(
     assert not direct.exists("lock:a")
 
 
-def test_redis_pys_lock_loses_its_own_grant_when_the_reply_is_cut_off(
-    proxy: Proxy, direct: redis.Redis
-) -> None:
-    lock = proxy.client(retry=Retry(NoBackoff(), 3), **TOLD).lock("lock:a", timeout=30)
-    proxy.drop_next_reply(b"lock:a")
-
-    assert lock.acquire(blocking=False) is False
-
-    assert direct.exists("lock:a")
-
-
-def test_without_recognising_its_token_a_retry_would_find_its_own_ghost(
-    proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutate(
-        monkeypatch, "ACQUIRE", "if value and value ~= token and not claims then", "if value then"
-    )
-    direct.script_load(scripts.ACQUIRE.source)
-    cut(proxy, scripts.ACQUIRE)
-
-    assert RedisLock(proxy.client(), "lock:a").acquire(blocking=False) is False
-
-    assert direct.exists("lock:a")
-
-
 def test_the_retry_has_the_fence_of_the_grant_whose_reply_was_cut_off(
     proxy: Proxy, direct: redis.Redis
 ) -> None:
@@ -103,84 +75,6 @@ def test_the_retry_has_the_fence_of_the_grant_whose_reply_was_cut_off(
 
     assert isinstance(held, LockHandle)
     assert held.fence == first
-
-
-def test_redis_pys_own_retry_has_the_fence_of_the_grant_whose_reply_was_cut_off(
-    proxy: Proxy, direct: redis.Redis
-) -> None:
-    client = proxy.client(retry=Retry(ConstantBackoff(0.5), 3), **TOLD)
-    dropped = cut(proxy, scripts.ACQUIRE)
-
-    with ThreadPoolExecutor(1) as pool:
-        result = pool.submit(RedisLock(client, "lock:a").take, 0)
-        dropped.wait(10)
-        first = meta_of(direct).fence
-        assert not result.done()
-        held = result.result(10)
-
-    assert held.fence == first
-
-
-@clients
-def test_a_grant_in_full_text_whose_reply_was_cut_off_is_held_after_all(
-    proxy: Proxy, direct: redis.Redis, options: dict[str, Any]
-) -> None:
-    direct.script_flush()
-    dropped = proxy.drop_next_reply(b"Take the lock")
-
-    held = RedisLock(proxy.client(**options), "lock:a").take(0)
-
-    assert dropped.is_set()
-    assert direct.get("lock:a") == held.token
-
-
-def test_a_lock_whose_every_reply_is_cut_off_ends_in_one_error_and_leaves_nothing(
-    proxy: Proxy, direct: redis.Redis
-) -> None:
-    # The holder record is in every copy, whether it names the script or has it in full.
-    proxy.drop_replies(b'"pid":')
-
-    with pytest.raises(LockUnavailable) as caught:
-        RedisLock(proxy.client(retry=Retry(NoBackoff(), 0)), "lock:a").take(0)
-
-    assert caught.value.cause == "unreachable"
-    assert direct.exists("{lock:a}:meta")
-    assert not direct.exists("lock:a")
-
-
-@clients
-def test_a_release_whose_reply_was_cut_off_is_a_success(
-    proxy: Proxy, direct: redis.Redis, options: dict[str, Any]
-) -> None:
-    held = RedisLock(proxy.client(**options), "lock:a").take(0)
-    dropped = cut(proxy, scripts.RELEASE)
-
-    held.release()
-
-    assert dropped.is_set()
-    assert held.released
-    assert not direct.exists("lock:a")
-
-
-def release_while_another_takes_it(proxy: Proxy, direct: redis.Redis) -> None:
-    """Release with the first reply cut off, and somebody else having the lock by the second."""
-    client = proxy.client(retry=Retry(ConstantBackoff(0.5), 3), **TOLD)
-    held = RedisLock(client, "lock:a").take(0)
-    dropped = cut(proxy, scripts.RELEASE)
-    with ThreadPoolExecutor(1) as pool:
-        releasing = pool.submit(held.release)
-        assert dropped.wait(10)
-        RedisLock(direct, "lock:a").take(5)
-        assert not releasing.done()
-        releasing.result(10)
-
-
-def test_a_release_whose_reply_was_cut_off_is_one_when_another_has_the_lock(
-    proxy: Proxy, direct: redis.Redis
-) -> None:
-    release_while_another_takes_it(proxy, direct)
-
-    assert direct.exists("lock:a")
 
 
 def release_after_the_loss(proxy: Proxy, direct: redis.Redis) -> None:
@@ -217,51 +111,6 @@ def test_one_that_comes_again_says_so_though_the_lock_of_another_program_was_for
     reply = send(direct, held.grant.releasing().repeat)
 
     assert reply[0] == "LOST"
-
-
-def test_a_release_that_could_not_be_sent_can_be_called_again(
-    proxy: Proxy, direct: redis.Redis
-) -> None:
-    lock = RedisLock(proxy.client(retry=Retry(NoBackoff(), 0)), "lock:a")
-    lock.acquire()
-    proxy.refuse()
-    with pytest.raises(LockUnavailable) as caught:
-        lock.release()
-    proxy.accept()
-
-    lock.release()
-
-    assert caught.value.cause == "unreachable"
-    assert lock.held is None
-    assert not direct.exists("lock:a")
-
-
-@clients
-def test_many_grants_whose_replies_were_cut_off_are_held_after_all(
-    proxy: Proxy, direct: redis.Redis, options: dict[str, Any]
-) -> None:
-    client = proxy.client(**options)
-    dropped = cut(proxy, scripts.ACQUIRE)
-
-    taken = take_each([RedisLock(client, name) for name in ("lock:a", "lock:b")])
-
-    assert dropped.is_set()
-    assert [one.held and direct.get(one.lock.name) == one.held.token for one in taken] == [True] * 2
-
-
-@clients
-def test_many_releases_whose_replies_were_cut_off_are_successes(
-    proxy: Proxy, direct: redis.Redis, options: dict[str, Any]
-) -> None:
-    client = proxy.client(**options)
-    taken = take_each([RedisLock(client, name) for name in ("lock:a", "lock:b")])
-    dropped = cut(proxy, scripts.RELEASE)
-
-    errors = release_each([one.held for one in taken if one.held])
-
-    assert dropped.is_set()
-    assert errors == []
-    assert not direct.exists("lock:a", "lock:b")
 
 
 def test_a_lease_that_redis_did_not_confirm_is_not_believed_longer(proxy: Proxy) -> None:
@@ -303,16 +152,3 @@ def test_a_force_release_whose_reply_was_cut_off_is_told_as_released(
     assert outcome is Outcome.RELEASED
     with pytest.raises(LockLost, match="by joe: stuck"):
         held.check()
-
-
-def test_an_answer_that_took_longer_than_the_lease_gives_no_lock(
-    proxy: Proxy, direct: redis.Redis
-) -> None:
-    lock = RedisLock(proxy.client(), "lock:a", timeout=0.25)
-    with lock:
-        pass
-    proxy.delay_replies(0.3)
-
-    assert lock.acquire(blocking=False) is False
-
-    assert not direct.exists("lock:a")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
 import re
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +13,11 @@ import redis
 from django.test import Client, override_settings
 
 from django_setnx_lock import LockBusy, LockUnavailable, inspector, lock
-from django_setnx_lock.core import Inspector, Outcome, RedisLock
+from django_setnx_lock.core import Inspector, Outcome
 from django_setnx_lock.core.protocol.replies import text as text_of
 from tests.admin.pages import LIST, text
 from tests.management.conftest import forks as forks
 from tests.management.conftest import start as start
-from tests.processes import figure, may_be_late
 from tests.servers import ONCE, RealServer
 from tests.support.locks import INDEX, command, listed, value_of
 from tests.wire.helpers import cancel, meta_of
@@ -184,66 +180,7 @@ def test_one_who_queues_needs_it(server: RealServer, confined: redis.Redis) -> N
 # Who waits
 
 
-@may_be_late(0.1)
-@REAL
-@pytest.mark.parametrize("blocking_timeout", [0, 0.25])
-def test_a_wait_in_vain_ends_within_a_tenth_of_a_second(
-    server: RealServer, blocking_timeout: float, late: float
-) -> None:
-    listed(server.client(), "a", polling=True).take()
-    began = time.monotonic()
-
-    taken = listed(server.client(), "a", polling=True).acquire(blocking_timeout=blocking_timeout)
-
-    assert not taken
-    assert blocking_timeout <= time.monotonic() - began < blocking_timeout + late
-
-
-def test_two_who_poll_and_two_who_queue_are_never_in_together(real_server: RealServer) -> None:
-    inside, most, stays = 0, 0, [0] * 4
-    end = time.monotonic() + 1
-
-    def contend(number: int) -> None:
-        nonlocal inside, most
-        one = RedisLock(real_server.client(), "lock:a", 5, polling=number < 2)
-        while time.monotonic() < end:
-            with one:
-                inside += 1
-                most = max(most, inside)
-                time.sleep(0.001)
-                inside -= 1
-            stays[number] += 1
-            # While nobody queues, those who poll come in, too.
-            time.sleep(random.uniform(0, 0.01))  # noqa: S311 - no secret
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(contend, range(4)))
-
-    figure(f"stays in 1 s, two who poll and two who queue: {stays}")
-    assert most == 1
-    assert sum(stays[:2]) > 0
-    assert min(stays[2:]) > 0
-
-
 # Through the doors
-
-
-@REAL
-def test_a_lock_in_asyncio_is_the_same_lock(server: RealServer) -> None:
-    async def hold() -> None:
-        one = listed(server.client(), "a", polling=True, renew=True)
-        async with one as held:
-            assert await held.aowned()
-            await held.aextend(5)
-            with pytest.raises(LockBusy):
-                await listed(server.client(), "a", polling=True).atake(0.15)
-            waiting = asyncio.create_task(listed(server.client(), "a", polling=True).atake(20))
-            await asyncio.sleep(0.05)
-        await (await waiting).arelease()
-
-    asyncio.run(hold())
-
-    assert server.client().get("lock:a") is None
 
 
 def test_it_is_taken_by_the_setting_and_seen_on_the_page(

@@ -9,7 +9,6 @@ import pytest
 from django_setnx_lock import LockBusy, LockLost
 from django_setnx_lock.core import RedisLock
 from django_setnx_lock.core.locks.mailbox import time_to_sleep
-from django_setnx_lock.core.protocol.keys import lock_keys
 from tests.support.locks import holder, queue_of, value_of
 from tests.wire.helpers import Meta, ask, called, cancel, meta_of, write_meta
 from tests.wire.queueing import baton_of, caller, claim, handed_on, is_busy, is_woken, open_mail
@@ -25,24 +24,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("nobody_looks", "patient")
 
 
-def test_readers_hold_it_together(redis_client: redis.Redis) -> None:
-    first, second = claim(reader(redis_client)), claim(reader(redis_client))
-
-    first.check()
-    second.check()
-    assert set(shares_of(redis_client)) == {first.token, second.token}
-
-
-def test_each_later_holder_has_a_larger_fence(redis_client: redis.Redis) -> None:
-    held = [claim(reader(redis_client)) for _ in range(3)]
-    for one in held:
-        one.release()
-    held.append(holder(redis_client))
-
-    fences = [one.fence for one in held]
-    assert fences == sorted(set(fences))
-
-
 @pytest.mark.parametrize("wanting", [reader, taker])
 def test_fences_grow_even_when_the_clock_of_the_server_stepped_back(
     redis_client: redis.Redis, wanting: Callable[[redis.Redis], AcquireAttempt]
@@ -53,36 +34,6 @@ def test_fences_grow_even_when_the_clock_of_the_server_stepped_back(
     first, second = claim(wanting(redis_client)), claim(wanting(redis_client))
 
     assert (first.fence, second.fence) == (ahead + 1, ahead + 2)
-
-
-def test_whoever_wants_it_alone_waits_for_all_who_read(redis_client: redis.Redis) -> None:
-    first, second = claim(reader(redis_client)), claim(reader(redis_client))
-    writer = caller(redis_client)
-    assert is_busy(writer)
-
-    first.release()
-    still_busy = is_busy(writer)
-    second.release()
-
-    assert still_busy
-    claim(writer)
-
-
-def test_a_reader_waits_for_who_has_it_alone(redis_client: redis.Redis) -> None:
-    held = holder(redis_client)
-    waiting = reader(redis_client)
-    assert is_busy(waiting)
-
-    held.release()
-
-    claim(waiting)
-
-
-def test_a_reader_waits_behind_a_writer_that_came_before(redis_client: redis.Redis) -> None:
-    claim(reader(redis_client))
-    assert is_busy(caller(redis_client))
-
-    assert is_busy(reader(redis_client))
 
 
 def test_all_readers_up_to_the_next_writer_are_let_in_at_once(redis_client: redis.Redis) -> None:
@@ -134,14 +85,6 @@ def test_so_does_one_whose_time_to_wait_is_over(redis_client: redis.Redis) -> No
     assert is_busy(writer, waits=False)
 
     assert is_woken(behind)
-
-
-def test_as_many_as_the_limit_hold_permits_together(redis_client: redis.Redis) -> None:
-    held = [claim(taker(redis_client)) for _ in range(LIMIT)]
-
-    assert is_busy(taker(redis_client), waits=False)
-    for one in held:
-        one.check()
 
 
 def test_a_permit_goes_to_the_first_who_waits(redis_client: redis.Redis) -> None:
@@ -206,12 +149,6 @@ def test_who_waits_for_readers_asks_again_after_five_seconds_at_the_latest(
     assert time_to_sleep(answer, 1, None) == pytest.approx(5, abs=0.1)
 
 
-def test_readers_and_permits_exclude_one_another(redis_client: redis.Redis) -> None:
-    claim(reader(redis_client))
-
-    assert is_busy(taker(redis_client), waits=False)
-
-
 def test_the_name_is_taken_for_as_long_as_the_longest_lease(redis_client: redis.Redis) -> None:
     long, short = claim(reader(redis_client, 60)), claim(reader(redis_client, 10))
 
@@ -248,66 +185,6 @@ def test_each_has_a_lease_of_its_own(redis_client: redis.Redis) -> None:
     assert redis_client.pttl("lock:a") == pytest.approx(110_000, abs=2_000)
 
 
-def test_a_reader_excludes_and_is_excluded_by_redis_py(redis_client: redis.Redis) -> None:
-    theirs = redis_client.lock("lock:a", timeout=10)
-    assert theirs.acquire(blocking=False)
-    with pytest.raises(LockBusy):
-        RedisLock(redis_client, "lock:a", shared=True).take(0)
-    theirs.release()
-
-    claim(reader(redis_client))
-
-    assert not redis_client.lock("lock:a", timeout=10).acquire(blocking=False)
-
-
-def test_asking_twice_is_as_good_as_once(redis_client: redis.Redis) -> None:
-    turn = reader(redis_client)
-    first = claim(turn)
-
-    again = claim(turn)
-
-    assert (again.fence, again.token) == (first.fence, first.token)
-    assert shares_of(redis_client) == [first.token]
-
-
-def test_releasing_twice_is_as_good_as_once(redis_client: redis.Redis) -> None:
-    turn = reader(redis_client)
-    _held, other = claim(turn), claim(reader(redis_client))
-    request = turn.target.command_set.release(turn.target.keys, None, turn.token)
-
-    first, second = handed_on(turn, request), handed_on(turn, request)
-
-    assert (first, second) == (None, None)
-    assert shares_of(redis_client) == [other.token]
-
-
-def test_a_late_copy_of_what_took_it_takes_nothing_once_it_was_let_go(
-    redis_client: redis.Redis,
-) -> None:
-    turn = reader(redis_client)
-    token = claim(turn).token
-    turn.note_repeat()
-    cancel(turn)
-
-    assert is_busy(turn)
-    assert token not in shares_of(redis_client)
-    assert turn.token != token
-
-
-def test_giving_up_a_share_that_was_left_to_one_leaves_it_to_the_next(
-    redis_client: redis.Redis,
-) -> None:
-    held = [claim(taker(redis_client)) for _ in range(LIMIT)]
-    first, second = taker(redis_client), taker(redis_client)
-    assert is_busy(first)
-    assert is_busy(second)
-    held[0].release()
-
-    cancel(first)
-
-    claim(second)
-
-
 def test_what_a_holder_says_of_himself_is_told_while_he_is_there(redis_client: redis.Redis) -> None:
     first = RedisLock(redis_client, "lock:a", shared=True, label="first").take(0)
     second = RedisLock(redis_client, "lock:a", shared=True, label="second").take(0)
@@ -319,16 +196,6 @@ def test_what_a_holder_says_of_himself_is_told_while_he_is_there(redis_client: r
     assert '"second"' in both
     assert '"first"' in one
     first.release()
-
-
-def test_nothing_is_left_when_the_last_has_let_go(redis_client: redis.Redis) -> None:
-    held = [claim(reader(redis_client)) for _ in range(3)]
-
-    for one in held:
-        one.release()
-
-    keys = lock_keys("lock:a")
-    assert not redis_client.exists(keys.name, keys.shares, keys.holders, keys.waiters, keys.alive)
 
 
 def test_shares_that_were_left_behind_count_for_nothing_later(redis_client: redis.Redis) -> None:

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_setnx_lock import LockBusy, LockLost, LockUnavailable
-from django_setnx_lock.core import LockHandle, RedisLock
-from tests.processes import in_thread
-from tests.support.locks import INDEX, server_ms, timed, value_of
-from tests.wire.helpers import ask, called, meta_of
-from tests.wire.timestamps import ServerClock, T, asking
+from django_setnx_lock import LockLost, LockUnavailable
+from django_setnx_lock.core import RedisLock
+from tests.support.locks import server_ms, timed, value_of
+from tests.wire.helpers import meta_of
+from tests.wire.timestamps import ServerClock, T
 
 if TYPE_CHECKING:
     import redis
@@ -40,24 +39,6 @@ def test_a_time_stands_at_the_name_and_the_rest_beside_it(
 
 
 @BOTH_UNITS
-def test_others_are_kept_out_until_it_is_let_go(redis_client: redis.Redis, unit: str) -> None:
-    held = timed(redis_client, unit).take()
-
-    assert not timed(redis_client, unit).acquire(blocking=False)
-    held.release()
-    assert timed(redis_client, unit).acquire(blocking=False)
-
-
-def test_who_is_kept_out_hears_who_has_it_and_for_how_long(redis_client: redis.Redis) -> None:
-    with timed(redis_client, label="first"), pytest.raises(LockBusy) as caught:
-        timed(redis_client).take(0)
-
-    assert caught.value.holder is not None
-    assert caught.value.holder.label == "first"
-    assert caught.value.remaining == pytest.approx(10, abs=1)
-
-
-@BOTH_UNITS
 def test_redis_removes_a_value_a_second_after_it_is_over(
     redis_client: redis.Redis, unit: str
 ) -> None:
@@ -75,15 +56,6 @@ def test_a_value_stays_where_that_is_asked_for(redis_client: redis.Redis) -> Non
         renewed = redis_client.pttl("lock:a")
 
     assert (taken, renewed) == (-1, -1)
-
-
-def test_each_later_holder_has_a_larger_fence(redis_client: redis.Redis) -> None:
-    fences = []
-    for _ in range(3):
-        with timed(redis_client) as held:
-            fences.append(held.fence)
-
-    assert fences == sorted(set(fences))
 
 
 def test_a_fence_grows_although_the_clock_steps_back(
@@ -139,50 +111,6 @@ def test_a_lock_is_held_for_as_long_as_its_value_is_not_over(
 
     assert (free, taken, one.locked()) == (False, True, False)
     assert value_of(redis_client) is not None
-
-
-def test_a_copy_of_what_took_the_lock_finds_it_mine(
-    redis_client: redis.Redis, server_clock: ServerClock
-) -> None:
-    turn = asking(redis_client)
-    first = ask(turn, waits=False)
-    server_clock.set(T + 1_000_000)
-    again = ask(turn, waits=False)
-
-    assert isinstance(first, LockHandle)
-    assert isinstance(again, LockHandle)
-    assert first.fence == again.fence
-    assert value_of(redis_client) == str((T + 11_000_000) // 1000)
-
-
-@pytest.mark.parametrize("how", ["release", "leave", "busy"])
-def test_a_late_copy_of_what_would_take_the_lock_is_refused(
-    redis_client: redis.Redis, how: str
-) -> None:
-    turn = asking(redis_client)
-    request = turn.request(waits=False)
-    if how == "busy":
-        with timed(redis_client):
-            ask(turn, waits=False)
-    else:
-        ask(turn, waits=False)
-        called(
-            turn.target,
-            turn.target.command_set.release(turn.target.keys, None, turn.token)
-            if how == "release"
-            else turn.cancelling(),
-        )
-
-    assert called(turn.target, request)[0] == b"GONE"
-    assert value_of(redis_client) is None
-
-
-def test_releasing_twice_is_as_good_as_once(redis_client: redis.Redis) -> None:
-    turn = asking(redis_client)
-    ask(turn, waits=False)
-    request = turn.target.command_set.release(turn.target.keys, None, turn.token)
-
-    assert [called(turn.target, request)[0] for _ in range(2)] == [b"OK", b"OK"]
 
 
 def test_a_value_that_another_program_wrote_since_is_not_removed(
@@ -252,34 +180,6 @@ def test_the_token_of_a_lock_of_the_default_kind_is_no_time(redis_client: redis.
             timed(redis_client).take(0)
         assert held.token not in str(caught.value)
         assert held.owned()
-
-
-def test_what_is_no_string_is_refused(redis_client: redis.Redis) -> None:
-    redis_client.rpush("lock:a", "1900000000000")
-
-    with pytest.raises(LockUnavailable) as caught:
-        timed(redis_client).take()
-    assert caught.value.cause == "wrongtype"
-
-
-def test_a_held_lock_is_in_the_index_until_it_is_let_go(redis_client: redis.Redis) -> None:
-    with timed(redis_client):
-        listed = redis_client.zscore(INDEX, "lock:a")
-
-    assert listed == pytest.approx(server_ms(redis_client) + 10_000, abs=500)
-    assert redis_client.zscore(INDEX, "lock:a") is None
-
-
-def test_the_holder_has_it_again_if_it_is_reentrant(redis_client: redis.Redis) -> None:
-    def mine() -> Any:
-        return timed(redis_client, reentrant=True, blocking=False)
-
-    with mine() as outer:
-        with mine() as inner:
-            assert inner.fence == outer.fence
-        assert outer.owned()
-        assert not in_thread(mine().acquire)
-    assert value_of(redis_client) is None
 
 
 @pytest.mark.parametrize(
