@@ -38,6 +38,9 @@ REFUSED: dict[str, tuple[type[Exception], list[Any]]] = {
     "replica_timeout": (ValueError, [0, -1, float("nan"), float("inf"), "5"]),
     "on_lost": (TypeError, [1, "call me", asynchronous]),
     "protocol": (ValueError, ["redis", "", None, 1]),
+    "unit": (ValueError, ["us", None, 1]),
+    "expire": NO_BOOL,
+    "polling": NO_BOOL,
 }
 ACCEPTED: dict[str, list[Any]] = {
     "timeout": [None, 1, 1.5, 86_400.0, 1e9],

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from django_setnx_lock import LockBusy, LockLost, LockUnavailable
-from django_setnx_lock.core import Inspector, Outcome, RedisLock, Redlock, State
+from django_setnx_lock.core import Inspector, Outcome, RedisLock, State
 from django_setnx_lock.core.protocol import replies
 from tests.support.locks import INDEX, PREFIX, value_of
 from tests.support.seams import mutate
@@ -138,34 +138,6 @@ def test_an_operator_sees_and_releases_either_kind(
     with pytest.raises(LockLost, match="ann: stuck"):
         held.check()
     assert inspector.find().locks == []
-
-
-# What it is not to be had with
-
-
-def test_min_hold_and_a_chosen_token_are_refused(redis_client: redis.Redis) -> None:
-    with pytest.raises(ValueError, match="min_hold is not to be had with polling=True"):
-        polled(redis_client, min_hold=1)
-    with pytest.raises(ValueError, match="with polling=True a caller cannot choose"):
-        polled(redis_client).acquire(token="mine")
-
-
-def test_the_timestamp_protocol_is_refused(redis_client: redis.Redis) -> None:
-    with pytest.raises(ValueError, match="polling is for protocol='setnx'"):
-        polled(redis_client, protocol="timestamp")
-
-
-def test_several_masters_are_refused() -> None:
-    clients = [redis.Redis(port=port) for port in (1, 2, 3)]
-
-    with pytest.raises(ValueError, match="polling is not to be had"):
-        Redlock(clients, "lock:a", polling=True)
-
-
-@pytest.mark.parametrize("value", [1, None, "yes"])
-def test_what_is_neither_true_nor_false_is_refused(redis_client: redis.Redis, value: Any) -> None:
-    with pytest.raises(TypeError, match="polling is True or False"):
-        RedisLock(redis_client, "lock:a", polling=value)
 
 
 # A server that refuses

@@ -89,17 +89,6 @@ def test_what_is_left_can_be_set(redis_client: redis.Redis, server_clock: Server
         assert held.remaining() <= 30
 
 
-@pytest.mark.usefixtures("fake_time")
-def test_having_the_whole_lease_again_never_cuts_it(
-    redis_client: redis.Redis, server_clock: ServerClock
-) -> None:
-    with timed(redis_client) as held:
-        held.extend(100)
-        held.reacquire()
-
-        assert value_of(redis_client) == str((T + 110_000_000) // 1000)
-
-
 def test_a_lock_is_held_for_as_long_as_its_value_is_not_over(
     redis_client: redis.Redis, server_clock: ServerClock
 ) -> None:
@@ -180,34 +169,3 @@ def test_the_token_of_a_lock_of_the_default_kind_is_no_time(redis_client: redis.
             timed(redis_client).take(0)
         assert held.token not in str(caught.value)
         assert held.owned()
-
-
-@pytest.mark.parametrize(
-    ("options", "what"),
-    [
-        ({"protocol": "redlock"}, "protocol is one of 'setnx', 'timestamp'"),
-        ({"protocol": "timestamp", "unit": "us"}, "unit is one of 'ms', 's'"),
-        ({"unit": 1}, "unit"),
-    ],
-)
-def test_a_protocol_or_unit_that_does_not_exist_is_refused(
-    redis_client: redis.Redis, options: dict[str, Any], what: str
-) -> None:
-    with pytest.raises(ValueError, match=what):
-        RedisLock(redis_client, "lock:a", **options)
-
-
-def test_an_expire_that_is_no_bool_is_refused(redis_client: redis.Redis) -> None:
-    with pytest.raises(TypeError, match="expire"):
-        timed(redis_client, expire=2)
-
-
-def test_a_token_cannot_be_chosen(redis_client: redis.Redis) -> None:
-    with pytest.raises(ValueError, match="without token="):
-        timed(redis_client).acquire(token="worker-7")
-    assert redis_client.keys("*") == []
-
-
-def test_it_is_not_kept_after_its_release(redis_client: redis.Redis) -> None:
-    with pytest.raises(ValueError, match="min_hold is not to be had with protocol='timestamp'"):
-        RedisLock(redis_client, "lock:a", protocol="timestamp", min_hold=1)
