@@ -24,7 +24,7 @@ from django_setnx_lock.locks import inspector
 from django_setnx_lock.management.wording import printable
 
 from .listing import aliases_of, looks_everywhere, trouble
-from .printing import Paper, write
+from .printing import write
 
 # How many locks have a line of their own, and how many are named in the first one.
 _LINES, _FEW = 20, 3
@@ -113,7 +113,7 @@ def check(options: dict[str, Any], out: OutputWrapper) -> None:
 
 def refused(message: str) -> str:
     """Return the line that says that the arguments of a check are wrong."""
-    return _first_line(Level.UNKNOWN, message, Paper())
+    return _first_line(Level.UNKNOWN, message)
 
 
 def _end(
@@ -123,13 +123,12 @@ def _end(
     out: OutputWrapper,
     report: Report | None = None,
 ) -> None:
-    paper = Paper.of(out)
-    first = _first_line(level, lines[0], paper)
+    first = _first_line(level, lines[0])
     if options["json"]:
         text = json.dumps(_as_json(level, lines[0], report), indent=2)
     else:
         figures = f" | {_figures(report, options)}" if report and not report.troubles else ""
-        text = "\n".join([first + figures, *(_safe(line, paper) for line in lines[1:])])
+        text = "\n".join([first + figures, *map(_safe, lines[1:])])
     try:
         write(out, text)
     except CommandError as error:
@@ -268,13 +267,13 @@ def _as_json(level: Level, message: str, report: Report | None) -> dict[str, Any
     }
 
 
-def _first_line(level: Level, text: str, paper: Paper) -> str:
-    return _safe(f"LOCKS {level.name} - {text}", paper)
+def _first_line(level: Level, text: str) -> str:
+    return _safe(f"LOCKS {level.name} - {text}")
 
 
-def _safe(text: str, paper: Paper) -> str:
+def _safe(text: str) -> str:
     """Return ``text`` as one line, with ``|`` escaped: performance data would begin there."""
-    return paper.escaped(text).replace("|", "\\x7c")
+    return printable(text).replace("|", "\\x7c")
 
 
 def _short(text: str, longest: int = _LONGEST) -> str:

@@ -16,7 +16,7 @@ from django_setnx_lock.locks import key_prefix
 from django_setnx_lock.management import statuses
 
 from .listing import ask_each, raise_if_away
-from .printing import Paper, table, write
+from .printing import table, write
 
 ENDS = {end.slug: end for end in End}
 #: How many entries are shown.
@@ -46,7 +46,7 @@ def history(options: dict[str, Any], out: OutputWrapper) -> None:
         entries = [_as_json(one) for one in noted]
         write(out, json.dumps({"entries": entries, "troubles": troubles}, indent=2))
     elif noted:
-        write(out, "\n".join(_table(noted, Paper.of(out))))
+        write(out, "\n".join(_table(noted)))
     elif not troubles:
         write(out, "No entries.")
     raise_if_away(troubles)
@@ -56,7 +56,7 @@ def _as_json(one: Noted) -> dict[str, Any]:
     return {"using": one.using, **asdict(one.entry), "end": one.entry.end.slug}
 
 
-def _table(noted: Sequence[Noted], paper: Paper) -> list[str]:
+def _table(noted: Sequence[Noted]) -> list[str]:
     several = len({one.using for one in noted}) > 1
     head = ["ENDED", "KEY", "HOW", "HOLDER", "HELD FOR", "WAITED"]
     rows = [["CACHE", *head] if several else head]
@@ -71,7 +71,7 @@ def _table(noted: Sequence[Noted], paper: Paper) -> list[str]:
             duration(entry.waited) if entry.waited else NOT_KNOWN,
         ]
         rows.append([one.using, *row] if several else row)
-    return table(rows, paper)
+    return table(rows)
 
 
 def _how(entry: HistoryEntry) -> str:

@@ -33,7 +33,7 @@ from django_setnx_lock.management import statuses
 from django_setnx_lock.management.wording import printable
 
 from .fields import document, lock_fields
-from .printing import Paper, pairs, table, tables, write
+from .printing import pairs, table, tables, write
 
 # A lock that is free is in no list.
 STATES = [state.slug for state in State if state is not State.FREE]
@@ -197,7 +197,7 @@ def _as_json(found: Sequence[Found], troubles: Sequence[str]) -> str:
 def list_locks(options: dict[str, Any], out: OutputWrapper) -> None:
     """Write the list to ``out``."""
     listing = _Listing(options)
-    for text in _drawn(listing, Paper.of(out)):
+    for text in _drawn(listing):
         write(out, text, end="")
     raise_if_away(listing.troubles)
 
@@ -208,14 +208,14 @@ def raise_if_away(troubles: Sequence[str]) -> None:
         raise CommandError(" ".join(troubles), returncode=statuses.UNAVAILABLE)
 
 
-def _drawn(listing: _Listing, paper: Paper) -> Iterator[str]:
+def _drawn(listing: _Listing) -> Iterator[str]:
     """Yield the text of the list, a batch at a time."""
     options = listing.options
     if options["json"]:
         locks = ([lock_fields(one.info, one.using) for one in found] for found in listing)
         yield from document(locks, listing.troubles)
         return
-    for lines in tables(listing.rows(), paper):
+    for lines in tables(listing.rows()):
         yield "\n".join([*lines, ""])
     if listing.count:
         yield f"\n{listing.count} lock{'s' * (listing.count != 1)}\n"

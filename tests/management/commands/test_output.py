@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import re
 import sys
 import threading
-import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,41 +87,15 @@ def test_a_key_that_is_no_utf_8_is_wrong_usage(locks: Locks) -> None:
     )
 
 
-def columns(text: str) -> int:
-    """Return how wide ``text`` is on a terminal."""
-    return sum(1 + (unicodedata.east_asian_width(letter) in "WF") for letter in text)
-
-
 def long_names() -> contextlib.ExitStack:
-    """Take locks whose keys and notes no terminal has room for."""
+    """Take locks with long keys and notes."""
     stack = contextlib.ExitStack()
     for key, note in (("a" * 200, ""), (KEY * 9, "漢" * 300), ("k", "n" * 300), ("short", "")):
         stack.enter_context(lock(key, note=note))
     return stack
 
 
-@pytest.mark.parametrize("wide", [20, 60, 80, 100, 140])
-def test_rows_are_as_wide_as_the_terminal_at_most(
-    locks: Locks, monkeypatch: pytest.MonkeyPatch, wide: int
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(wide))
-
-    with long_names():
-        lines = locks("list").out.splitlines()
-
-    assert len(lines) == 7
-    assert max(map(columns, lines)) <= wide
-    assert sum("…" in line for line in lines) >= 4 - (wide > 20)
-    assert [line[:2] for line in lines[1:5]] == ["aa", "k ", "sh", "漢字"]
-
-
-@pytest.mark.parametrize("given", [None, "", "0", "wide"])
-def test_without_a_terminal_all_is_written_one_row_a_lock(
-    locks: Locks, monkeypatch: pytest.MonkeyPatch, given: str | None
-) -> None:
-    if given is not None:
-        monkeypatch.setenv("COLUMNS", given)
-
+def test_all_is_written_one_row_a_lock(locks: Locks) -> None:
     with long_names():
         lines = locks("list").out.splitlines()
 
@@ -134,27 +106,6 @@ def test_without_a_terminal_all_is_written_one_row_a_lock(
     # None is wider because another one is.
     assert len(lines[0]) < 200
     assert len(lines[3]) < 200
-
-
-def test_columns_are_in_line_behind_wide_letters(locks: Locks) -> None:
-    with lock(KEY), lock("e\u0301"), lock("plain"):
-        rows = locks("list").out.splitlines()[:4]
-
-    starts = [columns(row[: re.search("STATE|held", row).start()]) for row in rows]  # type: ignore[union-attr]  # in each
-    # A combining accent takes no place.
-    assert starts == [starts[0], starts[0] + 1, starts[0], starts[0]]
-
-
-def test_what_is_cut_short_says_so_in_ascii_too(
-    printed: Printed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-
-    with long_names():
-        _, out = printed("ascii", "list")
-
-    assert sum(line.endswith("...") for line in out.splitlines()) >= 3
-    assert max(map(len, out.splitlines())) <= 80
 
 
 def closed() -> Any:
