@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_setnx_lock.core.protocol import replies
-from tests.support.locks import holder, value_of
-from tests.wire.helpers import ask, cancel, send
-from tests.wire.queueing import baton_of, caller, claim, is_busy, is_woken, open_mail, waiters
+from tests.support.locks import holder
+from tests.wire.helpers import cancel, send
+from tests.wire.queueing import caller, claim, is_woken, waiters
 
 if TYPE_CHECKING:
     import redis
@@ -19,16 +18,6 @@ if TYPE_CHECKING:
 LONG, SHORT = 20, 3
 
 pytestmark = pytest.mark.usefixtures("nobody_looks", "patient")
-
-
-def test_a_waiter_is_told_how_long_the_lease_runs(redis_client: redis.Redis) -> None:
-    holder(redis_client, LONG)
-
-    answer = ask(caller(redis_client), waits=True)
-
-    assert isinstance(answer, replies.Busy)
-    assert answer.remaining == pytest.approx(LONG, abs=2)
-    assert not answer.foreign
 
 
 def followed_by(client: redis.Redis, lease: float) -> AcquireAttempt:
@@ -55,19 +44,6 @@ def test_a_waiter_that_asks_again_before_a_longer_lease_ends_is_let_sleep(
     waiting = followed_by(redis_client, LONG * 2)
 
     assert not is_woken(waiting)
-
-
-def test_a_waiter_that_asked_again_meanwhile_knows_of_the_shorter_lease(
-    redis_client: redis.Redis,
-) -> None:
-    waiting = followed_by(redis_client, SHORT)
-    open_mail(waiting)
-
-    answer = ask(waiting, waits=True)
-
-    assert isinstance(answer, replies.Busy)
-    assert answer.remaining is not None
-    assert answer.remaining <= SHORT
 
 
 def test_only_the_next_waiter_is_woken_by_a_shorter_lease(redis_client: redis.Redis) -> None:
@@ -102,18 +78,6 @@ def test_a_late_copy_of_an_acquire_wakes_nobody(redis_client: redis.Redis) -> No
     claim(turn)
 
     assert not is_woken(waiting)
-
-
-def test_who_is_woken_too_early_keeps_its_place(redis_client: redis.Redis) -> None:
-    waiting = followed_by(redis_client, SHORT)
-    (later,) = waiters(redis_client, 1)
-    open_mail(waiting)
-
-    assert is_busy(waiting)
-    redis_client.delete("lock:a")
-    assert is_busy(later)
-
-    assert value_of(redis_client) == baton_of(waiting)
 
 
 def behind_a_shorter_lease(client: redis.Redis) -> list[AcquireAttempt]:

@@ -84,15 +84,6 @@ def test_who_was_passed_over_and_does_not_come_within_a_claim_is_dropped(
     assert alive <= server_ms(redis_client) + CLAIM
 
 
-def test_a_look_goes_down_the_queue_and_not_round(redis_client: redis.Redis) -> None:
-    first, second, third = left_to_the_first(redis_client, 3)
-
-    heads = [looked(first), looked(second), looked(third)]
-
-    assert heads == [second.token, third.token, third.token]
-    assert value_of(redis_client) == baton_of(third)
-
-
 def test_a_look_passes_by_those_who_ask_no_more(redis_client: redis.Redis) -> None:
     first, second, third = left_to_the_first(redis_client, 3)
     let_lapse(redis_client, second.token)

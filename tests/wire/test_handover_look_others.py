@@ -27,14 +27,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("nobody_looks", "patient")
 
 
-def test_with_nobody_after_it_the_lock_stays_left_to_the_first(redis_client: redis.Redis) -> None:
-    (first,) = left_to_the_first(redis_client, 1)
-
-    assert looked(first) == first.token
-
-    assert claim(first).owned()
-
-
 def test_a_look_finds_a_lock_that_is_free_for_those_who_wait(redis_client: redis.Redis) -> None:
     first, second = left_to_the_first(redis_client, 2)
     redis_client.delete("lock:a")
@@ -73,15 +65,6 @@ def test_behind_a_foreign_holder_the_next_is_woken_to_ask_on(redis_client: redis
     assert looked(first) is None
 
     assert is_woken(second)
-
-
-def test_a_look_leaves_no_key_that_never_expires(redis_client: redis.Redis) -> None:
-    first, _ = left_to_the_first(redis_client, 2)
-
-    looked(first)
-
-    endless = [key for key in redis_client.keys("*") if redis_client.pttl(key) < 0]
-    assert endless == []
 
 
 def test_a_look_tells_whether_it_passed_the_lock_on(redis_client: redis.Redis) -> None:

@@ -10,11 +10,11 @@ from django_setnx_lock import LockLost
 from django_setnx_lock.core.protocol import commands
 from tests.support.locks import holder, queue_of, value_of
 from tests.wire.queueing import (
+    CLAIM,
     baton_of,
     caller,
     claim,
     handed_on,
-    is_busy,
     is_woken,
     waiters,
 )
@@ -84,21 +84,6 @@ def test_a_copy_of_the_request_names_the_one_it_was_handed_to_again(
     assert queue_of(redis_client) == [second.token]
 
 
-@letting_go
-def test_a_copy_that_comes_once_it_was_taken_up_names_nobody(
-    redis_client: redis.Redis, how: str
-) -> None:
-    held = held_turn(redis_client)
-    (waiter,) = waiters(redis_client, 1)
-    request = LETTING_GO[how](held)
-    handed_on(held, request)
-    following = claim(waiter)
-
-    assert handed_on(held, request) is None
-
-    following.check()
-
-
 @giving_up
 def test_who_gives_up_what_was_left_to_it_leaves_it_to_the_next(
     redis_client: redis.Redis, how: str
@@ -151,14 +136,36 @@ def test_a_holder_that_lost_its_lock_hands_on_what_is_free(redis_client: redis.R
     assert is_woken(waiter)
 
 
-def test_a_last_question_leaves_the_queue_and_the_lock_to_the_next(
+def test_a_mailbox_lives_no_longer_than_the_claim(redis_client: redis.Redis) -> None:
+    held = holder(redis_client)
+    (waiter,) = waiters(redis_client, 1)
+
+    held.release()
+
+    box = waiter.target.keys.wake(waiter.token)
+    assert redis_client.llen(box) == 1
+    assert 0 < redis_client.pttl(box) <= CLAIM
+
+
+def test_who_does_not_take_it_up_keeps_it_from_others_for_a_second_at_most(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    held = holder(redis_client)
+    (waiter,) = waiters(redis_client, 1)
+
+    held.release()
+
+    keys = waiter.target.keys
+    assert max(redis_client.pttl(key) for key in (keys.name, keys.wake(waiter.token))) <= 1_000
+
+
+def test_a_lock_of_redis_py_cannot_have_what_was_left_to_a_waiter(
     redis_client: redis.Redis,
 ) -> None:
     held = holder(redis_client)
-    first, second = waiters(redis_client, 2)
-
-    assert is_busy(first, waits=False)
+    (waiter,) = waiters(redis_client, 1)
     held.release()
 
-    assert value_of(redis_client) == baton_of(second)
-    assert queue_of(redis_client) == []
+    assert redis_client.lock("lock:a", timeout=30).acquire(blocking=False) is False
+    assert claim(waiter).owned()

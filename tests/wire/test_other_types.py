@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 import redis
 
-from django_setnx_lock import LockLost, LockUnavailable
+from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import Inspector, Outcome
 from django_setnx_lock.core.protocol import commands, scripts
 from django_setnx_lock.core.protocol.commands import (
@@ -17,9 +17,9 @@ from django_setnx_lock.core.protocol.commands import (
     permits,
 )
 from django_setnx_lock.core.protocol.keys import lock_keys
-from tests.support.locks import INDEX, command, holder, listed
-from tests.wire.helpers import ask, cancel, send
-from tests.wire.queueing import caller, waiters
+from tests.support.locks import INDEX, command, listed
+from tests.wire.helpers import ask, send
+from tests.wire.queueing import caller
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -130,36 +130,6 @@ def test_every_script_is_tried() -> None:
 @pytest.mark.parametrize("kind", TYPES)
 def test_no_request_changes_what_stands_at_the_name(real_server: RealServer, kind: str) -> None:
     assert changed_by(real_server.client(), kind) == []
-
-
-@pytest.mark.usefixtures("nobody_looks")
-def test_a_waiter_meets_them_as_an_error_and_leaves_them(redis_client: redis.Redis) -> None:
-    held = holder(redis_client)
-    first, second = waiters(redis_client, 2)
-    redis_client.delete("lock:a")
-    redis_client.hset("lock:a", "42", "paid")
-
-    with pytest.raises(LockUnavailable) as caught:
-        ask(first, waits=True)
-    with pytest.raises(LockLost):
-        held.release()
-    for turn in (first, second):
-        cancel(turn)
-
-    assert caught.value.cause == "wrongtype"
-    assert redis_client.hgetall("lock:a") == {b"42": b"paid"}
-
-
-def test_they_are_nothing_that_can_be_force_released(redis_client: redis.Redis) -> None:
-    seen = holder(redis_client)
-    inspector = Inspector(redis_client, "lock:")
-    fingerprint = inspector.get("lock:a").fingerprint
-    redis_client.delete("lock:a")
-    redis_client.hset("lock:a", "42", "paid")
-
-    assert inspector.force_release("lock:a", fingerprint) is Outcome.FREE
-    assert redis_client.hgetall("lock:a") == {b"42": b"paid"}
-    assert not seen.owned()
 
 
 LOCKS: dict[str, dict[str, Any]] = {

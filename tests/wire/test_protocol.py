@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import datetime as dt
 import json
-import math
-from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from django_setnx_lock import LockError, LockLost
+from django_setnx_lock import LockLost
 from django_setnx_lock.core import Holder
 from django_setnx_lock.core.protocol import commands, replies, scripts
 from django_setnx_lock.core.protocol.commands import POLLING, READERS, SETNX, command_set
@@ -16,8 +13,6 @@ from django_setnx_lock.core.protocol.keys import lock_keys
 
 KEYS = lock_keys("lock:a")
 COMMAND_SETS: list[Any] = [SETNX, READERS, command_set("timestamp"), POLLING]
-NO_SECONDS = [True, False, "5", b"5", [5], Decimal(5), dt.timedelta(seconds=5)]
-NOT_POSITIVE = [0, -1, -0.5, 0.0, math.nan, math.inf, -math.inf, 0.0009]
 
 
 @pytest.mark.parametrize(
@@ -25,46 +20,6 @@ NOT_POSITIVE = [0, -1, -0.5, 0.0, math.nan, math.inf, -math.inf, 0.0009]
 )
 def test_seconds_become_whole_milliseconds(seconds: float, ms: int) -> None:
     assert commands.milliseconds(seconds, "timeout") == ms
-
-
-@pytest.mark.parametrize("seconds", [None, *NO_SECONDS], ids=repr)
-def test_a_lease_that_is_no_number_is_refused(seconds: object) -> None:
-    with pytest.raises(ValueError, match="timeout is a number of seconds, not"):
-        commands.milliseconds(seconds, "timeout")
-
-
-@pytest.mark.parametrize("seconds", NOT_POSITIVE, ids=repr)
-def test_a_lease_that_is_not_positive_and_finite_is_refused(seconds: float) -> None:
-    with pytest.raises(ValueError, match=r"at least 0\.001 and finite"):
-        commands.milliseconds(seconds, "timeout")
-
-
-@pytest.mark.parametrize("seconds", [10**400, 1e300, 1e15], ids=["10**400", "1e300", "1e15"])
-def test_a_lease_longer_than_redis_can_count_is_refused(seconds: float) -> None:
-    with pytest.raises(ValueError, match="timeout"):
-        commands.milliseconds(seconds, "timeout")
-
-
-@pytest.mark.parametrize("seconds", [None, 0, 0.5, 10])
-def test_a_waiting_time_may_be_none_or_zero(seconds: float | None) -> None:
-    assert commands.waiting_time(seconds) == seconds
-
-
-@pytest.mark.parametrize("seconds", NO_SECONDS, ids=repr)
-def test_a_waiting_time_that_is_no_number_is_refused(seconds: object) -> None:
-    with pytest.raises(ValueError, match="blocking_timeout is a number of seconds or None"):
-        commands.waiting_time(seconds)
-
-
-@pytest.mark.parametrize("seconds", [-1, -0.001, math.nan, math.inf], ids=repr)
-def test_a_waiting_time_below_zero_or_endless_is_refused(seconds: float) -> None:
-    with pytest.raises(ValueError, match="finite number >= 0 or None"):
-        commands.waiting_time(seconds)
-
-
-def test_a_waiting_time_too_large_for_a_float_is_refused() -> None:
-    with pytest.raises(ValueError, match="blocking_timeout"):
-        commands.waiting_time(10**400)
 
 
 def test_a_request_runs_as_evalsha_takes_it() -> None:
@@ -75,40 +30,6 @@ def test_a_request_runs_as_evalsha_takes_it() -> None:
         "5", "lock:a", "{lock:a}:waiters", "{lock:a}:alive", "{lock:a}:gone:t", "{lock:a}:meta",
         "t",
     )  # fmt: skip
-
-
-def test_a_request_goes_out_without_ints() -> None:
-    request = commands.SETNX.acquire(KEYS, None, "t", 30_000, "{}", 0)
-
-    assert [type(word) for word in request.arguments] == [str] * len(request.arguments)
-
-
-@pytest.mark.parametrize(
-    ("with_index", "without"),
-    [
-        (
-            commands.SETNX.acquire(KEYS, "i", "t", 1, "{}", 0),
-            commands.SETNX.acquire(KEYS, None, "t", 1, "{}", 0),
-        ),
-        (commands.SETNX.release(KEYS, "i", "t"), commands.SETNX.release(KEYS, None, "t")),
-        (commands.SETNX.cancel(KEYS, "i", "t"), commands.SETNX.cancel(KEYS, None, "t")),
-        (
-            commands.SETNX.renew(KEYS, "i", "t", 1),
-            commands.SETNX.renew(KEYS, None, "t", 1),
-        ),
-        (
-            commands.SETNX.force_release(KEYS, "i", b"t", None, "", ""),
-            commands.SETNX.force_release(KEYS, None, b"t", None, "", ""),
-        ),
-        (commands.SETNX.inspect(KEYS, "i"), commands.SETNX.inspect(KEYS, None)),
-    ],
-    ids=["acquire", "release", "leave", "renew", "force", "inspect"],
-)
-def test_the_index_is_the_last_key_when_there_is_one(
-    with_index: commands.Request, without: commands.Request
-) -> None:
-    assert with_index.keys == (*without.keys, "i")
-    assert with_index.args == without.args
 
 
 @pytest.mark.parametrize("word", ["OK", b"OK"], ids=repr)
@@ -136,10 +57,6 @@ def test_a_busy_answer_about_a_foreign_lock_without_end_says_only_that(word: Any
     answer = replies.read_acquire(["BUSY", -1, word])
 
     assert answer == replies.Busy(None, None, foreign=True)
-
-
-def test_a_token_that_was_given_up_is_gone() -> None:
-    assert replies.read_acquire(["GONE"]) == replies.Gone()
 
 
 @pytest.mark.parametrize(
@@ -225,23 +142,6 @@ def test_who_takes_it_and_why_are_sent_in_one_short_line(command_set: Any) -> No
     assert json.loads(mark) == {"by": r"joe\n", "reason": "x" * 499 + "…"}
 
 
-def test_a_kept_lock_gives_the_rest_of_the_answer() -> None:
-    assert replies.read_kept([b"OK", 900], "a")[1] == 900
-
-
 @pytest.mark.parametrize("value", [b"caf\xe9", "caf\\xe9"])
 def test_a_reply_is_text_whatever_its_bytes(value: Any) -> None:
     assert replies.text(value) == "caf\\xe9"
-
-
-def test_what_is_left_of_a_lease_is_in_seconds() -> None:
-    assert replies.seconds_left(1500) == 1.5
-    assert replies.seconds_left(0) == 0
-    assert replies.seconds_left(-1) is None
-
-
-def test_a_value_error_about_a_time_is_no_lock_error() -> None:
-    with pytest.raises(ValueError, match="timeout") as caught:
-        commands.milliseconds(0, "timeout")
-
-    assert not isinstance(caught.value, LockError)

@@ -54,16 +54,6 @@ def test_acquire_is_one_round_trip_with_fence_and_record(proxy: Proxy, warm: red
     assert warm.zscore(INDEX, "lock:a")
 
 
-def test_release_is_one_round_trip(proxy: Proxy, warm: redis.Redis) -> None:
-    lock = listed(warm, "a")
-    lock.acquire()
-    proxy.requests.clear()
-
-    lock.release()
-
-    assert commands(proxy.requests) == [b"EVALSHA"]
-
-
 def test_a_release_that_keeps_the_name_taken_is_one_round_trip(
     proxy: Proxy, warm: redis.Redis
 ) -> None:
@@ -178,28 +168,6 @@ def test_who_waits_for_several_asks_nothing_until_one_is_left_to_it(
 
     sent = [word for word in commands(proxy.requests) if word in (b"EVALSHA", b"BLPOP")]
     assert sent == [*[b"EVALSHA", b"BLPOP"] * 2, b"EVALSHA"]
-
-
-def calls(client: redis.Redis) -> dict[str, int]:
-    """Return how often each script command was run for clients."""
-    stats: dict[str, Any] = client.info("commandstats")
-    return {
-        name: stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "eval")
-    }
-
-
-@REAL
-def test_the_server_counts_one_script_an_acquire_and_one_a_release(server: RealServer) -> None:
-    client = server.client()
-    with listed(client, "warm"):
-        pass
-    client.config_resetstat()
-
-    for _ in range(10):
-        with listed(client, "a"):
-            pass
-
-    assert calls(client) == {"evalsha": 20, "eval": 0}
 
 
 @REAL

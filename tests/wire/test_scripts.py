@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from importlib import resources
 from typing import cast
 
 import pytest
@@ -55,27 +53,6 @@ ALL = [
     scripts.SHARED_REQUEST_STOP,
     *POLLING,
 ]
-SHARED = {
-    "asking.lua",
-    "requesting.lua",
-    "stopping.lua",
-    "grouping.lua",
-    "nesting.lua",
-    "constants.lua",
-    "has_let_go.lua",
-    "following.lua",
-    "keys.lua",
-    "letting_go.lua",
-    "waiting.lua",
-    "shared_keys.lua",
-    "clock.lua",
-    "polling.lua",
-    "prelude.lua",
-    "reading.lua",
-    "shared.lua",
-    "timestamp.lua",
-    "unqueued.lua",
-}
 KEYS = lock_keys("lock:a")
 INDEX = index_for("lock:")
 TIMES = command_set("timestamp", "s")
@@ -123,119 +100,10 @@ POLLING_REQUESTS = [
 ]
 
 
-def own_part(script: scripts.Script) -> str:
-    folder = resources.files(scripts)
-    return folder.joinpath(file_of(script)).read_text(encoding="utf-8")
-
-
-def file_of(script: scripts.Script) -> str:
-    """Return the name of its file: both kinds of lock without a queue have theirs in common."""
-    kind, _, operation = script.name.partition("_")
-    is_of_family = kind in ("timestamp", "polling") and operation != "inspect"
-    return f"unqueued_{operation}.lua" if is_of_family else f"{script.name}.lua"
-
-
 def test_the_server_knows_each_script_by_the_same_sha(redis_client: redis.Redis) -> None:
     loaded = {script.name: redis_client.script_load(script.source) for script in ALL}
 
     assert loaded == {script.name: script.sha for script in ALL}
-
-
-def is_headed(script: scripts.Script) -> bool:
-    """Return whether its head tells of its keys, or those of its kind, arguments and replies."""
-    found = re.match(r"(--.*\n)+", own_part(script))
-    head = found[0] if found else ""
-    keys = r"^(-- KEYS |--- ((\w+_)?keys|unqueued)$)"
-    takes_none = "ARGV" not in own_part(script)
-    return (
-        re.search(keys, head, re.MULTILINE) is not None
-        and "-- Reply " in head
-        and ("-- ARGV " in head or takes_none)
-    )
-
-
-def test_each_script_is_headed_by_its_keys_arguments_and_replies() -> None:
-    assert [script.name for script in ALL if not is_headed(script)] == []
-
-
-def arguments_read_by(script: scripts.Script) -> set[int]:
-    return {int(number) for number in re.findall(r"ARGV\[(\d+)\]", own_part(script))}
-
-
-def layout(request: commands.Request) -> list[str]:
-    """Return the names of the keys of ``request``, in order."""
-    known = {KEYS.name: "name", INDEX: "index"}
-    return [known.get(key, key.removeprefix(f"{KEYS.stem}:").split(":")[0]) for key in request.keys]
-
-
-QUEUE = ["name", "waiters", "alive", "gone", "meta"]
-
-
-@pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: request.script.name)
-def test_every_script_of_a_lock_with_a_queue_gets_the_same_keys_in_the_same_order(
-    request_: commands.Request,
-) -> None:
-    own = {"inspect": ["shares", "holders", "index"]}.get(
-        request_.script.name, ["index"] * (INDEX in request_.keys)
-    )
-
-    assert layout(request_) == [*QUEUE, *own]
-    assert arguments_read_by(request_.script) == set(range(1, len(request_.args) + 1))
-
-
-@pytest.mark.parametrize("request_", SHARED_REQUESTS, ids=lambda request: request.script.name)
-def test_every_script_of_sharers_gets_the_same_keys_in_the_same_order(
-    request_: commands.Request,
-) -> None:
-    index = ["index"] * (INDEX in request_.keys)
-
-    assert layout(request_) == [*QUEUE, "shares", "holders", *index]
-    assert arguments_read_by(request_.script) <= set(range(1, len(request_.args) + 1))
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [*TIMESTAMP_REQUESTS, *POLLING_REQUESTS],
-    ids=lambda request: request.script.name,
-)
-def test_every_script_without_a_queue_gets_the_same_keys_in_the_same_order(
-    request_: commands.Request,
-) -> None:
-    index = ["index"] * (INDEX in request_.keys)
-    looks = request_.script.name in ("timestamp_locked", "polling_inspect")
-
-    assert layout(request_) == ["name", "meta", *([] if looks else ["gone"]), *index]
-    # The unit of a time is told to all that may need it; the rest is for either kind.
-    given = len(request_.args) + (2 if request_ in POLLING_REQUESTS else 0)
-    assert arguments_read_by(request_.script) <= set(range(1, given + 1))
-
-
-def test_every_lua_file_is_used() -> None:
-    files = {file.name for file in resources.files(scripts).iterdir() if file.name.endswith(".lua")}
-
-    assert files == {file_of(script) for script in ALL} | SHARED
-
-
-def repeats(script: scripts.Script) -> list[str]:
-    """Return what it has more often than need be."""
-    # One that has others in it has what is theirs.
-    others = len(re.findall(r"^--- (acquire|cancel)$", own_part(script), re.MULTILINE))
-    defined = Counter(re.findall(r"^local (?:function )?(\w+)", script.source, re.MULTILINE))
-    of_each = ("hand_on", "read_meta")
-    once = ("CLAIM", "time_left", "settle", "note")
-    return [
-        *(name for name in of_each if defined[name] > max(others, 1)),
-        *(name for name in once if defined[name] > 1),
-    ]
-
-
-def test_no_script_has_twice_what_it_shares_with_others() -> None:
-    assert {script.name: repeats(script) for script in ALL if repeats(script)} == {}
-
-
-def test_every_place_for_a_part_is_filled() -> None:
-    assert all("local CLAIM = " in script.source for script in ALL)
-    assert not [script.name for script in ALL if re.search("^--- ", script.source, re.MULTILINE)]
 
 
 @pytest.mark.parametrize(

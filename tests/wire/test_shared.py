@@ -174,17 +174,6 @@ def test_who_was_told_of_a_longer_lease_is_woken_when_that_one_leaves(
     assert is_woken(writer)
 
 
-def test_each_has_a_lease_of_its_own(redis_client: redis.Redis) -> None:
-    short, long = claim(reader(redis_client, 10)), claim(reader(redis_client, 10))
-
-    long.extend(100)
-    let_run_out(redis_client, short.token)
-
-    assert long.owned()
-    assert not short.owned()
-    assert redis_client.pttl("lock:a") == pytest.approx(110_000, abs=2_000)
-
-
 def test_what_a_holder_says_of_himself_is_told_while_he_is_there(redis_client: redis.Redis) -> None:
     first = RedisLock(redis_client, "lock:a", shared=True, label="first").take(0)
     second = RedisLock(redis_client, "lock:a", shared=True, label="second").take(0)
