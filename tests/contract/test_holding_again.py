@@ -12,9 +12,10 @@ from asgiref.sync import sync_to_async
 
 from django_setnx_lock import LockBusy, LockError, LockLost
 from tests.processes import in_thread
-from tests.support.drivers import Face, growth
-from tests.support.kinds import EXCLUSIVE, PERMITS, READERS, REDLOCK, SEVERAL, STEADY
+from tests.support.drivers import Face
+from tests.support.kinds import EXCLUSIVE, PERMITS, READERS, REDLOCK, SEVERAL
 from tests.support.rows import on
+from tests.support.world import DUE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,10 +118,10 @@ async def test_max_hold_of_the_outer_binds_the_inner(a: World) -> None:
 @on(TWO)
 @pytest.mark.parametrize("is_outer_first", [True, False])
 async def test_it_is_renewed_while_one_of_them_asks_for_it(a: World, is_outer_first: bool) -> None:
-    lock = a.lock(reentrant=True, timeout=STEADY, renew=is_outer_first)
-    other = a.lock(reentrant=True, timeout=STEADY, renew=not is_outer_first)
-    outer, inner = await lock.take(20), await other.take(20)
-    await a.eventually(growth(outer))
+    lock = a.lock(reentrant=True, timeout=30, renew=is_outer_first)
+    other = a.lock(reentrant=True, timeout=30, renew=not is_outer_first)
+    outer, inner = await lock.take(0), await other.take(0)
+    await a.renewed(outer, after=DUE)
     if is_outer_first:
         # It was the outer one who asked: the inner one has the lock by the same grant.
         await outer.release()
@@ -130,15 +131,19 @@ async def test_it_is_renewed_while_one_of_them_asks_for_it(a: World, is_outer_fi
         return
     await inner.release()
     # Nobody asks for it any more.
-    await a.eventually(lambda: outer.lost)
+    async with a.lock("lock:z", timeout=30, renew=True).block() as beside:
+        await a.renewed(beside, after=DUE)
+        assert outer.remaining() <= 30 - DUE
+    await outer.release()
 
 
 @on([EXCLUSIVE], drivers=["blocking"])
 async def test_renewals_give_what_the_longest_lease_asks_for(a: World) -> None:
-    outer = await a.lock(reentrant=True, timeout=STEADY, renew=True).take(20)
-    inner = await a.lock(reentrant=True, timeout=30).take(20)
-    a.direct.pexpire("lock:a", 5_000)
-    await a.eventually(lambda: a.direct.pttl("lock:a") > 20_000)
+    outer = await a.lock(reentrant=True, timeout=30, renew=True).take(0)
+    inner = await a.lock(reentrant=True, timeout=60).take(0)
+    a.direct.pexpire("lock:a", 20_000)
+    a.pass_time(2 * DUE)
+    await a.eventually(lambda: a.direct.pttl("lock:a") > 40_000)
     await inner.release()
     await outer.release()
 
@@ -188,12 +193,13 @@ async def test_a_renewal_tells_each_of_the_loss(a: World) -> None:
     told: list[Any] = []
     options: dict[str, Any] = {
         "reentrant": True,
-        "timeout": STEADY,
+        "timeout": 30,
         "renew": True,
         "on_lost": told.append,
     }
-    handles = [await a.lock(**options).take(20) for _ in range(3)]
+    handles = [await a.lock(**options).take(0) for _ in range(3)]
     a.lose()
+    a.pass_time(DUE)
     await a.eventually(lambda: len(told) == 3)
     assert all(held.lost for held in handles)
 

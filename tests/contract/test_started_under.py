@@ -14,9 +14,9 @@ from django_setnx_lock.core import LockHandle
 from tests.processes import in_thread
 from tests.support import seams
 from tests.support.children import child, fork_in_c
-from tests.support.drivers import growth
-from tests.support.kinds import EXCLUSIVE, READERS, STEADY
+from tests.support.kinds import EXCLUSIVE, READERS
 from tests.support.rows import on
+from tests.support.world import DUE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,12 +132,13 @@ async def test_the_lease_is_followed_and_never_lengthened(a: World) -> None:
 
 @on([EXCLUSIVE], drivers=["blocking"])
 async def test_it_goes_on_for_as_long_as_the_one_above_renews(a: World) -> None:
-    above = held_above(a, timeout=STEADY, renew=True)
+    above = held_above(a, timeout=30, renew=True)
     lost: list[Any] = []
     with seams.started_under(above):
-        held = a.lock(timeout=STEADY, reentrant=True, on_lost=lost.append).raw.take(0)
-        await a.eventually(growth(held))
+        held = a.lock(timeout=30, reentrant=True, on_lost=lost.append).raw.take(0)
+        await a.renewed(held, after=DUE)
         a.direct.delete("lock:a")
+        a.pass_time(DUE)
         await a.eventually(lambda: lost)
         with pytest.raises(LockLost):
             held.check()

@@ -13,9 +13,9 @@ from django_setnx_lock import LockBusy, LockError, LockLost, LockUnavailable, Lo
 from django_setnx_lock.core import Redlock
 from tests.faults.proxy import Proxy
 from tests.servers import ONCE, free_port
-from tests.support.drivers import growth
 from tests.support.kinds import EXCLUSIVE, HOSTED, PERMITS, READERS, REDLOCK, STEADY, TIMESTAMP
 from tests.support.rows import on
+from tests.support.world import DUE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,12 +63,12 @@ async def test_it_is_given_away_with_a_full_lease_or_the_time_that_is_asked_for(
 async def test_who_takes_it_over_is_its_holder(a: World) -> None:
     giver = await a.lock(label="view pay").take(0)
     ticket = await giver.give_away()
-    held = adopted(a, ticket, label="task send", timeout=STEADY, renew=True)
+    held = adopted(a, ticket, label="task send", timeout=30, renew=True)
     info = a.info()
     assert held.fence == giver.fence == info.fence
     assert info.holder is not None
     assert info.holder.label == "task send"
-    await a.eventually(growth(held))
+    await a.renewed(held, after=DUE)
     with pytest.raises(LockLost):
         adopted(a, ticket)
     a.ask(lambda _: held.check())
