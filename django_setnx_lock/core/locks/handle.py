@@ -305,10 +305,6 @@ class LockHandle(Handle):
         if io.is_asyncio or self._options.ending is None or not self.defers():
             await self._release_now(io)
 
-    def release_now(self) -> None:
-        """Release as :meth:`release` does, even where that would be deferred."""
-        run(self._release_now(BLOCKING))
-
     async def _release_now(self, io: Backend) -> None:
         request = self.to_release()
         if request is not None:

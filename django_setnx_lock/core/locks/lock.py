@@ -195,11 +195,6 @@ class RedisLock(LocalLock[LockHandle]):
         """The redis-py client it asks."""
         return self._target.client
 
-    @property
-    def can_be_given_away(self) -> bool:
-        """Whether another process can take it over from its holder."""
-        return self._target.command_set.supports_custom_token
-
     def attempt(self) -> AcquireAttempt:
         """Return a new attempt at this lock by the calling thread."""
         turn = AcquireAttempt(

@@ -33,7 +33,7 @@ class ReleasePolicy(Protocol):
     """Asked by each release of a lock that is not awaited.
 
     It may defer the release, as until the end of a transaction: the lock is held and renewed as
-    before, until the policy calls ``release_now()``. What it is given is Any here: the classes of
+    before, until the policy releases it. What it is given is Any here: the classes of
     handles, grants and targets build on this file.
     """
 

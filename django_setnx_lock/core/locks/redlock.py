@@ -286,11 +286,6 @@ class Redlock(RedisLock):
             heartbeat_prefix=plain.heartbeat_prefix,
         )
 
-    @property
-    def can_be_given_away(self) -> bool:
-        """Return False: a lock on several servers is never given away."""
-        return False
-
     def attempt(self) -> RedlockAttempt:
         """Return a fresh attempt at this lock by the calling thread."""
         return RedlockAttempt(

@@ -88,15 +88,6 @@ class LoopWatchdog(RenewalRegistry):
         """Do what is due now. Called in the thread of the loop."""
         self._alarm.set()
 
-    def is_current(self) -> bool:
-        """Return whether the caller runs in the task that does the work."""
-        task = self._task
-        return (
-            task is not None
-            and _get_running_loop() is self._loop
-            and asyncio.current_task(self._loop) is task
-        )
-
     def _attend(self, due: float) -> None:
         if _get_running_loop() is self._loop:
             self._attend_here(due)

@@ -80,10 +80,6 @@ class RenewalRegistry(ABC):
     def wake(self) -> None:
         """Wake the thread or task, if it sleeps, to do what is due."""
 
-    @abstractmethod
-    def is_current(self) -> bool:
-        """Return whether the caller runs in the thread or task that does the work."""
-
     def watched(self) -> list[Renewable]:
         """Return the locks that are being renewed."""
         return [held for one, _, _ in list(self._held.values()) if (held := one()) is not None]

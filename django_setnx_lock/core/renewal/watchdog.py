@@ -156,10 +156,6 @@ class Watchdog(RenewalRegistry):
         due = super().next_due()
         return -math.inf if self._is_at_work else due
 
-    def is_current(self) -> bool:
-        """Return whether the caller runs in the thread that does the work."""
-        return threading.current_thread() is self._thread
-
     def _attend(self, due: float) -> None:
         if self._thread is None or self._kind_of_alarm is not threading.Lock:
             self._start()
