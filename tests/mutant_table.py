@@ -185,6 +185,20 @@ TAKING = [
 
 LETTING_GO = [
     Mutant(
+        "no order of events frees a lock that is held",
+        f"{SCRIPTS}/release.lua",
+        "local is_mine = redis.pcall('GET', NAME) == ARGV[1]",
+        "local is_mine = true",
+        f"{WIRE}/test_machine.py::test_no_order_of_events_breaks_the_lock",
+    ),
+    Mutant(
+        "no order of events frees what somebody else was given",
+        f"{SCRIPTS}/cancel.lua",
+        "local given = value == token or head == token",
+        "local given = true",
+        f"{WIRE}/test_machine.py::test_no_order_of_events_breaks_the_lock",
+    ),
+    Mutant(
         "a release compares the token",
         f"{SCRIPTS}/release.lua",
         "local is_mine = redis.pcall('GET', NAME) == ARGV[1]",
@@ -755,6 +769,13 @@ OTHER_KINDS = [
         f"{CONTRACT}/test_waiting.py::test_a_reader_waits_behind_a_writer_that_came_before",
     ),
     Mutant(
+        "no order of events lets in two kinds at once",
+        f"{SCRIPTS}/shared.lua",
+        "return group == kind and",
+        "return group and",
+        "tests/model/test_shared.py::test_the_scripts_as_shipped_allow_no_violation",
+    ),
+    Mutant(
         "a share that ran out is free",
         f"{SCRIPTS}/shared.lua",
         "redis.call('ZRANGEBYSCORE', SHARES, '-inf', whole(now_ms()))",
@@ -766,7 +787,7 @@ OTHER_KINDS = [
         f"{SCRIPTS}/shared.lua",
         "local given = admit(group)\n  settle(value, last_fence())",
         "local given = false\n  settle(value, last_fence())",
-        f"{WIRE}/test_shared.py::test_a_permit_goes_to_the_first_who_waits",
+        f"{WIRE}/test_shared.py::test_giving_up_a_share_that_was_left_to_one_leaves_it_to_the_next",
     ),
     Mutant(
         "the last reader hands on",
@@ -819,10 +840,10 @@ OTHER_KINDS = [
     ),
     Mutant(
         "a share that was taken away is lost",
-        f"{SCRIPTS}/shared_renew.lua",
-        "if not ends then\n",
-        "ends = ends or 0\nif not group then\n",
-        f"{CONTRACT}/test_losses.py::test_a_loss_is_found_by_the_renewal",
+        f"{SCRIPTS}/shared_check.lua",
+        "local ends = group_at(value) and redis.call('ZSCORE', SHARES, ARGV[1])",
+        "local ends = group_at(value) and now_ms() + 9000",
+        f"{CONTRACT}/test_operators.py::test_of_several_holders_one_is_forced_out",
     ),
     Mutant(
         "a share is renewed when memory is used up",
@@ -992,8 +1013,23 @@ SEVERAL_SERVERS = [
         "core/connections/sentinel.py",
         "return named is not None and address is not None and named != address",
         "return False",
-        "tests/redis/test_sentinel_failover.py::"
-        "test_a_lock_that_the_new_primary_knows_is_renewed_there",
+        "tests/redis/test_sentinel_planned.py::"
+        "test_connections_follow_the_sentinels_to_the_new_primary",
+    ),
+    Mutant(
+        "a caller of a cluster who comes back is sent to the node that took over",
+        "core/connections/cluster.py",
+        "            await _look_anew_after(io, routes, [cause])\n",
+        "",
+        "tests/redis/test_cluster_failover.py::"
+        "test_who_comes_back_at_once_is_sent_to_the_node_that_took_over",
+    ),
+    Mutant(
+        "a cluster's slot that moves is waited for",
+        "core/connections/cluster.py",
+        "        await io.sleep(pause)\n        if broken",
+        "        raise cause or AssertionError\n        if broken",
+        "tests/redis/test_cluster_moving.py::test_a_release_waits_for_a_slot_that_moves",
     ),
     Mutant(
         "over-long names differ by their hash",
@@ -1059,8 +1095,7 @@ DOORS = [
         "transactions.py",
         '        self._call("rollback")\n        self.has_ended()',
         '        self._call("rollback")',
-        "tests/test_transactions.py::"
-        "test_what_is_let_go_in_a_transaction_is_held_until_its_rollback",
+        "tests/test_transactions.py::test_without_autocommit_the_end_by_hand_releases",
     ),
     Mutant(
         "the commit of a savepoint is not the end",

@@ -40,6 +40,7 @@ def run(checkout: Path, *arguments: str, seconds: float) -> subprocess.Completed
         env=environment,
         capture_output=True,
         text=True,
+        errors="replace",
         timeout=seconds,
         check=False,
     )
