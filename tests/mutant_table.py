@@ -787,7 +787,7 @@ OTHER_KINDS = [
         f"{SCRIPTS}/shared.lua",
         "local given = admit(group)\n  settle(value, last_fence())",
         "local given = false\n  settle(value, last_fence())",
-        f"{WIRE}/test_shared.py::test_giving_up_a_share_that_was_left_to_one_leaves_it_to_the_next",
+        "tests/model/test_shared.py::test_the_scripts_as_shipped_allow_no_violation",
     ),
     Mutant(
         "the last reader hands on",
@@ -1007,22 +1007,6 @@ SEVERAL_SERVERS = [
         "if int(acknowledged) < self.count:",
         "if False:",
         "tests/redis/test_replicas.py::test_more_replicas_than_there_are_is_too_few",
-    ),
-    Mutant(
-        "a connection to what is the primary no longer is not used",
-        "core/connections/sentinel.py",
-        "return named is not None and address is not None and named != address",
-        "return False",
-        "tests/redis/test_sentinel_planned.py::"
-        "test_connections_follow_the_sentinels_to_the_new_primary",
-    ),
-    Mutant(
-        "a caller of a cluster who comes back is sent to the node that took over",
-        "core/connections/cluster.py",
-        "            await _look_anew_after(io, routes, [cause])\n",
-        "",
-        "tests/redis/test_cluster_failover.py::"
-        "test_who_comes_back_at_once_is_sent_to_the_node_that_took_over",
     ),
     Mutant(
         "a cluster's slot that moves is waited for",
