@@ -574,6 +574,45 @@ HOLDING = [
         f"{CONTRACT}/test_losses.py::test_the_block_of_a_task_ends_when_its_lock_is_lost",
     ),
     Mutant(
+        "a cancellation from outside stays one",
+        "core/locks/cancel_scope.py",
+        "        if others or not isinstance(error, asyncio.CancelledError):\n",
+        "        if not isinstance(error, asyncio.CancelledError):\n",
+        f"{CONTRACT}/test_blocks.py::"
+        "test_a_cancellation_from_outside_that_meets_the_loss_stays_one",
+    ),
+    Mutant(
+        "a task that finds the loss itself is not cancelled",
+        "core/locks/cancel_scope.py",
+        "if self._has_cancelled or self._is_over or asyncio.current_task() is self.task:",
+        "if self._has_cancelled or self._is_over:",
+        f"{CONTRACT}/test_blocks.py::"
+        "test_a_block_that_finds_the_loss_itself_is_not_cancelled_besides",
+    ),
+    Mutant(
+        "a lock object forgets what it has lost",
+        "core/locks/local.py",
+        "            if one.frame is None and (one.held.is_let_go or one.held.lost):\n",
+        "            if False:\n",
+        f"{CONTRACT}/test_blocks.py::test_an_object_whose_leases_run_out_forgets_them",
+    ),
+    Mutant(
+        "who waits for several keys asks again before the lease of those that are held ends",
+        "core/locks/multi_lock.py",
+        "return self._lease / 3 if self._taken else math.inf",
+        "return math.inf",
+        f"{CONTRACT}/test_several.py::"
+        "test_what_is_held_early_outlives_its_lease_and_is_whole_in_the_end",
+    ),
+    Mutant(
+        "the same name in another database is another lock",
+        "core/locks/reentrancy.py",
+        "_may_be_had(grant) and server_id(grant.client) == place:",
+        "_may_be_had(grant):",
+        f"{CONTRACT}/test_holding_again.py::"
+        "test_another_client_of_the_same_database_is_the_same_lock",
+    ),
+    Mutant(
         "a loss is told to who asked for it",
         "core/locks/grant.py",
         "                rest.callback(one.tell_loss)\n",

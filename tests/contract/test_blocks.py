@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -107,6 +109,18 @@ async def test_a_loss_of_before_is_none_of_the_next_block(a: World) -> None:
     assert lock.raw.held is None
 
 
+@on(BOTH)
+async def test_an_object_whose_leases_run_out_forgets_them(a: World) -> None:
+    lock = a.lock(timeout=a.kind.brief)
+    seen = []
+    for _ in range(4):
+        assert await lock.acquire(blocking_timeout=20)
+        seen.append(weakref.ref(lock.raw.held))
+        await a.eventually(lambda: lock.raw.held.lost)
+    gc.collect()
+    assert [handle() for handle in seen[:-1]] == [None] * 3
+
+
 # A task whose lock is lost
 
 
@@ -178,15 +192,20 @@ async def test_an_error_of_a_block_that_is_cancelled_is_not_hidden(a: World) -> 
 
 @on(BOTH, drivers=["asyncio"])
 async def test_a_block_that_finds_the_loss_itself_is_not_cancelled_besides(a: World) -> None:
+    went_on = False
+
     async def work() -> None:
+        nonlocal went_on
         async with a.lock().block() as held:
             a.lose()
             with pytest.raises(LockLost):
                 await held.check()
             await asyncio.sleep(0.01)
+            went_on = True
 
     with pytest.raises(LockLost):
         await work()
+    assert went_on
     assert not is_cancelled()
 
 
