@@ -520,7 +520,7 @@ HOLDING = [
         "core/renewal/scheduler.py",
         "_BATCH = 250",
         "_BATCH = 1",
-        f"{FAULTS}/test_renewal.py::test_a_thousand_locks_take_one_thread_and_few_round_trips",
+        f"{CONTRACT}/test_renewals.py::test_hundreds_of_locks_take_few_round_trips",
     ),
     Mutant(
         "a renewed lease counts from before the request was sent",

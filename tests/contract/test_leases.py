@@ -131,7 +131,9 @@ async def test_a_handle_that_nobody_refers_to_is_renewed_no_longer(a: World) -> 
 
 
 @on()
-async def test_what_a_thread_or_task_held_as_it_ended_is_renewed_no_longer(a: World) -> None:
+async def test_what_a_thread_or_task_held_as_it_ended_is_renewed_no_longer(
+    a: World, caplog: pytest.LogCaptureFixture
+) -> None:
     lock = a.lock(timeout=a.kind.brief, renew=True)
 
     async def work() -> None:
@@ -143,6 +145,7 @@ async def test_what_a_thread_or_task_held_as_it_ended_is_renewed_no_longer(a: Wo
     gc.collect()
 
     await a.eventually(a.is_free)
+    assert f"that took the lock '{a.kind.contested}' has ended" in caplog.text
     with pytest.raises(LockError):
         await lock.release()
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +14,11 @@ import pytest
 import redis
 
 from django_setnx_lock import LockLost
-from django_setnx_lock.core import Inspector, RedisLock
+from django_setnx_lock.core import RedisLock
 from tests.processes import eventually, figure
 from tests.servers import ONCE
 from tests.support import seams
-from tests.support.renewals import IS_RENEWED, end_of, is_longer, is_renewed, threads
+from tests.support.renewals import IS_RENEWED, end_of, is_renewed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,33 +41,6 @@ def fresh_watchdog() -> None:
 
 def renewed(client: Any, name: str = "lock:a", timeout: float = LEASE, **options: Any) -> RedisLock:
     return RedisLock(client, name, timeout, **{"renew": True, **options})
-
-
-def evals(client: redis.Redis) -> int:
-    stats: dict[str, Any] = client.info("commandstats")
-    return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha"))
-
-
-def reads(client: redis.Redis) -> int:
-    """Return how often the server has read from a connection."""
-    return int(client.info("stats")["total_reads_processed"])
-
-
-def test_a_thousand_locks_take_one_thread_and_few_round_trips(real_server: RealServer) -> None:
-    client = real_server.client()
-    held = [renewed(client, f"lock:{number}", timeout=60).take(0) for number in range(1000)]
-    held[0].reacquire()
-    ends = [end_of(one) for one in held]
-    requests, trips = evals(client), reads(client)
-
-    seams.renew_now(*held)
-    eventually(lambda: all(is_longer(one, end) for one, end in zip(held, ends, strict=True)))
-
-    requests, trips = evals(client) - requests, reads(client) - trips
-    figure(f"1,000 locks: {len(threads())} thread, read by the server {trips} times")
-    assert len(threads()) == 1
-    assert requests == 1000
-    assert trips <= 100
 
 
 @REAL
@@ -116,19 +87,6 @@ def test_a_renewal_whose_reply_was_cut_off_is_sent_again(proxy: Proxy, direct: r
     assert held.remaining() <= there + 0.002
 
 
-def test_an_outage_shorter_than_the_lease_loses_nothing(proxy: Proxy, direct: redis.Redis) -> None:
-    held = renewed(proxy.client()).take(0)
-    proxy.refuse()
-    seams.renew_now(held)
-    eventually(lambda: seams.fails(held))
-    proxy.accept()
-
-    kept = is_renewed(held)
-
-    assert kept
-    assert not seams.fails(held)
-
-
 @REAL
 @pytest.mark.parametrize("renew", [True, False], ids=["renewed", "control: not renewed"])
 def test_a_holder_whose_server_stands_still_hears_of_the_loss_before_it_goes_on(
@@ -159,58 +117,6 @@ def test_a_holder_whose_server_stands_still_hears_of_the_loss_before_it_goes_on(
         assert heard == []
 
 
-def connections(client: redis.Redis) -> set[str]:
-    """Return the ids of all the connections that the server has."""
-    found: list[dict[str, str]] = client.client_list()
-    return {one["id"] for one in found}
-
-
-@REAL
-def test_a_connection_that_was_killed_is_made_anew(server: RealServer) -> None:
-    client = server.client()
-    held = renewed(client).take(0)
-    before = connections(client)
-    assert is_renewed(held)
-    (watchdogs,) = connections(client) - before
-
-    client.client_kill_filter(_id=watchdogs)
-    kept = is_renewed(held)
-
-    assert kept
-    assert watchdogs not in connections(client)
-
-
-@REAL
-def test_a_connection_that_was_closed_while_it_was_idle_is_no_trouble(
-    server: RealServer, caplog: pytest.LogCaptureFixture
-) -> None:
-    client = server.client()
-    held = renewed(client).take(0)
-    before = connections(client)
-    assert is_renewed(held)
-    (watchdogs,) = connections(client) - before
-    client.client_kill_filter(_id=watchdogs)
-    eventually(lambda: watchdogs not in connections(client))
-
-    with caplog.at_level("INFO", "django_setnx_lock.renewal"):
-        kept = is_renewed(held)
-
-    assert kept
-    assert caplog.messages == []
-
-
-@REAL
-def test_scripts_that_were_flushed_are_sent_anew(server: RealServer) -> None:
-    client = server.client()
-    held = renewed(client).take(0)
-    assert is_renewed(held)
-    client.script_flush()
-
-    kept = is_renewed(held)
-
-    assert kept
-
-
 def test_a_server_that_comes_back_empty_is_a_loss_at_the_next_renewal(
     real_server: RealServer,
 ) -> None:
@@ -224,37 +130,6 @@ def test_a_server_that_comes_back_empty_is_a_loss_at_the_next_renewal(
     eventually(lambda: heard == [held])
     with pytest.raises(LockLost, match="its key was removed"):
         held.check()
-
-
-@REAL
-def test_a_force_release_is_told_with_who_and_why(server: RealServer) -> None:
-    heard: list[LockHandle] = []
-    client = server.client()
-    held = renewed(client, on_lost=heard.append).take(0)
-    inspector = Inspector(client, "lock:")
-    inspector.force_release("lock:a", inspector.get("lock:a").fingerprint, by="joe", reason="stuck")
-
-    assert not is_renewed(held)
-
-    eventually(lambda: heard == [held])
-    with pytest.raises(LockLost, match="force-released by joe: stuck"):
-        held.check()
-
-
-@REAL
-def test_a_thread_that_ends_with_a_lock_leaves_it_to_its_lease(
-    server: RealServer, caplog: pytest.LogCaptureFixture
-) -> None:
-    client = server.client()
-    found: list[LockHandle] = []
-    thread = threading.Thread(target=lambda: found.append(renewed(client, timeout=1).take(0)))
-    thread.start()
-    thread.join(10)
-
-    eventually(lambda: not client.exists("lock:a"))
-
-    assert found[0].lost
-    assert "thread that took the lock 'lock:a' has ended" in caplog.text
 
 
 # Takes the lock, says so, and when told to go on what it knows of it.
@@ -433,14 +308,6 @@ def test_a_lock_that_is_renewed_delays_no_exit(real_server: RealServer) -> None:
     figure(f"exit with a renewed lock: {took * 1000:.0f} ms")
     assert took < 3
     assert real_server.client().exists("lock:a")
-
-
-def test_handles_that_are_thrown_away_are_not_renewed(real_server: RealServer) -> None:
-    client = real_server.client()
-    renewed(client, timeout=1).take(0)
-    gc.collect()
-
-    eventually(lambda: not client.exists("lock:a"))
 
 
 @pytest.fixture(autouse=True)
