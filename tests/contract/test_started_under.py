@@ -1,4 +1,7 @@
-"""A process that was started under a lock has it again by what its environment says."""
+"""A process that was started under a lock has it again by what its environment says.
+
+Where a fake is cannot be said there.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ def held_above(a: World, name: str = "", **options: Any) -> LockHandle:
     return handles[0]
 
 
-@on([EXCLUSIVE, READERS])
+@on([EXCLUSIVE, READERS], real=True)
 async def test_it_has_the_lock_again_and_leaving_it_releases_nothing(a: World) -> None:
     above = held_above(a)
     with seams.started_under(above):
@@ -69,7 +72,7 @@ async def test_it_has_the_lock_again_and_leaving_it_releases_nothing(a: World) -
     in_thread(above.release)
 
 
-@on([EXCLUSIVE])
+@on([EXCLUSIVE], real=True)
 async def test_without_the_environment_or_reentrant_it_waits_for_itself(a: World) -> None:
     above = held_above(a)
     with pytest.raises(LockBusy):
@@ -79,7 +82,7 @@ async def test_without_the_environment_or_reentrant_it_waits_for_itself(a: World
     in_thread(above.release)
 
 
-@on([EXCLUSIVE])
+@on([EXCLUSIVE], real=True)
 async def test_what_the_one_above_has_no_longer_is_not_had_again(a: World) -> None:
     above = held_above(a)
     with seams.started_under(above):
@@ -91,7 +94,7 @@ async def test_what_the_one_above_has_no_longer_is_not_had_again(a: World) -> No
             assert anew.fence > above.fence
 
 
-@on([EXCLUSIVE])
+@on([EXCLUSIVE], real=True)
 async def test_all_that_are_held_are_carried(a: World) -> None:
     above = [held_above(a), held_above(a, "lock:z")]
     with seams.started_under(*above):
@@ -104,7 +107,7 @@ async def test_all_that_are_held_are_carried(a: World) -> None:
         in_thread(held.release)
 
 
-@on([EXCLUSIVE])
+@on([EXCLUSIVE], real=True)
 async def test_one_thread_or_task_has_it_at_a_time(a: World) -> None:
     above = held_above(a)
     with seams.started_under(above):
@@ -116,7 +119,7 @@ async def test_one_thread_or_task_has_it_at_a_time(a: World) -> None:
     in_thread(above.release)
 
 
-@on([EXCLUSIVE], drivers=["blocking"])
+@on([EXCLUSIVE], drivers=["blocking"], real=True)
 async def test_the_lease_is_followed_and_never_lengthened(a: World) -> None:
     above = held_above(a, timeout=20)
     with seams.started_under(above):
@@ -130,7 +133,7 @@ async def test_the_lease_is_followed_and_never_lengthened(a: World) -> None:
     in_thread(above.release)
 
 
-@on([EXCLUSIVE], drivers=["blocking"])
+@on([EXCLUSIVE], drivers=["blocking"], real=True)
 async def test_it_goes_on_for_as_long_as_the_one_above_renews(a: World) -> None:
     above = held_above(a, timeout=30, renew=True)
     lost: list[Any] = []
@@ -145,7 +148,7 @@ async def test_it_goes_on_for_as_long_as_the_one_above_renews(a: World) -> None:
     assert lost == [held]
 
 
-@on([READERS], drivers=["blocking"])
+@on([READERS], drivers=["blocking"], real=True)
 async def test_under_a_reader_it_may_read_and_is_told_that_it_cannot_write(a: World) -> None:
     above = held_above(a)
     with seams.started_under(above):
@@ -187,7 +190,7 @@ async def test_no_password_stands_in_the_environment(a: World) -> None:
 
 
 @pytest.mark.usefixtures("no_collection")
-@on([EXCLUSIVE], drivers=["blocking"])
+@on([EXCLUSIVE], drivers=["blocking"], real=True)
 @pytest.mark.parametrize("text", NONSENSE, ids=lambda text: text if len(text) < 200 else "deep")
 async def test_what_cannot_be_understood_is_told_and_ignored(
     a: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, text: str
