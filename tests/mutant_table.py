@@ -1212,6 +1212,22 @@ DOORS = [
         "test_when_both_are_killed_at_once_the_command_itself_dies",
     ),
     Mutant(
+        "what a command starts while it is signalled gets the signal too",
+        "management/with_lock/guard.py",
+        "if is_last or among_others <= stopped:",
+        "if True:",
+        "tests/management/test_descendants.py::"
+        "test_what_is_started_while_the_command_is_signalled_gets_the_signal_too",
+    ),
+    Mutant(
+        "the guard is no shell that could continue what Ctrl-Z has stopped",
+        "management/with_lock/guard.py",
+        "os.setsid()",
+        "os.setpgid(0, 0)",
+        "tests/management/test_terminal.py::"
+        "test_where_no_shell_could_continue_it_ctrl_z_does_nothing",
+    ),
+    Mutant(
         "what a command leaves behind is adopted",
         "management/with_lock/guard.py",
         "        adopt_orphans()\n",

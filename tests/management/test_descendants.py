@@ -21,7 +21,7 @@ from tests.management.test_matrix import RECORDER
 from tests.processes import eventually, figure, is_running
 from tests.servers import RealServer
 from tests.support import programs
-from tests.support.seams import changed_guard
+from tests.support.seams import SLOW_LOOKS, changed_guard
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere: what can be found")
 
@@ -39,13 +39,14 @@ JOBS = {
     "daemon": ("sh", "-c", f'(setsid {SLEEPS} &) >&- 2>&-; echo $$ >>"$0"; exec sleep 71'),
 }
 BACKGROUND = 'sleep 71 & echo $! >>"$0"; exit 5'
-# Starts another one of itself and ends, again and again, each in a session of its own.
+# Starts another one of itself and ends, again and again, each in a session of its own if asked.
 HOPS = """
 import os, sys
 while True:
     if os.fork():
         os._exit(0)
-    os.setsid()
+    if sys.argv[2:]:
+        os.setsid()
     with open(sys.argv[1], "w") as file:
         file.write(f"{os.getpid()}\\n")
 """
@@ -173,17 +174,33 @@ def test_what_is_left_in_the_background_keeps_the_lock_and_not_the_status(
     )
 
 
+@pytest.mark.parametrize("where", [[], ["away"]], ids=["our session", "sessions of their own"])
 def test_what_forks_faster_than_it_is_looked_for_does_not_get_away(
-    forking: Forking, log: Path
+    forking: Forking, log: Path, where: list[str]
 ) -> None:
     with_lock = forking.start(
         *("--max-time", "0.3", "--kill-after", "0.1"),
-        *("k", sys.executable, "-ISc", HOPS, str(log)),
+        *("k", sys.executable, "-ISc", HOPS, str(log), *where),
         environment={MARK: str(log)},
     )
 
     assert with_lock.end() == 124
     assert marked(str(log)) == []
+
+
+def test_what_is_started_while_the_command_is_signalled_gets_the_signal_too(
+    forking: Forking, log: Path
+) -> None:
+    script = 'echo >>"$0"; sleep 0.2; sleep 60'
+    with_lock = forking.start(
+        *("--kill-after", "20", "k", "sh", "-c", script, str(log)), first=SLOW_LOOKS
+    )
+    lines(log, 1)
+
+    with_lock.send(signal.SIGTERM)
+
+    assert with_lock.has_ended(within=15)
+    assert with_lock.end() == 143
 
 
 def test_one_under_another_with_lock_gets_a_signal_once(forking: Forking, log: Path) -> None:

@@ -188,6 +188,20 @@ def no_celery_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(celery, "_named", {})
 
 
+# What with_lock has to run first so that time passes between its look at processes and a signal.
+SLOW_LOOKS = """
+from django_setnx_lock.management.with_lock import guard
+
+def family(*given, real=guard.family, **named):
+    import time
+    found = real(*given, **named)
+    time.sleep(0.4)
+    return found
+
+guard.family = family
+"""
+
+
 def changed_guard(folder: Path, *changes: tuple[str, str]) -> str:
     """Return what with_lock has to run first so that its guard is a changed program."""
     text = Path(guard.__file__).read_text()

@@ -36,6 +36,8 @@ _SUBREAPER, _PDEATHSIG, _NAME = 36, 1, 15
 # Whether we leave a core.
 _DUMPABLE = 4
 _SHORTEST_LOOK, _LONGEST_LOOK = 0.005, 0.5
+# How often those who are to stand still are looked for.
+_LOOKS = 10
 
 
 class Process:
@@ -91,7 +93,8 @@ def send(signums: Iterable[int], roots: set[int], main: int) -> bool:
     """
     is_last = signal.SIGKILL in signums
     stopped: set[int] = set()
-    while True:
+    # What starts others faster than we look is not waited for.
+    for _ in range(_LOOKS):
         members, of_others = family(roots, nested=is_last)
         among_others = {each.pid for each in members if each.group in of_others}
         if is_last or among_others <= stopped:
