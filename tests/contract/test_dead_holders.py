@@ -54,9 +54,9 @@ RENEWED: dict[str, Any] = {"timeout": 30, "renew": True}
     [
         pytest.param(RENEWED, 60, 25, State.HELD, id="renewed"),
         pytest.param(RENEWED, 60, 14, State.NOT_RENEWED, id="overdue"),
-        pytest.param(RENEWED, 0, 1, State.HELD, id="just taken up, for the claim time"),
+        pytest.param(RENEWED, 0, 4, State.HELD, id="just taken up, for the claim time"),
         pytest.param(RENEWED, 60, 90, State.HELD, id="extended"),
-        pytest.param({"timeout": 30, "renew": False}, 20, 1, State.HELD, id="never renewed"),
+        pytest.param({"timeout": 30, "renew": False}, 20, 4, State.HELD, id="never renewed"),
         pytest.param({**RENEWED, "max_hold": 60}, 55, 4, State.HELD, id="at its max_hold"),
         pytest.param({**RENEWED, "max_hold": 600}, 55, 4, State.NOT_RENEWED, id="far from it"),
     ],

@@ -203,6 +203,8 @@ def test_of_several_holders_each_is_told(redis_client: redis.Redis, look: Inspec
     assert [one.fence for one in info.shares] == [first.fence, second.fence]
     assert info.shares[0].remaining <= 60 < (info.remaining or 0) <= 600
     assert len({info.fingerprint, *(one.fingerprint for one in info.shares)}) == 3
+    listed(redis_client, "a", timeout=60, shared=True).take(0)
+    assert look.get("lock:a").fingerprint != info.fingerprint
 
 
 @pytest.mark.parametrize("options", [{}, {"shared": True}, {"protocol": "timestamp"}], ids=str)
@@ -272,6 +274,7 @@ def test_a_search_keeps_the_keys_it_is_part_of(
     assert found("*[") == (["odd*[1]"], False)
     assert found("\udc80") == ([], False)
     assert (len(found("order", 1)[0]), found("order", 1)[1]) == (1, True)
+    assert not found("order", 2)[1]
 
 
 def test_what_is_over_is_neither_listed_nor_counted(
