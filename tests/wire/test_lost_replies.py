@@ -138,17 +138,21 @@ def test_an_extension_whose_reply_was_cut_off_is_believed_as_redis_has_it(
 
 
 @clients
+@pytest.mark.parametrize("protocol", ["setnx", "timestamp"])
 def test_a_force_release_whose_reply_was_cut_off_is_told_as_released(
-    proxy: Proxy, direct: redis.Redis, options: dict[str, Any]
+    proxy: Proxy, direct: redis.Redis, options: dict[str, Any], protocol: str
 ) -> None:
+    script = scripts.FORCE if protocol == "setnx" else scripts.TIMESTAMP_FORCE
+    direct.script_load(script.source)
     client = proxy.client(**options)
-    held = RedisLock(client, "lock:a").take(0)
+    held = RedisLock(client, "lock:a", protocol=protocol).take(0)
     inspector = Inspector(client, "lock:")
     seen = inspector.get("lock:a")
-    cut(proxy, scripts.FORCE)
+    dropped = cut(proxy, script)
 
     outcome = inspector.force_release("lock:a", seen.fingerprint, by="joe", reason="stuck")
 
+    assert dropped.is_set()
     assert outcome is Outcome.RELEASED
     with pytest.raises(LockLost, match="by joe: stuck"):
         held.check()
