@@ -64,6 +64,16 @@ async def test_who_chose_a_token_waits_in_turn(a: World) -> None:
     await (await behind.result()).release()
 
 
+@on([EXCLUSIVE], real=True)
+async def test_a_token_serves_again_though_the_server_did_not_know_the_scripts(a: World) -> None:
+    for _ in range(2):
+        a.direct.script_flush()
+        lock = a.lock()
+        assert await lock.acquire(blocking=False, token=CHOSEN) is True
+        a.direct.script_flush()
+        await lock.release()
+
+
 @on([EXCLUSIVE])
 async def test_a_token_that_was_forced_out_is_refused_and_not_replaced(a: World) -> None:
     assert await a.lock().acquire(token=CHOSEN)

@@ -168,7 +168,9 @@ async def call(
             if then and isinstance(await _acknowledged(io, connection, SOON), Exception):
                 # Nothing was granted that replicas could have to know of.
                 connection.close()
-            (reply,) = await connection.ask((request.repeat.in_full, *then), 1, until)
+            again = (request.repeat.in_full, *then)
+            first = again if connection.sent_again else (request.first_in_full, *then)
+            (reply,) = await connection.ask(first, 1, until, again)
         if isinstance(reply, redis_exceptions.ResponseError):
             raise reply
         if replicas is not None and is_ok(reply):

@@ -69,6 +69,11 @@ class Request:
         """The command for any server."""
         return ("EVAL", self.script.source, *self.arguments)
 
+    @property
+    def first_in_full(self) -> Command:
+        """The command for any server where no copy has been carried out."""
+        return replace(self, args=self.once or self.args).in_full
+
 
 @dataclass(frozen=True, slots=True)
 class PlainRequest:
@@ -86,7 +91,7 @@ class PlainRequest:
         """The command, which is no script."""
         return self.command
 
-    in_full = by_sha
+    in_full = first_in_full = by_sha
     # It is the same however often it is sent.
     once = again = None
 
