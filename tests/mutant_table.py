@@ -549,7 +549,8 @@ HOLDING = [
         "core/locks/grant.py",
         "return self._taken_by is not None and self._taken_by.has_ended",
         "return False",
-        f"{FAULTS}/test_renewal.py::test_a_thread_that_ends_with_a_lock_leaves_it_to_its_lease",
+        f"{CONTRACT}/test_leases.py::"
+        "test_what_a_thread_or_task_held_as_it_ended_is_renewed_no_longer",
     ),
     Mutant(
         "a task under a lost lock is cancelled",
