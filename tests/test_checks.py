@@ -390,7 +390,8 @@ def test_a_cache_without_locks_may_be_as_it_likes() -> None:
 
 
 def test_a_factory_of_the_project_may_understand_any_location() -> None:
-    own = redis_cache("own://h", CONNECTION_FACTORY="tests.test_checks.found")
+    factory = "example_project.caches.EmbeddedConnectionFactory"
+    own = redis_cache("own://h", CONNECTION_FACTORY=factory)
 
     assert found(**with_locks_cache(own)).keys() <= {"django_setnx_lock.W002"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import threading
 from typing import Any
 
@@ -145,7 +146,9 @@ async def test_what_a_thread_or_task_held_as_it_ended_is_renewed_no_longer(
     gc.collect()
 
     await a.eventually(a.is_free)
-    assert f"that took the lock '{a.kind.contested}' has ended" in caplog.text
+    # Where a busy machine is late, the lease has run out before that is seen.
+    why = rf"that took (it|the lock '{a.kind.contested}') has ended"
+    await a.eventually(lambda: re.search(why, caplog.text))
     with pytest.raises(LockError):
         await lock.release()
 

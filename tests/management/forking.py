@@ -100,7 +100,9 @@ class Forked:
         return bool(select.select([self._told], [], [], within)[0])
 
     def send(self, number: int) -> None:
-        os.kill(self.pid, number)
+        """Send it a signal, unless it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
 
     def end(self) -> int:
         """Return its status when it has ended, as subprocess has it."""
