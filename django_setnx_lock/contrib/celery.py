@@ -16,9 +16,7 @@ from django.core.checks import CheckMessage, Tags, register
 from ..arguments import arguments_in, names_in, takes_any_name
 from ..checks import unusable_caches
 from ..core.errors import LockBusy, LockError, LockUnavailable
-from ..core.locks.handle import LockHandle
 from ..core.locks.lock import RedisLock
-from ..core.locks.transfer import Secret
 from ..core.plain import plain
 from ..core.protocol import commands
 from ..key_template import KeyTemplate
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_setnx_lock.lock")
 
-# A message's header: the ticket of a lock that is handed to the task. A secret.
-_TICKET = "setnx_lock_ticket"
 _BEGUN = "setnx_lock_begun"
 # The caches that tasks are locked in, by the names of their functions or classes.
 _named: dict[str, Any] = {}
@@ -104,47 +100,6 @@ class LockedTask(DjangoTask):  # type: ignore[misc]  # Celery ships no types
             **cast("Any", self.lock_options),
         )
 
-    def apply_async(
-        self,
-        args: Sequence[Any] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
-        *positional: Any,
-        held: LockHandle | str | None = None,
-        **options: Any,
-    ) -> Any:
-        """Send the task; with ``held`` its lock is held all the time until the task has it.
-
-        ``held``: a handle of the lock, which is given away, or the ticket of one that was (None:
-        the task takes the lock itself). It has to be taken over within its ``timeout``; a task that
-        begins later fails with LockLost. When the task cannot be sent, the lock is let go. The
-        ticket travels in the message's headers; it is a secret.
-
-        Raises TypeError for a ``held`` that is neither, ValueError when it is another lock than the
-        task's, and as :meth:`LockHandle.give_away`.
-        """
-        if held is None:
-            return super().apply_async(args, kwargs, *positional, **options)
-        if not isinstance(held, (LockHandle, str)):
-            raise TypeError(f"held is the handle of one lock or its ticket, not {held!r}")
-        given = held if isinstance(held, LockHandle) else Secret(held)
-        del held
-        one = self.lock_for(args, kwargs)
-        if isinstance(given, LockHandle):
-            if given.name != one.name:
-                raise ValueError(
-                    f"the task {self.name} runs under the lock {one.key!r}, and was handed "
-                    f"{given.key!r}: hand it the one that its arguments name"
-                )
-            given = Secret(given.give_away())
-        try:
-            return super().apply_async(args, kwargs, *positional, **_with_ticket(options, given))
-        except BaseException:
-            try:
-                one.adopt(given.text).release()
-            except LockError as error:
-                logger.warning("%s", error)
-            raise
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the task's body under its lock."""
         request = self.request
@@ -152,19 +107,14 @@ class LockedTask(DjangoTask):  # type: ignore[misc]  # Celery ships no types
             with self.lock_for(args, kwargs):
                 return super().__call__(*args, **kwargs)
         request.__dict__[_BEGUN] = True
-        # It is a secret: neither the body nor a retry has it.
-        ticket = _ticket_of(request)
         one = self.lock_for(args, kwargs)
         is_patient = self.on_busy == "wait" or "blocking_timeout" in self.lock_options
         try:
-            if ticket:
-                held = one.adopt(ticket.text)
-            else:
-                held = one.take(one.blocking_timeout if is_patient else 0)
+            held = one.take(one.blocking_timeout if is_patient else 0)
         except LockBusy as busy:
             self._put_off(busy)
         except LockUnavailable as error:
-            if ticket or self.on_busy != "retry" or request.is_eager:
+            if self.on_busy != "retry" or request.is_eager:
                 raise
             self._send_again(error)
         try:
@@ -233,18 +183,6 @@ def check_aliases(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Chec
         for name, using in _named.items()
         for found in unusable_caches(f"The task {name}", using)
     ]
-
-
-def _with_ticket(options: Mapping[str, Any], ticket: Secret) -> dict[str, Any]:
-    headers = {**(options.get("headers") or {}), _TICKET: ticket.text}
-    return {**options, "headers": headers}
-
-
-def _ticket_of(request: Any) -> Secret | None:
-    """Take the ticket out of ``request``, if there is one."""
-    found = (request.headers or {}).pop(_TICKET, None)
-    found = request.__dict__.pop(_TICKET, None) or found
-    return None if found is None else Secret(found)
 
 
 def _checked(

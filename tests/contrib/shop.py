@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
 
 import django
 import redis
@@ -79,14 +78,6 @@ def skipped_late(key: str) -> str:
     return "done"
 
 
-@locked_task("order:<key>", bind=True, name="shop.again")
-def again(self: Any, key: str) -> int:
-    note(key, str(bool(self.request.headers)))
-    if self.request.retries < 1:
-        raise self.retry(countdown=0.1)
-    return int(self.request.retries)
-
-
 @locked_task(
     "order:<key>", on_busy="wait", lock_options={"blocking_timeout": 20}, name="shop.waits"
 )
@@ -116,11 +107,10 @@ def unlocked(key: str, seconds: float) -> str:
     return "done"
 
 
-@app.task(base=LockedTask, lock="order:<key>", bind=True, name="shop.loses")  # type: ignore[untyped-decorator]  # Celery ships no types
-def loses(self: Any, key: str) -> str:
+@app.task(base=LockedTask, lock="order:<key>", name="shop.loses")  # type: ignore[untyped-decorator]  # Celery ships no types
+def loses(key: str) -> str:
     held_by = lock(f"order:{key}")
     held_by.client.delete(held_by.name)
-    note(key, repr(self.request))
     return "done"
 
 

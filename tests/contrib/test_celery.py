@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -128,16 +127,6 @@ def test_a_task_that_its_killed_worker_held_up_is_not_discarded(key: str) -> Non
     assert told(key) == ["begin", "end"] * 2
 
 
-def test_a_retry_takes_anew_what_was_handed_to_the_task(key: str) -> None:
-    held = lock(f"order:{key}").take()
-
-    assert shop.again.apply_async((key,), held=held).get(timeout=20) == 1
-
-    # Nothing of the ticket is sent once more.
-    assert told(key) == ["False", "False"]
-    assert not lock(f"order:{key}").locked()
-
-
 def test_a_task_waits_for_its_lock(key: str) -> None:
     held = lock(f"order:{key}").take()
     result = shop.waits.delay(key)
@@ -165,92 +154,6 @@ def test_the_task_of_a_killed_process_is_done_when_its_lease_is_over(key: str) -
     assert told(key) == ["begin", "end"] * 2
 
 
-class Stranger:
-    """Somebody who tries all the time to have the lock, once. ``saw`` is what was told by then."""
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self.saw: list[str] | None = None
-        self.is_refused = threading.Event()
-        self.thread = threading.Thread(target=self.try_it, daemon=True)
-        self.thread.start()
-
-    def try_it(self) -> None:
-        while self.saw is None:
-            try:
-                with lock(f"order:{self.key}", blocking_timeout=0):
-                    self.saw = told(self.key)
-            except LockBusy:
-                self.is_refused.set()
-
-
-def test_a_lock_is_handed_to_the_task_with_nobody_in_between(key: str) -> None:
-    with lock(f"order:{key}") as held:
-        stranger = Stranger(key)
-        assert stranger.is_refused.wait(20)
-        result = shop.retried.apply_async((key, -1), held=held)
-    eventually(lambda: told(key))
-
-    shop.diary().rpush(f"go:{key}", 1)
-
-    result.get(timeout=20)
-    stranger.thread.join(20)
-    assert stranger.saw == ["begin", "end"]
-
-
-def test_without_that_somebody_comes_in_between(key: str) -> None:
-    with lock(f"order:{key}"):
-        stranger = Stranger(key)
-        assert stranger.is_refused.wait(20)
-        result = shop.retried.apply_async((key,), countdown=0.3)
-
-    result.get(timeout=20)
-    stranger.thread.join(20)
-    assert stranger.saw == []
-
-
-def test_a_task_that_was_handed_a_lock_and_began_too_late_fails(key: str) -> None:
-    held = lock(f"order:{key}").take()
-    ticket = held.give_away()
-    held.client.delete(held.name)
-
-    with pytest.raises(LockLost):
-        shop.retried.apply_async((key,), held=ticket).get(timeout=20)
-
-    assert told(key) == []
-
-
-def test_no_token_is_in_the_log_of_a_worker(worker: Path, key: str) -> None:
-    held = lock(f"order:{key}").take()
-    with pytest.raises(LockLost):
-        shop.loses.apply_async((key,), held=held).get(timeout=20)
-
-    assert held.token not in worker.read_text()
-    assert "setnx_lock_t" not in told(key)[0]
-
-
-def test_what_cannot_be_sent_is_let_go(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*args: Any, **options: Any) -> None:
-        raise OSError("no broker")
-
-    monkeypatch.setattr(shop.app, "send_task", fail)
-    held = lock(f"order:{key}").take()
-
-    with pytest.raises(OSError, match="no broker"):
-        shop.retried.apply_async((key,), held=held)
-
-    assert not lock(f"order:{key}").locked()
-
-
-def test_a_task_is_handed_its_own_lock_only(key: str) -> None:
-    held = lock("order:another").take()
-
-    with pytest.raises(ValueError, match=f"'order:{key}'.*'order:another'"):
-        shop.retried.apply_async((key,), held=held)
-
-    held.release()
-
-
 @override_settings(SETNX_LOCK={"BLOCKING_TIMEOUT": 0, "REENTRANT": False})
 def test_a_task_that_is_called_has_its_lock(key: str) -> None:
     with lock(f"order:{key}"), pytest.raises(LockBusy):
@@ -264,11 +167,6 @@ def test_a_task_that_is_called_goes_on_with_the_lock_of_its_caller(key: str) -> 
     with lock(f"order:{key}") as held:
         assert shop.retried(key) == "done"
         held.check()
-
-
-def test_several_locks_cannot_be_handed_to_a_task(key: str) -> None:
-    with lock(f"order:{key}", "order:another") as held, pytest.raises(TypeError, match="one lock"):
-        shop.retried.apply_async((key,), held=held)
 
 
 def test_a_task_that_is_run_at_once_has_its_lock(key: str) -> None:
@@ -397,25 +295,3 @@ def test_a_key_made_of_another_argument_of_such_a_task_is_fine(
     monkeypatch.setitem(sys.modules, "pydantic", SimpleNamespace(BaseModel=Parcel))
 
     assert callable(locked_task("parcel:<number>", pydantic=True)(sends).delay)
-
-
-@pytest.mark.usefixtures("fake_connections")
-def test_no_frame_of_a_task_that_was_not_sent_shows_its_ticket() -> None:
-    ticket = lock("order:1").take().give_away()
-    token = json.loads(ticket)["token"]
-
-    @locked_task("order:<order.id>")
-    def never_sent(order: Any) -> None:
-        pytest.fail("it was run")
-
-    with pytest.raises(Exception, match="order") as caught:
-        never_sent.apply_async((None,), held=ticket)
-
-    shown = [
-        (entry.frame.code.name, name)
-        for entry in caught.traceback
-        if "django_setnx_lock" in str(entry.path)
-        for name, value in entry.frame.f_locals.items()
-        if token in repr(value)
-    ]
-    assert shown == []
