@@ -80,10 +80,6 @@ def by_term(with_lock: Forked) -> None:
     with_lock.send(signal.SIGTERM)
 
 
-def by_max_time(with_lock: Forked) -> None:
-    """Do nothing: it is told to end its command soon."""
-
-
 def by_kill_of_the_wrapper(with_lock: Forked) -> None:
     os.kill(with_lock.pid, signal.SIGKILL)
 
@@ -92,22 +88,20 @@ def by_kill_of_the_guard(with_lock: Forked) -> None:
     os.kill(guard_of(with_lock.pid), signal.SIGKILL)
 
 
-ASKED = [by_term, by_max_time]
 KILLED = [by_kill_of_the_wrapper, by_kill_of_the_guard]
 
 
 @pytest.mark.parametrize(
     ("job", "end"),
     [
-        *(("timeout", end) for end in (*ASKED, *KILLED)),
+        *(("timeout", end) for end in (by_term, *KILLED)),
         *((job, end) for job in ("set -m", "su", "daemon") for end in (by_term, KILLED[0])),
     ],
 )
 def test_nobody_gets_the_lock_before_the_last_descendant_is_gone(
     forking: Forking, real_server: RealServer, log: Path, job: str, end: Callable[[Forked], None]
 ) -> None:
-    limit = ["--max-time", "0.3"] if end is by_max_time else []
-    with_lock, family = family_of(forking, log, job, *limit)
+    with_lock, family = family_of(forking, log, job)
 
     began = time.monotonic()
     end(with_lock)
@@ -179,12 +173,16 @@ def test_what_forks_faster_than_it_is_looked_for_does_not_get_away(
     forking: Forking, log: Path, where: list[str]
 ) -> None:
     with_lock = forking.start(
-        *("--max-time", "0.3", "--kill-after", "0.1"),
+        *("--timeout", "1.5", "--kill-after", "0.1"),
         *("k", sys.executable, "-ISc", HOPS, str(log), *where),
         environment={MARK: str(log)},
     )
 
-    assert with_lock.end() == 124
+    lines(log, 1)
+    look = inspector()
+    look.ask_to_stop("lock:k", look.get("lock:k").fingerprint)
+
+    assert with_lock.end() == 0
     assert marked(str(log)) == []
 
 

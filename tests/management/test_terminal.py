@@ -248,9 +248,22 @@ def namespaces() -> None:
 
 @pytest.mark.usefixtures("namespaces")
 def test_where_the_system_tells_of_nobody_the_command_itself_is_ended(console: Open) -> None:
-    inside = [*IN_A_NAMESPACE, *COMMAND, "--max-time", "0.3", "k", "sleep", "60"]
+    inside = [
+        *IN_A_NAMESPACE,
+        *COMMAND,
+        "--timeout",
+        "1",
+        "k",
+        "sh",
+        "-c",
+        "echo on; exec sleep 60",
+    ]
+    terminal = console(*inside)
+    assert terminal.shows("on")
+    look = inspector()
+    look.ask_to_stop("lock:k", look.get("lock:k").fingerprint)
 
-    assert console(*inside).end() == 124
+    assert terminal.end() == 143
 
 
 @pytest.mark.usefixtures("namespaces")

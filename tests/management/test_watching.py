@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import time
@@ -76,41 +75,6 @@ def test_the_lock_is_kept_until_the_last_process_of_the_group_has_ended(
     assert not is_held(real_server)
 
 
-def test_with_main_only_it_is_free_beside_what_the_command_left(
-    forking: Forking, real_server: RealServer, log: Path
-) -> None:
-    script = '(setsid sleep 60 & echo $! >>"$0"); sleep 60 & echo $! >>"$0"; exit 3'
-    with_lock = forking.start("--main-only", "k", "sh", "-c", script, str(log))
-
-    assert with_lock.end() == 3
-
-    left = [int(pid) for pid in lines(log, 2)]
-    assert not is_held(real_server)
-    assert all(map(is_running, left))
-    for pid in left:
-        os.kill(pid, signal.SIGKILL)
-
-
-def test_a_command_has_so_long_to_run(forking: Forking, real_server: RealServer, log: Path) -> None:
-    began = time.monotonic()
-
-    with_lock = start(forking, log, "--max-time", "0.2")
-
-    assert with_lock.end() == 124
-    assert time.monotonic() - began < 10
-    assert not is_held(real_server)
-
-
-def test_one_that_will_not_end_in_its_time_is_killed(forking: Forking, log: Path) -> None:
-    with_lock = start(forking, log, "--max-time", "0.1", "--kill-after", "0.1", script=IGNORES_TERM)
-
-    assert with_lock.end() == 124
-
-
-def test_a_command_that_ends_in_its_time_has_its_own_status(forking: Forking, log: Path) -> None:
-    assert start(forking, log, "--max-time", "30", script='echo >>"$0"; exit 3').end() == 3
-
-
 def lose(forking: Forking, log: Path, script: str, *options: str) -> tuple[int, list[str]]:
     """Return the status of a with_lock whose lock is lost, and what its command wrote after."""
     with_lock = start(forking, log, "--timeout", "1", *options, script=script)
@@ -125,13 +89,8 @@ ENDS_POLITELY = (
 )
 
 
-@pytest.mark.parametrize(
-    ("on_lost", "wrote"), [("term", ["asked"]), ("kill", []), ("ignore", ["done"])]
-)
-def test_what_is_done_with_a_command_whose_lock_is_lost(
-    forking: Forking, log: Path, on_lost: str, wrote: list[str]
-) -> None:
-    assert lose(forking, log, ENDS_POLITELY, "--on-lost", on_lost) == (76, wrote)
+def test_a_command_whose_lock_is_lost_is_asked_to_end(forking: Forking, log: Path) -> None:
+    assert lose(forking, log, ENDS_POLITELY) == (76, ["asked"])
 
 
 def test_a_lost_lock_leaves_the_time_that_was_asked_for_to_end(forking: Forking, log: Path) -> None:
@@ -147,10 +106,10 @@ def test_a_lost_lock_leaves_the_time_that_was_asked_for_to_end(forking: Forking,
     assert (given, not_given) == ((76, ["ended"]), (76, []))
 
 
-def stopped_past_its_lease(forking: Forking, log: Path, *options: str) -> Forked:
+def stopped_past_its_lease(forking: Forking, log: Path) -> Forked:
     """Give a with_lock that goes on when somebody else has its lock."""
     # Long enough for a command to begin on a machine that is busy.
-    arguments = ("--timeout", "1.5", *options, "k", sys.executable, "-ISc", RECORDER)
+    arguments = ("--timeout", "1.5", "k", sys.executable, "-ISc", RECORDER)
     with_lock = forking.start(*arguments, str(log), "plain")
     lines(log, 1)
     with_lock.send(signal.SIGSTOP)
@@ -161,11 +120,10 @@ def stopped_past_its_lease(forking: Forking, log: Path, *options: str) -> Forked
 
 
 @may_be_late(1)
-@pytest.mark.parametrize("on_lost", ["term", "kill"])
 def test_one_that_goes_on_after_its_lease_ends_the_command_before_anything_else(
-    forking: Forking, log: Path, on_lost: str, late: float
+    forking: Forking, log: Path, late: float
 ) -> None:
-    with_lock = stopped_past_its_lease(forking, log, "--on-lost", on_lost)
+    with_lock = stopped_past_its_lease(forking, log)
     went_on = time.monotonic()
     command = int(log.read_text().split()[2])
 
@@ -174,15 +132,6 @@ def test_one_that_goes_on_after_its_lease_ends_the_command_before_anything_else(
     assert with_lock.end() == 76
     assert "SIGUSR1" not in log.read_text()
     assert time.monotonic() - went_on < 1 + late
-
-
-def test_told_to_ignore_it_the_command_goes_on(forking: Forking, log: Path) -> None:
-    with_lock = stopped_past_its_lease(forking, log, "--on-lost", "ignore")
-
-    lines(log, 2)
-
-    assert log.read_text().splitlines()[1:] == ["child SIGUSR1"]
-    assert with_lock.end() == 76
 
 
 def test_the_command_is_of_our_process_group(forking: Forking, log: Path) -> None:

@@ -6,7 +6,7 @@ import argparse
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 from django.core.management.base import CommandError, CommandParser
 
@@ -97,12 +97,6 @@ def _check_command(options: Mapping[str, Any]) -> None:
         raise ValueError(f"CMD is missing: what is to run while {options['key']!r} is locked?")
 
 
-TERM: Final = "term"
-KILL: Final = "kill"
-IGNORE: Final = "ignore"
-#: What can be done with a command whose lock is lost.
-ON_LOST = (TERM, KILL, IGNORE)
-
 _KILL_AFTER = 10.0
 _MARGIN = 1.0
 
@@ -115,23 +109,17 @@ class Terms:
     kill_after: float
     # How long before the end of the lease a command is dead whose lock cannot be renewed.
     margin: float
-    on_lost: str
-    # How long it may run.
-    max_time: float | None
-    main_only: bool
 
     @property
     def notice(self) -> float:
         """How long before its end a lease that cannot be renewed is given up."""
-        if self.on_lost == IGNORE:
-            return 0
-        return self.margin + (self.kill_after if self.on_lost == TERM else 0)
+        return self.margin + self.kill_after
 
 
 #: Said by ``--help``.
 STATUSES = (
     "Exit status: that of CMD; 64 wrong usage, 69 Redis unreachable, 75 busy, 76 lock lost, 78 "
-    "misconfigured, 124 no more time to run, 126 CMD cannot be executed, 127 CMD not found, 128+N "
+    "misconfigured, 126 CMD cannot be executed, 127 CMD not found, 128+N "
     "ended by signal N."
 )
 
@@ -206,27 +194,10 @@ def add_options(parser: CommandParser) -> None:
     parser.add_argument(
         "--note", default="", metavar="TEXT", help="Shown to operators beside the holder."
     )
-    parser.add_argument(
-        "--on-lost",
-        choices=ON_LOST,
-        default=TERM,
-        help="What is done with CMD when the lock is lost: it gets TERM, and KILL if it does not "
-        "end; or KILL at once; or only a warning is written. Default: term.",
-    )
     seconds(
         "-k",
         "--kill-after",
         help="The time from TERM to KILL. Default: a third of the lease, 10 at most.",
-    )
-    seconds(
-        "--max-time",
-        help="End CMD when it has run for so long, with status 124. Default: no limit.",
-    )
-    flag(
-        "-o",
-        "--main-only",
-        help="Keep the lock for CMD itself only. What it leaves in the background, as a daemon, "
-        "runs on without the lock. Default: the lock is kept until all that has ended.",
     )
     flag(
         "-q",
@@ -264,20 +235,11 @@ def terms_of(options: Mapping[str, Any], lease: float) -> Terms:
 
     Raises ValueError, also when there is no time to end CMD before the lease does.
     """
-    on_lost, kill_after = options["on_lost"], options["kill_after"]
-    if on_lost not in ON_LOST:
-        raise ValueError(f"--on-lost is one of {', '.join(ON_LOST)}, not {on_lost!r}")
+    kill_after = options["kill_after"]
     commands.waiting_time(kill_after, "--kill-after")
-    if options["max_time"] is not None:
-        commands.milliseconds(options["max_time"], "--max-time")
     margin = min(_MARGIN, lease / 10)
     terms = Terms(
-        kill_after=min(_KILL_AFTER, lease / 3) if kill_after is None else kill_after,
-        # With a warning only, there is nothing to have done before the end.
-        margin=0 if on_lost == IGNORE else margin,
-        on_lost=on_lost,
-        max_time=options["max_time"],
-        main_only=options["main_only"],
+        kill_after=min(_KILL_AFTER, lease / 3) if kill_after is None else kill_after, margin=margin
     )
     if lease <= terms.notice:
         raise ValueError(

@@ -226,12 +226,6 @@ class Child:
         """Return what lives of all that comes from it."""
         return [] if self._is_gone else guard.family(self._roots())[0]
 
-    def leave(self) -> None:
-        """Let what is left of it run on, also without us."""
-        with contextlib.suppress(OSError):
-            self._control.sendall(guard.LEAVE)
-        self._is_gone = True
-
     def close(self) -> None:
         """Kill what is left of it, if anything is, without waiting for that."""
         self._hang_up()

@@ -29,8 +29,6 @@ NAME = b"with_lock-guard"
 LENGTH = 20
 #: What runs a script that does not say by what it is to be run.
 SHELL = b"/bin/sh"
-#: Said to it: leave the rest alone.
-LEAVE = b"leave"
 # Linux alone: that orphans come to us, that we die with our parent, and what we are called.
 _SUBREAPER, _PDEATHSIG, _NAME = 36, 1, 15
 # Whether we leave a core.
@@ -278,8 +276,6 @@ class _Guard:  # pragma: no cover - it runs where nothing measures
             for fd, _ in events.poll(pause * 1000 if is_ending else None):
                 if fd == wake:
                     os.read(wake, 4096)
-                elif self._hear(16) == LEAVE:
-                    os._exit(0)
                 else:
                     # with_lock has no more to say, or is gone.
                     is_ending = True

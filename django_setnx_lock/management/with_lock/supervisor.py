@@ -14,7 +14,7 @@ from django_setnx_lock.core.locks.handle import LockHandle
 from django_setnx_lock.core.renewal.lease import Lease
 from django_setnx_lock.management import statuses
 
-from .arguments import IGNORE, KILL, Terms
+from .arguments import Terms
 from .child import Child, environment_for
 from .interrupts import ENDING, RARE, Interrupts
 from .messages import Messages
@@ -91,8 +91,6 @@ def supervise(
     child_status = child.status or 0
     if is_lost:
         return Outcome(statuses.LOST, child_status, is_lost=True)
-    if watch.has_timed_out:
-        return Outcome(statuses.TIMED_OUT, child_status)
     return Outcome(child_status, child_status, child.ended_by)
 
 
@@ -127,7 +125,6 @@ class Watch:
     _said: Messages
     _terms: Terms
     is_lost: bool = False
-    has_timed_out: bool = False
     # When it is killed, once it was asked to end, and when it was.
     _kill_at: float = math.inf
     _killed_at: float | None = None
@@ -141,10 +138,6 @@ class Watch:
     # Since when what we have told of has been tried in vain.
     _told_of: float | None = None
 
-    def __post_init__(self) -> None:
-        most = self._terms.max_time
-        self._time_is_up = math.inf if most is None else clock.now() + most
-
     def until_extinct(self) -> None:
         """Return when the command has ended, and all that it has started."""
         for signum in self._interrupts.wait(0):
@@ -157,7 +150,7 @@ class Watch:
             self._look_at_request()
             for signum in came:
                 self._pass_on(signum)
-            self._look_at_time()
+            self._kill_if_due()
 
     def _has_ended(self) -> bool:
         self._child.look()
@@ -168,9 +161,6 @@ class Watch:
             )
         if self._child.status is None:
             return False
-        if self._terms.main_only:
-            self._child.leave()
-            return True
         killed_at = self._killed_at
         if self.is_lost and killed_at is not None and clock.now() > killed_at + _DYING:
             return True
@@ -196,7 +186,7 @@ class Watch:
 
     def _pause(self) -> float:
         now = clock.now()
-        until = min(self._kill_at, self._time_is_up)
+        until = self._kill_at
         if not self.is_lost:
             until = min(until, self._gives_up_at(now))
         if self._child.status is not None:
@@ -227,16 +217,6 @@ class Watch:
             # One that is to end hears of nothing else.
             self._child.send(signum)
 
-    def _look_at_time(self) -> None:
-        now = clock.now()
-        if now >= self._time_is_up:
-            self._time_is_up = math.inf
-            self.has_timed_out = True
-            most = f"{self._terms.max_time:g} s (--max-time)"
-            self._said.say(f"{self._child.program} has run for {most} and is terminated")
-            self._ask_to_end(now + self._terms.kill_after)
-        self._kill_if_due()
-
     def _look_after_lock(self) -> None:
         now, lease = clock.now(), self._held.lease
         if self.is_lost:
@@ -259,20 +239,15 @@ class Watch:
         self._ask_to_end(clock.now() + self._terms.kill_after)
 
     def _on_loss(self, now: float) -> None:
-        terms, on_lost = self._terms, self._terms.on_lost
-        what = {IGNORE: "runs on without the lock", KILL: "is killed"}.get(on_lost, "is terminated")
-        held = self._held
+        terms, held = self._terms, self._held
         if held.lost:
             why = str(held.loss or held.grant.ran_out())
         else:
             trouble = held.lease.trouble or "Redis does not answer"
             why = f"the lock {held.key!r} could not be renewed before its lease ends: {trouble}"
-        self._said.say(f"{why}; {self._child.program} {what}")
-        if on_lost == KILL:
-            self._kill()
-        elif on_lost != IGNORE:
-            self._ask_to_end(min(now + terms.kill_after, held.lease.end - terms.margin))
-            self._kill_if_due()
+        self._said.say(f"{why}; {self._child.program} is terminated")
+        self._ask_to_end(min(now + terms.kill_after, held.lease.end - terms.margin))
+        self._kill_if_due()
 
     def _ask_to_end(self, kill_at: float) -> None:
         """Ask it to end, and have it killed at ``kill_at``; never later than said before."""
