@@ -585,7 +585,7 @@ HOLDING = [
     Mutant(
         "a lock object forgets what it has lost",
         "core/locks/local.py",
-        "            if one.frame is None and (one.held.is_let_go or one.held.lost):\n",
+        "            if not one.is_block and (one.held.is_let_go or one.held.lost):\n",
         "            if False:\n",
         f"{CONTRACT}/test_blocks.py::test_an_object_whose_leases_run_out_forgets_them",
     ),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from abc import abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Generic, Literal, TypeVar
 
 from ..connections.backends import ASYNCIO, BLOCKING, Backend, run
@@ -17,22 +16,22 @@ from .cancel_scope import CancelScope
 from .operations import Handle, Operations
 from .options import UNSET, Unset
 
-_CORE = f"{__name__.rpartition('.locks.')[0]}."
 _Handle = TypeVar("_Handle", bound=Handle)
 
 
 @dataclass(slots=True, eq=False)
 class _Entry(Generic[_Handle]):
-    """A handle, and the owner that took it; and where that entered a block with it, in which frame.
+    """A handle, and the owner that took it.
 
-    ``by``: None for nobody's, as what was taken by a task that did nothing else. ``block``: what
-    cancels the block of a task. ``is_dropped``: whether only the block knows it still.
+    ``by``: None for nobody's, as what was taken by a task that did nothing else. ``is_block``:
+    whether it was entered with ``with``. ``scope``: what cancels the block of a task.
+    ``is_dropped``: whether only the block knows it still.
     """
 
     by: owner.Owner | None
     held: _Handle
-    block: CancelScope | None = None
-    frame: FrameType | None = None
+    is_block: bool = False
+    scope: CancelScope | None = None
     is_dropped: bool = False
 
 
@@ -48,13 +47,13 @@ class LocalHandles(Generic[_Handle]):
         here = owner.current()
         self._put(_Entry(None if here.has_ended else here, held))
 
-    def enter(self, held: _Handle, block: CancelScope | None = None) -> None:
-        """Keep ``held`` for the block that the caller of the caller enters."""
-        self._put(_Entry(owner.current(), held, block, sys._getframe(2)))
+    def enter(self, held: _Handle, scope: CancelScope | None = None) -> None:
+        """Keep ``held`` for the block that the caller enters."""
+        self._put(_Entry(owner.current(), held, is_block=True, scope=scope))
 
     def _put(self, entry: _Entry[_Handle]) -> None:
         for one in self._entries[:]:
-            if one.frame is None and (one.held.is_let_go or one.held.lost):
+            if not one.is_block and (one.held.is_let_go or one.held.lost):
                 self._remove(one)
         self._entries.append(entry)
 
@@ -63,7 +62,7 @@ class LocalHandles(Generic[_Handle]):
         for one in self._entries[:]:
             if one.held is held:
                 one.is_dropped = True
-                if one.frame is None:
+                if not one.is_block:
                     self._remove(one)
 
     def leave(self, held: _Handle) -> None:
@@ -99,15 +98,10 @@ class LocalHandles(Generic[_Handle]):
     def innermost(self) -> _Entry[_Handle] | None:
         """The block that is being left, or None if none was entered.
 
-        That is the one entered last in the frame that leaves it; else, where a helper such as an
-        ExitStack does, by the same thread or task; else the only one whose thread or task has
-        ended: a generator may be closed by another one. Raises LockError if it is none of these.
+        That is the last one that the same thread or task entered; else the only one whose thread or
+        task has ended, as another one may close a generator. Raises LockError if it is neither.
         """
-        frame, latest_first = _leaving(), self._entries[::-1]
-        for one in latest_first:
-            if one.frame is not None and one.frame is frame:
-                return one
-        entered = [one for one in latest_first if one.frame is not None]
+        entered = [one for one in self._entries[::-1] if one.is_block]
         here = owner.current()
         mine = [one for one in entered if one.by is here]
         ended = [one for one in entered if one.by is not None and one.by.has_ended]
@@ -122,14 +116,6 @@ class LocalHandles(Generic[_Handle]):
             "lock object of its own for each block",
             key=key,
         )
-
-
-def _leaving() -> FrameType | None:
-    """Return the frame of the caller of this package's methods."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and str(frame.f_globals.get("__name__")).startswith(_CORE):
-        frame = frame.f_back
-    return frame
 
 
 class LocalLock(Operations, Generic[_Handle]):
@@ -275,13 +261,13 @@ class LocalLock(Operations, Generic[_Handle]):
         traceback: TracebackType | None,
     ) -> None:
         entered = self._handles.innermost
-        if entered is None or entered.block is None:
+        if entered is None or entered.scope is None:
             raise self._not_entered("task")
-        held, block = entered.held, entered.block
+        held, scope = entered.held, entered.scope
         # Before anything is awaited: another task that closes a generator must not find it, too.
         self._handles.leave(held)
         try:
-            await block.leave(exc_value, raise_on_release_error=self.raise_on_release_error)
+            await scope.leave(exc_value, raise_on_release_error=self.raise_on_release_error)
         finally:
             if not held.is_let_go:
                 held.count_out()
