@@ -162,11 +162,13 @@ class Child:
         try:
             self._start([options, path, *command])
         except BaseException:
-            if self._error is None:
-                # It may have been started by a guard that was killed before it said so.
-                self.kill()
-                self.wait()
-            self.close()
+            try:
+                if self._error is None:
+                    # It may have been started by a guard that was killed before it said so.
+                    self.kill()
+                    self.wait()
+            finally:
+                self.close()
             raise
 
     def look(self, seconds: float = 0) -> None:
