@@ -40,10 +40,7 @@ if TYPE_CHECKING:
 
     Release = Literal["commit", "exit"]
 
-_WATCHED = (
-    *("commit", "rollback", "close", "set_autocommit"),
-    *("savepoint_commit", "savepoint_rollback"),
-)
+_WATCHED = ("commit", "rollback", "close", "set_autocommit")
 _MARK = "_setnx_lock_transaction"
 # The attribute that Django's handler looks at and non_atomic_requests adds to.
 _ATTRIBUTE = "_non_atomic_requests"
@@ -124,47 +121,33 @@ class DeferredRelease:
 
 
 def open_transactions() -> list[OpenTransaction]:
-    """Return the transactions of this thread's connections, but for those around a TestCase."""
+    """Return the transactions of this thread's connections, but for those within a TestCase."""
     found = []
     for connection in connections.all(initialized_only=True):
-        blocks = connection.atomic_blocks if connection.in_atomic_block else []
-        around = 0
-        while around < len(blocks) and blocks[around]._from_testcase:  # type: ignore[attr-defined]  # it has
-            around += 1
-        if around < len(blocks) or (
+        if connection.in_atomic_block:
+            outermost: list[Any] = connection.atomic_blocks[:1]
+            is_open = any(not block._from_testcase for block in outermost)
+        else:
             # In manual transaction management any query may have begun one.
-            not connection.in_atomic_block
-            and connection.connection is not None
-            and not connection.autocommit
-        ):
-            known: OpenTransaction | None = vars(connection).get(_MARK)
-            if known is not None and not known.is_still(around):
-                known.has_ended()
-                known = None
-            found.append(known or OpenTransaction(connection, around))
+            is_open = connection.connection is not None and not connection.autocommit
+        if is_open:
+            found.append(vars(connection).get(_MARK) or OpenTransaction(connection))
     return found
 
 
 class OpenTransaction:
-    """A transaction of one connection, watched until it has ended.
+    """A transaction of one connection, watched until it has ended."""
 
-    ``around``: the atomic blocks of a TestCase in which it is a savepoint; mostly 0.
-    """
-
-    def __init__(self, connection: BaseDatabaseWrapper, around: int) -> None:
+    def __init__(self, connection: BaseDatabaseWrapper) -> None:
         # In order, and by name, as many locks may be deferred.
         self._deferred: list[DeferredRelease] = []
         self._by_name: dict[str, list[DeferredRelease]] = {}
         self._connection = connection
-        self._around = around
-        self._outermost = connection.atomic_blocks[around] if around else None
         own = vars(connection)
         self._watched: dict[str, tuple[Callable[..., Any], bool]] = {
             name: (getattr(connection, name), name in own) for name in _WATCHED
         }
         wrapped = {name: getattr(self, f"_{name}") for name in _WATCHED}
-        if around:
-            connection.atomic_blocks = _Blocks(connection.atomic_blocks, self)
         _open.add(self)
         # All at once: an interrupt must not leave it known but not watched.
         own.update(wrapped, **{_MARK: self})
@@ -177,11 +160,6 @@ class OpenTransaction:
     def deferred_of(self, name: str) -> Sequence[DeferredRelease]:
         """Return the deferred handles of ``name`` in Redis that wait for this transaction."""
         return self._by_name.get(name, ())
-
-    def is_still(self, around: int) -> bool:
-        """Return whether this is the transaction of a block with ``around``."""
-        blocks = self._connection.atomic_blocks
-        return around == self._around and (not around or blocks[around] is self._outermost)
 
     def has_ended(self) -> None:
         """Release what waits for nothing else. Raises nothing, unless it is interrupted."""
@@ -203,13 +181,8 @@ class OpenTransaction:
             for some in groups:
                 release_each(some, now=True)
 
-    def left_without_savepoint(self) -> bool:
-        """Return whether the outermost block was left without a call that could be wrapped."""
-        savepoints = self._connection.savepoint_ids
-        return self._is_left and bool(savepoints) and savepoints[-1] is None
-
     def _watch_no_longer(self) -> None:
-        connection, own = self._connection, vars(self._connection)
+        own = vars(self._connection)
         if own.get(_MARK) is not self:
             return
         del own[_MARK]
@@ -220,18 +193,11 @@ class OpenTransaction:
                 del own[name]
                 if was_own:
                     own[name] = original
-        if isinstance(connection.atomic_blocks, _Blocks):
-            connection.atomic_blocks = list(connection.atomic_blocks)
-
-    @property
-    def _is_left(self) -> bool:
-        """Whether the block of a developer within that of a TestCase is left."""
-        return bool(self._around) and len(self._connection.atomic_blocks) <= self._around
 
     def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         return self._watched[name][0](*args, **kwargs)
 
-    def _check(self, roll_back: Callable[[], object]) -> None:
+    def _check(self) -> None:
         """Raise LockLost, and roll back, if one of the locks is lost before the commit."""
         try:
             for some in by_client(one.held for one in self._deferred):
@@ -239,14 +205,14 @@ class OpenTransaction:
         except BaseException:
             # For interrupts, too: Django would not roll back, and some databases then commit.
             try:
-                roll_back()
+                self._connection.rollback()
             except Error:
                 self._connection.close()
             raise
 
     def _commit(self) -> None:
         self._connection.validate_no_atomic_block()
-        self._check(self._connection.rollback)
+        self._check()
         self._call("commit")
         self.has_ended()
 
@@ -266,36 +232,10 @@ class OpenTransaction:
     def _set_autocommit(self, autocommit: bool, *args: Any, **kwargs: Any) -> None:
         if autocommit and not self._connection.in_atomic_block:
             # It commits where it does not fail.
-            self._check(self._connection.rollback)
+            self._check()
         self._call("set_autocommit", autocommit, *args, **kwargs)
         if autocommit:
             self.has_ended()
-
-    def _savepoint_commit(self, sid: str) -> None:
-        if self._is_left:
-            self._check(lambda: self._savepoint_rollback(sid))
-        self._call("savepoint_commit", sid)
-        if self._is_left:
-            self.has_ended()
-
-    def _savepoint_rollback(self, sid: str) -> None:
-        self._call("savepoint_rollback", sid)
-        if self._is_left:
-            self.has_ended()
-
-
-class _Blocks(list[Any]):
-    """The atomic blocks of a connection, which tell when one without a savepoint is left."""
-
-    def __init__(self, blocks: Iterable[Any], transaction: OpenTransaction) -> None:
-        super().__init__(blocks)
-        self._transaction = transaction
-
-    def pop(self, *args: Any) -> Any:
-        block = super().pop(*args)
-        if self._transaction.left_without_savepoint():
-            self._transaction.has_ended()
-        return block
 
 
 def by_client(held: Iterable[LockHandle]) -> list[list[LockHandle]]:

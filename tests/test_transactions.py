@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 FEW, MANY = 25, 200
 PACKAGE = "django_setnx_lock"
-WATCHED = ("commit", "rollback", "close", "set_autocommit", "savepoint_commit")
+WATCHED = ("commit", "rollback", "close", "set_autocommit")
 
 
 class Planned(Exception):

@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.test import Client
 from django.urls import path
 
-from django_setnx_lock import LockLost, lock, redis_lock
+from django_setnx_lock import lock, redis_lock
 from tests.databases import state
 from tests.settings import FAKE
 
@@ -41,19 +41,12 @@ def nothing_is_left() -> Iterator[None]:
     """Hold each test to it that the connection is as Django made it again."""
     seen.clear()
     yield
-    assert "savepoint_commit" not in vars(connections["default"])
-    assert type(connection.atomic_blocks) is list
+    assert "commit" not in vars(connections["default"])
 
 
 def by_block() -> None:
     with lock("a"):
         pass
-
-
-def fail_in_transaction(**options: Any) -> None:
-    with transaction.atomic(**options):
-        by_block()
-        raise ValueError("no")
 
 
 def test_the_transaction_of_the_test_does_not_count() -> None:
@@ -62,60 +55,11 @@ def test_the_transaction_of_the_test_does_not_count() -> None:
     assert state("a") == "open"
 
 
-@pytest.mark.parametrize("savepoint", [True, False])
-def test_that_of_a_developer_does(savepoint: bool) -> None:
-    with transaction.atomic(savepoint=savepoint):
-        by_block()
-        within = state("a")
-
-    assert (within, state("a")) == ("locked", "open")
-
-
-@pytest.mark.parametrize("savepoint", [True, False])
-def test_its_rollback_does_too(savepoint: bool) -> None:
-    with pytest.raises(ValueError, match="no"):
-        fail_in_transaction(savepoint=savepoint)
-
-    assert state("a") == "open"
-    connection.needs_rollback = False
-
-
-def test_the_block_within_is_not_the_end() -> None:
+def test_no_transaction_within_it_does_either() -> None:
     with transaction.atomic():
-        with transaction.atomic():
-            by_block()
-        sid: Any = connection.savepoint()
-        connection.savepoint_commit(sid)
-        sid = connection.savepoint()
-        connection.savepoint_rollback(sid)
-        within = state("a")
+        by_block()
 
-    assert (within, state("a")) == ("locked", "open")
-
-
-def test_what_was_lost_before_the_commit_is_rolled_back() -> None:
-    def work() -> None:
-        with transaction.atomic():
-            with lock("a"):
-                Group.objects.create(name="x")
-            FAKE.client().delete("lock:a")
-
-    with pytest.raises(LockLost):
-        work()
-
-    assert Group.objects.count() == 0
-
-
-def test_captured_callbacks_find_the_lock_free(
-    django_capture_on_commit_callbacks: Any,
-) -> None:
-    with django_capture_on_commit_callbacks(execute=True) as callbacks:
-        with transaction.atomic():
-            transaction.on_commit(lambda: seen.append(state("a")))
-            by_block()
-        before = list(seen)
-
-    assert (before, seen, len(callbacks)) == ([], ["open"], 1)
+        assert state("a") == "open"
 
 
 def test_a_view_under_atomic_requests_is_as_in_production(
@@ -136,14 +80,6 @@ def test_a_view_that_fails_is_rolled_back(monkeypatch: pytest.MonkeyPatch) -> No
     response = Client(raise_request_exception=False).get("/add/?fail")
 
     assert (response.status_code, state("a"), Group.objects.count()) == (500, "open", 0)
-
-
-def test_a_request_within_a_transaction_leaves_its_lock_to_that() -> None:
-    with transaction.atomic():
-        Client().get("/add/")
-        within = state("a")
-
-    assert (within, state("a")) == ("locked", "open")
 
 
 def lose(request: HttpRequest) -> HttpResponse:
