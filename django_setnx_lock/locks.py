@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypedDict, cast, overload
+from typing import TYPE_CHECKING, Any, TypedDict, overload
 
 from .conf import get_config
 from .connection import get_client, masters
-from .core.connections.execute import DEFAULT_REPLICA_TIMEOUT, checked_replicas
+from .core.connections.execute import checked_replicas
 from .core.inspection import Inspector
 from .core.locks.handle import LockHandle
 from .core.locks.lock import RedisLock, RWLock
@@ -71,32 +71,8 @@ def lock(
 def lock(
     key: str,
     *more: str,
-    timeout: float | None = None,
-    sleep: float = 0.1,
-    blocking: bool = True,
-    blocking_timeout: float | Unset | None = UNSET,
-    using: str | Sequence[str] | None = None,
-    thread_local: bool = True,
-    raise_on_release_error: bool = True,
-    renew: bool | None = None,
-    max_hold: float | None = None,
-    min_hold: float | None = None,
-    replicas: int | None = None,
-    replica_timeout: float = DEFAULT_REPLICA_TIMEOUT,
     on_lost: Callable[[Any], object] | None = None,
-    label: str = "",
-    user: str = "",
-    note: str = "",
-    template: str = "",
-    reentrant: bool | None = None,
-    protocol: str | None = None,
-    unit: str | None = None,
-    expire: bool = True,
-    shared: bool = False,
-    limit: int | None = None,
-    polling: bool | None = None,
-    release: Release | None = None,
-    wait_warning: float | Unset | None = UNSET,
+    **given: Unpack[Options],
 ) -> RedisLock | MultiLock:
     """Return the lock called ``key``: ``with lock("order:42") as held: ...``.
 
@@ -131,9 +107,7 @@ def lock(
     time or protocol, ImproperlyConfigured when the cache cannot hold locks. Taking it raises
     :class:`LockBusy` and :class:`LockUnavailable`.
     """
-    # All parameters, and nothing else yet.
-    options: Any = dict(locals())
-    del options["key"], options["more"]
+    options: dict[str, Any] = {"on_lost": on_lost, **given}
     if more:
         for one in more:
             if not isinstance(one, str):
@@ -145,23 +119,23 @@ def lock(
         return MultiLock.of([lock(one, **options) for one in dict.fromkeys((key, *more))], relay)
     config = get_config()
     prefix = key_prefix()
+    using, release = options.pop("using", None), options.pop("release", None)
     several = masters(using)
     for name in ("timeout", "renew", "replicas", "protocol", "unit"):
-        if options[name] is None:
+        if options.get(name) is None:
             options[name] = config[name.upper()]
-    if blocking_timeout is UNSET:
+    if options.get("blocking_timeout", UNSET) is UNSET:
         options["blocking_timeout"] = config["BLOCKING_TIMEOUT"]
-    if wait_warning is UNSET:
+    if options.get("wait_warning", UNSET) is UNSET:
         options["wait_warning"] = config["WAIT_WARNING"]
-    if reentrant is None:
-        options["reentrant"] = config["REENTRANT"] and limit is None
-    if polling is None:
+    if options.get("reentrant") is None:
+        options["reentrant"] = config["REENTRANT"] and options.get("limit") is None
+    if options.get("polling") is None:
         can_poll = options["protocol"] == "setnx" and several is None
         options["polling"] = config["POLLING"] and can_poll
-    del options["using"], options["release"]
     make: Callable[..., RedisLock] = RedisLock if several is None else Redlock
     return make(
-        several or get_client(cast("str | None", using)),
+        several or get_client(using),
         name_for(prefix, key),
         **options,
         key=key,
