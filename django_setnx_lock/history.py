@@ -12,9 +12,11 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 from .conf import get_config
 from .connection import get_client
@@ -27,10 +29,13 @@ from .core.plain import plain
 from .core.protocol.commands import PlainRequest
 from .core.protocol.keys import heartbeat_prefix_for, history_for, lock_keys, name_for
 
+_T = TypeVar("_T")
 logger = logging.getLogger("django_setnx_lock.history")
 
 # For so many seconds the end of a process waits for what is not written yet.
 _PATIENCE = 1.0
+# More entries do not wait to be written.
+_MOST_WAITING = 1000
 
 
 class End(str, enum.Enum):
@@ -69,40 +74,38 @@ class HistoryEntry:
 
 
 class _Writer:
-    """Writes entries in a thread of this process, which begins with the first of them."""
+    """Does what is asked of it in a thread of this process, which begins with the first of that."""
 
     def __init__(self) -> None:
         self._pid = 0
         self._is_troubled = False
 
-    def add(self, client: Any, key: str, entry: dict[str, Any], length: int) -> None:
+    def add(self, write: Callable[[], object]) -> None:
         if self._pid != os.getpid():
-            self._pid, self._entries = os.getpid(), SimpleQueue[Any]()
-            threading.Thread(target=self._write, name="setnx-lock-history", daemon=True).start()
+            # Unlike Queue it may be put to by a signal handler that interrupts another put.
+            jobs = SimpleQueue[Callable[[], object]]()
+            name = "setnx-lock-history"
+            threading.Thread(target=self._run, args=(jobs,), name=name, daemon=True).start()
+            self._jobs, self._pid = jobs, os.getpid()
             atexit.register(self.flush)
-        self._entries.put((client, key, json.dumps(entry), length))
+        if self._jobs.qsize() < _MOST_WAITING:
+            self._jobs.put(write)
 
-    def _write(self) -> None:
+    def _run(self, jobs: SimpleQueue[Callable[[], object]]) -> None:
         while True:
-            client, key, entry, length = self._entries.get()
-            if isinstance(client, threading.Event):
-                client.set()
-                continue
             try:
-                client.lpush(key, entry)
-                client.ltrim(key, 0, length - 1)
+                jobs.get()()
+                self._is_troubled = False
             except Exception as error:  # noqa: BLE001 - whatever it is, the next one is tried
                 if not self._is_troubled:
                     logger.warning("the history of locks cannot be written: %s", error)
                 self._is_troubled = True
-            else:
-                self._is_troubled = False
 
     def flush(self) -> None:
         """Wait until all entries are written, for a second at most."""
         if self._pid == os.getpid():
             done = threading.Event()
-            self._entries.put((done, "", "", 0))
+            self._jobs.put(done.set)
             done.wait(_PATIENCE)
 
 
@@ -126,21 +129,20 @@ def note(
     is_ours = target.heartbeat_prefix == heartbeat_prefix_for(prefix)
     if not length or not is_ours:
         return
-    end = End.RELEASED if error is None else End.GAVE_UP
-    entry = {
-        "at": time.time(),
-        "key": target.key,
-        "held_for": held_for,
-        "waited": waited,
-        "fence": fence,
-        "holder": record,
-    }
+    entry: dict[str, Any] = {"at": time.time(), "key": target.key, "holder": record}
+    entry |= {"held_for": held_for, "waited": waited, "fence": fence}
+    entry["end"] = End.RELEASED if error is None else End.GAVE_UP
     if isinstance(error, LockLost):
-        end = End.FORCED if error.forced_by or error.reason else End.LOST
+        entry["end"] = End.FORCED if error.forced_by or error.reason else End.LOST
         entry |= {"by": error.forced_by, "reason": error.reason}
     # Several masters have no client of their own.
     client = target.client if hasattr(target.client, "lpush") else get_client()
-    _WRITER.add(client, history_for(prefix), {**entry, "end": end.value}, length)
+    _WRITER.add(partial(_write, client, history_for(prefix), json.dumps(entry), length))
+
+
+def _write(client: Any, key: str, entry: str, length: int) -> None:
+    client.lpush(key, entry)
+    client.ltrim(key, 0, length - 1)
 
 
 def connect() -> None:
@@ -170,23 +172,24 @@ def _read(prefix: str, raw: Any) -> HistoryEntry | None:
     """Return one entry; None for what cannot be one."""
     try:
         told = json.loads(raw)
-        at, key, end = told["at"], told["key"], End(told["end"])
-        name = name_for(prefix, key)
+        name = name_for(prefix, told["key"])
         lock_keys(name)
-        times = [told.get(what) for what in ("held_for", "waited")]
-        held_for, waited = (None if one is None else float(one) for one in times)
-        time.gmtime(at)
+        time.gmtime(told["at"])
         return HistoryEntry(
-            at=float(at),
-            key=plain(key),
+            at=float(told["at"]),
+            key=plain(told["key"]),
             name=name,
-            end=end,
-            held_for=held_for,
-            waited=waited,
-            fence=None if told.get("fence") is None else int(told["fence"]),
+            end=End(told["end"]),
+            held_for=_optional(float, told.get("held_for")),
+            waited=_optional(float, told.get("waited")),
+            fence=_optional(int, told.get("fence")),
             holder=Holder.from_json(str(told.get("holder") or "") or None),
             by=plain(str(told.get("by") or "")),
             reason=plain(str(told.get("reason") or "")),
         )
     except (ArithmeticError, KeyError, OSError, RecursionError, TypeError, ValueError):
         return None
+
+
+def _optional(kind: Callable[[Any], _T], value: Any) -> _T | None:
+    return None if value is None else kind(value)
