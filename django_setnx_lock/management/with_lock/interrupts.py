@@ -153,23 +153,21 @@ class Interrupts:
         if signum not in ENDING or not self._is_raising:
             return
         if _is_packing(frame):
-            self._send_later(_POSTPONED, signum)
+            self._send_later(signum)
             return
         now = clock.now()
         if self._first is None:
             self._first = now
-            # A server that does not answer is not to keep us for longer.
-            self._send_later(_PATIENCE, signum)
         elif now < self._first + _PATIENCE:
             return
         raise Interrupted(signum)
 
-    def _send_later(self, seconds: float, signum: int) -> None:
+    def _send_later(self, signum: int) -> None:
         def send() -> None:
             if self._is_raising:
                 signal.pthread_kill(self._thread, signum)
 
-        self._again = threading.Timer(seconds, send)
+        self._again = threading.Timer(_POSTPONED, send)
         self._again.daemon = True
         # There may be no room for another thread.
         with contextlib.suppress(RuntimeError):
