@@ -6,7 +6,6 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial
@@ -16,10 +15,8 @@ from django.conf import settings
 from django.core import mail
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.checks import Warning as CheckWarning
-from django.http import HttpRequest
 from django.urls import get_resolver
 from django.urls.converters import StringConverter
-from redis.exceptions import RedisError
 
 from . import connection
 from .arguments import (
@@ -31,7 +28,6 @@ from .arguments import (
     view_class_of,
 )
 from .conf import APP, DEFAULTS, SETTING, problem
-from .core.connections.client_settings import CONNECT_WITHIN
 from .core.docs import docs_url
 from .core.locks.redlock_servers import FEWEST
 from .decorators import DecoratedLock, options_of
@@ -40,8 +36,6 @@ from .decorators import DecoratedLock, options_of
 _SOMETHING = object()
 # The same, where the value is text of the URL.
 _TEXT = object()
-# Attributes that Django's middleware and REST framework add to a new request.
-_ADDED = {"auser", "auth", "data", "query_params", "request", "session", "site", "user"}
 # Names of fields that usually find a row, where one value may have several texts.
 _LIKE_A_KEY = re.compile(r"(?:\A|_)(?:pk|id|uuid)\Z")
 
@@ -200,44 +194,6 @@ def check_polling(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Chec
 
 
 @register(Tags.caches)
-def check_socket_timeout(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """W001: socket_timeout is not shorter than a wait. W006: there is a socket timeout."""
-    config = _config()
-    alias, wait = config["CACHE"], config["BLOCKING_TIMEOUT"]
-    # A Redlock has times of its own for its masters.
-    if not _is_usable(alias):
-        return []
-    found: list[CheckMessage] = []
-    options = connection.cache_options(alias)
-    limit = (options.get("CONNECTION_POOL_KWARGS") or {}).get(
-        "socket_timeout", options.get("SOCKET_TIMEOUT")
-    )
-    is_known = isinstance(limit, (int, float)) and isinstance(wait, (int, float, type(None)))
-    is_shorter = is_known and not isinstance(wait, bool) and (wait is None or limit < wait)
-    # A wait through Sentinels goes on.
-    if is_shorter and not connection.sentinels_of(alias):
-        text = f"The cache {alias!r} has a socket timeout of {limit:g} s, shorter than "
-        text += "a wait without limit." if wait is None else f"the {wait:g} s a caller may wait."
-        hint = (
-            "A server that stalls for longer than the socket timeout ends the wait with "
-            "LockUnavailable. Raise SOCKET_TIMEOUT, or lower BLOCKING_TIMEOUT."
-        )
-        found.append(message("W001", text, hint))
-    # A cluster has times of its own, and another factory may do anything. What is wrong with the
-    # OPTIONS of a connection is told when it is used.
-    with suppress(TypeError, AttributeError, RedisError):
-        is_ours = not connection.is_cluster(alias) and not connection.has_own_factory(alias)
-        if is_ours and connection.socket_timeout_of(connection.get_client(alias))[0] is None:
-            text = (
-                f"The cache {alias!r} has no socket timeout: a server that hangs keeps whoever "
-                f"uses it without limit, and each call of a lock for {CONNECT_WITHIN:g} s."
-            )
-            hint = "Set SOCKET_TIMEOUT and SOCKET_CONNECT_TIMEOUT in its OPTIONS."
-            found.append(message("W006", text, hint))
-    return found
-
-
-@register(Tags.caches)
 def check_clear(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
     """W002: cache.clear() does not flush the locks."""
     found: list[CheckMessage] = []
@@ -277,7 +233,7 @@ class _Route:
 
 @register(Tags.urls)
 def check_views(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E010, E011, W004, W005: each route gives its locked view what the lock needs."""
+    """E010, E011, W005: each route gives its locked view what the lock needs."""
     try:
         routes = list(_routes(get_resolver().url_patterns, _Route()))
     except Exception:  # noqa: BLE001 - a URLconf can fail in any way, and Django's checks tell it
@@ -304,12 +260,8 @@ def _of_lock(
     view = f"{view} is locked by {template.text!r}, but"
     for name in template.fields:
         root, dot, _ = name.partition(".")
-        if dot and root not in arguments:
-            if root not in _ADDED and not hasattr(HttpRequest(), root):
-                text = f"{view} {root!r} is neither an argument of it nor an attribute that Django "
-                text += "gives requests."
-                yield message("W004", text, f"If a middleware sets it, write <request.{name}>.")
-        elif arguments.get(root) is None:
+        is_of_request = dot and root not in arguments
+        if not is_of_request and arguments.get(root) is None:
             text = f"{view} neither the route nor a default gives <{name}> a value."
             hint = f"The route gives {', '.join(route.values) or 'no names'}."
             yield message("E010", text, hint)

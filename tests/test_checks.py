@@ -10,7 +10,6 @@ from django.core import mail
 from django.core.checks import CheckMessage, run_checks
 from django.core.checks.registry import registry
 from django.test import override_settings
-from redis.connection import Connection
 
 from django_setnx_lock.testing import LockTester
 
@@ -239,44 +238,10 @@ def test_a_value_that_an_option_cannot_have_is_refused(
         assert list(messages) == [f"django_setnx_lock.{number}"]
         assert option in messages[f"django_setnx_lock.{number}"]
     for value in good:
-        # A longer wait is another matter.
-        assert not found(**with_options(**{option: value})).keys() - {"django_setnx_lock.W001"}
+        assert not found(**with_options(**{option: value}))
 
 
-@pytest.mark.parametrize(
-    "options", [{"SOCKET_TIMEOUT": 5}, {"CONNECTION_POOL_KWARGS": {"socket_timeout": 5}}]
-)
-def test_w001_warns_of_a_socket_timeout_shorter_than_a_wait(options: dict[str, Any]) -> None:
-    assert list(found(**with_locks_cache(redis_cache(**options)))) == ["django_setnx_lock.W001"]
-
-
-def test_w001_warns_of_any_socket_timeout_when_a_wait_has_no_limit() -> None:
-    settings = with_locks_cache(redis_cache(SOCKET_TIMEOUT=3600))
-    settings["SETNX_LOCK"] = {"CACHE": "locks", "BLOCKING_TIMEOUT": None}
-
-    assert list(found(**settings)) == ["django_setnx_lock.W001"]
-
-
-def test_a_socket_timeout_as_long_as_the_wait_is_fine() -> None:
-    assert found(**with_locks_cache(redis_cache(SOCKET_TIMEOUT=10))) == {}
-
-
-def test_w006_warns_where_nothing_limits_how_long_a_server_hangs() -> None:
-    cache = redis_cache("redis://no-limit:6379/1", CONNECTION_POOL_KWARGS={"socket_timeout": None})
-
-    assert list(found(**with_locks_cache(cache))) == ["django_setnx_lock.W006"]
-
-
-def test_w006_is_content_with_what_redis_py_has_of_itself() -> None:
-    cache = redis_cache("redis://its-own-limit:6379/1", SOCKET_TIMEOUT=None)
-    kind: Any = Connection
-
-    warned = "django_setnx_lock.W006" in found(**with_locks_cache(cache))
-
-    assert warned == (kind().socket_timeout is None)
-
-
-def test_w006_leaves_connections_of_a_factory_of_ones_own_alone() -> None:
+def test_connections_of_a_factory_of_ones_own_are_left_alone() -> None:
     factory = "example_project.caches.EmbeddedConnectionFactory"
     cache = redis_cache("embedded:///1", SOCKET_TIMEOUT=None, CONNECTION_FACTORY=factory)
 

@@ -1,4 +1,4 @@
-"""E010, E011, W004 and W005: what a route gives to a locked view."""
+"""E010, E011 and W005: what a route gives to a locked view."""
 
 from __future__ import annotations
 
@@ -133,9 +133,7 @@ ROUTES: dict[str, tuple[str, int, Any]] = {
     "another action of a viewset": ("E010", 0, path("", Orders.as_view({"get": "list"}))),
     "a view without a lock": ("E010", 0, path("", Unlocked.as_view())),
     "an attribute of the request": ("E010", 0, path("", locked("cart:<user.pk>"))),
-    "a user": ("W004", 0, path("", locked("cart:<user.pk>"))),
-    "an attribute through the request": ("W004", 0, path("", locked("<request.order.pk>"))),
-    "an attribute of an argument": ("W004", 0, path("<slug:order>/", locked("<order.pk>"))),
+    "an attribute of an argument": ("E010", 0, path("<slug:order>/", locked("<order.pk>"))),
     "a cache that can hold locks": ("E011", 0, path("", locked("all", using="default"))),
     "text in an unnamed group": ("W005", 1, re_path(r"^(\d+)/$", pk_needed)),
     "text of an include": (
@@ -202,12 +200,6 @@ def test_a_cache_that_cannot_hold_locks_is_an_error(caches: dict[str, Any], wron
         (error,) = found("E011", path("orders/", locked("all", using="other")))
 
     assert f"using='other': {wrong}" in error.msg
-
-
-def test_an_attribute_that_no_request_is_known_to_have_is_a_warning() -> None:
-    (warning,) = found("W004", path("orders/<int:pk>/", locked("order:<order.pk>")))
-
-    assert "write <request.order.pk>" in str(warning.hint)
 
 
 def test_the_hint_for_a_text_says_what_to_write() -> None:
