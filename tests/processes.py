@@ -17,7 +17,6 @@ import pytest
 T = TypeVar("T")
 # uWSGI forks in C, which calls none of Python's hooks.
 FORKS: dict[str, Callable[[], int]] = {"python": os.fork, "C": lambda: ctypes.PyDLL(None).fork()}
-each_fork = pytest.mark.parametrize("fork", FORKS.values(), ids=FORKS)
 
 
 def in_thread(work: Callable[[], T]) -> T:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # One process starts the servers.
-pytestmark = pytest.mark.xdist_group("one node")
+pytestmark = [pytest.mark.xdist_group("one node"), pytest.mark.real]
 
 
 def is_up(client: redis.Redis) -> bool:

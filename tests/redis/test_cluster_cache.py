@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 from django_setnx_lock import LockUnavailable, inspector, lock
-from tests.processes import each_fork, eventually
+from tests.processes import eventually
 from tests.servers import free_port
 from tests.support.locks import command
 from tests.wire.test_acl import DOCS, RULE
@@ -99,16 +98,13 @@ def test_to_make_a_lock_connects_to_nothing() -> None:
     assert caught.value.cause == "unreachable"
 
 
-@each_fork
-def test_a_child_of_a_fork_uses_connections_of_its_own(
-    masters: Cluster, cache: Any, fork: Callable[[], int]
-) -> None:
+def test_a_child_of_a_fork_uses_connections_of_its_own(masters: Cluster, cache: Any) -> None:
     shared = get_client()
     with lock("order:42"):
         mine = shared.cluster()
     reading, writing = os.pipe()
 
-    child = fork()
+    child = os.fork()
     if child == 0:
         try:
             with lock("order:42", blocking_timeout=5) as held:

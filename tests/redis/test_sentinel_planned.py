@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from django_setnx_lock.core import LockHandle
 
 # What is set up takes seconds.
-pytestmark = pytest.mark.xdist_group("planned")
+pytestmark = [pytest.mark.xdist_group("planned"), pytest.mark.real]
 
 # How long connections may go on at the old primary: a second, and what a busy machine adds.
 SOON = 4.0

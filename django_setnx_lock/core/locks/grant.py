@@ -280,9 +280,11 @@ class Grant:
 
     def releasing(self) -> commands.Request:
         """Return the request that releases the lock, which is no longer renewed."""
-        is_renewed, is_over = self.watchdog.forget(self), self.lease.is_over(clock.now())
+        self.watchdog.forget(self)
         self.watchdog.heartbeats.forget(self.number)
-        if is_renewed and is_over:
+        is_over = self.lease.is_over(clock.now())
+        # The watchdog may have found it over at the same time, and not have told of it yet.
+        if is_over and self.is_renewed:
             self.lose(self.ran_out())
         target = self.target
         if self.min_hold_ms:
