@@ -99,7 +99,7 @@ def test_a_version_or_a_client_is_refused(cache: Any, name: str) -> None:
         lock("a", **given)
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
 @differs("a release inside a transaction")
 def test_a_lock_outlives_the_transaction_that_it_is_let_go_in(cache: Any) -> None:
     theirs, ours = cache.lock("a", timeout=20), lock("b")

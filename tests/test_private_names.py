@@ -124,3 +124,7 @@ def test_no_test_names_what_is_private() -> None:
 
 def test_what_the_core_shows_is_public() -> None:
     assert private_in(f"from django_setnx_lock.core import {', '.join(core.__all__)}") == []
+
+
+def test_the_core_has_what_it_shows() -> None:
+    assert [name for name in core.__all__ if not hasattr(core, name)] == []

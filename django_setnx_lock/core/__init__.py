@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from .stop_request import StopRequest
 
 __all__ = [
-    "End",
-    "HistoryEntry",
     "Holder",
     "Inspector",
     "LockHandle",

@@ -393,13 +393,13 @@ def test_d017_a_primary_that_a_sentinel_names_is_to_be_protected_from_being_the_
         with override_settings(
             DJANGO_REDIS_CONNECTION_FACTORY="django_redis.pool.SentinelConnectionFactory"
         ):
-            alone = found(caches={"locks": by_name})
+            # On a busy machine a Sentinel takes the primary for down, for a moment.
+            eventually(lambda: bad(found(caches={"locks": by_name})) == {})
             with RealServer(binary(), "--replicaof", "127.0.0.1", str(real_server.port)):
                 eventually(lambda: real_server.client().info()["connected_slaves"])
                 eventually(lambda: real_server.client().info()["slave0"]["state"] == "online")
-                followed = found(caches={"locks": by_name})["D017"]
+                followed = eventually(lambda: found(caches={"locks": by_name}).get("D017"))
 
-    assert bad(alone) == {}
     assert followed.severity == "warning"
 
 
