@@ -400,6 +400,7 @@ def test_d017_a_primary_that_a_sentinel_names_is_to_be_protected_from_being_the_
                 eventually(lambda: real_server.client().info()["slave0"]["state"] == "online")
                 followed = eventually(lambda: found(caches={"locks": by_name}).get("D017"))
 
+    assert followed is not None
     assert followed.severity == "warning"
 
 
