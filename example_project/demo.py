@@ -99,7 +99,7 @@ def serve_until_interrupted(url: str, queued: Order, order: Order) -> None:
     with queue(key, *NOTES) as jobs:
         say(f"""Now it is yours:
 
-   Shop    {url}         pay one order ten times at once
+   Shop    {url}         pay order {order.number} ten times at once
    Admin   {url}admin/   log in as {USERNAME}, password {PASSWORD}
    Locks   {locks}   jobs that wait for {key}
    Past    {history}   how holds have ended
