@@ -54,8 +54,8 @@ MEASURES = "COVERAGE_PROCESS_CONFIG"
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Have seven workers on two processors: tests wait more than half of the time."""
-    return 7 * (os.cpu_count() or 1) // 2
+    """Have five workers for each processor: tests wait more than half of the time."""
+    return 5 * (os.cpu_count() or 1)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
