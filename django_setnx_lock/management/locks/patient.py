@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -20,11 +19,10 @@ from django_setnx_lock.core.connections.cluster_routes import is_cluster, routes
 from django_setnx_lock.core.connections.endpoints import server_id
 from django_setnx_lock.core.connections.failures import translated
 from django_setnx_lock.core.docs import docs_url
-from django_setnx_lock.core.errors import LockError, LockUnavailable
+from django_setnx_lock.core.errors import LockError, LockUnavailable, LockUnsupported
 from django_setnx_lock.core.locks.lock import RedisLock
-from django_setnx_lock.core.protocol import scripts
 from django_setnx_lock.core.protocol.keys import lock_keys, mailbox_beside
-from django_setnx_lock.locks import lock
+from django_setnx_lock.locks import inspector, lock
 
 
 class Severity(enum.IntEnum):
@@ -164,89 +162,6 @@ def _compared(client: Any) -> tuple[float, float]:
     return took, sent + took / 2 - (seconds + micros / 1e6)
 
 
-# How each command is tried without any effect: the first key holds a string, and the second is
-# absent. Whether the user may run a command at all is asked before what the key holds.
-TRIALS: Mapping[str, str] = {
-    "SET": "KEYS[1], '', 'PX', 1000",
-    "GET": "KEYS[1]",
-    "TYPE": "KEYS[1]",
-    "PTTL": "KEYS[1]",
-    "EXISTS": "KEYS[1]",
-    "TIME": "",
-    "LPUSH": "KEYS[1], ''",
-    "HSET": "KEYS[1], '', ''",
-    "HGET": "KEYS[1], ''",
-    "HDEL": "KEYS[1], ''",
-    "ZADD": "KEYS[1], 0, ''",
-    "ZREM": "KEYS[1], ''",
-    "ZCARD": "KEYS[1]",
-    "ZCOUNT": "KEYS[1], 0, 0",
-    "ZSCORE": "KEYS[1], ''",
-    "ZRANGE": "KEYS[1], 0, 0",
-    "ZRANGEBYSCORE": "KEYS[1], 0, 0",
-    "ZREMRANGEBYSCORE": "KEYS[1], 0, 0",
-    "PEXPIRE": "KEYS[2], 1",
-    "PEXPIREAT": "KEYS[2], 1",
-    "SCAN": "0",
-    "DEL": "KEYS[1]",
-}
-
-# A command in Lua; ask() is in asking.lua.
-_CALL = re.compile(r"\b(?:redis\.p?call|ask)\('([A-Z]+)'")
-# Nothing may be written where the first key holds nothing.
-_SOURCE = """
-local refused, is_set = {{}}, false
-local function try(name, ...)
-  if name ~= 'SET' and not is_set then
-    return
-  end
-  local reply = redis.pcall(name, ...)
-  local said = type(reply) == 'table' and reply.err or ''
-  is_set = is_set or said == ''
-  if string.find(said, 'permission') or string.find(said, 'run this command')
-    or string.find(said, 'nknown') then
-    table.insert(refused, name)
-  end
-end
-{trials}
-return refused
-"""
-
-
-def needed(*, polls: bool, has_index: bool) -> set[str]:
-    """Return the commands that scripts send, and those that list the locks."""
-    sources = [
-        script.source
-        for script in vars(scripts).values()
-        if isinstance(script, scripts.Script) and script.name.startswith("polling_") == polls
-    ]
-    listing = {"ZCOUNT", "ZRANGEBYSCORE"} if has_index else {"SCAN"}
-    return {*_CALL.findall("".join(sources)), *listing}
-
-
-def refused(patient: Patient, name: str) -> list[str]:
-    """Return the commands that are refused, or not there, in lower case, as ACL rules have them.
-
-    ``name``: of a lock that nobody else uses. Where SET is refused, that alone is found.
-    """
-    settings = patient.settings
-    # A cluster has no index.
-    wanted = needed(
-        polls=settings["POLLING"],
-        has_index=settings["INDEX"] and not patient.is_node,
-    )
-    trials = "\n".join(
-        f"try({', '.join(filter(None, (repr(command), arguments)))})"
-        for command, arguments in TRIALS.items()
-        if command in wanted
-    )
-    source = _SOURCE.format(trials=trials)
-    with translated(""):
-        # Not by EVALSHA, so that the right to send a script is tried, too.
-        found = get_client(patient.using).eval(source, 2, name, lock_keys(name).tombstone("doctor"))
-    return [(one.decode() if isinstance(one, bytes) else str(one)).lower() for one in found]
-
-
 def examine_taking(patient: Patient) -> Iterator[Finding]:
     """D002, D003, D004, D009: a lock can be had, which takes scripts, rights and replicas."""
     if patient.info.get("role") == "slave":
@@ -257,31 +172,34 @@ def examine_taking(patient: Patient) -> Iterator[Finding]:
     # Where too few are online, or it is a cluster, D009 tells by itself.
     is_known_missing = "connected_slaves" in patient.info and wanted > patient.online_replicas
     can_wait = not (is_known_missing or patient.is_master or patient.is_node)
-    trial = lock(
-        f"doctor:{uuid4()}",
-        using=patient.using,
-        timeout=_LEASE,
-        blocking=False,
-        replicas=wanted if can_wait else 0,
-        reentrant=False,
-        renew=False,
-        label="locks doctor",
-    )
-    error, lacking = _trouble(lambda: _try(trial)), list[str]()
-    if error is None or _is_refused(error):
-        # It may need more than what it stumbled over first, and other kinds of locks, too.
-        more = _trouble(lambda: lacking.extend(refused(patient, trial.name)))
-        error = error or more
-    if lacking:
-        yield _lacking(patient, f"the commands {', '.join(lacking)}")
-    elif error is not None:
+    error = _trouble(patient, wanted if can_wait else 0)
+    if error is not None:
         yield _refusal(patient, error)
 
 
-def _trouble(run: Callable[[], object]) -> LockUnavailable | None:
-    """Return why ``run`` failed, if it did. Raises LockUnavailable when Redis is not there."""
+def _trouble(patient: Patient, replicas: int) -> LockUnavailable | None:
+    """Return why no lock could be had, if so. Raises LockUnavailable when Redis is not there."""
+    options: dict[str, Any] = {
+        "using": patient.using,
+        "timeout": _LEASE,
+        "blocking": False,
+        "reentrant": False,
+        "renew": False,
+        "label": "locks doctor",
+    }
+    key, look = f"doctor:{uuid4()}", inspector(patient.using)
+    trial = lock(key, replicas=replicas, **options)
     try:
-        run()
+        with translated(key):
+            # The right to send a script shows where the server knows none of ours.
+            get_client(patient.using).eval("return 1", 1, trial.name)
+        _try(trial)
+        # Groups need a few rights more, and so does who looks.
+        with suppress(LockUnsupported):
+            first, second = (lock(f"{key}:2", limit=2, replicas=0, **options) for _ in range(2))
+            with first, second:
+                look.get(first.name)
+        look.find(1, within=1)
     except LockUnavailable as error:
         if error.cause in _ABSENT:
             raise
@@ -322,8 +240,14 @@ def _refusal(patient: Patient, error: LockUnavailable) -> Finding:
             "Look why they are behind, or lower REPLICAS of SETNX_LOCK.",
         )
     said = str(error.__cause__ or error).rstrip(".")
-    if _is_refused(error):
-        return _lacking(patient, said)
+    if error.cause == "denied" or any(one in said.lower() for one in _NOT_THERE):
+        return patient.error(
+            "D002",
+            f"Redis refuses what locks need: {said}.",
+            "Give the user of the cache the rights it needs. A server or proxy that has no Lua "
+            "scripts cannot hold locks; one that lets nobody wait (BLPOP) can, with POLLING in "
+            f"SETNX_LOCK. See {docs_url('redis', 'rights')}",
+        )
     if error.cause == "readonly":
         return _replica(patient)
     return patient.error(
@@ -340,18 +264,3 @@ def _replica(patient: Patient) -> Finding:
         "It is a replica: its primary does not know of a lock that is taken here.",
         "Point the LOCATION of the cache at the primary, or have Sentinel name it.",
     )
-
-
-def _lacking(patient: Patient, what: str) -> Finding:
-    return patient.error(
-        "D002",
-        f"Redis refuses what locks need: {what}.",
-        "Give the user of the cache the rights it needs. A server or proxy that has no Lua scripts "
-        "cannot hold locks; one that lets nobody wait (BLPOP) can, with POLLING in SETNX_LOCK. "
-        f"See {docs_url('redis', 'rights')}",
-    )
-
-
-def _is_refused(error: LockUnavailable) -> bool:
-    said = str(error.__cause__ or error).lower()
-    return error.cause == "denied" or any(one in said for one in _NOT_THERE)
