@@ -36,7 +36,6 @@ from .core.locks.options import UNSET, Unset
 from .key_template import KeyTemplate, NotCanonical
 from .locks import check_options, lock
 from .transactions import (
-    AT_COMMIT,
     by_client,
     held_around,
     is_deferred,
@@ -288,15 +287,14 @@ def _run_view(
     """Return the response of ``view()``, run under the lock, or the answer in its place."""
     is_done = False
     around = held_around(request)
-    begun: Sequence[Any] = ()
     try:
         held = one.take(one.blocking_timeout)
     except (LockBusy, LockUnavailable) as error:
         return _answer(decorated, error)(request, error)
     try:
         try:
-            # Those that are begun have rolled back when the lock is lost.
-            with transactions_under(held, request, databases) as begun:
+            # They have rolled back when the lock is lost.
+            with transactions_under(held, request, databases):
                 response = view()
                 if databases or is_deferred(decorated.options.get("release")):
                     # A loss found at the commit is raised by Django, not in the view.
@@ -316,10 +314,8 @@ def _run_view(
         if error.key != one.key and (not is_done or error.key in [other.key for other in around]):
             raise
         answer = _answer(decorated, error)
-        is_callers = not begun and not roll_back(request)
-        if is_callers and not held.is_put_off and is_deferred(decorated.options.get("release")):
-            # The commit of the caller's transaction is refused, as for every lock in it.
-            AT_COMMIT.defers(held)
+        if not databases:
+            roll_back()
         return answer(request, error)
     return response
 

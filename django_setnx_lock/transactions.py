@@ -12,13 +12,11 @@ A locked view opts out, and opens them itself.
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import groupby
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from weakref import WeakSet
 
@@ -44,8 +42,6 @@ _WATCHED = ("commit", "rollback", "close", "set_autocommit")
 _MARK = "_setnx_lock_transaction"
 # The attribute that Django's handler looks at and non_atomic_requests adds to.
 _ATTRIBUTE = "_non_atomic_requests"
-# The code that runs where the handler has made a view atomic.
-_MADE_ATOMIC = atomic(lambda: None).__code__
 
 logger = logging.getLogger("django_setnx_lock.lock")
 
@@ -295,66 +291,36 @@ def _callback_of(request: Any) -> Any:
 
 
 class _LockedView(NamedTuple):
-    """A view under ``held`` for ``match``, and the transactions that all its locks have begun."""
+    """A view that runs under ``held`` for ``match``."""
 
     match: Any
     held: LockHandle
-    begun: list[Any]
 
 
 _running: ContextVar[tuple[_LockedView, ...]] = ContextVar("setnx_lock_views", default=())
 
 
-def _running_for(request: Any) -> list[_LockedView]:
-    match = getattr(request, "resolver_match", None)
-    return [] if match is None else [one for one in _running.get() if one.match is match]
-
-
 def held_around(request: Any) -> list[LockHandle]:
     """Return the locks of the decorators around the caller that ``request`` came through."""
-    return [one.held for one in _running_for(request)]
+    match = getattr(request, "resolver_match", None)
+    return [] if match is None else [one.held for one in _running.get() if one.match is match]
 
 
 @contextmanager
-def transactions_under(
-    held: LockHandle, request: Any, databases: Iterable[str]
-) -> Iterator[list[Any]]:
-    """Run a view under ``held``, in transactions; yield all that it or a lock below begins."""
-    around = _running_for(request)
-    begun: list[Any] = around[-1].begun if around and not around[-1].begun else []
-    running = _LockedView(getattr(request, "resolver_match", None), held, begun)
+def transactions_under(held: LockHandle, request: Any, databases: Iterable[str]) -> Iterator[None]:
+    """Run a view under ``held``, in a transaction of each of ``databases``."""
+    running = _LockedView(getattr(request, "resolver_match", None), held)
     with ExitStack() as stack:
         stack.callback(_running.reset, _running.set((*_running.get(), running)))
         for alias in databases:
-            block = atomic(using=alias)
-            begun.append(block)
-            stack.enter_context(block)
-        yield begun
+            stack.enter_context(atomic(using=alias))
+        yield
 
 
-def roll_back(request: Any) -> bool:
-    """Roll back what was begun for ``request``; return whether the caller is in nothing else."""
-    begun = [*_begun_by_handler(_callback_of(request))]
-    begun += [block for one in _running_for(request) for block in one.begun]
-    are_all = True
+def roll_back() -> None:
+    """Have the blocks around the caller, but for those of a TestCase, roll back at their end."""
     for connection in connections.all(initialized_only=True):
         if connection.in_atomic_block:
-            if any(connection.atomic_blocks[-1] is block for block in begun):
+            innermost: Any = connection.atomic_blocks[-1]
+            if not innermost._from_testcase:
                 connection.set_rollback(True)
-            else:
-                are_all = False
-    return are_all
-
-
-def _begun_by_handler(callback: Any) -> Iterator[Any]:
-    """Yield the blocks that the handler has begun for ``callback``; it leaves no other trace."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and callback is not None:
-        if frame.f_code is _MADE_ATOMIC:
-            # One block for each database, inside one another.
-            view = frame.f_locals["func"]
-            while getattr(view, "__code__", None) is _MADE_ATOMIC and view is not callback:
-                view = view.__wrapped__
-            if view is callback:
-                yield frame.f_locals["self"]
-        frame = frame.f_back
