@@ -11,7 +11,7 @@ import pytest
 
 from tests.processes import eventually
 from tests.servers import RealServer, any_binary
-from tests.support.drivers import DRIVERS, Driver
+from tests.support.drivers import DEADLINE, DRIVERS, Driver
 from tests.support.rows import Row
 from tests.support.world import World
 
@@ -62,7 +62,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     names = inspect.signature(pyfuncitem.obj).parameters
     given: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in names}
-    given["a"].driver.run(pyfuncitem.obj(**given))
+    driver = given["a"].driver
+    longer = pyfuncitem.get_closest_marker("timeout")
+    driver.longest = longer.args[0] if longer else DEADLINE
+    driver.run(pyfuncitem.obj(**given))
     return True
 
 

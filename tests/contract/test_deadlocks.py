@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # How long a caller waits before it looks for a deadlock.
 EVERY = float(os.environ.get("DEADLOCK_EVERY", "0.2"))
 ROUNDS = int(os.environ.get("DEADLOCK_ROUNDS", "50"))
-LONG = [pytest.mark.storm, pytest.mark.timeout(7200)]
+LONG = [pytest.mark.storm, pytest.mark.timeout(300 + 10 * ROUNDS)]
 SHARED: dict[str, Any] = {"shared": True}
 TWO: dict[str, Any] = {"limit": 2}
 
@@ -97,7 +97,7 @@ async def test_exactly_one_of_a_deadlock_is_refused(a: World, knot: list[Both]) 
 
 
 @pytest.mark.storm
-@pytest.mark.timeout(7200)
+@pytest.mark.timeout(300 + 10 * ROUNDS)
 @on([EXCLUSIVE])
 @pytest.mark.parametrize("knot", KNOTS.values(), ids=KNOTS)
 async def test_exactly_one_is_refused_each_time(a: World, knot: list[Both]) -> None:

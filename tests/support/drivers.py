@@ -84,6 +84,8 @@ class Driver(Protocol):
 
     name: str
     is_asyncio: bool
+    # Seconds that a test may wait for a job, or for all of its body.
+    longest: float = DEADLINE
 
     def run(self, body: Coroutine[Any, Any, None]) -> None:
         """Run ``body`` to its end."""
@@ -107,7 +109,8 @@ class Driver(Protocol):
 
 
 class _ThreadJob:
-    def __init__(self, body: Coroutine[Any, Any, Any]) -> None:
+    def __init__(self, body: Coroutine[Any, Any, Any], longest: float) -> None:
+        self._longest = longest
         self._future: Future[Any] = Future()
         self._body = body
         self._thread = threading.Thread(target=self._work, name="contract", daemon=True)
@@ -123,7 +126,7 @@ class _ThreadJob:
         return self._future.done()
 
     async def result(self) -> Any:
-        answer = self._future.result(DEADLINE)
+        answer = self._future.result(self._longest)
         self._thread.join(DEADLINE)
         return answer
 
@@ -152,14 +155,15 @@ class Threads(Driver):
         return getattr(raw, name)(*args, **options)
 
     def spawn(self, body: Coroutine[Any, Any, Any]) -> Job:
-        return _ThreadJob(body)
+        return _ThreadJob(body, self.longest)
 
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - no event loop runs it
 
 
 class _TaskJob:
-    def __init__(self, body: Coroutine[Any, Any, Any]) -> None:
+    def __init__(self, body: Coroutine[Any, Any, Any], longest: float) -> None:
+        self._longest = longest
         self.task = asyncio.get_running_loop().create_task(body)
         # A test that failed before it asked has said enough.
         self.task.add_done_callback(lambda task: task.cancelled() or task.exception())
@@ -168,7 +172,7 @@ class _TaskJob:
         return self.task.done()
 
     async def result(self) -> Any:
-        return await asyncio.wait_for(self.task, DEADLINE)
+        return await asyncio.wait_for(self.task, self._longest)
 
 
 class Tasks(Driver):
@@ -179,7 +183,7 @@ class Tasks(Driver):
 
     def run(self, body: Coroutine[Any, Any, None]) -> None:
         async def work() -> None:
-            await asyncio.wait_for(body, 2 * DEADLINE)
+            await asyncio.wait_for(body, 2 * self.longest)
             left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
             assert [task for task in left if is_of_a_test(task)] == []
 
@@ -189,7 +193,7 @@ class Tasks(Driver):
         return await getattr(raw, f"a{name}")(*args, **options)
 
     def spawn(self, body: Coroutine[Any, Any, Any]) -> Job:
-        return _TaskJob(body)
+        return _TaskJob(body, self.longest)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
