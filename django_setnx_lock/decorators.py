@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
@@ -56,8 +56,6 @@ if TYPE_CHECKING:
     # Awaitable for async views only.
     _Response = HttpResponseBase | Awaitable[HttpResponseBase]
     OnBusy = Callable[[Any, LockBusy], _Response] | Literal["raise"] | None
-    OnUnavailable = Callable[[Any, LockUnavailable | LockLost], _Response] | Literal["raise"] | None
-    OnLost = Callable[[Any, LockLost], _Response] | Literal["raise"] | None
 
 logger = logging.getLogger("django_setnx_lock.views")
 
@@ -73,18 +71,19 @@ class DecoratedLock:
     """What ``redis_lock()`` was given. Decorated callables carry it, for the system checks."""
 
     template: KeyTemplate
-    answers: Mapping[str, Any]
+    on_busy: OnBusy
+    # What answers, unless there is an on_busy.
+    answer: Callable[[Any, LockError], Any]
     label: str | None
     options: Options
 
     def __post_init__(self) -> None:
         check_options(self.options)
-        for name, answer in self.answers.items():
-            if answer not in (None, "raise") and not callable(answer):
-                raise TypeError(
-                    f'{name} is "raise" or a callable (request, exception) -> response, '
-                    f"not {answer!r}"
-                )
+        if self.on_busy not in (None, "raise") and not callable(self.on_busy):
+            raise TypeError(
+                'on_busy is "raise" or a callable (request, exception) -> response, '
+                f"not {self.on_busy!r}"
+            )
 
     def lock_for(self, name: str, arguments: dict[str, Any], request: Any) -> RedisLock:
         """Return the lock for one call of ``name``. Raises Http404 for a bad key of a view."""
@@ -124,14 +123,13 @@ def redis_lock(
     min_hold: float | None = None,
     replicas: int | None = None,
     on_busy: OnBusy = None,
-    on_unavailable: OnUnavailable = None,
-    on_lost: OnLost = None,
     label: str | None = None,
     note: str = "",
     reentrant: bool | None = None,
     shared: bool = False,
     limit: int | None = None,
     release: Release | None = None,
+    _answer: Callable[[Any, LockError], Any] = responses.answer,
 ) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Run a view or function under the lock that its arguments name.
 
@@ -150,14 +148,13 @@ def redis_lock(
 
     A call with a request among its first two arguments, or called ``request``, is a view's.
     When its lock is busy it answers 409, when Redis cannot say or the lock was lost on the way
-    503. ``on_busy``, ``on_unavailable`` and ``on_lost`` replace these: a callable ``(request,
-    exception) -> response``, or ``"raise"``; a loss without ``on_lost`` is for
-    ``on_unavailable``. Any other call raises LockBusy, LockUnavailable and LockLost.
+    503. ``on_busy`` replaces the former: a callable ``(request, exception) -> response``, or
+    ``"raise"``. Any other call raises LockBusy, LockUnavailable and LockLost.
 
     A function of Django's ``@task`` may be decorated above or below that; it is no view.
 
     An async view or function waits in its event loop, and is cancelled when its lock is lost on
-    the way; its ``on_busy``, ``on_unavailable`` and ``on_lost`` may be async, too.
+    the way; its ``on_busy`` may be async, too.
 
     Raises ValueError or TypeError at decoration for a malformed template, for one that names
     what the callable does not take for a bad time, and for classes
@@ -169,7 +166,8 @@ def redis_lock(
     decorated = DecoratedLock(
         template=parsed,
         label=options.pop("label"),
-        answers={name: options.pop(name) for name in ("on_busy", "on_unavailable", "on_lost")},
+        on_busy=options.pop("on_busy"),
+        answer=options.pop("_answer"),
         options=options,
     )
     TEMPLATES.add(parsed.text)
@@ -239,9 +237,8 @@ def _refuse_misfit(
         )
     # Any method may be behind a **kwargs, as the one that method_decorator tries it on.
     can_be_async = is_async(func) or takes_any_name(signature)
-    for name, answer in decorated.answers.items():
-        if iscoroutinefunction(answer) and not can_be_async:
-            raise TypeError(f"{name} must not be async, as {dotted_name(func)} is not")
+    if iscoroutinefunction(decorated.on_busy) and not can_be_async:
+        raise TypeError(f"on_busy must not be async, as {dotted_name(func)} is not")
     text, names = decorated.template.text, names_in(signature)
     has_request = takes_request(signature)
     if not takes_any_name(signature):
@@ -253,7 +250,7 @@ def _refuse_misfit(
                     f"{', '.join(names) or 'no arguments'}"
                     + ("" if not dot else "; call its request parameter request if it has one")
                 )
-    if not has_request and any(map(callable, decorated.answers.values())):
+    if not has_request and callable(decorated.on_busy):
         raise TypeError(
             f"{dotted_name(func)} takes no request, so there is none to answer; "
             "catch LockBusy, LockUnavailable and LockLost where it is called"
@@ -313,10 +310,9 @@ def _run_view(
         # The view itself may find the loss of any lock: by a check, or by a write with its fence.
         if error.key != one.key and (not is_done or error.key in [other.key for other in around]):
             raise
-        answer = _answer(decorated, error)
         if not databases:
             roll_back()
-        return answer(request, error)
+        return _answer(decorated, error)(request, error)
     return response
 
 
@@ -364,15 +360,10 @@ async def _aanswer(decorated: DecoratedLock, request: Any, error: LockError) -> 
 
 
 def _answer(decorated: DecoratedLock, error: LockError) -> Callable[..., Any]:
-    """Return the callable that answers the request; raise ``error`` where options say so."""
-    ours: Any = responses.unavailable
-    chosen = decorated.answers["on_unavailable"]
-    if isinstance(error, LockBusy):
-        ours, chosen = responses.busy, decorated.answers["on_busy"]
-    elif isinstance(error, LockLost) and decorated.answers["on_lost"] is not None:
-        chosen = decorated.answers["on_lost"]
-    if chosen == "raise":
-        raise error
+    """Return the callable that answers the request; raise ``error`` where ``on_busy`` says so."""
     if not isinstance(error, LockBusy):
         logger.error("%s", error)
-    return ours if chosen is None else cast("Callable[..., Any]", chosen)
+        return decorated.answer
+    if decorated.on_busy == "raise":
+        raise error
+    return decorated.on_busy or decorated.answer

@@ -30,6 +30,11 @@ _RETRY_UNAVAILABLE = 5
 _RETRY_BUSY = 2
 
 
+def answer(request: Any, error: LockError) -> HttpResponse:
+    """Return what :func:`busy` or :func:`unavailable` does."""
+    return busy(request, error) if isinstance(error, LockBusy) else unavailable(request, error)
+
+
 def busy(request: Any, error: LockBusy) -> HttpResponse:
     """Return 409 with :func:`retry_after`. It tells neither the key nor the holder.
 

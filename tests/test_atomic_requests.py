@@ -57,10 +57,6 @@ def busy(request: HttpRequest, error: LockBusy) -> HttpResponse:
     return HttpResponse(f"busy in {connection.in_atomic_block}")
 
 
-def lost(request: HttpRequest, error: LockLost) -> HttpResponse:
-    return HttpResponse(f"lost {error.key}")
-
-
 def helper(request: HttpRequest) -> HttpResponse:
     return a_lock(add)(request)
 
@@ -217,10 +213,8 @@ VIEWS = {
     "exit": redis_lock("a", reentrant=True, release="exit")(add),
     "in-block": calls_in_block,
     "in-block-of-locked": b_lock(calls_in_block),
-    "answers-of-both": redis_lock("b", on_lost=lost)(redis_lock("a")(add)),
     "listed-answers": listed([b_lock, redis_lock("a", on_busy=busy)]),
     "listed-calls": method_decorator([b_lock, redis_lock("c")], name="dispatch")(Calls).as_view(),
-    "raise": redis_lock("a", on_lost="raise")(add),
     "within": redis_lock("b")(within),
     "helper": transaction.non_atomic_requests(helper),
     "second-exempt": a_lock(transaction.non_atomic_requests(using=SECOND)(hides(add))),
@@ -319,12 +313,6 @@ def test_a_request_that_has_lost_any_of_its_locks_is_rolled_back_and_answered_on
     assert [one.split()[0] for one in journal] == ["rollback"]
     told = [one for one in caplog.records if one.name == "django_setnx_lock.views"]
     assert [one.getMessage().partition(" is no longer")[0] for one in told] == [f"the lock {key!r}"]
-
-
-def test_each_lock_of_a_view_answers_for_its_own_loss() -> None:
-    response = Client().get("/answers-of-both/?then=lose&key=b")
-
-    assert (response.content, Group.objects.count()) == (b"lost b", 0)
 
 
 def test_a_view_that_releases_at_its_exit_commits_unlocked(journal: list[str]) -> None:
@@ -462,13 +450,6 @@ def test_a_locked_view_that_a_locked_one_calls_rolls_that_back_by_its_loss(
 
     assert (response.status_code, Group.objects.count()) == (503, 0)
     assert [one.split()[0] for one in journal] == ["rollback"]
-
-
-def test_a_lost_lock_can_be_left_to_django() -> None:
-    with pytest.raises(LockLost, match="'a' is no longer ours"):
-        Client().get("/raise/?then=lose")
-
-    assert Group.objects.count() == 0
 
 
 def test_a_request_is_committed_while_redis_is_away_and_the_lease_runs(

@@ -279,10 +279,7 @@ BAD_OPTIONS: list[tuple[str, dict[str, Any], str]] = [
     ("o:<pk>", {"min_hold": 6, "max_hold": 5}, "min_hold"),
     ("o:<pk>", {"replicas": -1}, "replicas"),
     ("o:<pk>", {"renew": "yes"}, "renew is True or False"),
-    *(
-        ("o:<pk>", {option: "ignore"}, f'{option} is "raise" or a callable')
-        for option in ("on_busy", "on_unavailable", "on_lost")
-    ),
+    ("o:<pk>", {"on_busy": "ignore"}, 'on_busy is "raise" or a callable'),
 ]
 
 
@@ -333,10 +330,7 @@ MISFITS: list[tuple[str, dict[str, Any], Any, str]] = [
     ("o:<pk>", {}, staticmethod(pay), "put redis_lock below @staticmethod"),
     ("o:<pk>", {}, classmethod(print), "put redis_lock below @classmethod"),
     ("o:42", {}, 42, "redis_lock decorates functions, not 42"),
-    *(
-        ("o:<pk>", {option: answer}, lambda pk: None, "takes no request")
-        for option in ("on_busy", "on_unavailable", "on_lost")
-    ),
+    ("o:<pk>", {"on_busy": answer}, lambda pk: None, "takes no request"),
     ("all", {"on_busy": aanswer}, by_order, r"on_busy must not be async, as .*by_order is not"),
     *(
         ("o:<pk>", {}, task_of(module), "put redis_lock below the decorator that makes the task")

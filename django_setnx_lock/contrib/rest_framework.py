@@ -47,21 +47,12 @@ def redis_lock(template: str, **options: Any) -> Callable[[Callable[_P, _R]], Ca
     the project's ``EXCEPTION_HANDLER`` and the renderer that was negotiated make the answer;
     ``Retry-After`` is set by REST framework's own. Elsewhere, as around ``as_view()`` or on
     ``dispatch``, where REST framework has not begun yet or handles no exceptions, it answers as
-    ever. ``on_busy``, ``on_unavailable`` and ``on_lost`` replace that.
+    ever. ``on_busy`` replaces the answer to a busy lock.
     """
-    given = {"on_busy": busy, "on_unavailable": unavailable, **options}
-    return decorators.redis_lock(template, **given)
+    return decorators.redis_lock(template, **{"_answer": _answer, **options})
 
 
-def busy(request: Any, error: LockBusy) -> HttpResponse:
-    """Raise Busy in a view of REST framework, and answer elsewhere. For ``on_busy``."""
+def _answer(request: Any, error: LockError) -> HttpResponse:
     if isinstance(request, Request):
-        raise Busy(error) from error
-    return responses.busy(request, error)
-
-
-def unavailable(request: Any, error: LockError) -> HttpResponse:
-    """Raise Unavailable, or answer, as :func:`busy`. For ``on_unavailable`` and ``on_lost``."""
-    if isinstance(request, Request):
-        raise Unavailable(error) from error
-    return responses.unavailable(request, error)
+        raise Busy(error) if isinstance(error, LockBusy) else Unavailable(error) from error
+    return responses.answer(request, error)
