@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -130,31 +128,10 @@ def duration(seconds: float | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """How states and times are said: in the language in use."""
-
-    state: Callable[[State], str] = state_word
-    duration: Callable[[float | None], str] = duration
-
-
-def kept_words() -> Words:
-    """Return words for one list, which is in one language: each is looked up there once.
-
-    To look translations up would take most of the time of a long list.
-    """
-    said = functools.lru_cache(maxsize=4096)(duration)
-    return Words(
-        functools.cache(state_word),
-        lambda seconds: said(None if seconds is None else int(seconds)),
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class Said:
     """A lock in words."""
 
     info: LockInfo
-    words: Words = field(default=Words(), kw_only=True, repr=False, compare=False)
 
     @property
     def key(self) -> str:
@@ -167,7 +144,7 @@ class Said:
 
         If several hold the lock, also how many of them need attention, and why.
         """
-        said = self.words.state(self.info.state)
+        said = state_word(self.info.state)
         if not self.info.shares:
             return said
         if self.info.limit:
@@ -236,7 +213,7 @@ class Said:
         """How long it has been held; of one that is kept after its release that is not known."""
         if self.info.state is State.KEPT:
             return NOT_KNOWN
-        return self.words.duration(self.info.held_for)
+        return duration(self.info.held_for)
 
     @property
     def granted_at(self) -> str:
@@ -252,7 +229,7 @@ class Said:
     def queue(self) -> str:
         """How many wait, and for how long the first of them has waited."""
         waiting, first = str(self.info.waiting), self.info.longest_wait
-        return waiting if first is None else f"{waiting} ({self.words.duration(first)})"
+        return waiting if first is None else f"{waiting} ({duration(first)})"
 
     @property
     def hears_within(self) -> str:
@@ -325,7 +302,7 @@ class Said:
     def lease_left(self) -> str:
         if self.info.state is State.NEVER_EXPIRES:
             return _("without end")
-        return self.words.duration(self.info.remaining)
+        return duration(self.info.remaining)
 
 
 def place_of(holder: Holder) -> str:

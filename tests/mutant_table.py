@@ -771,8 +771,8 @@ OPERATORS = [
     Mutant(
         "locks check looks at every lock",
         "management/locks/checking.py",
-        'inspector(alias).all(search=options["search"], everything=everything)',
-        'inspector(alias).all(search=options["search"], everything=everything)[:1]',
+        'look.all(search=options["search"], everything=everything)',
+        'look.all(search=options["search"], everything=everything)[:1]',
         "tests/management/commands/test_check.py::"
         "test_all_locks_are_looked_at_however_many_there_are",
     ),

@@ -6,7 +6,7 @@ import enum
 import json
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -345,14 +345,9 @@ class Inspector:
 
         It takes as long as it takes, but keeps Redis from others for a millisecond at a time only.
         """
-        batches = self.batches(search=search, everything=everything)
-        return [lock for some in batches for lock in some]
-
-    def batches(self, *, search: str = "", everything: bool = False) -> Iterator[list[LockInfo]]:
-        """Yield the locks of :meth:`all` in lists of 500 at most."""
         names = sorted(self._names(search, everything)[0])
-        for start in range(0, len(names), _AT_ONCE):
-            yield self._held(names[start : start + _AT_ONCE])
+        batches = (names[at : at + _AT_ONCE] for at in range(0, len(names), _AT_ONCE))
+        return [lock for some in batches for lock in self._held(some)]
 
     def force_release(
         self,

@@ -157,7 +157,6 @@ WAYS: dict[str, Callable[[Inspector, list[str]], Iterable[LockInfo]]] = {
     "together": lambda look, names: look.get_each(names),
     "a page": lambda look, _: look.find(everything=True).locks,
     "all": lambda look, _: look.all(everything=True),
-    "in batches": lambda look, _: [one for some in look.batches(everything=True) for one in some],
 }
 
 
@@ -395,5 +394,4 @@ def test_all_are_found_however_many_they_are(real_server: RealServer) -> None:
     assert keys_of(look.all(search="k0299")) == keys[2990:]
     assert keys_of(look.all(everything=True)) == [*keys, "unlisted"]
     assert keys_of(Inspector(client, PREFIX, use_index=False).all()) == [*keys, "unlisted"]
-    assert [len(some) for some in look.batches()] == [500] * 6
     assert look.find(search="no such", within=0).is_cut

@@ -17,13 +17,11 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, OutputWrapper
 
-from django_setnx_lock.core.errors import LockUnavailable
 from django_setnx_lock.core.inspection import LockInfo
 from django_setnx_lock.descriptions import Said, duration
-from django_setnx_lock.locks import inspector
 from django_setnx_lock.management.wording import printable
 
-from .listing import aliases_of, looks_everywhere, trouble
+from .listing import gather, looks_everywhere
 from .printing import write
 
 # How many locks have a line of their own, and how many are named in the first one.
@@ -142,14 +140,11 @@ def _examine(options: dict[str, Any]) -> Report:
     everything = looks_everywhere(
         options, *(options["state"] or ()), *(options["warn_state"] or ())
     )
-    several = aliases_of(options["using"])
-    for alias in several:
-        try:
-            for info in inspector(alias).all(search=options["search"], everything=everything):
-                report.add(alias, info, options)
-        except LockUnavailable as error:
-            where = f"the cache {alias!r}: " if len(several) > 1 else ""
-            report.troubles.append(f"{where}{trouble(error)}")
+    found, report.troubles = gather(
+        options["using"], lambda look: look.all(search=options["search"], everything=everything)
+    )
+    for one in found:
+        report.add(one.using, one.info, options)
     # The worst first: of these those with most conditions, then the oldest.
     report.ill.sort(
         key=lambda one: (-one.level, -len(one.problems), _since(one.info), one.info.key)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -48,16 +46,3 @@ def _held(info: LockInfo | ShareInfo) -> dict[str, Any]:
 
 def _record(found: Any) -> dict[str, Any] | None:
     return None if found is None else {one.name: getattr(found, one.name) for one in fields(found)}
-
-
-def document(batches: Iterable[Iterable[dict[str, Any]]], troubles: Sequence[str]) -> Iterator[str]:
-    """Yield the parts of a JSON document with each lock of ``batches`` on a line.
-
-    ``troubles`` are those that are known when the last batch was read.
-    """
-    yield '{"locks": ['
-    between = "\n"
-    for some in batches:
-        yield between + ",\n".join(map(json.dumps, some))
-        between = ",\n"
-    yield f'\n], "troubles": {json.dumps(troubles)}}}\n'

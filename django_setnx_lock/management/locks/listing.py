@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import heapq
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from django.core.management.base import CommandError, OutputWrapper
@@ -20,11 +17,9 @@ from django_setnx_lock.core.protocol.keys import lock_keys, name_for
 from django_setnx_lock.descriptions import (
     NOT_KNOWN,
     Said,
-    Words,
     duration,
     facts,
     holder_facts,
-    kept_words,
     problem,
     since,
 )
@@ -32,8 +27,8 @@ from django_setnx_lock.locks import inspector, key_prefix
 from django_setnx_lock.management import statuses
 from django_setnx_lock.management.wording import printable
 
-from .fields import document, lock_fields
-from .printing import pairs, table, tables, write
+from .fields import lock_fields
+from .printing import pairs, table, write
 
 # A lock that is free is in no list.
 STATES = [state.slug for state in State if state is not State.FREE]
@@ -49,8 +44,6 @@ class Found:
     info: LockInfo
 
 
-# So many are read, and then written, at a time.
-_BATCH = 500
 # The fields that each of several holders has of its own.
 _OF_A_SHARE = (
     "Held since",
@@ -100,19 +93,12 @@ def ask_each(
     troubles: list[str] = []
     several = aliases_of(using)
     for alias in several:
-        with _noted(troubles, alias if len(several) > 1 else ""):
+        try:
             told.append((alias, look(alias)))
+        except LockUnavailable as error:
+            where = f"the cache {alias!r}: " if len(several) > 1 else ""
+            troubles.append(f"{where}{trouble(error)}")
     return told, troubles
-
-
-@contextmanager
-def _noted(troubles: list[str], alias: str) -> Iterator[None]:
-    """Have ``troubles`` say that Redis is away, and which cache that is if ``alias`` names it."""
-    try:
-        yield
-    except LockUnavailable as error:
-        where = f"the cache {alias!r}: " if alias else ""
-        troubles.append(f"{where}{trouble(error)}")
 
 
 def trouble(error: LockUnavailable) -> str:
@@ -121,62 +107,38 @@ def trouble(error: LockUnavailable) -> str:
     return printable(f"{said['problem']} {said['detail']} {said['advice']}")
 
 
-@dataclass(slots=True)
-class _Listing:
-    """The locks of the list, in batches that are read as they are taken from it.
+def _listed(options: dict[str, Any]) -> tuple[list[Found], list[str]]:
+    """Return the locks of the list, and what is wrong with a Redis."""
+    states = options["state"] or ()
 
-    ``caches``: where there are any, known with the first batch. At the end the ``count`` of the
-    locks is known, and what is wrong.
-    """
+    def look(inspector: Inspector) -> list[LockInfo]:
+        everything = looks_everywhere(options, *states)
+        infos = inspector.all(search=options["search"], everything=everything)
+        return [
+            one
+            for one in infos
+            if not states or not {state.slug for state in one.states}.isdisjoint(states)
+        ]
 
-    options: dict[str, Any]
-    caches: set[str] = field(default_factory=set)
-    count: int = 0
-    troubles: list[str] = field(default_factory=list)
-
-    def __iter__(self) -> Iterator[list[Found]]:
-        aliases = aliases_of(self.options["using"])
-        found: Iterable[Found] = heapq.merge(
-            *(self._found_in(alias, alias if len(aliases) > 1 else "") for alias in aliases),
-            key=lambda one: (one.info.key, one.using),
-        )
-        if self.options["sort"] == "worst":
-            found = sorted(found, key=lambda one: ORDERS["worst"](one.info))
-        found = iter(found)
-        while some := list(islice(found, _BATCH)):
-            self.count += len(some)
-            yield some
-
-    def _found_in(self, alias: str, where: str) -> Iterator[Found]:
-        options, states = self.options, self.options["state"] or ()
-        with _noted(self.troubles, where):
-            look = inspector(alias)
-            # A server that does not know the script yet would be sent it with each of the names.
-            look.get(name_for(key_prefix(), "list"))
-            for infos in look.batches(
-                search=options["search"], everything=looks_everywhere(options, *states)
-            ):
-                for info in infos:
-                    if not states or not {one.slug for one in info.states}.isdisjoint(states):
-                        self.caches.add(alias)
-                        yield Found(alias, info)
-
-    def rows(self) -> Iterator[list[list[str]]]:
-        """Yield the rows of a table, a batch at a time, the heads before the first."""
-        head = ["KEY", "STATE", "HOLDER", "HELD FOR", "LEASE LEFT", "FENCE", "WAITING"]
-        words = kept_words()
-        for found in self:
-            several = len(self.caches) > 1
-            rows = [_row(one.info, words) for one in found]
-            if several:
-                rows = [[one.using, *row] for one, row in zip(found, rows, strict=True)]
-            if head:
-                rows, head = [["CACHE", *head] if several else head, *rows], []
-            yield rows
+    found, troubles = gather(options["using"], look)
+    found.sort(key=lambda one: (one.info.key, one.using))
+    if options["sort"] == "worst":
+        found.sort(key=lambda one: ORDERS["worst"](one.info))
+    return found, troubles
 
 
-def _row(info: LockInfo, words: Words) -> list[str]:
-    said = Said(info, words=words)
+def _table(found: Sequence[Found]) -> list[str]:
+    several = len({one.using for one in found}) > 1
+    head = ["KEY", "STATE", "HOLDER", "HELD FOR", "LEASE LEFT", "FENCE", "WAITING"]
+    rows = [["CACHE", *head] if several else head]
+    for one in found:
+        row = _row(one.info)
+        rows.append([one.using, *row] if several else row)
+    return table(rows)
+
+
+def _row(info: LockInfo) -> list[str]:
+    said = Said(info)
     return [
         info.key,
         f"{said.state} !" if said.has_trouble else said.state,
@@ -196,31 +158,21 @@ def _as_json(found: Sequence[Found], troubles: Sequence[str]) -> str:
 
 def list_locks(options: dict[str, Any], out: OutputWrapper) -> None:
     """Write the list to ``out``."""
-    listing = _Listing(options)
-    for text in _drawn(listing):
-        write(out, text, end="")
-    raise_if_away(listing.troubles)
+    found, troubles = _listed(options)
+    if options["json"]:
+        write(out, _as_json(found, troubles))
+    elif found:
+        count = f"{len(found)} lock{'s' * (len(found) != 1)}"
+        write(out, "\n".join([*_table(found), "", count]))
+    elif not troubles:
+        write(out, "No locks.")
+    raise_if_away(troubles)
 
 
 def raise_if_away(troubles: Sequence[str]) -> None:
     """Raise CommandError with status 69 if there are ``troubles``, as :func:`gather` has them."""
     if troubles:
         raise CommandError(" ".join(troubles), returncode=statuses.UNAVAILABLE)
-
-
-def _drawn(listing: _Listing) -> Iterator[str]:
-    """Yield the text of the list, a batch at a time."""
-    options = listing.options
-    if options["json"]:
-        locks = ([lock_fields(one.info, one.using) for one in found] for found in listing)
-        yield from document(locks, listing.troubles)
-        return
-    for lines in tables(listing.rows()):
-        yield "\n".join([*lines, ""])
-    if listing.count:
-        yield f"\n{listing.count} lock{'s' * (listing.count != 1)}\n"
-    elif not listing.troubles:
-        yield "No locks.\n"
 
 
 def show(options: dict[str, Any], out: OutputWrapper) -> None:
