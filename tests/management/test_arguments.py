@@ -74,6 +74,10 @@ def test_options_before_the_key_are_its_own() -> None:
         ("--nosuch k cmd", "unrecognized arguments: --nosuch"),
         ("--wai 5 k cmd", "unrecognized arguments: --wai"),
         ("-w soon k cmd", "invalid float value: 'soon'"),
+        ("-w -1 k cmd", "--wait must be a finite number >= 0"),
+        ("--limit 0 k cmd", "--limit is a number from 1"),
+        ("--replicas -1 k cmd", "--replicas is a number of replicas"),
+        ("--limit 2 --min-hold 3 k cmd", "--min-hold is not to be had with shared or limit"),
         ("--note -- k cmd", "expected one argument"),
         ("-n -w 5 k cmd", "not allowed with argument"),
         ("k cmd --settings=x", "write -- before CMD"),
@@ -140,7 +144,7 @@ def test_help_has_the_exit_statuses_and_only_options_that_the_docs_tell_of() -> 
     "line",
     ["", "lst", "list --state hold", "list --sort lease", "list --reverse", "list --watch",
      "list extra", "show", "graph", "extend k", "dismiss k", "history --end vanished",
-     "history --limit 0", "history --limit x", "history order:<pk>", "doctor --worker-timeout 5",
+     "history --limit 0", "history --limit x", "history order:<pk>", "doctor --worker-timeout 5", "doctor --ignore D999",
      "release k --state held"],
 )  # fmt: skip
 def test_a_wrong_line_for_locks_ends_with_64_and_one_line(

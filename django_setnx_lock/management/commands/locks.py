@@ -24,7 +24,7 @@ from django.core.management.base import (
 from django_setnx_lock.core.inspection import TROUBLES
 from django_setnx_lock.management import statuses
 from django_setnx_lock.management.locks.checking import CheckFailed, Level, check, refused
-from django_setnx_lock.management.locks.doctor import doctor
+from django_setnx_lock.management.locks.doctor import IDS, doctor
 from django_setnx_lock.management.locks.history import ENDS, history
 from django_setnx_lock.management.locks.history import LIMIT as ENTRIES
 from django_setnx_lock.management.locks.listing import STATES, list_locks, show
@@ -278,6 +278,7 @@ def _add_doctor(add: Callable[..., argparse.Action]) -> None:
         "--ignore",
         action="append",
         default=[],
+        choices=IDS,
         metavar="ID",
         help="Leave this finding out, as D005 where CONFIG is blocked. Can be given several times.",
     )

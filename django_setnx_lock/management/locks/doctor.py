@@ -28,6 +28,8 @@ from .patient import Finding, Patient, Severity, admit, examine_taking
 from .printing import write
 
 _UNREACHABLE = "D001"
+#: The ids that a finding can have.
+IDS = [f"D{number:03}" for number in (*range(1, 7), *range(8, 14), 16, 17)]
 # A clock may be so far off, in seconds: less is usual between machines.
 _APART = 1.0
 # How many keys are looked at, and how many of them named.

@@ -225,8 +225,13 @@ def check(options: Mapping[str, Any], prefix: str) -> None:
         commands.milliseconds(options["timeout"], "--timeout")
     if options["min_hold"] is not None:
         commands.milliseconds(options["min_hold"], "--min-hold")
-    checked_replicas(options["replicas"])
-    command_set(shared=options["shared"], limit=options["limit"], min_hold=options["min_hold"])
+    own = {name: options[name] for name in ("shared", "limit", "min_hold")}
+    try:
+        checked_replicas(options["replicas"])
+        command_set(**own)
+    except ValueError as error:
+        # Each begins with the name of an option.
+        raise ValueError(f"--{error}".replace("_", "-")) from None
     lock_keys(name_for(prefix, options["key"]))
 
 

@@ -222,11 +222,7 @@ class Child:
             return self._is_gone
         # The guard was killed, so that nobody else does it.
         guard.send([signal.SIGKILL], self._roots(), 0)
-        return not self.left()
-
-    def left(self) -> list[guard.Process]:
-        """Return what lives of all that comes from it."""
-        return [] if self._is_gone else guard.family(self._roots())[0]
+        return not guard.family(self._roots())[0]
 
     def close(self) -> None:
         """Kill what is left of it, if anything is, without waiting for that."""

@@ -28,8 +28,6 @@ _INSISTING = frozenset({signal.SIGINT, signal.SIGTERM})
 _ANOTHER_AFTER = 0.2
 # For so long the rest of a killed group is waited for, if there is no lock to keep for it.
 _DYING = 1.0
-# Processes that end so soon after the command are not reported.
-_SETTLING = 1.0
 _SHORTEST_LOOK, _LONGEST_LOOK = 0.01, 0.5
 # How long the first attempt to renew has after a pause of the whole machine.
 _LONGEST_CHANCE = 10.0
@@ -131,9 +129,7 @@ class Watch:
     _look_again: float = _SHORTEST_LOOK
     # By INT or TERM, and when it was first asked to end by one of them.
     _asked: tuple[int, float] | None = None
-    _ended_at: float | None = None
     _has_told_of_guard: bool = False
-    _has_told_of_rest: bool = False
     _has_heard_request: bool = False
     # Since when what we have told of has been tried in vain.
     _told_of: float | None = None
@@ -164,25 +160,7 @@ class Watch:
         killed_at = self._killed_at
         if self.is_lost and killed_at is not None and clock.now() > killed_at + _DYING:
             return True
-        if self._child.is_extinct():
-            return True
-        self._tell_of_rest()
-        return False
-
-    def _tell_of_rest(self) -> None:
-        """Tell once what the lock is kept for, when the command has ended for a while."""
-        now = clock.now()
-        if self._ended_at is None:
-            self._ended_at = now
-        if not self._has_told_of_rest and now >= self._ended_at + _SETTLING:
-            self._has_told_of_rest = True
-            left = self._child.left()
-            whom = ", ".join(f"{each.name.decode(errors='replace')} ({each.pid})" for each in left)
-            self._said.say(
-                f"{self._child.program} ended with status {self._child.status}; what it has "
-                f"started has not, and keeps the lock: {whom}",
-                is_detail=True,
-            )
+        return self._child.is_extinct()
 
     def _pause(self) -> float:
         now = clock.now()
