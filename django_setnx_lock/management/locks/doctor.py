@@ -12,10 +12,8 @@ from typing import Any
 
 from django.core.management.base import CommandError, OutputWrapper
 
-from django_setnx_lock.connection import database_of, get_client, redis_aliases, socket_timeout_of
-from django_setnx_lock.core.connections.cluster_routes import is_cluster
+from django_setnx_lock.connection import get_client, socket_timeout_of
 from django_setnx_lock.core.connections.endpoints import server_id
-from django_setnx_lock.core.connections.failures import translated
 from django_setnx_lock.core.docs import docs_url
 from django_setnx_lock.core.errors import LockUnavailable
 from django_setnx_lock.core.locks.redlock_servers import FEWEST
@@ -29,7 +27,7 @@ from .printing import write
 
 _UNREACHABLE = "D001"
 #: The ids that a finding can have.
-IDS = [f"D{number:03}" for number in (*range(1, 7), *range(8, 14), 16, 17)]
+IDS = [f"D{number:03}" for number in (*range(1, 7), 8, 9, *range(11, 14), 16, 17)]
 # A clock may be so far off, in seconds: less is usual between machines.
 _APART = 1.0
 # How many keys are looked at, and how many of them named.
@@ -239,41 +237,6 @@ def examine_old_primary(patient: Patient) -> Iterator[Finding]:
     )
 
 
-def examine_clear(patient: Patient) -> Iterator[Finding]:
-    """D010: no cache that something else is kept in can be cleared together with the locks."""
-    clearing = [alias for alias in redis_aliases() if _shares_database(patient, alias)]
-    if patient.using == "default":
-        clearing.insert(0, "default")
-    if not clearing:
-        return
-    yield patient.warning(
-        "D010",
-        f"clear() of the cache {clearing[0]!r} empties the database that the locks are in.",
-        "Give the locks an alias of their own with a database of its own (…/1 in its LOCATION), "
-        "and name it in CACHE of SETNX_LOCK.",
-    )
-
-
-def _shares_database(patient: Patient, alias: str) -> bool:
-    if alias == patient.using:
-        return False
-    if database_of(alias) == database_of(patient.using):
-        return True
-    # One server may have two names.
-    client = get_client(alias)
-    if is_cluster(client):
-        return False
-    try:
-        with translated(""):
-            run_id = client.info("server").get("run_id")
-    except LockUnavailable:
-        return False
-    databases = [
-        one.connection_pool.connection_kwargs.get("db") or 0 for one in (client, patient.client)
-    ]
-    return bool(run_id) and run_id == patient.info.get("run_id") and len(set(databases)) == 1
-
-
 def examine_keys(patient: Patient) -> Iterator[Finding]:
     """D011: nothing but locks is in the database."""
     answer = patient.ask("SCAN", lambda: patient.client.scan(count=_SAMPLE))
@@ -341,7 +304,6 @@ EXAMINATIONS: Sequence[Callable[[Patient], Iterator[Finding]]] = (
     examine_persistence,
     examine_replicas,
     examine_old_primary,
-    examine_clear,
     examine_keys,
     examine_clock,
     examine_socket_timeout,
