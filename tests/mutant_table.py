@@ -353,11 +353,11 @@ LETTING_GO = [
         f"{CONTRACT}/test_releasing.py::test_the_end_of_a_block_hides_no_error_of_its_body",
     ),
     Mutant(
-        "an interrupted acquire leaves nothing",
+        "a waiter that is interrupted leaves nothing",
         "core/connections/backends.py",
         "            await clean_up()\n\n\ndef patience",
         "            clean_up().close()\n\n\ndef patience",
-        f"{CONTRACT}/test_interrupts.py::test_a_block_that_is_interrupted_at_any_step_leaves_no_lock",
+        f"{CONTRACT}/test_interrupts.py::test_a_waiter_that_is_interrupted_at_any_step_is_not_waited_for",
     ),
     Mutant(
         "a task that is cancelled as it waits leaves nothing",

@@ -12,8 +12,8 @@ import pytest
 import redis
 
 from django_setnx_lock import LockError
-from tests.processes import eventually
-from tests.support.children import child, fork_in_c
+from tests.processes import FORKS, eventually
+from tests.support.children import child
 from tests.support.drivers import growth
 from tests.support.kinds import EXCLUSIVE, QUEUED, REDLOCK
 from tests.support.rows import on
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tests.support.world import World
 
-forks = pytest.mark.parametrize("fork", [os.fork, fork_in_c], ids=["fork", "fork in C"])
+forks = pytest.mark.parametrize("fork", FORKS.values(), ids=FORKS)
 
 
 def said_of(work: Callable[[], Any]) -> str:

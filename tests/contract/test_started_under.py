@@ -14,9 +14,9 @@ import pytest
 
 from django_setnx_lock import LockBusy, LockError, LockLost
 from django_setnx_lock.core import LockHandle
-from tests.processes import in_thread
+from tests.processes import FORKS, in_thread
 from tests.support import seams
-from tests.support.children import child, fork_in_c
+from tests.support.children import child
 from tests.support.kinds import EXCLUSIVE, READERS
 from tests.support.rows import on
 from tests.support.world import DUE
@@ -160,7 +160,7 @@ async def test_under_a_reader_it_may_read_and_is_told_that_it_cannot_write(a: Wo
     in_thread(above.release)
 
 
-@pytest.mark.parametrize("fork", [os.fork, fork_in_c], ids=["fork", "fork in C"])
+@pytest.mark.parametrize("fork", FORKS.values(), ids=FORKS)
 @on([EXCLUSIVE], drivers=["blocking"], real=True)
 async def test_a_fork_has_none_of_it(a: World, fork: Callable[[], int]) -> None:
     above = held_above(a)

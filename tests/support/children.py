@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
+import faulthandler
 import json
 import os
 import select
@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     Say = Callable[[Any], None]
 
 DEADLINE = 20
-
-
-def fork_in_c() -> int:
-    """Fork as uWSGI does: no hook of Python's is called."""
-    return int(ctypes.PyDLL(None).fork())
 
 
 class Child:
@@ -48,6 +43,7 @@ class Child:
         # It ends, whatever becomes of the test.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(2 * DEADLINE)
+        faulthandler.register(signal.SIGUSR2, file=2)
         try:
             work(say)
         except BaseException:  # noqa: BLE001 - the test is told
@@ -58,6 +54,10 @@ class Child:
     def hear(self) -> Any:
         """Return what it says next."""
         readable, _, _ = select.select([self._said], [], [], DEADLINE)
+        if not readable:
+            # It says on stderr where it stands.
+            os.kill(self.pid, signal.SIGUSR2)
+            time.sleep(0.5)
         assert readable, "the child says nothing"
         line = self._said.readline()
         assert line, "the child has ended"
