@@ -1,9 +1,9 @@
-"""The admin pages of the locks, and actions of your own model admins that run under locks."""
+"""The admin pages of the locks, and model admins whose forms and actions work under locks."""
 
 from __future__ import annotations
 
 from .actions import locked_action
+from .model_admin import LockedAdminMixin
 from .pages import LockAdmin
-from .release import ReleaseLocksMixin
 
-__all__ = ["LockAdmin", "ReleaseLocksMixin", "locked_action"]
+__all__ = ["LockAdmin", "LockedAdminMixin", "locked_action"]

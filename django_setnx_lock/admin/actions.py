@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -131,16 +131,22 @@ def _why_not(error: LockBusy | LockUnavailable) -> str:
     return text % {"holder": error.holder or _("somebody else"), "time": left}
 
 
+def key_of(row: Model, template: KeyTemplate) -> str:
+    """Return the key of the row's lock. Raises as :meth:`KeyTemplate.resolve`, or ValueError."""
+    names = [name for name in template.roots if hasattr(row, name)]
+    key = template.resolve({name: getattr(row, name) for name in names})
+    lock_keys(name_for(key_prefix(), key))
+    return key
+
+
 def rows_by_key(
-    queryset: QuerySet[Any], template: KeyTemplate, skipped: list[str]
+    rows: Iterable[Model], template: KeyTemplate, skipped: list[str]
 ) -> dict[str, list[Model]]:
     """Return the rows of each key, which rows may share; add rows without a key to ``skipped``."""
     found: dict[str, list[Model]] = {}
-    for row in queryset:
+    for row in rows:
         try:
-            names = [name for name in template.roots if hasattr(row, name)]
-            key = template.resolve({name: getattr(row, name) for name in names})
-            lock_keys(name_for(key_prefix(), key))
+            key = key_of(row, template)
         except (MissingValue, TypeError, ValueError) as error:
             skipped.append(f"{row} ({error})")
         else:
@@ -210,7 +216,7 @@ def _locked() -> Iterator[tuple[Any, KeyTemplate, Any]]:
                 getattr(modeladmin, action, None) if isinstance(action, str) else action
                 for action in modeladmin.actions or ()
             ]
-            # A ReleaseLocksMixin has a template itself.
+            # A LockedAdminMixin has a template itself.
             for locked in (modeladmin, *actions):
                 template = getattr(locked, "_lock_template", None)
                 if isinstance(template, KeyTemplate):

@@ -1,4 +1,4 @@
-"""The action that releases the locks of selected rows, for any ModelAdmin."""
+"""The action of :class:`.LockedAdminMixin` that releases the locks of selected rows."""
 
 from __future__ import annotations
 
@@ -32,35 +32,32 @@ else:
 ACTION = "release_locks_of_selected"
 
 
-class ReleaseLocksMixin(_Base):
-    """For a ModelAdmin: the action "Release locks of selected".
-
-    ``lock_template``: the key of a row's lock, its ``<names>`` taken from the row, as in
-    ``@locked_action``. ``lock_using``: the cache alias (None: the setting ``CACHE``).
+class ReleaseLocks(_Base):
+    """A ModelAdmin with the action "Release locks of selected".
 
     The action is there for those with the permission ``django_setnx_lock.release_lock``. It
     asks before it does anything, and takes a lock only from the holders that were shown.
     """
 
-    lock_template: str
+    lock_key: str
     lock_using: str | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         bases = cls.__mro__
-        if admin.ModelAdmin in bases[: bases.index(ReleaseLocksMixin)]:
+        if admin.ModelAdmin in bases[: bases.index(ReleaseLocks)]:
             raise TypeError(
-                f"put ReleaseLocksMixin before ModelAdmin in the bases of {cls.__name__}"
+                f"put LockedAdminMixin before ModelAdmin in the bases of {cls.__name__}"
             )
 
     def __init__(self, model: type[Model], admin_site: AdminSite) -> None:
         super().__init__(model, admin_site)
-        if not hasattr(self, "lock_template"):
+        if not hasattr(self, "lock_key"):
             raise ImproperlyConfigured(
                 f"{type(self).__name__} needs the key of a row's lock, "
-                'for example lock_template = "order:<pk>"'
+                'for example lock_key = "order:<pk>"'
             )
-        self._lock_template = KeyTemplate(self.lock_template)
+        self._lock_template = KeyTemplate(self.lock_key)
         if self.actions is not None and ACTION not in self.actions:
             self.actions = [*self.actions, ACTION]
 

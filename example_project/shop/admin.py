@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.utils import timezone
 from django.utils.translation import ngettext
 
-from django_setnx_lock.admin import ReleaseLocksMixin, locked_action
+from django_setnx_lock.admin import LockedAdminMixin, locked_action
 
 from .models import Order
 
@@ -20,8 +20,8 @@ else:
 
 
 @admin.register(Order)
-class OrderAdmin(ReleaseLocksMixin, _OrderAdmin):
-    lock_template = "order:<pk>"
+class OrderAdmin(LockedAdminMixin, _OrderAdmin):
+    lock_key = "order:<pk>"
     list_display = ("number", "customer", "amount", "paid_at", "paid_by")
     list_filter = (("paid_at", admin.EmptyFieldListFilter),)
     search_fields = ("number", "customer")

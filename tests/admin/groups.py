@@ -10,7 +10,7 @@ from django.contrib.auth.models import Group
 from django.urls import path, reverse
 
 from django_setnx_lock import inspector
-from django_setnx_lock.admin import ReleaseLocksMixin, locked_action
+from django_setnx_lock.admin import LockedAdminMixin, locked_action
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -22,14 +22,14 @@ else:
     _GroupAdmin = admin.ModelAdmin
 
 site = admin.AdminSite("groups")
-#: The action of ReleaseLocksMixin.
+#: The action of LockedAdminMixin.
 RELEASE = "release_locks_of_selected"
 
 
 @admin.register(Group, site=site)
-class GroupAdmin(ReleaseLocksMixin, _GroupAdmin):
+class GroupAdmin(LockedAdminMixin, _GroupAdmin):
     actions = ("shout", "whisper", "share", "once", "fail")
-    lock_template = "group:<pk>"
+    lock_key = "group:<pk>"
     # What the last action saw: the locks held while it ran.
     held: tuple[str, ...] = ()
 

@@ -8,7 +8,7 @@ from django.contrib.admin.sites import all_sites
 from django.contrib.auth.models import Group
 from django.core.checks import run_checks
 
-from django_setnx_lock.admin import ReleaseLocksMixin, locked_action
+from django_setnx_lock.admin import LockedAdminMixin, locked_action
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,8 +47,8 @@ def test_attributes_that_the_model_has_are_fine() -> None:
 
 
 def test_w003_looks_at_the_lock_template_of_the_release_action(site: admin.AdminSite) -> None:
-    class Painted(ReleaseLocksMixin, admin.ModelAdmin):  # type: ignore[type-arg]  # not subscriptable
-        lock_template = "group:<hue>"
+    class Painted(LockedAdminMixin, admin.ModelAdmin):  # type: ignore[type-arg]  # not subscriptable
+        lock_key = "group:<hue>"
 
     site.register(Group, Painted)
 
@@ -71,8 +71,8 @@ def test_e011_names_the_cache_of_an_action_that_does_not_exist(site: admin.Admin
 
 
 def test_e011_looks_at_the_lock_using_of_the_release_action(site: admin.AdminSite) -> None:
-    class Released(ReleaseLocksMixin, admin.ModelAdmin):  # type: ignore[type-arg]  # the same
-        lock_template = "group:<pk>"
+    class Released(LockedAdminMixin, admin.ModelAdmin):  # type: ignore[type-arg]  # the same
+        lock_key = "group:<pk>"
         lock_using = "neither"
 
     site.register(Group, Released)

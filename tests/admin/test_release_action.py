@@ -14,7 +14,7 @@ from django.test import override_settings
 from django.urls import path, reverse
 
 from django_setnx_lock import LockLost, lock
-from django_setnx_lock.admin import ReleaseLocksMixin
+from django_setnx_lock.admin import LockedAdminMixin
 from tests.admin.groups import RELEASE, GroupAdmin, act, messages_of, seen
 from tests.admin.pages import entries_of
 
@@ -198,19 +198,19 @@ def test_with_the_permission_it_is_offered(
 
 
 def test_the_mixin_after_modeladmin_is_refused() -> None:
-    with pytest.raises(TypeError, match="put ReleaseLocksMixin before ModelAdmin"):
-        type("Wrong", (admin.ModelAdmin, ReleaseLocksMixin), {"lock_template": "group:<pk>"})
+    with pytest.raises(TypeError, match="put LockedAdminMixin before ModelAdmin"):
+        type("Wrong", (admin.ModelAdmin, LockedAdminMixin), {"lock_key": "group:<pk>"})
 
 
 def test_the_mixin_without_a_template_says_what_is_missing() -> None:
-    bare: Any = type("Bare", (ReleaseLocksMixin, admin.ModelAdmin), {})
+    bare: Any = type("Bare", (LockedAdminMixin, admin.ModelAdmin), {})
 
-    with pytest.raises(ImproperlyConfigured, match='lock_template = "order:<pk>"'):
+    with pytest.raises(ImproperlyConfigured, match='lock_key = "order:<pk>"'):
         bare(Group, admin.AdminSite())
 
 
 class NumberedAdmin(GroupAdmin):
-    lock_template = "group:<number>"
+    lock_key = "group:<number>"
 
 
 numbered = admin.AdminSite("numbered")

@@ -1,0 +1,512 @@
+"""``LockedAdminMixin``: two people at one form of the admin, and no edit is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from time import time
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from django.contrib import admin, messages
+from django.contrib.admin.options import TO_FIELD_VAR
+from django.contrib.admin.utils import flatten_fieldsets, quote, unquote
+from django.core import signing
+from django.core.cache import caches
+from django.core.exceptions import ImproperlyConfigured, PermissionDenied
+from django.db import models, router, transaction
+from django.http import HttpResponseRedirect, JsonResponse
+from django.urls import path, reverse
+from django.utils import formats, timezone
+from django.utils.crypto import get_random_string, salted_hmac
+from django.utils.decorators import method_decorator
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_POST
+
+from ..connection import default_alias
+from ..core.errors import LockBusy, LockError, LockLost, LockUnavailable, LockUnsupported
+from ..core.protocol.keys import name_for
+from ..descriptions import problem_in_short
+from ..key_template import MissingValue
+from ..locks import check_options, inspector, key_prefix, lock
+from .actions import key_of, locked_action, rows_by_key, tell_skipped
+from .confirming import Target, answer, ask, confirmed, holders_of, tell_problem
+from .interventions import RELEASE
+from .release import ACTION, ReleaseLocks
+
+if TYPE_CHECKING:
+    from django.contrib.admin import AdminSite
+    from django.contrib.admin.views.main import ChangeList
+    from django.http import HttpRequest
+
+    from ..core.locks.handle import LockHandle
+    from ..core.locks.lock import RedisLock
+
+# What the form has in hidden fields: which page it is, and which state of the row it shows.
+_PAGE, _SEEN = "_lock_page", "_lock_seen"
+# Attributes of the request: its Editing, and the locks of the rows that it saves in a list.
+_EDITING, _ROWS = "_setnx_lock_editing", "_setnx_lock_rows"
+# What makes the rest of a POST the business of formsets.
+_POSTED = ("data", "files", "save_as_new")
+# A second request of the same user about the same row waits so long for the first.
+_TURN = 5
+_NO_LOCK = (LockUnavailable, LockUnsupported, ImproperlyConfigured, MissingValue, ValueError)
+
+
+@dataclass
+class Editing:
+    """What a request knows of the form that it shows or saves; ``editing`` in the template.
+
+    ``held``: the lock, if the request has it. ``busy``: who has it, if somebody else does.
+    ``problem``: why nobody can say. ``page`` and ``seen``: the hidden fields. ``was_at``: the page
+    that had the lock before. ``is_kept``: whether the form is still open after the request.
+    ``refusal``: why what was typed is not saved.
+    """
+
+    page: str = field(default_factory=partial(get_random_string, 12))
+    seen: str = ""
+    was_at: str = ""
+    held: LockHandle | None = None
+    busy: str = ""
+    problem: str = ""
+    refusal: str = ""
+    is_kept: bool = False
+    is_read_only: bool = False
+    url: str = ""
+
+
+class LockedAdminMixin(ReleaseLocks):
+    """Put before ModelAdmin: one person edits a row at a time, and no edit is lost.
+
+    ``lock_key``: the key of a row's lock, its ``<names>`` taken from the row: ``"order:<pk>"``.
+    ``lock_using``: the cache alias (None: the setting ``CACHE``). ``lock_editing``: whether an
+    open change form holds the lock (True); with ``"warn"`` others are only warned, with False the
+    form knows of no lock. ``edit_timeout``: the seconds that the lock outlives a page that does
+    not say it is open (900). ``edit_idle``: the seconds without input after which it does not say
+    so any more (3600). Put ``"edited_by"`` into ``list_display`` to see in the list who edits.
+
+    Rows that others have open are skipped by ``list_editable``, deletion and actions. Raises
+    TypeError, ValueError and ImproperlyConfigured for attributes that cannot be.
+    """
+
+    lock_editing: ClassVar[bool | Literal["warn"]] = True
+    edit_timeout: float = 900
+    edit_idle: float = 3600
+
+    def __init__(self, model: type[models.Model], admin_site: AdminSite) -> None:
+        super().__init__(model, admin_site)
+        check_options({"timeout": self.edit_timeout})
+        if self.lock_editing not in (True, False, "warn"):
+            raise ImproperlyConfigured(
+                f"{type(self).__name__}.lock_editing is True, 'warn' or False, "
+                f"not {self.lock_editing!r}"
+            )
+
+    # The lock of one row
+
+    @contextmanager
+    def _at(self, request: HttpRequest, obj: models.Model) -> Iterator[Editing]:
+        """Hold the lock that this user's form left, or a new one; at the end leave or release it.
+
+        Requests of one user about one row come one after the other.
+        """
+        editing, turn = Editing(), None
+        setattr(request, _EDITING, editing)
+        try:
+            key = key_of(obj, self._lock_template)
+            at = f"form:{request.user.pk}:{key}"
+            kept = caches[self.lock_using or default_alias()]
+            take = partial(self._lock, request, "form")
+            turn = take(at, blocking_timeout=_TURN).take()
+            mine = take(key, timeout=self.edit_timeout, renew=False, blocking_timeout=0)
+            try:
+                # In no variable: reports of errors show those.
+                editing.held = mine.adopt(kept.get(at) or "")
+                editing.was_at = kept.get(f"{at}:page") or ""
+            except (LockLost, ValueError):
+                editing.held = mine.take()
+        except LockBusy as busy:
+            editing.busy = self._said(request, busy)
+        except (LockUnavailable, ImproperlyConfigured) as error:
+            editing.problem = problem_in_short(error)
+        except (LockUnsupported, MissingValue, ValueError) as error:
+            editing.problem = str(error)
+        try:
+            yield editing
+        finally:
+            try:
+                if editing.held and editing.is_kept:
+                    with suppress(LockUnsupported):
+                        kept.set(at, editing.held.give_away(), self.edit_timeout)
+                        kept.set(f"{at}:page", editing.page, self.edit_timeout)
+                if editing.held and not (editing.held.released or editing.held.lost):
+                    kept.delete(at)
+                    editing.held.release()
+            except LockError as error:
+                text = _("The lock was lost: somebody else may have saved meanwhile. (%s)") % error
+                self.message_user(request, text, messages.WARNING)
+            if turn:
+                with suppress(LockError):
+                    turn.release()
+
+    def _lock(self, request: HttpRequest, where: str, key: str, **options: Any) -> RedisLock:
+        label, user = f"{where} {self.opts.label_lower}", request.user.get_username()
+        return lock(key, using=self.lock_using, label=label, user=user, **options)
+
+    def _said(self, request: HttpRequest, busy: LockBusy) -> str:
+        """Say who has the lock, and since when."""
+        holder = busy.holder
+        who = (holder and holder.user) or _("Somebody else")
+        if holder and not holder.user and request.user.has_perm("django_setnx_lock.view_lock"):
+            who = str(holder)
+        values = {"who": who, "name": self.opts.verbose_name}
+        if busy.held_for is None:
+            return _("%(who)s is working on this %(name)s.") % values
+        since = datetime.fromtimestamp(time() - busy.held_for, timezone.get_current_timezone())
+        values["time"] = formats.date_format(since, "SHORT_DATETIME_FORMAT")
+        return _("%(who)s has been working on this %(name)s since %(time)s.") % values
+
+    def _row(self, request: HttpRequest, object_id: str | None) -> Any:
+        """Return the row that the address names, None if there is none."""
+        to_field = request.POST.get(TO_FIELD_VAR, request.GET.get(TO_FIELD_VAR))
+        if object_id is None or (to_field and not self.to_field_allowed(request, to_field)):
+            return None
+        return self.get_object(request, unquote(object_id), to_field)
+
+    def _state(self, request: HttpRequest, obj: Any) -> str:
+        """Return what stands for all that a form of ``obj`` shows in its fields."""
+        names = flatten_fieldsets(self.get_fieldsets(request, obj))
+        form = self.get_form(request, obj, change=True, fields=names)(instance=obj)
+        rows = [self.opts.label, str(obj.pk), _plain(form.initial)]
+        for formset, inline in self.get_formsets_with_inlines(request, obj):
+            prefix = formset.get_default_prefix()
+            given = self.get_formset_kwargs(request, obj, inline, prefix)
+            kwargs = {name: value for name, value in given.items() if name not in _POSTED}
+            shown = [
+                (one.instance.pk, _plain(one.initial)) for one in formset(**kwargs).initial_forms
+            ]
+            rows.append(f"{prefix} {sorted(map(repr, shown))}")
+        return salted_hmac(_EDITING, repr(rows), algorithm="sha256").hexdigest()
+
+    # The change form
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> Any:
+        """Show the form and leave the lock with it; save under the lock, or show it again."""
+        view = partial(super().changeform_view, request, object_id, form_url, extra_context)
+        obj = None
+        if self.lock_editing and "_saveasnew" not in request.POST:
+            obj = self._row(request, object_id)
+        if obj is None or not self.has_change_permission(request, obj):
+            return view()
+        if "_take_over" in request.POST:
+            return self._take_over(request, obj)
+        with self._at(request, obj) as editing:
+            editing.url = self._address("editing", obj)
+            if "_leave" in request.POST:
+                self._leave(request, editing)
+                return self.response_post_save_change(request, obj)
+            if request.method == "POST":
+                return self._save(request, obj, editing, view)
+            editing.is_read_only = bool(editing.busy) and self.lock_editing is True
+            if not editing.is_read_only:
+                editing.seen = self._state(request, self._row(request, object_id))
+            return view()
+
+    def _save(
+        self, request: HttpRequest, obj: models.Model, editing: Editing, view: Callable[[], Any]
+    ) -> Any:
+        """Save what was sent; show it again with the reason if it cannot be saved."""
+        editing.seen, editing.was_at = request.POST.get(_SEEN, ""), ""
+        if self.lock_editing is True:
+            editing.refusal = editing.busy
+        using = router.db_for_write(self.model)
+        try:
+            with transaction.atomic(using=using):
+                # Where nobody has the lock, the database makes the others wait.
+                rows = self.model._base_manager.using(using).select_for_update()
+                now = rows.filter(pk=obj.pk).first()
+                if now and not editing.refusal and editing.seen != self._state(request, now):
+                    editing.refusal = _(
+                        "This %(name)s was changed after you opened it. What you typed was not "
+                        "saved: open it again in another tab, and enter your changes there."
+                    ) % {"name": self.opts.verbose_name}
+                response = view()
+        except LockError as error:
+            # Rolled back: it was lost, or what is called by saving takes a lock and did not get it.
+            editing.refusal = _("Nothing was saved. (%s)") % error
+            response = view()
+        if "_continue" in request.POST and not editing.is_kept:
+            editing.is_kept, editing.page = True, ""
+        if editing.refusal:
+            editing.is_kept = False
+        return response
+
+    def response_change(self, request: HttpRequest, obj: models.Model) -> Any:
+        """Say that it was saved if the lock is still held; else raise LockLost: rolled back."""
+        _check(request)
+        return super().response_change(request, obj)
+
+    def get_form(
+        self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
+    ) -> Any:
+        """Return the form, which is not valid where it cannot be saved now."""
+        form = super().get_form(request, obj, change=change, **kwargs)
+        editing: Editing | None = getattr(request, _EDITING, None)
+        refusal = editing and editing.refusal
+        if not refusal:
+            return form
+
+        class Refused(form):  # type: ignore[misc, valid-type]  # it depends on the request
+            def full_clean(self) -> None:
+                super().full_clean()
+                if self.is_bound:
+                    self.add_error(None, refusal)
+
+        return Refused
+
+    def render_change_form(
+        self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Render the form with its hidden fields, in the template that it has without them."""
+        editing = getattr(request, _EDITING, None)
+        if editing and editing.is_read_only:
+            context["show_delete"] = False
+        response: Any = super().render_change_form(request, context, *args, **kwargs)
+        if editing:
+            editing.is_kept = True
+            response.context_data |= {
+                "editing": editing,
+                "form_template": response.resolve_template(response.template_name),
+                "may_take_over": self.has_release_lock_permission(request),
+                "renew_every": self.edit_timeout / 3,
+                "edit_idle": self.edit_idle,
+            }
+            response.template_name = "admin/django_setnx_lock/editing.html"
+        return response
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Return False, too, while the form of somebody else's row is shown."""
+        editing = getattr(request, _EDITING, None)
+        is_read_only = editing is not None and editing.is_read_only
+        return not is_read_only and super().has_change_permission(request, obj)
+
+    def _take_over(self, request: HttpRequest, obj: models.Model) -> Any:
+        """Force-release the lock of another's form, once that is confirmed; then open the form."""
+        if not self.has_release_lock_permission(request):
+            raise PermissionDenied
+        here = request.get_full_path()
+        context = {"fields": [("_take_over", "yes")], "list_url": here}
+        response = None
+        try:
+            look = inspector(self.lock_using)
+            seen = confirmed(request)
+            if seen is None:
+                info = look.get(name_for(key_prefix(), key_of(obj, self._lock_template)))
+                targets = [Target(said=said, row=obj) for said in holders_of(info)]
+                response = ask(self, request, RELEASE, targets, context)
+            else:
+                response = answer(self, request, RELEASE, look, seen, context, {str(obj.pk): obj})
+        except (signing.BadSignature, ImproperlyConfigured, LockUnavailable) as error:
+            tell_problem(self, request, error)
+        return response or HttpResponseRedirect(here)
+
+    # What the script of an open form sends
+
+    def get_urls(self) -> list[Any]:
+        """Return the addresses, and before them one that open forms send to."""
+        name = f"{self.opts.app_label}_{self.opts.model_name}_editing"
+        view = self.admin_site.admin_view(self.editing_view)
+        return [path("<path:object_id>/editing/", view, name=name), *super().get_urls()]
+
+    def _address(self, page: str, obj: Any) -> str:
+        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
+        return reverse(name, args=[quote(obj.pk)], current_app=self.admin_site.name)
+
+    @method_decorator(require_POST)
+    def editing_view(self, request: HttpRequest, object_id: str) -> JsonResponse:
+        """Keep the lock of the user's open form for longer, or give it up when that is left."""
+        obj = self.get_object(request, unquote(object_id))
+        if obj is None or not self.has_change_permission(request, obj):
+            raise PermissionDenied
+        with self._at(request, obj) as editing:
+            if "_leave" in request.POST:
+                self._leave(request, editing)
+            else:
+                editing.is_kept, editing.page = True, request.POST.get(_PAGE, "")
+        return JsonResponse({"problem": editing.busy})
+
+    def _leave(self, request: HttpRequest, editing: Editing) -> None:
+        """Give up the lock, unless another tab has the form open, too."""
+        editing.is_kept = editing.was_at not in ("", request.POST.get(_PAGE))
+        editing.page = editing.was_at
+
+    # Deletion and actions
+
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> Any:
+        """Delete under the lock; nothing is deleted that somebody else has open."""
+        view = partial(super().delete_view, request, object_id, extra_context)
+        obj = self._row(request, object_id) if request.method == "POST" else None
+        if obj is None or not self.lock_editing or not self.has_delete_permission(request, obj):
+            return view()
+        with self._at(request, obj) as editing:
+            try:
+                if editing.held:
+                    return view()
+                why = editing.busy or editing.problem
+            except LockLost as error:
+                why = str(error)
+        self.message_user(request, _("Nothing was deleted. (%s)") % why, messages.ERROR)
+        return HttpResponseRedirect(self._address("change", obj))
+
+    def response_delete(self, request: HttpRequest, obj_display: str, obj_id: int) -> Any:
+        """Say that it was deleted if the lock is still held; else raise LockLost: rolled back."""
+        _check(request)
+        return super().response_delete(request, obj_display, obj_id)
+
+    def get_actions(self, request: HttpRequest, action_location: Any = None) -> Any:
+        """Return the actions; those that need more than the permission to view run under locks."""
+        where = {} if action_location is None else {"action_location": action_location}
+        actions = super().get_actions(request, **where)
+        return {name: self._under_locks(name, action) for name, action in actions.items()}
+
+    def _under_locks(self, name: str, action: Any) -> Any:
+        # From Django 6.1 on it is an object with names.
+        func = action[0] if isinstance(action, tuple) else action.func
+        only_views = set(getattr(func, "allowed_permissions", ())) == {"view"}
+        if not self.lock_editing or name == ACTION or only_views or hasattr(func, "_lock_template"):
+            return action
+        locked = locked_action(self.lock_key, using=self.lock_using)(func)
+        return (locked, *action[1:]) if isinstance(action, tuple) else replace(action, func=locked)
+
+    # The list
+
+    @admin.display(description=gettext_lazy("edited by"))
+    def edited_by(self, obj: Any) -> str | None:
+        """Return who has the row open or works on it: a column for ``list_display``."""
+        return getattr(obj, "_lock_holder", None)
+
+    def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
+        """Return the list; if it says who edits, Redis is asked once for the whole page."""
+        found = super().get_changelist_instance(request)
+        if "edited_by" in found.list_display:
+            rows_of = rows_by_key(found.result_list, self._lock_template, [])
+            names = {name_for(key_prefix(), key): rows for key, rows in rows_of.items()}
+            try:
+                locks = inspector(self.lock_using).get_each(list(names))
+            except (ImproperlyConfigured, LockUnavailable):
+                locks = []
+                self.message_user(request, _("Who edits is not known."), messages.WARNING)
+            for info in locks:
+                for row in names[info.name] if info.is_held else ():
+                    who = info.holder and info.holder.user
+                    row._lock_holder = who or _("Somebody else")  # type: ignore[attr-defined]  # of edited_by()
+        return found
+
+    def get_changelist_formset(self, request: HttpRequest, **kwargs: Any) -> Any:
+        """Return the formset of ``list_editable``, which saves the rows that it gets locks of."""
+        formset = super().get_changelist_formset(request, **kwargs)
+        if not self.lock_editing:
+            return formset
+        take = partial(self._take_rows, request)
+
+        class Locked(formset):  # type: ignore[misc, valid-type]  # it depends on the request
+            def add_fields(self, form: Any, index: int | None) -> None:
+                super().add_fields(form, index)
+                for name in self.form.base_fields:
+                    form.fields[name].show_hidden_initial = True
+
+            def full_clean(self) -> None:
+                super().full_clean()
+                if self.is_bound and self.is_valid():
+                    take([form for form in self.forms if form.has_changed()])
+
+        return Locked
+
+    def _take_rows(self, request: HttpRequest, forms: list[Any]) -> None:
+        """Take the locks of changed rows; have those not saved that others edit, or changed."""
+        held: list[LockHandle] = []
+        setattr(request, _ROWS, held)
+        skipped: list[str] = []
+        manager = self.model._base_manager.using(router.db_for_write(self.model))
+        for form in forms:
+            why = ""
+            try:
+                key = key_of(form.instance, self._lock_template)
+                held.append(self._lock(request, "list", key, blocking_timeout=0).take())
+            except LockBusy as busy:
+                why = self._said(request, busy) if self.lock_editing is True else ""
+            except _NO_LOCK:
+                pass  # What the list showed is compared all the same.
+            now = manager.filter(pk=form.instance.pk).first()
+            if not why and (now is None or _is_stale(form, now)):
+                why = _("changed after you opened the list")
+            if why:
+                typed = ", ".join(f"{name}: {form[name].data}" for name in form.changed_data)
+                skipped.append(f"{now or form.instance} ({why}; {typed})")
+                form.has_changed = bool  # False
+        tell_skipped(self, request, skipped)
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> Any:
+        """Show the list, or save what was edited in it; if a lock was lost, nothing is saved."""
+        if "_save" not in request.POST:
+            return super().changelist_view(request, extra_context)
+        try:
+            with transaction.atomic(using=router.db_for_write(self.model)):
+                response = super().changelist_view(request, extra_context)
+                for held in getattr(request, _ROWS, ()):
+                    held.check()
+        except LockError as error:
+            list(messages.get_messages(request))  # They say that it was saved.
+            self.message_user(request, _("Nothing was saved. (%s)") % error, messages.ERROR)
+            response = HttpResponseRedirect(request.get_full_path())
+        finally:
+            for held in getattr(request, _ROWS, ()):
+                with suppress(LockError):
+                    held.release()
+        return response
+
+
+def _check(request: HttpRequest) -> None:
+    """Raise LockLost where the request had a lock and has it no longer."""
+    editing = getattr(request, _EDITING, None)
+    if editing and editing.held:
+        editing.held.check()
+
+
+def _plain(initial: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Return the values of a form as texts that are the same for equal values."""
+
+    def text(value: Any) -> Any:
+        if isinstance(value, models.Model):
+            return str(value.pk)
+        is_many = isinstance(value, (list, tuple, models.QuerySet))
+        if is_many and all(isinstance(one, models.Model) for one in value):
+            return sorted(map(text, value))
+        return str(value)
+
+    return [(name, text(value)) for name, value in sorted(initial.items())]
+
+
+def _is_stale(form: Any, now: models.Model) -> bool:
+    """Return whether the row ``now`` is another than the list showed or the form would save."""
+    fresh = type(form)(instance=now)
+    for name, shown in fresh.fields.items():
+        widget, bound = shown.hidden_widget(), form[name]
+        seen = widget.value_from_datadict(form.data, form.files, bound.html_initial_name)
+        if shown.has_changed(fresh[name].initial, seen):
+            return True
+    others = [one.attname for one in now._meta.concrete_fields if one.name not in form.fields]
+    return any(getattr(now, name) != getattr(form.instance, name) for name in others)
