@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         LockUnsupported,
         StaleFence,
     )
-    from .decorators import redis_lock
+    from .decorators import locked, redis_lock
     from .key_template import KeyTemplate
     from .locks import inspector, lock, rwlock, semaphore
 
@@ -30,6 +30,7 @@ __all__ = [
     "StaleFence",
     "inspector",
     "lock",
+    "locked",
     "redis_lock",
     "rwlock",
     "semaphore",
@@ -39,8 +40,8 @@ __all__ = [
 # the plugin where nobody uses locks.
 # The rest is in core.errors.
 _MODULE_OF = {
-    "redis_lock": "decorators",
     "KeyTemplate": "key_template",
+    **dict.fromkeys(("locked", "redis_lock"), "decorators"),
     **dict.fromkeys(("inspector", "lock", "rwlock", "semaphore"), "locks"),
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -33,8 +32,8 @@ def refuse_undecoratable(func: Any, decorator: str) -> None:
     """Raise TypeError, saying what to do, unless a call of ``func`` is the work itself."""
     if isinstance(func, type):
         raise TypeError(
-            f"{decorator} decorates functions; for the class {func.__name__} write "
-            f'@method_decorator({decorator}(...), name="dispatch"), or name="post"'
+            f"{decorator} decorates functions; for the view class {func.__name__} write "
+            '@method_decorator(redis_lock(...), name="dispatch"), or use LockedViewMixin'
         )
     if isinstance(func, (staticmethod, classmethod)):
         raise TypeError(f"put {decorator} below @{type(func).__name__}")
@@ -146,39 +145,24 @@ def behind_api_view(handler: Any) -> Any:
     return inspect.getclosurevars(handler).nonlocals.get("func")
 
 
-_NAME = re.compile(r"(?:\A|_)req(?:uest)?\Z")
+def request_in(args: Sequence[Any], name: str) -> tuple[Any, Sequence[Any]]:
+    """Return the request of a call of the view ``name``, and the arguments from it on.
 
-
-def takes_request(signature: inspect.Signature) -> bool:
-    """Return whether the callable could be given a request where :func:`request_in` finds it."""
-    parameters = list(signature.parameters.values())
-    return "request" in signature.parameters or any(
-        param.kind in (param.VAR_POSITIONAL, param.VAR_KEYWORD)
-        or _NAME.search(param.name)
-        or "Request" in str(param.annotation)
-        for param in parameters[:2]
-    )
-
-
-def request_in(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Return the request of a view's call, or what REST framework makes of it; None elsewhere."""
-    for value in (*args[:2], kwargs.get("request")):
+    It is the first argument, or the second of a method. Raises TypeError if it is neither.
+    """
+    for at, value in enumerate(args[:2]):
         if http_request(value) is not None:
-            return value
-    return None
+            return value, args[at:]
+    raise TypeError(
+        f"{name} was called without a request as its first argument, and redis_lock is for views: "
+        "decorate functions with @locked, which raises where a view answers"
+    )
 
 
 def http_request(value: Any) -> HttpRequest | None:
     """Return the HttpRequest that ``value`` is, or wraps as REST framework's Request does."""
-    # isinstance() and getattr() would evaluate a lazy object, and so query the database.
-    if issubclass(type(value), HttpRequest):
-        found: HttpRequest = value
-        return found
-    try:
-        inner = object.__getattribute__(value, "_request")
-    except AttributeError:
-        return None
-    return inner if issubclass(type(inner), HttpRequest) else None
+    found = value if isinstance(value, HttpRequest) else getattr(value, "_request", None)
+    return found if isinstance(found, HttpRequest) else None
 
 
 def known_user(request: Any) -> str:

@@ -15,7 +15,8 @@ from django.conf import settings
 from django.core import mail
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.checks import Warning as CheckWarning
-from django.urls import get_resolver
+from django.core.exceptions import ViewDoesNotExist
+from django.urls import get_callable, get_resolver
 from django.urls.converters import StringConverter
 
 from . import connection
@@ -31,11 +32,15 @@ from .conf import APP, DEFAULTS, SETTING, problem
 from .core.docs import docs_url
 from .core.locks.redlock_servers import FEWEST
 from .decorators import DecoratedLock, options_of
+from .key_template import KeyTemplate
 
 # Stands in for a value that only a request brings.
 _SOMETHING = object()
 # The same, where the value is text of the URL.
 _TEXT = object()
+_OF_USER = ("user.", "request.user.")
+_LOGIN = "django.contrib.auth.middleware.LoginRequiredMiddleware"
+_ANSWERS = f"{APP}.middleware.LockMiddleware"
 # Names of fields that usually find a row, where one value may have several texts.
 _LIKE_A_KEY = re.compile(r"(?:\A|_)(?:pk|id|uuid)\Z")
 
@@ -221,6 +226,26 @@ def check_clear(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckM
     return found
 
 
+@register(Tags.caches)
+def check_failure_view(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """E016: FAILURE_VIEW can be imported."""
+    try:
+        get_callable(_config()["FAILURE_VIEW"])
+    except (ImportError, TypeError, ViewDoesNotExist) as error:
+        text = f"{SETTING}['FAILURE_VIEW'] cannot be imported: {error}."
+        return [message("E016", text, f"The default is {DEFAULTS['FAILURE_VIEW']!r}.")]
+    return []
+
+
+@register(Tags.urls)
+def check_middleware(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """W006: LockMiddleware is in MIDDLEWARE."""
+    if _ANSWERS in settings.MIDDLEWARE:
+        return []
+    text = "A lock that is busy or lost inside a view is a 500, and a mail to ADMINS."
+    return [message("W006", text, f"Add {_ANSWERS!r} to MIDDLEWARE, as its last line.")]
+
+
 @dataclass(frozen=True, slots=True)
 class _Route:
     """A route, and the values that it gives to its view."""
@@ -233,7 +258,7 @@ class _Route:
 
 @register(Tags.urls)
 def check_views(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E010, E011, W005: each route gives its locked view what the lock needs."""
+    """E010, E011, W005, W007: each route gives its locked view what the lock needs."""
     try:
         routes = list(_routes(get_resolver().url_patterns, _Route()))
     except Exception:  # noqa: BLE001 - a URLconf can fail in any way, and Django's checks tell it
@@ -249,14 +274,20 @@ def _of_lock(
     decorated: DecoratedLock,
 ) -> Iterator[CheckMessage]:
     """Yield what is wrong with a lock that a route's view, or a method of it, is decorated with."""
-    template, using = decorated.template, decorated.options.get("using")
     view = f"The view {dotted_name(func)} at {route.text!r}"
-    yield from unusable_caches(view, using)
+    yield from unusable_caches(view, decorated.options.get("using"))
     try:
         given = [*leading, *[_TEXT] * route.unnamed]
         arguments = arguments_in(signature, given, route.values)
     except TypeError:
         return  # a decorator in between changes the arguments, so nothing can be said
+    for template in decorated.templates:
+        yield from _of_template(route, view, template, arguments)
+
+
+def _of_template(
+    route: _Route, view: str, template: KeyTemplate, arguments: Mapping[str, Any]
+) -> Iterator[CheckMessage]:
     view = f"{view} is locked by {template.text!r}, but"
     for name in template.fields:
         root, dot, _ = name.partition(".")
@@ -265,13 +296,27 @@ def _of_lock(
             text = f"{view} neither the route nor a default gives <{name}> a value."
             hint = f"The route gives {', '.join(route.values) or 'no names'}."
             yield message("E010", text, hint)
+        is_user = name.startswith("request.user." if "user" in arguments else _OF_USER)
+        if is_user and not _requires_login(route.callback):
+            text = f"{view} nothing requires a login: anonymous visitors get 403 for <{name}>."
+            yield message("W007", text, "Write @login_required above @redis_lock.")
     for name in dict.fromkeys(template.fields):
         if name not in template.types and _LIKE_A_KEY.search(name) and arguments.get(name) is _TEXT:
             text = f"{view} the route gives {name!r} as text. 42 and 042 may be one row there, and "
             text += "are two locks."
-            hint = f"Write <{name}:int> or <{name}:uuid> in @redis_lock; "
+            hint = f"Write <{name}:int> or <{name}:uuid> in the key; "
             hint += f"<{name}:str> where each text is another row."
             yield message("W005", text, hint)
+
+
+def _requires_login(view: Any) -> bool:
+    """Return whether a login is required by what can be seen of ``view`` and the middleware."""
+    is_checked = _LOGIN in settings.MIDDLEWARE and getattr(view, "login_required", True)
+    # Of login_required and its like; of the admin; of a LoginRequiredMixin; a view of REST
+    # framework has permissions.
+    marks = ("redirect_field_name", "admin_site", "model_admin", "cls")
+    is_mixed_in = hasattr(view_class_of(view), "handle_no_permission")
+    return is_checked or is_mixed_in or any(hasattr(view, mark) for mark in marks)
 
 
 def _routes(patterns: Iterable[Any], parent: _Route) -> Iterator[_Route]:

@@ -39,6 +39,7 @@ DEFAULTS: dict[str, Any] = {
     "DEADLOCK_TIMEOUT": 1,
     "HISTORY": 1000,
     "REQUIRE_REASON": False,
+    "FAILURE_VIEW": "django_setnx_lock.views.lock_failure",
 }
 
 
@@ -133,6 +134,9 @@ _VALIDATORS: dict[str, Callable[[Any, str], object]] = {
     "WAIT_WARNING": _time_or_none,
     "DEADLOCK_TIMEOUT": _time_or_none,
     "REQUIRE_REASON": _SWITCH,
+    "FAILURE_VIEW": _must_be(
+        "the dotted path of a view (request, error)", lambda value: isinstance(value, str)
+    ),
     "HISTORY": _must_be(
         f"a number of entries from 0 to {MOST_ENTRIES:,}",
         lambda value: type(value) is int and 0 <= value <= MOST_ENTRIES,

@@ -1,22 +1,24 @@
-"""``@redis_lock("order:<pk>")``: a view or function under the lock that its arguments name."""
+"""``@redis_lock("order:<pk>")`` for views, which answer; ``@locked(...)`` for the rest, raises."""
 
 from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import wraps
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
-from django.core.exceptions import SynchronousOnlyOperation
+from django.core.exceptions import PermissionDenied, SynchronousOnlyOperation
 from django.http import Http404
 
-from . import responses
 from .arguments import (
     arguments_in,
     dotted_name,
+    http_request,
     is_async,
     is_django_task,
     known_user,
@@ -26,36 +28,36 @@ from .arguments import (
     request_in,
     signature_of,
     takes_any_name,
-    takes_request,
 )
 from .core.errors import LockBusy, LockError, LockLost, LockUnavailable
-from .core.locks.batch import check_each
 from .core.locks.cancel_scope import CancelScope
-from .core.locks.lock import RedisLock
-from .core.locks.options import UNSET, Unset
 from .key_template import KeyTemplate, NotCanonical
 from .locks import check_options, lock
+from .middleware import failed, noted
 from .transactions import (
-    by_client,
-    held_around,
-    is_deferred,
+    begun_by_lock,
+    check_all,
+    is_rolled_back_by_an_error,
     leave_to_lock,
     left_databases,
-    roll_back,
-    transactions_under,
+    transactions_of,
 )
 
 if TYPE_CHECKING:
-    from typing import Literal
-
     from django.http import HttpResponseBase
+    from typing_extensions import Unpack
 
+    from .core.locks.handle import LockHandle
+    from .core.locks.lock import RedisLock
+    from .core.locks.multi_handle import MultiLockHandle
+    from .core.locks.multi_lock import MultiLock
     from .locks import Options
-    from .transactions import Release
 
     # Awaitable for async views only.
     _Response = HttpResponseBase | Awaitable[HttpResponseBase]
-    OnBusy = Callable[[Any, LockBusy], _Response] | Literal["raise"] | None
+    OnBusy = Callable[[Any, LockBusy], _Response]
+    Key = str | Callable[..., str | Sequence[str]]
+    Handle = LockHandle | MultiLockHandle
 
 logger = logging.getLogger("django_setnx_lock.views")
 
@@ -64,197 +66,444 @@ TEMPLATES: set[str] = set()
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DecoratedLock:
-    """What ``redis_lock()`` was given. Decorated callables carry it, for the system checks."""
-
-    template: KeyTemplate
-    on_busy: OnBusy
-    # What answers, unless there is an on_busy.
-    answer: Callable[[Any, LockError], Any]
-    label: str | None
-    options: Options
-
-    def __post_init__(self) -> None:
-        check_options(self.options)
-        if self.on_busy not in (None, "raise") and not callable(self.on_busy):
-            raise TypeError(
-                'on_busy is "raise" or a callable (request, exception) -> response, '
-                f"not {self.on_busy!r}"
-            )
-
-    def lock_for(self, name: str, arguments: dict[str, Any], request: Any) -> RedisLock:
-        """Return the lock for one call of ``name``. Raises Http404 for a bad key of a view."""
-        kind, options = "function", self.options.copy()
-        if request is not None:
-            kind = "view"
-            if options.get("blocking_timeout") is UNSET:
-                options["blocking_timeout"] = 0
-            for root, dot, _ in (field.partition(".") for field in self.template.fields):
-                if dot and root not in arguments and (root == "request" or hasattr(request, root)):
-                    arguments[root] = request if root == "request" else getattr(request, root)
-        try:
-            key = self.template.resolve(arguments)
-        except NotCanonical as error:
-            if request is None:
-                raise
-            raise Http404(str(error)) from error
-        options["label"] = f"{kind} {name}" if self.label is None else self.label
-        options["user"] = known_user(request)
-        options["template"] = self.template.text
-        return lock(key, **options)
-
-
-def options_of(func: Any) -> list[DecoratedLock]:
-    """Return the locks that ``func`` is decorated with, also below other decorators."""
-    return [one for one in getattr(func, "__dict__", {}).values() if isinstance(one, DecoratedLock)]
+# Of a request: the handles of the locks that it holds, the innermost last.
+_HELD = "_setnx_lock_held"
 
 
 def redis_lock(
-    template: str,
-    *,
-    timeout: float | None = None,
-    blocking_timeout: float | Unset | None = UNSET,
-    using: str | Sequence[str] | None = None,
-    renew: bool | None = None,
-    max_hold: float | None = None,
-    min_hold: float | None = None,
-    replicas: int | None = None,
-    on_busy: OnBusy = None,
-    label: str | None = None,
-    note: str = "",
-    reentrant: bool | None = None,
-    shared: bool = False,
-    limit: int | None = None,
-    release: Release | None = None,
-    _answer: Callable[[Any, LockError], Any] = responses.answer,
+    *keys: Key,
+    methods: Iterable[str] | None = None,
+    on_busy: OnBusy | None = None,
+    **options: Unpack[Options],
 ) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Run a view or function under the lock that its arguments name.
+    """Run a view under the lock that its arguments name; ``request.lock`` is the handle.
 
-    ``template``: the key; ``<name>`` is an argument of the call, ``<user.pk>`` an attribute of
-    one or, in views, of the request, and ``<pk:int>`` an argument of type ``int``, ``uuid`` or
-    ``str``. Text that is not written as ``str()`` writes the value of its type makes no key: a
-    view answers 404, another call raises ValueError.
+    ``keys``: key templates, or callables ``(request, *args, **kwargs)`` that give a key or
+    several. ``<name>`` in a template is an argument of the view, ``<user.pk>`` an attribute of an
+    argument or of the request, and ``<pk:int>`` an argument of type ``int``, ``uuid`` or ``str``.
+    A text that is not written as ``str()`` writes the value of its type is answered with 404, and a
+    visitor who has not logged in with 403 where the key names the user. Of several keys, all are
+    taken or none.
 
-    ``blocking_timeout``: how many seconds to wait (default: 0 for views, the setting
-    ``BLOCKING_TIMEOUT`` for functions; None: without limit). ``using``: the cache alias, or
-    several for a Redlock, which an async function cannot have (None: the setting ``CACHE``).
-    ``label`` (default: what is decorated) and ``note`` are shown to operators. ``release``:
-    ``commit`` to hold it until the transaction has ended, which a view under ATOMIC_REQUESTS begins
-    under its lock then; ``exit`` to let go of it before (None: the setting ``RELEASE``). The other
-    options are those of :func:`lock`: without ``renew``, ``timeout`` must outlast the call.
+    ``methods``: the HTTP methods that run under the lock (None: all). ``options``: those of
+    :func:`lock`, with a ``blocking_timeout`` of 0 seconds, and ``shared`` or ``limit`` as of
+    :func:`rwlock` and :func:`semaphore`.
 
-    A call with a request among its first two arguments, or called ``request``, is a view's.
-    When its lock is busy it answers 409, when Redis cannot say or the lock was lost on the way
-    503. ``on_busy`` replaces the former: a callable ``(request, exception) -> response``, or
-    ``"raise"``. Any other call raises LockBusy, LockUnavailable and LockLost.
+    A busy lock is answered with 409, and a Redis that cannot say with 503, by the setting
+    ``FAILURE_VIEW``. ``on_busy`` replaces the former: ``(request, error) -> response``, which may
+    be async for an async view. A lock that was lost on the way rolls the transaction of
+    ATOMIC_REQUESTS back, and is answered with 503; in a transaction that others have begun, it
+    raises LockLost. All else that the view raises comes out. An async view is cancelled when it has
+    lost its lock.
 
-    A function of Django's ``@task`` may be decorated above or below that; it is no view.
-
-    An async view or function waits in its event loop, and is cancelled when its lock is lost on
-    the way; its ``on_busy`` may be async, too.
-
-    Raises ValueError or TypeError at decoration for a malformed template, for one that names
-    what the callable does not take for a bad time, and for classes
-    and generators.
+    Raises ValueError or TypeError at decoration for a malformed template, for a template that names
+    what the view does not take, for bad options, and for classes and generators.
     """
-    # All parameters, and nothing else yet.
-    options: Any = dict(locals())
-    parsed = KeyTemplate(options.pop("template"))
-    decorated = DecoratedLock(
-        template=parsed,
-        label=options.pop("label"),
-        on_busy=options.pop("on_busy"),
-        answer=options.pop("_answer"),
-        options=options,
-    )
-    TEMPLATES.add(parsed.text)
+    return ViewLock(keys, methods=methods, on_busy=on_busy, **options).decorate
 
-    def decorate(func: Callable[_P, _R]) -> Callable[_P, _R]:
+
+def locked(
+    *keys: Key, **options: Unpack[Options]
+) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Run a function, a method or a task under the lock that its arguments name.
+
+    ``keys``: key templates over the arguments, ``invoice:<customer.pk>``, or callables with the
+    arguments of the call that give a key or several. ``options``: those of :func:`lock`, and
+    ``shared`` or ``limit``.
+
+    A call raises LockBusy, LockUnavailable and LockLost as ``with lock(...)`` does, and ValueError
+    for a text that is not written as ``str()`` writes the value of its type. A coroutine function
+    waits in its event loop, and is cancelled when its lock is lost. A function of Django's
+    ``@task`` may be decorated above or below that.
+
+    Raises ValueError or TypeError at decoration as :func:`redis_lock`.
+    """
+    return DecoratedLock(keys, **options).decorate
+
+
+class DecoratedLock:
+    """What ``@locked`` was given. Decorated callables carry it, for the system checks."""
+
+    decorator = "locked"
+    _kind = "function"
+
+    def __init__(self, keys: Sequence[Key], **options: Unpack[Options]) -> None:
+        if not keys:
+            raise TypeError(f'{self.decorator} needs a key: write {self.decorator}("order:<pk>")')
+        check_options(options)
+        self.keys = [key if callable(key) else KeyTemplate(key) for key in keys]
+        self.options = options
+        for key in self.keys:
+            if iscoroutinefunction(key):
+                raise TypeError(f"a callable that gives a key must not be async, as {key!r} is")
+        TEMPLATES.update(template.text for template in self.templates)
+
+    @property
+    def templates(self) -> list[KeyTemplate]:
+        """The keys that are templates."""
+        return [key for key in self.keys if isinstance(key, KeyTemplate)]
+
+    def decorate(self, func: Callable[_P, _R]) -> Callable[_P, _R]:
+        """Return ``func`` under the lock."""
         if is_django_task(func):
             # A task is not called, but its function is.
             task: Any = func
-            return cast("Callable[_P, _R]", replace(task, func=decorate(task.func)))
-        refuse_undecoratable(func, "redis_lock")
+            return cast("Callable[_P, _R]", replace(task, func=self.decorate(task.func)))
+        call = self._call_of(func)
+
+        @wraps(func)
+        def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            with call.lock_for(args, kwargs):
+                return _call(func, *args, **kwargs)
+
+        @wraps(func)
+        async def awrapper(*args: _P.args, **kwargs: _P.kwargs) -> Any:
+            async with await call.alock_for(args, kwargs):
+                return await _awaited(func, *args, **kwargs)
+
+        made = cast("Callable[_P, _R]", awrapper) if is_async(func) else wrapper
+        self.be_carried_by(made)
+        return made
+
+    def _call_of(self, func: Callable[..., Any]) -> _Call:
+        """Return how a call of ``func`` gets its lock. Raises for what cannot be decorated."""
+        refuse_undecoratable(func, self.decorator)
         signature = signature_of(func)
-        _refuse_misfit(decorated, func, signature)
-        name = dotted_name(func)
+        self._refuse_misfit(func, signature)
+        return _Call(self, func, signature)
 
-        def lock_of(request: Any, args: Any, kwargs: Any) -> RedisLock:
-            try:
-                arguments = arguments_in(signature, args, kwargs)
-            except TypeError:
-                # A decorator in between takes other arguments than what it wraps.
-                arguments = arguments_in(own_signature(func), args, kwargs)
-            return decorated.lock_for(name, arguments, request)
-
-        @wraps(func)
-        def locked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-            request = request_in(args, kwargs)
-            one = lock_of(request, args, kwargs)
-            if request is None:
-                with one:
-                    return _call(func, *args, **kwargs)
-            left = left_databases(request, wrapper, decorated)
-            return cast(
-                "_R", _run_view(one, request, lambda: _call(func, *args, **kwargs), decorated, left)
-            )
-
-        @wraps(func)
-        async def alocked(*args: _P.args, **kwargs: _P.kwargs) -> Any:
-            request = request_in(args, kwargs)
-            try:
-                one = lock_of(request, args, kwargs)
-            except SynchronousOnlyOperation:
-                # For instance <user.pk> of a user who has not been looked up yet.
-                one = await sync_to_async(lock_of)(request, args, kwargs)
-            if request is None:
-                async with one:
-                    return await _awaited(func, *args, **kwargs)
-            left = left_databases(request, wrapper, decorated)
-            return await _arun_view(
-                one, request, lambda: _awaited(func, *args, **kwargs), decorated, left
-            )
-
-        wrapper = cast("Callable[_P, _R]", alocked) if is_async(func) else locked
+    def be_carried_by(self, wrapper: object) -> None:
+        """Have the system checks find this at ``wrapper``."""
         # A name of its own: decorators of decorators merge the __dict__ of what they wrap.
-        setattr(wrapper, f"_redis_lock_{id(decorated):x}", decorated)
-        leave_to_lock(wrapper, decorated, release)
-        return wrapper
+        setattr(wrapper, f"_redis_lock_{id(self):x}", self)
 
-    return decorate
+    def _refuse_misfit(self, func: Callable[..., Any], signature: inspect.Signature) -> None:
+        if is_async(func) and not isinstance(self.options.get("using"), (str, type(None))):
+            raise TypeError(
+                f"{dotted_name(func)} is async, and a lock on several masters has no asyncio: name "
+                "one cache alias with using, or make it a plain function"
+            )
+        names = names_in(signature)
+        for template in [] if takes_any_name(signature) else self.templates:
+            for field in template.fields:
+                root, dot, _ = field.partition(".")
+                if root not in names and not (dot and self._names_request):
+                    raise ValueError(
+                        f"the key template {template.text!r} names <{field}>, but "
+                        f"{dotted_name(func)} takes {', '.join(names) or 'no arguments'}"
+                    )
+
+    # Whether a template may name what the request has.
+    _names_request = False
+
+    def key(self, template: KeyTemplate, arguments: Mapping[str, Any], request: Any) -> str:
+        """Return the key that ``template`` makes of the ``arguments`` of a call."""
+        return template.resolve(arguments)
+
+    def lock(self, keys: Sequence[str], name: str, request: Any) -> RedisLock | MultiLock:
+        """Return the lock of one call of ``name``."""
+        label = f"{self._kind} {name}"
+        options: dict[str, Any] = {"label": label, "user": known_user(request), **self.options}
+        if len(self.keys) == len(self.templates) == 1:
+            options["template"] = self.templates[0].text
+        made: RedisLock | MultiLock = lock(*keys, **options)
+        return made
 
 
-def _refuse_misfit(
-    decorated: DecoratedLock, func: Callable[..., Any], signature: inspect.Signature
-) -> None:
-    if is_async(func) and not isinstance(decorated.options.get("using"), (str, type(None))):
-        raise TypeError(
-            f"{dotted_name(func)} is async, and a lock on several masters has no asyncio: name one "
-            "cache alias with using, or make it a plain function"
-        )
-    # Any method may be behind a **kwargs, as the one that method_decorator tries it on.
-    can_be_async = is_async(func) or takes_any_name(signature)
-    if iscoroutinefunction(decorated.on_busy) and not can_be_async:
-        raise TypeError(f"on_busy must not be async, as {dotted_name(func)} is not")
-    text, names = decorated.template.text, names_in(signature)
-    has_request = takes_request(signature)
-    if not takes_any_name(signature):
-        for field in decorated.template.fields:
-            root, dot, _ = field.partition(".")
-            if root not in names and not (dot and has_request):
-                raise ValueError(
-                    f"the key template {text!r} names <{field}>, but {dotted_name(func)} takes "
-                    f"{', '.join(names) or 'no arguments'}"
-                    + ("" if not dot else "; call its request parameter request if it has one")
-                )
-    if not has_request and callable(decorated.on_busy):
-        raise TypeError(
-            f"{dotted_name(func)} takes no request, so there is none to answer; "
-            "catch LockBusy, LockUnavailable and LockLost where it is called"
-        )
+class _Call:
+    """How calls of a decorated callable get their lock."""
+
+    def __init__(
+        self, decorated: DecoratedLock, func: Callable[..., Any], signature: inspect.Signature
+    ) -> None:
+        self._decorated = decorated
+        self._func = func
+        self._signature = signature
+        self.name = dotted_name(func)
+
+    def lock_for(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], request: Any = None
+    ) -> RedisLock | MultiLock:
+        """Return the lock of a call. Raises Http404 and PermissionDenied for a view."""
+        keys: list[str] = []
+        for key in self._decorated.keys:
+            if isinstance(key, KeyTemplate):
+                keys.append(self._decorated.key(key, self._arguments(args, kwargs), request))
+                continue
+            # From the request on, whatever the view is a method of.
+            given = args if request is None else request_in(args, self.name)[1]
+            made = key(*given, **kwargs)
+            several: Sequence[Any] = made if isinstance(made, (list, tuple)) else [made]
+            if not several or not all(isinstance(one, str) and one for one in several):
+                raise TypeError(f"the key of {self.name} is {made!r}: give a str, or several")
+            keys += several
+        return self._decorated.lock(keys, self.name, request)
+
+    async def alock_for(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], request: Any = None
+    ) -> RedisLock | MultiLock:
+        """Return the lock of a call, as :meth:`lock_for`."""
+        try:
+            return self.lock_for(args, kwargs, request)
+        except SynchronousOnlyOperation:
+            # For instance <user.pk> of a user who has not been looked up yet.
+            return await sync_to_async(self.lock_for)(args, kwargs, request)
+
+    def _arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return arguments_in(self._signature, args, kwargs)
+        except TypeError:
+            # A decorator in between takes other arguments than what it wraps.
+            return arguments_in(own_signature(self._func), args, kwargs)
+
+
+class ViewLock(DecoratedLock):
+    """What ``@redis_lock`` was given.
+
+    ``until_rendered``: whether the lock is held until a template response is rendered, and a
+    response that streams is closed (False).
+    """
+
+    decorator = "redis_lock"
+    _kind = "view"
+    _names_request = True
+
+    def __init__(
+        self,
+        keys: Sequence[Key],
+        *,
+        methods: Iterable[str] | None = None,
+        on_busy: OnBusy | None = None,
+        until_rendered: bool = False,
+        **options: Unpack[Options],
+    ) -> None:
+        if on_busy is not None and not callable(on_busy):
+            raise TypeError(f"on_busy is a callable (request, error) -> response, not {on_busy!r}")
+        if isinstance(methods, str):
+            raise TypeError(f"methods are several: write methods=[{methods!r}]")
+        options.setdefault("blocking_timeout", 0)
+        super().__init__(keys, **options)
+        self.methods = None if methods is None else {method.upper() for method in methods}
+        self._on_busy = on_busy
+        self._until_rendered = until_rendered
+
+    def decorate(self, func: Callable[_P, _R]) -> Callable[_P, _R]:
+        """Return the view ``func`` under the lock."""
+        if is_django_task(func):
+            raise TypeError("redis_lock is for views: decorate a task with @locked")
+        call = self._call_of(func)
+        is_innermost = not begun_by_lock(func)
+
+        def databases_of(request: Any) -> list[str]:
+            return left_databases(http_request(request), wrapper) if is_innermost else []
+
+        @wraps(func)
+        def view(*args: _P.args, **kwargs: _P.kwargs) -> Any:
+            request = request_in(args, call.name)[0]
+            run = partial(_call, func, *args, **kwargs)
+            if not self._applies_to(request):
+                with transactions_of(databases_of(request)):
+                    return run()
+            return self._run(call.lock_for(args, kwargs, request), request, run, databases_of)
+
+        @wraps(func)
+        async def aview(*args: _P.args, **kwargs: _P.kwargs) -> Any:
+            request = request_in(args, call.name)[0]
+            if databases_of(request):
+                # The handler does so where it sees that the view is async.
+                raise RuntimeError("You cannot use ATOMIC_REQUESTS with async views.")
+            run = partial(_awaited, func, *args, **kwargs)
+            if not self._applies_to(request):
+                return await run()
+            return await self._arun(await call.alock_for(args, kwargs, request), request, run)
+
+        wrapper: Any = aview if is_async(func) else view
+        self.be_carried_by(wrapper)
+        leave_to_lock(wrapper)
+        return cast("Callable[_P, _R]", wrapper)
+
+    def key(self, template: KeyTemplate, arguments: Mapping[str, Any], request: Any) -> str:
+        """Return the key that ``template`` makes of a view's arguments and its request."""
+        return view_key(template, arguments, request)
+
+    def _refuse_misfit(self, func: Callable[..., Any], signature: inspect.Signature) -> None:
+        super()._refuse_misfit(func, signature)
+        # Any method may be behind a **kwargs, as the one that method_decorator tries it on.
+        if iscoroutinefunction(self._on_busy) and not (is_async(func) or takes_any_name(signature)):
+            raise TypeError(f"on_busy must not be async, as {dotted_name(func)} is not")
+
+    def _applies_to(self, request: Any) -> bool:
+        return self.methods is None or request.method in self.methods
+
+    def _run(
+        self,
+        one: RedisLock | MultiLock,
+        request: Any,
+        view: Callable[[], Any],
+        databases_of: Callable[[Any], Sequence[str]],
+    ) -> Any:
+        """Return the response of ``view()``, run under the lock, or the answer in its place."""
+        try:
+            held = one.take()
+        except (LockBusy, LockUnavailable) as error:
+            return self._answer(request, error)
+        databases = databases_of(request)
+        try:
+            with ExitStack() as stack:
+                stack.push(partial(_let_go, held))
+                around = stack.enter_context(_request_lock(request, held))
+                # They have rolled back when the lock is lost.
+                with transactions_of(databases):
+                    response = self._rendered(view())
+                    is_sent_later = self._is_sent_later(response)
+                    if databases or is_sent_later or is_rolled_back_by_an_error():
+                        check_all(around)
+                if is_sent_later:
+                    _keep(response, held, stack)
+                return response
+        except LockLost as error:
+            # What others have begun is to be rolled back, too.
+            if not _is_of(error, one) or is_rolled_back_by_an_error():
+                raise
+            return self._answer(request, error)
+
+    async def _arun(
+        self, one: RedisLock | MultiLock, request: Any, view: Callable[[], Awaitable[Any]]
+    ) -> Any:
+        """Do as :meth:`_run` for an async view, which is cancelled when its lock is lost."""
+        try:
+            held = await one.atake()
+        except (LockBusy, LockUnavailable) as error:
+            return await self._aanswer(request, error)
+        block = CancelScope(held)
+        try:
+            with ExitStack() as stack:
+                stack.enter_context(_request_lock(request, held))
+                try:
+                    response = await view()
+                    if self._until_rendered:
+                        response = await sync_to_async(self._rendered)(response)
+                    is_sent_later = self._is_sent_later(response)
+                    if is_sent_later:
+                        await sync_to_async(check_all)([held])
+                except BaseException as error:
+                    await block.leave(error)
+                    raise
+                if is_sent_later:
+                    block.end()
+                    stack.push(partial(_let_go, held))
+                    _keep(response, held, stack)
+                    return response
+            try:
+                await block.leave(None)
+            except LockUnavailable as error:
+                logger.error("%s", error)
+        except LockLost as error:
+            if not _is_of(error, one):
+                raise
+            return await self._aanswer(request, error)
+        return response
+
+    def _rendered(self, response: Any) -> Any:
+        if self._until_rendered and callable(getattr(response, "render", None)):
+            return response.render()
+        return response
+
+    def _is_sent_later(self, response: Any) -> bool:
+        return self._until_rendered and bool(getattr(response, "streaming", False))
+
+    def _answer(self, request: Any, error: LockBusy | LockUnavailable | LockLost) -> Any:
+        if isinstance(error, LockBusy) and self._on_busy is not None:
+            return noted(error, self._on_busy(request, error))
+        # REST framework's, which answers in the format of its own if its handler knows our errors.
+        api_view = getattr(request, "parser_context", {}).get("view")
+        if api_view is not None:
+            try:
+                return api_view.handle_exception(error)
+            except LockError:
+                pass
+        return failed(request, error)
+
+    async def _aanswer(self, request: Any, error: LockBusy | LockUnavailable | LockLost) -> Any:
+        if isinstance(error, LockBusy) and iscoroutinefunction(self._on_busy):
+            return noted(error, await self._on_busy(request, error))
+        # It may ask the database, as the context processors of a page do.
+        return await sync_to_async(self._answer)(request, error)
+
+
+def view_key(template: KeyTemplate, arguments: Mapping[str, Any], request: Any) -> str:
+    """Return the key that ``template`` makes of a view's ``arguments`` and its ``request``.
+
+    Raises Http404 for a text that is not the one spelling of its value, and PermissionDenied for
+    the user of a visitor who has not logged in.
+    """
+    values = {**arguments}
+    for field in template.fields:
+        root, dot, _ = field.partition(".")
+        if dot and root not in values and (root == "request" or hasattr(request, root)):
+            values[root] = request if root == "request" else getattr(request, root)
+        if field.startswith(("user.", "request.user.")):
+            user = values.get("user", getattr(request, "user", None))
+            if getattr(user, "is_anonymous", False):
+                raise PermissionDenied(f"<{field}> of the key {template.text!r}: nobody logged in")
+    try:
+        return template.resolve(values)
+    except NotCanonical as error:
+        raise Http404(str(error)) from error
+
+
+@contextmanager
+def _request_lock(request: Any, held: Handle) -> Iterator[list[Handle]]:
+    """Have ``held`` as ``request.lock`` for a block; give the handles of the locks around, too."""
+    http: Any = http_request(request)
+    around: list[Handle] = vars(http).setdefault(_HELD, [])
+    around.append(held)
+    http.lock = held
+    try:
+        yield around
+    finally:
+        around.remove(held)
+        if around:
+            http.lock = around[-1]
+        else:
+            del http.lock
+
+
+def _let_go(held: Handle, kind: object, error: BaseException | None, traceback: object) -> None:
+    """Let ``held`` go at the end of a block, where ``error`` is on its way."""
+    try:
+        held.finish(error)
+    except LockUnavailable as failure:
+        # The view has done its work in time; the lease ends by itself.
+        logger.error("%s", failure)
+
+
+def _keep(response: Any, held: Handle, stack: ExitStack) -> None:
+    """Have ``stack``, which lets ``held`` go, closed when ``response`` is."""
+    # It is sent by another thread, perhaps.
+    held.handover()
+    close, rest = response.close, stack.pop_all()
+
+    def let_go() -> None:
+        try:
+            rest.close()
+        except LockLost as error:
+            logger.error("%s", error)
+
+    def close_and_let_go() -> None:
+        try:
+            close()
+        finally:
+            # Django closes it in a thread, but its test client in the event loop.
+            with ThreadPoolExecutor(1) as thread:
+                thread.submit(let_go)
+
+    response.close = close_and_let_go
+
+
+def _is_of(error: LockLost, one: RedisLock | MultiLock) -> bool:
+    """Return whether ``error`` is of ``one``: the view may lose other locks, too."""
+    return error.key in getattr(one, "keys", (one.key,))
 
 
 def _call(func: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -274,96 +523,6 @@ async def _awaited(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
-def _run_view(
-    one: RedisLock,
-    request: Any,
-    view: Callable[[], Any],
-    decorated: DecoratedLock,
-    databases: Sequence[str],
-) -> Any:
-    """Return the response of ``view()``, run under the lock, or the answer in its place."""
-    is_done = False
-    around = held_around(request)
-    try:
-        held = one.take(one.blocking_timeout)
-    except (LockBusy, LockUnavailable) as error:
-        return _answer(decorated, error)(request, error)
-    try:
-        try:
-            # They have rolled back when the lock is lost.
-            with transactions_under(held, request, databases):
-                response = view()
-                if databases or is_deferred(decorated.options.get("release")):
-                    # A loss found at the commit is raised by Django, not in the view.
-                    is_done = True
-                    for some in by_client([*around, held]):
-                        check_each(some)
-        except BaseException as error:
-            held.finish(error)
-            raise
-        try:
-            held.finish(None)
-        except LockUnavailable as error:
-            # The view has done its work in time; the lease ends by itself.
-            logger.error("%s", error)
-    except LockLost as error:
-        # The view itself may find the loss of any lock: by a check, or by a write with its fence.
-        if error.key != one.key and (not is_done or error.key in [other.key for other in around]):
-            raise
-        if not databases:
-            roll_back()
-        return _answer(decorated, error)(request, error)
-    return response
-
-
-async def _arun_view(
-    one: RedisLock,
-    request: Any,
-    view: Callable[[], Awaitable[Any]],
-    decorated: DecoratedLock,
-    databases: Sequence[str],
-) -> Any:
-    """Do as :func:`_run_view` for an async view, which is cancelled when its lock is lost."""
-    if databases:
-        # The handler does so where it sees that the view is async.
-        raise RuntimeError("You cannot use ATOMIC_REQUESTS with async views.")
-    try:
-        held = await one.atake(one.blocking_timeout)
-    except (LockBusy, LockUnavailable) as error:
-        return await _aanswer(decorated, request, error)
-    block = CancelScope(held)
-    try:
-        try:
-            response = await view()
-        except BaseException as error:
-            await block.leave(error)
-            raise
-        try:
-            await block.leave(None)
-        except LockUnavailable as error:
-            logger.error("%s", error)
-    except LockLost as error:
-        # Another lock may be lost in the view.
-        if error.key != one.key:
-            raise
-        return await _aanswer(decorated, request, error)
-    return response
-
-
-async def _aanswer(decorated: DecoratedLock, request: Any, error: LockError) -> Any:
-    answer = _answer(decorated, error)
-    if iscoroutinefunction(answer):
-        return await answer(request, error)
-    # It may ask the database, as the context processors of a page do.
-    result = await sync_to_async(answer)(request, error)
-    return await result if inspect.isawaitable(result) else result
-
-
-def _answer(decorated: DecoratedLock, error: LockError) -> Callable[..., Any]:
-    """Return the callable that answers the request; raise ``error`` where ``on_busy`` says so."""
-    if not isinstance(error, LockBusy):
-        logger.error("%s", error)
-        return decorated.answer
-    if decorated.on_busy == "raise":
-        raise error
-    return decorated.on_busy or decorated.answer
+def options_of(func: Any) -> list[DecoratedLock]:
+    """Return the locks that ``func`` is decorated with, also below other decorators."""
+    return [one for one in getattr(func, "__dict__", {}).values() if isinstance(one, DecoratedLock)]

@@ -14,10 +14,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakSet
 
 from asgiref.sync import iscoroutinefunction
@@ -28,13 +27,15 @@ from redis import Redis
 from .conf import RELEASES, get_config
 from .core.connections.endpoints import server_id
 from .core.locks.batch import check_each, release_each
+from .core.locks.handle import LockHandle
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.http import HttpRequest
 
     from .core.connections.endpoints import Target
     from .core.locks.grant import Grant
-    from .core.locks.handle import LockHandle
+    from .core.locks.multi_handle import MultiLockHandle
 
     Release = Literal["commit", "exit"]
 
@@ -63,11 +64,6 @@ def waits_for_commit(release: Release | None) -> bool:
     None: as the setting RELEASE says. Raises ValueError for what is none.
     """
     return (checked_release(release) or get_config()["RELEASE"]) == "commit"
-
-
-def is_deferred(release: Release | None) -> bool:
-    """Return whether a lock with ``release`` that is let go here would wait for a transaction."""
-    return waits_for_commit(release) and bool(open_transactions())
 
 
 class AtCommit:
@@ -129,6 +125,18 @@ def open_transactions() -> list[OpenTransaction]:
         if is_open:
             found.append(vars(connection).get(_MARK) or OpenTransaction(connection))
     return found
+
+
+def is_rolled_back_by_an_error() -> bool:
+    """Return whether an exception here rolls back a block that somebody around has begun."""
+    for connection in connections.all(initialized_only=True):
+        if connection.in_atomic_block:
+            innermost: Any = connection.atomic_blocks[-1]
+            if not innermost._from_testcase:
+                return True
+        elif connection.connection is not None and not connection.autocommit:
+            return True
+    return False
 
 
 class OpenTransaction:
@@ -196,8 +204,7 @@ class OpenTransaction:
     def _check(self) -> None:
         """Raise LockLost, and roll back, if one of the locks is lost before the commit."""
         try:
-            for some in by_client(one.held for one in self._deferred):
-                check_each(some)
+            check_all(one.held for one in self._deferred)
         except BaseException:
             # For interrupts, too: Django would not roll back, and some databases then commit.
             try:
@@ -244,83 +251,57 @@ def by_client(held: Iterable[LockHandle]) -> list[list[LockHandle]]:
     return groups
 
 
-class LeftToLock(set[str]):
-    """Has all databases, as the lock of ``by`` begins the transactions; lists where nobody does."""
+class _LeftToLock(set[str]):
+    """The databases that a view is exempt for. Django's handler finds all of them in it.
 
-    def __init__(self, by: object, release: Release | None, exempt: Iterable[str]) -> None:
-        super().__init__(exempt)
-        self.by = by
-        self._release = release
+    So the handler begins no transaction of the view: its lock does.
+    """
 
     def __contains__(self, alias: object) -> bool:
-        return waits_for_commit(self._release) or super().__contains__(alias)
+        return True
 
 
-def leave_to_lock(view: Callable[..., Any], by: object, release: Release | None) -> None:
-    """Make the lock of ``by``, unless one below does, begin the transactions of a sync ``view``."""
-    exempt = getattr(view, _ATTRIBUTE, ())
-    is_left = isinstance(exempt, LeftToLock) or iscoroutinefunction(view)
-    if not is_left and release != "exit":
-        setattr(view, _ATTRIBUTE, LeftToLock(by, release, exempt))
+def leave_to_lock(view: Callable[..., Any]) -> None:
+    """Have Django leave the transactions of a sync ``view`` under ATOMIC_REQUESTS to its lock."""
+    if not begun_by_lock(view) and not iscoroutinefunction(view):
+        setattr(view, _ATTRIBUTE, _LeftToLock(getattr(view, _ATTRIBUTE, ())))
 
 
-def left_databases(request: Any, view: Callable[..., Any], by: object) -> list[str]:
-    """Return where the handler has left the transactions of ``view`` to the lock of ``by``."""
-    # The view that the handler saw; method_decorator makes another wrapper for each call.
-    callback = _callback_of(request)
-    left = getattr(callback, _ATTRIBUTE, None)
-    # The callback may be decorated with another lock.
-    carried = getattr(callback, "__dict__", {}).values()
-    if not isinstance(left, LeftToLock) or not any(one is by for one in carried):
+def begun_by_lock(view: object) -> bool:
+    """Return whether a lock begins the transactions of ``view``."""
+    return isinstance(getattr(view, _ATTRIBUTE, None), _LeftToLock)
+
+
+def left_databases(request: HttpRequest | None, view: Callable[..., Any]) -> list[str]:
+    """Return the databases whose transactions Django has left to the locks of this request.
+
+    ``view``: what is locked. It may be exempt where the view that Django has called is not.
+    """
+    # None in a unit test.
+    callback = getattr(getattr(request, "resolver_match", None), "func", None)
+    if not begun_by_lock(callback):
         return []
-    # With a list, method_decorator gives the callback the attributes of the outermost.
-    own = getattr(view, _ATTRIBUTE, left)
-    if (own if isinstance(own, LeftToLock) else left).by is not by:
-        return []
-    exempt = {*left, *own}
+    exempt = {*getattr(callback, _ATTRIBUTE, ()), *getattr(view, _ATTRIBUTE, ())}
     return [
         alias
         for alias, settings in connections.settings.items()
-        if settings["ATOMIC_REQUESTS"] and alias not in exempt and alias in left
+        if settings["ATOMIC_REQUESTS"] and alias not in exempt
     ]
 
 
-def _callback_of(request: Any) -> Any:
-    """Return the callback that the handler called for ``request``; None in a unit test."""
-    return getattr(getattr(request, "resolver_match", None), "func", None)
-
-
-class _LockedView(NamedTuple):
-    """A view that runs under ``held`` for ``match``."""
-
-    match: Any
-    held: LockHandle
-
-
-_running: ContextVar[tuple[_LockedView, ...]] = ContextVar("setnx_lock_views", default=())
-
-
-def held_around(request: Any) -> list[LockHandle]:
-    """Return the locks of the decorators around the caller that ``request`` came through."""
-    match = getattr(request, "resolver_match", None)
-    return [] if match is None else [one.held for one in _running.get() if one.match is match]
-
-
 @contextmanager
-def transactions_under(held: LockHandle, request: Any, databases: Iterable[str]) -> Iterator[None]:
-    """Run a view under ``held``, in a transaction of each of ``databases``."""
-    running = _LockedView(getattr(request, "resolver_match", None), held)
+def transactions_of(databases: Iterable[str]) -> Iterator[None]:
+    """Run a block in a transaction of each of ``databases``."""
     with ExitStack() as stack:
-        stack.callback(_running.reset, _running.set((*_running.get(), running)))
         for alias in databases:
             stack.enter_context(atomic(using=alias))
         yield
 
 
-def roll_back() -> None:
-    """Have the blocks around the caller, but for those of a TestCase, roll back at their end."""
-    for connection in connections.all(initialized_only=True):
-        if connection.in_atomic_block:
-            innermost: Any = connection.atomic_blocks[-1]
-            if not innermost._from_testcase:
-                connection.set_rollback(True)
+def check_all(held: Iterable[LockHandle | MultiLockHandle]) -> None:
+    """Raise LockLost if one of ``held`` is no longer ours, as before a commit."""
+    parts: list[LockHandle] = []
+    for one in held:
+        parts += [one] if isinstance(one, LockHandle) else one.parts
+    for some in by_client(parts):
+        check_each(some)

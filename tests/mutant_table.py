@@ -1109,23 +1109,92 @@ DOORS = [
     Mutant(
         "a view under ATOMIC_REQUESTS begins its transaction under the lock",
         "decorators.py",
-        "        leave_to_lock(wrapper, decorated, release)\n",
+        "        leave_to_lock(wrapper)\n",
         "",
         "tests/test_atomic_requests.py::"
         "test_a_request_that_finds_the_lock_busy_begins_no_transaction",
     ),
     Mutant(
         "a busy view answers 409",
-        "responses.py",
-        "return _answer(request, 409,",
-        "return _answer(request, 200,",
-        "tests/test_responses.py::test_a_busy_answer_is_409_with_whole_seconds_in_retry_after",
+        "views.py",
+        "return Failure(409,",
+        "return Failure(200,",
+        "tests/views/test_failure_view.py::"
+        "test_a_busy_answer_is_409_with_whole_seconds_in_retry_after",
+    ),
+    Mutant(
+        "a view that loses its lock is rolled back before it answers",
+        "decorators.py",
+        "                        check_all(around)\n",
+        "                        pass\n",
+        "tests/test_atomic_requests.py::"
+        "test_a_request_whose_lock_was_lost_is_rolled_back_and_answered",
+    ),
+    Mutant(
+        "a loss in the transaction of somebody else is raised",
+        "decorators.py",
+        "if not _is_of(error, one) or is_rolled_back_by_an_error():",
+        "if not _is_of(error, one):",
+        "tests/test_atomic_requests.py::"
+        "test_a_view_that_lost_its_lock_in_the_block_of_its_caller_raises_and_so_rolls_that_back",
+    ),
+    Mutant(
+        "methods that are not named run without the lock",
+        "decorators.py",
+        "return self.methods is None or request.method in self.methods",
+        "return True",
+        "tests/views/test_request_lock.py::test_only_the_methods_that_are_named_run_under_the_lock",
+    ),
+    Mutant(
+        "a view has its handle at the request",
+        "decorators.py",
+        "    http.lock = held\n",
+        "    http.lock = None\n",
+        "tests/views/test_request_lock.py::test_the_handle_is_at_the_request_while_the_view_runs",
+    ),
+    Mutant(
+        "a visitor who has not logged in has no key of the user",
+        "decorators.py",
+        'if getattr(user, "is_anonymous", False):',
+        "if False:",
+        "tests/views/test_request_lock.py::"
+        "test_a_key_of_the_user_forbids_a_visitor_who_has_not_logged_in",
+    ),
+    Mutant(
+        "a callable may give several keys",
+        "decorators.py",
+        "made if isinstance(made, (list, tuple)) else [made]",
+        "made[:1] if isinstance(made, (list, tuple)) else [made]",
+        "tests/test_decorators.py::test_a_callable_may_give_several_keys_of_what_it_is_called_with",
+    ),
+    Mutant(
+        "the middleware answers what a service raises",
+        "middleware.py",
+        "return failed(request, exception) if isinstance(exception, ANSWERED) else None",
+        "return None",
+        "tests/views/test_middleware.py::test_an_error_of_a_lock_is_answered_wherever_it_is_raised",
+    ),
+    Mutant(
+        "a 503 of a lock mails nobody",
+        "middleware.py",
+        "        response._has_been_logged = True\n",
+        "        pass\n",
+        "tests/views/test_middleware.py::"
+        "test_a_503_is_logged_once_with_its_cause_and_mailed_to_nobody",
+    ),
+    Mutant(
+        "a response that streams keeps the lock that it is to keep",
+        "decorators.py",
+        "    close, rest = response.close, stack.pop_all()\n",
+        "    close, rest = response.close, ExitStack()\n",
+        "tests/views/test_mixin.py::"
+        "test_a_response_is_rendered_or_sent_under_the_lock_where_that_is_asked_for",
     ),
     Mutant(
         "a view does not wait unless it is told to",
         "decorators.py",
-        '                options["blocking_timeout"] = 0\n',
-        "                pass\n",
+        '        options.setdefault("blocking_timeout", 0)\n',
+        "",
         "tests/test_decorators_views.py::"
         "test_every_kind_of_view_answers_409_at_once_while_its_lock_is_held",
     ),

@@ -17,7 +17,7 @@ from django.utils.translation import trans_real
 
 import django_setnx_lock
 from django_setnx_lock import LockBusy, LockLost, LockUnavailable
-from django_setnx_lock.responses import busy, unavailable
+from django_setnx_lock.views import lock_failure
 
 PACKAGE = Path(django_setnx_lock.__file__).parent
 LANGUAGES = sorted(path.name for path in (PACKAGE / "locale").iterdir())
@@ -72,9 +72,9 @@ def seen_by_visitors(monkeypatch: pytest.MonkeyPatch) -> set[str | tuple[str, ..
     monkeypatch.setattr(vars(trans_real)["_active"], "value", asked, raising=False)
     for accept in ("text/html", "application/json"):
         request = RequestFactory().get("/", headers={"accept": accept})
-        busy(request, LockBusy("busy", key="a"))
+        lock_failure(request, LockBusy("busy", key="a"))
         for error in (LockUnavailable("away", cause="timeout"), LockLost("lost", key="a")):
-            unavailable(request, error)
+            lock_failure(request, error)
     return asked.texts
 
 
@@ -111,7 +111,7 @@ def test_visitors_read_the_answer_in_their_language(language: str) -> None:
     request = RequestFactory().get("/", headers={"accept": "text/html"})
 
     with translation.override(translation.to_language(language)):
-        page = busy(request, LockBusy("busy", key="a")).content.decode()
+        page = lock_failure(request, LockBusy("busy", key="a")).content.decode()
 
     assert f"<title>{read(language)['Busy'][0]}</title>" in page
 

@@ -41,10 +41,11 @@ PUBLIC = {
     "management.commands",
     "management.mixins",
     "management.statuses",
+    "middleware",
     "models",
-    "responses",
     "signals",
     "testing",
+    "views",
 }
 ATTRIBUTES = {"grant", "lease", "on_trouble", "target"}
 METHODS = {"attempt", "finish"}

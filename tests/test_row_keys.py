@@ -19,8 +19,7 @@ from rest_framework.routers import SimpleRouter
 from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSet
 
-from django_setnx_lock import lock, redis_lock
-from django_setnx_lock.contrib.rest_framework import redis_lock as api_lock
+from django_setnx_lock import lock, locked, redis_lock
 from django_setnx_lock.signals import lock_acquired
 
 if TYPE_CHECKING:
@@ -71,14 +70,14 @@ def by_api_view(request: Request, pk: Any) -> Response:
 
 
 class ApiMethod(APIView):
-    @api_lock("ticket:<pk:int>")
+    @by_type
     def post(self, request: Request, pk: Any) -> Response:
         return Response(seen(pk))
 
 
 class Tickets(ViewSet):
     @action(detail=True, methods=["post"])
-    @api_lock("ticket:<pk:int>")
+    @by_type
     def pay(self, request: Request, pk: Any) -> Response:
         return Response(seen(pk))
 
@@ -163,7 +162,7 @@ def test_a_value_of_another_type_is_a_mistake_and_no_404() -> None:
 
 
 def test_a_function_raises_value_error() -> None:
-    @by_type
+    @locked("ticket:<pk:int>")
     def pay(pk: Any) -> str:
         return seen(pk)
 
@@ -176,7 +175,7 @@ def test_a_function_raises_value_error() -> None:
 
 
 def test_a_coroutine_function_raises_value_error() -> None:
-    @by_type
+    @locked("ticket:<pk:int>")
     async def pay(pk: Any) -> None: ...
 
     with pytest.raises(ValueError, match="<pk> is '042'"):

@@ -12,7 +12,7 @@ from django.db import DatabaseError, connection, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import override_settings
 
-from django_setnx_lock import LockBusy, LockError, LockLost, lock, redis_lock, rwlock, semaphore
+from django_setnx_lock import LockBusy, LockError, LockLost, lock, locked, rwlock, semaphore
 from django_setnx_lock.testing import LockTester
 from tests.databases import SECOND, second_database, state
 from tests.settings import FAKE
@@ -76,7 +76,7 @@ WAYS = {
     "block": by_block,
     "methods": by_methods,
     "handle": by_handle,
-    "function": redis_lock("a")(lambda: None),
+    "function": locked("a")(lambda: None),
 }
 
 
@@ -145,7 +145,7 @@ def test_a_lock_is_free_before_the_commit_where_it_or_the_setting_says_so(
     assert journal == [f"commit default {then}"]
 
 
-@pytest.mark.parametrize("make", [lock, redis_lock])
+@pytest.mark.parametrize("make", [lock, locked])
 def test_another_word_for_the_release_is_refused(make: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match="release is 'commit', 'exit' or None, not 'later'"):
         make("a", release="later")

@@ -9,7 +9,7 @@ import pytest
 import redis
 from redis.exceptions import LockError, LockNotOwnedError
 
-from django_setnx_lock import LockBusy, LockLost, lock, redis_lock
+from django_setnx_lock import LockBusy, LockLost, lock, locked
 from django_setnx_lock.core import LockHandle, MultiLock, MultiLockHandle, RedisLock
 from tests.servers import FakeServer
 
@@ -80,7 +80,7 @@ def test_what_is_awaited() -> None:
     assert assert_type(asyncio.run(work()), str)
 
 
-@redis_lock("order:<pk>")
+@locked("order:<pk>")
 async def pay(pk: int) -> str:
     return "paid"
 

@@ -54,7 +54,6 @@ def lost_view(request: HttpRequest, pk: int) -> HttpResponse:
 ANSWERS: list[tuple[dict[str, Any], tuple[object, object, object]]] = [
     ({}, (409, 503, 503)),
     ({"on_busy": teapot}, (b"POST LockBusy order:42", 503, 503)),
-    ({"on_busy": "raise"}, (LockBusy, 503, 503)),
 ]
 
 

@@ -1,58 +1,34 @@
-"""``redis_lock`` for views of Django REST framework, which answer in the API's own error format."""
+"""The exception handler of Django REST framework that answers busy, lost and unavailable locks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
-from django.http import HttpResponse
-from rest_framework import status
 from rest_framework.exceptions import APIException
-from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import exception_handler as handler
 
-from .. import decorators, responses
-from ..core.errors import LockBusy, LockError
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-
-
-class Busy(APIException):
-    """409: somebody else holds the lock. ``wait``: in how many seconds to try again."""
-
-    status_code = status.HTTP_409_CONFLICT
-    default_code = "lock_busy"
-
-    def __init__(self, error: LockBusy) -> None:
-        self.wait = responses.retry_after(error)
-        super().__init__(responses.BUSY)
+from ..core.errors import LockError
+from ..middleware import ANSWERED, noted
+from ..views import failure_of
 
 
-class Unavailable(APIException):
-    """503: Redis cannot say, or the lock was lost while the view ran, and then ``wait`` is None."""
-
-    status_code = status.HTTP_503_SERVICE_UNAVAILABLE
-    default_code = "lock_unavailable"
+class LockFailed(APIException):
+    """A lock that was busy (409), lost or unavailable (503). ``wait``: when to try again."""
 
     def __init__(self, error: LockError) -> None:
-        detail, self.wait = responses.say_unavailable(error)
-        super().__init__(detail)
+        failure = failure_of(error)
+        self.status_code, self.wait = failure.status, failure.retry_after
+        super().__init__(failure.detail, failure.code)
 
 
-def redis_lock(template: str, **options: Any) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Lock as :func:`django_setnx_lock.redis_lock` does what REST framework calls.
+def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | None:
+    """Answer LockBusy with 409, LockUnavailable and LockLost with 503, in the API's format.
 
-    That is below ``@api_view`` and ``@action``, and on methods of ``APIView``, generics and
-    viewsets. :class:`Busy` and :class:`Unavailable` are raised there instead of answered, so
-    the project's ``EXCEPTION_HANDLER`` and the renderer that was negotiated make the answer;
-    ``Retry-After`` is set by REST framework's own. Elsewhere, as around ``as_view()`` or on
-    ``dispatch``, where REST framework has not begun yet or handles no exceptions, it answers as
-    ever. ``on_busy`` replaces the answer to a busy lock.
+    Name it in ``REST_FRAMEWORK["EXCEPTION_HANDLER"]``, or call it from a handler of your own. Every
+    other exception is left to REST framework's. The transaction of ATOMIC_REQUESTS is rolled back.
     """
-    return decorators.redis_lock(template, **{"_answer": _answer, **options})
-
-
-def _answer(request: Any, error: LockError) -> HttpResponse:
-    if isinstance(request, Request):
-        raise Busy(error) if isinstance(error, LockBusy) else Unavailable(error) from error
-    return responses.answer(request, error)
+    if not isinstance(exc, ANSWERED):
+        return handler(exc, context)
+    response: Response = noted(exc, handler(LockFailed(exc), context))
+    return response

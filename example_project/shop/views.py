@@ -6,7 +6,8 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from django_setnx_lock import StaleFence, lock, redis_lock
+from django_setnx_lock import StaleFence, redis_lock
+from django_setnx_lock.views import LockedRequest
 
 from . import payments
 from .models import Order
@@ -22,16 +23,14 @@ def orders(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
-@redis_lock("order:<pk>", timeout=10, reentrant=True)
-def pay(request: HttpRequest, pk: int) -> HttpResponse:
+@redis_lock("order:<pk>", timeout=10)
+def pay(request: LockedRequest, pk: int) -> HttpResponse:
     """Charge the customer, once: between the look at ``paid_at`` and its change time passes."""
     try:
-        # The same lock, for its fence.
-        with lock(f"order:{pk}", timeout=10, reentrant=True) as held:
-            order = Order.objects.claim(held, pk=pk)
-            if order.paid_at:
-                return _answer(request, f"{order} was paid before.", status=409)
-            payments.pay(order, request.user.get_username() or "a visitor", held)
+        order = Order.objects.claim(request.lock, pk=pk)
+        if order.paid_at:
+            return _answer(request, f"{order} was paid before.", status=409)
+        payments.pay(order, request.user.get_username() or "a visitor", request.lock)
     except Order.DoesNotExist as error:
         raise Http404(error) from error
     except StaleFence:
@@ -40,13 +39,12 @@ def pay(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
-@redis_lock("order:<pk>", timeout=10, reentrant=True)
-def refund(request: HttpRequest, pk: int) -> HttpResponse:
+@redis_lock("order:<pk>", timeout=10)
+def refund(request: LockedRequest, pk: int) -> HttpResponse:
     """Undo the payment. Under the same key, so never in the middle of one."""
     try:
-        with lock(f"order:{pk}", timeout=10, reentrant=True) as held:
-            order = Order.objects.claim(held, pk=pk)
-            payments.refund(order, held)
+        order = Order.objects.claim(request.lock, pk=pk)
+        payments.refund(order, request.lock)
     except Order.DoesNotExist as error:
         raise Http404(error) from error
     except StaleFence:

@@ -18,7 +18,7 @@ from django.core.checks import run_checks
 from django.test import override_settings
 from kombu.exceptions import VersionMismatch
 
-from django_setnx_lock import LockBusy, LockLost, lock, redis_lock
+from django_setnx_lock import LockBusy, LockLost, lock, locked
 from django_setnx_lock.contrib.celery import LockedTask, locked_task
 from tests.contrib import shop
 from tests.processes import eventually
@@ -251,13 +251,13 @@ def test_a_task_is_refused_above_which_a_lock_is_put() -> None:
         name = "pays-by-class"
 
     for task in (pays, Pays()):
-        with pytest.raises(TypeError, match="put redis_lock below the decorator that makes the"):
-            redis_lock("order:<pk>")(task)
+        with pytest.raises(TypeError, match="put locked below the decorator that makes the"):
+            locked("order:<pk>")(task)
 
 
 def test_a_lock_below_shared_task_leaves_a_task() -> None:
     @shared_task  # type: ignore[untyped-decorator]  # as above
-    @redis_lock("order:<pk>", blocking_timeout=0)
+    @locked("order:<pk>", blocking_timeout=0)
     def refunds(pk: str) -> bool:
         return lock(f"order:{pk}").locked()
 

@@ -8,7 +8,7 @@ from typing import Any
 import django
 import pytest
 
-from django_setnx_lock import lock, redis_lock
+from django_setnx_lock import lock, locked
 
 if django.VERSION < (6,):
     pytest.skip("Django has tasks from 6.0 on", allow_module_level=True)
@@ -21,7 +21,7 @@ NOW = "django.tasks.backends.immediate.ImmediateBackend"
 LATER = "django.tasks.backends.dummy.DummyBackend"
 
 # By its types it takes functions only.
-LOCKED: Callable[..., Callable[[Any], Any]] = redis_lock
+LOCKED: Callable[..., Callable[[Any], Any]] = locked
 
 
 def is_held(key: str) -> bool:
@@ -29,7 +29,7 @@ def is_held(key: str) -> bool:
 
 
 @task
-@redis_lock("order:<pk>", blocking_timeout=0)
+@locked("order:<pk>", blocking_timeout=0)
 def below(pk: int) -> bool:
     return is_held(f"order:{pk}")
 
@@ -47,13 +47,13 @@ def with_context(context: Any, pk: int) -> list[bool | int]:
 
 
 @task
-@redis_lock("order:<pk>", blocking_timeout=0)
+@locked("order:<pk>", blocking_timeout=0)
 async def in_asyncio(pk: int) -> bool:
     return await lock(f"order:{pk}").alocked()
 
 
 @task
-@redis_lock("order:<pk:int>", blocking_timeout=0)
+@locked("order:<pk:int>", blocking_timeout=0)
 def numbered(pk: Any) -> bool:
     return is_held(f"order:{pk}")
 

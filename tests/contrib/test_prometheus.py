@@ -19,7 +19,7 @@ from django_setnx_lock import (
     LockUnavailable,
     inspector,
     lock,
-    redis_lock,
+    locked,
     rwlock,
     signals,
 )
@@ -62,7 +62,7 @@ def seen(**options: object) -> Exposed:
     return Exposed(LockCollector(templates=lambda: ["metered:<pk>"], **options))  # type: ignore[arg-type]  # the same
 
 
-@redis_lock("bill:<pk>")
+@locked("bill:<pk>")
 def send(pk: int) -> None:
     pass
 

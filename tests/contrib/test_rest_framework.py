@@ -9,18 +9,18 @@ import pytest
 from django.test import override_settings
 from django.utils.decorators import method_decorator
 from rest_framework.decorators import action, api_view, renderer_classes
+from rest_framework.exceptions import NotFound
 from rest_framework.generics import GenericAPIView
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.settings import api_settings
 from rest_framework.test import APIRequestFactory
-from rest_framework.views import APIView, exception_handler
+from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSet
 
-import django_setnx_lock
-from django_setnx_lock import lock
-from django_setnx_lock.contrib.rest_framework import redis_lock
+from django_setnx_lock import lock, redis_lock
+from django_setnx_lock.contrib.rest_framework import exception_handler
 from tests.servers import FakeServer
 
 order_lock = redis_lock("order:<pk>")
@@ -41,10 +41,10 @@ RENDERERS = [JSONRenderer, Lines]
 
 def own_format(exc: Exception, context: dict[str, Any]) -> Response | None:
     """Answer errors as the project of these tests does."""
-    response: Response | None = exception_handler(exc, context)
+    response = exception_handler(exc, context)
     if response is not None:
-        code: Any = getattr(exc, "default_code", "")
-        response.data = {"code": code, "message": response.data["detail"]}
+        detail = response.data["detail"]
+        response.data = {"code": detail.code, "message": detail}
     return response
 
 
@@ -151,6 +151,7 @@ def test_a_lock_lost_on_the_way_is_503_and_asks_nobody_to_try_again(
 
     assert response.status_code == 503
     assert "Retry-After" not in response.headers
+    assert response.data["code"] == "lock_lost"
     assert response.data["message"].startswith("This may have been done or not")
 
 
@@ -182,16 +183,40 @@ def test_around_the_whole_view_it_answers_as_ever(connected: bool, fake_server: 
     assert response["Content-Type"] == "application/json"
 
 
-def test_the_plain_decorator_answers_in_a_format_of_its_own() -> None:
-    class Plain(APIView):
-        renderer_classes = RENDERERS
+@pytest.mark.parametrize("connected", [True, False])
+def test_without_the_exception_handler_the_failure_view_answers(
+    connected: bool, fake_server: FakeServer
+) -> None:
+    with override_settings(REST_FRAMEWORK={}), lock("order:42", raise_on_release_error=False):
+        fake_server.connected = connected
+        response = post(by_function, "text/x-lines")
 
-        @django_setnx_lock.redis_lock("order:<pk>")
+    assert response.status_code == (409 if connected else 503)
+    assert response["Content-Type"] == "application/json"
+
+
+def test_what_a_service_raises_is_answered_in_the_own_format() -> None:
+    class Deep(APIView):
         def post(self, request: Request, pk: int) -> Response:
-            return Response({"paid": pk})
+            with lock(f"order:{pk}", blocking_timeout=0):
+                raise AssertionError("not reached")
 
     with lock("order:42"):
-        response = post(Plain.as_view(), "text/x-lines")
+        response = post(Deep.as_view())
 
-    assert response.status_code == 409
-    assert response["Content-Type"] == "application/json"
+    assert (response.status_code, response.data["code"]) == (409, "lock_busy")
+    assert 1 <= int(response["Retry-After"]) <= 2
+
+
+def test_other_exceptions_are_left_to_rest_framework() -> None:
+    class Fails(APIView):
+        def post(self, request: Request, pk: int) -> Response:
+            raise NotFound
+
+    class Breaks(APIView):
+        def post(self, request: Request, pk: int) -> Response:
+            raise KeyError(pk)
+
+    assert post(Fails.as_view()).status_code == 404
+    with pytest.raises(KeyError):
+        post(Breaks.as_view())

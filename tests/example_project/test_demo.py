@@ -70,9 +70,10 @@ def test_the_tour_ends_with_status_0_and_leaves_nothing(demo: Checkout) -> None:
 def test_the_tour_fails_when_the_view_takes_no_lock(demo: Checkout) -> None:
     views = demo.directory / "example_project" / "shop" / "views.py"
     with_lock = views.read_text()
-    without = with_lock.replace("@redis_lock(", "@(lambda *a, **k: lambda view: view)(")
-    no_lock = "(lambda *a, **k: __import__('contextlib').nullcontext(1))"
-    views.write_text(without.replace("with lock(", f"with {no_lock}("))
+    unlocked = (
+        "lambda view: lambda request, pk: (setattr(request, 'lock', 1), view(request, pk))[1]"
+    )
+    views.write_text(with_lock.replace("@redis_lock(", f"@(lambda *a, **k: {unlocked})("))
 
     process = demo.run(*DEMO, "--no-serve", stdout=subprocess.PIPE)
     said, _ = process.communicate(timeout=50)

@@ -53,6 +53,13 @@ class CancelScope:
         self._has_cancelled = True
         self.task.cancel(_MESSAGE)
 
+    def end(self) -> None:
+        """Cancel the task no longer. The lock stays held."""
+        self._is_over = True
+        self._held.leave(self)
+        if self._timer is not None:
+            self._timer.cancel()
+
     async def leave(
         self, body_error: BaseException | None, *, raise_on_release_error: bool = True
     ) -> None:
@@ -60,10 +67,7 @@ class CancelScope:
 
         Raises LockLost when it was lost, unless the block raised something of its own.
         """
-        self._is_over = True
-        self._held.leave(self)
-        if self._timer is not None:
-            self._timer.cancel()
+        self.end()
         is_ours = self._has_cancelled and self._takes_back(body_error)
         await self._held.afinish(
             None if is_ours else body_error,

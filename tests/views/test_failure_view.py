@@ -16,8 +16,9 @@ from django.utils import translation
 from rest_framework.test import APIRequestFactory
 from rest_framework.views import APIView
 
-from django_setnx_lock import LockBusy, LockLost, LockUnavailable, responses
+from django_setnx_lock import LockBusy, LockLost, LockUnavailable
 from django_setnx_lock.core import Holder
+from django_setnx_lock.views import lock_failure
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +45,7 @@ ACCEPTS = {
 }
 STATICFILES = "django.contrib.staticfiles.storage"
 LINK = '<link rel="stylesheet" href="/static/django_setnx_lock/pages.css">'
-urlpatterns = [path("", lambda request: responses.busy(request, BUSY))]
+urlpatterns = [path("", lambda request: lock_failure(request, BUSY))]
 every_error = pytest.mark.parametrize("error", [BUSY, DOWN, LOST], ids=["busy", "down", "lost"])
 both_kinds = pytest.mark.parametrize("accept", ["application/json", "text/html"])
 
@@ -52,10 +53,7 @@ both_kinds = pytest.mark.parametrize("accept", ["application/json", "text/html"]
 def answer(
     rf: RequestFactory, error: LockBusy | LockUnavailable | LockLost, accept: str = "text/html"
 ) -> HttpResponse:
-    request = rf.post("/", headers={"accept": accept})
-    if isinstance(error, LockBusy):
-        return responses.busy(request, error)
-    return responses.unavailable(request, error)
+    return lock_failure(rf.post("/", headers={"accept": accept}), error)
 
 
 def test_a_busy_answer_is_409_with_whole_seconds_in_retry_after(rf: RequestFactory) -> None:
@@ -262,7 +260,7 @@ def test_a_broken_override_is_not_hidden(
 def test_a_rest_framework_view_answers_in_what_it_has_settled_on() -> None:
     class Api(APIView):
         def post(self, request: Request) -> HttpResponse:
-            return responses.busy(request, BUSY)
+            return lock_failure(request, BUSY)
 
     response = Api.as_view()(APIRequestFactory().post("/"))
 
@@ -272,7 +270,7 @@ def test_a_rest_framework_view_answers_in_what_it_has_settled_on() -> None:
 def test_a_rest_framework_view_shows_the_page_to_a_browser() -> None:
     class Api(APIView):
         def post(self, request: Request) -> HttpResponse:
-            return responses.busy(request, BUSY)
+            return lock_failure(request, BUSY)
 
     response = Api.as_view()(APIRequestFactory().post("/", headers={"accept": BROWSER}))
 

@@ -1,0 +1,152 @@
+"""``LockMiddleware``: what code of a view raises of locks is answered; ``FAILURE_VIEW``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core import mail
+from django.http import HttpRequest, HttpResponse
+from django.template import engines
+from django.template.response import TemplateResponse
+from django.test import AsyncClient, Client, override_settings
+from django.urls import path
+
+from django_setnx_lock import (
+    LockBusy,
+    LockDeadlock,
+    LockError,
+    LockLost,
+    LockUnavailable,
+    LockUnsupported,
+    redis_lock,
+)
+from django_setnx_lock.views import lock_failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.servers import FakeServer
+
+pytestmark = pytest.mark.urls(__name__)
+
+ERRORS: dict[str, LockError] = {
+    "busy": LockBusy("the lock 'order:42' is held", key="order:42", remaining=0.5),
+    "deadlock": LockDeadlock("they wait for each other", key="order:42"),
+    "unavailable": LockUnavailable("redis:6379 is away", key="order:42", cause="unreachable"),
+    "lost": LockLost("force-released by bob", key="order:42", forced_by="bob"),
+    "unsupported": LockUnsupported("this kind of lock cannot do that", key="order:42"),
+}
+
+
+def fails(request: HttpRequest, error: str) -> HttpResponse:
+    raise ERRORS[error]
+
+
+async def afails(request: HttpRequest, error: str) -> HttpResponse:
+    raise ERRORS[error]
+
+
+def fails_as_it_renders(request: HttpRequest, error: str) -> HttpResponse:
+    def fail() -> None:
+        raise ERRORS[error]
+
+    template: Any = engines["django"].from_string("{{ fail }}")
+    return TemplateResponse(request, template, {"fail": fail})
+
+
+@redis_lock("order:<error>")
+def decorated(request: HttpRequest, error: str) -> HttpResponse:
+    raise ERRORS[error]
+
+
+VIEWS: dict[str, Any] = {
+    "sync": fails,
+    "async": afails,
+    "rendering": fails_as_it_renders,
+    "decorated": decorated,
+}
+urlpatterns = [path(f"{name}/<error>/", view) for name, view in VIEWS.items()]
+
+
+def get(where: str) -> Any:
+    return Client().get(where)
+
+
+def aget(where: str) -> Any:
+    return asyncio.run(AsyncClient().get(where))
+
+
+@pytest.mark.parametrize("ask", [get, aget])
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        ("busy", (409, "1")),
+        ("deadlock", (409, "2")),
+        ("unavailable", (503, "5")),
+        ("lost", (503, None)),
+    ],
+)
+def test_an_error_of_a_lock_is_answered_wherever_it_is_raised(
+    view: str, error: str, expected: tuple[int, str | None], ask: Callable[[str], Any]
+) -> None:
+    response = ask(f"/{view}/{error}/")
+
+    assert (response.status_code, response.headers.get("Retry-After")) == expected
+
+
+def test_other_errors_come_out() -> None:
+    with pytest.raises(LockUnsupported):
+        Client().get("/sync/unsupported/")
+
+
+@override_settings(MIDDLEWARE=[])
+def test_without_it_they_come_out_too() -> None:
+    with pytest.raises(LockBusy):
+        Client().get("/sync/busy/")
+
+
+@override_settings(ADMINS=[("Ann", "ann@example.com")])
+@pytest.mark.parametrize("error", ["unavailable", "lost"])
+def test_a_503_is_logged_once_with_its_cause_and_mailed_to_nobody(
+    error: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    get(f"/sync/{error}/")
+
+    said = [(one.name, one.levelno, one.getMessage()) for one in caplog.records]
+    assert said == [("django_setnx_lock.views", logging.ERROR, str(ERRORS[error]))]
+    assert mail.outbox == []
+
+
+def own_failure(request: HttpRequest, error: LockError) -> HttpResponse:
+    response = lock_failure(request, error)
+    response.status_code = 500 if isinstance(error, LockLost) else 423
+    response["X-Own"] = type(error).__name__
+    return response
+
+
+@redis_lock("order:<error>")
+def paid(request: HttpRequest, error: str) -> HttpResponse:
+    return HttpResponse("paid")
+
+
+urlpatterns.append(path("paid/<error>/", paid))
+
+
+@override_settings(SETNX_LOCK={"FAILURE_VIEW": f"{__name__}.own_failure"})
+def test_the_failure_view_answers_for_the_decorator_and_the_middleware(
+    fake_server: FakeServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = [get("/sync/busy/"), get("/sync/lost/")]
+    fake_server.connected = False
+    seen.append(get("/paid/busy/"))
+
+    assert [(one.status_code, one["X-Own"]) for one in seen] == [
+        (423, "LockBusy"),
+        (500, "LockLost"),
+        (423, "LockUnavailable"),
+    ]
+    assert "django.request" not in {one.name for one in caplog.records if one.levelno > 30}

@@ -1,0 +1,255 @@
+"""``LockedViewMixin``."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django import forms
+from django.contrib.auth.mixins import LoginRequiredMixin
+from django.contrib.auth.models import AnonymousUser, Group, User
+from django.db import connection
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.template import engines
+from django.template.response import TemplateResponse
+from django.test import AsyncClient, Client
+from django.urls import path
+from django.views import View
+from django.views.generic import FormView, UpdateView
+
+from django_setnx_lock import lock
+from django_setnx_lock.views import LockedViewMixin
+from tests.databases import state
+from tests.settings import FAKE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from django.test import RequestFactory
+
+pytestmark = [pytest.mark.urls(__name__), pytest.mark.usefixtures("fake_connections")]
+
+
+class Name(forms.Form):
+    name = forms.CharField(max_length=5)
+
+
+class Rename(LockedViewMixin, FormView):  # type: ignore[type-arg]  # is of no type as it runs
+    lock_key = "group:<pk:int>"
+    form_class = Name
+    success_url = "/done/"
+
+    def form_valid(self, form: Name) -> HttpResponse:
+        seen.append((state("group:7"), self.request.lock.key))  # type: ignore[attr-defined]  # the mixin's
+        return super().form_valid(form)
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        return HttpResponse(state("group:7"))
+
+
+class Edit(LockedViewMixin, UpdateView):  # type: ignore[type-arg]  # is of no type as it runs
+    lock_key = "group:<pk>"
+    model = Group
+    fields = ("name",)
+    success_url = "/done/"
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        response = super().form_valid(form)
+        if "lose" in self.request.GET:
+            FAKE.client().delete("lock:group:7")
+        return response
+
+
+class OfUser(LockedViewMixin, View):
+    lock_methods = ("GET",)
+    lock_options = {"timeout": 5, "on_busy": lambda request, error: HttpResponse("later")}  # noqa: RUF012 - as a project writes it
+
+    def get_lock_key(self) -> list[str]:
+        return [f"user:{self.kwargs['pk']}", "users"]
+
+    def get(self, request: Any, pk: int) -> HttpResponse:
+        return HttpResponse(f"{' '.join(request.lock)} {request.lock.timeout:g}")
+
+    def post(self, request: HttpRequest, pk: int) -> HttpResponse:
+        return HttpResponse("unlocked")
+
+
+class Typed(LoginRequiredMixin, LockedViewMixin, View):
+    lock_key = ("cart:<user.pk>", "shop:<shop>")
+    lock_methods = None
+
+    def get(self, request: Any, shop: str) -> HttpResponse:
+        return HttpResponse(" ".join(request.lock))
+
+
+def render(request: HttpRequest) -> HttpResponse:
+    template: Any = engines["django"].from_string("{{ state }}")
+    return TemplateResponse(request, template, {"state": lambda: state("group:7")})
+
+
+class Page(LockedViewMixin, View):
+    lock_key = "group:7"
+    lock_methods = None
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return render(request)
+
+
+class WholePage(Page):
+    lock_until_rendered = True
+
+
+class Stream(LockedViewMixin, View):
+    lock_key = "group:7"
+    lock_methods = None
+
+    def get(self, request: HttpRequest) -> HttpResponseBase:
+        def parts() -> Iterator[str]:
+            yield state("group:7")
+
+        return StreamingHttpResponse(parts())
+
+
+class WholeStream(Stream):
+    lock_until_rendered = True
+
+
+class AsyncStream(LockedViewMixin, View):
+    lock_key = "group:7"
+    lock_methods = None
+    lock_until_rendered = True
+
+    async def get(self, request: HttpRequest) -> HttpResponseBase:
+        async def parts() -> AsyncIterator[str]:
+            yield "locked" if await lock("group:7").alocked() else "open"
+
+        return StreamingHttpResponse(parts())
+
+
+seen: list[tuple[str, str]] = []
+urlpatterns = [
+    path("rename/<pk>/", Rename.as_view()),
+    path("edit/<int:pk>/", Edit.as_view()),
+    path("user/<int:pk>/", OfUser.as_view()),
+    path("typed/<shop>/", Typed.as_view()),
+    path("page/", Page.as_view()),
+    path("whole-page/", WholePage.as_view()),
+    path("stream/", Stream.as_view()),
+    path("whole-stream/", WholeStream.as_view()),
+    path("async-stream/", AsyncStream.as_view()),
+]
+
+
+@pytest.fixture(autouse=True)
+def nothing_seen() -> None:
+    seen.clear()
+
+
+def test_a_valid_form_is_saved_under_the_lock() -> None:
+    response = Client().post("/rename/7/", {"name": "new"})
+
+    assert response.status_code == 302
+    assert seen == [("locked", "group:7")]
+    assert state("group:7") == "open"
+
+
+def test_the_form_can_be_looked_at_while_somebody_else_saves_it() -> None:
+    with lock("group:7"):
+        assert Client().get("/rename/7/").content == b"locked"
+        assert Client().post("/rename/7/", {"name": "new"}).status_code == 409
+    assert Client().get("/rename/7/").content == b"open"
+
+
+def test_another_spelling_of_the_key_is_404() -> None:
+    assert Client().post("/rename/07/", {"name": "new"}).status_code == 404
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_a_form_saved_is_rolled_back_when_the_lock_was_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+    Group.objects.create(pk=7, name="old")
+
+    lost = Client().post("/edit/7/?lose", {"name": "lost"})
+    after = Group.objects.get().name
+    kept = Client().post("/edit/7/", {"name": "kept"})
+
+    assert (lost.status_code, after) == (503, "old")
+    assert (kept.status_code, Group.objects.get().name) == (302, "kept")
+
+
+def test_the_keys_the_methods_and_the_options_are_the_views_own() -> None:
+    assert Client().get("/user/7/").content == b"user:7 users 5"
+    with lock("users"):
+        assert Client().get("/user/7/").content == b"later"
+        assert Client().post("/user/7/").content == b"unlocked"
+
+
+def test_a_login_is_asked_for_before_the_lock(rf: RequestFactory) -> None:
+    request = rf.get("/")
+    request.user = AnonymousUser()
+    with lock("shop:north"):
+        assert Typed.as_view()(request, shop="north").status_code == 302
+    request.user = User(pk=3)
+    response: Any = Typed.as_view()(request, shop="north")
+
+    assert response.content == b"cart:3 shop:north"
+
+
+@pytest.mark.parametrize(
+    ("where", "then"),
+    [
+        ("page", b"open"),
+        ("whole-page", b"locked"),
+        ("stream", b"open"),
+        ("whole-stream", b"locked"),
+    ],
+)
+def test_a_response_is_rendered_or_sent_under_the_lock_where_that_is_asked_for(
+    where: str, then: bytes
+) -> None:
+    response: Any = Client().get(f"/{where}/")
+
+    assert (b"".join(response) if response.streaming else response.content) == then
+    assert state("group:7") == "open"
+
+
+def test_an_async_response_is_sent_under_the_lock_where_that_is_asked_for() -> None:
+    async def read() -> bytes:
+        response: Any = await AsyncClient().get("/async-stream/")
+        return b"".join([part async for part in response])
+
+    assert asyncio.run(read()) == b"locked"
+    assert state("group:7") == "open"
+
+
+def test_a_response_that_is_closed_before_it_was_sent_lets_the_lock_go(rf: RequestFactory) -> None:
+    response = WholeStream.as_view()(rf.get("/"))
+    before = state("group:7")
+
+    response.close()
+
+    assert (before, state("group:7")) == ("locked", "open")
+
+
+def test_a_view_without_a_key_is_refused() -> None:
+    class Keyless(LockedViewMixin, View): ...
+
+    with pytest.raises(TypeError, match="Keyless needs a key: write lock_key"):
+        Keyless.as_view()
+
+
+def test_a_bad_template_or_option_is_refused_where_the_routes_are_made() -> None:
+    class Malformed(LockedViewMixin, View):
+        lock_key = "group:<pk"
+
+    class Impatient(LockedViewMixin, View):
+        lock_key = "group:<pk>"
+        lock_options = {"timeout": 0}  # noqa: RUF012 - as a project writes it
+
+    with pytest.raises(ValueError, match="without its partner"):
+        Malformed.as_view()
+    with pytest.raises(ValueError, match="timeout"):
+        Impatient.as_view()
