@@ -17,7 +17,6 @@ import pytest
 T = TypeVar("T")
 
 
-# uWSGI forks in C, which calls none of Python's hooks.
 def fork_in_c() -> int:
     """Fork as uWSGI does: no hook of Python's is called.
 

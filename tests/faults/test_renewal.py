@@ -306,7 +306,8 @@ def test_a_lock_that_is_renewed_delays_no_exit(real_server: RealServer) -> None:
 
     took = time.time() - ended
     figure(f"exit with a renewed lock: {took * 1000:.0f} ms")
-    assert took < 3
+    # Not until the next renewal, in ten seconds.
+    assert took < 8
     assert real_server.client().exists("lock:a")
 
 

@@ -17,7 +17,7 @@ from django.test import override_settings
 
 from example_project.server import TIED_TO_ITS_STARTER
 from tests.processes import eventually
-from tests.servers import ONCE, RealServer, free_port
+from tests.servers import IN_MEMORY, ONCE, RealServer, free_port
 from tests.support.locks import command
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def watched(binary: str, replicas: int = 1) -> Iterator[Watched]:
 @contextlib.contextmanager
 def sentinel_of(primary: RealServer) -> Iterator[int]:
     port = free_port()
-    with tempfile.TemporaryDirectory(prefix="sentinel-") as folder:
+    with tempfile.TemporaryDirectory(prefix="sentinel-", dir=IN_MEMORY) as folder:
         settings = Path(folder, "sentinel.conf")
         settings.write_text(
             f"bind 127.0.0.1\nport {port}\n"

@@ -12,7 +12,7 @@ from django.test import override_settings
 
 from django_setnx_lock import LockBusy, LockUnavailable, LockUnsupported, lock
 from django_setnx_lock.core import RedisLock
-from tests.processes import figure, run, until
+from tests.processes import figure, may_be_late, run, until
 from tests.redis.test_cluster_cache import settings_for
 from tests.servers import free_port
 
@@ -48,7 +48,8 @@ def test_a_cluster_that_is_not_there_is_told(masters: Cluster) -> None:
         run(work())
 
 
-def test_a_task_that_waits_is_woken(cluster_client: redis.RedisCluster) -> None:
+@may_be_late(0.2)
+def test_a_task_that_waits_is_woken(cluster_client: redis.RedisCluster, late: float) -> None:
     async def work() -> float:
         held = await RedisLock(cluster_client, NAME).atake(0)
         with pytest.raises(LockBusy):
@@ -63,7 +64,7 @@ def test_a_task_that_waits_is_woken(cluster_client: redis.RedisCluster) -> None:
     seconds = run(work())
 
     figure(f"on a cluster in asyncio, from a release to the next: {seconds:.3f} s")
-    assert seconds < 0.2
+    assert seconds < late
 
 
 def test_a_task_that_is_cancelled_leaves_nothing(cluster_client: redis.RedisCluster) -> None:

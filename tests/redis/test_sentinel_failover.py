@@ -22,8 +22,10 @@ from tests.support.locks import listeners, value_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# What is set up takes seconds.
-pytestmark = pytest.mark.xdist_group("failover")
+# What is set up takes seconds, and a vote of the Sentinels that fails is repeated 20 s later.
+pytestmark = [pytest.mark.xdist_group("failover"), pytest.mark.timeout(300)]
+LONGEST = 120
+LEASE = 30
 INSIDE = """
 import django; django.setup()
 from django_setnx_lock import lock
@@ -66,7 +68,7 @@ class Story(NamedTuple):
 
 def ask_until_granted(met: list[Exception]) -> float:
     """Return when a lock was granted."""
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + LONGEST
     while time.monotonic() < deadline:
         try:
             with lock("asked for", blocking=False):
@@ -79,7 +81,7 @@ def ask_until_granted(met: list[Exception]) -> float:
 
 def wait_in_asyncio() -> LockHandle:
     async def work() -> LockHandle:
-        held = await lock("waited for in asyncio").atake(40)
+        held = await lock("waited for in asyncio").atake(LONGEST)
         held.handover()
         return held
 
@@ -96,22 +98,24 @@ def story() -> Story:
     ):
         new = deployment.replicas[0]
         at_new = new.client(db=1)
-        renewed = lock("renewed", timeout=9, renew=True, replicas=1).take(0)
+        renewed = lock("renewed", timeout=LEASE, renew=True, replicas=1).take(0)
         names = ("waited for", "waited for in asyncio")
-        before = [lock(name, timeout=60, renew=False, replicas=1).take(0) for name in names]
-        waiting = [pool.submit(lock("waited for").take, 40), pool.submit(wait_in_asyncio)]
+        before = [
+            lock(name, timeout=2 * LONGEST, renew=False, replicas=1).take(0) for name in names
+        ]
+        waiting = [pool.submit(lock("waited for").take, LONGEST), pool.submit(wait_in_asyncio)]
         eventually(lambda: listeners(deployment.primary) == 2)
         deployment.cut_off()
-        forgotten = lock("forgotten", timeout=9, renew=True).take(0)
+        forgotten = lock("forgotten", timeout=LEASE, renew=True).take(0)
         met: list[Exception] = []
 
         killed = time.monotonic()
         deployment.primary.kill()
         granted = pool.submit(ask_until_granted, met).result()
         until = time.monotonic() + renewed.remaining()
-        eventually(lambda: time.monotonic() + renewed.remaining() > until + 0.5)
+        eventually(lambda: time.monotonic() + renewed.remaining() > until + 0.5, 2 * LEASE)
         kept = value_of(at_new, "lock:renewed")
-        eventually(lambda: forgotten.lost)
+        eventually(lambda: forgotten.lost, 2 * LEASE)
         with pytest.raises(LockLost) as loss:
             forgotten.check()
         eventually(lambda: listeners(new) == 2)
