@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import importlib.metadata
 import os
 import signal
 import sys
@@ -33,6 +34,9 @@ for _signal in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
     if signal.getsignal(_signal) is signal.SIG_IGN:
         restored = signal.default_int_handler if _signal == signal.SIGINT else signal.SIG_DFL
         signal.signal(_signal, restored)
+
+# To tell its version, redis-py reads files of its distribution for each client and connection.
+importlib.metadata.version = functools.cache(importlib.metadata.version)
 
 # A machine that is busy is no finding; neither are templates that are refused as they should be.
 hypothesis.settings.register_profile(

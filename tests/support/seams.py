@@ -32,7 +32,7 @@ from django_setnx_lock.management.with_lock import guard
 from django_setnx_lock.transactions import AT_COMMIT as AT_COMMIT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import CodeType
 
     from django_setnx_lock.core import LockHandle
@@ -48,13 +48,25 @@ def reset() -> None:
     owner.current().holds.clear()
 
 
+class _Ahead:
+    """A clock that is so many ``seconds`` ahead of another."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self._now() + self.seconds
+
+
 def pass_time(seconds: float) -> None:
     """Have the local clock be ``seconds`` ahead, and what is due by then done now.
 
     It stays ahead: a clock that leases are counted on never goes back.
     """
-    now = clock.now
-    clock.now = lambda: now() + seconds
+    if not isinstance(clock.now, _Ahead):
+        clock.now = _Ahead(clock.now)
+    clock.now.seconds += seconds
     for dog in (redlock.WATCHDOG, *loop_watchdog.all_watchdogs()):
         dog.wake()
 
