@@ -83,16 +83,6 @@ def _is_usable(alias: Any) -> bool:
     return _exists(alias) and connection.client_problem(alias) is None
 
 
-def _of_values(number: str, *options: str) -> list[CheckMessage]:
-    """Return an error for each of ``options`` with a value that it cannot have."""
-    config = _config()
-    return [
-        message(number, f"{wrong}.", f"The default is {DEFAULTS[option]!r}.")
-        for option in options
-        if (wrong := problem(option, config[option])) is not None
-    ]
-
-
 def _unless_tested(number: str, text: str, hint: str) -> list[CheckMessage]:
     """Return an error; in a test run, which the kit for tests may be for, a warning at most."""
     # Test runners make the outbox.
@@ -170,32 +160,13 @@ def _of_cache(alias: Any) -> list[CheckMessage]:
 
 @register(Tags.caches)
 def check_values(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E005, E006, E007, E008, E009: the options have values that they can have."""
-    return [
-        *_of_values("E005", "TIMEOUT", "BLOCKING_TIMEOUT", "MASTER_TIMEOUT"),
-        *_of_values("E005", "WAIT_WARNING", "DEADLOCK_TIMEOUT"),
-        *_of_values("E006", "KEY_PREFIX"),
-        *_of_values("E009", "REPLICAS", "HISTORY"),
-        *_of_values("E007", "INDEX", "RENEW", "REENTRANT", "REQUIRE_REASON"),
-        *_of_values("E008", "PROTOCOL", "UNIT", "RELEASE"),
-    ]
-
-
-@register(Tags.caches)
-def check_polling(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E014: POLLING is True or False, and True only where it has an effect."""
+    """E005: the options have values that they can have; what CACHE may be is E002."""
     config = _config()
-    wrong = _of_values("E014", "POLLING")
-    if wrong or not config["POLLING"]:
-        return wrong
-    text = f"{SETTING}['POLLING'] is True"
-    if config["PROTOCOL"] == "timestamp":
-        hint = "With PROTOCOL 'timestamp' nobody is woken anyway: leave POLLING out."
-        return [message("E014", f"{text}, and PROTOCOL 'timestamp'.", hint)]
-    if not isinstance(config["CACHE"], str):
-        hint = "Nobody is woken with a Redlock anyway: leave POLLING out, or name one cache."
-        return [message("E014", f"{text}, and CACHE names several caches.", hint)]
-    return []
+    return [
+        message("E005", f"{wrong}.", f"The default is {default!r}.")
+        for option, default in DEFAULTS.items()
+        if option != "CACHE" and (wrong := problem(option, config[option])) is not None
+    ]
 
 
 @register(Tags.caches)
@@ -229,9 +200,12 @@ def check_clear(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckM
 @register(Tags.caches)
 def check_failure_view(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
     """E016: FAILURE_VIEW can be imported."""
+    path = _config()["FAILURE_VIEW"]
+    if problem("FAILURE_VIEW", path) is not None:
+        return []
     try:
-        get_callable(_config()["FAILURE_VIEW"])
-    except (ImportError, TypeError, ViewDoesNotExist) as error:
+        get_callable(path)
+    except (ImportError, ViewDoesNotExist) as error:
         text = f"{SETTING}['FAILURE_VIEW'] cannot be imported: {error}."
         return [message("E016", text, f"The default is {DEFAULTS['FAILURE_VIEW']!r}.")]
     return []
@@ -275,7 +249,7 @@ def _of_lock(
 ) -> Iterator[CheckMessage]:
     """Yield what is wrong with a lock that a route's view, or a method of it, is decorated with."""
     view = f"The view {dotted_name(func)} at {route.text!r}"
-    yield from unusable_caches(view, decorated.options.get("using"))
+    yield from unusable_caches(view, decorated.options.using)
     try:
         given = [*leading, *[_TEXT] * route.unnamed]
         arguments = arguments_in(signature, given, route.values)

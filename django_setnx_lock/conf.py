@@ -17,7 +17,6 @@ from .core.protocol.keys import lock_keys
 
 APP = __package__
 SETTING = "SETNX_LOCK"
-RELEASES = ("commit", "exit")
 MOST_ENTRIES = 100_000
 
 DEFAULTS: dict[str, Any] = {
@@ -27,17 +26,12 @@ DEFAULTS: dict[str, Any] = {
     "BLOCKING_TIMEOUT": 10,
     "RENEW": True,
     "REENTRANT": True,
-    "INDEX": True,
-    "RELEASE": "commit",
+    "UNTIL_COMMIT": True,
     "REPLICAS": 0,
     "PROTOCOL": "setnx",
-    "UNIT": "ms",
-    "POLLING": False,
-    "MASTER_TIMEOUT": 0.1,
+    "HISTORY": 1000,
     # Half of BLOCKING_TIMEOUT.
     "WAIT_WARNING": 5,
-    "DEADLOCK_TIMEOUT": 1,
-    "HISTORY": 1000,
     "REQUIRE_REASON": False,
     "FAILURE_VIEW": "django_setnx_lock.views.lock_failure",
 }
@@ -87,11 +81,8 @@ def _must_be(text: str, is_so: Callable[[Any], bool]) -> Callable[[object, str],
     return validate
 
 
-def _one_of(known: tuple[str, ...]) -> Callable[[object, str], None]:
-    return _must_be(f"one of {', '.join(map(repr, known))}", known.__contains__)
-
-
-def _are_aliases(value: object) -> bool:
+def are_aliases(value: object) -> bool:
+    """Return whether ``value`` is a cache alias, or a list or tuple of them."""
     several = value if isinstance(value, (list, tuple)) else [value]
     return bool(several) and all(isinstance(alias, str) for alias in several)
 
@@ -104,6 +95,11 @@ def _time_or_none(value: object, what: str) -> None:
             raise ValueError(f"{error}; None is possible, too") from error
 
 
+def _is_path(value: object) -> bool:
+    parts = value.split(".") if isinstance(value, str) else []
+    return len(parts) > 1 and all(part.isidentifier() for part in parts)
+
+
 def _prefix(value: object, what: str) -> None:
     if not isinstance(value, str) or not value:
         raise TypeError(f"{what} is a str that is not empty, not {value!r}")
@@ -114,32 +110,29 @@ def _prefix(value: object, what: str) -> None:
 
 
 _SWITCH = _must_be("True or False", lambda value: isinstance(value, bool))
-_NUMBER = _must_be(
-    "a number of replicas, 0 or more", lambda value: type(value) is int and value >= 0
-)
 _VALIDATORS: dict[str, Callable[[Any, str], object]] = {
-    "CACHE": _must_be("a cache alias or a list of them", _are_aliases),
+    "CACHE": _must_be("a cache alias or a list of them", are_aliases),
     "KEY_PREFIX": _prefix,
     "TIMEOUT": commands.milliseconds,
     "BLOCKING_TIMEOUT": commands.waiting_time,
     "RENEW": _SWITCH,
     "REENTRANT": _SWITCH,
-    "INDEX": _SWITCH,
-    "RELEASE": _one_of(RELEASES),
-    "REPLICAS": _NUMBER,
-    "PROTOCOL": _one_of(tuple(commands.PROTOCOLS)),
-    "UNIT": _one_of(tuple(commands.UNITS)),
-    "POLLING": _SWITCH,
-    "MASTER_TIMEOUT": commands.milliseconds,
-    "WAIT_WARNING": _time_or_none,
-    "DEADLOCK_TIMEOUT": _time_or_none,
-    "REQUIRE_REASON": _SWITCH,
-    "FAILURE_VIEW": _must_be(
-        "the dotted path of a view (request, error)", lambda value: isinstance(value, str)
+    "UNTIL_COMMIT": _SWITCH,
+    "REPLICAS": _must_be(
+        "a number of replicas, 0 or more", lambda value: type(value) is int and value >= 0
+    ),
+    "PROTOCOL": _must_be(
+        f"one of {', '.join(map(repr, commands.PROTOCOLS))}", tuple(commands.PROTOCOLS).__contains__
     ),
     "HISTORY": _must_be(
         f"a number of entries from 0 to {MOST_ENTRIES:,}",
         lambda value: type(value) is int and 0 <= value <= MOST_ENTRIES,
+    ),
+    "WAIT_WARNING": _time_or_none,
+    "REQUIRE_REASON": _SWITCH,
+    "FAILURE_VIEW": _must_be(
+        "the dotted path of a callable (request, error) -> response, such as 'shop.views.busy'",
+        _is_path,
     ),
 }
 

@@ -24,6 +24,8 @@ from .core.connections.client_settings import refuse_own_calls
 from .core.errors import LockUnsupported
 from .core.locks.redlock_servers import RedlockServers, servers_of
 
+# The seconds that each server of a Redlock has to be connected to and to answer.
+MASTER_TIMEOUT = 0.1
 _ADVICE = "write for example redis://127.0.0.1:6379/1"
 
 
@@ -59,12 +61,11 @@ def get_client(using: str | None = None) -> Any:
 
 def masters(using: str | Sequence[str] | None) -> RedlockServers | None:
     """Return the servers of a Redlock; None for one alias. Raises ValueError for bad aliases."""
-    config = get_config()
-    aliases = config["CACHE"] if using is None else using
+    aliases = get_config()["CACHE"] if using is None else using
     if isinstance(aliases, str):
         return None
     try:
-        return servers_of(list(map(get_client, aliases)), aliases, config["MASTER_TIMEOUT"])
+        return servers_of(list(map(get_client, aliases)), aliases, MASTER_TIMEOUT)
     except (TypeError, ValueError) as error:
         if using is not None:
             raise

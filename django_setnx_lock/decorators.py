@@ -32,8 +32,9 @@ from .arguments import (
 from .core.errors import LockBusy, LockError, LockLost, LockUnavailable
 from .core.locks.cancel_scope import CancelScope
 from .key_template import KeyTemplate, NotCanonical
-from .locks import check_options, lock
+from .locks import make_lock
 from .middleware import failed, noted
+from .options import lock_options
 from .transactions import (
     begun_by_lock,
     check_all,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from .core.locks.lock import RedisLock
     from .core.locks.multi_handle import MultiLockHandle
     from .core.locks.multi_lock import MultiLock
-    from .locks import Options
+    from .options import DoorOptions
 
     # Awaitable for async views only.
     _Response = HttpResponseBase | Awaitable[HttpResponseBase]
@@ -60,9 +61,6 @@ if TYPE_CHECKING:
     Handle = LockHandle | MultiLockHandle
 
 logger = logging.getLogger("django_setnx_lock.views")
-
-# The templates of all that is decorated, which keys in Redis are matched with.
-TEMPLATES: set[str] = set()
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -74,7 +72,7 @@ def redis_lock(
     *keys: Key,
     methods: Iterable[str] | None = None,
     on_busy: OnBusy | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[DoorOptions],
 ) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Run a view under the lock that its arguments name; ``request.lock`` is the handle.
 
@@ -86,8 +84,7 @@ def redis_lock(
     taken or none.
 
     ``methods``: the HTTP methods that run under the lock (None: all). ``options``: those of
-    :func:`lock`, with a ``blocking_timeout`` of 0 seconds, and ``shared`` or ``limit`` as of
-    :func:`rwlock` and :func:`semaphore`.
+    :class:`LockOptions`, with a ``blocking_timeout`` of 0 seconds.
 
     A busy lock is answered with 409, and a Redis that cannot say with 503, by the setting
     ``FAILURE_VIEW``. ``on_busy`` replaces the former: ``(request, error) -> response``, which may
@@ -103,13 +100,13 @@ def redis_lock(
 
 
 def locked(
-    *keys: Key, **options: Unpack[Options]
+    *keys: Key, **options: Unpack[DoorOptions]
 ) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Run a function, a method or a task under the lock that its arguments name.
 
     ``keys``: key templates over the arguments, ``invoice:<customer.pk>``, or callables with the
-    arguments of the call that give a key or several. ``options``: those of :func:`lock`, and
-    ``shared`` or ``limit``.
+    arguments of the call that give a key or several. ``options``: those of
+    :class:`LockOptions`.
 
     A call raises LockBusy, LockUnavailable and LockLost as ``with lock(...)`` does, and ValueError
     for a text that is not written as ``str()`` writes the value of its type. A coroutine function
@@ -125,18 +122,16 @@ class DecoratedLock:
     """What ``@locked`` was given. Decorated callables carry it, for the system checks."""
 
     decorator = "locked"
-    _kind = "function"
+    kind = "function"
 
-    def __init__(self, keys: Sequence[Key], **options: Unpack[Options]) -> None:
+    def __init__(self, keys: Sequence[Key], **options: Unpack[DoorOptions]) -> None:
         if not keys:
             raise TypeError(f'{self.decorator} needs a key: write {self.decorator}("order:<pk>")')
-        check_options(options)
+        self.options = lock_options(options)
         self.keys = [key if callable(key) else KeyTemplate(key) for key in keys]
-        self.options = options
         for key in self.keys:
             if iscoroutinefunction(key):
                 raise TypeError(f"a callable that gives a key must not be async, as {key!r} is")
-        TEMPLATES.update(template.text for template in self.templates)
 
     @property
     def templates(self) -> list[KeyTemplate]:
@@ -178,7 +173,7 @@ class DecoratedLock:
         setattr(wrapper, f"_redis_lock_{id(self):x}", self)
 
     def _refuse_misfit(self, func: Callable[..., Any], signature: inspect.Signature) -> None:
-        if is_async(func) and not isinstance(self.options.get("using"), (str, type(None))):
+        if is_async(func) and not isinstance(self.options.using, (str, type(None))):
             raise TypeError(
                 f"{dotted_name(func)} is async, and a lock on several masters has no asyncio: name "
                 "one cache alias with using, or make it a plain function"
@@ -200,15 +195,6 @@ class DecoratedLock:
         """Return the key that ``template`` makes of the ``arguments`` of a call."""
         return template.resolve(arguments)
 
-    def lock(self, keys: Sequence[str], name: str, request: Any) -> RedisLock | MultiLock:
-        """Return the lock of one call of ``name``."""
-        label = f"{self._kind} {name}"
-        options: dict[str, Any] = {"label": label, "user": known_user(request), **self.options}
-        if len(self.keys) == len(self.templates) == 1:
-            options["template"] = self.templates[0].text
-        made: RedisLock | MultiLock = lock(*keys, **options)
-        return made
-
 
 class _Call:
     """How calls of a decorated callable get their lock."""
@@ -220,6 +206,8 @@ class _Call:
         self._func = func
         self._signature = signature
         self.name = dotted_name(func)
+        label = decorated.options.label or f"{decorated.kind} {self.name}"
+        self._options = replace(decorated.options, label=label)
 
     def lock_for(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], request: Any = None
@@ -237,7 +225,7 @@ class _Call:
             if not several or not all(isinstance(one, str) and one for one in several):
                 raise TypeError(f"the key of {self.name} is {made!r}: give a str, or several")
             keys += several
-        return self._decorated.lock(keys, self.name, request)
+        return make_lock(keys, self._options, user=known_user(request))
 
     async def alock_for(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], request: Any = None
@@ -265,7 +253,7 @@ class ViewLock(DecoratedLock):
     """
 
     decorator = "redis_lock"
-    _kind = "view"
+    kind = "view"
     _names_request = True
 
     def __init__(
@@ -275,7 +263,7 @@ class ViewLock(DecoratedLock):
         methods: Iterable[str] | None = None,
         on_busy: OnBusy | None = None,
         until_rendered: bool = False,
-        **options: Unpack[Options],
+        **options: Unpack[DoorOptions],
     ) -> None:
         if on_busy is not None and not callable(on_busy):
             raise TypeError(f"on_busy is a callable (request, error) -> response, not {on_busy!r}")

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from enum import Enum
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 from uuid import UUID
 
 from .core.protocol.keys import PLACEHOLDER_TYPES
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _PLACEHOLDER = re.compile(r"<([^<>]*)>")
 _FIELD = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
@@ -22,6 +26,11 @@ _OTHER_SYNTAX = re.compile(r"\{\w*\}|%\(?\w")
 # quote() leaves these as they are and writes the rest with "%". No value has anything else.
 _IN_A_VALUE = re.compile(r"[A-Za-z0-9_.%-]")
 _VALUE = f"{_IN_A_VALUE.pattern}+"
+_TYPE = re.compile(r":[^<>]*>")
+# The templates of this process without types. A text that a program makes anew for each key must
+# not fill its memory.
+_known: dict[str, None] = {}
+_MOST_KNOWN = 1000
 
 
 class MissingValue(LookupError):
@@ -50,6 +59,21 @@ def _uuid(value: Any) -> UUID:
 Parser = Callable[[Any], Any]
 # The names of Django's path converters. Every text is a str of its own.
 TYPES: Mapping[str, Parser] = dict(zip(PLACEHOLDER_TYPES, (_int, str, _uuid), strict=True))
+
+
+class LockKey(str):
+    """A key that knows its ``template``, without types: ``order:<pk>`` for ``order:42``."""
+
+    __slots__ = ("template",)
+    template: str
+
+    def __new__(cls, key: str, template: str) -> Self:
+        made = super().__new__(cls, key)
+        made.template = template
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.template)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +121,8 @@ class KeyTemplate:
                     f"two values of the key template {self.text!r} could run into each other; "
                     'put a ":" between them'
                 )
+        if self.untyped not in _known and len(_known) < _MOST_KNOWN:
+            _known[self.untyped] = None
 
     def _refuse_malformed(self, written: str) -> None:
         field, colon, kind = written.partition(":")
@@ -118,6 +144,11 @@ class KeyTemplate:
         return tuple(written.partition(":")[0] for written in _PLACEHOLDER.findall(self.text))
 
     @property
+    def untyped(self) -> str:
+        """The text without types: what metrics call the locks of this template."""
+        return _TYPE.sub(">", self.text)
+
+    @property
     def types(self) -> Mapping[str, str]:
         """The types of those fields that have one."""
         written = (one.partition(":") for one in _PLACEHOLDER.findall(self.text))
@@ -128,11 +159,11 @@ class KeyTemplate:
         """The names that must be given: each field up to its first dot."""
         return frozenset(field.partition(".")[0] for field in self.fields)
 
-    def format(self, /, **values: Any) -> str:
+    def format(self, /, **values: Any) -> LockKey:
         """Return the key for ``values``. Raises as :meth:`resolve` does."""
         return self.resolve(values)
 
-    def resolve(self, values: Mapping[str, Any]) -> str:
+    def resolve(self, values: Mapping[str, Any]) -> LockKey:
         """Return the key for ``values``, a mapping of each root name to its value.
 
         Equal values give one key: a str, int, bool, UUID, date, an aware datetime, or an enum
@@ -148,25 +179,32 @@ class KeyTemplate:
             field, _, kind = match[1].partition(":")
             return _encode(field, _look_up(field, values), TYPES.get(kind))
 
-        return _PLACEHOLDER.sub(filled, self.text)
+        return LockKey(_PLACEHOLDER.sub(filled, self.text), self.untyped)
 
 
-def matcher(templates: Iterable[str]) -> Callable[[str], str]:
-    """Return what gives the template of a key: that with most text of its own; "" if none fits."""
+def template_of(key: str) -> str:
+    """Return the template of ``key`` without types, ``order:<pk>``; "" where none is known.
 
-    def pattern_of(template: str) -> str:
-        return _VALUE.join(map(re.escape, _PLACEHOLDER.split(template)[::2]))
+    A key that is not made by a template here is matched with the templates of this process. Of
+    several that fit, the template with most text of its own is taken.
+    """
+    return key.template if isinstance(key, LockKey) else _match(key, len(_known))
 
-    known = sorted(templates, key=lambda one: (-len("".join(_PLACEHOLDER.split(one)[::2])), one))
-    if not known:
-        return lambda key: ""
-    pattern = re.compile("|".join(f"({pattern_of(one)})" for one in known))
 
-    def template_of(key: str) -> str:
-        match = pattern.fullmatch(key)
-        return known[match.lastindex - 1] if match and match.lastindex else ""
+# Both are asked anew when a template is added.
+@lru_cache(maxsize=1024)
+def _match(key: str, count: int) -> str:
+    templates, pattern = _pattern(count)
+    match = pattern.fullmatch(key)
+    return templates[match.lastindex - 1] if match and match.lastindex else ""
 
-    return template_of
+
+@lru_cache(maxsize=1)
+def _pattern(count: int) -> tuple[list[str], re.Pattern[str]]:
+    parts = {template: _PLACEHOLDER.split(template)[::2] for template in list(_known)}
+    templates = sorted(parts, key=lambda template: (-len("".join(parts[template])), template))
+    patterns = [_VALUE.join(map(re.escape, parts[template])) for template in templates]
+    return templates, re.compile("|".join(f"({pattern})" for pattern in patterns))
 
 
 def _look_up(field: str, values: Mapping[str, Any]) -> Any:

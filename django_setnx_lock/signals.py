@@ -1,7 +1,9 @@
 """Signals about locks, for metrics and alarms.
 
 All are sent with ``key``, as the caller wrote it, and ``template``, as in ``order:<pk>``, which
-has few values and so suits as a label of a metric (the empty string where nobody gave one).
+has few values and so suits as a label of a metric. It is the key template without types; a key that
+no template made is matched with the templates that this process knows (the empty string where none
+fits).
 ``waited``, ``held_for`` and ``late`` are seconds. Receivers run where the event happens, those of
 ``lock_lost``, ``lock_renewed_late`` and ``lock_stop_requested`` mostly in the thread that renews
 all locks, so they must be quick. Their exceptions are logged. No token is ever sent.
@@ -15,6 +17,7 @@ from django.dispatch import Signal
 
 from .core import events
 from .core.locks.lock import RedisLock
+from .key_template import template_of
 
 
 class LockSignal(Signal):
@@ -35,8 +38,8 @@ class LockSignal(Signal):
             self._event.listeners.remove(self._send)
         return disconnected
 
-    def _send(self, **about: Any) -> None:
-        self.send_robust(sender=RedisLock, **about)
+    def _send(self, *, key: str, **about: Any) -> None:
+        self.send_robust(sender=RedisLock, key=key, template=template_of(key), **about)
 
 
 # Sent with holder, a Holder or None, when a caller begins to wait.

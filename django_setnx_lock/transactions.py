@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from asgiref.sync import iscoroutinefunction
@@ -24,7 +24,7 @@ from django.db import Error, connections
 from django.db.transaction import atomic
 from redis import Redis
 
-from .conf import RELEASES, get_config
+from .conf import get_config
 from .core.connections.endpoints import server_id
 from .core.locks.batch import check_each, release_each
 from .core.locks.handle import LockHandle
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from .core.connections.endpoints import Target
     from .core.locks.grant import Grant
     from .core.locks.multi_handle import MultiLockHandle
-
-    Release = Literal["commit", "exit"]
 
 _WATCHED = ("commit", "rollback", "close", "set_autocommit")
 _MARK = "_setnx_lock_transaction"
@@ -51,19 +49,9 @@ logger = logging.getLogger("django_setnx_lock.lock")
 _open: WeakSet[OpenTransaction] = WeakSet()
 
 
-def checked_release(release: Release | None) -> Release | None:
-    """Return ``release``. Raises ValueError if it is none of those that there are."""
-    if release is not None and release not in RELEASES:
-        raise ValueError(f"release is 'commit', 'exit' or None, not {release!r}")
-    return release
-
-
-def waits_for_commit(release: Release | None) -> bool:
-    """Return whether a lock with ``release`` is held until the end of a transaction.
-
-    None: as the setting RELEASE says. Raises ValueError for what is none.
-    """
-    return (checked_release(release) or get_config()["RELEASE"]) == "commit"
+def waits_for_commit(until_commit: bool | None) -> bool:
+    """Return ``until_commit``, or where it is None the setting ``UNTIL_COMMIT``."""
+    return bool(get_config()["UNTIL_COMMIT"] if until_commit is None else until_commit)
 
 
 class AtCommit:

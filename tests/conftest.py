@@ -169,9 +169,11 @@ def redis_client(server: Server) -> redis.Redis:
 
 @pytest.fixture(autouse=True)
 def forgetful() -> Iterator[None]:
-    """Have no lock of one test renewed, told as lost, had again, or measured, during the next."""
+    """Have no lock of one test renewed, told as lost or had again, and no template of it known."""
+    known = seams.known_templates()
     yield
     seams.reset()
+    seams.know_templates(known)
 
 
 @pytest.fixture

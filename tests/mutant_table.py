@@ -1236,6 +1236,28 @@ DOORS = [
         "tests/contrib/fencing/test_lost.py::test_a_handle_that_is_known_to_be_lost_writes_nothing",
     ),
     Mutant(
+        "the types of a template are no part of the label",
+        "key_template.py",
+        'return _TYPE.sub(">", self.text)',
+        "return self.text",
+        "tests/test_labels.py::test_one_lock_is_one_label_through_each_door",
+    ),
+    Mutant(
+        "an option that does not exist is refused with what is meant",
+        "options.py",
+        "if name not in cls.__dataclass_fields__:",
+        "if False:",
+        "tests/test_locks.py::test_what_an_option_cannot_be_is_refused_at_once_and_at_decoration",
+    ),
+    Mutant(
+        "a lock with until_commit=False is let go before the commit",
+        "transactions.py",
+        'return bool(get_config()["UNTIL_COMMIT"] if until_commit is None else until_commit)',
+        "return True",
+        "tests/test_transactions.py::"
+        "test_a_lock_is_free_before_the_commit_where_it_or_the_setting_says_so",
+    ),
+    Mutant(
         "a child of with_lock has its parent's lock",
         "core/locks/parent_process.py",
         "return bool(_entries)",

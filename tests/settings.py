@@ -39,7 +39,6 @@ CACHES = caches(URL)
 SETNX_LOCK = {
     "REENTRANT": "TEST_REENTRANT" in os.environ,
     "PROTOCOL": os.environ.get("TEST_PROTOCOL", "setnx"),
-    "POLLING": "TEST_POLLING" in os.environ,
 }
 
 SECRET_KEY = "only for the tests"

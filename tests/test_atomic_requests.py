@@ -126,7 +126,7 @@ LISTS: dict[str, list[Any]] = {
     "listed-with-another-between": [b_lock, counts, a_lock],
     "listed-with-others-around": [counts, b_lock, a_lock, counts],
     "listed-three": [redis_lock("c"), b_lock, a_lock],
-    "listed-with-one-that-exits": [redis_lock("b", release="exit"), a_lock],
+    "listed-with-one-that-exits": [redis_lock("b", until_commit=False), a_lock],
 }
 
 
@@ -209,8 +209,8 @@ VIEWS = {
     **LOCKED_OUTSIDE,
     **LOCKED_INSIDE,
     **EXEMPT,
-    "exit": redis_lock("a", reentrant=True, release="exit")(add),
-    "hidden-exit": hides(redis_lock("a", reentrant=True, release="exit")(add)),
+    "exit": redis_lock("a", reentrant=True, until_commit=False)(add),
+    "hidden-exit": hides(redis_lock("a", reentrant=True, until_commit=False)(add)),
     "in-block": calls_in_block,
     "in-block-of-locked": b_lock(calls_in_block),
     "listed-answers": listed([b_lock, redis_lock("a", on_busy=busy)]),

@@ -17,7 +17,7 @@ from django.test import RequestFactory
 from django_setnx_lock import KeyTemplate, inspector, lock, redis_lock
 from django_setnx_lock.admin import locked_action
 from django_setnx_lock.contrib.celery import locked_task
-from django_setnx_lock.management.mixins import LockedCommandMixin
+from django_setnx_lock.management import LockedCommand
 from tests.contrib import shop  # noqa: F401 - the tasks are of its app
 from tests.rows.models import Label, Parcel, Ticket
 
@@ -115,8 +115,8 @@ def command(row: models.Model, text: str) -> None:
 
 
 def looking(template: str) -> BaseCommand:
-    class Looking(LockedCommandMixin, BaseCommand):
-        lock = template
+    class Looking(LockedCommand):
+        lock_key = template
         requires_system_checks = ()
 
         def add_arguments(self, parser: CommandParser) -> None:

@@ -14,6 +14,7 @@ from django_setnx_lock import (
     LockError,
     LockLost,
     LockUnavailable,
+    LockUnsupported,
     inspector,
     lock,
     redis_lock,
@@ -77,9 +78,9 @@ def test_a_lease_is_renewed_as_the_setting_or_the_lock_says(
 ) -> None:
     with (
         override_settings(SETNX_LOCK=settings),
-        LockTester() as locks,
-        lock("a", raise_on_release_error=False, **options) as held,
+        LockTester(leftovers="ignore") as locks,
     ):
+        held = lock("a", **options).take()
         locks.advance(90)
 
         assert held.lost is not is_renewed
@@ -121,7 +122,7 @@ def test_replicas_are_asked_for_as_the_setting_or_the_lock_says(
     setting: int, options: dict[str, Any], is_granted: bool
 ) -> None:
     with override_settings(SETNX_LOCK={"REPLICAS": setting}):
-        one = lock("order:42", replica_timeout=0.01, **options)
+        one = lock("order:42", **options)
     if is_granted:
         assert one.acquire()
     else:
@@ -130,15 +131,11 @@ def test_replicas_are_asked_for_as_the_setting_or_the_lock_says(
             one.acquire()
 
 
-def test_a_held_lock_is_listed_with_and_without_the_index(fake_server: FakeServer) -> None:
-    for settings in ({}, {"INDEX": False}):
-        fake_server.flush()
-        with override_settings(SETNX_LOCK=settings), lock("order:42", label="test"):
-            (found,) = inspector().find().locks
-            is_indexed = bool(fake_server.client().keys("*:index"))
+def test_a_held_lock_is_listed() -> None:
+    with lock("order:42", label="test"):
+        (found,) = inspector().find().locks
 
-        assert (found.key, found.holder and found.holder.label) == ("order:42", "test")
-        assert is_indexed is not bool(settings)
+    assert (found.key, found.holder and found.holder.label) == ("order:42", "test")
 
 
 def test_a_busy_lock_names_its_holder() -> None:
@@ -163,10 +160,13 @@ def test_making_a_lock_opens_no_connection(fake_server: FakeServer) -> None:
     [
         *(({"timeout": time}, "timeout") for time in (0, -1, True, "30", float("nan"))),
         ({"blocking_timeout": -1}, "blocking_timeout"),
-        ({"limit": 0}, "limit is a number"),
-        ({"limit": 2, "shared": True}, "give one of them"),
-        ({"shared": True, "min_hold": 1}, "min_hold"),
         ({"reentrant": 1}, "reentrant is True or False"),
+        ({"until_commit": "later"}, "until_commit is True, False or None"),
+        ({"using": 3}, "using is a cache alias or several of them"),
+        ({"label": None}, "label is a str"),
+        ({"replicas": -1}, "replicas is a number"),
+        ({"timout": 3}, "no option 'timout'; did you mean 'timeout'.* The options are: timeout, "),
+        ({"colour": 3}, "no option 'colour'. The options are: timeout, "),
     ],
     ids=repr,
 )
@@ -185,17 +185,14 @@ def test_a_key_that_is_no_string_is_refused_with_what_to_write(keys: tuple[Any, 
         lock(*keys)
 
 
-@pytest.mark.parametrize(("unit", "digits"), [("s", 10), ("ms", 13)])
-def test_the_settings_give_the_protocol_and_the_unit(
-    unit: str, digits: int, fake_server: FakeServer
+@pytest.mark.parametrize(("protocol", "digits"), [("timestamp-s", 10), ("timestamp-ms", 13)])
+def test_the_settings_give_the_protocol(
+    protocol: str, digits: int, fake_server: FakeServer
 ) -> None:
-    timestamps = {"PROTOCOL": "timestamp", "UNIT": unit}
+    with override_settings(SETNX_LOCK={"PROTOCOL": protocol}), lock("a"):
+        value = fake_server.client().get("lock:a")
 
-    with override_settings(SETNX_LOCK=timestamps), lock("a"), lock("b", protocol="setnx") as held:
-        values = fake_server.client().mget("lock:a", "lock:b")
-
-    assert re.fullmatch(rf"b.\d{{{digits}}}.", repr(values[0]))
-    assert values[1] == held.token.encode()
+    assert re.fullmatch(rf"b.\d{{{digits}}}.", repr(value))
 
 
 @pytest.mark.parametrize("name", ["a<b>c", "<script>", "{}", f"{{{'x' * 300}}}"])
@@ -247,7 +244,7 @@ def test_several_keys_are_one_lock_over_all_of_them(fake_server: FakeServer) -> 
 
 def test_one_busy_key_is_named_and_nothing_is_taken(fake_server: FakeServer) -> None:
     with lock("account:3"), pytest.raises(LockBusy) as caught:
-        lock("account:7", "account:3", blocking=False, reentrant=False).take()
+        lock("account:7", "account:3", reentrant=False).take(0)
 
     assert caught.value.key == "account:3"
     assert not fake_server.client().exists("lock:account:7")
@@ -266,7 +263,7 @@ def test_several_keys_take_the_options_of_one(fake_server: FakeServer) -> None:
 def test_readers_hold_a_lock_together_and_exclude_a_writer() -> None:
     report = rwlock("report", timeout=7)
 
-    with report.read() as held, report.read(reentrant=False):
+    with report.read() as held, report.read():
         assert held.timeout == 7
         assert inspector().get("lock:report").state is State.READ
         with pytest.raises(LockBusy):
@@ -293,5 +290,23 @@ def test_a_semaphore_has_so_many_permits() -> None:
 def test_what_is_wrong_is_told_when_it_is_made() -> None:
     with pytest.raises(ValueError, match="limit is a number"):
         semaphore("exports", 0)
-    with pytest.raises(TypeError, match="limits"):
-        rwlock("report", limits=3)
+    with pytest.raises(ValueError, match="limit is a number"):
+        redis_lock("exports", limit=0)
+    with pytest.raises(ValueError, match="give one of them"):
+        redis_lock("exports", limit=2, shared=True)
+    with pytest.raises(LockUnsupported, match="min_hold"):
+        rwlock("report", min_hold=1)
+    unknown: dict[str, Any] = {"limits": 3}
+    with pytest.raises(TypeError, match="did you mean 'limit'"):
+        rwlock("report", **unknown)
+
+
+@pytest.mark.parametrize(
+    ("options", "instead"),
+    [({"shared": True}, r"rwlock\(key\).read\(\)"), ({"limit": 2}, r"semaphore\(key, limit\)")],
+)
+def test_a_lock_of_several_holders_has_a_door_of_its_own(
+    options: dict[str, Any], instead: str
+) -> None:
+    with pytest.raises(TypeError, match=f"write {instead}"):
+        lock("report", **options)

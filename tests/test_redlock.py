@@ -19,6 +19,7 @@ from django.test import override_settings
 from django_setnx_lock import LockBusy, LockLost, LockUnavailable, inspector, lock, redis_lock
 from django_setnx_lock.core import RedisLock, Redlock
 from tests.servers import FakeServer
+from tests.support import seams
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
 FIVE = ("r1", "r2", "r3", "r4", "r5")
 # Fakes take their time.
-PATIENT = {"MASTER_TIMEOUT": 6, "REENTRANT": False}
+PATIENCE = 6
+SETTINGS = {"REENTRANT": False}
 
 
 def cache(server: FakeServer, number: int) -> dict[str, Any]:
@@ -46,15 +48,17 @@ def caches() -> dict[str, Any]:
     found = {alias: cache(servers[alias], at) for at, alias in enumerate(FIVE)}
     found |= {"default": found["r1"], "again": found["r1"], "other": cache(servers["r2"], 9)}
     # What is done first with fakes by several threads at once, they may fail to do.
-    settings = override_settings(CACHES=found, SETNX_LOCK={"MASTER_TIMEOUT": 2})
-    with settings, contextlib.suppress(LockUnavailable):
-        lock("warm", using=FIVE).take(0)
+    with pytest.MonkeyPatch.context() as patch, override_settings(CACHES=found):
+        seams.wait_for_masters(patch, 2)
+        with contextlib.suppress(LockUnavailable):
+            lock("warm", using=FIVE).take(0)
     return found
 
 
 @pytest.fixture(autouse=True)
-def _five(caches: dict[str, Any]) -> Iterator[None]:
-    with override_settings(CACHES=caches, SETNX_LOCK=PATIENT):
+def _five(caches: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    seams.wait_for_masters(monkeypatch, PATIENCE)
+    with override_settings(CACHES=caches, SETNX_LOCK=SETTINGS):
         for alias in FIVE:
             get_client(alias).flushall()
         yield
@@ -84,18 +88,26 @@ def test_one_alias_makes_a_plain_lock() -> None:
 
 
 def test_the_setting_may_name_several() -> None:
-    with override_settings(SETNX_LOCK={**PATIENT, "CACHE": FIVE, "TIMEOUT": 20}), lock("a") as held:
+    with (
+        override_settings(SETNX_LOCK={**SETTINGS, "CACHE": FIVE, "TIMEOUT": 20}),
+        lock("a") as held,
+    ):
         assert held.timeout == 20
         assert left() == [1] * 5
         assert [info.key for info in inspector().find().locks] == ["a"]
 
 
-def test_the_setting_gives_the_time_that_a_master_has() -> None:
-    with (
-        override_settings(SETNX_LOCK={"MASTER_TIMEOUT": 20}),
-        pytest.raises(ValueError, match="20"),
-    ):
-        lock("a", using=FIVE)
+def test_a_lease_that_a_master_which_hangs_would_cost_is_refused() -> None:
+    with pytest.raises(ValueError, match="3 times the master_timeout"):
+        lock("a", using=FIVE, timeout=3 * PATIENCE - 1)
+
+
+def test_what_hosted_servers_need_changes_nothing_where_nobody_queues() -> None:
+    with override_settings(SETNX_LOCK={**SETTINGS, "PROTOCOL": "hosted"}):
+        one = lock("a", using=FIVE)
+
+    with one:
+        assert left() == [1] * 5
 
 
 @pytest.mark.parametrize(
@@ -135,7 +147,7 @@ def test_an_alias_that_does_not_exist_is_refused() -> None:
 
 
 def test_the_checks_look_at_each_alias_of_the_setting() -> None:
-    with override_settings(SETNX_LOCK={"CACHE": ("r1", "r8", "r9"), "MASTER_TIMEOUT": 0}):
+    with override_settings(SETNX_LOCK={"CACHE": ("r1", "r8", "r9"), "TIMEOUT": 0}):
         found = [str(one.id).rpartition(".")[2] for one in run_checks(tags=["caches"])]
 
     assert (found.count("E002"), found.count("E005")) == (2, 1)
@@ -173,7 +185,7 @@ def test_with_lock_takes_aliases_with_commas() -> None:
 
 def test_several_keys_are_all_taken_or_none() -> None:
     with lock("c", using=FIVE), pytest.raises(LockBusy) as caught:
-        lock("d", "c", "b", using=FIVE, blocking=False).take()
+        lock("d", "c", "b", using=FIVE, blocking_timeout=0).take()
     left = [get_client(alias).exists("lock:b", "lock:d") for alias in FIVE]
 
     with lock("d", "c", "b", using=FIVE) as held:
@@ -191,7 +203,7 @@ def test_manage_py_locks_shows_it_on_each_master_and_releases_it_on_all(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     held = lock("a", using=FIVE).take()
-    with override_settings(SETNX_LOCK={**PATIENT, "CACHE": FIVE}):
+    with override_settings(SETNX_LOCK={**SETTINGS, "CACHE": FIVE}):
         call_command("locks", "list", "--json")
         rows = json.loads(capsys.readouterr().out)["locks"]
         (seen,) = {row["fingerprint"] for row in rows}

@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.http import HttpRequest, HttpResponse
 
-from django_setnx_lock import LockBusy, LockUnavailable, inspector, lock, redis_lock, signals
+from django_setnx_lock import (
+    KeyTemplate,
+    LockBusy,
+    LockUnavailable,
+    inspector,
+    lock,
+    redis_lock,
+    signals,
+)
 from django_setnx_lock.core import RedisLock
 
 if TYPE_CHECKING:
@@ -52,11 +60,11 @@ def test_a_view_under_a_lock_sends_its_template(
 def test_a_busy_lock_sends_lock_busy(
     sent: list[tuple[signals.LockSignal, dict[str, Any]]],
 ) -> None:
-    with lock("a", template="<x>"), pytest.raises(LockBusy):
-        lock("a", template="<y>").take(0)
+    with lock("a"), pytest.raises(LockBusy):
+        lock(KeyTemplate("<x:str>").format(x="a")).take(0)
 
     busy = [about for signal, about in sent if signal is signals.lock_busy]
-    assert [(about["key"], about["template"]) for about in busy] == [("a", "<y>")]
+    assert [(about["key"], about["template"]) for about in busy] == [("a", "<x>")]
 
 
 def test_a_server_that_does_not_answer_sends_lock_unavailable(
@@ -65,7 +73,7 @@ def test_a_server_that_does_not_answer_sends_lock_unavailable(
     fake_server.connected = False
 
     with pytest.raises(LockUnavailable) as caught:
-        lock("a", template="<x>").take(0)
+        lock(KeyTemplate("<x:str>").format(x="a")).take(0)
 
     ((signal, about),) = sent
     assert signal is signals.lock_unavailable
@@ -76,7 +84,7 @@ def test_a_server_that_does_not_answer_sends_lock_unavailable(
 def test_a_holder_that_is_asked_to_stop_sends_who_asks(
     sent: list[tuple[signals.LockSignal, dict[str, Any]]],
 ) -> None:
-    with lock("a", template="<x>") as held:
+    with lock(KeyTemplate("<x:str>").format(x="a")) as held:
         seen = inspector().get("lock:a").fingerprint
         inspector().ask_to_stop("lock:a", seen, by="joe", reason="deploy")
         held.check()

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.auth.models import Group
-from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, connection, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import override_settings
@@ -130,9 +129,9 @@ def test_a_lock_around_a_transaction_is_let_go_where_its_block_ends(journal: lis
 @pytest.mark.parametrize(
     ("setting", "options", "then"),
     [
-        ({}, {"release": "exit"}, "open"),
-        ({"RELEASE": "exit"}, {}, "open"),
-        ({"RELEASE": "exit"}, {"release": "commit"}, "locked"),
+        ({}, {"until_commit": False}, "open"),
+        ({"UNTIL_COMMIT": False}, {}, "open"),
+        ({"UNTIL_COMMIT": False}, {"until_commit": True}, "locked"),
     ],
     ids=repr,
 )
@@ -143,18 +142,6 @@ def test_a_lock_is_free_before_the_commit_where_it_or_the_setting_says_so(
         pass
 
     assert journal == [f"commit default {then}"]
-
-
-@pytest.mark.parametrize("make", [lock, locked])
-def test_another_word_for_the_release_is_refused(make: Callable[..., Any]) -> None:
-    with pytest.raises(ValueError, match="release is 'commit', 'exit' or None, not 'later'"):
-        make("a", release="later")
-
-
-@override_settings(SETNX_LOCK={"RELEASE": None})
-def test_another_word_in_the_setting_is_refused() -> None:
-    with pytest.raises(ImproperlyConfigured, match="is one of 'commit', 'exit', not None"):
-        lock("a")
 
 
 @pytest.mark.parametrize("savepoint", [True, False])
@@ -342,7 +329,7 @@ def test_what_was_put_off_can_be_taken_again_in_the_transaction(
 ) -> None:
     with transaction.atomic():
         for _ in range(3):
-            with lock("a", reentrant=reentrant, blocking=False):
+            with lock("a", reentrant=reentrant, blocking_timeout=0):
                 pass
 
     assert (journal, state("a")) == (["commit default locked"], "open")
@@ -359,7 +346,7 @@ def test_whether_it_can_be_taken_again_is_not_up_to_who_had_it_before() -> None:
     with transaction.atomic():
         with lock("a", reentrant=False):
             pass
-        with lock("a", reentrant=True, blocking=False) as held:
+        with lock("a", reentrant=True, blocking_timeout=0) as held:
             assert held.owned()
 
 
@@ -381,7 +368,8 @@ def test_readers_read_on_and_writers_wait_until_the_commit() -> None:
 
 
 def test_with_the_timestamp_protocol_the_lock_outlives_the_transaction(journal: list[str]) -> None:
-    with transaction.atomic(), lock("a", protocol="timestamp"):
+    timestamps = override_settings(SETNX_LOCK={"PROTOCOL": "timestamp-ms"})
+    with timestamps, transaction.atomic(), lock("a"):
         pass
 
     assert (journal, state("a")) == (["commit default locked"], "open")
@@ -397,10 +385,10 @@ def test_min_hold_counts_from_the_grant_all_the_same() -> None:
 def test_a_permit_that_was_put_off_is_had_again() -> None:
     with transaction.atomic():
         for _ in range(3):
-            with semaphore("s", 1, blocking=False):
+            with semaphore("s", 1, blocking_timeout=0):
                 pass
 
-    with semaphore("s", 1, blocking=False) as held:
+    with semaphore("s", 1, blocking_timeout=0) as held:
         assert not held.lost
 
 
@@ -441,7 +429,7 @@ def test_several_keys_are_let_go_at_the_commit_too() -> None:
     with transaction.atomic():
         with lock("a", "b") as held:
             pass
-        before = [lock(key, reentrant=False, release="exit").locked() for key in "ab"]
+        before = [lock(key, reentrant=False, until_commit=False).locked() for key in "ab"]
         with pytest.raises(LockError, match="released already"):
             held.release()
 

@@ -22,7 +22,7 @@ else:
 
 
 def test_what_the_methods_return() -> None:
-    mine = lock("order:42", timeout=30, sleep=0.1, blocking=True, blocking_timeout=None)
+    mine = lock("order:42", timeout=30, blocking_timeout=None)
 
     assert_type(mine, RedisLock)
     assert assert_type(mine.acquire(blocking=False, token="worker-7"), bool)
@@ -57,7 +57,7 @@ def test_what_several_keys_give() -> None:
         assert_type(held.fences, dict[str, int])
         assert assert_type(held.remaining(), float) > 0
         assert assert_type(held.lost, bool) is False
-    mine = lock("order:42", "order:43", blocking=False)
+    mine = lock("order:42", "order:43", blocking_timeout=0)
     assert assert_type(mine.acquire(), bool)
     assert assert_type(mine.extend(additional_time=5), Literal[True])
     mine.release()
@@ -100,7 +100,7 @@ def test_any_client_of_redis_py_will_do() -> None:
 
 
 def test_what_is_caught() -> None:
-    mine, other = lock("order:42"), lock("order:42", blocking=False)
+    mine, other = lock("order:42"), lock("order:42", blocking_timeout=0)
 
     def enter() -> str:
         try:

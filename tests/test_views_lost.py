@@ -197,7 +197,7 @@ def test_the_loss_of_another_lock_inside_the_view_is_not_taken_for_its_own(
 def test_a_busy_lock_inside_the_view_is_not_taken_for_its_own(rf: RequestFactory) -> None:
     @redis_lock("order:<pk>")
     def nested(request: HttpRequest, pk: int) -> HttpResponse:
-        with lock("stock", blocking=False):
+        with lock("stock", blocking_timeout=0):
             return HttpResponse()
 
     with lock("stock"), pytest.raises(LockBusy) as caught:

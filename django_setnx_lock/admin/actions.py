@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,19 +17,21 @@ from django.utils.translation import ngettext
 
 from ..checks import message
 from ..connection import aliases_in, client_problem
-from ..core.errors import LockBusy, LockLost, LockUnavailable, LockUnsupported
+from ..core.errors import LockBusy, LockError, LockLost, LockUnavailable, LockUnsupported
 from ..core.locks.batch import release_each, take_each
 from ..core.protocol.keys import lock_keys, name_for
 from ..descriptions import duration, problem_in_short
 from ..key_template import KeyTemplate, MissingValue
-from ..locks import check_options, key_prefix, lock
+from ..locks import key_prefix, make_one
+from ..options import LockOptions
 
 if TYPE_CHECKING:
     from django.contrib.admin import ModelAdmin
     from django.db.models import Model, QuerySet
     from django.http import HttpRequest, HttpResponseBase
+    from typing_extensions import Unpack
 
-    from ..transactions import Release
+    from ..options import Options
 
     Action = Callable[[Any, HttpRequest, QuerySet[Any]], HttpResponseBase | None]
 
@@ -38,28 +41,21 @@ _Action = TypeVar("_Action", bound="Action")
 _NAMED = 10
 
 
-def locked_action(
-    template: str,
-    *,
-    timeout: float | None = None,
-    min_hold: float | None = None,
-    using: str | None = None,
-    note: str = "",
-    release: Release | None = None,
-) -> Callable[[_Action], _Action]:
+def locked_action(template: str, **options: Unpack[Options]) -> Callable[[_Action], _Action]:
     """Run a ModelAdmin action under the lock of each selected object.
 
     ``template``: the key, its ``<names>`` taken from the object: ``"order:<pk>"``.
-    The options are those of :func:`lock`; the locks are renewed while the action runs if the
-    setting ``RENEW`` says so, and ``note`` is shown beside the action's name.
+    ``options``: those of :class:`LockOptions`, but for ``blocking_timeout``; ``label`` is the
+    action's name by default.
 
     All locks are taken in one round trip, without waiting. The action gets a queryset of the
     rows whose lock was free; a message names the others, and who holds them to those
     with the permission ``view_lock``. When Redis cannot be reached nothing is done, and a message
-    says so. Raises ValueError or TypeError at decoration for a malformed template or a bad time.
+    says so. Raises ValueError or TypeError at decoration for a malformed template or a bad option.
     """
-    parsed = KeyTemplate(template)
-    check_options({"timeout": timeout, "min_hold": min_hold, "release": release})
+    parsed, given = KeyTemplate(template), LockOptions(**options)
+    if "blocking_timeout" in options:
+        raise TypeError("the locks of an action are taken without waiting: no blocking_timeout")
 
     def decorate(action: _Action) -> _Action:
         @wraps(action)
@@ -70,20 +66,9 @@ def locked_action(
             may_see = request.user.has_perm("django_setnx_lock.view_lock")
             try:
                 rows_of = rows_by_key(queryset, parsed, skipped)
-                locks = [
-                    lock(
-                        key,
-                        timeout=timeout,
-                        min_hold=min_hold,
-                        using=using,
-                        label=f"action {modeladmin.opts.label_lower}.{action.__name__}",
-                        user=request.user.get_username(),
-                        note=note,
-                        release=release,
-                    )
-                    for key in rows_of
-                ]
-                taken = take_each(locks)
+                usual = f"action {modeladmin.opts.label_lower}.{action.__name__}"
+                own, user = replace(given, label=given.label or usual), request.user.get_username()
+                taken = take_each([make_one(key, own, user=user) for key in rows_of])
             except (ImproperlyConfigured, LockUnavailable, LockUnsupported) as error:
                 why = str(error) if isinstance(error, LockUnsupported) else problem_in_short(error)
                 text = _("Nothing was done: %(problem)s") % {"problem": why}
@@ -103,23 +88,25 @@ def locked_action(
                 response = action(modeladmin, request, rows) if rows is not None else None
             finally:
                 for failed in release_each(held):
-                    text = _(
-                        "A lock was not released: it is let go when its lease ends. (%(problem)s)"
-                    )
-                    if isinstance(failed, LockLost):
-                        text = _(
-                            "A lock was lost: somebody else may have worked on this at the same "
-                            "time. (%(problem)s)"
-                        )
-                    modeladmin.message_user(request, text % {"problem": failed}, messages.ERROR)
+                    modeladmin.message_user(request, _not_released(failed), messages.ERROR)
             tell_skipped(modeladmin, request, skipped)
             return response
 
         locked._lock_template = parsed  # type: ignore[attr-defined]  # read by the system checks
-        locked.lock_using = using  # type: ignore[attr-defined]  # the same
+        locked.lock_using = given.using  # type: ignore[attr-defined]  # the same
         return locked  # type: ignore[return-value]  # wraps() keeps the kind of callable
 
     return decorate
+
+
+def _not_released(error: LockError) -> str:
+    """Say what ``error`` of a release means."""
+    text = _("A lock was not released: it is let go when its lease ends. (%(problem)s)")
+    if isinstance(error, LockLost):
+        text = _(
+            "A lock was lost: somebody else may have worked on this at the same time. (%(problem)s)"
+        )
+    return text % {"problem": error}
 
 
 def _why_not(error: LockBusy | LockUnavailable) -> str:

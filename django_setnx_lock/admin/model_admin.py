@@ -31,7 +31,8 @@ from ..core.errors import LockBusy, LockError, LockLost, LockUnavailable, LockUn
 from ..core.protocol.keys import name_for
 from ..descriptions import problem_in_short
 from ..key_template import MissingValue
-from ..locks import check_options, inspector, key_prefix, lock
+from ..locks import inspector, key_prefix, make_one
+from ..options import LockOptions
 from .actions import key_of, locked_action, rows_by_key, tell_skipped
 from .confirming import Target, answer, ask, confirmed, holders_of, tell_problem
 from .interventions import RELEASE
@@ -41,9 +42,11 @@ if TYPE_CHECKING:
     from django.contrib.admin import AdminSite
     from django.contrib.admin.views.main import ChangeList
     from django.http import HttpRequest
+    from typing_extensions import Unpack
 
     from ..core.locks.handle import LockHandle
     from ..core.locks.lock import RedisLock
+    from ..options import Options
 
 # What the form has in hidden fields: which page it is, and which state of the row it shows.
 _PAGE, _SEEN = "_lock_page", "_lock_seen"
@@ -98,7 +101,7 @@ class LockedAdminMixin(ReleaseLocks):
 
     def __init__(self, model: type[models.Model], admin_site: AdminSite) -> None:
         super().__init__(model, admin_site)
-        check_options({"timeout": self.edit_timeout})
+        LockOptions(timeout=self.edit_timeout)
         if self.lock_editing not in (True, False, "warn"):
             raise ImproperlyConfigured(
                 f"{type(self).__name__}.lock_editing is True, 'warn' or False, "
@@ -152,9 +155,12 @@ class LockedAdminMixin(ReleaseLocks):
                 with suppress(LockError):
                     turn.release()
 
-    def _lock(self, request: HttpRequest, where: str, key: str, **options: Any) -> RedisLock:
+    def _lock(
+        self, request: HttpRequest, where: str, key: str, **options: Unpack[Options]
+    ) -> RedisLock:
         label, user = f"{where} {self.opts.label_lower}", request.user.get_username()
-        return lock(key, using=self.lock_using, label=label, user=user, **options)
+        given: Options = {"label": label, "using": self.lock_using, **options}
+        return make_one(key, LockOptions(**given), user=user)
 
     def _said(self, request: HttpRequest, busy: LockBusy) -> str:
         """Say who has the lock, and since when."""

@@ -6,7 +6,8 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast, get_args, get_type_hints
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, get_args, get_type_hints
 
 from celery import shared_task
 from celery.contrib.django.task import DjangoTask
@@ -17,14 +18,15 @@ from ..arguments import arguments_in, names_in, takes_any_name
 from ..checks import unusable_caches
 from ..core.errors import LockBusy, LockError, LockUnavailable
 from ..core.locks.lock import RedisLock
+from ..core.locks.options import UNSET
 from ..core.plain import plain
 from ..core.protocol import commands
 from ..key_template import KeyTemplate
-from ..locks import check_options
-from ..locks import lock as make_lock
+from ..locks import make_one
+from ..options import LockOptions
 
 if TYPE_CHECKING:
-    from ..locks import Options
+    from ..options import DoorOptions
 
 logger = logging.getLogger("django_setnx_lock.lock")
 
@@ -34,23 +36,16 @@ _named: dict[str, Any] = {}
 # The options of a task besides its lock.
 _DECLARED = ("on_busy", "busy_countdown", "lock_options")
 _ON_BUSY = ("retry", "skip", "wait")
-_OPTIONS = frozenset(
-    (
-        *("timeout", "blocking_timeout", "using", "renew", "max_hold", "min_hold", "replicas"),
-        *("replica_timeout", "protocol", "unit", "expire", "shared", "limit", "polling"),
-        "wait_warning",
-    )
-)
 
 
 class LockedTask(DjangoTask):  # type: ignore[misc]  # Celery ships no types
-    """A task that runs under a lock: ``@shared_task(base=LockedTask, lock="invoice:<pk>")``.
+    """A task that runs under a lock: ``@shared_task(base=LockedTask, lock_key="invoice:<pk>")``.
 
-    ``lock``: the key; ``<name>`` is an argument of the task. ``on_busy``: what becomes of a task
-    whose lock somebody else holds: ``retry`` sends it again, for ``busy_countdown`` seconds (10)
-    later, as often as need be and without counting as a retry of its own; ``skip`` discards it,
-    as Celery does with one that has expired; ``wait`` waits for it, and fails with LockBusy after
-    the ``blocking_timeout``. ``lock_options``: what else :func:`lock` takes (none);
+    ``lock_key``: the key; ``<name>`` is an argument of the task. ``on_busy``: what becomes of a
+    task whose lock somebody else holds: ``retry`` sends it again, for ``busy_countdown`` seconds
+    (10) later, as often as need be and without counting as a retry of its own; ``skip`` discards
+    it, as Celery does with one that has expired; ``wait`` waits for it, and fails with LockBusy
+    after the ``blocking_timeout``. ``lock_options``: those of :class:`LockOptions` (none);
     ``blocking_timeout`` is 0 seconds but for ``wait``, where it is the setting.
 
     The lock is released when the body has ended. A task whose lock was lost on the way fails with
@@ -64,12 +59,13 @@ class LockedTask(DjangoTask):  # type: ignore[misc]  # Celery ships no types
     """
 
     abstract = True
-    lock = ""
+    lock_key = ""
     on_busy = "retry"
     busy_countdown: float = 10
-    lock_options: ClassVar[Options] = {}
+    lock_options: ClassVar[DoorOptions] = {}
 
     _template: KeyTemplate
+    _options: LockOptions
     _signature: inspect.Signature
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -79,26 +75,25 @@ class LockedTask(DjangoTask):  # type: ignore[misc]  # Celery ships no types
             return
         is_bound = not isinstance(run, staticmethod)
         func = run if is_bound else run.__func__
-        cls._template, cls._signature = _checked(
+        cls._template, cls._options, cls._signature = _checked(
             cls,
             func,
             is_bound=is_bound,
             # Celery's wrapper, which makes the models.
             has_models=getattr(func, "__globals__", {}).get("__name__") == "celery.app.base",
-            lock=cls.lock,
+            lock_key=cls.lock_key,
             **{name: getattr(cls, name) for name in _DECLARED},
         )
 
     def lock_for(self, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None) -> RedisLock:
         """Return the lock of a call. Raises TypeError when the task cannot be called so."""
         arguments = arguments_in(self._signature, args or (), kwargs or {})
-        return make_lock(
-            self._template.resolve(arguments),
-            label=f"task {self.name}",
-            note=self.request.id or "",
-            template=self._template.text,
-            **cast("Any", self.lock_options),
+        options = self._options
+        # By the note a task knows its own lock.
+        own = replace(
+            options, label=options.label or f"task {self.name}", note=self.request.id or ""
         )
+        return make_one(self._template.resolve(arguments), own)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the task's body under its lock."""
@@ -108,7 +103,7 @@ class LockedTask(DjangoTask):  # type: ignore[misc]  # Celery ships no types
                 return super().__call__(*args, **kwargs)
         request.__dict__[_BEGUN] = True
         one = self.lock_for(args, kwargs)
-        is_patient = self.on_busy == "wait" or "blocking_timeout" in self.lock_options
+        is_patient = self.on_busy == "wait" or self._options.blocking_timeout is not UNSET
         try:
             held = one.take(one.blocking_timeout if is_patient else 0)
         except LockBusy as busy:
@@ -152,8 +147,8 @@ class LockedTask(DjangoTask):  # type: ignore[misc]  # Celery ships no types
 def locked_task(template: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Make a ``@shared_task`` of a :class:`LockedTask`: ``@locked_task("invoice:<invoice_id>")``.
 
-    ``template``: its ``lock``. ``options``: ``on_busy``, ``busy_countdown`` and ``lock_options`` of
-    the task, and what ``@shared_task`` takes.
+    ``template``: its ``lock_key``. ``options``: ``on_busy``, ``busy_countdown`` and
+    ``lock_options`` of the task, and what ``@shared_task`` takes.
 
     Raises ValueError or TypeError at decoration as LockedTask does.
     """
@@ -167,10 +162,10 @@ def locked_task(template: str, **options: Any) -> Callable[[Callable[..., Any]],
             func,
             is_bound=bool(options.get("bind")),
             has_models=bool(options.get("pydantic")),
-            lock=template,
+            lock_key=template,
             **given,
         )
-        return shared_task(lock=template, **options)(func)
+        return shared_task(lock_key=template, **options)(func)
 
     return decorate
 
@@ -191,24 +186,24 @@ def _checked(
     *,
     is_bound: bool,
     has_models: bool,
-    lock: str,
+    lock_key: str,
     on_busy: object,
     busy_countdown: Any,
     lock_options: Mapping[str, Any],
-) -> tuple[KeyTemplate, inspect.Signature]:
-    """Return the template and signature of a task that is declared. Raises for bad options."""
+) -> tuple[KeyTemplate, LockOptions, inspect.Signature]:
+    """Return the template, options and signature of a task. Raises for bad options."""
     name, signature = declared.__name__, inspect.signature(run)
-    if not lock:
+    if not lock_key:
         raise TypeError(
-            f'the task {name} needs a lock: give lock="invoice:<invoice_id>", of its arguments'
+            f'the task {name} needs a key: give lock_key="invoice:<invoice_id>", of its arguments'
         )
     parameters = list(signature.parameters.values())[int(is_bound) :]
-    template, signature = KeyTemplate(lock), signature.replace(parameters=parameters)
+    template, signature = KeyTemplate(lock_key), signature.replace(parameters=parameters)
     names = names_in(signature)
     missing = template.roots.difference(names)
     if missing and not takes_any_name(signature):
         raise ValueError(
-            f"the key template {lock!r} names <{min(missing)}>, but the task {name} takes "
+            f"the key template {lock_key!r} names <{min(missing)}>, but the task {name} takes "
             f"{', '.join(names) or 'no arguments'}"
         )
     if has_models:
@@ -216,15 +211,10 @@ def _checked(
     if on_busy not in _ON_BUSY:
         raise ValueError(f"on_busy is one of {', '.join(_ON_BUSY)}, not {on_busy!r}")
     commands.milliseconds(busy_countdown, "busy_countdown")
-    unknown = sorted(set(lock_options) - _OPTIONS)
-    if unknown:
-        raise TypeError(
-            f"lock_options has no {unknown[0]!r}; it can have {', '.join(sorted(_OPTIONS))}"
-        )
-    check_options(lock_options)
+    options = LockOptions(**lock_options)
     # Celery makes a class of the name of the function; it is one task.
-    _named[f"{declared.__module__}.{name}"] = lock_options.get("using")
-    return template, signature
+    _named[f"{declared.__module__}.{name}"] = options.using
+    return template, options, signature
 
 
 def _refuse_models(template: KeyTemplate, run: Any, name: str) -> None:

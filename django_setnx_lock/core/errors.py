@@ -61,8 +61,7 @@ class LockBusy(LockError):
     ``holder`` is their :class:`~django_setnx_lock.core.holder.Holder` record, or None
     when the holder is not one of ours; ``remaining`` is what was left of their lease in
     seconds when Redis answered, or None when it never expires; ``held_for`` is for how many
-    seconds they had held it then, or None when that is not known. ``template`` and ``timeout``
-    are those of the lock that was asked for.
+    seconds they had held it then, or None when that is not known.
     """
 
     def __init__(
@@ -73,15 +72,11 @@ class LockBusy(LockError):
         holder: Holder | None = None,
         remaining: float | None = None,
         held_for: float | None = None,
-        template: str = "",
-        timeout: float | None = None,
     ) -> None:
         super().__init__(message, key=key)
         self.holder = holder
         self.remaining = remaining
         self.held_for = held_for
-        self.template = template
-        self.timeout = timeout
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +153,7 @@ class LockUnavailable(LockError):
     ``readonly``, ``memory``, ``wrongtype`` (the name holds something that is no lock),
     ``denied`` (credentials or ACL), ``replicas`` (too few have acknowledged it, or are there),
     ``moving`` (its slot of a cluster is on its way to another node), ``undeclared`` (scripts may
-    touch none but declared keys: set ``POLLING``), or ``server`` (any other error reply).
+    touch none but declared keys: set ``PROTOCOL``), or ``server`` (any other error reply).
     """
 
     def __init__(self, message: str, *, key: str = "", cause: str = "server") -> None:

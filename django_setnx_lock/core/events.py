@@ -64,11 +64,11 @@ class Apart:
         return not (isinstance(error, KeyboardInterrupt) and in_main_thread)
 
 
-# Told with key, template and holder, a Holder or None, whom the caller found there. Of several keys
+# Told with key and holder, a Holder or None, whom the caller found there. Of several keys
 # these are told of each that the caller has to wait for.
 WAITING = Event("lock_waiting")
 WAITED = Event("lock_waited")  # also waited and error, which is None when it waits no longer
-# Told with key, template and fence, and besides:
+# Told with key and fence, and besides:
 ACQUIRED = Event("lock_acquired")  # waited
 RELEASED = Event("lock_released")  # held_for
 LOST = Event("lock_lost")  # held_for, error
@@ -78,6 +78,6 @@ RENEWED_LATE = Event("lock_renewed_late")  # late
 # or a caller gives up after so many seconds of waiting, or of holding.
 ENDED = Event("lock_ended")
 LONG_WAIT, LONG_HOLD = 5.0, 60.0
-# Told with key, template, waited and error; there is no fence.
+# Told with key, waited and error; there is no fence.
 BUSY = Event("lock_busy")
 UNAVAILABLE = Event("lock_unavailable")

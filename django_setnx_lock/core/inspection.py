@@ -23,7 +23,7 @@ from .holder import Holder
 from .liveness import GRACE, is_overdue, renewed_ago
 from .plain import plain
 from .protocol import commands, replies
-from .protocol.commands import POLLING, READERS, SETNX, command_set, limit_of
+from .protocol.commands import HOSTED, PROTOCOLS, READERS, SETNX, limit_of
 from .protocol.keys import (
     heartbeat_prefix_for,
     index_for,
@@ -272,11 +272,11 @@ class LockPage:
 class Inspector:
     """Looks at all locks whose names begin with ``prefix``.
 
-    ``client`` is a redis-py client; ``use_index`` tells whether locks there are listed in
-    the index (True), else every name is looked for with SCAN. ``unit``: in which a number that
-    another program wrote is the time until which it has the lock, ``s`` or ``ms`` (""): none is.
-    ``polling``: as in :class:`RedisLock` (False); whoever queues is not counted and not woken then.
-    Each method raises LockUnavailable when Redis cannot say.
+    ``client`` is a redis-py client; ``use_index`` tells whether locks there are listed in the index
+    (True), else every name is looked for with SCAN. ``protocol``: that of the locks, as in
+    :class:`RedisLock` (``setnx``). With a timestamp, a number that another program wrote is the
+    time until which it has the lock; with ``hosted``, who queues is not counted and not woken. Each
+    method raises LockUnavailable when Redis cannot say.
     """
 
     def __init__(
@@ -285,13 +285,12 @@ class Inspector:
         prefix: str,
         *,
         use_index: bool = True,
-        unit: str = "",
-        polling: bool = False,
+        protocol: str = "setnx",
     ) -> None:
         refuse_own_calls(client.__class__)
         self._client = client
-        self._kind = POLLING if polling else SETNX
-        self._unit = unit
+        self._kind = HOSTED if protocol == "hosted" else SETNX
+        self._unit = PROTOCOLS[protocol].unit
         self._prefix = prefix
         self._heartbeat_prefix = heartbeat_prefix_for(prefix)
         self._index = index_for(prefix) if use_index and not is_cluster(client) else None
@@ -380,7 +379,7 @@ class Inspector:
         keys = lock_keys(name)
         kind = READERS if lock.shares else self._kind
         if seen.unit:
-            kind = command_set("timestamp", seen.unit)
+            kind = PROTOCOLS[f"timestamp-{seen.unit}"]
         request = kind.force_release(keys, self._index, seen.token, most_ms, by, reason)
         reply = run(execute.call(BLOCKING, self._client, request, seen.key))
         head = replies.read_handed_on(reply)
@@ -404,7 +403,7 @@ class Inspector:
         look at ``held.stop_requested``.
 
         Raises LockUnsupported where nobody would hear it: of a holder with the timestamp protocol
-        or polling, of another program, and of a lock that nobody holds any more or releases.
+        or ``hosted``, of another program, and of a lock that nobody holds any more or releases.
         """
         lock = self.get(name)
         seen = _holder(lock, fingerprint)
@@ -415,8 +414,8 @@ class Inspector:
         kind = READERS if lock.shares else SETNX
         request = kind.request_stop(lock_keys(name), None, seen.token, by, reason)
         answer = replies.text(run(execute.call(BLOCKING, self._client, request, seen.key))[0])
-        if answer == "POLLING":
-            raise LockUnsupported(f"{refusal}: it is held with polling=True", key=seen.key)
+        if answer == "HOSTED":
+            raise LockUnsupported(f"{refusal}: it is held with protocol='hosted'", key=seen.key)
         outcomes = {"OK": Outcome.ASKED, "BEFORE": Outcome.ASKED_BEFORE, "FREE": Outcome.FREE}
         outcome = outcomes.get(answer or "", Outcome.CHANGED_HANDS)
         if outcome is Outcome.ASKED:
@@ -625,7 +624,7 @@ def _refuse_unless_ours(seen: LockInfo, what: str) -> None:
         return
     why = f"it is {seen.state.value!r}, and has no holder who would know of it"
     if seen.unit:
-        why = "it is held with protocol='timestamp'"
+        why = f"it is held with protocol='timestamp-{seen.unit}'"
     raise LockUnsupported(f"{what}: {why}", key=seen.key)
 
 

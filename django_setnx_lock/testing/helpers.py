@@ -10,6 +10,7 @@ from asyncio import _get_running_loop
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
@@ -20,11 +21,11 @@ from ..core.holder import Holder
 from ..core.inspection import Inspector, LockInfo, State
 from ..core.locks import owner
 from ..core.locks.grant import Grant
-from ..core.locks.lock import RedisLock
 from ..core.protocol.keys import name_for
 from ..core.protocol.replies import read_kept
 from ..core.renewal.loop_watchdog import all_watchdogs
-from ..locks import inspector, key_prefix, lock
+from ..locks import inspector, key_prefix, make_one
+from ..options import LockOptions
 from .server import Clocks, MemoryServers
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from ..core.locks.attempt import AcquireAttempt
     from ..core.locks.handle import LockHandle
-    from ..locks import Options
+    from ..options import DoorOptions
 
     _TestCase = SimpleTestCase
 else:
@@ -78,15 +79,18 @@ class LockHelpers:
         return _aside(lambda: inspector(using).get(name_for(key_prefix(), key)))
 
     @contextmanager
-    def held_elsewhere(self, key: str, **options: Unpack[Options]) -> Iterator[LockHandle]:
+    def held_elsewhere(
+        self, key: str, *, user: str = "", **options: Unpack[DoorOptions]
+    ) -> Iterator[LockHandle]:
         """Hold ``key`` as another process does, for the time of the block; gives the handle.
 
-        ``options``: those of :func:`lock`, as ``shared``, ``limit``, ``timeout``, ``renew``, and
-        ``label``, ``user``, ``note`` for the record of the holder. Raises LockBusy where it is
-        held already.
+        ``options``: those of :class:`LockOptions`, as ``shared``, ``limit``, ``timeout``,
+        ``renew``; ``label``, ``note`` and ``user`` are for the record of the holder. Raises
+        LockBusy where it is held already.
         """
         self._clocks  # noqa: B018 - says what is missing
-        held = _aside(lambda: _take_elsewhere(key, dict(options)))
+        given = replace(LockOptions(**options), reentrant=False)
+        held = _aside(lambda: _take_elsewhere(key, user, given))
         try:
             yield held
         finally:
@@ -227,14 +231,16 @@ def _aside(func: Callable[[], _Result]) -> _Result:
         return thread.submit(func).result()
 
 
-def _take_elsewhere(key: str, options: dict[str, Any]) -> LockHandle:
-    """Take ``key`` as another process would. Raises as :func:`lock` and LockBusy."""
-    one = lock(key, **{**options, "reentrant": False})
-    if not isinstance(one, RedisLock):
-        raise TypeError(f"held_elsewhere() takes one key, not {key!r}")
-    about = {name: options.get(name, "") for name in ("label", "user", "note")}
+def _take_elsewhere(key: str, user: str, options: LockOptions) -> LockHandle:
+    """Take ``key`` as another process would. Raises LockBusy."""
+    one = make_one(key, options)
     record = Holder(
-        **about, host="elsewhere.invalid", pid=os.getpid() + 1, thread="MainThread"
+        label=options.label,
+        user=user,
+        note=options.note,
+        host="elsewhere.invalid",
+        pid=os.getpid() + 1,
+        thread="MainThread",
     ).to_json()
     make_attempt = one.attempt
 

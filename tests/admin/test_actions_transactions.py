@@ -44,8 +44,8 @@ def test_the_rows_of_an_action_stay_locked_until_its_commit(
     assert not inspector().find().locks
 
 
-@override_settings(SETNX_LOCK={"RELEASE": "exit"})
-def test_with_exit_they_are_free_before_it(
+@override_settings(SETNX_LOCK={"UNTIL_COMMIT": False})
+def test_they_are_free_before_it_where_the_setting_says_so(
     admin_client: Client, groups: list[Group], ends: list[str]
 ) -> None:
     act(admin_client, "shout", groups)
@@ -84,6 +84,7 @@ def test_an_action_that_lost_a_lock_is_rolled_back(
     assert (ends[0], names()) == ("rollback default open", ["ann", "bob", "cyd"])
 
 
-def test_an_action_with_another_word_for_the_release_is_refused() -> None:
-    with pytest.raises(ValueError, match="release is 'commit', 'exit' or None"):
-        locked_action("group:<pk>", release="later")  # type: ignore[arg-type]  # as said
+@pytest.mark.parametrize("options", [{"until_commit": "later"}, {"blocking_timeout": 1}])
+def test_an_action_with_an_option_that_it_cannot_have_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=next(iter(options))):
+        locked_action("group:<pk>", **options)

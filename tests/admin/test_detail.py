@@ -12,6 +12,7 @@ from django_setnx_lock import lock, semaphore
 from tests.admin.pages import LIST, address, info, staff, text
 from tests.hostile import RECORDS, SHOWN, unsound
 from tests.management.holders import hold_since
+from tests.support.seams import any_lock
 from tests.support.waiting import waiting_for
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def test_seeing_a_lock_takes_the_permission() -> None:
 def test_everything_known_is_told_and_first_what_an_operator_asks_first(
     admin_client: Client, fake_server: FakeServer
 ) -> None:
-    held = lock("order:42", timeout=150, label="pay", user="ann", note="by hand").take(0)
+    held = any_lock("order:42", timeout=150, label="pay", user="ann", note="by hand").take(0)
     hold_since("order:42", 3610)
     fake_server.client().pexpire("lock:order:42", 120_500)
     seen = info("order:42")
@@ -90,7 +91,7 @@ def test_a_lock_of_another_program_has_no_record(
 
 
 def test_what_the_holder_says_is_escaped(admin_client: Client) -> None:
-    lock("a & <b >key", label="<script>label", user="<script>user", note="<script>note").take(0)
+    any_lock("a & <b >key", label="<script>label", user="<script>user", note="<script>note").take(0)
 
     page = admin_client.get(address("change", "lock:a & <b >key"))
 
@@ -101,7 +102,7 @@ def test_what_the_holder_says_is_escaped(admin_client: Client) -> None:
 
 def test_without_permission_to_release_there_is_no_button() -> None:
     lock("order:42").take(0)
-    lock("report", shared=True).take(0)
+    any_lock("report", shared=True).take(0)
     client = staff("view_lock")
 
     for page in (client.get(PAGE), client.get(address("change", "lock:report"))):
@@ -156,7 +157,7 @@ def test_what_is_no_lock_of_the_project_is_not_found(admin_client: Client, name:
 
 def readers(*users: str) -> list[Any]:
     return [
-        lock("order:42", shared=True, reentrant=False, user=user, timeout=60 + number).take(0)
+        any_lock("order:42", shared=True, reentrant=False, user=user, timeout=60 + number).take(0)
         for number, user in enumerate(users)
     ]
 

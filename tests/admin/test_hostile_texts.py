@@ -16,6 +16,7 @@ from tests.admin import groups as groups_site
 from tests.admin.groups import RELEASE, act, seen
 from tests.admin.pages import LIST, address, boxes, choose, confirm, entries_of, info
 from tests.hostile import KEYS, METAS, RECORDS, SHOWN, TEXTS, hold, unsound, unsound_lines
+from tests.support.seams import any_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,7 +134,7 @@ def test_no_record_of_one_who_shares_a_lock_breaks_a_page(
     admin_client: Client, fake_server: FakeServer
 ) -> None:
     client, holders = fake_server.client(), "{lock:k}:holders"
-    readers = [lock("k", shared=True).take(0) for _ in range(len(RECORDS) + 1)]
+    readers = [any_lock("k", shared=True).take(0) for _ in range(len(RECORDS) + 1)]
     for held, record in zip(readers, [*RECORDS.values(), b"{}"], strict=True):
         client.hset(holders, held.token, b"%d %s" % (10**15, record))
     client.hset(holders, readers[-1].token, b"9" * 5000 + b" {}")

@@ -36,6 +36,7 @@ from tests.management.holders import (
     kill_holder,
     revive_holder,
 )
+from tests.support.seams import any_lock
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -54,7 +55,7 @@ both = pytest.mark.parametrize("page", ["release", "stop"])
 
 @pytest.fixture
 def held() -> LockHandle:
-    held = lock(KEY, timeout=150, label="pay", user="ann", note="by hand").take(0)
+    held = any_lock(KEY, timeout=150, label="pay", user="ann", note="by hand").take(0)
     hold_since(KEY, 3610)
     return held
 
@@ -148,7 +149,7 @@ def test_it_is_logged_with_holder_and_reason_once_it_is_done(
 
 def changed_hands(held: LockHandle) -> LockHandle:
     held.release()
-    return lock(KEY, user="bob").take(0)
+    return any_lock(KEY, user="bob").take(0)
 
 
 @both
@@ -221,7 +222,7 @@ def test_of_several_only_the_holder_that_lives_again_is_shown_anew(
     admin_client: Client,
 ) -> None:
     back, dead, living = (
-        lock("report", shared=True, reentrant=False, timeout=600, user=user).take(0)
+        any_lock("report", shared=True, reentrant=False, timeout=600, user=user).take(0)
         for user in ("ann", "bob", "cyd")
     )
     for one in (back, dead):
@@ -242,7 +243,7 @@ def test_what_is_found_by_a_state_is_taken_from_the_holders_in_that_state(
     admin_client: Client, how: str
 ) -> None:
     dead, living, other = (
-        lock("price-list", shared=True, reentrant=False, timeout=600, user=user).take(0)
+        any_lock("price-list", shared=True, reentrant=False, timeout=600, user=user).take(0)
         for user in ("ann", "bob", "cyd")
     )
     age_sharer("price-list", dead.token, 60, is_killed=True)
@@ -260,7 +261,7 @@ def test_what_is_found_by_a_state_is_taken_from_the_holders_in_that_state(
 
 def test_without_a_state_each_holder_has_a_line_with_its_own_state(admin_client: Client) -> None:
     dead, living = (
-        lock("price-list", shared=True, reentrant=False, timeout=600, user=user).take(0)
+        any_lock("price-list", shared=True, reentrant=False, timeout=600, user=user).take(0)
         for user in ("ann", "bob")
     )
     age_sharer("price-list", dead.token, 60, is_killed=True)
@@ -281,7 +282,7 @@ def test_one_of_several_holders_is_chosen_on_the_page_of_the_lock(
     admin_client: Client, page: str
 ) -> None:
     ann, bob = (
-        lock("report", shared=True, reentrant=False, timeout=60 + number, user=user).take(0)
+        any_lock("report", shared=True, reentrant=False, timeout=60 + number, user=user).take(0)
         for number, user in enumerate(("ann", "bob"))
     )
     box = re.findall(
@@ -303,9 +304,9 @@ def test_one_of_several_holders_is_chosen_on_the_page_of_the_lock(
 
 
 def test_one_that_joined_after_the_question_keeps_its_share(admin_client: Client) -> None:
-    first = lock("report", shared=True, reentrant=False).take(0)
+    first = any_lock("report", shared=True, reentrant=False).take(0)
     question = choose(admin_client, "release", *boxes("report"))
-    later = lock("report", shared=True, reentrant=False).take(0)
+    later = any_lock("report", shared=True, reentrant=False).take(0)
 
     confirm(admin_client, question)
 
@@ -313,8 +314,8 @@ def test_one_that_joined_after_the_question_keeps_its_share(admin_client: Client
 
 
 def test_all_that_a_search_finds_are_released(admin_client: Client) -> None:
-    held = [lock(f"job:{number}", user="ann").take(0) for number in range(60)]
-    other = lock("other", user="bob").take(0)
+    held = [any_lock(f"job:{number}", user="ann").take(0) for number in range(60)]
+    other = any_lock("other", user="bob").take(0)
 
     question = choose(admin_client, "release", found="1", filters="q=ann")
     done = confirm(admin_client, question)
@@ -336,7 +337,7 @@ def test_not_more_than_a_number_are_chosen_at_once(admin_client: Client) -> None
 
 
 def test_the_list_offers_all_that_are_found_only_where_it_is_filtered(admin_client: Client) -> None:
-    lock("a", user="ann").take(0)
+    any_lock("a", user="ann").take(0)
 
     assert "all that are found" not in admin_client.get(LIST).content.decode()
     assert "all that are found" in admin_client.get(LIST, {"q": "ann"}).content.decode()

@@ -9,10 +9,11 @@ import pytest
 from django.test import Client, override_settings
 from django.utils import timezone
 
-from django_setnx_lock import inspector, lock, semaphore
+from django_setnx_lock import inspector, lock
 from tests.admin.pages import LIST, info, keys, row, staff, text
 from tests.management.holders import hold_many, hold_since, kill_holder
 from tests.settings import caches
+from tests.support.seams import any_lock
 
 if TYPE_CHECKING:
     from tests.servers import FakeServer, RealServer
@@ -44,7 +45,7 @@ def test_nobody_adds_or_deletes_a_lock(admin_client: Client) -> None:
 
 
 def test_a_row_has_state_holder_time_and_lease(admin_client: Client) -> None:
-    lock("order:42", timeout=150, label="pay", user="ann", note="by hand").take(0)
+    any_lock("order:42", timeout=150, label="pay", user="ann", note="by hand").take(0)
     hold_since("order:42", 3610)
 
     page = admin_client.get(LIST)
@@ -90,8 +91,8 @@ def hold_one_of_each_kind(server: FakeServer) -> None:
     kill_holder("gone")
     with lock("done", min_hold=125):
         pass
-    lock("report", shared=True, user="ann").take(0)
-    semaphore("exports", 2, user="bob").take(0)
+    any_lock("report", shared=True, user="ann").take(0)
+    any_lock("exports", limit=2, user="bob").take(0)
     # A lock of another program is listed when somebody has met it.
     client.set("lock:endless", "their-token")
     client.set("lock:theirs", "their-token", px=125_000)
@@ -149,7 +150,7 @@ def test_a_holder_that_was_asked_to_stop_is_told_from_others(admin_client: Clien
 
 def test_of_many_readers_the_first_few_are_named(admin_client: Client) -> None:
     held = [
-        lock("report", shared=True, reentrant=False, user=user, timeout=60 + number).take(0)
+        any_lock("report", shared=True, reentrant=False, user=user, timeout=60 + number).take(0)
         for number, user in enumerate(("ann", "bob", "cyd", "dan", "eve"))
     ]
 
@@ -167,7 +168,7 @@ def test_the_token_is_not_on_the_page(admin_client: Client) -> None:
 
 
 def test_what_holders_say_is_escaped(admin_client: Client) -> None:
-    lock("a & <b >key", label="<script>label", user="<script>user", note="<script>note").take(0)
+    any_lock("a & <b >key", label="<script>label", user="<script>user", note="<script>note").take(0)
 
     page = admin_client.get(LIST)
 
@@ -231,9 +232,9 @@ def test_a_state_that_nothing_is_in_finds_nothing(
 def test_search_looks_at_key_user_label_and_note_in_any_case(
     admin_client: Client, searched: str, expected: list[str]
 ) -> None:
-    lock("order:1", user="ann").take(0)
-    lock("order:2", user="bob").take(0)
-    lock("nightly", user="ann", label="Import", note="by hand").take(0)
+    any_lock("order:1", user="ann").take(0)
+    any_lock("order:2", user="bob").take(0)
+    any_lock("nightly", user="ann", label="Import", note="by hand").take(0)
 
     assert keys(admin_client.get(LIST, {"q": searched, "o": "key"})) == expected
 

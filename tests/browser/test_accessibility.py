@@ -13,12 +13,13 @@ from django.http import HttpRequest, HttpResponse
 from django.test import Client
 from django.urls import path
 
-from django_setnx_lock import LockLost, inspector, lock, redis_lock, semaphore
+from django_setnx_lock import LockLost, inspector, lock, redis_lock
 from example_project.shop.models import Order
 from tests import past
 from tests.admin.pages import HISTORY, LIST, address
 from tests.browser.conftest import Browser
 from tests.management.holders import hold_since, kill_holder
+from tests.support.seams import any_lock
 from tests.support.waiting import waiting_for
 
 if TYPE_CHECKING:
@@ -142,24 +143,26 @@ def hold_one_of_each_kind(operator: Operator) -> None:
 def in_trouble(operator: Operator) -> None:
     """Have a lock whose renewal is overdue, and one of a dead process."""
     for key in ("late", "gone"):
-        lock(key, timeout=300, label="nightly import", user="ann").take(0)
+        any_lock(key, timeout=300, label="nightly import", user="ann").take(0)
         hold_since(key, 600)
     operator.redis.client().pexpire("lock:late", 100_000)
     kill_holder("gone")
 
 
 def held_lock() -> None:
-    lock("order:42", timeout=3600, label="nightly import", user="ann", note="by hand").take(0)
+    any_lock("order:42", timeout=3600, label="nightly import", user="ann", note="by hand").take(0)
 
 
 def three_readers() -> None:
     for user in ("ann", "bob", "cyd"):
-        lock("report", shared=True, reentrant=False, timeout=3600, user=user, label="read").take(0)
+        any_lock(
+            "report", shared=True, reentrant=False, timeout=3600, user=user, label="read"
+        ).take(0)
 
 
 def permits() -> None:
     for user in ("ann", "bob"):
-        semaphore("exports", 3, user=user, reentrant=False).take(0)
+        any_lock("exports", limit=3, user=user, reentrant=False).take(0)
 
 
 def kept_lock() -> None:
@@ -251,7 +254,7 @@ def operator_log(operator: Operator) -> None:
 
 def last_holds(operator: Operator) -> None:
     """Open the page of a lock that was forced from one, lost by another, and is held."""
-    taken = lock("order:42", user="ann", label="nightly import", timeout=3600).take(0)
+    taken = any_lock("order:42", user="ann", label="nightly import", timeout=3600).take(0)
     fingerprint = inspector().get(taken.name).fingerprint
     inspector().force_release(taken.name, fingerprint, by="rita", reason="its host was rebooted")
     with suppress(LockLost):

@@ -6,6 +6,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 
 from django_setnx_lock import LockLost, lock
+from tests.support.seams import any_lock
 
 if TYPE_CHECKING:
     from tests.browser.conftest import Browser
@@ -29,7 +30,7 @@ def test_this_browser_runs_no_scripts(browser: Browser) -> None:
 
 
 def test_an_operator_finds_a_stuck_lock_and_releases_it(operator: Browser) -> None:
-    stuck = lock("import:orders", timeout=3600, label="nightly import", user="ann").take(0)
+    stuck = any_lock("import:orders", timeout=3600, label="nightly import", user="ann").take(0)
     other = lock("order:42", timeout=3600).take(0)
 
     operator.follow("Locks")
@@ -56,14 +57,14 @@ def test_an_operator_finds_a_stuck_lock_and_releases_it(operator: Browser) -> No
 def test_a_lock_that_changed_hands_meanwhile_is_not_released(
     operator: Browser, looked_at: str
 ) -> None:
-    first = lock("import:orders", timeout=3600, user="ann").take(0)
+    first = any_lock("import:orders", timeout=3600, user="ann").take(0)
 
     operator.follow("Locks")
     operator.follow("import:orders")
     if looked_at == "the question":
         operator.click(RELEASE)
     first.release()
-    second = lock("import:orders", timeout=3600, user="bob").take(0)
+    second = any_lock("import:orders", timeout=3600, user="bob").take(0)
     operator.click(CONFIRM if looked_at == "the question" else RELEASE)
 
     assert "hanged hands" in operator.read(".messagelist")
@@ -74,7 +75,7 @@ def test_a_lock_that_changed_hands_meanwhile_is_not_released(
 
 def test_one_of_several_who_read_is_released(operator: Browser) -> None:
     stuck, other = (
-        lock("report", shared=True, reentrant=False, timeout=3600 + number, user=user).take(0)
+        any_lock("report", shared=True, reentrant=False, timeout=3600 + number, user=user).take(0)
         for number, user in enumerate(("ann", "bob"))
     )
 

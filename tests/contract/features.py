@@ -140,7 +140,7 @@ def tells_the_holder(kind: Kind) -> None:
 
 def is_listed(kind: Kind) -> None:
     with kind.lock(label="view pay"):
-        page = Inspector(kind.client, PREFIX, use_index=False, unit="ms").find()
+        page = Inspector(kind.client, PREFIX, use_index=False, protocol="timestamp-ms").find()
     assert [(one.key, one.state) for one in page.locks] == [("a", State.HELD)]
     assert page.locks[0].holder
 

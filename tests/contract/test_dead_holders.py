@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.core.cache import caches
+from django.test import override_settings
 
 from django_setnx_lock import inspector, lock
 from django_setnx_lock.core import Inspector, LockHandle, LockInfo, Outcome, State
+from tests.support.seams import any_lock
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from django_setnx_lock.testing import LockTester
 
 NAME = "lock:a"
@@ -31,7 +35,7 @@ def left(seconds: float) -> None:
 
 def overdue(locks: LockTester, **options: Any) -> LockHandle:
     """Take the lock, and have its renewal be overdue."""
-    held = lock("a", timeout=30, **options).take()
+    held = any_lock("a", timeout=30, **options).take()
     locks.advance(20)
     left(5)
     return held
@@ -39,11 +43,19 @@ def overdue(locks: LockTester, **options: Any) -> LockHandle:
 
 def gone(locks: LockTester, **options: Any) -> LockHandle:
     """Take the lock, and have its process say no more that it lives."""
-    held = lock("a", timeout=30, **options).take()
+    held = any_lock("a", timeout=30, **options).take()
     locks.advance(20)
     client = redis_client()
     client.delete(*client.keys("{lock:}:process:*"))
     return held
+
+
+@pytest.fixture(params=["exclusive", "shared", "hosted"])
+def is_shared(request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Give whether the lock of the test is shared; it may also be on a hosted server."""
+    protocol = "hosted" if request.param == "hosted" else "setnx"
+    with override_settings(SETNX_LOCK={"PROTOCOL": protocol, "REENTRANT": False}):
+        yield request.param == "shared"
 
 
 RENEWED: dict[str, Any] = {"timeout": 30, "renew": True}
@@ -125,9 +137,9 @@ def test_a_lock_that_waits_to_be_taken_over_has_no_process_that_must_live(
 
 
 def test_of_three_readers_only_the_dead_one_loses_the_lock(locks: LockTester) -> None:
-    living = [lock("a", shared=True, timeout=30).take() for _ in range(2)]
+    living = [any_lock("a", shared=True, timeout=30).take() for _ in range(2)]
     # Nobody refers to this one, so nobody renews it.
-    lock("a", shared=True, timeout=60, label="dead").take()
+    any_lock("a", shared=True, timeout=60, label="dead").take()
     locks.advance(25)
     locks.advance(10)
     shares = inspector().get(NAME).shares
@@ -166,11 +178,10 @@ def test_a_holder_that_says_again_that_it_lives_keeps_the_lock(locks: LockTester
     held.release()
 
 
-@pytest.mark.parametrize("options", [{}, {"shared": True}, {"polling": True}], ids=str)
 def test_a_holder_that_renews_after_the_last_look_keeps_the_lock(
-    locks: LockTester, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+    locks: LockTester, monkeypatch: pytest.MonkeyPatch, is_shared: bool
 ) -> None:
-    held = gone(locks, **options)
+    held = gone(locks, shared=is_shared)
     look = inspector().get
 
     def get_and_then_renew(self: Inspector, name: str) -> LockInfo:
@@ -189,11 +200,10 @@ def test_a_holder_that_renews_after_the_last_look_keeps_the_lock(
 
 
 @pytest.mark.parametrize("state", [State.NOT_RENEWED, State.GONE, State.HELD, None])
-@pytest.mark.parametrize("options", [{}, {"shared": True}, {"polling": True}], ids=str)
 def test_a_holder_that_is_as_dead_as_it_was_seen_or_more_loses_the_lock(
-    locks: LockTester, options: dict[str, Any], state: State | None
+    locks: LockTester, is_shared: bool, state: State | None
 ) -> None:
-    held = gone(locks, **options)
+    held = gone(locks, shared=is_shared)
     seen = inspector().get(NAME).fingerprint
 
     outcome = inspector().force_release(NAME, seen, state=state)

@@ -99,7 +99,7 @@ async def test_permits_have_fences_of_their_own(a: World) -> None:
 @on([EXCLUSIVE])
 async def test_a_fence_is_of_the_name_and_not_of_the_kind(a: World) -> None:
     fences = []
-    for options in ({}, {"shared": True}, {"limit": 2}, {"polling": True}, {}):
+    for options in ({}, {"shared": True}, {"limit": 2}, {"protocol": "hosted"}, {}):
         async with a.lock(**options).block() as held:
             fences.append(held.fence)
     assert fences == sorted(set(fences))

@@ -84,12 +84,9 @@ def made_endless(client: Any, key: str) -> None:
 
 SITUATIONS: dict[str, Situation] = {
     "exclusive": (taken({}), OURS),
-    "hosted": (taken({"polling": True}), OURS),
-    "timestamp in ms": (
-        taken({"protocol": "timestamp", "unit": "ms"}),
-        OURS._replace(unit="ms"),
-    ),
-    "timestamp in s": (taken({"protocol": "timestamp", "unit": "s"}), OURS._replace(unit="s")),
+    "hosted": (taken({"protocol": "hosted"}), OURS),
+    "timestamp in ms": (taken({"protocol": "timestamp-ms"}), OURS._replace(unit="ms")),
+    "timestamp in s": (taken({"protocol": "timestamp-s"}), OURS._replace(unit="s")),
     "readers": (
         taken({"shared": True, "timeout": 10}, {"shared": True}),
         OURS._replace(state=State.READ, shares=2),
@@ -124,7 +121,7 @@ def test_each_state_is_told_with_what_is_known(client: redis.Redis, what: str) -
     stand, told = SITUATIONS[what]
     stand(client, "a")
 
-    info = Inspector(client, PREFIX, unit="ms").get("lock:a")
+    info = Inspector(client, PREFIX, protocol="timestamp-ms").get("lock:a")
 
     assert (info.key, info.name, info.waiting) == ("a", "lock:a", 0)
     assert told == Told(
@@ -167,7 +164,7 @@ def test_a_lock_among_others_is_told_as_alone(
 ) -> None:
     for key, (stand, _) in SITUATIONS.items():
         stand(client, key)
-    look = Inspector(client, PREFIX, unit="ms", use_index=has_index)
+    look = Inspector(client, PREFIX, protocol="timestamp-ms", use_index=has_index)
     names = [PREFIX + key for key in SITUATIONS]
 
     alone = {name: without_times(look.get(name)) for name in names}
@@ -206,7 +203,7 @@ def test_of_several_holders_each_is_told(redis_client: redis.Redis, look: Inspec
     assert look.get("lock:a").fingerprint != info.fingerprint
 
 
-@pytest.mark.parametrize("options", [{}, {"shared": True}, {"protocol": "timestamp"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"shared": True}, {"protocol": "timestamp-ms"}], ids=str)
 def test_a_fingerprint_stands_for_one_hold_whoever_looks(
     server: Server, options: dict[str, Any]
 ) -> None:

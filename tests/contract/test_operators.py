@@ -375,10 +375,10 @@ async def test_a_renewal_brings_the_request_to_stop(a: World) -> None:
 async def test_who_could_not_hear_it_is_not_asked_to_stop(a: World) -> None:
     if a.kind is not EXCLUSIVE:
         async with a.lock().block():
-            with pytest.raises(LockUnsupported, match=r"protocol='timestamp'|polling=True"):
+            with pytest.raises(LockUnsupported, match=r"protocol='(timestamp-ms|hosted)'"):
                 ask(a)
     a.steal()
-    with pytest.raises(LockUnsupported, match=r"foreign|protocol='timestamp'"):
+    with pytest.raises(LockUnsupported, match=r"foreign|protocol='timestamp-ms'"):
         ask(a)
 
 

@@ -37,10 +37,8 @@ REFUSED: dict[str, tuple[type[Exception], list[Any]]] = {
     "replicas": (ValueError, [-1, True, 1.5, "2"]),
     "replica_timeout": (ValueError, [0, -1, float("nan"), float("inf"), "5"]),
     "on_lost": (TypeError, [1, "call me", asynchronous]),
-    "protocol": (ValueError, ["redis", "", None, 1]),
-    "unit": (ValueError, ["us", None, 1]),
+    "protocol": (ValueError, ["redis", "timestamp", "", None, 1]),
     "expire": NO_BOOL,
-    "polling": NO_BOOL,
 }
 ACCEPTED: dict[str, list[Any]] = {
     "timeout": [None, 1, 1.5, 86_400.0, 1e9],
@@ -58,13 +56,12 @@ TOGETHER: list[dict[str, Any]] = [
     {"shared": True, "min_hold": 1},
     {"limit": 2, "min_hold": 1},
     {"limit": 2, "reentrant": True},
-    {"shared": True, "protocol": "timestamp"},
-    {"limit": 2, "protocol": "timestamp"},
-    {"shared": True, "polling": True},
-    {"limit": 2, "polling": True},
-    {"min_hold": 1, "protocol": "timestamp"},
-    {"min_hold": 1, "polling": True},
-    {"protocol": "timestamp", "polling": True},
+    {"shared": True, "protocol": "timestamp-s"},
+    {"limit": 2, "protocol": "timestamp-ms"},
+    {"shared": True, "protocol": "hosted"},
+    {"limit": 2, "protocol": "hosted"},
+    {"min_hold": 1, "protocol": "timestamp-ms"},
+    {"min_hold": 1, "protocol": "hosted"},
 ]
 NAMES: list[tuple[Any, type[Exception]]] = [("", ValueError), (7, TypeError), (None, TypeError)]
 
@@ -90,7 +87,7 @@ async def test_an_option_that_is_right_is_taken(a: World, option: str) -> None:
 
 
 @on([EXCLUSIVE], drivers=["blocking"])
-@pytest.mark.parametrize("options", TOGETHER, ids=lambda options: "-".join(options))
+@pytest.mark.parametrize("options", TOGETHER, ids=str)
 async def test_two_options_that_do_not_go_together_are_refused(
     a: World, options: dict[str, Any]
 ) -> None:
@@ -104,12 +101,12 @@ async def test_two_options_that_do_not_go_together_are_refused(
     [
         {"min_hold": 1},
         {"replicas": 1},
-        {"protocol": "timestamp"},
-        {"polling": True},
+        {"protocol": "timestamp-ms"},
+        {"protocol": "hosted"},
         {"shared": True},
         {"limit": 2},
     ],
-    ids=lambda options: "-".join(options),
+    ids=str,
 )
 async def test_what_needs_one_server_is_refused_on_several(
     a: World, options: dict[str, Any]
@@ -183,7 +180,7 @@ async def test_a_pair_of_reader_and_writer_has_the_same_options(a: World) -> Non
     pair = RWLock(a.client, "lock:a", timeout=7)
     assert pair.read().timeout == pair.write().timeout == 7
     with pair.read(), pair.read(), pytest.raises(LockError):
-        pair.write(blocking=False).take()
+        pair.write().take(0)
     with pytest.raises(ValueError, match="timeout"):
         RWLock(a.client, "lock:a", timeout=0)
 

@@ -189,8 +189,8 @@ async def test_an_operator_who_takes_an_earlier_one_away_ends_no_wait(a: World) 
 
 @on([SEVERAL])
 async def test_times_at_the_names_are_taken_one_after_the_other(a: World) -> None:
-    busy = await one(a, "b", protocol="timestamp").take(0)
-    job = a.spawn(several(a, "ba", protocol="timestamp").take(20))
+    busy = await one(a, "b", protocol="timestamp-ms").take(0)
+    job = a.spawn(several(a, "ba", protocol="timestamp-ms").take(20))
     await a.eventually(lambda: a.direct.exists("lock:a"))
     await busy.release()
     held = await job.result()

@@ -96,12 +96,12 @@ def setnx(one: RealServer) -> OneServer:
 
 @pytest.fixture(scope="module")
 def timestamp(one: RealServer) -> OneServer:
-    return OneServer(one.client(), protocol="timestamp")
+    return OneServer(one.client(), protocol="timestamp-ms")
 
 
 @pytest.fixture(scope="module")
-def polling(one: RealServer) -> OneServer:
-    return OneServer(one.client(), polling=True)
+def hosted(one: RealServer) -> OneServer:
+    return OneServer(one.client(), protocol="hosted")
 
 
 @pytest.fixture(scope="module")
@@ -127,8 +127,8 @@ def cluster(binary: str) -> Iterator[ManyServers]:
 
 KINDS = {
     "setnx": "`setnx`",
-    "timestamp": "`timestamp`",
-    "polling": "Polling",
+    "timestamp": "`timestamp-s`, `timestamp-ms`",
+    "hosted": "`hosted`",
     "redlock": "Redlock",
     "sentinel": "Sentinel",
     "cluster": "Cluster",

@@ -60,7 +60,7 @@ def pay(request: HttpRequest, pk: str) -> JsonResponse:
 
 def lose(request: HttpRequest, pk: str) -> JsonResponse:
     """Take the lock, and have an operator take it away."""
-    held = lock(f"order:{pk}", template="order:<pk>").take()
+    held = lock(f"order:{pk}").take()
     inspector().force_release(held.name, inspector().get(held.name).fingerprint, by="anna")
     with contextlib.suppress(LockLost):
         held.check()

@@ -107,7 +107,7 @@ def unlocked(key: str, seconds: float) -> str:
     return "done"
 
 
-@app.task(base=LockedTask, lock="order:<key>", name="shop.loses")  # type: ignore[untyped-decorator]  # Celery ships no types
+@app.task(base=LockedTask, lock_key="order:<key>", name="shop.loses")  # type: ignore[untyped-decorator]  # Celery ships no types
 def loses(key: str) -> str:
     held_by = lock(f"order:{key}")
     held_by.client.delete(held_by.name)

@@ -184,10 +184,10 @@ def f(pk: int) -> None: ...
     [
         ("order:<order_id>", {}, "names <order_id>, but the task f takes pk"),
         ("order:<pk", {}, "without its partner"),
-        ("", {}, "needs a lock"),
+        ("", {}, "needs a key"),
         ("order:<pk>", {"on_busy": "drop"}, "on_busy is one of"),
         ("order:<pk>", {"busy_countdown": 0}, "busy_countdown"),
-        ("order:<pk>", {"lock_options": {"lease": 3}}, "lock_options has no 'lease'"),
+        ("order:<pk>", {"lock_options": {"lease": 3}}, "no option 'lease'"),
         ("order:<pk>", {"lock_options": {"timeout": -1}}, "timeout"),
         ("order:<pk>", {"lock_options": {"replicas": -1}}, "replicas"),
     ],
@@ -198,7 +198,7 @@ def test_what_cannot_work_is_refused_where_the_task_is_declared(
     with pytest.raises((ValueError, TypeError), match=message):
         locked_task(template, **options)(f)
     with pytest.raises((ValueError, TypeError), match=message):
-        type("f", (LockedTask,), {"run": staticmethod(f), "lock": template, **options})
+        type("f", (LockedTask,), {"run": staticmethod(f), "lock_key": template, **options})
 
 
 @pytest.fixture
@@ -227,7 +227,7 @@ def test_e011_names_the_cache_of_a_task_that_does_not_exist() -> None:
 @pytest.mark.usefixtures("no_tasks")
 def test_e011_looks_at_tasks_that_are_classes() -> None:
     class Pay(LockedTask):
-        lock = "order:<pk>"
+        lock_key = "order:<pk>"
         lock_options: ClassVar[Any] = {"using": "nope"}
 
         def run(self, pk: int) -> None: ...
@@ -284,7 +284,7 @@ def test_a_key_made_of_a_model_that_celery_makes_later_is_refused(
 
     monkeypatch.setitem(sys.modules, "pydantic", SimpleNamespace(BaseModel=Parcel))
     with pytest.raises(ValueError, match=r"<parcel.*after the lock is taken"):
-        shop.app.task(base=LockedTask, lock=template, pydantic=True, lazy=False)(posts)
+        shop.app.task(base=LockedTask, lock_key=template, pydantic=True, lazy=False)(posts)
 
 
 def test_a_key_made_of_another_argument_of_such_a_task_is_fine(

@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode, Tracer
 
 from django_setnx_lock import (
+    KeyTemplate,
     LockBusy,
     LockLost,
     LockUnavailable,
@@ -26,6 +27,7 @@ from django_setnx_lock.contrib.opentelemetry import instrument, uninstrument
 from django_setnx_lock.core import RedisLock, Redlock
 from tests.processes import eventually, run, until
 from tests.servers import ONCE, FakeServer
+from tests.support.seams import any_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +45,14 @@ SIGNALS = (
 )
 
 pytestmark = pytest.mark.usefixtures("real_cache")
+
+
+def an_x(value: str = "a") -> str:
+    return KeyTemplate("<x>").format(x=value)
+
+
+def of_bob() -> str:
+    return KeyTemplate("order:<pk>").format(pk="of-bob")
 
 
 class Recorded:
@@ -119,7 +129,7 @@ def wait_behind(holder: Any, waiting: list[str], waiter: Any) -> None:
 
 
 def test_a_lock_that_was_free_has_a_span_of_its_hold_and_none_of_a_wait(recorded: Recorded) -> None:
-    with lock("a", template="<x>") as held:
+    with lock(an_x()) as held:
         pass
 
     (span,) = recorded.spans()
@@ -136,7 +146,7 @@ def test_a_span_of_a_wait_tells_whom_it_waited_for(recorded: Recorded, waiting: 
     holder = lock("a", label="view pay").take()
     record = inspector().get("lock:a").holder
 
-    wait_behind(holder, waiting, lock("a", template="<x>"))
+    wait_behind(holder, waiting, lock(an_x()))
 
     assert record is not None
     assert attributes(recorded.span("lock wait")) == {
@@ -151,10 +161,13 @@ def test_a_span_of_a_wait_tells_whom_it_waited_for(recorded: Recorded, waiting: 
 def test_a_wait_and_the_hold_that_follows_are_children_of_one_span_and_do_not_overlap(
     recorded: Recorded, waiting: list[str]
 ) -> None:
-    holder = lock("a").take()
+    holder = lock(KeyTemplate("<first>").format(first="a")).take()
 
     def work() -> int:
-        with recorded.tracer.start_as_current_span("request") as request, lock("a", template="<x>"):
+        with (
+            recorded.tracer.start_as_current_span("request") as request,
+            lock(an_x()),
+        ):
             return id_of(request)
 
     with ThreadPoolExecutor(1) as pool:
@@ -173,7 +186,7 @@ def test_a_wait_and_the_hold_that_follows_are_children_of_one_span_and_do_not_ov
 def test_each_task_has_its_own_parents(recorded: Recorded) -> None:
     async def work(name: str) -> int:
         with recorded.tracer.start_as_current_span(name) as request:
-            async with lock("a", template=f"<{name}>"):
+            async with lock(KeyTemplate(f"<{name}>").format(**{name: "a"})):
                 await asyncio.sleep(0.01)
             return id_of(request)
 
@@ -215,7 +228,7 @@ def test_a_lock_that_was_taken_outside_of_all_spans_has_no_parent(recorded: Reco
 
 
 def test_a_lock_that_is_lost_ends_its_span_with_an_error(recorded: Recorded) -> None:
-    held = lock("a", template="<x>").take()
+    held = lock(an_x()).take()
     inspector().force_release("lock:a", inspector().get("lock:a").fingerprint, by="ann")
 
     with pytest.raises(LockLost):
@@ -273,7 +286,7 @@ def test_a_wait_that_an_outage_ends_is_an_error(
 ) -> None:
     held = lock("a").take()
     with redis.Redis(port=proxy.port, retry=ONCE) as cut_off, ThreadPoolExecutor(1) as pool:
-        taken = pool.submit(RedisLock(cut_off, "lock:a", template="<x>").take, 20)
+        taken = pool.submit(RedisLock(cut_off, "lock:a", key=an_x()).take, 20)
         eventually(lambda: waiting)
         proxy.refuse()
         error = taken.exception(20)
@@ -286,9 +299,9 @@ def test_a_wait_that_an_outage_ends_is_an_error(
 
 
 def test_each_of_several_keys_has_its_span(recorded: Recorded, waiting: list[str]) -> None:
-    holder = lock("a").take()
+    holder = lock(KeyTemplate("<first>").format(first="a")).take()
 
-    wait_behind(holder, waiting, lock("a", "b", template="<x>"))
+    wait_behind(holder, waiting, lock(an_x(), an_x("b")))
 
     # The release of the holder may be told later.
     names = [span.name for span in recorded.spans() if span.name.endswith("<x>")]
@@ -322,16 +335,16 @@ def test_a_redlock_has_a_span_without_a_fence(recorded: Recorded) -> None:
 
 def befall(server: RealServer) -> list[str]:
     """Have locks waited for, held and lost; return their tokens."""
-    one = lock("order:of-bob", template="order:<pk>", user="ann@example.org", note="of ann")
+    one = any_lock(of_bob(), user="ann@example.org", note="of ann")
     holder = one.take()
     tokens = [holder.token]
     with pytest.raises(LockBusy):
-        lock("order:of-bob", template="order:<pk>").take(0.05)
+        lock(of_bob()).take(0.05)
     fingerprint = inspector().get("lock:order:of-bob").fingerprint
     inspector().force_release("lock:order:of-bob", fingerprint, by="ann@example.org")
     with pytest.raises(LockLost):
         holder.check()
-    with lock("order:of-bob", template="order:<pk>") as held:
+    with lock(of_bob()) as held:
         tokens.append(held.token)
     return tokens
 

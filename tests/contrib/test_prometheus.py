@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.apps import AppConfig
-from django.test import override_settings
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.registry import Collector
 
 from django_setnx_lock import (
+    KeyTemplate,
     LockBusy,
     LockLost,
     LockUnavailable,
@@ -53,13 +53,15 @@ def counting(registry: CollectorRegistry, **options: object) -> Iterator[LockMet
 def registry() -> Iterator[CollectorRegistry]:
     """Give a registry that counts the locks of the test."""
     registry = CollectorRegistry()
+    KeyTemplate("a")
     with counting(registry):
         yield registry
 
 
 def seen(**options: object) -> Exposed:
     """Return what a scrape finds in Redis."""
-    return Exposed(LockCollector(templates=lambda: ["metered:<pk>"], **options))  # type: ignore[arg-type]  # the same
+    KeyTemplate("metered:<pk>")
+    return Exposed(LockCollector(**options))  # type: ignore[arg-type]  # the same
 
 
 @locked("bill:<pk>")
@@ -69,7 +71,7 @@ def send(pk: int) -> None:
 
 def test_a_cycle_is_counted_by_template(registry: CollectorRegistry) -> None:
     send(pk=7)
-    with lock("metered:8", template="metered:<pk>"):
+    with lock(KeyTemplate("metered:<pk:int>").format(pk=8)):
         pass
 
     exposed = Exposed(registry)
@@ -91,8 +93,8 @@ def test_no_key_is_in_what_is_exposed(registry: CollectorRegistry) -> None:
 
 
 def test_the_time_waited_is_counted_for_a_caller_that_gives_up(registry: CollectorRegistry) -> None:
-    with lock("a", template="a"), pytest.raises(LockBusy):
-        lock("a", template="a").take(0.2)
+    with lock("a"), pytest.raises(LockBusy):
+        lock("a").take(0.2)
 
     exposed = Exposed(registry)
     assert exposed.get("setnx_lock_outcomes_total", template="a", outcome="busy") == 1
@@ -106,7 +108,7 @@ def test_a_caller_that_redis_does_not_answer_is_counted(
 ) -> None:
     fake_server.connected = False
     with pytest.raises(LockUnavailable):
-        lock("a", template="a").take(0)
+        lock("a").take(0)
 
     exposed = Exposed(registry)
     assert exposed.get("setnx_lock_outcomes_total", template="a", outcome="unavailable") == 1
@@ -120,7 +122,7 @@ def test_a_late_renewal_is_counted(registry: CollectorRegistry) -> None:
 
 
 def test_the_time_held_is_counted_in_seconds(registry: CollectorRegistry) -> None:
-    with lock("a", template="a"):
+    with lock("a"):
         began = time.monotonic()
         eventually(lambda: time.monotonic() - began > 0.06)
 
@@ -133,7 +135,7 @@ def test_the_time_held_is_counted_in_seconds(registry: CollectorRegistry) -> Non
 def test_a_loss_is_counted_by_its_reason(
     registry: CollectorRegistry, fake_server: FakeServer, by: str, reason: str
 ) -> None:
-    held = lock("a", template="a").take()
+    held = lock("a").take()
     if by:
         fingerprint = inspector().get(held.name).fingerprint
         inspector().force_release(held.name, fingerprint, by=by)
@@ -153,7 +155,7 @@ def test_a_loss_is_counted_by_its_reason(
 
 
 def test_a_counter_is_there_before_it_first_rises(registry: CollectorRegistry) -> None:
-    with lock("a", template="a"):
+    with lock("a"):
         losses = Exposed(registry).samples["setnx_lock_losses_total"]
 
     assert sorted((labels["reason"], value) for labels, value in losses) == [
@@ -166,7 +168,7 @@ def test_templates_that_are_too_many_count_as_other() -> None:
     registry = CollectorRegistry()
     with counting(registry, max_templates=2):
         for number in range(5):
-            with lock(f"a:{number}", template=f"a:{number}"):
+            with lock(KeyTemplate(f"a:{number}").format()):
                 pass
 
     exposed = Exposed(registry)
@@ -178,7 +180,7 @@ def test_nothing_listens_to_locks_before_and_after() -> None:
     registry = CollectorRegistry()
     with counting(registry):
         assert all(signal.has_listeners() for signal in COUNTED)
-    with lock("a", template="a"):
+    with lock("a"):
         pass
 
     assert not any(signal.has_listeners() for signal in COUNTED)
@@ -190,7 +192,7 @@ def test_an_app_that_is_made_ready_again_counts_once() -> None:
     for config in configs:
         config.ready()
     try:
-        with lock("a", template="ready-again"):
+        with lock(KeyTemplate("ready-again").format()):
             exposed = Exposed(REGISTRY)
     finally:
         configs[0].metrics.disconnect()
@@ -221,8 +223,10 @@ def test_a_scrape_tells_locks_by_template_and_state() -> None:
 def test_the_template_with_most_text_of_its_own_is_taken() -> None:
     templates = ["<a>", "metered:<a>", "metered:<a>:paid", "metered:7"]
     keys = {"x": "<a>", "metered:1": "metered:<a>", "metered:1:paid": "metered:<a>:paid"}
+    for template in templates:
+        KeyTemplate(template)
     with lock("x"), lock("metered:1"), lock("metered:1:paid"), lock("metered:7"):
-        exposed = Exposed(LockCollector(templates=lambda: templates))
+        exposed = Exposed(LockCollector())
 
     for template in (*keys.values(), "metered:7"):
         assert exposed.get("setnx_lock_locks", template=template, state="held") == 1
@@ -333,19 +337,6 @@ def test_a_cache_that_is_away_hides_no_other(fake_server: FakeServer) -> None:
     up = {labels["cache"]: value for labels, value in exposed.samples["setnx_lock_up"]}
     assert up == {"default": 1, "missing": 0}
     assert exposed.get("setnx_lock_locks", template="metered:<pk>", state="held") == 1
-
-
-def test_without_an_index_a_scrape_says_only_whether_redis_answers(
-    fake_server: FakeServer,
-) -> None:
-    with override_settings(SETNX_LOCK={"INDEX": False}):
-        with lock("metered:1"):
-            exposed = seen()
-        fake_server.connected = False
-        away = seen()
-
-    assert (exposed["setnx_lock_up"], away["setnx_lock_up"]) == (1, 0)
-    assert "setnx_lock_listed_locks" not in exposed.samples
 
 
 def test_registering_the_gauges_asks_no_server(fake_server: FakeServer) -> None:

@@ -175,9 +175,10 @@ def test_answers_of_the_views_own_are_given_in_their_place() -> None:
 
 @pytest.mark.parametrize("connected", [True, False])
 def test_around_the_whole_view_it_answers_as_ever(connected: bool, fake_server: FakeServer) -> None:
-    with lock("order:42", raise_on_release_error=False):
+    with lock("order:42"):
         fake_server.connected = connected
         response = post(order_lock(VIEWS["method"]))
+        fake_server.connected = True
 
     assert response.status_code == (409 if connected else 503)
     assert response["Content-Type"] == "application/json"
@@ -187,9 +188,10 @@ def test_around_the_whole_view_it_answers_as_ever(connected: bool, fake_server: 
 def test_without_the_exception_handler_the_failure_view_answers(
     connected: bool, fake_server: FakeServer
 ) -> None:
-    with override_settings(REST_FRAMEWORK={}), lock("order:42", raise_on_release_error=False):
+    with override_settings(REST_FRAMEWORK={}), lock("order:42"):
         fake_server.connected = connected
         response = post(by_function, "text/x-lines")
+        fake_server.connected = True
 
     assert response.status_code == (409 if connected else 503)
     assert response["Content-Type"] == "application/json"

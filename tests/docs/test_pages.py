@@ -68,7 +68,7 @@ def test_the_settings_on_the_page_of_sentinels_pass_the_checks() -> None:
     ("name", "others"),
     [
         ("many", ["code", "reentrancy"]),
-        ("polling", ["redis", "settings"]),
+        ("hosted", ["redis", "settings"]),
         ("protocols", ["code", "settings"]),
         ("sentinel", ["redis", "replicas"]),
         ("redlock", ["code", "redis", "settings"]),
@@ -78,8 +78,8 @@ def test_a_page_is_linked_from_the_others(name: str, others: list[str]) -> None:
     assert [other for other in others if f"{name}.md" not in page(other)] == []
 
 
-@pytest.mark.parametrize("word", ["setnx", "timestamp", "s", "ms"])
-def test_every_protocol_and_unit_is_told_of(word: str) -> None:
+@pytest.mark.parametrize("word", ["setnx", "timestamp-s", "timestamp-ms", "hosted"])
+def test_every_protocol_is_told_of(word: str) -> None:
     assert f'"{word}"' in page("protocols")
 
 

@@ -42,7 +42,7 @@ def together(client: redis.Redis) -> list[LockHandle]:
 
 def one_after_the_other(client: redis.Redis) -> list[LockHandle]:
     # Those that poll are not asked for in one script.
-    with many(client, "ab", reentrant=True, blocking=False, polling=True):
+    with many(client, "ab", reentrant=True, blocking=False, protocol="hosted"):
         return []
 
 
@@ -98,7 +98,7 @@ def test_no_interrupt_leaves_a_lock_behind(real_server: RealServer, work: Work) 
 def test_no_interrupt_leaves_one_behind_that_is_taken_after_another(
     real_server: RealServer,
 ) -> None:
-    assert list(standing(real_server.client(), one_after_the_other, polling=True)) == []
+    assert list(standing(real_server.client(), one_after_the_other, protocol="hosted")) == []
 
 
 def unowned(client: redis.Redis) -> Iterator[str]:

@@ -25,10 +25,10 @@ pytestmark = pytest.mark.real
 LEASE = 20
 KINDS: dict[str, dict[str, Any]] = {
     "setnx": {},
-    "polling": {"polling": True},
+    "hosted": {"protocol": "hosted"},
     "readers": {"shared": True},
     "permits": {"limit": 1},
-    "timestamp": {"protocol": "timestamp"},
+    "timestamp": {"protocol": "timestamp-ms"},
 }
 kinds = pytest.mark.parametrize("kind", KINDS)
 # What each makes of a lease of 20 s.
@@ -105,7 +105,7 @@ def test_locks_of_every_kind_are_renewed_in_the_background(client: redis.Redis) 
         one.release()
 
 
-@pytest.mark.parametrize("kind", ["setnx", "polling", "timestamp"])
+@pytest.mark.parametrize("kind", ["setnx", "hosted", "timestamp"])
 def test_no_new_lock_is_given(client: redis.Redis, kind: str) -> None:
     fill(client)
 

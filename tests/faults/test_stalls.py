@@ -30,8 +30,8 @@ WAYS: dict[str, Callable[[Any], Any]] = {
     "several": lambda client: MultiLock(client, KEYS),
     "shared": lambda client: RedisLock(client, "lock:a", shared=True),
     "permits": lambda client: RedisLock(client, "lock:a", limit=2),
-    "timestamp": lambda client: RedisLock(client, "lock:a", protocol="timestamp"),
-    "polling": lambda client: RedisLock(client, "lock:a", polling=True),
+    "timestamp": lambda client: RedisLock(client, "lock:a", protocol="timestamp-ms"),
+    "hosted": lambda client: RedisLock(client, "lock:a", protocol="hosted"),
 }
 
 

@@ -29,7 +29,7 @@ def enter(kind: str, unit: str, client: Any) -> Any:
     if kind == "legacy":
         one = KINDS[unit](client, NAME)
         return one.release if one.acquire() else None
-    one = RedisLock(client, NAME + SUFFIX, 10, blocking_timeout=10, protocol="timestamp", unit=unit)
+    one = RedisLock(client, NAME + SUFFIX, 10, blocking_timeout=10, protocol=f"timestamp-{unit}")
     return one.release if one.acquire() else None
 
 

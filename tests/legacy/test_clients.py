@@ -35,7 +35,7 @@ def impatient(server: RealServer, unit: str) -> LegacyClient:
 
 def ours(server: RealServer, unit: str, timeout: float = 10, **options: Any) -> RedisLock:
     name = f"job{SUFFIX}"
-    return RedisLock(server.client(), name, timeout, protocol="timestamp", unit=unit, **options)
+    return RedisLock(server.client(), name, timeout, protocol=f"timestamp-{unit}", **options)
 
 
 @REAL

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from django.db import connections, transaction
@@ -48,7 +48,7 @@ def in_block(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def in_block_exit(request: HttpRequest, pk: int) -> HttpResponse:
-    with lock(f"order:{pk}", blocking_timeout=60, release="exit"):
+    with lock(f"order:{pk}", blocking_timeout=60, until_commit=False):
         add_one(pk)
     return HttpResponse()
 
@@ -58,7 +58,7 @@ urlpatterns = [
     path("<int:pk>/view/", redis_lock("order:<pk>", blocking_timeout=60)(unlocked)),
     path(
         "<int:pk>/view-exit/",
-        redis_lock("order:<pk>", blocking_timeout=60, release="exit")(unlocked),
+        redis_lock("order:<pk>", blocking_timeout=60, until_commit=False)(unlocked),
     ),
     path("<int:pk>/block/", in_block),
     path("<int:pk>/block-exit/", in_block_exit),
@@ -115,12 +115,12 @@ def test_what_lets_go_before_the_commit_loses_updates(where: str) -> None:
 
 
 @pytest.mark.usefixtures("postgres")
-@pytest.mark.parametrize(("release", "loses"), [("commit", False), ("exit", True)])
+@pytest.mark.parametrize(("until_commit", "loses"), [(True, False), (False, True)])
 def test_a_lock_within_a_transaction_outlives_it_unless_told_otherwise(
-    release: Any, loses: bool
+    until_commit: bool, loses: bool
 ) -> None:
     def work(pk: int) -> None:
-        one = lock(f"order:{pk}", blocking_timeout=60, release=release)
+        one = lock(f"order:{pk}", blocking_timeout=60, until_commit=until_commit)
         with transaction.atomic(using=ALIAS), one:
             add_one(pk)
 

@@ -149,8 +149,8 @@ def test_under_two_names_both_are_inside_at_once(server: RealServer) -> None:
 def test_cache_lock_and_lock_exclude_each_other_while_a_project_moves() -> None:
     cache: Any = caches["default"]
     with override_settings(SETNX_LOCK={"CACHE": "default", "KEY_PREFIX": ":1:"}):
-        ours = lock("order:42", blocking=False)
-        elsewhere = lock("order:43", blocking=False)
+        ours = lock("order:42", blocking_timeout=0)
+        elsewhere = lock("order:43", blocking_timeout=0)
 
     with cache.lock("order:42", timeout=30):
         with pytest.raises(LockBusy), ours:

@@ -52,13 +52,13 @@ def queue_at(server: RealServer | Cluster, client: Any) -> Contest:
 @contextlib.contextmanager
 def timestamps(server: RealServer, folder: Path) -> Iterator[Contest]:
     client = server.client()
-    yield Contest(lambda: RedisLock(client, "lock:a", protocol="timestamp"))
+    yield Contest(lambda: RedisLock(client, "lock:a", protocol="timestamp-ms"))
 
 
 @contextlib.contextmanager
-def polling(server: RealServer, folder: Path) -> Iterator[Contest]:
+def hosted(server: RealServer, folder: Path) -> Iterator[Contest]:
     client = server.client()
-    yield Contest(lambda: RedisLock(client, "lock:a", polling=True))
+    yield Contest(lambda: RedisLock(client, "lock:a", protocol="hosted"))
 
 
 @contextlib.contextmanager
@@ -126,7 +126,7 @@ def test_so_it_is_on_a_cluster(masters: Cluster) -> None:
     assert worst_of(queue_at(masters, masters.client()), "cluster") == 0
 
 
-@pytest.mark.parametrize("setting", [timestamps, polling, redlock])
+@pytest.mark.parametrize("setting", [timestamps, hosted, redlock])
 def test_where_nobody_queues_it_is_chance(
     setting: Any, real_server: RealServer, tmp_path: Path
 ) -> None:

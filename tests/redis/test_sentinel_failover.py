@@ -29,7 +29,7 @@ LEASE = 30
 INSIDE = """
 import django; django.setup()
 from django_setnx_lock import lock
-with lock("k", blocking=False, reentrant=True) as held:
+with lock("k", blocking_timeout=0, reentrant=True) as held:
     print(held.client.get(held.name).decode() == held.token)
 """
 
@@ -71,7 +71,7 @@ def ask_until_granted(met: list[Exception]) -> float:
     deadline = time.monotonic() + LONGEST
     while time.monotonic() < deadline:
         try:
-            with lock("asked for", blocking=False):
+            with lock("asked for", blocking_timeout=0):
                 return time.monotonic()
         except Exception as error:  # noqa: BLE001 - the tests look what they are
             met.append(error)

@@ -217,7 +217,7 @@ def until_granted(ask: Callable[[], object]) -> float:
 
 async def use(count: int) -> None:
     held = await asyncio.gather(
-        *(lock(f"used {number}", blocking=False).atake() for number in range(count))
+        *(lock(f"used {number}", blocking_timeout=0).atake() for number in range(count))
     )
     await asyncio.gather(*(one.arelease() for one in held))
 
@@ -241,7 +241,7 @@ def test_a_vanished_primary_is_left_within_three_seconds_whatever_was_used(
             took = until_granted(
                 (lambda: loop.run_until_complete(use(1)))
                 if is_async
-                else lambda: lock("asked", blocking=False).take().release()
+                else lambda: lock("asked", blocking_timeout=0).take().release()
             )
         finally:
             loop.run_until_complete(loop.shutdown_asyncgens())

@@ -17,6 +17,7 @@ from tests.management.conftest import forks as forks
 from tests.management.conftest import start as start
 from tests.processes import eventually, in_thread, may_be_late
 from tests.support.locks import server_ms, timed, value_of
+from tests.support.seams import any_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
 
 REAL = pytest.mark.real
 EACH = pytest.mark.parametrize("unit", ["s", "ms"])
-IN_SETTINGS = override_settings(SETNX_LOCK={"PROTOCOL": "timestamp", "REENTRANT": False})
+IN_SETTINGS = override_settings(SETNX_LOCK={"PROTOCOL": "timestamp-ms", "REENTRANT": False})
 INSIDE = """
 import django; django.setup()
 from django_setnx_lock import lock
-with lock("k", blocking=False, reentrant=True) as held:
+with lock("k", blocking_timeout=0, reentrant=True) as held:
     print(held.client.get(held.name).decode(), held.fence)
 """
 
@@ -107,7 +108,7 @@ def test_a_lock_in_asyncio_is_the_same_lock(server: RealServer) -> None:
 def test_with_lock_holds_one_and_its_command_has_it_again(
     real_cache: RealServer, start: Callable[..., Program], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TEST_PROTOCOL", "timestamp")
+    monkeypatch.setenv("TEST_PROTOCOL", "timestamp-ms")
 
     status, out, _ = start("k", "--", sys.executable, "-c", INSIDE).end()
 
@@ -136,7 +137,7 @@ def test_the_admin_lists_them_with_holder_and_time_left(
     client = real_cache.client()
     client.set("lock:legacy", server_ms(client) + 150_000)
 
-    with lock("order:42", timeout=150, label="pay", user="ann", expire=False):
+    with any_lock("order:42", timeout=150, label="pay", user="ann", expire=False):
         listed = text(admin_client.get(LIST + "?q=legacy"))
         detail = text(admin_client.get(address("change", "lock:order:42")))
         foreign = text(admin_client.get(address("change", "lock:legacy")))

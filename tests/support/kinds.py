@@ -83,11 +83,13 @@ READERS = Kind("readers", options={"shared": True}, is_shared=True)
 PERMITS = Kind("permits", options={"limit": 1}, rival={"limit": 1}, is_shared=True)
 TIMESTAMP = Kind(
     "timestamp",
-    options={"protocol": "timestamp"},
-    rival={"protocol": "timestamp"},
+    options={"protocol": "timestamp-ms"},
+    rival={"protocol": "timestamp-ms"},
     has_queue=False,
 )
-HOSTED = Kind("hosted", options={"polling": True}, rival={"polling": True}, has_queue=False)
+HOSTED = Kind(
+    "hosted", options={"protocol": "hosted"}, rival={"protocol": "hosted"}, has_queue=False
+)
 SEVERAL = Kind("several", names=("lock:a", "lock:b", "lock:c"))
 REDLOCK = Kind("redlock", has_queue=False, masters=3)
 

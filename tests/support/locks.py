@@ -34,7 +34,7 @@ def many(client: Any, keys: Iterable[str], **options: Any) -> MultiLock:
 def timed(client: Any, unit: str = "ms", timeout: float = 10, **options: Any) -> RedisLock:
     """Make the lock ``a`` whose value is a time, listed in the index."""
     options = {"index": INDEX, "key": "a", **options}
-    return RedisLock(client, "lock:a", timeout, protocol="timestamp", unit=unit, **options)
+    return RedisLock(client, "lock:a", timeout, protocol=f"timestamp-{unit}", **options)
 
 
 def meet(client: Any, key: str) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import django_setnx_lock
+from django_setnx_lock import connection, key_template
 from django_setnx_lock.core import clock as clock
 from django_setnx_lock.core import inspection, liveness
 from django_setnx_lock.core.connections import backends, client_settings, execute, sentinel
@@ -28,14 +29,16 @@ from django_setnx_lock.core.protocol.keys import heartbeat_prefix_for as heartbe
 from django_setnx_lock.core.protocol.keys import index_for as index_for
 from django_setnx_lock.core.protocol.keys import lock_keys as lock_keys
 from django_setnx_lock.core.renewal import heartbeat, loop_watchdog, scheduler, watchdog
+from django_setnx_lock.locks import make_one
 from django_setnx_lock.management.with_lock import guard
+from django_setnx_lock.options import LockOptions as LockOptions
 from django_setnx_lock.transactions import AT_COMMIT as AT_COMMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import CodeType
 
-    from django_setnx_lock.core import LockHandle
+    from django_setnx_lock.core import LockHandle, RedisLock
 
 # Hands on the result of an operation that has ended: no handler of a signal is run there.
 HANDS_ON: CodeType = backends.run.__code__
@@ -57,6 +60,29 @@ class _Ahead:
 
     def __call__(self) -> float:
         return self._now() + self.seconds
+
+
+def wait_for_masters(patch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Give each server of a Redlock that the project's caches make so long."""
+    patch.setattr(connection, "MASTER_TIMEOUT", seconds)
+
+
+def known_templates() -> list[str]:
+    """Return the templates that keys are matched with."""
+    return list(key_template._known)
+
+
+def know_templates(templates: list[str]) -> None:
+    """Have keys be matched with these templates alone."""
+    key_template._known.clear()
+    key_template._known.update(dict.fromkeys(templates))
+    key_template._match.cache_clear()
+    key_template._pattern.cache_clear()
+
+
+def any_lock(key: str, *, user: str = "", **options: Any) -> RedisLock:
+    """Make the lock that a door makes, which knows the user, and whether others may hold it too."""
+    return make_one(key, LockOptions(**options), user=user)
 
 
 def pass_time(seconds: float) -> None:

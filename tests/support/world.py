@@ -108,10 +108,8 @@ class World:
 
     def ask(self, question: Callable[[Inspector], T], server: int = 0) -> T:
         """Return what ``question`` returns, asked as an operator does."""
-        unit = "ms" if self.kind.name == "timestamp" else ""
-        polls = self.kind.name == "hosted"
-        client = self._directs()[server]
-        inspector = Inspector(client, PREFIX, use_index=False, unit=unit, polling=polls)
+        client, protocol = self._directs()[server], self.kind.options.get("protocol", "setnx")
+        inspector = Inspector(client, PREFIX, use_index=False, protocol=protocol)
         return self._operator.submit(question, inspector).result(20)
 
     def info(self, name: str = "") -> LockInfo:

@@ -118,7 +118,7 @@ def test_the_documented_rule_has_all_that_is_sent_and_nothing_else() -> None:
     sources = [
         script.source
         for script in vars(scripts).values()
-        if isinstance(script, scripts.Script) and not script.name.startswith("polling_")
+        if isinstance(script, scripts.Script) and not script.name.startswith("hosted_")
     ]
     # The second is of asking.lua.
     sent = set(re.findall(r"\b(?:redis\.p?call|ask)\('([A-Z]+)'", "".join(sources)))

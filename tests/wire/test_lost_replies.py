@@ -138,7 +138,7 @@ def test_an_extension_whose_reply_was_cut_off_is_believed_as_redis_has_it(
 
 
 @clients
-@pytest.mark.parametrize("protocol", ["setnx", "timestamp"])
+@pytest.mark.parametrize("protocol", ["setnx", "timestamp-ms"])
 def test_a_force_release_whose_reply_was_cut_off_is_told_as_released(
     proxy: Proxy, direct: redis.Redis, options: dict[str, Any], protocol: str
 ) -> None:

@@ -13,7 +13,6 @@ from django_setnx_lock.core.protocol import commands, scripts
 from django_setnx_lock.core.protocol.commands import (
     READERS,
     CommandSet,
-    command_set,
     permits,
 )
 from django_setnx_lock.core.protocol.keys import lock_keys
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from tests.servers import RealServer
 
 KEYS = lock_keys("lock:a")
-TIMES, POLLS = command_set("timestamp", "s"), commands.POLLING
+TIMES, HOSTED = commands.PROTOCOLS["timestamp-s"], commands.HOSTED
 TYPES: dict[str, tuple[str | int, ...]] = {
     "hash": ("HSET", "42", "paid"),
     "list": ("RPUSH", "w1", "w2"),
@@ -62,13 +61,13 @@ REQUESTS: dict[str, commands.Request] = {
     "living": commands.living([KEYS.name]),
     "listing": commands.listing(INDEX, 1),
     "inspect each": commands.SETNX.inspect_each([KEYS], INDEX, "s"),
-    "inspect each, polling": commands.POLLING.inspect_each([KEYS], INDEX),
+    "inspect each, hosted": commands.HOSTED.inspect_each([KEYS], INDEX),
 }
 COMMAND_SETS: dict[str, CommandSet] = {
     "shared": READERS,
     "limit": permits(2),
     "time": TIMES,
-    "polling": POLLS,
+    "hosted": HOSTED,
 }
 for name, kind in COMMAND_SETS.items():
     REQUESTS |= {
@@ -86,7 +85,7 @@ for name, renew in {
     "": commands.SETNX.renew,
     "shared: ": READERS.renew,
     "time: ": TIMES.renew,
-    "polling: ": POLLS.renew,
+    "hosted: ": HOSTED.renew,
 }.items():
     REQUESTS[f"{name}renew"] = renew(KEYS, INDEX, "w1", 1000)
 
@@ -134,10 +133,10 @@ def test_no_request_changes_what_stands_at_the_name(real_server: RealServer, kin
 
 LOCKS: dict[str, dict[str, Any]] = {
     "setnx": {},
-    "polling": {"polling": True},
+    "hosted": {"protocol": "hosted"},
     "readers": {"shared": True},
     "permits": {"limit": 2},
-    "timestamp": {"protocol": "timestamp"},
+    "timestamp": {"protocol": "timestamp-ms"},
 }
 
 
@@ -197,7 +196,9 @@ def companions(lock: str, token: str) -> dict[str, str]:
 def test_beside_a_held_lock_they_hide_no_lock_and_keep_none_from_being_released(
     redis_client: redis.Redis, lock: str
 ) -> None:
-    inspector = Inspector(redis_client, "lock:", unit="ms", polling=lock == "polling")
+    inspector = Inspector(
+        redis_client, "lock:", protocol="hosted" if lock == "hosted" else "timestamp-ms"
+    )
     broken = []
     for companion, own in companions(lock, "TOKEN").items():
         for kind in {*TYPES, *STRING} - {own}:

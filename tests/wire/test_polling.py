@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def polled(client: Any, timeout: float = 10, **options: Any) -> RedisLock:
     """Make the lock ``a`` of somebody who polls, listed in the index."""
     options = {"index": INDEX, "key": "a", **options}
-    return RedisLock(client, "lock:a", timeout, polling=True, **options)
+    return RedisLock(client, "lock:a", timeout, protocol="hosted", **options)
 
 
 def queueing(client: Any, timeout: float = 10, **options: Any) -> RedisLock:
@@ -38,7 +38,7 @@ def test_the_token_stands_at_the_name_and_the_rest_beside_it(redis_client: redis
         meta = meta_of(redis_client)
 
         assert value_of(redis_client) == held.token
-        assert (meta.fence, meta.token) == (held.fence, f"polling:{held.token}")
+        assert (meta.fence, meta.token) == (held.fence, f"hosted:{held.token}")
         assert '"label":"test"' in meta.record
         assert redis_client.zrange(INDEX, 0, -1) == [b"lock:a"]
     assert redis_client.keys("*:wa*") == []
@@ -117,12 +117,12 @@ def test_a_lock_that_is_left_to_a_waiter_is_busy(redis_client: redis.Redis) -> N
 
 
 @pytest.mark.parametrize("make", [polled, queueing])
-@pytest.mark.parametrize("is_polling", [True, False])
+@pytest.mark.parametrize("protocol", ["hosted", "setnx"])
 def test_an_operator_sees_and_releases_either_kind(
-    redis_client: redis.Redis, make: Any, *, is_polling: bool
+    redis_client: redis.Redis, make: Any, protocol: str
 ) -> None:
     held = make(redis_client, label="first").take()
-    inspector = Inspector(redis_client, PREFIX, polling=is_polling)
+    inspector = Inspector(redis_client, PREFIX, protocol=protocol)
     (seen,) = inspector.find().locks
     assert seen.holder is not None
 
@@ -159,7 +159,7 @@ def test_one_who_queues_is_told_to_poll_where_the_server_refuses(
     refused = f"if true then return redis.error_reply('{said}') end\n{begins}"
     mutate(monkeypatch, "ACQUIRE", begins, refused)
 
-    with pytest.raises(LockUnavailable, match="set POLLING in SETNX_LOCK to True") as caught:
+    with pytest.raises(LockUnavailable, match="set PROTOCOL in SETNX_LOCK to 'hosted'") as caught:
         queueing(redis_client).take(0)
 
     assert caught.value.cause == "undeclared"

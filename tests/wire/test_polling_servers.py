@@ -19,7 +19,7 @@ from tests.admin.pages import LIST, text
 from tests.management.conftest import forks as forks
 from tests.management.conftest import start as start
 from tests.servers import ONCE, RealServer
-from tests.support.locks import INDEX, command, listed, value_of
+from tests.support.locks import INDEX, command, listed
 from tests.wire.helpers import cancel, meta_of
 
 if TYPE_CHECKING:
@@ -28,43 +28,43 @@ if TYPE_CHECKING:
     from tests.management.conftest import Program
 
 REAL = pytest.mark.real
-IN_SETTINGS = override_settings(SETNX_LOCK={"POLLING": True, "REENTRANT": False})
+IN_SETTINGS = override_settings(SETNX_LOCK={"PROTOCOL": "hosted", "REENTRANT": False})
 pytestmark = pytest.mark.usefixtures("nobody_looks")
 INSIDE = """
 import django; django.setup()
 from django_setnx_lock import lock
-with lock("k", blocking=False, reentrant=True) as held:
+with lock("k", blocking_timeout=0, reentrant=True) as held:
     print(held.client.get(held.name).decode() == held.token)
 """
 
 
-def drive(client: redis.Redis, admin: redis.Redis, *, polling: bool) -> None:
+def drive(client: redis.Redis, admin: redis.Redis, *, protocol: str) -> None:
     """Do all that there is to do, with somebody who waits."""
-    look = Inspector(client, "lock:", polling=polling)
-    one = listed(client, "a", polling=polling)
+    look = Inspector(client, "lock:", protocol=protocol)
+    one = listed(client, "a", protocol=protocol)
     with one as held:
         held.check()
         held.extend(1)
         held.reacquire()
         assert [info.key for info in look.find().locks] == ["a"]
-        meet_busy(client, polling=polling)
+        meet_busy(client, protocol=protocol)
     held = one.take(0)
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(listed(client, "a", polling=polling).take, 20)
+        waiting = pool.submit(listed(client, "a", protocol=protocol).take, 20)
         wait([waiting], 0.3)
         held.release()
         waiting.result(20).release()
     cancel(one.attempt())
     admin.set("lock:foreign", "somebody", px=50_000)
-    meet_busy(client, "foreign", polling=polling)
+    meet_busy(client, "foreign", protocol=protocol)
     one.take(0)
     seen = look.get("lock:a").fingerprint
     assert look.force_release("lock:a", seen) is Outcome.RELEASED
 
 
-def meet_busy(client: redis.Redis, key: str = "a", *, polling: bool) -> None:
+def meet_busy(client: redis.Redis, key: str = "a", *, protocol: str) -> None:
     with pytest.raises(LockBusy):
-        listed(client, key, polling=polling).take(0)
+        listed(client, key, protocol=protocol).take(0)
 
 
 # Which keys scripts touch
@@ -127,21 +127,21 @@ class Monitor:
         return [str(text_of(key)) for key in keys]
 
 
-def touched(server: RealServer, *, polling: bool) -> Monitor:
+def touched(server: RealServer, *, protocol: str) -> Monitor:
     with Monitor(server) as monitor:
-        drive(server.client(db=APART), server.client(db=APART), polling=polling)
+        drive(server.client(db=APART), server.client(db=APART), protocol=protocol)
     assert monitor.by_scripts > 50
     return monitor
 
 
 @REAL
 def test_no_script_touches_a_key_that_it_was_not_told_of(server: RealServer) -> None:
-    assert touched(server, polling=True).undeclared() == set()
+    assert touched(server, protocol="hosted").undeclared() == set()
 
 
 @REAL
 def test_those_for_who_queues_touch_the_mailboxes(server: RealServer) -> None:
-    found = touched(server, polling=False).undeclared()
+    found = touched(server, protocol="setnx").undeclared()
 
     # Who looks at a lock reads what its holder says that it waits for.
     assert {key.split(":")[2] for key in found} == {"wake", "waits"}
@@ -166,13 +166,13 @@ def confined(server: RealServer) -> Iterator[redis.Redis]:
 def test_all_of_it_works_without_a_right_to_any_mailbox(
     server: RealServer, confined: redis.Redis
 ) -> None:
-    drive(confined, server.client(), polling=True)
+    drive(confined, server.client(), protocol="hosted")
 
 
 @REAL
 def test_one_who_queues_needs_it(server: RealServer, confined: redis.Redis) -> None:
     with pytest.raises(LockUnavailable) as caught:
-        drive(confined, server.client(), polling=False)
+        drive(confined, server.client(), protocol="setnx")
 
     assert caught.value.cause == "denied"
 
@@ -191,24 +191,16 @@ def test_it_is_taken_by_the_setting_and_seen_on_the_page(
         info = inspector().get("lock:k")
 
         noted = meta_of(real_cache.client(), "lock:k").token
-    assert noted == f"polling:{held.token}"
+    assert noted == f"hosted:{held.token}"
     assert "here" in page
     assert info.holder is not None
     assert not real_cache.client().keys("*:wa*")
 
 
-def test_a_single_lock_may_differ_from_the_setting(real_cache: RealServer) -> None:
-    with IN_SETTINGS, lock("k", protocol="timestamp") as held:
-        assert (value_of(real_cache.client(), "lock:k") or "").isdecimal()
-        assert held.owned()
-    with IN_SETTINGS, lock("k", polling=False, min_hold=0.01):
-        pass
-
-
 def test_with_lock_holds_one_and_its_command_has_it_again(
     real_cache: RealServer, start: Callable[..., Program], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TEST_POLLING", "1")
+    monkeypatch.setenv("TEST_PROTOCOL", "hosted")
 
     status, out, err = start("k", "--", sys.executable, "-c", INSIDE).end()
 

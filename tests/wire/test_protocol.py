@@ -8,11 +8,11 @@ import pytest
 from django_setnx_lock import LockLost
 from django_setnx_lock.core import Holder
 from django_setnx_lock.core.protocol import commands, replies, scripts
-from django_setnx_lock.core.protocol.commands import POLLING, READERS, SETNX, command_set
+from django_setnx_lock.core.protocol.commands import PROTOCOLS, READERS
 from django_setnx_lock.core.protocol.keys import lock_keys
 
 KEYS = lock_keys("lock:a")
-COMMAND_SETS: list[Any] = [SETNX, READERS, command_set("timestamp"), POLLING]
+COMMAND_SETS: list[Any] = [*PROTOCOLS.values(), READERS]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_mark_whose_texts_are_none_was_made_by_an_operator(value: str) -> None
     assert str(replies.lost("a", mark)) == "the lock 'a' was force-released by an operator"
 
 
-@pytest.mark.parametrize("command_set", COMMAND_SETS, ids=["setnx", "shared", "time", "polling"])
+@pytest.mark.parametrize("command_set", COMMAND_SETS, ids=[*PROTOCOLS, "shared"])
 def test_who_takes_it_and_why_are_sent_in_one_short_line(command_set: Any) -> None:
     request = command_set.force_release(KEYS, None, b"t", None, "joe\n", "x" * 1_000_000)
 

@@ -7,23 +7,23 @@ import pytest
 import redis
 
 from django_setnx_lock.core.protocol import commands, scripts
-from django_setnx_lock.core.protocol.commands import READERS, command_set
+from django_setnx_lock.core.protocol.commands import PROTOCOLS, READERS
 from django_setnx_lock.core.protocol.keys import index_for, lock_keys
 from tests.wire.helpers import send
 
 ALL = [one for one in vars(scripts).values() if isinstance(one, scripts.Script)]
-POLLING = [one for one in ALL if one.name.startswith("polling_")]
+HOSTED = [one for one in ALL if one.name.startswith("hosted_")]
 KEYS = lock_keys("lock:a")
 INDEX = index_for("lock:")
-TIMES = command_set("timestamp", "s")
+TIMES = PROTOCOLS["timestamp-s"]
 LOOKS = [
     commands.SETNX.check(KEYS, "t"),
     commands.SETNX.inspect_each([KEYS], INDEX),
     READERS.check(KEYS, "t"),
     TIMES.check(KEYS, "t"),
     cast(commands.Request, TIMES.locked(KEYS)),
-    commands.POLLING.check(KEYS, "t"),
-    commands.POLLING.inspect_each([KEYS], INDEX),
+    commands.HOSTED.check(KEYS, "t"),
+    commands.HOSTED.inspect_each([KEYS], INDEX),
 ]
 
 
@@ -54,8 +54,10 @@ def keys_that_are_no_key_of_KEYS(source: str) -> list[str]:  # noqa: N802 - Redi
 KEY = re.compile(r"KEYS\[(\d|at|at \+ 1)\]")
 
 
-@pytest.mark.parametrize("script", POLLING, ids=lambda script: script.name)
-def test_a_polling_script_names_each_key_as_one_of_its_keys(script: scripts.Script) -> None:
+@pytest.mark.parametrize("script", HOSTED, ids=lambda script: script.name)
+def test_a_script_for_hosted_servers_names_each_key_as_one_of_its_keys(
+    script: scripts.Script,
+) -> None:
     assert keys_that_are_no_key_of_KEYS(script.source) == []
 
 

@@ -24,7 +24,7 @@ T = 1_900_000_000_000_000
 def timed(client: Any, unit: str = "ms", timeout: float = 10, **options: Any) -> RedisLock:
     """Make the lock ``a`` whose value is a time, listed in the index."""
     options = {"index": index_for(PREFIX), "key": "a", **options}
-    return RedisLock(client, "lock:a", timeout, protocol="timestamp", unit=unit, **options)
+    return RedisLock(client, "lock:a", timeout, protocol=f"timestamp-{unit}", **options)
 
 
 def asking(client: Any, unit: str = "ms", timeout: float = 10, **options: Any) -> AcquireAttempt:

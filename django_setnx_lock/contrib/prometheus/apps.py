@@ -27,6 +27,5 @@ class PrometheusConfig(AppConfig):
 def _made() -> LockMetrics:
     # Django may call ready() again, as override_settings(INSTALLED_APPS=...) does, and a registry
     # takes a metric once.
-    metrics = LockMetrics()
-    REGISTRY.register(LockCollector(templates=lambda: metrics.templates))
-    return metrics
+    REGISTRY.register(LockCollector())
+    return LockMetrics()

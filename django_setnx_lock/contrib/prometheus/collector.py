@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from django.core.exceptions import ImproperlyConfigured
 from prometheus_client.core import GaugeMetricFamily
@@ -15,8 +15,7 @@ from ...connection import aliases_in, get_client
 from ...core.connections.cluster_routes import is_cluster
 from ...core.errors import LockUnavailable
 from ...core.protocol.keys import name_for
-from ...decorators import TEMPLATES
-from ...key_template import matcher
+from ...key_template import template_of
 from ...locks import inspector, key_prefix
 from .metrics import OTHER
 
@@ -39,24 +38,16 @@ _HELP = {
 class LockCollector(Collector):
     """Gauges of all locks of the project, from Redis at each scrape.
 
-    ``caches``: aliases of the caches with locks (those of the setting ``CACHE``). ``templates``:
-    returns the templates that keys are matched with, besides those of ``@redis_lock`` (none).
-    ``limit``: at how many locks of each cache a scrape looks at most, half of them those whose
-    leases end first, half those whose leases end last; Redis and the scrape have no more work
-    however many locks there are (1000).
+    ``caches``: aliases of the caches with locks (those of the setting ``CACHE``). ``limit``: at how
+    many locks of each cache a scrape looks at most, half of them those whose leases end first, half
+    those whose leases end last; Redis and the scrape have no more work however many locks there are
+    (1000).
 
     Where Redis does not answer, ``setnx_lock_up`` is 0 and nothing is raised.
     """
 
-    def __init__(
-        self,
-        caches: Sequence[str] = (),
-        *,
-        templates: Callable[[], Iterable[str]] | None = None,
-        limit: int = LIMIT,
-    ) -> None:
+    def __init__(self, caches: Sequence[str] = (), *, limit: int = LIMIT) -> None:
         self._caches = caches
-        self._templates = templates or tuple
         self._limit = limit
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
@@ -66,12 +57,11 @@ class LockCollector(Collector):
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """Return the metrics as they are now."""
         found = _families()
-        template_of = matcher({*self._templates(), *TEMPLATES})
         for cache in self._caches or aliases_in(get_config()["CACHE"]):
             began = time.perf_counter()
             is_up = 1.0
             try:
-                _look(cache, self._limit, template_of, found)
+                _look(cache, self._limit, found)
             except (LockUnavailable, ImproperlyConfigured):
                 is_up = 0.0
             found["up"].add_metric([cache], is_up)
@@ -86,15 +76,10 @@ def _families() -> dict[str, GaugeMetricFamily]:
     }
 
 
-def _look(
-    cache: str,
-    limit: int,
-    template_of: Callable[[str], str],
-    found: dict[str, GaugeMetricFamily],
-) -> None:
+def _look(cache: str, limit: int, found: dict[str, GaugeMetricFamily]) -> None:
     """Add what is known of the locks in ``cache``. Raises LockUnavailable, ImproperlyConfigured."""
     client = get_client(cache)
-    if not get_config()["INDEX"] or is_cluster(client):
+    if is_cluster(client) or get_config()["PROTOCOL"] == "hosted":
         # To find the locks would take a look at every key there is.
         inspector(cache).get(name_for(key_prefix(), "up"))
         return

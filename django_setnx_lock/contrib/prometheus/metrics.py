@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
 
 from ... import signals
+from ...key_template import KeyTemplate
 
 if TYPE_CHECKING:
     from django.dispatch import Signal
@@ -88,12 +89,7 @@ class LockMetrics:
             signals.lock_lost: self._lost,
         }
         for template in templates:
-            self._label(template)
-
-    @property
-    def templates(self) -> tuple[str, ...]:
-        """The templates of the locks met so far, and those that were given."""
-        return tuple(self._templates)
+            self._label(KeyTemplate(template).untyped)
 
     def connect(self) -> None:
         """Begin to count. Until then a lock costs nothing more."""

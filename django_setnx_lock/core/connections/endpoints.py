@@ -27,7 +27,7 @@ _known: dict[int, tuple[ref[Any], str]] = {}
 # Not frozen: one is made for each lock, and that would take thrice as long.
 @dataclass(slots=True)
 class Target:
-    """Which lock: the client to ask, the keys in Redis, what the caller calls it and its kind.
+    """Which lock: the client to ask, the keys in Redis, and what the caller calls it.
 
     ``command_set``: what to send for it. ``heartbeat_prefix``: what the keys begin with by which
     the processes that hold such locks say that they live (None: they do not).
@@ -37,7 +37,6 @@ class Target:
     keys: LockKeys
     key: str
     index: str | None
-    template: str = ""
     command_set: CommandSet = SETNX
     heartbeat_prefix: str | None = None
     # Whether what redis-py's lock is asked is awaited.

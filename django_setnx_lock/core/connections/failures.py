@@ -27,9 +27,9 @@ _CAUSES = {
     "memory": "Redis is out of memory and refuses writes",
     "wrongtype": "its name in Redis holds something that is no lock; remove or rename one",
     "undeclared": (
-        "this server lets scripts touch none but the keys that they were told of: set POLLING in "
-        "SETNX_LOCK to True (without Django, polling=True of the lock), see "
-        f"{docs_url('polling')}"
+        "this server lets scripts touch none but the keys that they were told of: set PROTOCOL in "
+        "SETNX_LOCK to 'hosted' (without Django, protocol='hosted' of the lock), see "
+        f"{docs_url('hosted')}"
     ),
     "replicas": "the primary hears of fewer replicas than its min-replicas-to-write",
     "denied": "Redis refuses the credentials or their ACL lacks a right",

@@ -39,7 +39,7 @@ from .mailbox import (
     time_to_ask,
     time_to_sleep,
 )
-from .options import LockOptions
+from .options import CoreOptions
 from .transfer import Secret, read_ticket, refuse_unless_possible
 from .wait_warning import WaitWarning, who_has
 
@@ -77,10 +77,10 @@ class AcquireAttempt:
     _waits_for: Holder | None = None
 
     def __init__(
-        self, target: Target, lease_ms: int, holder: Holder, options: LockOptions | None = None
+        self, target: Target, lease_ms: int, holder: Holder, options: CoreOptions | None = None
     ) -> None:
         self.target = target
-        self.options = options or LockOptions()
+        self.options = options or CoreOptions()
         self.held: LockHandle | None = None
         # Renews the lock if a task takes it.
         self.loop_watchdog: RenewalRegistry | None = None
@@ -229,7 +229,6 @@ class AcquireAttempt:
         if events.ACQUIRED.listeners:
             events.ACQUIRED.tell(
                 key=self.target.key,
-                template=self.target.template,
                 fence=held.grant.fence,
                 waited=clock.now() - self._began,
             )
@@ -317,18 +316,13 @@ class AcquireAttempt:
             logger.debug("waits for the lock %r, %s", self.target.key, who_has(answer))
         self._waits_since, self._waits_for = clock.now(), answer.holder
         if events.WAITING.listeners:
-            events.WAITING.tell(
-                key=self.target.key, template=self.target.template, holder=answer.holder
-            )
+            events.WAITING.tell(key=self.target.key, holder=answer.holder)
 
     def tell_unavailable(self, error: LockUnavailable) -> None:
         """Tell that Redis did not say whether the lock was granted."""
         if events.UNAVAILABLE.listeners:
             events.UNAVAILABLE.tell(
-                key=self.target.key,
-                template=self.target.template,
-                waited=clock.now() - self._began,
-                error=error,
+                key=self.target.key, waited=clock.now() - self._began, error=error
             )
 
     def end_wait(self, error: BaseException | None = None) -> None:
@@ -337,7 +331,6 @@ class AcquireAttempt:
         if since is not None and events.WAITED.listeners:
             events.WAITED.tell(
                 key=self.target.key,
-                template=self.target.template,
                 holder=self._waits_for,
                 waited=clock.now() - since,
                 error=error,
@@ -367,8 +360,6 @@ class AcquireAttempt:
             "holder": answer.holder,
             "remaining": answer.remaining,
             "held_for": answer.held_for,
-            "template": self.target.template,
-            "timeout": self.lease_ms / 1000,
         }
         if cycle:
             drawn = "; ".join(map(str, cycle))
@@ -389,12 +380,7 @@ class AcquireAttempt:
                 error=error,
             )
         if events.BUSY.listeners:
-            events.BUSY.tell(
-                key=key,
-                template=self.target.template,
-                waited=clock.now() - self._began,
-                error=error,
-            )
+            events.BUSY.tell(key=key, waited=clock.now() - self._began, error=error)
         return error
 
 

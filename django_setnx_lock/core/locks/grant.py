@@ -19,7 +19,7 @@ from ..renewal import watchdog
 from ..renewal.lease import Lease
 from ..stop_request import StopRequest
 from .operations import Scope
-from .options import LockOptions
+from .options import CoreOptions
 from .owner import Owner, ThreadOrGreenlet, running_task
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_setnx_lock.events")
 
-_PLAIN = LockOptions()
+_PLAIN = CoreOptions()
 _numbers = itertools.count()
 # Deciding takes no time. Where it lasts, an interrupt came between having decided and saying so.
 _PATIENCE = 1.0
@@ -88,7 +88,7 @@ class Grant:
         fence: int,
         timeout: float,
         deadline: float,
-        options: LockOptions = _PLAIN,
+        options: CoreOptions = _PLAIN,
         loop_watchdog: RenewalRegistry | None = None,
         in_doubt: bool = True,
     ) -> None:
@@ -385,7 +385,6 @@ class Grant:
         """Return what listeners are told of a lock that is, or was, held."""
         return {
             "key": self.key,
-            "template": self.target.template,
             "fence": self.fence,
             "held_for": clock.now() - self.taken_at,
         }

@@ -22,7 +22,7 @@ from . import reentrancy
 from .grant import Grant, call_back
 from .mailbox import ANSWER_WITHIN
 from .operations import Handle, Scope
-from .options import LockOptions
+from .options import CoreOptions
 from .transfer import TransferTicket, refuse_unless_possible
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class LockHandle(Handle):
         grant: Grant,
         target: Target | None = None,
         timeout: float = 0.0,
-        options: LockOptions | None = None,
+        options: CoreOptions | None = None,
     ) -> None:
         """Make the first handle of ``grant``, or with the rest, which it was asked for with, one
         more; that is to be counted in.
@@ -84,14 +84,14 @@ class LockHandle(Handle):
 
     @classmethod
     def another(
-        cls, grant: Grant, target: Target, lease_ms: int, options: LockOptions
+        cls, grant: Grant, target: Target, lease_ms: int, options: CoreOptions
     ) -> Self | None:
         """Return one more handle of ``grant``; None when that is being let go.
 
         ``target``, ``lease_ms`` and ``options`` are those of the lock that would be taken.
         """
         had, lease = grant.target, grant.lease
-        own = replace(target, index=had.index, template=had.template, command_set=had.command_set)
+        own = replace(target, index=had.index, command_set=had.command_set)
         timeout = lease.bounded(lease_ms / 1000, clock.now())
         lease.seconds = max(lease.seconds, timeout)
         held = cls(grant, own, timeout, options)

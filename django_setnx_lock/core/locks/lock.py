@@ -21,7 +21,7 @@ from .attempt import AcquireAttempt, wait_for
 from .grant import Grant
 from .handle import LocalToken, LockHandle
 from .local import LocalHandles, LocalLock
-from .options import UNSET, ReleasePolicy, Unset, lock_options
+from .options import UNSET, ReleasePolicy, Unset, core_options
 from .transfer import Secret, checked_token
 
 
@@ -39,47 +39,46 @@ class RedisLock(LocalLock[LockHandle]):
     ``client``: a redis-py client; with one of ``redis.asyncio`` it has only the methods that are
     awaited, those of redis-py by its names, too. ``name``: the key in Redis. ``timeout``: the lease
     in seconds (30; None means that too). ``sleep``: how often redis-py's waiting callers ask;
-    without effect here. ``blocking``: whether :meth:`acquire` waits (True).
-    ``blocking_timeout``: how long, in seconds (None: without limit). ``thread_local``:
-    whether each thread sees only what it took with this object itself (True).
-    ``raise_on_release_error``: whether leaving a ``with`` block raises when the release
-    failed; else it is logged (True). ``renew``: whether the lease is renewed in the background
-    while the lock is held (False): until it is let go, its thread has ended, or nobody refers
-    to the handle any more. ``max_hold``: the seconds that it is held at most, which bounds
-    lease and renewal, not :meth:`extend` (None: without limit). ``min_hold``: the seconds from the
-    grant on during which nobody else gets it, however soon it is let go (None: none); the lock of
-    a holder that was killed ends with its lease all the same. ``replicas``: how many replicas have
-    to acknowledge the lock before it counts as taken (None: none), within ``replica_timeout``
-    seconds (1) or a third of the lease, if that is less; :doc:`replicas`. ``on_lost``: called once
-    with the handle when the lock was found to be lost, by the thread that found it: mostly the one
-    that renews, which it must not keep (None). ``key``: what the caller calls it in messages
-    (name). ``index``: the sorted set to list the lock in (None: in none). ``label``, ``user``,
-    ``note``: what the holder record says besides host, process and thread. ``template``: what
-    kind of lock it is, for listeners (""). ``reentrant``: whether the thread or asyncio task that
-    holds it by a lock with ``reentrant`` gets it again (False); :doc:`reentrancy` has the rules.
-    ``protocol``: ``timestamp`` for a lock whose value is the time at which it stops being valid,
-    which excludes programs of that older kind (``setnx``); :doc:`protocols` has the rules.
-    ``unit``: that time's, ``s`` or ``ms`` (``ms``). ``expire``: whether Redis removes it a second
-    after it is over (True). Both are without effect for ``setnx``. ``polling``: for servers that
-    let a script touch none but the keys that it was told of (False); :doc:`polling` has the rules.
-    ``shared``: whether others that are ``shared`` may be held at the same time (False); ``limit``:
-    how many with a limit may (None: it is held alone); :doc:`sharing` has the rules. ``ending``:
-    what is asked at each release that is not awaited whether it is put off (None).
-    ``wait_warning``: after how many seconds of waiting a warning in the log says who holds the lock
-    (None: never). ``deadlock_timeout``: after how many seconds of waiting, and how often from then
-    on, a caller that holds other locks looks whether it waits for itself by way of others (None:
-    never); :doc:`deadlocks` has the rules. ``heartbeat_prefix``: what the key begins with by which
-    this process says that it lives while it holds the lock for long (None: it does not say so).
+    without effect here. ``blocking``: whether :meth:`acquire` waits (True). ``blocking_timeout``:
+    how long, in seconds (None: without limit). ``thread_local``: whether each thread sees only what
+    it took with this object itself (True). ``raise_on_release_error``: whether leaving a ``with``
+    block raises when the release failed; else it is logged (True). ``renew``: whether the lease is
+    renewed in the background while the lock is held (False): until it is let go, its thread has
+    ended, or nobody refers to the handle any more. ``max_hold``: the seconds that it is held at
+    most, which bounds lease and renewal, not :meth:`extend` (None: without limit). ``min_hold``:
+    the seconds from the grant on during which nobody else gets it, however soon it is let go (None:
+    none); the lock of a holder that was killed ends with its lease all the same. ``replicas``: how
+    many replicas have to acknowledge the lock before it counts as taken (None: none), within
+    ``replica_timeout`` seconds (1) or a third of the lease, if that is less; :doc:`replicas`.
+    ``on_lost``: called once with the handle when the lock was found to be lost, by the thread that
+    found it: mostly the one that renews, which it must not keep (None). ``key``: what the caller
+    calls it in messages (name). ``index``: the sorted set to list the lock in (None: in none).
+    ``label``, ``user``, ``note``: what the holder record says besides host, process and thread.
+    ``reentrant``: whether the thread or asyncio task that holds it by a lock with ``reentrant``
+    gets it again (False); :doc:`reentrancy` has the rules. ``protocol``: ``timestamp-s`` or
+    ``timestamp-ms`` for a lock whose value is the time at which it stops being valid, in seconds or
+    milliseconds, which excludes programs of that older kind; :doc:`protocols` has the rules.
+    ``hosted`` for servers that let a script touch none but the keys that it was told of;
+    :doc:`hosted` has the rules (``setnx``). ``expire``: whether Redis removes such a time a second
+    after it is over (True). ``shared``: whether others that are ``shared`` may be held at the same
+    time (False); ``limit``: how many with a limit may (None: it is held alone); :doc:`sharing` has
+    the rules. ``ending``: what is asked at each release that is not awaited whether it is put off
+    (None). ``wait_warning``: after how many seconds of waiting a warning in the log says who holds
+    the lock (None: never). ``deadlock_timeout``: after how many seconds of waiting, and how often
+    from then on, a caller that holds other locks looks whether it waits for itself by way of others
+    (None: never); :doc:`deadlocks` has the rules. ``heartbeat_prefix``: what the key begins with by
+    which this process says that it lives while it holds the lock for long (None: it does not say
+    so).
 
     Raises ValueError for a timeout, ``max_hold``, ``min_hold``, ``wait_warning`` or
     ``deadlock_timeout`` that is not a finite number above zero, a ``min_hold`` of more than
     ``max_hold``, ``replicas`` that are no number, a ``blocking_timeout`` or ``sleep`` below zero,
-    an impossible name, a ``protocol`` or ``unit`` that does not exist, and a ``limit`` that is no
-    number from 1 to 1,000,000; LockUnsupported for two of ``timestamp``, ``polling``, ``shared``,
-    ``limit`` and ``min_hold``, and for ``limit`` with ``reentrant``; TypeError when the name is no
-    str, ``renew``, ``reentrant``, ``expire``, ``polling`` or ``shared`` no bool, or ``on_lost`` not
-    to be called; LockUnsupported, too, for a client whose class has its own ``execute_command()``
-    or the like, as for a prefix: the calls of locks do not go through it.
+    an impossible name, a ``protocol`` that does not exist, and a ``limit`` that is no number from 1
+    to 1,000,000; LockUnsupported for two of ``shared``, ``limit``, ``min_hold`` and a ``protocol``
+    other than ``setnx``, and for ``limit`` with ``reentrant``; TypeError when the name is no str,
+    ``renew``, ``reentrant``, ``expire`` or ``shared`` no bool, or ``on_lost`` not to be called;
+    LockUnsupported, too, for a client whose class has its own ``execute_command()`` or the like, as
+    for a prefix: the calls of locks do not go through it.
 
     The methods with the prefix ``a`` are awaited, and mean what those without it do. What is
     cancelled while it takes or releases the lock leaves neither lock nor waiter in Redis: it takes
@@ -111,20 +110,17 @@ class RedisLock(LocalLock[LockHandle]):
         label: str = "",
         user: str = "",
         note: str = "",
-        template: str = "",
         reentrant: bool = False,
         protocol: str = "setnx",
-        unit: str = "ms",
         expire: bool = True,
         shared: bool = False,
         limit: int | None = None,
-        polling: bool = False,
         ending: ReleasePolicy | None = None,
         wait_warning: float | None = None,
         deadlock_timeout: float | None = None,
         heartbeat_prefix: str | None = None,
     ) -> None:
-        self._options = lock_options(
+        self._options = core_options(
             on_lost,
             timeout=timeout,
             sleep=sleep,
@@ -137,9 +133,7 @@ class RedisLock(LocalLock[LockHandle]):
             wait_warning=wait_warning,
             deadlock_timeout=deadlock_timeout,
             protocol=protocol,
-            unit=unit,
             expire=expire,
-            polling=polling,
             shared=shared,
             limit=limit,
         )
@@ -161,7 +155,6 @@ class RedisLock(LocalLock[LockHandle]):
             keys,
             name if key is None else key,
             index,
-            template,
             self._options.commands,
             heartbeat_prefix,
         )
@@ -390,7 +383,7 @@ class RWLock:
 
     @classmethod
     def made_by(cls, make: Callable[..., RedisLock]) -> RWLock:
-        """Return one whose locks ``make(shared=..., **options)`` makes."""
+        """Return one whose locks ``make(shared=...)`` makes."""
         made = cls.__new__(cls)
         made._begin(make)
         return made
@@ -408,10 +401,10 @@ class RWLock:
         """What the caller calls it."""
         return self._key
 
-    def read(self, **options: Any) -> RedisLock:
-        """Return the lock of one reader, with ``options`` in the place of those given before."""
-        return self._make(shared=True, **options)
+    def read(self) -> RedisLock:
+        """Return the lock of one reader."""
+        return self._make(shared=True)
 
-    def write(self, **options: Any) -> RedisLock:
-        """Return the lock of one writer, with ``options`` in the place of those given before."""
-        return self._make(shared=False, **options)
+    def write(self) -> RedisLock:
+        """Return the lock of one writer."""
+        return self._make(shared=False)

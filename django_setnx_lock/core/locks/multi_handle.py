@@ -17,7 +17,7 @@ from ..stop_request import StopRequest
 from .batch import ask_each, release_all
 from .handle import LockHandle
 from .operations import Handle, Scope
-from .options import LockOptions
+from .options import CoreOptions
 
 logger = logging.getLogger("django_setnx_lock.lock")
 
@@ -213,11 +213,11 @@ class MultiLockHandle(Handle, Mapping[str, LockHandle]):
 class LossRelay:
     """Calls ``on_lost`` with the handle of all the locks, once, when the first of them is lost.
 
-    In the place of the ``on_lost`` of each of them. Raises TypeError as :class:`LockOptions`.
+    In the place of the ``on_lost`` of each of them. Raises TypeError as :class:`CoreOptions`.
     """
 
     def __init__(self, on_lost: Callable[[MultiLockHandle], object]) -> None:
-        LockOptions(on_lost=on_lost)
+        CoreOptions(on_lost=on_lost)
         self._on_lost = on_lost
         self._untold: WeakSet[MultiLockHandle] = WeakSet()
 

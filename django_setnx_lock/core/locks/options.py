@@ -46,7 +46,7 @@ class ReleasePolicy(Protocol):
         ...
 
 
-class LockOptions:
+class CoreOptions:
     """The options of a lock that no server is needed for. See :class:`RedisLock`.
 
     ``lease_ms``: the lease that is asked for when the lock is taken. ``min_hold_ms``: 0 for none.
@@ -124,11 +124,11 @@ class LockOptions:
 
 
 # Most locks of a program have the same options. Typed: True is not 1 here.
-_known = functools.lru_cache(maxsize=128, typed=True)(LockOptions)
+_known = functools.lru_cache(maxsize=128, typed=True)(CoreOptions)
 
 
-def lock_options(on_lost: Any, **options: Any) -> LockOptions:
-    """Return the :class:`LockOptions` of these values. Raises as that."""
+def core_options(on_lost: Any, **options: Any) -> CoreOptions:
+    """Return the :class:`CoreOptions` of these values. Raises as that."""
     # A callback is not to be kept alive.
     if on_lost is None:
         try:
@@ -136,4 +136,4 @@ def lock_options(on_lost: Any, **options: Any) -> LockOptions:
         except TypeError:
             # One of them has no hash, or is refused: the class says which.
             pass
-    return LockOptions(on_lost=on_lost, **options)
+    return CoreOptions(on_lost=on_lost, **options)

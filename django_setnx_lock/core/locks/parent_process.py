@@ -23,7 +23,7 @@ from ..protocol.commands import is_of_reader
 from ..renewal.lease import Lease
 from . import reentrancy
 from .grant import Grant
-from .options import LockOptions
+from .options import CoreOptions
 
 _Handle = TypeVar("_Handle")
 logger = logging.getLogger("django_setnx_lock.lock")
@@ -33,7 +33,7 @@ _Spot = tuple[str, str]
 
 #: A JSON list of the locks that are held around a process.
 VARIABLE = "SETNX_LOCK_HELD_TOKENS"
-_FOLLOWED = LockOptions(renew=True, reentrant=True)
+_FOLLOWED = CoreOptions(renew=True, reentrant=True)
 _LEAST_PAUSE = 0.05
 
 

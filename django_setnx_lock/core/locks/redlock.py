@@ -40,7 +40,6 @@ _NOT_HERE = {
     "min_hold": None,
     "replicas": 0,
     "protocol": "setnx",
-    "polling": False,
     "shared": False,
     "limit": None,
 }
@@ -244,9 +243,9 @@ class Redlock(RedisLock):
     (0.1); a dead one, one that hangs and a slow one cost so much at the most, alone or together.
     ``options``: the rest as in :class:`RedisLock`, whose methods it has.
 
-    Nobody queues: who waits asks again after a pause at random. ``fence``, an own ``token`` and
-    the methods with the prefix a raise LockUnsupported, and so do ``min_hold``, ``replicas`` and
-    the protocol ``timestamp``. Raises ValueError for fewer than three masters, for two that are one
+    Nobody queues: who waits asks again after a pause at random. ``fence``, an own ``token`` and the
+    methods with the prefix a raise LockUnsupported, and so do ``min_hold``, ``replicas`` and any
+    ``protocol`` but ``setnx``. Raises ValueError for fewer than three masters, for two that are one
     server, and for a lease shorter than three times the ``master_timeout``; TypeError for clients
     of a cluster or of asyncio; else as RedisLock.
     """
@@ -282,7 +281,7 @@ class Redlock(RedisLock):
             )
         plain = self._target
         self._target = RedlockTarget(
-            *(masters, plain.keys, plain.key, plain.index, plain.template),
+            *(masters, plain.keys, plain.key, plain.index),
             heartbeat_prefix=plain.heartbeat_prefix,
         )
 

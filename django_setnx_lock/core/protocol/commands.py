@@ -19,8 +19,6 @@ DEFAULT_TIMEOUT = 30.0
 LONGEST = 1e9
 # For how long a lock is left to a waiter; the scripts know it as CLAIM.
 CLAIM_MS = 1000
-PROTOCOLS = ("setnx", "timestamp")
-UNITS = ("ms", "s")
 MOST_PERMITS = 1_000_000
 Command: TypeAlias = tuple[str | bytes, ...]
 _READ = "read:"
@@ -255,7 +253,7 @@ class CommandSet:
         """
         if not self.wakes_waiters:
             own = [key for keys in locks for key in (keys.name, keys.meta)]
-            return Request(scripts.POLLING_INSPECT, _with(index, *own), ())
+            return Request(scripts.HOSTED_INSPECT, _with(index, *own), ())
         own = [key for keys in locks for key in _shared_by(keys, "", None)]
         return Request(scripts.INSPECT, _with(index, *own), (unit, str(waiters), "each"))
 
@@ -302,21 +300,25 @@ SETNX = CommandSet(name="protocol='setnx'", supports_custom_token=True, supports
 # For servers that let a script touch none but the keys that it was told of. What stands at the
 # name, fence and record are those of SETNX, so both exclude each other; but nobody queues, and
 # nobody is woken, as a waiter's mailbox is known only at run time.
-POLLING = CommandSet(name="polling=True", prefix="POLLING_", has_queue=False, wakes_waiters=False)
+HOSTED = CommandSet(
+    name="protocol='hosted'", prefix="HOSTED_", has_queue=False, wakes_waiters=False
+)
 # Held by any number of readers; one who holds the lock alone is an ordinary holder.
 READERS = CommandSet(name="shared=True", prefix="SHARED_", is_shared=True)
 # The value at the name is the time, in ``unit``, at which the lock stops being valid; the token
 # stands beside it. Nobody is woken: a holder counts as foreign for who waits.
 _TIMESTAMPS = {
-    (unit, expire): CommandSet(
-        name="protocol='timestamp'",
-        prefix="TIMESTAMP_",
-        has_queue=False,
-        unit=unit,
-        expire=expire,
+    unit: CommandSet(
+        name=f"protocol='timestamp-{unit}'", prefix="TIMESTAMP_", has_queue=False, unit=unit
     )
-    for unit in UNITS
-    for expire in (True, False)
+    for unit in ("s", "ms")
+}
+#: How a lock may stand in Redis, by what the option ``protocol`` calls it.
+PROTOCOLS = {
+    "setnx": SETNX,
+    "timestamp-s": _TIMESTAMPS["s"],
+    "timestamp-ms": _TIMESTAMPS["ms"],
+    "hosted": HOSTED,
 }
 
 
@@ -328,9 +330,7 @@ def permits(limit: int) -> CommandSet:
 
 def command_set(
     protocol: object = "setnx",
-    unit: object = "ms",
     expire: object = True,
-    polling: object = False,
     shared: object = False,
     limit: object = None,
     *,
@@ -339,26 +339,20 @@ def command_set(
 ) -> CommandSet:
     """Return the command set of a lock with these options of :class:`RedisLock`.
 
-    ``unit`` and ``expire`` are without effect for ``setnx``. Raises ValueError for a protocol or
-    unit that does not exist, for a ``limit`` that is no number from 1 to 1,000,000, and for
-    ``shared`` and ``limit`` together; LockUnsupported for ``polling`` with ``timestamp``, for
-    ``shared`` or ``limit`` with ``min_hold``, ``polling`` or ``timestamp``, and for a ``limit``
-    with ``reentrant``; TypeError for ``expire``, ``polling`` or ``shared`` that is no bool.
+    ``expire`` has an effect for timestamps alone. Raises ValueError for a protocol that does not
+    exist, for a ``limit`` that is no number from 1 to 1,000,000, and for ``shared`` and ``limit``
+    together; LockUnsupported for ``shared`` or ``limit`` with ``min_hold`` or another protocol than
+    ``setnx``, and for a ``limit`` with ``reentrant``; TypeError for ``expire`` or ``shared`` that
+    is no bool.
     """
-    if protocol not in PROTOCOLS:
+    found = PROTOCOLS.get(protocol) if isinstance(protocol, str) else None
+    if found is None:
         raise ValueError(f"protocol is one of {', '.join(map(repr, PROTOCOLS))}, not {protocol!r}")
-    if unit not in UNITS:
-        raise ValueError(f"unit is one of {', '.join(map(repr, UNITS))}, not {unit!r}")
-    for option, value in (("expire", expire), ("polling", polling), ("shared", shared)):
+    for option, value in (("expire", expire), ("shared", shared)):
         if value is not True and value is not False:
             raise TypeError(f"{option} is True or False, not {value!r}")
-    if polling and protocol != "setnx":
-        raise LockUnsupported(
-            "polling is for protocol='setnx': with 'timestamp' nobody is woken anyway"
-        )
-    found = _TIMESTAMPS[str(unit), bool(expire)] if protocol == "timestamp" else SETNX
-    if polling:
-        found = POLLING
+    if found.unit and not expire:
+        found = replace(found, expire=False)
     if not shared and limit is None:
         return found
     return _shared(found, bool(shared), limit, min_hold=min_hold, reentrant=reentrant)

@@ -157,12 +157,10 @@ class RenewLease:
         self.held.tell_trouble()
 
     def _tell_if_late(self, now: float) -> None:
-        lease, target = self.held.lease, self.target
+        lease = self.held.lease
         late = now - (lease.tried_since or now)
         if late > lease.seconds / 3 and events.RENEWED_LATE.listeners:
-            events.RENEWED_LATE.tell(
-                key=self.key, template=target.template, fence=self.held.fence, late=late
-            )
+            events.RENEWED_LATE.tell(key=self.key, fence=self.held.fence, late=late)
 
     def _log_success(self) -> None:
         held = self.held

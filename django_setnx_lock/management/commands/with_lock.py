@@ -21,7 +21,7 @@ from django_setnx_lock.core.locks.attempt import PASSING
 from django_setnx_lock.core.locks.handle import LockHandle
 from django_setnx_lock.core.locks.lock import RedisLock
 from django_setnx_lock.core.locks.redlock import Redlock
-from django_setnx_lock.locks import inspector, key_prefix, lock
+from django_setnx_lock.locks import inspector, key_prefix, make_one
 from django_setnx_lock.management import statuses
 from django_setnx_lock.management.with_lock.arguments import (
     STATUSES,
@@ -35,6 +35,7 @@ from django_setnx_lock.management.with_lock.interrupts import Interrupted, Inter
 from django_setnx_lock.management.with_lock.messages import Messages
 from django_setnx_lock.management.with_lock.supervisor import supervise
 from django_setnx_lock.management.wording import holding, user_name
+from django_setnx_lock.options import LockOptions
 
 # Between two tries of a caller that waits while Redis is away, in seconds.
 _PAUSE = 0.5
@@ -148,22 +149,20 @@ class Command(BaseCommand):
 
 
 def _lock(label: str, options: Mapping[str, Any]) -> RedisLock:
-    given = ("timeout", "min_hold", "replicas", "note", "shared", "limit")
+    names = ("timeout", "min_hold", "replicas", "note", "shared", "limit")
     using = options["using"]
     # The options given here are checked by now, so the fault is in the settings.
     faults = (ImproperlyConfigured, TypeError, ValueError)
     with statuses.given_for(faults, statuses.MISCONFIGURED):
-        return lock(
-            options["key"],
+        given = LockOptions(
             using=using.split(",") if using and "," in using else using,
             label=label,
-            user=user_name(),
             # Whatever RENEW says: the command may take longer than the lease.
             renew=True,
-            # It says itself whom it waits for.
-            wait_warning=None,
-            **{name: options[name] for name in given},
+            **{name: options[name] for name in names},
         )
+        # It says itself whom it waits for.
+        return make_one(options["key"], given, user=user_name(), wait_warning=None)
 
 
 def _take(

@@ -22,7 +22,7 @@ from django_setnx_lock.core.docs import docs_url
 from django_setnx_lock.core.errors import LockError, LockUnavailable, LockUnsupported
 from django_setnx_lock.core.locks.lock import RedisLock
 from django_setnx_lock.core.protocol.keys import lock_keys, mailbox_beside
-from django_setnx_lock.locks import inspector, lock
+from django_setnx_lock.locks import inspector, lock, semaphore
 
 
 class Severity(enum.IntEnum):
@@ -182,7 +182,7 @@ def _trouble(patient: Patient, replicas: int) -> LockUnavailable | None:
     options: dict[str, Any] = {
         "using": patient.using,
         "timeout": _LEASE,
-        "blocking": False,
+        "blocking_timeout": 0,
         "reentrant": False,
         "renew": False,
         "label": "locks doctor",
@@ -196,7 +196,7 @@ def _trouble(patient: Patient, replicas: int) -> LockUnavailable | None:
         _try(trial)
         # Groups need a few rights more, and so does who looks.
         with suppress(LockUnsupported):
-            first, second = (lock(f"{key}:2", limit=2, replicas=0, **options) for _ in range(2))
+            first, second = (semaphore(f"{key}:2", 2, replicas=0, **options) for _ in range(2))
             with first, second:
                 look.get(first.name)
         look.find(1, within=1)
@@ -245,8 +245,8 @@ def _refusal(patient: Patient, error: LockUnavailable) -> Finding:
             "D002",
             f"Redis refuses what locks need: {said}.",
             "Give the user of the cache the rights it needs. A server or proxy that has no Lua "
-            "scripts cannot hold locks; one that lets nobody wait (BLPOP) can, with POLLING in "
-            f"SETNX_LOCK. See {docs_url('redis', 'rights')}",
+            "scripts cannot hold locks; one that lets nobody wait (BLPOP) can, with PROTOCOL "
+            f"'hosted' in SETNX_LOCK. See {docs_url('redis', 'rights')}",
         )
     if error.cause == "readonly":
         return _replica(patient)

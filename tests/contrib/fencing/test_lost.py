@@ -11,7 +11,7 @@ import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from django_setnx_lock import LockLost, StaleFence, lock
+from django_setnx_lock import LockError, LockLost, StaleFence, lock
 from tests.contrib.fencing.models import Seat, Venue
 from tests.support.seams import clock
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def lost(fake_server: FakeServer) -> Iterator[LockHandle]:
     """The handle of a lock that was found to be lost, while Redis does not answer."""
-    with lock("seat:1", raise_on_release_error=False) as held:
+    with suppress(LockError), lock("seat:1") as held:
         fake_server.client().delete(held.name)
         with suppress(LockLost):
             held.check()
@@ -80,7 +80,7 @@ def test_a_handle_whose_lease_is_over_by_the_local_clock_writes_nothing(
     seat: Seat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = clock.now
-    with lock("seat:1", timeout=30, raise_on_release_error=False) as held:
+    with suppress(LockError), lock("seat:1", timeout=30) as held:
         seat.save(fence=held)
         monkeypatch.setattr(clock, "now", lambda: now() + 60)
 
@@ -91,7 +91,7 @@ def test_a_handle_whose_lease_is_over_by_the_local_clock_writes_nothing(
 def test_a_queryset_that_was_fenced_before_the_loss_writes_nothing(
     seat: Seat, fake_server: FakeServer
 ) -> None:
-    with lock("seat:1", raise_on_release_error=False) as held:
+    with suppress(LockError), lock("seat:1") as held:
         rows = Seat.objects.fenced(held)
         fake_server.client().delete(held.name)
         with suppress(LockLost):

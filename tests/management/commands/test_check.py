@@ -191,12 +191,6 @@ def test_search_leaves_out_the_other_keys(locks: Locks) -> None:
     assert [(one.status, figures(one)["locks"]) for one in found] == [(0, "1;;;0"), (2, "1;;;0")]
 
 
-def test_without_an_index_the_keyspace_is_looked_through(locks: Locks) -> None:
-    with override_settings(SETNX_LOCK={"INDEX": False}), lock("old", timeout=900):
-        hold_since("old", 700)
-        assert locks("check", "--max-held", "600").status == 2
-
-
 def test_details_have_an_end(locks: Locks) -> None:
     for number in range(25):
         lock(f"k{number:02}", timeout=100).take(0)

@@ -213,13 +213,13 @@ def test_d002_a_proxy_that_lets_nobody_wait(
     findings = found()
 
     assert bad(findings) == {"D002": "error"}
-    assert "POLLING" in findings["D002"].remedy
+    assert "PROTOCOL" in findings["D002"].remedy
 
 
 def test_d002_who_polls_needs_no_right_to_wait(found: Examine, admin: redis.Redis) -> None:
     caches = as_user(admin, "~*", "+@all", "-blpop", "-bzpopmin")
 
-    assert bad(found(caches=caches, POLLING=True)) == {}
+    assert bad(found(caches=caches, PROTOCOL="hosted")) == {}
 
 
 @pytest.mark.parametrize("read_only", ["yes", "no"])
@@ -380,13 +380,13 @@ def test_d012_the_clock_of_this_machine_is_off_where_locks_hold_times(
     real_cache: RealServer, monkeypatch: pytest.MonkeyPatch, step: float, way: str
 ) -> None:
     now, found = time.time, {}
-    for protocol in ("setnx", "timestamp"):
+    for protocol in ("setnx", "timestamp-ms"):
         with override_settings(SETNX_LOCK={"PROTOCOL": protocol}), monkeypatch.context() as patched:
             found[f"{protocol}, right"] = examine().by_id.get("D012")
             patched.setattr(time, "time", lambda: now() + step)
             found[protocol] = examine().by_id.get("D012")
 
-    finding = found.pop("timestamp")
+    finding = found.pop("timestamp-ms")
     assert finding is not None
     assert finding.severity == "warning"
     assert re.search(rf"(89\.\d|90\.\d) s {way}", finding.seen)

@@ -30,6 +30,7 @@ from tests.management.commands.conftest import Locks
 from tests.management.conftest import SECONDS, Program
 from tests.management.holders import age_sharer, client_of, kill_holder, revive_holder
 from tests.servers import FakeServer
+from tests.support.seams import any_lock
 
 LOCKS = (sys.executable, "-m", "django", "locks")
 HERE = f"{socket.gethostname()}:{os.getpid()}"
@@ -82,7 +83,7 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def test_show_tells_all_of_a_lock_and_its_holder(locks: Locks) -> None:
-    with lock("k", user="ann", label="import", note="nightly"):
+    with any_lock("k", user="ann", label="import", note="nightly"):
         ended = locks("show", "k")
         fingerprint = fingerprint_of("k")
 
@@ -127,7 +128,7 @@ def test_called_from_code_it_raises_with_the_status() -> None:
 def test_a_release_tells_who_had_it_and_the_holder_who_took_it(
     locks: Locks, caplog: pytest.LogCaptureFixture
 ) -> None:
-    held = lock("k", user="ann", label="import").take()
+    held = any_lock("k", user="ann", label="import").take()
     with caplog.at_level(logging.INFO, "django_setnx_lock.force_release"):
         ended = locks("release", "k", "--yes", "--reason", "stuck since noon")
     with pytest.raises(LockLost) as lost:
@@ -144,7 +145,7 @@ def test_a_release_tells_who_had_it_and_the_holder_who_took_it(
 
 
 def test_a_request_to_stop_tells_the_holder_who_asks_and_why(locks: Locks) -> None:
-    with lock("k", user="ann", label="import") as held:
+    with any_lock("k", user="ann", label="import") as held:
         ended = locks("ask-to-stop", "k", "--reason", "a deploy")
         held.check()
         again = locks("ask-to-stop", "k")
@@ -179,7 +180,7 @@ def test_a_free_lock_is_status_1(locks: Locks, command: list[str]) -> None:
 def test_the_holder_of_another_fingerprint_is_left_alone(locks: Locks, command: list[str]) -> None:
     with lock("k"):
         seen = fingerprint_of("k")
-    with lock("k", user="bob") as held:
+    with any_lock("k", user="bob") as held:
         ended = locks(*command, "k", "--fingerprint", seen)
         held.check()
 

@@ -16,6 +16,7 @@ from django_setnx_lock.core import State
 from tests.management.commands.conftest import Ended, Locks
 from tests.management.holders import age_sharer, client_of, hold_many, hold_since, kill_holder
 from tests.servers import FakeServer, RealServer
+from tests.support.seams import any_lock
 
 HERE = f"{socket.gethostname()}:{os.getpid()}"
 
@@ -23,7 +24,7 @@ HERE = f"{socket.gethostname()}:{os.getpid()}"
 @pytest.fixture
 def held() -> Iterator[None]:
     with (
-        lock("b", timeout=20, user="ann", label="import", note="nightly"),
+        any_lock("b", timeout=20, user="ann", label="import", note="nightly"),
         lock("a", timeout=50),
         rwlock("c", timeout=40).read(),
         rwlock("c", timeout=30).read(),

@@ -25,6 +25,7 @@ from django_setnx_lock.signals import lock_acquired
 from tests.management.conftest import CHECKOUT, COMMAND, Program
 from tests.processes import eventually
 from tests.servers import RealServer
+from tests.support.seams import any_lock
 
 Start = Callable[..., Program]
 Run = Callable[..., tuple[int, str, str]]
@@ -271,7 +272,7 @@ def test_the_holder_record_names_the_program_its_user_and_the_note(start: Start)
 def test_busy_is_status_75_and_one_line_that_says_who_holds_it(
     real_cache: RealServer, capfd: pytest.CaptureFixture[str], option: list[str]
 ) -> None:
-    with lock("k", timeout=20, label="import", user="ann", note="nightly"):
+    with any_lock("k", timeout=20, label="import", user="ann", note="nightly"):
         status = program(*option, "k", "echo", "started")
 
     out, err = capfd.readouterr()

@@ -20,7 +20,7 @@ django.setup()
 from django_setnx_lock import LockBusy, lock
 """
 TAKES = f"""{PREPARE}
-with lock("k", blocking=False, reentrant=True) as held:
+with lock("k", blocking_timeout=0, reentrant=True) as held:
     held.check()
     print(held.fence)
 """

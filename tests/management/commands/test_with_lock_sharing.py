@@ -13,6 +13,7 @@ from django.core.management.base import CommandError
 from django_setnx_lock import lock, rwlock, semaphore
 from tests.management.conftest import Program
 from tests.processes import eventually
+from tests.support.seams import any_lock
 
 Start = Callable[..., Program]
 
@@ -75,8 +76,8 @@ def test_a_command_within_may_read_and_not_write(
 @pytest.mark.usefixtures("real_cache")
 def test_who_is_waited_for_is_named_each_of_them() -> None:
     with (
-        lock("report", shared=True, reentrant=False, note="one"),
-        lock("report", shared=True, reentrant=False, note="two"),
+        any_lock("report", shared=True, reentrant=False, note="one"),
+        any_lock("report", shared=True, reentrant=False, note="two"),
         pytest.raises(CommandError) as busy,
     ):
         call_command("with_lock", "-n", "report", "true")

@@ -16,7 +16,7 @@ _PARTS = (
     "shared_keys",
     "letting_go",
     "has_let_go",
-    "polling",
+    "hosted",
     "timestamp",
     "prelude",
     "following",
@@ -95,10 +95,10 @@ SHARED_CHECK = Script.load("shared_check")
 SHARED_FORCE = Script.load("shared_force")
 SHARED_REQUEST_STOP = Script.load("shared_request_stop")
 
-POLLING_ACQUIRE = Script.load("acquire", "polling")
-POLLING_RELEASE = Script.load("release", "polling")
-POLLING_CANCEL = Script.load("cancel", "polling")
-POLLING_RENEW = Script.load("renew", "polling")
-POLLING_CHECK = Script.load("check", "polling")
-POLLING_FORCE = Script.load("force", "polling")
-POLLING_INSPECT = Script.load("polling_inspect")
+HOSTED_ACQUIRE = Script.load("acquire", "hosted")
+HOSTED_RELEASE = Script.load("release", "hosted")
+HOSTED_CANCEL = Script.load("cancel", "hosted")
+HOSTED_RENEW = Script.load("renew", "hosted")
+HOSTED_CHECK = Script.load("check", "hosted")
+HOSTED_FORCE = Script.load("force", "hosted")
+HOSTED_INSPECT = Script.load("hosted_inspect")

@@ -94,7 +94,7 @@ if value and value ~= token and not claims then
   if INDEX and how == 'foreign' then
     redis.call('ZADD', INDEX, now_ms() + (left < 0 and ENDLESS or left), NAME)
   end
-  local is_known = owner == value or owner == POLLING .. value
+  local is_known = owner == value or owner == HOSTED .. value
   local held = how == 'ours' and math.max(now_us() - fence, 0) / 1000 or nil
   return {'BUSY', left, how, is_known and holder or nil, held}
 end

@@ -8,7 +8,7 @@ local function note_lost(meta, owner)
     for _, token in ipairs(redis.call('ZRANGE', beside('shares', ''), 0, -1)) do
       remember_loss(token)
     end
-  elseif string.sub(owner, 1, #POLLING) ~= POLLING then
+  elseif string.sub(owner, 1, #HOSTED) ~= HOSTED then
     -- One who polls is told by what stands at the name.
     remember_loss(owner, redis.call('PTTL', META))
   end

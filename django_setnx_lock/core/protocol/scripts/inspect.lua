@@ -28,7 +28,7 @@ local function inspect()
   local value = kind == 'string' and redis.call('GET', NAME)
   local meta = token_at(META) or ''
   local fence, owner, holder = read_meta(meta)
-  local how = value and (baton_for(value) and 'baton' or (owner == value or owner == POLLING .. value) and 'ours' or 'foreign')
+  local how = value and (baton_for(value) and 'baton' or (owner == value or owner == HOSTED .. value) and 'ours' or 'foreign')
   local left = redis.call('PTTL', NAME)
   local queued = redis.pcall('ZRANGE', WAITERS, 0, COUNTED - 1)
   queued = queued.err and {} or queued

@@ -81,7 +81,7 @@ if not mark then
     local meta = token_at(META) or ''
     local _, owner = read_meta(meta)
     -- An earlier copy of this request has let it go, unless it was lost: that is remembered if another had it since.
-    local is_known = owner and string.sub(owner, 1, #POLLING) ~= POLLING
+    local is_known = owner and string.sub(owner, 1, #HOSTED) ~= HOSTED
     mark = is_known and (owner ~= token or has_let_go(meta)) and 'released' or mark
   end
   -- Lost: a copy of the acquire that is still on the wire must not take it again. (Out of memory, it may.)

@@ -1,7 +1,7 @@
 -- Ask the holder whom the operator saw to stop, and nobody else. The lock stays theirs.
 -- ARGV  1 ID of the request, who and why (JSON)  2 token seen
 -- Reply {'OK'}  {'BEFORE'} somebody has asked it before  {'CHANGED'} somebody else has it  {'FREE'} nobody has it
---       {'POLLING'} a holder that never hears of it
+--       {'HOSTED'} a holder that never hears of it
 --- keys
 --- prelude
 --- stopping
@@ -12,8 +12,8 @@ if not value then
 end
 local meta = token_at(META) or ''
 local _, owner, record = read_meta(meta)
-if value == ARGV[2] and owner == POLLING .. value then
-  return {'POLLING'}
+if value == ARGV[2] and owner == HOSTED .. value then
+  return {'HOSTED'}
 end
 if value ~= ARGV[2] or owner ~= value then
   return {'CHANGED'}

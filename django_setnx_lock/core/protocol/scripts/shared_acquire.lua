@@ -58,7 +58,7 @@ if value and not held_until and not is_left and not may_join then
   if INDEX and how == 'foreign' then
     redis.call('ZADD', INDEX, now_ms() + (left < 0 and ENDLESS or left), NAME)
   end
-  local is_known = owner == value or owner == POLLING .. value
+  local is_known = owner == value or owner == HOSTED .. value
   local held = how == 'ours' and math.max(now_us() - fence, 0) / 1000 or nil
   return {'BUSY', left, how, is_known and record or nil, held}
 end

@@ -1,5 +1,5 @@
 -- Put first where a script says so: in all of a lock without a queue, where nobody is woken and the holder counts as
--- foreign for all who wait. Its end is polling.lua or timestamp.lua: what stands at the name and beside it.
+-- foreign for all who wait. Its end is hosted.lua or timestamp.lua: what stands at the name and beside it.
 -- KEYS  1 name of the lock  2 its meta  3 tombstone of the token in question  [4 index of all that are held]
 -- Each is written as one of KEYS where it is used: there are servers that let a script touch no other key, and some
 -- that look for that in its text. Times are the server's.

@@ -1,10 +1,11 @@
-"""``LockedCommandMixin``: a management command that runs under a lock of its own."""
+"""``LockedCommand``: a management command that runs under a lock of its own."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from django.core.exceptions import ImproperlyConfigured
@@ -13,51 +14,54 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django_setnx_lock.core.errors import LockBusy, LockLost, LockUnavailable
 from django_setnx_lock.core.locks.handle import LockHandle
 from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.locks.options import Unset
 from django_setnx_lock.core.protocol import commands
 from django_setnx_lock.key_template import KeyTemplate, MissingValue
-from django_setnx_lock.locks import Options, lock
+from django_setnx_lock.locks import make_one
 from django_setnx_lock.management import statuses
 from django_setnx_lock.management.wording import holding, printable, user_name
+from django_setnx_lock.options import DoorOptions, LockOptions
 
 
-class LockedCommandMixin(BaseCommand):
-    """Runs a command under a lock: ``class Command(LockedCommandMixin, BaseCommand): lock = "…"``.
+class LockedCommand(BaseCommand):
+    """Runs a command under a lock: ``class Command(LockedCommand): lock_key = "import:<file>"``.
 
-    ``lock``: the key; ``<names>`` are taken from the options and arguments: ``"import:<file>"``.
-    ``lock_wait``: how many seconds to wait for it (None: without limit, as with_lock does).
-    ``lock_options``: what :func:`~django_setnx_lock.lock` is given besides, as
-    ``{"timeout": 60}``; it is renewed unless they say otherwise. ``lock_arguments``: whether
-    ``--no-wait``, ``--wait`` and ``--isolated`` are added to the command (True).
+    ``lock_key``: the key; ``<names>`` are taken from the options and arguments of the command.
+    ``lock_options``: those of :class:`~django_setnx_lock.options.LockOptions`, as
+    ``{"timeout": 60}``. The lock is renewed unless they say otherwise, and ``blocking_timeout`` is
+    without limit by default, as with_lock's. ``lock_arguments``: whether ``--no-wait``, ``--wait``
+    and ``--isolated`` are added to the command (True).
 
-    While the command runs, ``self.held`` is the handle of the lock. A command that cannot have it,
+    While the command runs, ``self.lock`` is the handle of the lock. A command that cannot have it,
     or loses it, raises CommandError with the ``returncode`` of :doc:`command`. Raises ValueError
-    or TypeError for a malformed template when the class is made, and ImproperlyConfigured when it
-    is first used for one that names what the command does not take.
+    or TypeError for a malformed template or a bad option when the class is made, and
+    ImproperlyConfigured when it is first used for a template that names what the command does not
+    take.
     """
 
-    lock: ClassVar[str] = ""
-    lock_wait: ClassVar[float | None] = None
-    lock_options: ClassVar[Options] = {}
+    lock_key: ClassVar[str] = ""
+    lock_options: ClassVar[DoorOptions] = {}
     lock_arguments: ClassVar[bool] = True
-    held: LockHandle
+    lock: LockHandle
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if cls.lock:
-            KeyTemplate(cls.lock)
+        LockOptions(**cls.lock_options)
+        if cls.lock_key:
+            KeyTemplate(cls.lock_key)
 
     def get_lock_key(self, options: Mapping[str, Any]) -> str:
         """Return the key for ``options``, as parsed. Override it for what no template can say.
 
         Raises MissingValue, TypeError or ValueError, which are wrong usage.
         """
-        return KeyTemplate(self.lock).resolve(options)
+        return KeyTemplate(self.lock_key).resolve(options)
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         parser = super().create_parser(prog_name, subcommand, **kwargs)
         self._check_template(parser)
         if self.lock_arguments:
-            _add_arguments(parser, self.lock_wait)
+            _add_arguments(parser, self._patience())
         return parser
 
     def execute(self, *args: Any, **options: Any) -> str | None:
@@ -65,7 +69,7 @@ class LockedCommandMixin(BaseCommand):
         try:
             key = self.get_lock_key(options)
         except (MissingValue, TypeError, ValueError) as error:
-            message = f"there is no key for the lock {self.lock!r} of this command: {error}"
+            message = f"there is no key for the lock {self.lock_key!r} of this command: {error}"
             raise CommandError(message, returncode=statuses.USAGE) from error
         stderr = OutputWrapper(options["stderr"]) if options.get("stderr") else self.stderr
 
@@ -76,7 +80,7 @@ class LockedCommandMixin(BaseCommand):
         is_taken = False
         while True:
             try:
-                with _translated(key), made as self.held:
+                with _translated(key), made as self.lock:
                     is_taken = True
                     return super().execute(*args, **options)
             except LockBusy as busy:
@@ -95,17 +99,18 @@ class LockedCommandMixin(BaseCommand):
                 raise CommandError(message, returncode=status) from busy
 
     def _lock(self, key: str, wait: float | None) -> RedisLock:
-        given: dict[str, Any] = {
-            "label": f"command {type(self).__module__.rpartition('.')[2]}",
-            "user": user_name(),
-            "template": self.lock,
-            # Whatever RENEW says: a command may take longer than the lease.
-            "renew": True,
-            **self.lock_options,
-        }
+        label = f"command {type(self).__module__.rpartition('.')[2]}"
         faults = (ImproperlyConfigured, TypeError, ValueError)
         with statuses.given_for(faults, statuses.MISCONFIGURED):
-            return lock(key, **{**given, "blocking": True, "blocking_timeout": wait})
+            # Whatever RENEW says: a command may take longer than the lease.
+            given: DoorOptions = {"label": label, "renew": True, **self.lock_options}
+            options = replace(LockOptions(**given), blocking_timeout=wait)
+            return make_one(key, options, user=user_name())
+
+    def _patience(self) -> float | None:
+        """Return for how many seconds the command waits unless its arguments say otherwise."""
+        wait = self.lock_options.get("blocking_timeout")
+        return None if isinstance(wait, Unset) else wait
 
     def _given(self, options: dict[str, Any]) -> tuple[float | None, int | None]:
         """Take out how long to wait, and the status if somebody else has the lock."""
@@ -115,22 +120,23 @@ class LockedCommandMixin(BaseCommand):
         if no_wait:
             wait = 0
         elif wait is None:
-            wait = self.lock_wait
+            wait = self._patience()
         with statuses.given_for(ValueError, statuses.USAGE):
             return commands.waiting_time(wait, "--wait"), isolated
 
     def _check_template(self, parser: CommandParser) -> None:
-        if type(self).get_lock_key is not LockedCommandMixin.get_lock_key:
+        if type(self).get_lock_key is not LockedCommand.get_lock_key:
             return
         name = f"{type(self).__module__}.{type(self).__qualname__}"
-        if not self.lock:
-            raise ImproperlyConfigured(f'{name} has no lock: write for example lock = "import"')
+        if not self.lock_key:
+            message = f'{name} has no lock_key: write for example lock_key = "import"'
+            raise ImproperlyConfigured(message)
         known = {action.dest for action in _actions(parser)}
-        if missing := sorted(KeyTemplate(self.lock).roots - known):
+        if missing := sorted(KeyTemplate(self.lock_key).roots - known):
             usual = {action.dest for action in BaseCommand().create_parser("", "")._actions}
             raise ImproperlyConfigured(
-                f"the lock {self.lock!r} of {name} names <{missing[0]}>, which is no argument of "
-                f"the command; it has {', '.join(sorted(known - usual)) or 'none'}"
+                f"the lock_key {self.lock_key!r} of {name} names <{missing[0]}>, which is no "
+                f"argument of the command; it has {', '.join(sorted(known - usual)) or 'none'}"
             )
 
 

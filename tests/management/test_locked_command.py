@@ -1,4 +1,4 @@
-"""LockedCommandMixin: commands under a lock of their own."""
+"""LockedCommand: commands under a lock of their own."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from django.test import override_settings
 
 from django_setnx_lock import LockBusy, LockLost, inspector, lock
 from django_setnx_lock.core import LockInfo, State
-from django_setnx_lock.management.mixins import LockedCommandMixin
+from django_setnx_lock.management import LockedCommand
 from tests.management.conftest import Program
 from tests.management.holders import client_of
 from tests.processes import eventually
 from tests.servers import FakeServer
+from tests.support.seams import any_lock
 
 
-class Import(LockedCommandMixin, BaseCommand):
+class Import(LockedCommand):
     """An import of one file; ``do`` stands for the work."""
 
-    lock = "import:<file>"
+    lock_key = "import:<file>"
     requires_system_checks = ()
     do: Callable[[Import], str | None] = staticmethod(lambda command: "imported")
 
@@ -73,7 +74,7 @@ def test_the_command_runs_under_the_lock_that_its_arguments_name() -> None:
 
     def work(command: Import) -> str:
         found.append(seen("import:a.csv"))
-        command.held.check()
+        command.lock.check()
         return "done"
 
     out = run(doing(work), "a.csv")
@@ -83,7 +84,7 @@ def test_the_command_runs_under_the_lock_that_its_arguments_name() -> None:
     assert seen("import:a.csv").state is State.FREE
     holder = found[0].holder
     assert holder is not None
-    assert holder.label == "command test_mixins"
+    assert holder.label == "command test_locked_command"
     assert (holder.host, holder.pid) == (socket.gethostname(), os.getpid())
     assert holder.user
 
@@ -102,8 +103,8 @@ def test_it_is_renewed_whatever_the_setting_says() -> None:
         lock_options: ClassVar = {"timeout": 0.6}
 
         def handle(self, *args: Any, **options: Any) -> None:
-            eventually(lambda: self.held.remaining() < 0.45)
-            eventually(lambda: self.held.remaining() > 0.5)
+            eventually(lambda: self.lock.remaining() < 0.45)
+            eventually(lambda: self.lock.remaining() > 0.5)
 
     with override_settings(SETNX_LOCK={"RENEW": False}):
         run(Long(), "a")
@@ -113,7 +114,7 @@ def test_it_is_renewed_whatever_the_setting_says() -> None:
 def test_a_busy_lock_is_status_75_and_says_who_has_it(options: list[str]) -> None:
     done: list[str] = []
 
-    with lock("import:a", user="ann", label="pay"):
+    with any_lock("import:a", user="ann", label="pay"):
         error = failing(doing(lambda _: done.append("it")), "a", *options)
 
     assert error.returncode == 75
@@ -125,7 +126,7 @@ def test_a_busy_lock_is_status_75_and_says_who_has_it(options: list[str]) -> Non
 
 def test_the_class_says_how_long_to_wait_when_no_option_does() -> None:
     class Hasty(Import):
-        lock_wait = 0
+        lock_options: ClassVar = {"blocking_timeout": 0}
 
     with lock("import:a"):
         error = failing(Hasty(), "a")
@@ -135,8 +136,7 @@ def test_the_class_says_how_long_to_wait_when_no_option_does() -> None:
 
 def test_without_a_limit_it_says_for_whom_it_waits_and_runs_then() -> None:
     err = StringIO()
-    holder = lock("import:a", label="pay", thread_local=False)
-    held = holder.take()
+    held = lock("import:a", label="pay").take()
     done: list[str] = []
 
     def work() -> None:
@@ -229,7 +229,7 @@ def test_an_error_of_the_command_stays_as_it_is() -> None:
 
 def test_errors_of_other_locks_are_the_commands_own() -> None:
     def busy(_: Import) -> str:
-        lock("other", blocking=False).take()
+        lock("other", blocking_timeout=0).take()
         return ""
 
     def lost(_: Import) -> str:
@@ -247,7 +247,7 @@ def test_it_has_the_lock_again_that_its_thread_holds() -> None:
         lock("import:a") as outer,
     ):
         fences: list[int] = []
-        run(doing(lambda command: fences.append(command.held.fence)), "a", "--no-wait")
+        run(doing(lambda command: fences.append(command.lock.fence)), "a", "--no-wait")
         still = outer.owned()
 
     assert fences == [outer.fence]
@@ -256,7 +256,7 @@ def test_it_has_the_lock_again_that_its_thread_holds() -> None:
 
 def test_a_key_without_a_value_is_status_64() -> None:
     class ByShop(Import):
-        lock = "import:<shop>"
+        lock_key = "import:<shop>"
 
     error = failing(ByShop(), "a")
 
@@ -267,7 +267,7 @@ def test_a_key_without_a_value_is_status_64() -> None:
 
 def test_a_template_that_names_no_argument_is_refused_at_first_use() -> None:
     class Misspelt(Import):
-        lock = "import:<fiel>"
+        lock_key = "import:<fiel>"
 
     with pytest.raises(ImproperlyConfigured, match=r"names <fiel>, .* has file, shop$"):
         run(Misspelt(), "a")
@@ -277,20 +277,20 @@ def test_a_template_that_is_malformed_is_refused_when_the_class_is_made() -> Non
     with pytest.raises(ValueError, match="without its partner"):
 
         class Malformed(Import):
-            lock = "import:<file"
+            lock_key = "import:<file"
 
 
 def test_a_command_without_a_lock_is_refused_at_first_use() -> None:
-    class Without(LockedCommandMixin, BaseCommand):
+    class Without(LockedCommand):
         pass
 
-    with pytest.raises(ImproperlyConfigured, match=r"Without has no lock: write"):
+    with pytest.raises(ImproperlyConfigured, match=r"Without has no lock_key: write"):
         run(Without())
 
 
 def test_the_arguments_of_subcommands_can_be_named() -> None:
     class WithSubcommands(Import):
-        lock = "import:<what>"
+        lock_key = "import:<what>"
 
         def add_arguments(self, parser: CommandParser) -> None:
             inner = parser.add_subparsers(dest="action", required=True)
@@ -305,7 +305,7 @@ def test_a_key_can_be_made_by_hand() -> None:
     found: list[LockInfo] = []
 
     class ByHand(Import):
-        lock = ""
+        lock_key = ""
         do = staticmethod(lambda _: found.append(seen("of-A")))
 
         def get_lock_key(self, options: Any) -> str:
@@ -331,11 +331,12 @@ def test_the_lock_is_made_with_the_options_of_the_class() -> None:
     assert found[0].holder.note == "nightly"
 
 
-def test_options_that_no_lock_can_have_are_status_78() -> None:
-    class Timeless(Import):
-        lock_options: ClassVar = {"timeout": 0}
-
-    assert failing(Timeless(), "a").returncode == 78
+@pytest.mark.parametrize("options", [{"timeout": 0}, {"timout": 5}], ids=str)
+def test_options_that_no_lock_can_have_are_refused_when_the_class_is_made(
+    options: dict[str, Any],
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=next(iter(options))):
+        type("Wrong", (Import,), {"lock_options": options})
 
 
 def test_a_command_with_options_of_these_names_keeps_its_own() -> None:
@@ -367,13 +368,13 @@ PROGRAM = """
 import django
 django.setup()
 from django.core.management.base import BaseCommand
-from django_setnx_lock.management.mixins import LockedCommandMixin
+from django_setnx_lock.management import LockedCommand
 
-class Command(LockedCommandMixin, BaseCommand):
-    lock = "import"
+class Command(LockedCommand):
+    lock_key = "import"
     requires_system_checks = ()
     def handle(self, *args, **options):
-        self.held.check()
+        self.lock.check()
         return "imported"
 
 Command().run_from_argv(["manage.py", "import", "--no-wait"])

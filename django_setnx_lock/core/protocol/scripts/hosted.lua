@@ -1,9 +1,9 @@
 -- The value at the name is the token, as of a lock with a queue, and expires with the lease. Beside it, in meta, the
--- token is marked as that of one who will wake nobody: 'FENCE LENGTH-OF-TOKEN polling:TOKEN RECORD'.
+-- token is marked as that of one who will wake nobody: 'FENCE LENGTH-OF-TOKEN hosted:TOKEN RECORD'.
 local function read_known(meta)
   local fence, token, record = read_meta(meta)
-  if token and string.sub(token, 1, #POLLING) == POLLING then
-    token = string.sub(token, #POLLING + 1)
+  if token and string.sub(token, 1, #HOSTED) == HOSTED then
+    token = string.sub(token, #HOSTED + 1)
   end
   return {fence = fence, token = token, record = record}
 end
@@ -30,7 +30,7 @@ end
 -- Have the lock be that token's until then.
 local function write(token, fence, ends, record)
   local lease = ends - now_ms()
-  redis.call('SET', KEYS[2], table.concat({whole(fence), #POLLING + #token, POLLING .. token, record}, ' '),
+  redis.call('SET', KEYS[2], table.concat({whole(fence), #HOSTED + #token, HOSTED .. token, record}, ' '),
     'PX', whole(lease + META_MARGIN))
   redis.call('SET', KEYS[1], token, 'PX', whole(lease))
 end

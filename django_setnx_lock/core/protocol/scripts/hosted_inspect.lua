@@ -14,7 +14,7 @@ local function inspect(at)
   meta = type(meta) == 'string' and meta or ''
   local fence, owner, holder = read_meta(meta)
   local how = value and (baton_for(value) and 'baton' or 'foreign')
-  if value and (owner == value or owner == POLLING .. value) then
+  if value and (owner == value or owner == HOSTED .. value) then
     how = 'ours'
   end
   return {
