@@ -119,7 +119,7 @@ def pool(parts: dict[str, Any]) -> Iterable[Bar]:
 
 
 def transaction(parts: dict[str, Any]) -> Iterable[Bar]:
-    what = "6,000 locks in one transaction, to release=exit"
+    what = "6,000 locks in one transaction, to until_commit=False"
     return at_most(seen(parts, "transaction", "to_exit"), 1.3, what, ".2f")
 
 

@@ -105,8 +105,8 @@ TABLES: dict[str, tuple[str, tuple[Column, ...]]] = {
         transaction.TITLE,
         (
             Column("s / 1,000", "commit_s_per_1000"),
-            Column("s / 1,000, release=exit", "exit_s_per_1000"),
-            Column("to release=exit", "to_exit"),
+            Column("s / 1,000, until_commit=False", "exit_s_per_1000"),
+            Column("to until_commit=False", "to_exit"),
             Column("last to first 1,000", "last_to_first"),
             Column("of it the commit s", "commit_s"),
             Column("locks", "turns", ".0f"),
