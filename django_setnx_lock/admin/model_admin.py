@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from django.contrib import admin, messages
 from django.contrib.admin.options import TO_FIELD_VAR
 from django.contrib.admin.utils import flatten_fieldsets, quote, unquote
-from django.core import signing
 from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.db import models, router, transaction
@@ -34,8 +33,6 @@ from ..key_template import MissingValue
 from ..locks import inspector, key_prefix, make_one
 from ..options import LockOptions
 from .actions import key_of, locked_action, rows_by_key, tell_skipped
-from .confirming import Target, answer, ask, confirmed, holders_of, tell_problem
-from .interventions import RELEASE
 from .release import ACTION, ReleaseLocks
 
 if TYPE_CHECKING:
@@ -48,15 +45,12 @@ if TYPE_CHECKING:
     from ..core.locks.lock import RedisLock
     from ..options import Options
 
-# What the form has in hidden fields: which page it is, and which state of the row it shows.
+# Hidden fields of the form: which page it is, and which state of the row it shows.
 _PAGE, _SEEN = "_lock_page", "_lock_seen"
 # Attributes of the request: its Editing, and the locks of the rows that it saves in a list.
 _EDITING, _ROWS = "_setnx_lock_editing", "_setnx_lock_rows"
-# What makes the rest of a POST the business of formsets.
-_POSTED = ("data", "files", "save_as_new")
-# A second request of the same user about the same row waits so long for the first.
+# So many seconds a request waits for another of the same user about the same row.
 _TURN = 5
-_NO_LOCK = (LockUnavailable, LockUnsupported, ImproperlyConfigured, MissingValue, ValueError)
 
 
 @dataclass
@@ -66,7 +60,7 @@ class Editing:
     ``held``: the lock, if the request has it. ``busy``: who has it, if somebody else does.
     ``problem``: why nobody can say. ``page`` and ``seen``: the hidden fields. ``was_at``: the page
     that had the lock before. ``is_kept``: whether the form is still open after the request.
-    ``refusal``: why what was typed is not saved.
+    ``refusal``: why what was typed is not saved. ``url``: where the form's script sends to.
     """
 
     page: str = field(default_factory=partial(get_random_string, 12))
@@ -82,17 +76,18 @@ class Editing:
 
 
 class LockedAdminMixin(ReleaseLocks):
-    """Put before ModelAdmin: one person edits a row at a time, and no edit is lost.
+    """For a ModelAdmin: one person edits a row at a time, and no edit is lost.
 
     ``lock_key``: the key of a row's lock, its ``<names>`` taken from the row: ``"order:<pk>"``.
     ``lock_using``: the cache alias (None: the setting ``CACHE``). ``lock_editing``: whether an
-    open change form holds the lock (True); with ``"warn"`` others are only warned, with False the
-    form knows of no lock. ``edit_timeout``: the seconds that the lock outlives a page that does
-    not say it is open (900). ``edit_idle``: the seconds without input after which it does not say
-    so any more (3600). Put ``"edited_by"`` into ``list_display`` to see in the list who edits.
+    open change form holds the lock (True); with ``"warn"`` others are only warned, with False
+    neither forms, lists nor actions take it. ``edit_timeout``: the seconds that the lock outlives a
+    page that does not say it is open (900). ``edit_idle``: the seconds without input after which
+    the page does not say so any more (3600). ``"edited_by"`` in ``list_display`` is a column that
+    says who edits.
 
-    Rows that others have open are skipped by ``list_editable``, deletion and actions. Raises
-    TypeError, ValueError and ImproperlyConfigured for attributes that cannot be.
+    ``list_editable``, deletion and actions skip rows that somebody has open. Raises TypeError,
+    ValueError or ImproperlyConfigured for attributes that cannot be.
     """
 
     lock_editing: ClassVar[bool | Literal["warn"]] = True
@@ -110,27 +105,41 @@ class LockedAdminMixin(ReleaseLocks):
 
     # The lock of one row
 
+    def _lock(
+        self, request: HttpRequest, where: str, key: str, **options: Unpack[Options]
+    ) -> RedisLock:
+        label, user = f"{where} {self.opts.label_lower}", request.user.get_username()
+        given: Options = {"label": label, "using": self.lock_using, **options}
+        return make_one(key, LockOptions(**given), user=user)
+
     @contextmanager
-    def _at(self, request: HttpRequest, obj: models.Model) -> Iterator[Editing]:
+    def _at(
+        self, request: HttpRequest, obj: models.Model, *, is_asked: bool = True
+    ) -> Iterator[Editing]:
         """Hold the lock that this user's form left, or a new one; at the end leave or release it.
 
-        Requests of one user about one row come one after the other.
+        Requests of one user about one row come one after the other. Unless the user ``is_asked``,
+        a lock that was force-released is not taken again: who did that is about to take it.
         """
         editing, turn = Editing(), None
         setattr(request, _EDITING, editing)
         try:
             key = key_of(obj, self._lock_template)
             at = f"form:{request.user.pk}:{key}"
-            kept = caches[self.lock_using or default_alias()]
+            tickets = caches[self.lock_using or default_alias()]
             take = partial(self._lock, request, "form")
             turn = take(at, blocking_timeout=_TURN).take()
             mine = take(key, timeout=self.edit_timeout, renew=False, blocking_timeout=0)
             try:
                 # In no variable: reports of errors show those.
-                editing.held = mine.adopt(kept.get(at) or "")
-                editing.was_at = kept.get(f"{at}:page") or ""
-            except (LockLost, ValueError):
-                editing.held = mine.take()
+                editing.held = mine.adopt(tickets.get(at) or "")
+                editing.was_at = tickets.get(f"{at}:page") or ""
+            except (LockLost, ValueError) as lost:
+                by = getattr(lost, "forced_by", "")
+                if by and not is_asked:
+                    editing.busy = _("%(who)s has taken this from you.") % {"who": by}
+                else:
+                    editing.held = mine.take()
         except LockBusy as busy:
             editing.busy = self._said(request, busy)
         except (LockUnavailable, ImproperlyConfigured) as error:
@@ -143,10 +152,10 @@ class LockedAdminMixin(ReleaseLocks):
             try:
                 if editing.held and editing.is_kept:
                     with suppress(LockUnsupported):
-                        kept.set(at, editing.held.give_away(), self.edit_timeout)
-                        kept.set(f"{at}:page", editing.page, self.edit_timeout)
+                        tickets.set(at, editing.held.give_away(), self.edit_timeout)
+                        tickets.set(f"{at}:page", editing.page, self.edit_timeout)
                 if editing.held and not (editing.held.released or editing.held.lost):
-                    kept.delete(at)
+                    tickets.delete(at)
                     editing.held.release()
             except LockError as error:
                 text = _("The lock was lost: somebody else may have saved meanwhile. (%s)") % error
@@ -154,13 +163,6 @@ class LockedAdminMixin(ReleaseLocks):
             if turn:
                 with suppress(LockError):
                     turn.release()
-
-    def _lock(
-        self, request: HttpRequest, where: str, key: str, **options: Unpack[Options]
-    ) -> RedisLock:
-        label, user = f"{where} {self.opts.label_lower}", request.user.get_username()
-        given: Options = {"label": label, "using": self.lock_using, **options}
-        return make_one(key, LockOptions(**given), user=user)
 
     def _said(self, request: HttpRequest, busy: LockBusy) -> str:
         """Say who has the lock, and since when."""
@@ -183,44 +185,43 @@ class LockedAdminMixin(ReleaseLocks):
         return self.get_object(request, unquote(object_id), to_field)
 
     def _state(self, request: HttpRequest, obj: Any) -> str:
-        """Return what stands for all that a form of ``obj`` shows in its fields."""
+        """Return what stands for the values of all fields that a form of ``obj`` has."""
         names = flatten_fieldsets(self.get_fieldsets(request, obj))
         form = self.get_form(request, obj, change=True, fields=names)(instance=obj)
-        rows = [self.opts.label, str(obj.pk), _plain(form.initial)]
+        rows = [self.opts.label, obj.pk, _plain(form.initial)]
         for formset, inline in self.get_formsets_with_inlines(request, obj):
             prefix = formset.get_default_prefix()
             given = self.get_formset_kwargs(request, obj, inline, prefix)
-            kwargs = {name: value for name, value in given.items() if name not in _POSTED}
+            for posted in ("data", "files", "save_as_new"):
+                given.pop(posted, None)
             shown = [
-                (one.instance.pk, _plain(one.initial)) for one in formset(**kwargs).initial_forms
+                (row.instance.pk, _plain(row.initial)) for row in formset(**given).initial_forms
             ]
-            rows.append(f"{prefix} {sorted(map(repr, shown))}")
-        return salted_hmac(_EDITING, repr(rows), algorithm="sha256").hexdigest()
+            rows += [prefix, sorted(map(repr, shown))]
+        return salted_hmac(_SEEN, repr(rows), algorithm="sha256").hexdigest()
 
     # The change form
 
     def changeform_view(
-        self,
-        request: HttpRequest,
-        object_id: str | None = None,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
+        self, request: HttpRequest, object_id: str | None = None, *args: Any, **kwargs: Any
     ) -> Any:
         """Show the form and leave the lock with it; save under the lock, or show it again."""
-        view = partial(super().changeform_view, request, object_id, form_url, extra_context)
+        view = partial(super().changeform_view, request, object_id, *args, **kwargs)
+        is_post = request.method == "POST"
         obj = None
-        if self.lock_editing and "_saveasnew" not in request.POST:
+        if self.lock_editing and (is_post or request.method == "GET"):
             obj = self._row(request, object_id)
         if obj is None or not self.has_change_permission(request, obj):
             return view()
-        if "_take_over" in request.POST:
+        if request.POST.get("action") == ACTION:
             return self._take_over(request, obj)
         with self._at(request, obj) as editing:
             editing.url = self._address("editing", obj)
-            if "_leave" in request.POST:
+            if {"_leave", "_saveasnew"} & set(request.POST):
                 self._leave(request, editing)
-                return self.response_post_save_change(request, obj)
-            if request.method == "POST":
+                is_left = "_leave" in request.POST
+                return self.response_post_save_change(request, obj) if is_left else view()
+            if is_post:
                 return self._save(request, obj, editing, view)
             editing.is_read_only = bool(editing.busy) and self.lock_editing is True
             if not editing.is_read_only:
@@ -228,7 +229,7 @@ class LockedAdminMixin(ReleaseLocks):
             return view()
 
     def _save(
-        self, request: HttpRequest, obj: models.Model, editing: Editing, view: Callable[[], Any]
+        self, request: HttpRequest, obj: Any, editing: Editing, view: Callable[[], Any]
     ) -> Any:
         """Save what was sent; show it again with the reason if it cannot be saved."""
         editing.seen, editing.was_at = request.POST.get(_SEEN, ""), ""
@@ -237,7 +238,7 @@ class LockedAdminMixin(ReleaseLocks):
         using = router.db_for_write(self.model)
         try:
             with transaction.atomic(using=using):
-                # Where nobody has the lock, the database makes the others wait.
+                # Without the lock, too, the row does not change between the comparison and the end.
                 rows = self.model._base_manager.using(using).select_for_update()
                 now = rows.filter(pk=obj.pk).first()
                 if now and not editing.refusal and editing.seen != self._state(request, now):
@@ -247,31 +248,31 @@ class LockedAdminMixin(ReleaseLocks):
                     ) % {"name": self.opts.verbose_name}
                 response = view()
         except LockError as error:
-            # Rolled back: it was lost, or what is called by saving takes a lock and did not get it.
+            # Rolled back. It was lost, or saving asks for another lock and did not get that.
             editing.refusal = _("Nothing was saved. (%s)") % error
             response = view()
         if "_continue" in request.POST and not editing.is_kept:
             editing.is_kept, editing.page = True, ""
-        if editing.refusal:
-            editing.is_kept = False
+        editing.is_kept = editing.is_kept and not editing.refusal
         return response
 
-    def response_change(self, request: HttpRequest, obj: models.Model) -> Any:
-        """Say that it was saved if the lock is still held; else raise LockLost: rolled back."""
-        _check(request)
-        return super().response_change(request, obj)
+    def _take_over(self, request: HttpRequest, obj: models.Model) -> Any:
+        """Ask whether to force-release the lock of this one row; do it, and open the form."""
+        if not self.has_release_lock_permission(request):
+            raise PermissionDenied
+        rows = self.get_queryset(request).filter(pk=obj.pk)
+        page = self.release_locks_of_selected(request, rows)
+        return page or HttpResponseRedirect(request.get_full_path())
 
-    def get_form(
-        self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
-    ) -> Any:
+    def get_form(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         """Return the form, which is not valid where it cannot be saved now."""
-        form = super().get_form(request, obj, change=change, **kwargs)
+        form: Any = super().get_form(request, *args, **kwargs)
         editing: Editing | None = getattr(request, _EDITING, None)
         refusal = editing and editing.refusal
         if not refusal:
             return form
 
-        class Refused(form):  # type: ignore[misc, valid-type]  # it depends on the request
+        class Refused(form):  # type: ignore[misc]  # it depends on the request
             def full_clean(self) -> None:
                 super().full_clean()
                 if self.is_bound:
@@ -283,7 +284,7 @@ class LockedAdminMixin(ReleaseLocks):
         self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """Render the form with its hidden fields, in the template that it has without them."""
-        editing = getattr(request, _EDITING, None)
+        editing: Editing | None = getattr(request, _EDITING, None)
         if editing and editing.is_read_only:
             context["show_delete"] = False
         response: Any = super().render_change_form(request, context, *args, **kwargs)
@@ -292,7 +293,7 @@ class LockedAdminMixin(ReleaseLocks):
             response.context_data |= {
                 "editing": editing,
                 "form_template": response.resolve_template(response.template_name),
-                "may_take_over": self.has_release_lock_permission(request),
+                "release": ACTION if self.has_release_lock_permission(request) else "",
                 "renew_every": self.edit_timeout / 3,
                 "edit_idle": self.edit_idle,
             }
@@ -300,30 +301,15 @@ class LockedAdminMixin(ReleaseLocks):
         return response
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return False, too, while the form of somebody else's row is shown."""
-        editing = getattr(request, _EDITING, None)
+        """Return False, too, while the form of a row is shown that somebody else edits."""
+        editing: Editing | None = getattr(request, _EDITING, None)
         is_read_only = editing is not None and editing.is_read_only
         return not is_read_only and super().has_change_permission(request, obj)
 
-    def _take_over(self, request: HttpRequest, obj: models.Model) -> Any:
-        """Force-release the lock of another's form, once that is confirmed; then open the form."""
-        if not self.has_release_lock_permission(request):
-            raise PermissionDenied
-        here = request.get_full_path()
-        context = {"fields": [("_take_over", "yes")], "list_url": here}
-        response = None
-        try:
-            look = inspector(self.lock_using)
-            seen = confirmed(request)
-            if seen is None:
-                info = look.get(name_for(key_prefix(), key_of(obj, self._lock_template)))
-                targets = [Target(said=said, row=obj) for said in holders_of(info)]
-                response = ask(self, request, RELEASE, targets, context)
-            else:
-                response = answer(self, request, RELEASE, look, seen, context, {str(obj.pk): obj})
-        except (signing.BadSignature, ImproperlyConfigured, LockUnavailable) as error:
-            tell_problem(self, request, error)
-        return response or HttpResponseRedirect(here)
+    def response_change(self, request: HttpRequest, obj: models.Model) -> Any:
+        """Say that it was saved if the lock is still held; else raise LockLost: rolled back."""
+        _check(request)
+        return super().response_change(request, obj)
 
     # What the script of an open form sends
 
@@ -341,9 +327,9 @@ class LockedAdminMixin(ReleaseLocks):
     def editing_view(self, request: HttpRequest, object_id: str) -> JsonResponse:
         """Keep the lock of the user's open form for longer, or give it up when that is left."""
         obj = self.get_object(request, unquote(object_id))
-        if obj is None or not self.has_change_permission(request, obj):
+        if obj is None or not self.lock_editing or not self.has_change_permission(request, obj):
             raise PermissionDenied
-        with self._at(request, obj) as editing:
+        with self._at(request, obj, is_asked=False) as editing:
             if "_leave" in request.POST:
                 self._leave(request, editing)
             else:
@@ -357,11 +343,9 @@ class LockedAdminMixin(ReleaseLocks):
 
     # Deletion and actions
 
-    def delete_view(
-        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
-    ) -> Any:
+    def delete_view(self, request: HttpRequest, object_id: str, *args: Any, **kwargs: Any) -> Any:
         """Delete under the lock; nothing is deleted that somebody else has open."""
-        view = partial(super().delete_view, request, object_id, extra_context)
+        view = partial(super().delete_view, request, object_id, *args, **kwargs)
         obj = self._row(request, object_id) if request.method == "POST" else None
         if obj is None or not self.lock_editing or not self.has_delete_permission(request, obj):
             return view()
@@ -370,15 +354,15 @@ class LockedAdminMixin(ReleaseLocks):
                 if editing.held:
                     return view()
                 why = editing.busy or editing.problem
-            except LockLost as error:
+            except LockError as error:
                 why = str(error)
         self.message_user(request, _("Nothing was deleted. (%s)") % why, messages.ERROR)
         return HttpResponseRedirect(self._address("change", obj))
 
-    def response_delete(self, request: HttpRequest, obj_display: str, obj_id: int) -> Any:
+    def response_delete(self, request: HttpRequest, *args: Any) -> Any:
         """Say that it was deleted if the lock is still held; else raise LockLost: rolled back."""
         _check(request)
-        return super().response_delete(request, obj_display, obj_id)
+        return super().response_delete(request, *args)
 
     def get_actions(self, request: HttpRequest, action_location: Any = None) -> Any:
         """Return the actions; those that need more than the permission to view run under locks."""
@@ -408,25 +392,19 @@ class LockedAdminMixin(ReleaseLocks):
         if "edited_by" in found.list_display:
             rows_of = rows_by_key(found.result_list, self._lock_template, [])
             names = {name_for(key_prefix(), key): rows for key, rows in rows_of.items()}
-            try:
-                locks = inspector(self.lock_using).get_each(list(names))
-            except (ImproperlyConfigured, LockUnavailable):
-                locks = []
-                self.message_user(request, _("Who edits is not known."), messages.WARNING)
-            for info in locks:
-                for row in names[info.name] if info.is_held else ():
-                    who = info.holder and info.holder.user
-                    row._lock_holder = who or _("Somebody else")  # type: ignore[attr-defined]  # of edited_by()
+            with suppress(ImproperlyConfigured, LockUnavailable):
+                for info in inspector(self.lock_using).get_each(list(names)):
+                    who = (info.holder and info.holder.user) or _("Somebody else")
+                    for row in names[info.name] if info.is_held else ():
+                        vars(row)["_lock_holder"] = who
         return found
 
     def get_changelist_formset(self, request: HttpRequest, **kwargs: Any) -> Any:
         """Return the formset of ``list_editable``, which saves the rows that it gets locks of."""
-        formset = super().get_changelist_formset(request, **kwargs)
-        if not self.lock_editing:
-            return formset
+        formset: Any = super().get_changelist_formset(request, **kwargs)
         take = partial(self._take_rows, request)
 
-        class Locked(formset):  # type: ignore[misc, valid-type]  # it depends on the request
+        class Locked(formset):  # type: ignore[misc]  # it depends on the model
             def add_fields(self, form: Any, index: int | None) -> None:
                 super().add_fields(form, index)
                 for name in self.form.base_fields:
@@ -437,7 +415,7 @@ class LockedAdminMixin(ReleaseLocks):
                 if self.is_bound and self.is_valid():
                     take([form for form in self.forms if form.has_changed()])
 
-        return Locked
+        return Locked if self.lock_editing else formset
 
     def _take_rows(self, request: HttpRequest, forms: list[Any]) -> None:
         """Take the locks of changed rows; have those not saved that others edit, or changed."""
@@ -452,7 +430,7 @@ class LockedAdminMixin(ReleaseLocks):
                 held.append(self._lock(request, "list", key, blocking_timeout=0).take())
             except LockBusy as busy:
                 why = self._said(request, busy) if self.lock_editing is True else ""
-            except _NO_LOCK:
+            except (LockUnavailable, ImproperlyConfigured, MissingValue, ValueError):
                 pass  # What the list showed is compared all the same.
             now = manager.filter(pk=form.instance.pk).first()
             if not why and (now is None or _is_stale(form, now)):
@@ -460,34 +438,32 @@ class LockedAdminMixin(ReleaseLocks):
             if why:
                 typed = ", ".join(f"{name}: {form[name].data}" for name in form.changed_data)
                 skipped.append(f"{now or form.instance} ({why}; {typed})")
-                form.has_changed = bool  # False
+                form.has_changed = bool  # False: it is not saved.
         tell_skipped(self, request, skipped)
 
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> Any:
+    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         """Show the list, or save what was edited in it; if a lock was lost, nothing is saved."""
         if "_save" not in request.POST:
-            return super().changelist_view(request, extra_context)
+            return super().changelist_view(request, *args, **kwargs)
         try:
             with transaction.atomic(using=router.db_for_write(self.model)):
-                response = super().changelist_view(request, extra_context)
+                response = super().changelist_view(request, *args, **kwargs)
                 for held in getattr(request, _ROWS, ()):
                     held.check()
+            return response
         except LockError as error:
-            list(messages.get_messages(request))  # They say that it was saved.
+            list(messages.get_messages(request))  # Those say that it was saved.
             self.message_user(request, _("Nothing was saved. (%s)") % error, messages.ERROR)
-            response = HttpResponseRedirect(request.get_full_path())
+            return HttpResponseRedirect(request.get_full_path())
         finally:
             for held in getattr(request, _ROWS, ()):
                 with suppress(LockError):
                     held.release()
-        return response
 
 
 def _check(request: HttpRequest) -> None:
     """Raise LockLost where the request had a lock and has it no longer."""
-    editing = getattr(request, _EDITING, None)
+    editing: Editing | None = getattr(request, _EDITING, None)
     if editing and editing.held:
         editing.held.check()
 
@@ -499,7 +475,7 @@ def _plain(initial: dict[str, Any]) -> list[tuple[str, Any]]:
         if isinstance(value, models.Model):
             return str(value.pk)
         is_many = isinstance(value, (list, tuple, models.QuerySet))
-        if is_many and all(isinstance(one, models.Model) for one in value):
+        if is_many and all(isinstance(row, models.Model) for row in value):
             return sorted(map(text, value))
         return str(value)
 

@@ -12,11 +12,12 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from django_setnx_lock import lock
+from django_setnx_lock import inspector, lock
 from django_setnx_lock.admin import LockedAdminMixin
 from django_setnx_lock.testing import LockTester
 from example_project.shop.models import Charge, Order
 from tests.admin import orders
+from tests.admin.groups import RELEASE
 from tests.admin.orders import Page, Person
 
 if TYPE_CHECKING:
@@ -344,8 +345,8 @@ def test_in_an_emergency_who_may_release_locks_takes_over(
 def take_over(person: Person, order: Order) -> Page:
     """Press the button of the form that cannot be edited, and confirm."""
     page = person.open(order)
-    assert 'name="_take_over"' in page.content
-    question = person.client.post(person.url(order), {**page.fields, "_take_over": "yes"})
+    assert "Take over…" in page.content
+    question = person.client.post(person.url(order), {**page.fields, "action": RELEASE})
     content = question.content.decode()
     fields = {**orders.values(content), "reason": "urgent"}
     return Page(person, order, person.client.post(person.url(order), fields, follow=True))
@@ -357,10 +358,22 @@ def test_the_one_taken_from_is_told_at_once_and_at_save_and_keeps_what_was_typed
     page = ann.open(order)
     take_over(bob, order)
 
-    assert page.beacon().startswith("bob has been working on this order since ")
+    assert page.beacon() == "bob has taken this from you."
     again = page.refused(customer="Ann Moe")
     assert again.errors[0].startswith("bob has been working on this order since ")
     assert stored(order)[0] == "Ann Lee"
+
+
+def test_a_lock_that_was_force_released_is_not_taken_again_by_the_open_form(
+    redis: LockTester, order: Order, ann: Person, bob: Person
+) -> None:
+    page = ann.open(order)
+    seen = redis.assert_locked(f"order:{order.pk}")
+    inspector().force_release(seen.name, seen.fingerprint, by="bob", reason="urgent")
+
+    assert page.beacon() == "bob has taken this from you."
+    redis.assert_not_locked(f"order:{order.pk}")
+    page.saved(customer="Ann Moe")
 
 
 def test_the_one_taken_from_cannot_overwrite_what_was_saved_meanwhile(
@@ -379,9 +392,9 @@ def test_without_the_permission_nobody_takes_over(order: Order, ann: Person) -> 
     clerk = Person("rob", "view_order", "change_order", "view_lock")
 
     shown = clerk.open(order)
-    response = clerk.client.post(clerk.url(order), {"_take_over": "yes"})
+    response = clerk.client.post(clerk.url(order), {"action": RELEASE})
 
-    assert "_take_over" not in shown.content
+    assert "Take over" not in shown.content
     assert response.status_code == 403
     page.saved(customer="Ann Moe")
 

@@ -1,0 +1,121 @@
+"""The form under its lock in real transactions, with ATOMIC_REQUESTS, and in several threads."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import connection
+
+from django_setnx_lock.testing import LockTester
+from example_project.shop.models import Order
+from tests import databases
+from tests.admin import orders
+from tests.admin.orders import Page, Person
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.admin.orders")]
+
+
+@pytest.fixture(autouse=True)
+def redis() -> Iterator[LockTester]:
+    with LockTester("ignore") as tester:
+        yield tester
+
+
+@pytest.fixture
+def order() -> Any:
+    return Order.objects.create(number="7", customer="Ann Lee", amount="10.00")
+
+
+@pytest.fixture
+def atomic_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+
+
+@pytest.mark.usefixtures("atomic_requests")
+def test_with_atomic_requests_the_lock_is_released_after_the_commit(
+    redis: LockTester, order: Order, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = Person("ann").open(order)
+    ends = databases.journal(monkeypatch, f"order:{order.pk}")
+
+    page.saved(customer="Ann Moe")
+
+    assert ends[0] == "commit default locked"
+    redis.assert_released(f"order:{order.pk}")
+
+
+@pytest.mark.usefixtures("atomic_requests")
+def test_with_atomic_requests_a_mistake_keeps_the_lock(redis: LockTester, order: Order) -> None:
+    again = Person("ann").open(order).refused(amount="much")
+
+    redis.assert_locked(f"order:{order.pk}")
+    again.saved(amount="11.00")
+    redis.assert_released(f"order:{order.pk}")
+
+
+@pytest.mark.usefixtures("atomic_requests")
+def test_with_atomic_requests_a_lock_that_is_lost_rolls_back_and_keeps_what_was_typed(
+    redis: LockTester, order: Order, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def save_model(self: Any, request: Any, obj: Order, *more: Any) -> None:
+        obj.save()
+        redis.lost(f"order:{obj.pk}", by="bob")
+
+    monkeypatch.setattr(orders.OrderAdmin, "save_model", save_model)
+
+    Person("ann").open(order).refused(customer="Ann Moe")
+
+    order.refresh_from_db()
+    assert order.customer == "Ann Lee"
+
+
+def at_once(*calls: Callable[[], Any]) -> list[Any]:
+    """Call all of them in threads that begin together; give what they give."""
+    start = Barrier(len(calls))
+
+    def call(one: Callable[[], Any]) -> Any:
+        start.wait(20)
+        try:
+            return one()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(len(calls)) as threads:
+        return [job.result(30) for job in [threads.submit(call, one) for one in calls]]
+
+
+def test_of_several_who_save_at_once_without_redis_one_has_saved(
+    redis: LockTester, order: Order
+) -> None:
+    with redis.unreachable():
+        pages = [Person(name).open(order) for name in ("ann", "bob", "cyd")]
+        answers = at_once(
+            *(lambda page=page: page.send(customer=page.person.name) for page in pages)
+        )
+
+    won = [page.person.name for page, got in zip(pages, answers, strict=True) if type(got) is list]
+    order.refresh_from_db()
+    assert won == [order.customer]
+    assert sum(isinstance(answer, Page) for answer in answers) == 2
+
+
+def test_the_requests_of_one_person_about_one_row_come_one_after_the_other(
+    redis: LockTester, order: Order
+) -> None:
+    ann = Person("ann")
+    for _ in range(5):
+        page = ann.open(order)
+        _left, again, problem = at_once(page.leave, lambda: ann.open(order), page.beacon)
+
+        assert again.is_editable
+        assert problem == ""
+        # Whatever came first, the page that is open now has the lock when it says so.
+        assert again.beacon() == ""
+        again.leave()
+        redis.assert_released(f"order:{order.pk}")
