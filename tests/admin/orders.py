@@ -169,11 +169,13 @@ class Page:
     def beacon(self, *what: str) -> str:
         """What the script of the page sends, and the problem that it hears of."""
         url = self.person.url(self.order, "editing")
-        given = {"_lock_page": self.fields.get("_lock_page", ""), **dict.fromkeys(what, "yes")}
+        given = {"_lock_page": self.fields["_lock_page"], **dict.fromkeys(what, "yes")}
         return str(self.person.client.post(url, given).json()["problem"])
 
     def leave(self) -> None:
-        self.beacon("_leave")
+        """Go elsewhere: the script of a locked form says so."""
+        if "_lock_page" in self.fields:
+            self.beacon("_leave")
 
 
 class ListPage:

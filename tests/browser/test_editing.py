@@ -49,8 +49,7 @@ class Desk:
 
     @property
     def customer(self) -> str:
-        self.order.refresh_from_db()
-        return self.order.customer
+        return str(Order.objects.values_list("customer", flat=True).get(pk=self.order.pk))
 
     def type(self, who: Browser, text: str) -> None:
         who.run("document.querySelector('[name=customer]').value = ''")
