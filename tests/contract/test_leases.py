@@ -135,7 +135,7 @@ async def test_a_handle_that_nobody_refers_to_is_renewed_no_longer(a: World) -> 
 async def test_what_a_thread_or_task_held_as_it_ended_is_renewed_no_longer(
     a: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lock = a.lock(timeout=a.kind.brief, renew=True)
+    lock = a.lock(timeout=2, renew=True)
 
     async def work() -> None:
         assert await lock.acquire(blocking_timeout=20)
