@@ -137,7 +137,9 @@ class LockedAdminMixin(ReleaseLocks):
             except (LockLost, ValueError) as lost:
                 by = getattr(lost, "forced_by", "")
                 if by and not is_asked:
-                    editing.busy = _("%(who)s has taken this from you.") % {"who": by}
+                    editing.busy = _(
+                        "%(who)s has taken this from you; what you typed is not saved."
+                    ) % {"who": by}
                 else:
                     editing.held = mine.take()
         except LockBusy as busy:
@@ -175,7 +177,7 @@ class LockedAdminMixin(ReleaseLocks):
             return _("%(who)s is working on this %(name)s.") % values
         since = datetime.fromtimestamp(time() - busy.held_for, timezone.get_current_timezone())
         values["time"] = formats.date_format(since, "SHORT_DATETIME_FORMAT")
-        return _("%(who)s has been working on this %(name)s since %(time)s.") % values
+        return _("%(who)s is working on this %(name)s (since %(time)s).") % values
 
     def _row(self, request: HttpRequest, object_id: str | None) -> Any:
         """Return the row that the address names, None if there is none."""
