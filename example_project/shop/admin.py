@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.utils import timezone
 from django.utils.translation import ngettext
 
-from django_setnx_lock.admin import LockedAdminMixin, locked_action
+from django_setnx_lock.admin import LockedAdminMixin
 
 from .models import Order
 
@@ -22,14 +22,13 @@ else:
 @admin.register(Order)
 class OrderAdmin(LockedAdminMixin, _OrderAdmin):
     lock_key = "order:<pk>"
-    list_display = ("number", "customer", "amount", "paid_at", "paid_by")
+    list_display = ("number", "customer", "amount", "paid_at", "paid_by", "edited_by")
     list_filter = (("paid_at", admin.EmptyFieldListFilter),)
     search_fields = ("number", "customer")
     readonly_fields = ("paid_at", "paid_by")
     actions = ("mark_paid",)
 
     @admin.action(description="Mark selected orders as paid by invoice", permissions=["change"])
-    @locked_action("order:<pk>")
     def mark_paid(self, request: HttpRequest, queryset: QuerySet[Order]) -> None:
         """Not while one of them is being paid by card: that order is skipped."""
         who = f"invoice, {request.user.get_username()}"
