@@ -76,6 +76,10 @@ def options() -> list[str]:
     return str(caught.value).partition("known are: ")[2].split(", ")
 
 
+def test_there_are_13_settings() -> None:
+    assert len(options()) == 13
+
+
 def test_a_value_that_an_option_cannot_have_is_told_where_it_is_read() -> None:
     assert "CACHE" in options()
     for option in options():

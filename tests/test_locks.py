@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import pytest
 from django.test import override_settings
@@ -22,6 +23,7 @@ from django_setnx_lock import (
     semaphore,
 )
 from django_setnx_lock.core import LockHandle, MultiLockHandle, RedisLock, State
+from django_setnx_lock.options import DoorOptions, LockOptions, Options
 from django_setnx_lock.testing import LockTester
 from tests.processes import in_thread
 
@@ -310,3 +312,14 @@ def test_a_lock_of_several_holders_has_a_door_of_its_own(
 ) -> None:
     with pytest.raises(TypeError, match=f"write {instead}"):
         lock("report", **options)
+
+
+def test_the_checkers_list_of_options_is_the_one_list() -> None:
+    options = {field.name for field in fields(LockOptions)}
+
+    assert set(get_type_hints(DoorOptions)) == options
+    assert set(get_type_hints(Options)) == options - {"on_lost", "shared", "limit"}
+
+
+def test_lock_has_14_options_at_most() -> None:
+    assert len(get_type_hints(Options)) + len(["on_lost"]) <= 14
