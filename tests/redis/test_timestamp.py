@@ -137,7 +137,7 @@ def test_the_admin_lists_them_with_holder_and_time_left(
     client = real_cache.client()
     client.set("lock:legacy", server_ms(client) + 150_000)
 
-    with any_lock("order:42", timeout=150, label="pay", user="ann", expire=False):
+    with any_lock("order:42", timeout=150, label="pay", user="ann"):
         listed = text(admin_client.get(LIST + "?q=legacy"))
         detail = text(admin_client.get(address("change", "lock:order:42")))
         foreign = text(admin_client.get(address("change", "lock:legacy")))
