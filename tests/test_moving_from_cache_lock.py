@@ -26,13 +26,7 @@ def cache() -> Any:
 
 
 def test_the_same_arguments_make_both(cache: Any) -> None:
-    arguments: dict[str, Any] = {
-        "timeout": 20,
-        "sleep": 0.01,
-        "blocking": True,
-        "blocking_timeout": 5,
-        "thread_local": False,
-    }
+    arguments: dict[str, Any] = {"timeout": 20, "blocking_timeout": 5}
 
     theirs, ours = cache.lock("a", **arguments), lock("a", **arguments)
 
@@ -96,6 +90,18 @@ def test_a_version_or_a_client_is_refused(cache: Any, name: str) -> None:
 
     assert cache.lock("a", **given).acquire(blocking=False)
     with pytest.raises(TypeError, match=name):
+        lock("a", **given)
+
+
+@differs("`sleep`, `blocking`, `thread_local`")
+@pytest.mark.parametrize("name", ["sleep", "blocking", "thread_local"])
+def test_what_redis_py_alone_needs_is_refused_and_taken_by_redislock(cache: Any, name: str) -> None:
+    value = 0.5 if name == "sleep" else True
+    given: dict[str, Any] = {name: value}
+
+    assert getattr(cache.lock("a", **given), name) == value
+    assert getattr(RedisLock(None, "a", **given), name) == value
+    with pytest.raises(TypeError, match=f"no option '{name}'"):
         lock("a", **given)
 
 
