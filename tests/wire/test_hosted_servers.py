@@ -1,4 +1,4 @@
-"""Polling on real servers: which keys are touched, what may be forbidden, and through each door."""
+"""Hosted servers: which keys are touched, what may be forbidden, and through each door."""
 
 from __future__ import annotations
 
