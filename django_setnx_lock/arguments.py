@@ -145,17 +145,17 @@ def behind_api_view(handler: Any) -> Any:
     return inspect.getclosurevars(handler).nonlocals.get("func")
 
 
-def request_in(args: Sequence[Any], name: str) -> tuple[Any, Sequence[Any]]:
-    """Return the request of a call of the view ``name``, and the arguments from it on.
+def from_request_on(view: Any, args: Sequence[Any]) -> Sequence[Any]:
+    """Return the arguments of a call of ``view``, without the ``self`` before its request.
 
-    It is the first argument, or the second of a method. Raises TypeError if it is neither.
+    Raises TypeError if the request is neither the first argument nor the second.
     """
     for at, value in enumerate(args[:2]):
         if http_request(value) is not None:
-            return value, args[at:]
+            return args[at:]
     raise TypeError(
-        f"{name} was called without a request as its first argument, and redis_lock is for views: "
-        "decorate functions with @locked, which raises where a view answers"
+        f"{dotted_name(view)} was called without a request as its first argument, and redis_lock "
+        "is for views: decorate functions with @locked, which raises where a view answers"
     )
 
 

@@ -18,6 +18,7 @@ from django.http import Http404
 from .arguments import (
     arguments_in,
     dotted_name,
+    from_request_on,
     http_request,
     is_async,
     is_django_task,
@@ -25,7 +26,6 @@ from .arguments import (
     names_in,
     own_signature,
     refuse_undecoratable,
-    request_in,
     signature_of,
     takes_any_name,
 )
@@ -122,7 +122,9 @@ class DecoratedLock:
     """What ``@locked`` was given. Decorated callables carry it, for the system checks."""
 
     decorator = "locked"
-    kind = "function"
+    _kind = "function"
+    # Whether a template may name what the request has.
+    _names_request = False
 
     def __init__(self, keys: Sequence[Key], **options: Unpack[DoorOptions]) -> None:
         if not keys:
@@ -144,28 +146,52 @@ class DecoratedLock:
             # A task is not called, but its function is.
             task: Any = func
             return cast("Callable[_P, _R]", replace(task, func=self.decorate(task.func)))
-        call = self._call_of(func)
+        lock_of = self._lock_of(func)
 
         @wraps(func)
         def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-            with call.lock_for(args, kwargs):
+            with lock_of(args, kwargs):
                 return _call(func, *args, **kwargs)
 
         @wraps(func)
         async def awrapper(*args: _P.args, **kwargs: _P.kwargs) -> Any:
-            async with await call.alock_for(args, kwargs):
+            async with await _in_thread_if_it_blocks(lock_of, args, kwargs):
                 return await _awaited(func, *args, **kwargs)
 
         made = cast("Callable[_P, _R]", awrapper) if is_async(func) else wrapper
         self.be_carried_by(made)
         return made
 
-    def _call_of(self, func: Callable[..., Any]) -> _Call:
-        """Return how a call of ``func`` gets its lock. Raises for what cannot be decorated."""
+    def _lock_of(self, func: Callable[..., Any]) -> Callable[..., RedisLock | MultiLock]:
+        """Return what gives the lock of a call of ``func``. Raises for what cannot be decorated."""
         refuse_undecoratable(func, self.decorator)
-        signature = signature_of(func)
+        signature, name = signature_of(func), dotted_name(func)
         self._refuse_misfit(func, signature)
-        return _Call(self, func, signature)
+        options = replace(self.options, label=self.options.label or f"{self._kind} {name}")
+
+        def key_of(template: KeyTemplate, args: Any, kwargs: Any, request: Any) -> str:
+            try:
+                arguments = arguments_in(signature, args, kwargs)
+            except TypeError:
+                # A decorator in between takes other arguments than what it wraps.
+                arguments = arguments_in(own_signature(func), args, kwargs)
+            if request is None:
+                return template.resolve(arguments)
+            return view_key(template, arguments, request)
+
+        def lock_of(args: Any, kwargs: Any, request: Any = None) -> RedisLock | MultiLock:
+            keys: list[Any] = []
+            for key in self.keys:
+                if isinstance(key, KeyTemplate):
+                    keys.append(key_of(key, args, kwargs, request))
+                    continue
+                made = key(*(from_request_on(func, args) if request else args), **kwargs)
+                keys += made if isinstance(made, (list, tuple)) else [made]
+            if not keys or not all(isinstance(key, str) and key for key in keys):
+                raise TypeError(f"the keys of {name} are {keys!r}: give a str, or several")
+            return make_lock(keys, options, user=known_user(request))
+
+        return lock_of
 
     def be_carried_by(self, wrapper: object) -> None:
         """Have the system checks find this at ``wrapper``."""
@@ -188,62 +214,6 @@ class DecoratedLock:
                         f"{dotted_name(func)} takes {', '.join(names) or 'no arguments'}"
                     )
 
-    # Whether a template may name what the request has.
-    _names_request = False
-
-    def key(self, template: KeyTemplate, arguments: Mapping[str, Any], request: Any) -> str:
-        """Return the key that ``template`` makes of the ``arguments`` of a call."""
-        return template.resolve(arguments)
-
-
-class _Call:
-    """How calls of a decorated callable get their lock."""
-
-    def __init__(
-        self, decorated: DecoratedLock, func: Callable[..., Any], signature: inspect.Signature
-    ) -> None:
-        self._decorated = decorated
-        self._func = func
-        self._signature = signature
-        self.name = dotted_name(func)
-        label = decorated.options.label or f"{decorated.kind} {self.name}"
-        self._options = replace(decorated.options, label=label)
-
-    def lock_for(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], request: Any = None
-    ) -> RedisLock | MultiLock:
-        """Return the lock of a call. Raises Http404 and PermissionDenied for a view."""
-        keys: list[str] = []
-        for key in self._decorated.keys:
-            if isinstance(key, KeyTemplate):
-                keys.append(self._decorated.key(key, self._arguments(args, kwargs), request))
-                continue
-            # From the request on, whatever the view is a method of.
-            given = args if request is None else request_in(args, self.name)[1]
-            made = key(*given, **kwargs)
-            several: Sequence[Any] = made if isinstance(made, (list, tuple)) else [made]
-            if not several or not all(isinstance(one, str) and one for one in several):
-                raise TypeError(f"the key of {self.name} is {made!r}: give a str, or several")
-            keys += several
-        return make_lock(keys, self._options, user=known_user(request))
-
-    async def alock_for(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], request: Any = None
-    ) -> RedisLock | MultiLock:
-        """Return the lock of a call, as :meth:`lock_for`."""
-        try:
-            return self.lock_for(args, kwargs, request)
-        except SynchronousOnlyOperation:
-            # For instance <user.pk> of a user who has not been looked up yet.
-            return await sync_to_async(self.lock_for)(args, kwargs, request)
-
-    def _arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        try:
-            return arguments_in(self._signature, args, kwargs)
-        except TypeError:
-            # A decorator in between takes other arguments than what it wraps.
-            return arguments_in(own_signature(self._func), args, kwargs)
-
 
 class ViewLock(DecoratedLock):
     """What ``@redis_lock`` was given.
@@ -253,7 +223,7 @@ class ViewLock(DecoratedLock):
     """
 
     decorator = "redis_lock"
-    kind = "view"
+    _kind = "view"
     _names_request = True
 
     def __init__(
@@ -279,7 +249,7 @@ class ViewLock(DecoratedLock):
         """Return the view ``func`` under the lock."""
         if is_django_task(func):
             raise TypeError("redis_lock is for views: decorate a task with @locked")
-        call = self._call_of(func)
+        lock_of = self._lock_of(func)
         is_innermost = not begun_by_lock(func)
 
         def databases_of(request: Any) -> list[str]:
@@ -287,32 +257,30 @@ class ViewLock(DecoratedLock):
 
         @wraps(func)
         def view(*args: _P.args, **kwargs: _P.kwargs) -> Any:
-            request = request_in(args, call.name)[0]
+            request = from_request_on(func, args)[0]
             run = partial(_call, func, *args, **kwargs)
+            databases = databases_of(request)
             if not self._applies_to(request):
-                with transactions_of(databases_of(request)):
+                with transactions_of(databases):
                     return run()
-            return self._run(call.lock_for(args, kwargs, request), request, run, databases_of)
+            return self._run(lock_of(args, kwargs, request), request, run, databases)
 
         @wraps(func)
         async def aview(*args: _P.args, **kwargs: _P.kwargs) -> Any:
-            request = request_in(args, call.name)[0]
+            request = from_request_on(func, args)[0]
             if databases_of(request):
                 # The handler does so where it sees that the view is async.
                 raise RuntimeError("You cannot use ATOMIC_REQUESTS with async views.")
             run = partial(_awaited, func, *args, **kwargs)
             if not self._applies_to(request):
                 return await run()
-            return await self._arun(await call.alock_for(args, kwargs, request), request, run)
+            one = await _in_thread_if_it_blocks(lock_of, args, kwargs, request)
+            return await self._arun(one, request, run)
 
         wrapper: Any = aview if is_async(func) else view
         self.be_carried_by(wrapper)
         leave_to_lock(wrapper)
         return cast("Callable[_P, _R]", wrapper)
-
-    def key(self, template: KeyTemplate, arguments: Mapping[str, Any], request: Any) -> str:
-        """Return the key that ``template`` makes of a view's arguments and its request."""
-        return view_key(template, arguments, request)
 
     def _refuse_misfit(self, func: Callable[..., Any], signature: inspect.Signature) -> None:
         super()._refuse_misfit(func, signature)
@@ -328,14 +296,13 @@ class ViewLock(DecoratedLock):
         one: RedisLock | MultiLock,
         request: Any,
         view: Callable[[], Any],
-        databases_of: Callable[[Any], Sequence[str]],
+        databases: Sequence[str],
     ) -> Any:
         """Return the response of ``view()``, run under the lock, or the answer in its place."""
         try:
             held = one.take()
         except (LockBusy, LockUnavailable) as error:
             return self._answer(request, error)
-        databases = databases_of(request)
         try:
             with ExitStack() as stack:
                 stack.push(partial(_let_go, held))
@@ -492,6 +459,14 @@ def _keep(response: Any, held: Handle, stack: ExitStack) -> None:
 def _is_of(error: LockLost, one: RedisLock | MultiLock) -> bool:
     """Return whether ``error`` is of ``one``: the view may lose other locks, too."""
     return error.key in getattr(one, "keys", (one.key,))
+
+
+async def _in_thread_if_it_blocks(get: Callable[..., _R], *args: Any) -> _R:
+    """Return ``get(*args)``; of a user, for instance, who has not been looked up yet."""
+    try:
+        return get(*args)
+    except SynchronousOnlyOperation:
+        return await sync_to_async(get)(*args)
 
 
 def _call(func: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:

@@ -102,29 +102,25 @@ class DeferredRelease:
 
 def open_transactions() -> list[OpenTransaction]:
     """Return the transactions of this thread's connections, but for those within a TestCase."""
-    found = []
-    for connection in connections.all(initialized_only=True):
-        if connection.in_atomic_block:
-            outermost: list[Any] = connection.atomic_blocks[:1]
-            is_open = any(not block._from_testcase for block in outermost)
-        else:
-            # In manual transaction management any query may have begun one.
-            is_open = connection.connection is not None and not connection.autocommit
-        if is_open:
-            found.append(vars(connection).get(_MARK) or OpenTransaction(connection))
-    return found
+    return [
+        vars(connection).get(_MARK) or OpenTransaction(connection)
+        for connection in connections.all(initialized_only=True)
+        if _is_open(connection, slice(1))
+    ]
 
 
 def is_rolled_back_by_an_error() -> bool:
     """Return whether an exception here rolls back a block that somebody around has begun."""
-    for connection in connections.all(initialized_only=True):
-        if connection.in_atomic_block:
-            innermost: Any = connection.atomic_blocks[-1]
-            if not innermost._from_testcase:
-                return True
-        elif connection.connection is not None and not connection.autocommit:
-            return True
-    return False
+    opened = connections.all(initialized_only=True)
+    return any(_is_open(connection, slice(-1, None)) for connection in opened)
+
+
+def _is_open(connection: BaseDatabaseWrapper, blocks: slice) -> bool:
+    if connection.in_atomic_block:
+        found: list[Any] = connection.atomic_blocks[blocks]
+        return any(not block._from_testcase for block in found)
+    # In manual transaction management any query may have begun one.
+    return connection.connection is not None and not connection.autocommit
 
 
 class OpenTransaction:

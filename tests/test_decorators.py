@@ -398,5 +398,5 @@ def test_a_callable_that_gives_no_key_is_refused(made: Any) -> None:
     def work() -> None:
         raise AssertionError("not reached")
 
-    with pytest.raises(TypeError, match=r"the key of .*work is .*: give a str, or several"):
+    with pytest.raises(TypeError, match=r"the keys of .*work are .*: give a str, or several"):
         work()
