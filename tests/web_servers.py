@@ -6,7 +6,7 @@ import http.client
 import os
 import subprocess
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from tests.processes import eventually
 
@@ -39,9 +39,16 @@ class WebServer:
             return False
 
     @contextmanager
-    def started(self, command: list[str], **environment: str) -> Iterator[None]:
-        """Run the program that listens there until the block is left."""
-        process = subprocess.Popen(command, env={**os.environ, **environment})
+    def started(
+        self, command: list[str], *, output: IO[str] | None = None, **environment: str
+    ) -> Iterator[None]:
+        """Run the program that listens there until the block is left.
+
+        ``output``: the file that has what it says (None: where the tests say it).
+        """
+        process = subprocess.Popen(
+            command, env={**os.environ, **environment}, stdout=output, stderr=output
+        )
         try:
             assert eventually(lambda: process.poll() is not None or self.is_up())
             yield
