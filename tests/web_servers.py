@@ -40,7 +40,7 @@ class WebServer:
 
     @contextmanager
     def started(
-        self, command: list[str], *, output: IO[str] | None = None, **environment: str
+        self, command: list[str], output: IO[str] | None = None, /, **environment: str
     ) -> Iterator[None]:
         """Run the program that listens there until the block is left.
 

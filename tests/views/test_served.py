@@ -66,7 +66,7 @@ def served(
         "TEST_SERVER_URL": real_server.url,
         "DATABASE": str(tmp_path / "shapes.sqlite3"),
     }
-    with said.open("w") as output, shapes.started(command, output=output, **environment):
+    with said.open("w") as output, shapes.started(command, output, **environment):
         yield shapes, said
 
 
