@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, field
 from functools import partial
-from time import time
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any
 
-from django.contrib import admin, messages
+from django.contrib import messages
 from django.contrib.admin.options import TO_FIELD_VAR
 from django.contrib.admin.utils import flatten_fieldsets, quote, unquote
 from django.core.cache import caches
@@ -18,37 +16,30 @@ from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.db import models, router, transaction
 from django.http import HttpResponseRedirect, JsonResponse
 from django.urls import path, reverse
-from django.utils import formats, timezone
 from django.utils.crypto import get_random_string, salted_hmac
 from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 
 from ..connection import default_alias
 from ..core.errors import LockBusy, LockError, LockLost, LockUnavailable, LockUnsupported
-from ..core.protocol.keys import name_for
 from ..descriptions import problem_in_short
 from ..key_template import MissingValue
-from ..locks import inspector, key_prefix, make_one
 from ..options import LockOptions
-from .actions import key_of, locked_action, rows_by_key, tell_skipped
-from .release import ACTION, ReleaseLocks
+from .actions import key_of
+from .change_list import LockedList
+from .release import ACTION
 
 if TYPE_CHECKING:
     from django.contrib.admin import AdminSite
-    from django.contrib.admin.views.main import ChangeList
     from django.http import HttpRequest
-    from typing_extensions import Unpack
 
     from ..core.locks.handle import LockHandle
-    from ..core.locks.lock import RedisLock
-    from ..options import Options
 
 # Hidden fields of the form: which page it is, and which state of the row it shows.
 _PAGE, _SEEN = "_lock_page", "_lock_seen"
-# Attributes of the request: its Editing, and the locks of the rows that it saves in a list.
-_EDITING, _ROWS = "_setnx_lock_editing", "_setnx_lock_rows"
+# The attribute of a request with its Editing.
+_EDITING = "_setnx_lock_editing"
 # So many seconds a request waits for another of the same user about the same row.
 _TURN = 5
 
@@ -60,7 +51,7 @@ class Editing:
     ``held``: the lock, if the request has it. ``busy``: who has it, if somebody else does.
     ``problem``: why nobody can say. ``page`` and ``seen``: the hidden fields. ``was_at``: the page
     that had the lock before. ``is_kept``: whether the form is still open after the request.
-    ``refusal``: why what was typed is not saved. ``url``: where the form's script sends to.
+    ``refusal``: why what was typed is not saved.
     """
 
     page: str = field(default_factory=partial(get_random_string, 12))
@@ -72,10 +63,9 @@ class Editing:
     refusal: str = ""
     is_kept: bool = False
     is_read_only: bool = False
-    url: str = ""
 
 
-class LockedAdminMixin(ReleaseLocks):
+class LockedAdminMixin(LockedList):
     """For a ModelAdmin: one person edits a row at a time, and no edit is lost.
 
     ``lock_key``: the key of a row's lock, its ``<names>`` taken from the row: ``"order:<pk>"``.
@@ -90,13 +80,12 @@ class LockedAdminMixin(ReleaseLocks):
     ValueError or ImproperlyConfigured for attributes that cannot be.
     """
 
-    lock_editing: ClassVar[bool | Literal["warn"]] = True
     edit_timeout: float = 900
     edit_idle: float = 3600
 
     def __init__(self, model: type[models.Model], admin_site: AdminSite) -> None:
         super().__init__(model, admin_site)
-        LockOptions(timeout=self.edit_timeout)
+        LockOptions(timeout=self.edit_timeout or 0)
         if self.lock_editing not in (True, False, "warn"):
             raise ImproperlyConfigured(
                 f"{type(self).__name__}.lock_editing is True, 'warn' or False, "
@@ -104,13 +93,6 @@ class LockedAdminMixin(ReleaseLocks):
             )
 
     # The lock of one row
-
-    def _lock(
-        self, request: HttpRequest, where: str, key: str, **options: Unpack[Options]
-    ) -> RedisLock:
-        label, user = f"{where} {self.opts.label_lower}", request.user.get_username()
-        given: Options = {"label": label, "using": self.lock_using, **options}
-        return make_one(key, LockOptions(**given), user=user)
 
     @contextmanager
     def _at(
@@ -157,27 +139,13 @@ class LockedAdminMixin(ReleaseLocks):
                         tickets.set(at, editing.held.give_away(), self.edit_timeout)
                         tickets.set(f"{at}:page", editing.page, self.edit_timeout)
                 if editing.held and not (editing.held.released or editing.held.lost):
-                    tickets.delete(at)
                     editing.held.release()
-            except LockError as error:
+            except Exception as error:  # noqa: BLE001 - the cache's, whose frames have the ticket
                 text = _("The lock was lost: somebody else may have saved meanwhile. (%s)") % error
                 self.message_user(request, text, messages.WARNING)
             if turn:
                 with suppress(LockError):
                     turn.release()
-
-    def _said(self, request: HttpRequest, busy: LockBusy) -> str:
-        """Say who has the lock, and since when."""
-        holder = busy.holder
-        who = (holder and holder.user) or _("Somebody else")
-        if holder and not holder.user and request.user.has_perm("django_setnx_lock.view_lock"):
-            who = str(holder)
-        values = {"who": who, "name": self.opts.verbose_name}
-        if busy.held_for is None:
-            return _("%(who)s is working on this %(name)s.") % values
-        since = datetime.fromtimestamp(time() - busy.held_for, timezone.get_current_timezone())
-        values["time"] = formats.date_format(since, "SHORT_DATETIME_FORMAT")
-        return _("%(who)s is working on this %(name)s (since %(time)s).") % values
 
     def _row(self, request: HttpRequest, object_id: str | None) -> Any:
         """Return the row that the address names, None if there is none."""
@@ -218,20 +186,23 @@ class LockedAdminMixin(ReleaseLocks):
         if request.POST.get("action") == ACTION:
             return self._take_over(request, obj)
         with self._at(request, obj) as editing:
-            editing.url = self._address("editing", obj)
             if {"_leave", "_saveasnew"} & set(request.POST):
                 self._leave(request, editing)
                 is_left = "_leave" in request.POST
                 return self.response_post_save_change(request, obj) if is_left else view()
             if is_post:
-                return self._save(request, obj, editing, view)
+                return self._save(request, object_id, editing, view)
             editing.is_read_only = bool(editing.busy) and self.lock_editing is True
             if not editing.is_read_only:
                 editing.seen = self._state(request, self._row(request, object_id))
             return view()
 
     def _save(
-        self, request: HttpRequest, obj: Any, editing: Editing, view: Callable[[], Any]
+        self,
+        request: HttpRequest,
+        object_id: str | None,
+        editing: Editing,
+        view: Callable[[], Any],
     ) -> Any:
         """Save what was sent; show it again with the reason if it cannot be saved."""
         editing.seen, editing.was_at = request.POST.get(_SEEN, ""), ""
@@ -240,10 +211,12 @@ class LockedAdminMixin(ReleaseLocks):
         using = router.db_for_write(self.model)
         try:
             with transaction.atomic(using=using):
-                # Without the lock, too, the row does not change between the comparison and the end.
+                row = self._row(request, object_id)
+                # Without the lock, too, it does not change between the comparison and the end.
                 rows = self.model._base_manager.using(using).select_for_update()
-                now = rows.filter(pk=obj.pk).first()
-                if now and not editing.refusal and editing.seen != self._state(request, now):
+                if row and rows.filter(pk=row.pk).first():
+                    row = self._row(request, object_id)
+                if row and not editing.refusal and editing.seen != self._state(request, row):
                     editing.refusal = _(
                         "This %(name)s was changed after you opened it. What you typed was not "
                         "saved: open it again in another tab, and enter your changes there."
@@ -287,13 +260,15 @@ class LockedAdminMixin(ReleaseLocks):
     ) -> Any:
         """Render the form with its hidden fields, in the template that it has without them."""
         editing: Editing | None = getattr(request, _EDITING, None)
+        row = context["original"]
         if editing and editing.is_read_only:
             context["show_delete"] = False
         response: Any = super().render_change_form(request, context, *args, **kwargs)
-        if editing:
+        if editing and row:
             editing.is_kept = True
             response.context_data |= {
                 "editing": editing,
+                "editing_url": self._address("editing", row),
                 "form_template": response.resolve_template(response.template_name),
                 "release": ACTION if self.has_release_lock_permission(request) else "",
                 "renew_every": self.edit_timeout / 3,
@@ -343,7 +318,7 @@ class LockedAdminMixin(ReleaseLocks):
         editing.is_kept = editing.was_at not in ("", request.POST.get(_PAGE))
         editing.page = editing.was_at
 
-    # Deletion and actions
+    # Deletion
 
     def delete_view(self, request: HttpRequest, object_id: str, *args: Any, **kwargs: Any) -> Any:
         """Delete under the lock; nothing is deleted that somebody else has open."""
@@ -366,102 +341,6 @@ class LockedAdminMixin(ReleaseLocks):
         _check(request)
         return super().response_delete(request, *args)
 
-    def get_actions(self, request: HttpRequest, action_location: Any = None) -> Any:
-        """Return the actions; those that need more than the permission to view run under locks."""
-        where = {} if action_location is None else {"action_location": action_location}
-        actions = super().get_actions(request, **where)
-        return {name: self._under_locks(name, action) for name, action in actions.items()}
-
-    def _under_locks(self, name: str, action: Any) -> Any:
-        # From Django 6.1 on it is an object with names.
-        func = action[0] if isinstance(action, tuple) else action.func
-        only_views = set(getattr(func, "allowed_permissions", ())) == {"view"}
-        if not self.lock_editing or name == ACTION or only_views or hasattr(func, "_lock_template"):
-            return action
-        locked = locked_action(self.lock_key, using=self.lock_using)(func)
-        return (locked, *action[1:]) if isinstance(action, tuple) else replace(action, func=locked)
-
-    # The list
-
-    @admin.display(description=gettext_lazy("edited by"))
-    def edited_by(self, obj: Any) -> str | None:
-        """Return who has the row open or works on it: a column for ``list_display``."""
-        return getattr(obj, "_lock_holder", None)
-
-    def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
-        """Return the list; if it says who edits, Redis is asked once for the whole page."""
-        found = super().get_changelist_instance(request)
-        if "edited_by" in found.list_display:
-            rows_of = rows_by_key(found.result_list, self._lock_template, [])
-            names = {name_for(key_prefix(), key): rows for key, rows in rows_of.items()}
-            with suppress(ImproperlyConfigured, LockUnavailable):
-                for info in inspector(self.lock_using).get_each(list(names)):
-                    who = (info.holder and info.holder.user) or _("Somebody else")
-                    for row in names[info.name] if info.is_held else ():
-                        vars(row)["_lock_holder"] = who
-        return found
-
-    def get_changelist_formset(self, request: HttpRequest, **kwargs: Any) -> Any:
-        """Return the formset of ``list_editable``, which saves the rows that it gets locks of."""
-        formset: Any = super().get_changelist_formset(request, **kwargs)
-        take = partial(self._take_rows, request)
-
-        class Locked(formset):  # type: ignore[misc]  # it depends on the model
-            def add_fields(self, form: Any, index: int | None) -> None:
-                super().add_fields(form, index)
-                for name in self.form.base_fields:
-                    form.fields[name].show_hidden_initial = True
-
-            def full_clean(self) -> None:
-                super().full_clean()
-                if self.is_bound and self.is_valid():
-                    take([form for form in self.forms if form.has_changed()])
-
-        return Locked if self.lock_editing else formset
-
-    def _take_rows(self, request: HttpRequest, forms: list[Any]) -> None:
-        """Take the locks of changed rows; have those not saved that others edit, or changed."""
-        held: list[LockHandle] = []
-        setattr(request, _ROWS, held)
-        skipped: list[str] = []
-        manager = self.model._base_manager.using(router.db_for_write(self.model))
-        for form in forms:
-            why = ""
-            try:
-                key = key_of(form.instance, self._lock_template)
-                held.append(self._lock(request, "list", key, blocking_timeout=0).take())
-            except LockBusy as busy:
-                why = self._said(request, busy) if self.lock_editing is True else ""
-            except (LockUnavailable, ImproperlyConfigured, MissingValue, ValueError):
-                pass  # What the list showed is compared all the same.
-            now = manager.filter(pk=form.instance.pk).first()
-            if not why and (now is None or _is_stale(form, now)):
-                why = _("changed after you opened the list")
-            if why:
-                typed = ", ".join(f"{name}: {form[name].data}" for name in form.changed_data)
-                skipped.append(f"{now or form.instance} ({why}; {typed})")
-                form.has_changed = bool  # False: it is not saved.
-        tell_skipped(self, request, skipped)
-
-    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        """Show the list, or save what was edited in it; if a lock was lost, nothing is saved."""
-        if "_save" not in request.POST:
-            return super().changelist_view(request, *args, **kwargs)
-        try:
-            with transaction.atomic(using=router.db_for_write(self.model)):
-                response = super().changelist_view(request, *args, **kwargs)
-                for held in getattr(request, _ROWS, ()):
-                    held.check()
-            return response
-        except LockError as error:
-            list(messages.get_messages(request))  # Those say that it was saved.
-            self.message_user(request, _("Nothing was saved. (%s)") % error, messages.ERROR)
-            return HttpResponseRedirect(request.get_full_path())
-        finally:
-            for held in getattr(request, _ROWS, ()):
-                with suppress(LockError):
-                    held.release()
-
 
 def _check(request: HttpRequest) -> None:
     """Raise LockLost where the request had a lock and has it no longer."""
@@ -482,15 +361,3 @@ def _plain(initial: dict[str, Any]) -> list[tuple[str, Any]]:
         return str(value)
 
     return [(name, text(value)) for name, value in sorted(initial.items())]
-
-
-def _is_stale(form: Any, now: models.Model) -> bool:
-    """Return whether the row ``now`` is another than the list showed or the form would save."""
-    fresh = type(form)(instance=now)
-    for name, shown in fresh.fields.items():
-        widget, bound = shown.hidden_widget(), form[name]
-        seen = widget.value_from_datadict(form.data, form.files, bound.html_initial_name)
-        if shown.has_changed(fresh[name].initial, seen):
-            return True
-    others = [one.attname for one in now._meta.concrete_fields if one.name not in form.fields]
-    return any(getattr(now, name) != getattr(form.instance, name) for name in others)
