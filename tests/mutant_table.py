@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 SCRIPTS = "core/protocol/scripts"
 CONTRACT, WIRE, FAULTS = "tests/contract", "tests/wire", "tests/faults"
+ADMIN = "tests/admin"
 
 
 class Mutant(NamedTuple):
@@ -1307,6 +1308,61 @@ DOORS = [
     ),
 ]
 
+EDITING = [
+    Mutant(
+        "a form whose lease is over cannot overwrite a newer edit",
+        "admin/model_admin.py",
+        "editing.seen != self._state(request, row)",
+        "False",
+        f"{ADMIN}/test_model_admin.py::"
+        "test_a_form_whose_lease_is_over_cannot_overwrite_a_newer_edit",
+    ),
+    Mutant(
+        "a second person cannot save",
+        "admin/model_admin.py",
+        "editing.refusal = editing.busy",
+        "pass",
+        f"{ADMIN}/test_model_admin.py::test_the_second_person_cannot_save_and_keeps_what_was_typed",
+    ),
+    Mutant(
+        "who is taken from is told, and does not take it back",
+        "admin/model_admin.py",
+        "if by and not is_asked:",
+        "if False:",
+        f"{ADMIN}/test_model_admin.py::"
+        "test_a_lock_that_was_force_released_is_not_taken_again_by_the_open_form",
+    ),
+    Mutant(
+        "an open form extends the lock of its own user alone",
+        "admin/model_admin.py",
+        'at = f"form:{request.user.pk}:{key}"',
+        'at = f"form:{key}"',
+        f"{ADMIN}/test_model_admin.py::test_the_lease_of_somebody_else_is_not_extended",
+    ),
+    Mutant(
+        "an action skips rows that somebody edits",
+        "admin/change_list.py",
+        "locked = locked_action(self.lock_key, using=self.lock_using)(func)",
+        "locked = func",
+        f"{ADMIN}/test_model_admin.py::test_deleting_many_skips_rows_that_somebody_edits",
+    ),
+    Mutant(
+        "a lock that is lost while a form is saved rolls back",
+        "admin/model_admin.py",
+        "if editing and editing.held:\n        editing.held.check()",
+        "if False:\n        pass",
+        f"{ADMIN}/test_model_admin.py::"
+        "test_a_lock_that_is_lost_while_it_is_saved_rolls_back_and_keeps_what_was_typed",
+    ),
+    Mutant(
+        "a list does not overwrite what changed after it was shown",
+        "admin/change_list.py",
+        "(now is None or _is_stale(form, now))",
+        "now is None",
+        f"{ADMIN}/test_model_admin.py::"
+        "test_a_row_of_the_list_that_changed_after_it_was_shown_is_not_overwritten",
+    ),
+]
 MUTANTS: list[Mutant] = [
     *TAKING,
     *LETTING_GO,
@@ -1316,4 +1372,5 @@ MUTANTS: list[Mutant] = [
     *OTHER_KINDS,
     *SEVERAL_SERVERS,
     *DOORS,
+    *EDITING,
 ]
