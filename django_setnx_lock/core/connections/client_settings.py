@@ -256,7 +256,8 @@ def _client_like(client: Any, made: list[Any]) -> Any:
 
 def hang_up(connection: Any) -> None:
     """Close a ``connection`` of asyncio at once, with whatever is under way on it."""
-    transport = getattr(connection._writer, "transport", None)
-    if transport is not None:
-        transport.abort()
+    # The fake's has no transport, and from fakeredis 2.41 on one that cannot abort().
+    abort = getattr(getattr(connection._writer, "transport", None), "abort", None)
+    if abort is not None:
+        abort()
     connection._close()
