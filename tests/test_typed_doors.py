@@ -168,9 +168,10 @@ class Tests(LockTestMixin, Case):
             assert_type(held, LockHandle)
 
 
-@receiver(lock_acquired)
-def count(sender: type[RedisLock], template: str, waited: float, **about: object) -> None:
-    pass
+def listen() -> None:
+    @receiver(lock_acquired)
+    def count(sender: type[RedisLock], template: str, waited: float, **about: object) -> None:
+        pass
 
 
 def fenced(held: LockHandle) -> None:

@@ -312,9 +312,9 @@ def test_a_holder_that_leaves_no_record_is_not_named(
     recorded: Recorded, real_cache: RealServer
 ) -> None:
     with real_cache.client() as client:
-        client.set("lock:a", "of somebody else", px=200)
+        client.set("lock:of no template", "of somebody else", px=200)
 
-    lock("a").take(20).release()
+    lock("of no template").take(20).release()
 
     assert attributes(recorded.span("lock wait")) == {
         "setnx_lock.template": "_OTHER",
