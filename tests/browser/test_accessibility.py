@@ -114,7 +114,7 @@ def release_of_all_found(operator: Operator) -> None:
 
 def a_lock_that_is_waited_for(operator: Operator) -> None:
     held_lock()
-    with waiting_for("order:42", "order:42", label="view pay", user="ann"):
+    with waiting_for("order:42", "order:42", label="view pay", note="invoice 7"):
         operator.open_lock("order:42")
 
 
