@@ -304,7 +304,7 @@ PAGES: dict[Callable[[Operator], None], str] = {
     a_list_by_key: "theirs",
     a_search: "not a lock",
     a_list_of_two_pages: "55 locks",
-    a_lock_that_is_waited_for: "1. ann@",
+    a_lock_that_is_waited_for: "invoice 7",
     a_list_of_one_state: "kept 1",
     a_list_that_is_filtered: "1 result",
     release_of_all_found: "Nothing is done until you confirm.",
