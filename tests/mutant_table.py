@@ -1311,6 +1311,14 @@ EDITING = [
         "test_a_form_whose_lease_is_over_cannot_overwrite_a_newer_edit",
     ),
     Mutant(
+        "without Redis the row itself is locked while it is compared and saved",
+        "admin/model_admin.py",
+        "using(using).select_for_update()",
+        "using(using)",
+        "tests/postgres/test_editing.py::"
+        "test_of_several_who_save_at_once_without_redis_one_has_saved",
+    ),
+    Mutant(
         "a second person cannot save",
         "admin/model_admin.py",
         "editing.refusal = editing.busy",

@@ -85,9 +85,9 @@ RELEASE = Intervention(
     page="release",
     title=gettext_lazy("Force-release"),
     consequences=gettext_lazy(
-        "These holders will lose their locks. They are not stopped: each learns of it when it next "
-        "renews its lease or asks, and until then two may work at once. Release only what you know "
-        "to be stuck."
+        "These holders lose their locks, but their programs go on. A program notices when it next "
+        "renews or checks its lock; until then two may work at once. Release only locks that you "
+        "know to be stuck."
     ),
     confirmation=gettext_lazy("Yes, release"),
     unsure=gettext_lazy("It is not known whether this was released: %(whom)s. Look at it again."),

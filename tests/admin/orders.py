@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import html
 import re
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 from django.contrib.admin.sites import all_sites
 from django.contrib.auth.models import Permission, User
+from django.db import connections
 from django.test import Client
 from django.urls import path
 
@@ -16,7 +20,7 @@ from django_setnx_lock.admin import LockedAdminMixin
 from example_project.shop.models import Charge, Order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from django.db.models import QuerySet
     from django.http import HttpRequest
@@ -205,3 +209,33 @@ class ListPage:
             if re.fullmatch(r"form-\d+-id", name) and value == str(order.pk):
                 return name.removesuffix("id")
         raise AssertionError(f"no row of {order}")
+
+
+def at_once(*calls: Callable[[], Any]) -> list[Any]:
+    """Call all of them in threads that begin together; give what they give."""
+    start = Barrier(len(calls))
+
+    def call(one: Callable[[], Any]) -> Any:
+        start.wait(20)
+        try:
+            return one()
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(len(calls)) as threads:
+        return [job.result(30) for job in [threads.submit(call, one) for one in calls]]
+
+
+def save_at_once(order: Order, *names: str) -> list[str]:
+    """Have people who opened the form save at once; give whose was saved, the others see it again.
+
+    Each writes their name as that of the customer.
+    """
+    pages = [Person(name).open(order) for name in names]
+    answers = at_once(*(partial(page.send, customer=page.person.name) for page in pages))
+    return [name for name, answer in zip(names, answers, strict=True) if type(answer) is list]
+
+
+def stored(order: Order) -> str:
+    """The customer of the order in the database."""
+    return str(Order.objects.get(pk=order.pk).customer)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,10 +11,10 @@ from django_setnx_lock.testing import LockTester
 from example_project.shop.models import Order
 from tests import databases
 from tests.admin import orders
-from tests.admin.orders import Page, Person
+from tests.admin.orders import Person, at_once, save_at_once, stored
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls("tests.admin.orders")]
 
@@ -71,38 +69,14 @@ def test_with_atomic_requests_a_lock_that_is_lost_rolls_back_and_keeps_what_was_
 
     Person("ann").open(order).refused(customer="Ann Moe")
 
-    order.refresh_from_db()
-    assert order.customer == "Ann Lee"
-
-
-def at_once(*calls: Callable[[], Any]) -> list[Any]:
-    """Call all of them in threads that begin together; give what they give."""
-    start = Barrier(len(calls))
-
-    def call(one: Callable[[], Any]) -> Any:
-        start.wait(20)
-        try:
-            return one()
-        finally:
-            connection.close()
-
-    with ThreadPoolExecutor(len(calls)) as threads:
-        return [job.result(30) for job in [threads.submit(call, one) for one in calls]]
+    assert stored(order) == "Ann Lee"
 
 
 def test_of_several_who_save_at_once_without_redis_one_has_saved(
     redis: LockTester, order: Order
 ) -> None:
     with redis.unreachable():
-        pages = [Person(name).open(order) for name in ("ann", "bob", "cyd")]
-        answers = at_once(
-            *(lambda page=page: page.send(customer=page.person.name) for page in pages)
-        )
-
-    won = [page.person.name for page, got in zip(pages, answers, strict=True) if type(got) is list]
-    order.refresh_from_db()
-    assert won == [order.customer]
-    assert sum(isinstance(answer, Page) for answer in answers) == 2
+        assert save_at_once(order, "ann", "bob", "cyd") == [stored(order)]
 
 
 def test_the_requests_of_one_person_about_one_row_come_one_after_the_other(

@@ -45,7 +45,7 @@ def test_an_operator_finds_a_stuck_lock_and_releases_it(operator: Browser) -> No
 
     assert "order:42" not in found
     assert "nightly import" in question
-    assert "They are not stopped" in question
+    assert "their programs go on" in question
     assert "Released, but not stopped: import:orders, ann@" in operator.read(".messagelist")
     with pytest.raises(LockLost, match="force-released by admin: its host was rebooted"):
         stuck.check()

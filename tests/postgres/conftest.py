@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.core.management import call_command
 from django.db import connections
 from django.db.utils import NotSupportedError
+from django.test import override_settings
 
 from example_project.shop.models import Order
 from tests.postgres.server import PostgresServer
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
     from pytest_django.plugin import DjangoDbBlocker
 
-ALIAS = "orders"
+ALIAS, WHOLE = "orders", "whole"
 # A commit that takes its time, as one that waits for a replica's disk does.
 SLOW_COMMIT = """
 CREATE FUNCTION take_time() RETURNS trigger LANGUAGE plpgsql AS
@@ -58,3 +60,41 @@ def postgres(postgres_server: PostgresServer, django_db_blocker: DjangoDbBlocker
             connections.close_all()
             del connections[ALIAS]
             del connections.settings[ALIAS]
+
+
+class Router:
+    """Sends every model to the whole database."""
+
+    def db_for_read(self, model: Any, **hints: Any) -> str:
+        return WHOLE
+
+    def db_for_write(self, model: Any, **hints: Any) -> str:
+        return WHOLE
+
+
+@pytest.fixture
+def whole_postgres(
+    postgres_server: PostgresServer, django_db_blocker: DjangoDbBlocker
+) -> Iterator[str]:
+    """Give the alias of a PostgreSQL with all tables, where every model is.
+
+    Not for tests with ``django_db``, which is of other databases.
+    """
+    settings = {**copy.deepcopy(connections.settings["default"]), "OPTIONS": {}}
+    connections.settings[WHOLE] = {**settings, **postgres_server.database}
+    with django_db_blocker.unblock(), override_settings(DATABASE_ROUTERS=[f"{__name__}.Router"]):
+        connection = connections[WHOLE]
+        try:
+            try:
+                connection.ensure_connection()
+            except NotSupportedError as error:
+                pytest.skip(str(error))
+            call_command("migrate", database=WHOLE, verbosity=0)
+            yield WHOLE
+        finally:
+            if connection.connection is not None:
+                with connection.cursor() as cursor:
+                    cursor.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+            connections.close_all()
+            del connections[WHOLE]
+            del connections.settings[WHOLE]

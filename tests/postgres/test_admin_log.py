@@ -2,75 +2,35 @@
 
 from __future__ import annotations
 
-import copy
 import re
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group, User
 from django.core.management import call_command
 from django.db import connections
-from django.db.utils import NotSupportedError
-from django.test import Client, override_settings
+from django.test import Client
 
 from django_setnx_lock import lock
 from django_setnx_lock.models import Lock
 from tests.admin.groups import RELEASE, act, messages_of, seen
 from tests.admin.pages import address, entries_of, info, press, text
 from tests.hostile import KEYS, RECORDS, hold, unsound_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_django.plugin import DjangoDbBlocker
-
-    from tests.postgres.server import PostgresServer
+from tests.postgres.conftest import WHOLE
 
 pytestmark = [
     pytest.mark.usefixtures("no_collection"),
     # One process starts the server.
     pytest.mark.xdist_group("postgres"),
 ]
-ALIAS = "whole"
-
-
-class Router:
-    """Sends every model to that database."""
-
-    def db_for_read(self, model: Any, **hints: Any) -> str:
-        return ALIAS
-
-    def db_for_write(self, model: Any, **hints: Any) -> str:
-        return ALIAS
 
 
 @pytest.fixture
-def admin(postgres_server: PostgresServer, django_db_blocker: DjangoDbBlocker) -> Iterator[Client]:
-    """Give a superuser's client; users, sessions and the log are in PostgreSQL.
-
-    Not for tests with ``django_db``, which is of other databases.
-    """
-    settings = {**copy.deepcopy(connections.settings["default"]), "OPTIONS": {}}
-    connections.settings[ALIAS] = {**settings, **postgres_server.database}
-    with django_db_blocker.unblock(), override_settings(DATABASE_ROUTERS=[f"{__name__}.Router"]):
-        connection = connections[ALIAS]
-        try:
-            try:
-                connection.ensure_connection()
-            except NotSupportedError as error:
-                pytest.skip(str(error))
-            call_command("migrate", database=ALIAS, verbosity=0)
-            client = Client()
-            client.force_login(User.objects.create_superuser("admin"))
-            yield client
-        finally:
-            if connection.connection is not None:
-                with connection.cursor() as cursor:
-                    cursor.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
-            connections.close_all()
-            del connections[ALIAS]
-            del connections.settings[ALIAS]
+def admin(whole_postgres: str) -> Client:
+    """Give a superuser's client; users, sessions and the log are in PostgreSQL."""
+    client = Client()
+    client.force_login(User.objects.create_superuser("admin"))
+    return client
 
 
 def test_the_page_writes_one_entry_of_each_release(admin: Client) -> None:
@@ -121,9 +81,9 @@ def test_an_entry_that_is_refused_in_a_transaction_costs_no_other(
     groups = Group.objects.bulk_create([Group(name=name) for name in ("ann", "bob", "cyd")])
     for group in groups:
         lock(f"group:{group.pk}").take(0)
-    with connections[ALIAS].cursor() as cursor:
+    with connections[WHOLE].cursor() as cursor:
         cursor.execute("ALTER TABLE django_admin_log ADD CHECK (object_repr <> 'bob')")
-    monkeypatch.setitem(connections[ALIAS].settings_dict, "ATOMIC_REQUESTS", True)
+    monkeypatch.setitem(connections[WHOLE].settings_dict, "ATOMIC_REQUESTS", True)
     fingerprints = seen(act(admin, RELEASE, groups))
 
     page = act(admin, RELEASE, groups, post="yes", **fingerprints)

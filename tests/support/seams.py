@@ -46,8 +46,10 @@ HANDS_ON: CodeType = backends.run.__code__
 
 def reset() -> None:
     """Forget, between two tests, the locks that this process holds."""
-    watchdog.WATCHDOG.forget_all()
-    redlock.WATCHDOG.forget_all()
+    for dog in (watchdog.WATCHDOG, redlock.WATCHDOG):
+        dog._held.clear()
+        dog.heartbeats.clear()
+        dog._checks.clear()
     owner.current().holds.clear()
 
 

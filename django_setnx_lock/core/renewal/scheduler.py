@@ -111,12 +111,6 @@ class RenewalRegistry(ABC):
         """Stop renewing ``held``. Return whether it was being renewed."""
         return self._held.pop(held.number, None) is not None
 
-    def forget_all(self) -> None:
-        """Stop renewing whatever is held now, make no more checks, and say nothing of it."""
-        self._held.clear()
-        self.heartbeats.clear()
-        self._checks.clear()
-
     def schedule_handoff_check(self, target: Target, head: str) -> None:
         """Check soon whether the waiter ``head`` has claimed ``target``, which was handed to it.
 
