@@ -325,7 +325,7 @@ PAGES: dict[Callable[[Operator], None], str] = {
     operator_log: "Force-released",
     last_holds: "forced by rita: its host was rebooted",
     all_history: "its host was rebooted",
-    release_of_selected: "These holders will lose their locks",
+    release_of_selected: "These holders lose their locks",
     without_redis: "Redis cannot be reached",
     busy_view: "Somebody else is working on this",
     view_without_redis: "Not available",
