@@ -60,6 +60,10 @@ if TYPE_CHECKING:
     Key = str | Callable[..., str | Sequence[str]]
     Handle = LockHandle | MultiLockHandle
 
+    class ViewOptions(DoorOptions, total=False):
+        on_busy: OnBusy | None
+
+
 logger = logging.getLogger("django_setnx_lock.views")
 
 _P = ParamSpec("_P")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from django.apps import apps
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from django.views import View
 
     from .core.locks.handle import LockHandle
+    from .decorators import ViewOptions
 
     _View = View
 else:
@@ -135,7 +136,7 @@ class LockedViewMixin(_View):
 
     lock_key: str | Sequence[str] = ()
     lock_methods: Iterable[str] | None = ("POST", "PUT", "PATCH", "DELETE")
-    lock_options: ClassVar[Mapping[str, Any]] = {}
+    lock_options: ClassVar[ViewOptions] = {}
     lock_until_rendered = False
 
     @classmethod
