@@ -74,11 +74,10 @@ class Intervention:
             return look.ask_to_stop(name, fingerprint, **why)
         return look.force_release(name, fingerprint, state=state, **why)
 
-    def entry(self, said: Said, reason: str, how: str = "") -> str:
-        """Return the log entry. ``how``: a sentence, when it was not done by a page."""
+    def entry(self, said: Said, reason: str) -> str:
+        """Return the entry in the log."""
         text = str(self.noted) % {"holder": said.holder, "held_for": said.held_for}
-        why = _("Reason: %s") % plain(reason) if reason else ""
-        return " ".join(part for part in (text, how, why) if part)
+        return f"{text} {_('Reason: %s') % plain(reason)}" if reason else text
 
 
 RELEASE = Intervention(
@@ -132,13 +131,13 @@ def lock_of(info: LockInfo) -> Lock:
 
 def log_interventions(
     user: AbstractBaseUser | AnonymousUser, noted: Sequence[tuple[Model, str]]
-) -> bool:
-    """Write to the admin's log what was done; what that refuses, to ours. Return if it has all."""
+) -> None:
+    """Write to the admin's log what was done; what that refuses, to ours."""
     from django.contrib.admin.models import CHANGE, LogEntry
     from django.contrib.contenttypes.models import ContentType
 
     if not noted:
-        return True
+        return
     kind_of = ContentType.objects.get_for_model
     try:
         entries = [
@@ -168,5 +167,3 @@ def log_interventions(
             half = len(noted) // 2
             for some in (noted[:half], noted[half:]):
                 log_interventions(user, some)
-        return False
-    return True

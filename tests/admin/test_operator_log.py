@@ -160,49 +160,6 @@ def test_what_was_released_before_redis_went_away_is_logged(
     assert [entry.object_repr for entry in entries_of(Group)] == ["bob"]
 
 
-def test_a_release_by_the_command_with_a_user_is_in_the_log(admin_client: Client) -> None:
-    User.objects.create_user("rita")
-    any_lock("k", user="ann", label="pay").take(0)
-
-    call_command("locks", "release", "k", "--yes", "--user", "rita", "--reason", "its host is gone")
-
-    how = r"By manage.py locks release, as \S+@[\w.-]+, in the cache 'default'\."
-    line = (
-        rf" rita Force-released from ann@[\w.-]+:\d+ \(pay\), held for [^.]+\. {how} Reason: its "
-    )
-    assert re.search(line, log_of(admin_client, "k"))
-    assert LogEntry.objects.count() == 1
-
-
-def test_the_command_knows_a_user_by_whatever_users_log_in_with(
-    admin_user: User, monkeypatch: pytest.MonkeyPatch, fake_server: FakeServer
-) -> None:
-    monkeypatch.setattr(User, "USERNAME_FIELD", "email")
-    fake_server.client().set("lock:k", "theirs")
-
-    call_command("locks", "release", "k", "--yes", "--user", admin_user.email)
-
-    (entry,) = entries_of(Lock)
-    assert entry.user == admin_user
-
-
-def test_a_release_by_the_command_on_two_caches_is_an_entry_of_each(
-    admin_client: Client, settings: Any
-) -> None:
-    caches = {**settings.CACHES, "other": {**settings.CACHES["default"]}}
-    caches["other"]["LOCATION"] = "redis://fake.invalid:6379/3"
-    settings.CACHES = caches
-    for alias in ("default", "other"):
-        lock("k", using=alias).take(0)
-    using = ("--using", "default,other")
-
-    call_command("locks", "release", "k", "--yes", "--user", "admin", *using)
-
-    messages = [entry.change_message for entry in entries_of(Lock)]
-    assert ["'default'" in messages[0], "'other'" in messages[1]] == [True, True]
-    assert len(messages) == 2
-
-
 @pytest.mark.parametrize("released", ["command", "code", "not at all"])
 def test_where_nothing_is_logged_the_page_says_where_to_look(
     admin_client: Client, released: str
@@ -222,12 +179,13 @@ def test_where_nothing_is_logged_the_page_says_where_to_look(
 
 
 def test_where_something_is_logged_the_page_says_that_it_may_not_be_all(
-    admin_client: Client,
+    admin_client: Client, groups: list[Group]
 ) -> None:
-    lock("k").take(0)
-    call_command("locks", "release", "k", "--yes", "--user", "admin")
+    key = f"group:{groups[0].pk}"
+    lock(key).take(0)
+    release_selected(admin_client, groups[:1])
 
-    page = log_of(admin_client, "k")
+    page = log_of(admin_client, key)
 
     assert NOTHING not in page
     assert ELSEWHERE in page

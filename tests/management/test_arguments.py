@@ -145,7 +145,8 @@ def test_help_has_the_exit_statuses_and_only_options_that_the_docs_tell_of() -> 
     ["", "lst", "list --state hold", "list --sort lease", "list --reverse", "list --watch",
      "list extra", "show", "graph", "extend k", "dismiss k", "history --end vanished",
      "history --limit 0", "history --limit x", "history order:<pk>", "doctor --worker-timeout 5",
-     "doctor --ignore D999", "release k --state held"],
+     "doctor --strict", "release k --user ann", "release k --dry-run",
+     "release k --state held"],
 )  # fmt: skip
 def test_a_wrong_line_for_locks_ends_with_64_and_one_line(
     line: str, capsys: pytest.CaptureFixture[str]

@@ -7,14 +7,13 @@ import re
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Group, User
-from django.core.management import call_command
 from django.db import connections
 from django.test import Client
 
 from django_setnx_lock import lock
 from django_setnx_lock.models import Lock
 from tests.admin.groups import RELEASE, act, messages_of, seen
-from tests.admin.pages import address, entries_of, info, press, text
+from tests.admin.pages import address, entries_of, press, text
 from tests.hostile import KEYS, RECORDS, hold, unsound_lines
 from tests.postgres.conftest import WHOLE
 
@@ -91,17 +90,6 @@ def test_an_entry_that_is_refused_in_a_transaction_costs_no_other(
     assert messages_of(page)[0].startswith("success: Released")
     assert {entry.object_repr for entry in entries_of(Group)} == {"ann", "cyd"}
     assert len(entries_of(Lock)) == 3
-
-
-def test_the_command_writes_an_entry_of_the_user(admin: Client) -> None:
-    held = hold("nul\0key", RECORDS["text: not UTF-8"])
-    fingerprint = info(held.key).fingerprint
-    call_command("locks", "release", held.key, "-y", "--user=admin", f"--fingerprint={fingerprint}")
-
-    (entry,) = entries_of(Lock)
-
-    assert unsound_lines([entry.change_message, entry.object_repr]) == []
-    assert entry.change_message in text(admin.get(address("history", held.name)))
 
 
 @pytest.mark.urls("tests.admin.groups")

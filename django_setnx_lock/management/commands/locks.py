@@ -24,7 +24,7 @@ from django.core.management.base import (
 from django_setnx_lock.core.inspection import TROUBLES
 from django_setnx_lock.management import statuses
 from django_setnx_lock.management.locks.checking import CheckFailed, Level, check, refused
-from django_setnx_lock.management.locks.doctor import IDS, doctor
+from django_setnx_lock.management.locks.doctor import doctor
 from django_setnx_lock.management.locks.history import ENDS, history
 from django_setnx_lock.management.locks.history import LIMIT as ENTRIES
 from django_setnx_lock.management.locks.listing import STATES, list_locks, show
@@ -172,18 +172,12 @@ def _add_subcommands(parser: CommandParser) -> None:
         releases, "Release it only from", "Logged, and told to the holder when it finds out."
     )
     releases("-y", "--yes", action="store_true", help="Do not ask. Needed where no terminal is.")
-    releases(
-        "--dry-run",
-        action="store_true",
-        help="Release nothing: say who holds it, and the fingerprint to release it by.",
+    examines = add(
+        "doctor",
+        "Connects to Redis and tells what there can cost a lock, and what to do about it.",
+        "0 no error was found, 2 errors;",
     )
-    _add_doctor(
-        add(
-            "doctor",
-            "Connects to Redis and tells what there can cost a lock, and what to do about it.",
-            "0 no error was found, 1 warnings with --strict, 2 errors;",
-        )
-    )
+    examines("--json", **_JSON)
     _add_check(
         add(
             "check",
@@ -196,7 +190,7 @@ def _add_subcommands(parser: CommandParser) -> None:
 
 
 def _add_search(add: Callable[..., argparse.Action]) -> None:
-    """Add which locks to look at, and how to tell of them."""
+    """Add which locks to look at."""
     add("--search", default="", **_TEXT, help="Only locks with TEXT in their keys.")
     add(
         "--everything",
@@ -204,11 +198,11 @@ def _add_search(add: Callable[..., argparse.Action]) -> None:
         help="Look through the whole keyspace with SCAN, which takes a while, and also finds locks "
         "of other programs. Implied by their states: foreign, never-expires, not-a-lock.",
     )
-    add("--json", **_JSON)
 
 
 def _add_list(add: Callable[..., argparse.Action]) -> None:
     _add_search(add)
+    add("--json", **_JSON)
     add(
         "--state",
         action="append",
@@ -245,19 +239,12 @@ def _add_history(add: Callable[..., argparse.Action]) -> None:
 
 
 def _add_intervention(add: Callable[..., argparse.Action], what: str, told: str) -> None:
-    """Add to which lock and holder it is done, why, and in whose name.
+    """Add to which lock and holder it is done, and why.
 
     ``what``: what is done, before "the holder of this fingerprint". ``told``: who hears the reason.
     """
     add("key", **_KEY)
     add("--reason", default="", **_TEXT, help=told)
-    add(
-        "--user",
-        type=_text,
-        metavar="NAME",
-        help="The user of the project under whose name this is in the operator log of the lock in "
-        "the admin. Without this option it is not there.",
-    )
     add(
         "--fingerprint",
         metavar="HEX",
@@ -270,19 +257,6 @@ def _add_intervention(add: Callable[..., argparse.Action], what: str, told: str)
         metavar="STATE",
         help=f"{what} a holder in this state: {', '.join(state.slug for state in TROUBLES)}.",
     )
-
-
-def _add_doctor(add: Callable[..., argparse.Action]) -> None:
-    add("--strict", action="store_true", help="Exit with status 1 for warnings, too.")
-    add(
-        "--ignore",
-        action="append",
-        default=[],
-        choices=IDS,
-        metavar="ID",
-        help="Leave this finding out, as D005 where CONFIG is blocked. Can be given several times.",
-    )
-    add("--json", **_JSON)
 
 
 def _add_check(add: Callable[..., argparse.Action]) -> None:

@@ -7,11 +7,10 @@ UNKNOWN is for a check that could not be carried out as it was asked for.
 from __future__ import annotations
 
 import enum
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -122,13 +121,9 @@ def _end(
     report: Report | None = None,
 ) -> None:
     first = _first_line(level, lines[0])
-    if options["json"]:
-        text = json.dumps(_as_json(level, lines[0], report), indent=2)
-    else:
-        figures = f" | {_figures(report, options)}" if report and not report.troubles else ""
-        text = "\n".join([first + figures, *map(_safe, lines[1:])])
+    figures = f" | {_figures(report, options)}" if report and not report.troubles else ""
     try:
-        write(out, text)
+        write(out, "\n".join([first + figures, *map(_safe, lines[1:])]))
     except CommandError as error:
         raise CommandError(str(error), returncode=Level.UNKNOWN) from error
     if level is not Level.OK:
@@ -224,42 +219,6 @@ def _figures(report: Report, options: dict[str, Any]) -> str:
         ends = f"{'0' * (state in warned)};{'0' * (state in critical)}"
         figures.append(f"{state.replace('-', '_')}={report.states[state]};{ends};0")
     return " ".join(figures)
-
-
-def _as_json(level: Level, message: str, report: Report | None) -> dict[str, Any]:
-    """Return the result for programs. These names stay; a token is never among them."""
-    found: dict[str, Any] = {
-        "status": int(level),
-        "level": level.name.lower(),
-        "message": message,
-    }
-    if report is None:
-        return found
-    problems = [
-        {
-            "using": one.using,
-            "key": one.info.key,
-            "name": one.info.name,
-            "level": one.level.name.lower(),
-            "problems": [problem.what for problem in one.problems],
-            "states": sorted(state.slug for state in one.info.states),
-            "held_for": one.info.longest_hold,
-            "waiting": one.info.waiting,
-            "longest_wait": one.info.longest_wait,
-            "holder": None if one.info.holder is None else asdict(one.info.holder),
-            "fingerprint": one.info.fingerprint,
-        }
-        for one in report.ill
-    ]
-    return found | {
-        "locks": report.locks,
-        "waiting": report.waiting,
-        "oldest_hold": report.oldest_hold,
-        "longest_wait": report.longest_wait,
-        "states": dict(report.states),
-        "problems": problems,
-        "troubles": report.troubles,
-    }
 
 
 def _first_line(level: Level, text: str) -> str:

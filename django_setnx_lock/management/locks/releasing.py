@@ -6,18 +6,13 @@ import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from django.apps import apps
-from django.contrib.auth import get_user_model
-from django.core.exceptions import ObjectDoesNotExist, ValidationError
 from django.core.management.base import CommandError, OutputWrapper
-from django.db import DatabaseError
 
 from django_setnx_lock.conf import SETTING, get_config
 from django_setnx_lock.core.errors import LockUnavailable, LockUnsupported
 from django_setnx_lock.core.inspection import Outcome
-from django_setnx_lock.core.plain import plain
 from django_setnx_lock.descriptions import Said
 from django_setnx_lock.locks import inspector
 from django_setnx_lock.management import statuses
@@ -26,22 +21,15 @@ from django_setnx_lock.management.wording import printable, user_name
 from .listing import NOT_HELD, Found, look_at, raise_if_away, trouble
 from .printing import say, write
 
-if TYPE_CHECKING:
-    from django.contrib.auth.base_user import AbstractBaseUser
-
-_NOT_LOGGED = "The admin's log did not take it: see the log of the project."
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Intervention:
     """What a subcommand does to a holder, and its texts, in which ``place`` is the lock.
 
     ``carry_out``: does it by an Inspector to the holder that was seen; ``done``: the outcome then.
-    ``told``: what is said of each other outcome. ``name``: that of the same in the admin.
+    ``told``: what is said of each other outcome.
     """
 
-    command: str
-    name: str
     carry_out: Callable[..., Outcome]
     done: Outcome
     nothing: str
@@ -63,8 +51,6 @@ class _Intervention:
 
 
 _RELEASE = _Intervention(
-    command="release",
-    name="RELEASE",
     carry_out=lambda look, seen, **why: look.force_release(
         seen.name, seen.fingerprint, state=seen.state, **why
     ),
@@ -75,8 +61,6 @@ _RELEASE = _Intervention(
     failure="{key!r} was not released",
 )
 _ASK_TO_STOP = _Intervention(
-    command="ask-to-stop",
-    name="ASK_TO_STOP",
     carry_out=lambda look, seen, **why: look.ask_to_stop(seen.name, seen.fingerprint, **why),
     done=Outcome.ASKED,
     nothing="nobody was asked to stop",
@@ -90,32 +74,23 @@ _ASK_TO_STOP = _Intervention(
 def release(options: dict[str, Any], out: OutputWrapper, err: OutputWrapper) -> None:
     """Take a lock from its holder, if the answer is yes. Raises CommandError when it was not.
 
-    Several who hold it together are asked about one by one. A dry run only says from whom.
+    Several who hold it together are asked about one by one.
     """
-    is_dry = options["dry_run"]
-    if get_config()["REQUIRE_REASON"] and not is_dry and not options["reason"].strip():
+    if get_config()["REQUIRE_REASON"] and not options["reason"].strip():
         message = f"give a --reason: {SETTING}['REQUIRE_REASON'] of the project wants one"
         raise CommandError(message, returncode=statuses.USAGE)
-    user = None if is_dry else _user_of(options)
     wanted, troubles = _wanted(_RELEASE, options, err)
-    if is_dry:
-        for one in wanted:
-            seen = f"it would be released with --fingerprint {one.info.fingerprint}"
-            write(out, f"{_whom(one)}\nDry run: {seen}")
-        raise_if_away(troubles)
-        return
     if options["yes"]:
         _refuse_several(wanted, options, err)
     else:
         wanted = _chosen(wanted, err)
-    _intervene(_RELEASE, wanted, troubles, options, user, out, err, is_shown=not options["yes"])
+    _intervene(_RELEASE, wanted, troubles, options, out, err, is_shown=not options["yes"])
 
 
 def ask_to_stop(options: dict[str, Any], out: OutputWrapper, err: OutputWrapper) -> None:
     """Ask the holders of a lock to stop. Raises CommandError when one was not asked."""
-    user = _user_of(options)
     wanted, troubles = _wanted(_ASK_TO_STOP, options, err)
-    _intervene(_ASK_TO_STOP, wanted, troubles, options, user, out, err, is_shown=False)
+    _intervene(_ASK_TO_STOP, wanted, troubles, options, out, err, is_shown=False)
 
 
 def _intervene(
@@ -123,7 +98,6 @@ def _intervene(
     wanted: Sequence[Found],
     troubles: list[str],
     options: dict[str, Any],
-    user: AbstractBaseUser | None,
     out: OutputWrapper,
     err: OutputWrapper,
     *,
@@ -143,8 +117,6 @@ def _intervene(
         else:
             is_this = outcome is what.done
             text = what.text(outcome, place, printable(Said(one.info).holder))
-        if is_this and user and not _logged(what, one, reason, user):
-            text += f"\n{_NOT_LOGGED}"
         is_done = is_done and is_this
         _tell(text if is_shown else f"{_whom(one)}\n{text}", out, err)
     raise_if_away(troubles)
@@ -216,27 +188,6 @@ def _whom(one: Found) -> str:
     return printable(f"{_place(one)} is held by {said.holder}: {said.state}, {times}")
 
 
-def _user_of(options: dict[str, Any]) -> AbstractBaseUser | None:
-    return None if options["user"] is None else _user_called(options["user"])
-
-
-def _user_called(name: str) -> AbstractBaseUser:
-    """Return the user for the admin's log. Raises CommandError."""
-    if not apps.is_installed("django.contrib.admin"):
-        raise CommandError(
-            "--user writes to the admin's log, and django.contrib.admin is not in INSTALLED_APPS",
-            returncode=statuses.USAGE,
-        )
-    try:
-        user: AbstractBaseUser = get_user_model()._default_manager.get_by_natural_key(name)
-    except (ObjectDoesNotExist, ValidationError, ValueError) as error:
-        raise CommandError(f"there is no user {name!r}", returncode=statuses.USAGE) from error
-    except DatabaseError as error:
-        message = f"the user {name!r} cannot be looked up: {error}"
-        raise CommandError(message, returncode=statuses.UNAVAILABLE) from error
-    return user
-
-
 def _chosen(wanted: Sequence[Found], err: OutputWrapper) -> list[Found]:
     """Return those of ``wanted`` that are to be released. Raises CommandError if none is."""
     if not all(stream and stream.isatty() for stream in (sys.stdin, sys.stderr)):
@@ -261,12 +212,3 @@ def _chosen(wanted: Sequence[Found], err: OutputWrapper) -> list[Found]:
 
 def _by() -> str:
     return f"{user_name()}@{socket.gethostname()}"
-
-
-def _logged(what: _Intervention, one: Found, reason: str, user: AbstractBaseUser) -> bool:
-    # Late: not every project has the admin.
-    from django_setnx_lock.admin import interventions
-
-    how = f"By manage.py locks {what.command}, as {plain(_by())}, in the cache {one.using!r}."
-    entry = getattr(interventions, what.name).entry(Said(one.info), how=how, reason=reason)
-    return interventions.log_interventions(user, [(interventions.lock_of(one.info), entry)])

@@ -217,19 +217,6 @@ def test_the_figures_have_the_form_of_plugins(locks: Locks) -> None:
     )
 
 
-def test_json_tells_the_same(locks: Locks) -> None:
-    with lock("old", timeout=900, label="import"):
-        hold_since("old", 700)
-        ended = locks("check", "--max-held", "600", "--json")
-
-    found = ended.document
-    assert (ended.status, found["status"], found["level"]) == (2, 2, "critical")
-    assert (found["locks"], found["states"]) == (1, {"held": 1})
-    (problem,) = found["problems"]
-    assert (problem["key"], problem["problems"]) == ("old", ["held more than 600 s"])
-    assert problem["holder"]["label"] == "import"
-
-
 def test_a_key_adds_no_figures_and_no_lines(locks: Locks) -> None:
     with lock("a | locks=9\nCRITICAL b\x1b[2J", timeout=60):
         ended = locks("check", "--warn-state", "held")

@@ -469,14 +469,6 @@ def test_each_finding_is_explained_in_the_docs() -> None:
     assert len(ids) == 13
 
 
-@pytest.mark.usefixtures("real_cache")
-def test_each_finding_that_the_docs_explain_can_be_left_out() -> None:
-    ignored = [word for found in documented() for word in ("--ignore", found)]
-
-    assert examine().findings
-    assert examine(*ignored).findings == []
-
-
 def test_it_says_what_is_there_and_what_to_do(locks: Locks, real_cache: RealServer) -> None:
     ended = locks("doctor")
 
@@ -487,15 +479,6 @@ def test_it_says_what_is_there_and_what_to_do(locks: Locks, real_cache: RealServ
     # The server of the tests writes nothing to disk.
     assert [line for line in lines if line.startswith("  WARNING D008: Nothing is written")]
     assert re.search(r"^    http\S+#d008$", ended.out, re.MULTILINE | re.IGNORECASE)
-
-
-def test_strict_makes_warnings_that_are_not_ignored_status_1(
-    locks: Locks, real_cache: RealServer
-) -> None:
-    assert locks("doctor", "--strict").status == 1
-    found = [one["id"] for one in locks("doctor", "--json").document["findings"]]
-    ignored = [word for one in found for word in ("--ignore", one)]
-    assert locks("doctor", "--strict", *ignored).status == 0
 
 
 def test_errors_are_status_2(locks: Locks, real_cache: RealServer) -> None:

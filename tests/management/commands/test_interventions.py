@@ -13,19 +13,14 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from django.conf import settings
-from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
-from django.db import OperationalError, connection
-from django.test import modify_settings, override_settings
+from django.test import override_settings
 
 from django_setnx_lock import LockLost, inspector, lock, rwlock
 from django_setnx_lock.core import LockHandle, State
-from tests.admin.pages import refuse_entries
 from tests.management.commands.conftest import Locks
 from tests.management.conftest import SECONDS, Program
 from tests.management.holders import age_sharer, client_of, kill_holder, revive_holder
@@ -169,9 +164,8 @@ def test_another_program_cannot_be_asked_to_stop(locks: Locks) -> None:
     assert "cannot ask the holder of the lock 'k' to stop: it is 'foreign'" in ended.out
 
 
-@pytest.mark.parametrize("command", [["release", "--yes"], ["release", "--dry-run"]])
-def test_a_free_lock_is_status_1(locks: Locks, command: list[str]) -> None:
-    ended = locks(*command, "k")
+def test_a_free_lock_is_status_1(locks: Locks) -> None:
+    ended = locks("release", "--yes", "k")
 
     assert ended == (1, "", "locks: 'k' is held by nobody: nothing was released\n")
 
@@ -189,23 +183,13 @@ def test_the_holder_of_another_fingerprint_is_left_alone(locks: Locks, command: 
     assert held.stop_requested is None
 
 
-def test_a_dry_run_names_the_holder_and_the_fingerprint_that_releases_it(locks: Locks) -> None:
-    held = lock("k", label="import").take()
-    dry = locks("release", "k", "--dry-run")
-    held.check()
-    seen = dry.out.split()[-1]
-    ended = locks("release", "k", "--yes", "--fingerprint", seen)
-
-    assert (dry.status, dry.err) == (0, "")
-    assert f"is held by {HERE} (import): held, for" in dry.out
-    assert (ended.status, state_of("k")) == (0, State.FREE)
-
-
 @override_settings(SETNX_LOCK={**settings.SETNX_LOCK, "REQUIRE_REASON": True})
-def test_a_dry_run_needs_no_reason_where_a_release_does(locks: Locks) -> None:
-    with lock("k"):
-        assert locks("release", "k", "--dry-run").status == 0
-        assert locks("release", "k", "--yes").status == 64
+def test_a_release_without_a_reason_is_refused_where_one_is_required(locks: Locks) -> None:
+    with lock("k") as held:
+        ended = locks("release", "k", "--yes")
+        held.check()
+
+    assert (ended.status, "give a --reason" in ended.err) == (64, True)
 
 
 def test_of_several_holders_those_that_are_gone_alone_are_released(
@@ -366,69 +350,3 @@ def test_on_several_caches_it_is_released_wherever_it_is_held(locks: Locks) -> N
         left = [client_of(alias).exists("lock:k") for alias in caches]
 
     assert (ended.status, ended.out.count("Released"), left) == (0, 2, [0, 0])
-
-
-@pytest.mark.django_db
-@pytest.mark.parametrize(
-    ("command", "said"), [(["release", "--yes"], ""), (["ask-to-stop"], "Asked to stop: ")]
-)
-def test_with_a_user_it_is_in_the_operator_log(command: list[str], said: str) -> None:
-    User.objects.create_user("rita")
-    with contextlib.suppress(LockLost), lock("k"):
-        call_command("locks", *command, "k", "--user", "rita", "--reason", "a deploy")
-
-    entry = LogEntry.objects.get()
-    assert (entry.user.get_username(), entry.object_id) == ("rita", "lock:k")
-    assert entry.get_change_message().startswith(said)
-    assert f"By manage.py locks {command[0]}, as " in entry.get_change_message()
-    assert entry.get_change_message().endswith("Reason: a deploy")
-
-
-@pytest.mark.django_db
-def test_for_a_user_that_there_is_not_nothing_is_released() -> None:
-    with lock("k") as held:
-        with pytest.raises(CommandError, match="there is no user 'rita'") as refused:
-            call_command("locks", "release", "k", "--yes", "--user", "rita")
-        held.check()
-
-    assert refused.value.returncode == 64
-
-
-@modify_settings(INSTALLED_APPS={"remove": "django.contrib.admin"})
-def test_for_a_user_without_the_admin_nothing_is_released(locks: Locks) -> None:
-    with lock("k") as held:
-        ended = locks("release", "k", "--yes", "--user", "rita")
-        held.check()
-
-    assert (ended.status, "django.contrib.admin is not in" in ended.err) == (64, True)
-
-
-@pytest.mark.django_db
-def test_for_a_user_whom_no_database_tells_nothing_is_released() -> None:
-    def refuse(*args: Any) -> None:
-        raise OperationalError("it is away")
-
-    with lock("k") as held:
-        with connection.execute_wrapper(refuse), pytest.raises(CommandError) as refused:
-            call_command("locks", "release", "k", "--yes", "--user", "rita")
-        held.check()
-
-    assert str(refused.value) == "the user 'rita' cannot be looked up: it is away"
-    assert refused.value.returncode == 69
-
-
-@pytest.mark.django_db
-def test_a_release_that_the_log_does_not_take_is_a_release(
-    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
-) -> None:
-    User.objects.create_user("rita")
-    client_of().set("lock:k", "theirs")
-    refuse_entries("k")
-
-    call_command("locks", "release", "k", "--yes", "--user", "rita", "--reason", "stuck")
-
-    told = capsys.readouterr().out.splitlines()
-    assert told[1].startswith("Released 'k' in the cache 'default' from another program.")
-    assert told[2].startswith("The admin's log did not take it")
-    (record,) = [one for one in caplog.records if one.levelname == "ERROR"]
-    assert record.getMessage().endswith("Reason: stuck")
