@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help demo test coverage mutants matrix storm marathon lint messages docs tox bench clean
+.PHONY: help demo test coverage mutants next matrix storm marathon lint messages docs tox bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -32,6 +32,7 @@ help:
 	@echo "             the same, measured: in twice the time"
 	@echo "make mutants each rule of the lock taken out by itself, and the test that fails then"
 	@echo "             (MUTANTS='release token': those with these words in their names)"
+	@echo "make next    what a lock is, on the core that is built beside today's"
 	@echo "make matrix  the same tests on the second kind of server, the fake, and in further combinations"
 	@echo "make storm   the long tests"
 	@echo "make marathon"
@@ -60,6 +61,9 @@ coverage: .venv/ready-test
 
 mutants: .venv/ready-test
 	$(PY) -m tests.mutants $(MUTANTS)
+
+next: .venv/ready-test
+	SETNX_CORE=next $(PYTEST) $(SIDE_BY_SIDE) tests/contract
 
 matrix: .venv/ready-test
 	$(PYTEST) $(SIDE_BY_SIDE) -m matrix

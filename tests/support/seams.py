@@ -198,6 +198,11 @@ def clean_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
     send_nothing_behind(monkeypatch)
 
 
+def force(client: Any, name: str, token: str, by: str, reason: str) -> bool:
+    """Take a lock of the new core from the holder with ``token``, if it has it still."""
+    raise NotImplementedError
+
+
 def package_root() -> Path:
     """Return the folder of the package: what a tracer is to interrupt."""
     return Path(django_setnx_lock.__file__).parent
