@@ -29,8 +29,25 @@ FILES = {
     "test_table": "every protocol",
     "test_transfer": "transfer",
 }
-# Rows that fail, by what their ids begin with behind the folder, and why.
-NOT_YET: dict[str, str] = {}
+# Rows that fail: words that are in their ids, and what comes before they can pass.
+NOT_YET = {
+    "test_all_kinds_at_one_name_exclude_each_other": "hosted",
+    "test_a_fence_is_of_the_name_and_not_of_the_kind": "hosted",
+    "test_times_at_the_names_are_taken_one_after_the_other": "timestamps",
+    "test_a_ticket_is_good_for_its_lock_alone": "transfer",
+    "test_a_lock_is_given_away_with_its_fence": "transfer",
+    "test_what_cannot_be_given_away_says_so": "transfer",
+    "test_of_two_who_wait_for_each_other_one_is_refused": "deadlock",
+    "test_operators_see_that_it_is_kept_and_by_whom_and_free_it": "inspection",
+    "test_nobody_looks_at_locks_in_an_event_loop": "inspection",
+    "test_an_option_that_is_wrong -replicas": "replicas",
+    "test_an_option_that_is_wrong -replica_timeout": "replicas",
+    "test_an_option_that_is_right_is_taken -replicas": "replicas",
+    "test_an_option_that_is_wrong -deadlock_timeout": "deadlock",
+    "test_an_option_that_is_wrong -protocol": "protocols",
+    "test_an_option_that_is_wrong -expire": "timestamps",
+    "test_two_options_that_do_not_go_together 'protocol'": "protocols",
+}
 
 
 def put_in_place() -> None:
@@ -62,7 +79,6 @@ def mark(item: pytest.Item) -> None:
     if not is_chosen_for(item):
         return
     item.own_markers = [one for one in item.own_markers if one.name != "xfail"]
-    name = item.nodeid.rpartition("/")[2]
-    for begins, why in NOT_YET.items():
-        if name.startswith(begins):
+    for words, why in NOT_YET.items():
+        if all(word in item.nodeid for word in words.split()):
             item.add_marker(pytest.mark.xfail(strict=True, reason=f"not yet: {why}"))
