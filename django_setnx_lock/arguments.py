@@ -138,13 +138,6 @@ def view_class_of(view: Any) -> Any:
     return getattr(view, "view_class", None) or getattr(view, "cls", None)
 
 
-def behind_api_view(handler: Any) -> Any:
-    """Return the function that ``@api_view`` hides in ``handler``, or ``handler`` itself."""
-    if getattr(handler, "__module__", "") != "rest_framework.decorators":
-        return handler
-    return inspect.getclosurevars(handler).nonlocals.get("func")
-
-
 def from_request_on(view: Any, args: Sequence[Any]) -> Sequence[Any]:
     """Return the arguments of a call of ``view``, without the ``self`` before its request.
 

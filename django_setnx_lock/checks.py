@@ -22,7 +22,6 @@ from django.urls.converters import StringConverter
 from . import connection
 from .arguments import (
     arguments_in,
-    behind_api_view,
     dotted_name,
     own_signature,
     signature_of,
@@ -334,7 +333,6 @@ def _of_route(route: _Route) -> Iterator[CheckMessage]:
     actions = getattr(view, "actions", None)
     names = actions.values() if actions else view_class.http_method_names
     for handler in dict.fromkeys(getattr(view_class, name, None) for name in names):
-        func = behind_api_view(handler)
-        leading = [_SOMETHING, _SOMETHING] if func is handler else [_SOMETHING]
-        for decorated in options_of(func):
-            yield from _of_lock(route, func, signature_of(func), leading, decorated)
+        for decorated in options_of(handler):
+            leading = [_SOMETHING, _SOMETHING]
+            yield from _of_lock(route, handler, signature_of(handler), leading, decorated)

@@ -13,7 +13,7 @@ from django.utils.decorators import method_decorator
 from django.views import View
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
-from rest_framework.decorators import action, api_view
+from rest_framework.decorators import action
 from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSet
 
@@ -73,12 +73,6 @@ class Unlocked(View):
         return HttpResponse()
 
 
-@api_view(["GET", "POST"])
-@order_lock
-def by_api_view(request: Any, /, **kwargs: Any) -> HttpResponse:
-    return HttpResponse()
-
-
 class ApiMethod(APIView):
     @order_lock
     def post(self, request: Any, **kwargs: Any) -> HttpResponse:
@@ -107,7 +101,6 @@ VIEWS: dict[str, Any] = {
     "named method": ByNamedMethod.as_view(),
     "method": ByMethod.as_view(),
     "as_view": order_lock(Unlocked.as_view()),
-    "api_view": by_api_view,
     "api method": ApiMethod.as_view(),
     "viewset": Orders.as_view({"post": "pay"}),
     "decorated viewset": order_lock(Orders.as_view({"get": "list"})),

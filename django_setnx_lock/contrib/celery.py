@@ -5,9 +5,8 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from celery import shared_task
 from celery.contrib.django.task import DjangoTask
@@ -79,8 +78,6 @@ class LockedTask(DjangoTask):  # type: ignore[misc]  # Celery ships no types
             cls,
             func,
             is_bound=is_bound,
-            # Celery's wrapper, which makes the models.
-            has_models=getattr(func, "__globals__", {}).get("__name__") == "celery.app.base",
             lock_key=cls.lock_key,
             **{name: getattr(cls, name) for name in _DECLARED},
         )
@@ -161,7 +158,6 @@ def locked_task(template: str, **options: Any) -> Callable[[Callable[..., Any]],
             func,
             func,
             is_bound=bool(options.get("bind")),
-            has_models=bool(options.get("pydantic")),
             lock_key=template,
             **given,
         )
@@ -185,7 +181,6 @@ def _checked(
     run: Callable[..., Any],
     *,
     is_bound: bool,
-    has_models: bool,
     lock_key: str,
     on_busy: object,
     busy_countdown: Any,
@@ -206,8 +201,6 @@ def _checked(
             f"the key template {lock_key!r} names <{min(missing)}>, but the task {name} takes "
             f"{', '.join(names) or 'no arguments'}"
         )
-    if has_models:
-        _refuse_models(template, run, name)
     if on_busy not in _ON_BUSY:
         raise ValueError(f"on_busy is one of {', '.join(_ON_BUSY)}, not {on_busy!r}")
     commands.milliseconds(busy_countdown, "busy_countdown")
@@ -215,20 +208,3 @@ def _checked(
     # Celery makes a class of the name of the function; it is one task.
     _named[f"{declared.__module__}.{name}"] = options.using
     return template, options, signature
-
-
-def _refuse_models(template: KeyTemplate, run: Any, name: str) -> None:
-    """Raise ValueError where a key names a model that Celery makes of a message's dict later."""
-    hints: dict[str, Any] = {}
-    # An annotation may name what is imported for type checkers only.
-    with suppress(NameError, AttributeError, TypeError):
-        hints = get_type_hints(run)
-    for field in template.fields:
-        root, dot, _ = field.partition(".")
-        hint = hints.get(root)
-        if dot or any(hasattr(one, "model_validate") for one in (hint, *get_args(hint))):
-            raise ValueError(
-                f"the key template {template.text!r} names <{field}>, but with pydantic=True the "
-                f"task {name} gets its models after the lock is taken: send the value as an "
-                "argument of its own"
-            )

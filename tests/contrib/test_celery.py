@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import uuid
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -263,35 +262,3 @@ def test_a_lock_below_shared_task_leaves_a_task() -> None:
 
     assert callable(refunds.delay)
     assert refunds("below")
-
-
-class Parcel:
-    """What stands for a model of Pydantic: the class that Celery makes of a message's dict."""
-
-    @classmethod
-    def model_validate(cls, value: Any, **options: Any) -> Any: ...
-
-
-def posts(parcel: Parcel | None) -> None: ...
-
-
-@pytest.mark.parametrize("template", ["parcel:<parcel.number>", "parcel:<parcel>"])
-def test_a_key_made_of_a_model_that_celery_makes_later_is_refused(
-    template: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(ValueError, match=r"<parcel.*after the lock is taken"):
-        locked_task(template, pydantic=True)(posts)
-
-    monkeypatch.setitem(sys.modules, "pydantic", SimpleNamespace(BaseModel=Parcel))
-    with pytest.raises(ValueError, match=r"<parcel.*after the lock is taken"):
-        shop.app.task(base=LockedTask, lock_key=template, pydantic=True, lazy=False)(posts)
-
-
-def test_a_key_made_of_another_argument_of_such_a_task_is_fine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def sends(parcel: Parcel, number: int) -> None: ...
-
-    monkeypatch.setitem(sys.modules, "pydantic", SimpleNamespace(BaseModel=Parcel))
-
-    assert callable(locked_task("parcel:<number>", pydantic=True)(sends).delay)

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
+from django_setnx_lock import lock
 from django_setnx_lock.contrib.prometheus import LockCollector, LockMetrics
 from django_setnx_lock.core import State
 
@@ -49,7 +50,10 @@ EXPRESSIONS = [*(one["expr"] for one in alerts()), *on_the_board()]
 def metrics() -> dict[str, set[str]]:
     """Return the labels of each metric by the names of its samples."""
     registry = CollectorRegistry()
-    LockMetrics(registry, templates=["a"])
+    metrics = LockMetrics(registry)
+    metrics.connect()
+    with lock("a"):
+        metrics.disconnect()
     known: dict[str, set[str]] = {}
     for family in registry.collect():
         names = [family.name]

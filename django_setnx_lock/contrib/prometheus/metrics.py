@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
 
 from ... import signals
-from ...key_template import KeyTemplate
 
 if TYPE_CHECKING:
     from django.dispatch import Signal
@@ -29,36 +28,24 @@ HOLD_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
 class LockMetrics:
     """The histograms and counters of the locks of this process.
 
-    ``registry``: where they are registered (that of prometheus_client). ``templates``: the
-    templates of keys that are known before a lock of theirs is taken (none). ``wait_buckets`` and
-    ``hold_buckets``: upper bounds in seconds. ``max_templates``: how many values the label
-    ``template`` has at most; later ones count as ``other`` (200).
-
-    Raises ValueError if ``registry`` has these metrics already.
+    ``registry``: where they are registered (that of prometheus_client). The label ``template`` has
+    at most 200 values; later ones count as ``other``. Raises ValueError if ``registry`` has these
+    metrics already.
     """
 
-    def __init__(
-        self,
-        registry: CollectorRegistry = REGISTRY,
-        *,
-        templates: Iterable[str] = (),
-        wait_buckets: Sequence[float] = WAIT_BUCKETS,
-        hold_buckets: Sequence[float] = HOLD_BUCKETS,
-        max_templates: int = MAX_TEMPLATES,
-    ) -> None:
-        self._max_templates = max_templates
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         self._wait = Histogram(
             "setnx_lock_wait_seconds",
             "Time from asking for a lock until it was acquired or the caller gave up.",
             ["template"],
-            buckets=wait_buckets,
+            buckets=WAIT_BUCKETS,
             registry=registry,
         )
         self._hold = Histogram(
             "setnx_lock_hold_seconds",
             "Time from acquiring a lock until it was released or found to be lost.",
             ["template"],
-            buckets=hold_buckets,
+            buckets=HOLD_BUCKETS,
             registry=registry,
         )
         self._outcomes = Counter(
@@ -88,8 +75,6 @@ class LockMetrics:
             signals.lock_released: self._released,
             signals.lock_lost: self._lost,
         }
-        for template in templates:
-            self._label(KeyTemplate(template).untyped)
 
     def connect(self) -> None:
         """Begin to count. Until then a lock costs nothing more."""
@@ -133,7 +118,7 @@ class LockMetrics:
         """Return the value of the label ``template``."""
         if template in self._templates:
             return template
-        if template and template != OTHER and len(self._templates) < self._max_templates:
+        if template and template != OTHER and len(self._templates) < MAX_TEMPLATES:
             self._templates[template] = None
         else:
             template = OTHER
