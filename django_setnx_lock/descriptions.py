@@ -409,8 +409,8 @@ def holder_facts(row: Said) -> list[tuple[str, str]]:
     ]
 
 
-def problem(error: LockUnavailable | ImproperlyConfigured, unsure: str = "") -> dict[str, str]:
-    """Return what a page says that cannot show a lock; ``unsure`` is what is not known now."""
+def problem(error: LockUnavailable | ImproperlyConfigured) -> dict[str, str]:
+    """Return what a page says that cannot show a lock: what is wrong, and what to do."""
     if isinstance(error, ImproperlyConfigured):
         detail = str(error)
         said = _("The settings name no cache that can hold locks.")
@@ -420,7 +420,7 @@ def problem(error: LockUnavailable | ImproperlyConfigured, unsure: str = "") -> 
         detail = str(error.__cause__ or error)
         said, advice = map(str, _PROBLEMS.get(error.cause, _PROBLEMS["server"]))
     detail = f"{capfirst(detail.rstrip('.'))}."
-    return {"problem": said, "detail": detail, "unsure": unsure, "advice": advice}
+    return {"problem": said, "detail": detail, "advice": advice}
 
 
 def problem_in_short(error: LockUnavailable | ImproperlyConfigured) -> str:

@@ -145,7 +145,9 @@ def test_help_has_the_exit_statuses_and_only_options_that_the_docs_tell_of() -> 
     ["", "lst", "list --state hold", "list --sort lease", "list --reverse", "list --watch",
      "list extra", "show", "graph", "extend k", "dismiss k", "history --end vanished",
      "history --limit 0", "history --limit x", "history order:<pk>", "doctor --worker-timeout 5",
-     "doctor --strict", "release k --user ann", "release k --dry-run",
+     "doctor --strict", "check --max-held soon", "check --max-held nan", "check --max-wait=-1",
+     "check --state red", "check --max-heldd 5", "check order:42",
+     "release k --user ann", "release k --dry-run",
      "release k --state held"],
 )  # fmt: skip
 def test_a_wrong_line_for_locks_ends_with_64_and_one_line(

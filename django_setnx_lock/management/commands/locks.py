@@ -23,7 +23,7 @@ from django.core.management.base import (
 
 from django_setnx_lock.core.inspection import TROUBLES
 from django_setnx_lock.management import statuses
-from django_setnx_lock.management.locks.checking import CheckFailed, Level, check, refused
+from django_setnx_lock.management.locks.checking import CheckFailed, check
 from django_setnx_lock.management.locks.doctor import doctor
 from django_setnx_lock.management.locks.history import ENDS, history
 from django_setnx_lock.management.locks.history import LIMIT as ENTRIES
@@ -36,30 +36,17 @@ class _LocksParser(CommandParser):
     """A CommandParser whose errors are status 64, as those of with_lock are.
 
     They end the program, or raise CommandError with that ``returncode`` when the command is
-    called from code. Those of a plugin for monitoring are status 3 and on stdout, as its result is.
+    called from code.
     """
 
-    is_plugin = False
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        found, unknown = super().parse_known_args(args, namespace)
-        if unknown and self.is_plugin:
-            # The parser above would find them wrong, too, with its own status.
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return found, unknown
-
     def error(self, message: str) -> NoReturn:
-        if self.is_plugin:
-            line = refused(f"{message} (see {self.prog} --help)")
-            if self.called_from_command_line:
-                sys.stdout.write(f"{line}\n")
-                self.exit(Level.UNKNOWN)
-            raise CheckFailed(line, returncode=Level.UNKNOWN)
         if self.called_from_command_line:
             self.exit(statuses.USAGE, f"locks: {message} (see {self.prog} --help)\n")
         raise CommandError(message, returncode=statuses.USAGE)
 
 
+# The statuses that subcommands have in common.
+_OTHERS = "64 wrong usage, 69 Redis unreachable, 78 misconfigured."
 _READING: dict[str, Callable[[dict[str, Any], OutputWrapper], None]] = {
     "list": list_locks,
     "show": show,
@@ -131,18 +118,16 @@ def _add_subcommands(parser: CommandParser) -> None:
     )
 
     def add(
-        name: str, text: str, ends: str, *, is_plugin: bool = False
+        name: str, text: str, ends: str, others: str = _OTHERS
     ) -> Callable[..., argparse.Action]:
-        others = "64 wrong usage, 69 Redis unreachable, 78 misconfigured."
         added: _LocksParser = commands.add_parser(
             name,
             help=text,
             description=text,
-            epilog=f"Exit status: {ends}{'' if is_plugin else f' {others}'}",
+            epilog=f"Exit status: {ends} {others}",
             formatter_class=DjangoHelpFormatter,
             allow_abbrev=False,
         )
-        added.is_plugin = is_plugin
         added.add_argument(
             "--using",
             metavar="ALIAS",
@@ -182,9 +167,8 @@ def _add_subcommands(parser: CommandParser) -> None:
         add(
             "check",
             "Tells monitoring whether any lock is held or waited for too long, or in a bad state.",
-            "0 OK, 1 WARNING, 2 CRITICAL or Redis unreachable, 3 UNKNOWN: wrong usage, "
-            "misconfigured.",
-            is_plugin=True,
+            "0 OK, 1 WARNING, 2 CRITICAL or Redis unreachable, 3 UNKNOWN: misconfigured;",
+            "64 wrong usage.",
         )
     )
 

@@ -108,11 +108,6 @@ def check(options: dict[str, Any], out: OutputWrapper) -> None:
         _end(report.level, lines, options, out, report)
 
 
-def refused(message: str) -> str:
-    """Return the line that says that the arguments of a check are wrong."""
-    return _first_line(Level.UNKNOWN, message)
-
-
 def _end(
     level: Level,
     lines: Sequence[str],
@@ -120,7 +115,7 @@ def _end(
     out: OutputWrapper,
     report: Report | None = None,
 ) -> None:
-    first = _first_line(level, lines[0])
+    first = _safe(f"LOCKS {level.name} - {lines[0]}")
     figures = f" | {_figures(report, options)}" if report and not report.troubles else ""
     try:
         write(out, "\n".join([first + figures, *map(_safe, lines[1:])]))
@@ -219,10 +214,6 @@ def _figures(report: Report, options: dict[str, Any]) -> str:
         ends = f"{'0' * (state in warned)};{'0' * (state in critical)}"
         figures.append(f"{state.replace('-', '_')}={report.states[state]};{ends};0")
     return " ".join(figures)
-
-
-def _first_line(level: Level, text: str) -> str:
-    return _safe(f"LOCKS {level.name} - {text}")
 
 
 def _safe(text: str) -> str:

@@ -34,8 +34,6 @@ ENDING = RARE | _USUAL | {signal.SIGUSR1, signal.SIGUSR2}
 _CAUGHT = (*sorted(ENDING), signal.SIGCHLD)
 # So many seconds after a signal, even the undoing of a grant is broken off.
 _PATIENCE = 1.0
-
-_POSTPONED = 0.005
 # poll() refuses to wait for weeks.
 _LONGEST_WAIT = 3600.0
 
@@ -60,14 +58,12 @@ class Interrupts:
         self._is_open = False
         self._is_raising = False
         self._first: float | None = None
-        self._again: threading.Timer | None = None
 
     def __enter__(self) -> Interrupts:
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
         self._is_open = True
-        self._thread = threading.get_ident()
         self._wakeup_before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         for signum in _CAUGHT:
             self.catch(signum)
@@ -129,8 +125,6 @@ class Interrupts:
             yield
         finally:
             self._is_raising = False
-            if self._again is not None:
-                self._again.cancel()
 
     def take(self, lock: RedisLock, blocking_timeout: float | None) -> LockHandle:
         """Take ``lock`` as :meth:`RedisLock.take` does; upon a signal, raise Interrupted instead.
@@ -152,33 +146,12 @@ class Interrupts:
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
         if signum not in ENDING or not self._is_raising:
             return
-        if _is_packing(frame):
-            self._send_later(signum)
-            return
         now = clock.now()
         if self._first is None:
             self._first = now
         elif now < self._first + _PATIENCE:
             return
         raise Interrupted(signum)
-
-    def _send_later(self, signum: int) -> None:
-        def send() -> None:
-            if self._is_raising:
-                signal.pthread_kill(self._thread, signum)
-
-        self._again = threading.Timer(_POSTPONED, send)
-        self._again.daemon = True
-        # There may be no room for another thread.
-        with contextlib.suppress(RuntimeError):
-            self._again.start()
-
-
-def _is_packing(frame: FrameType | None) -> bool:
-    """Whether redis-py is packing a command: hiredis (3.5) crashes if a handler raises then."""
-    if frame is None or frame.f_code.co_name != "pack":
-        return False
-    return str(frame.f_globals.get("__name__")).startswith("redis.")
 
 
 def end_as_by(signum: int) -> None:
