@@ -29,8 +29,8 @@ class LockedCommand(BaseCommand):
     ``lock_key``: the key; ``<names>`` are taken from the options and arguments of the command.
     ``lock_options``: those of :class:`~django_setnx_lock.options.LockOptions`, as
     ``{"timeout": 60}``. The lock is renewed unless they say otherwise, and ``blocking_timeout`` is
-    without limit by default, as with_lock's. ``lock_arguments``: whether ``--no-wait``, ``--wait``
-    and ``--isolated`` are added to the command (True).
+    without limit by default, as with_lock's. ``lock_arguments``: whether ``--no-wait`` and
+    ``--wait`` are added to the command (True).
 
     While the command runs, ``self.lock`` is the handle of the lock. A command that cannot have it,
     or loses it, raises CommandError with the ``returncode`` of :doc:`command`. Raises ValueError
@@ -65,18 +65,14 @@ class LockedCommand(BaseCommand):
         return parser
 
     def execute(self, *args: Any, **options: Any) -> str | None:
-        wait, isolated = self._given(options)
+        wait = self._wait(options)
         try:
             key = self.get_lock_key(options)
         except (MissingValue, TypeError, ValueError) as error:
             message = f"there is no key for the lock {self.lock_key!r} of this command: {error}"
             raise CommandError(message, returncode=statuses.USAGE) from error
         stderr = OutputWrapper(options["stderr"]) if options.get("stderr") else self.stderr
-
-        def say(message: str) -> None:
-            stderr.write(printable(message), lambda plain: plain)
-
-        made = self._lock(key, 0 if isolated is not None else wait or 0)
+        made = self._lock(key, wait or 0)
         is_taken = False
         while True:
             try:
@@ -87,16 +83,11 @@ class LockedCommand(BaseCommand):
                 # The command may wait for locks of its own.
                 if is_taken:
                     raise
-                if isolated is None and wait is None:
-                    say(f"waiting for {_held_by(busy, ',')}")
-                    made = self._lock(key, None)
-                    continue
-                message = _held_by(busy, " is")
-                if isolated == 0:
-                    say(f"not run: {message}")
-                    return None
-                status = statuses.BUSY if isolated is None else isolated
-                raise CommandError(message, returncode=status) from busy
+                if wait is not None:
+                    message = _held_by(busy, " is")
+                    raise CommandError(message, returncode=statuses.BUSY) from busy
+                stderr.write(f"waiting for {_held_by(busy, ',')}", lambda plain: plain)
+                made = self._lock(key, None)
 
     def _lock(self, key: str, wait: float | None) -> RedisLock:
         label = f"command {type(self).__module__.rpartition('.')[2]}"
@@ -112,17 +103,15 @@ class LockedCommand(BaseCommand):
         wait = self.lock_options.get("blocking_timeout")
         return None if isinstance(wait, Unset) else wait
 
-    def _given(self, options: dict[str, Any]) -> tuple[float | None, int | None]:
-        """Take out how long to wait, and the status if somebody else has the lock."""
-        no_wait, wait, isolated = (
-            options.pop(name, None) for name in ("lock_no_wait", "lock_wait", "lock_isolated")
-        )
+    def _wait(self, options: dict[str, Any]) -> float | None:
+        """Take out of ``options`` for how many seconds to wait."""
+        no_wait, wait = (options.pop(name, None) for name in ("lock_no_wait", "lock_wait"))
         if no_wait:
             wait = 0
         elif wait is None:
             wait = self._patience()
         with statuses.given_for(ValueError, statuses.USAGE):
-            return commands.waiting_time(wait, "--wait"), isolated
+            return commands.waiting_time(wait, "--wait")
 
     def _check_template(self, parser: CommandParser) -> None:
         if type(self).get_lock_key is not LockedCommand.get_lock_key:
@@ -181,22 +170,4 @@ def _add_arguments(parser: CommandParser, wait: float | None) -> None:
         dest="lock_wait",
         metavar="SEC",
         help=f"Wait for the lock so many seconds at most, then exit with 75. Default: {usual}.",
-    )
-    group.add_argument(
-        "--isolated",
-        nargs="?",
-        type=_status,
-        const=0,
-        dest="lock_isolated",
-        metavar="STATUS",
-        help="Run only if nobody else does, and end well without having run otherwise; with "
-        "--isolated=STATUS, with that status.",
-    )
-
-
-def _status(text: str) -> int:
-    if text.isdecimal() and int(text) < 256:
-        return int(text)
-    raise argparse.ArgumentTypeError(
-        f"{text!r} is no exit status from 0 to 255; where an argument follows, write --isolated=0"
     )

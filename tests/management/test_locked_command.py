@@ -152,33 +152,11 @@ def test_without_a_limit_it_says_for_whom_it_waits_and_runs_then() -> None:
     assert re.fullmatch(r"waiting for 'import:a', held by \S+ \(pay\); [^\n]+\n", err.getvalue())
 
 
-@pytest.mark.parametrize("option", ["--isolated", "--isolated=0"])
-def test_isolated_it_ends_well_without_having_run(option: str) -> None:
-    err = StringIO()
-
-    with lock("import:a"):
-        out = run(Import(), "a", option, stderr=err)
-
-    assert out == ""
-    assert err.getvalue().startswith("not run: 'import:a' is held by")
-
-
-def test_isolated_it_ends_with_the_status_that_was_given() -> None:
-    with lock("import:a"):
-        error = failing(Import(), "a", "--isolated=12")
-
-    assert error.returncode == 12
-    assert run(Import(), "a", "--isolated=12") == "imported\n"
-
-
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["--isolated", "a"], "write --isolated=0"),
-        (["a", "--isolated=256"], "from 0 to 255"),
         (["a", "--wait", "soon"], "--wait"),
         (["a", "--no-wait", "--wait", "3"], "not allowed with"),
-        (["a", "--no-wait", "--isolated"], "not allowed with"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(arguments: list[str], problem: str) -> None:
@@ -192,7 +170,6 @@ def test_a_wait_that_is_no_time_is_status_64() -> None:
 def test_code_may_give_the_options_by_name() -> None:
     with lock("import:a"):
         assert failing(Import(), "a", no_wait=True).returncode == 75
-        assert failing(Import(), "a", isolated=3).returncode == 3
         assert failing(Import(), "a", wait=0).returncode == 75
 
 

@@ -25,8 +25,8 @@ from django_setnx_lock.core.inspection import TROUBLES
 from django_setnx_lock.management import statuses
 from django_setnx_lock.management.locks.checking import CheckFailed, check
 from django_setnx_lock.management.locks.doctor import doctor
-from django_setnx_lock.management.locks.history import ENDS, history
 from django_setnx_lock.management.locks.history import LIMIT as ENTRIES
+from django_setnx_lock.management.locks.history import history
 from django_setnx_lock.management.locks.listing import STATES, list_locks, show
 from django_setnx_lock.management.locks.printing import say
 from django_setnx_lock.management.locks.releasing import ask_to_stop, release
@@ -205,13 +205,6 @@ def _add_list(add: Callable[..., argparse.Action]) -> None:
 
 def _add_history(add: Callable[..., argparse.Action]) -> None:
     add("key", nargs="?", **{**_KEY, "help": "The key of one lock. Default: all locks."})
-    add(
-        "--end",
-        action="append",
-        choices=list(ENDS),
-        metavar="END",
-        help=f"Only those that ended so: {', '.join(ENDS)}. Can be given several times.",
-    )
     add(
         "--limit",
         type=_count,

@@ -11,14 +11,13 @@ from django.core.management.base import OutputWrapper
 
 from django_setnx_lock.core.protocol.keys import name_for
 from django_setnx_lock.descriptions import NOT_KNOWN, duration, moment
-from django_setnx_lock.history import End, HistoryEntry, last
+from django_setnx_lock.history import HistoryEntry, last
 from django_setnx_lock.locks import key_prefix
 from django_setnx_lock.management import statuses
 
 from .listing import ask_each, raise_if_away
 from .printing import table, write
 
-ENDS = {end.slug: end for end in End}
 #: How many entries are shown.
 LIMIT = 20
 
@@ -33,15 +32,14 @@ class Noted:
 
 def history(options: dict[str, Any], out: OutputWrapper) -> None:
     """Write the entries to ``out``, the newest first. Raises CommandError when a Redis is away."""
-    limit, ends = options["limit"], options["end"] or ENDS
     name: str | None = None
     if options["key"] is not None:
         with statuses.given_for(ValueError, statuses.USAGE):
             name = name_for(key_prefix(), options["key"])
     found, troubles = ask_each(options["using"], lambda alias: last(alias, name=name))
-    noted = [Noted(alias, one) for alias, some in found for one in some if one.end.slug in ends]
+    noted = [Noted(alias, one) for alias, some in found for one in some]
     noted.sort(key=lambda one: one.entry.at, reverse=True)
-    del noted[limit:]
+    del noted[options["limit"] :]
     if options["json"]:
         entries = [_as_json(one) for one in noted]
         write(out, json.dumps({"entries": entries, "troubles": troubles}, indent=2))

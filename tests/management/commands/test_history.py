@@ -44,16 +44,6 @@ def test_only_one_lock(locks: Locks) -> None:
     assert locks("history", "c").out == "No entries.\n"
 
 
-def test_only_some_ends(locks: Locks) -> None:
-    note("a")
-    note("b", "forced")
-    note("c", "lost")
-    note("d", "gave up")
-
-    assert keys(locks("history", "--end", "forced").out) == ["b"]
-    assert keys(locks("history", "--end", "released", "--end", "gave-up").out) == ["d", "a"]
-
-
 def test_only_so_many(locks: Locks) -> None:
     for key in "abc":
         note(key)
