@@ -316,7 +316,8 @@ def _of_route(route: _Route) -> Iterator[CheckMessage]:
         return
     actions = getattr(view, "actions", None)
     names = actions.values() if actions else view_class.http_method_names
-    for handler in dict.fromkeys(getattr(view_class, name, None) for name in names):
+    handlers: list[Any] = [getattr(view_class, name, None) for name in names]
+    for handler in dict.fromkeys(handlers):
         for decorated in options_of(handler):
             leading = [_SOMETHING, _SOMETHING]
             yield from _of_lock(route, handler, signature_of(handler), leading, decorated)

@@ -200,7 +200,7 @@ def without_django(clients: list[redis.Redis]) -> None:
 
 
 def watched() -> None:
-    metrics = LockMetrics(templates=["order:<pk>"])
+    metrics = LockMetrics()
     metrics.connect()
     LockCollector(["locks"], limit=10).collect()
     instrument(with_keys=True)
