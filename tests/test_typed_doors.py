@@ -36,7 +36,7 @@ from django_setnx_lock import (
 )
 from django_setnx_lock.admin import LockAdmin, LockedAdminMixin, locked_action
 from django_setnx_lock.contrib import fencing, prometheus
-from django_setnx_lock.contrib.celery import LockedTask, locked_task
+from django_setnx_lock.contrib.celery import locked_task
 from django_setnx_lock.contrib.fencing import (
     FencedManager,
     FencedModel,
@@ -133,14 +133,6 @@ async def ainvoice(n: int) -> str:
 @locked_task("ticket:<pk:int>", on_busy="skip", lock_options={"timeout": 60})
 def send(pk: int) -> None:
     pass
-
-
-class Send(LockedTask):
-    lock_key = "ticket:<pk:int>"
-    lock_options: ClassVar = {"timeout": 60}
-
-    def run(self, pk: int) -> None:
-        pass
 
 
 class Tickets(LockedAdminMixin, Admin):

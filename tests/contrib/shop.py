@@ -11,7 +11,7 @@ from celery import Celery
 from django.conf import settings
 
 from django_setnx_lock import lock
-from django_setnx_lock.contrib.celery import LockedTask, locked_task
+from django_setnx_lock.contrib.celery import locked_task
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 if __name__ == "__main__" or not settings.configured:
@@ -107,7 +107,7 @@ def unlocked(key: str, seconds: float) -> str:
     return "done"
 
 
-@app.task(base=LockedTask, lock_key="order:<key>", name="shop.loses")  # type: ignore[untyped-decorator]  # Celery ships no types
+@locked_task("order:<key>", name="shop.loses")
 def loses(key: str) -> str:
     held_by = lock(f"order:{key}")
     held_by.client.delete(held_by.name)

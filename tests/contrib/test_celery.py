@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import uuid
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from celery import Task, shared_task
@@ -18,7 +18,7 @@ from django.test import override_settings
 from kombu.exceptions import VersionMismatch
 
 from django_setnx_lock import LockBusy, LockLost, lock, locked
-from django_setnx_lock.contrib.celery import LockedTask, locked_task
+from django_setnx_lock.contrib.celery import locked_task
 from tests.contrib import shop
 from tests.processes import eventually
 from tests.servers import RealServer, any_binary
@@ -183,7 +183,7 @@ def f(pk: int) -> None: ...
     [
         ("order:<order_id>", {}, "names <order_id>, but the task f takes pk"),
         ("order:<pk", {}, "without its partner"),
-        ("", {}, "needs a key"),
+        ("", {}, "must not be empty"),
         ("order:<pk>", {"on_busy": "drop"}, "on_busy is one of"),
         ("order:<pk>", {"busy_countdown": 0}, "busy_countdown"),
         ("order:<pk>", {"lock_options": {"lease": 3}}, "no option 'lease'"),
@@ -196,8 +196,6 @@ def test_what_cannot_work_is_refused_where_the_task_is_declared(
 ) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         locked_task(template, **options)(f)
-    with pytest.raises((ValueError, TypeError), match=message):
-        type("f", (LockedTask,), {"run": staticmethod(f), "lock_key": template, **options})
 
 
 @pytest.fixture
@@ -221,17 +219,6 @@ def test_e011_names_the_cache_of_a_task_that_does_not_exist() -> None:
     assert message.id == "django_setnx_lock.E011"
     assert f"The task {__name__}.pay is locked using='nope'" in message.msg
     assert "there is no cache 'nope' in CACHES" in message.msg
-
-
-@pytest.mark.usefixtures("no_tasks")
-def test_e011_looks_at_tasks_that_are_classes() -> None:
-    class Pay(LockedTask):
-        lock_key = "order:<pk>"
-        lock_options: ClassVar[Any] = {"using": "nope"}
-
-        def run(self, pk: int) -> None: ...
-
-    assert [message.id for message in of_tasks()] == ["django_setnx_lock.E011"]
 
 
 @pytest.mark.usefixtures("no_tasks")
