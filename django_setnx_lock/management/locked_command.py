@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -34,9 +33,7 @@ class LockedCommand(BaseCommand):
 
     While the command runs, ``self.lock`` is the handle of the lock. A command that cannot have it,
     or loses it, raises CommandError with the ``returncode`` of :doc:`command`. Raises ValueError
-    or TypeError for a malformed template or a bad option when the class is made, and
-    ImproperlyConfigured when it is first used for a template that names what the command does not
-    take.
+    or TypeError for a malformed template or a bad option when the class is made.
     """
 
     lock_key: ClassVar[str] = ""
@@ -59,7 +56,6 @@ class LockedCommand(BaseCommand):
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         parser = super().create_parser(prog_name, subcommand, **kwargs)
-        self._check_template(parser)
         if self.lock_arguments:
             _add_arguments(parser, self._patience())
         return parser
@@ -113,21 +109,6 @@ class LockedCommand(BaseCommand):
         with statuses.given_for(ValueError, statuses.USAGE):
             return commands.waiting_time(wait, "--wait")
 
-    def _check_template(self, parser: CommandParser) -> None:
-        if type(self).get_lock_key is not LockedCommand.get_lock_key:
-            return
-        name = f"{type(self).__module__}.{type(self).__qualname__}"
-        if not self.lock_key:
-            message = f'{name} has no lock_key: write for example lock_key = "import"'
-            raise ImproperlyConfigured(message)
-        known = {action.dest for action in _actions(parser)}
-        if missing := sorted(KeyTemplate(self.lock_key).roots - known):
-            usual = {action.dest for action in BaseCommand().create_parser("", "")._actions}
-            raise ImproperlyConfigured(
-                f"the lock_key {self.lock_key!r} of {name} names <{missing[0]}>, which is no "
-                f"argument of the command; it has {', '.join(sorted(known - usual)) or 'none'}"
-            )
-
 
 @contextmanager
 def _translated(key: str) -> Iterator[None]:
@@ -144,15 +125,6 @@ def _translated(key: str) -> Iterator[None]:
 def _held_by(busy: LockBusy, between: str) -> str:
     # Not every one who shows it makes sure that it plays no tricks on a terminal.
     return printable(f"{busy.key!r}{between} {holding(busy, None)}")
-
-
-def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """Yield what ``parser`` and its subparsers take."""
-    for action in parser._actions:
-        yield action
-        if isinstance(action, argparse._SubParsersAction):
-            for inner in action.choices.values():
-                yield from _actions(inner)
 
 
 def _add_arguments(parser: CommandParser, wait: float | None) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.test import override_settings
@@ -242,12 +241,14 @@ def test_a_key_without_a_value_is_status_64() -> None:
     assert run(ByShop(), "a", "--shop", "7") == "imported\n"
 
 
-def test_a_template_that_names_no_argument_is_refused_at_first_use() -> None:
+def test_a_template_that_names_no_argument_is_status_64_and_says_so() -> None:
     class Misspelt(Import):
         lock_key = "import:<fiel>"
 
-    with pytest.raises(ImproperlyConfigured, match=r"names <fiel>, .* has file, shop$"):
-        run(Misspelt(), "a")
+    error = failing(Misspelt(), "a")
+
+    assert error.returncode == 64
+    assert str(error).endswith("<fiel>: there is no 'fiel' to take it from")
 
 
 def test_a_template_that_is_malformed_is_refused_when_the_class_is_made() -> None:
@@ -257,12 +258,16 @@ def test_a_template_that_is_malformed_is_refused_when_the_class_is_made() -> Non
             lock_key = "import:<file"
 
 
-def test_a_command_without_a_lock_is_refused_at_first_use() -> None:
+def test_a_command_without_a_lock_is_status_64_and_says_so() -> None:
     class Without(LockedCommand):
         pass
 
-    with pytest.raises(ImproperlyConfigured, match=r"Without has no lock_key: write"):
-        run(Without())
+    error = failing(Without())
+
+    assert (error.returncode, str(error)) == (
+        64,
+        "there is no key for the lock '' of this command: a lock's key must not be empty",
+    )
 
 
 def test_the_arguments_of_subcommands_can_be_named() -> None:
