@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import os
+import re
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -20,16 +24,52 @@ T = TypeVar("T")
 def fork_in_c() -> int:
     """Fork as uWSGI does: no hook of Python's is called.
 
-    A thread that is just asking for the interpreter has its mutex, and no hook makes the child's
-    copy free again: of 2,000 such children under load three hung. So no thread is about to ask.
+    A thread that asks for the interpreter just then leaves the child a mutex that nobody opens, or
+    a request for the interpreter that nobody takes back: of the children that were forked beside
+    busy threads, one in forty hung. So a child counts only if no other thread has run meanwhile.
     """
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(1.0)
-    try:
-        time.sleep(0.01)
-        return int(ctypes.PyDLL(None).fork())
-    finally:
-        sys.setswitchinterval(usual)
+    fork = ctypes.PyDLL(None).fork
+    deadline = time.monotonic() + 20
+    while True:
+        others = other_threads()
+        # Who has asked for the interpreter gets it, and so has run.
+        time.sleep(0.001)
+        if is_still(others):
+            readable, writable = os.pipe()
+            pid = int(fork())
+            if not pid:
+                os.close(writable)
+                counts = os.read(readable, 1)
+                os.close(readable)
+                if not counts:
+                    os._exit(0)
+                return 0
+            os.close(readable)
+            with open(writable, "wb", buffering=0) as say:
+                if is_still(others):
+                    say.write(b"x")
+                    return pid
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        assert time.monotonic() < deadline, f"other threads never sleep: {others}"
+
+
+def other_threads() -> dict[str, list[str]]:
+    """Return of each other thread whether it sleeps, and how often it has run; Linux only."""
+    found = {}
+    for task in Path("/proc/self/task").glob("*"):
+        # It may have ended.
+        with contextlib.suppress(OSError):
+            status = (task / "status").read_text()
+            found[task.name] = re.findall(r"(?:State|switches):\s*(.*)", status)
+    found.pop(str(threading.get_native_id()), None)
+    return found
+
+
+def is_still(threads: dict[str, list[str]]) -> bool:
+    """Return whether all of these were asleep, and none has run since."""
+    asleep = all(state.startswith("S") for state, *_ in threads.values())
+    return asleep and other_threads() == threads
 
 
 FORKS: dict[str, Callable[[], int]] = {"python": os.fork, "C": fork_in_c}
