@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.core.paginator import Page, Paginator
-from django.http import QueryDict
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext_lazy
@@ -91,30 +90,16 @@ def last_holds(using: str | None, name: str) -> dict[str, Any]:
     return {"holds": [Hold(one) for one in found], "kept": what_is_kept()}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HistoryQuery:
-    """What was asked of the history: the lock of that ``name``, and a ``search`` ("": all)."""
+def page_of(using: str | None, name: str, search: str, number: str | None) -> Page[Hold]:
+    """Return a page of the holds that have ended, the latest first.
 
-    name: str
-    search: str
-    number: str
-
-    @classmethod
-    def from_address(cls, parameters: QueryDict) -> HistoryQuery:
-        """Read ``name``, ``q`` and ``p``."""
-        return cls(
-            name=parameters.get("name", ""),
-            search=parameters.get("q", "").strip(),
-            number=parameters.get("p", ""),
-        )
-
-    def read(self, using: str | None) -> Page[Hold]:
-        """Return the page, the latest end first."""
-        holds = [Hold(one) for one in last(using, name=self.name or None)]
-        found = [one for one in holds if self._fits(one)]
-        return Paginator(found, _PER_PAGE).get_page(self.number)
-
-    def _fits(self, hold: Hold) -> bool:
-        wanted = self.search.casefold()
-        texts = (hold.key, hold.end, hold.place, hold.about)
-        return any(wanted in text.casefold() for text in texts)
+    ``name``: of the lock in Redis ("": all). ``search``: what is in key, end or holder ("": all).
+    """
+    wanted = search.casefold()
+    holds = [Hold(one) for one in last(using, name=name or None)]
+    found = [
+        one
+        for one in holds
+        if any(wanted in text.casefold() for text in (one.key, one.end, one.place, one.about))
+    ]
+    return Paginator(found, _PER_PAGE).get_page(number)

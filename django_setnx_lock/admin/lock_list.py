@@ -25,27 +25,18 @@ WAITING = "waiting"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Count:
-    """How many locks a ``slug`` keeps of the list, and what that is called."""
-
-    slug: str
-    label: str
-    count: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
     """What the list shows.
 
     ``locks``: all that were found, ``page`` those of one page. ``counts``: of the locks that the
-    search keeps, by state; a state without locks has none. ``looked_at``: at how many locks, and
+    search keeps, by state: its slug, word and number. ``looked_at``: at how many locks, and
     ``is_cut`` whether there are others. ``as_of``: when that was, as a Unix time by the clock of
     the server.
     """
 
     locks: Sequence[LockInfo]
     page: Page[LockInfo]
-    counts: Sequence[Count]
+    counts: Sequence[tuple[str, str, int]]
     looked_at: int
     is_cut: bool
     as_of: float
@@ -84,9 +75,9 @@ class Query:
         """Return the page. Of a search for a whole key, that lock comes first."""
         seen = look.find(within=_WITHIN)
         if seen.is_cut and self.search:
-            # Of so many, only keys are searched.
             seen = look.find(search=self.search, within=_WITHIN)
-        locks = [lock for lock in seen.locks if self._fits(lock)]
+        wanted = self.search.casefold()
+        locks = [lock for lock in seen.locks if wanted in lock.key.casefold()]
         whole = ""
         # The search may be for a name that is not listed, or that no lock can have.
         with suppress(ValueError):
@@ -109,27 +100,18 @@ class Query:
         """Return whether ``lock`` is in the state that is asked for."""
         return not self.state or self.state in _slugs(lock)
 
-    def _fits(self, lock: LockInfo) -> bool:
-        """Return whether the search finds ``lock``: by its key, or by one of its holders."""
-        wanted = self.search.casefold()
-        texts = [lock.key]
-        for holder in lock.holders:
-            texts += [holder.host, holder.user, holder.label, holder.note]
-        is_process = any(str(holder.pid) == wanted for holder in lock.holders)
-        return is_process or any(wanted in text.casefold() for text in texts)
-
 
 def _slugs(lock: LockInfo) -> set[str]:
     """Return the filters that keep ``lock`` in the list."""
     return {*(state.slug for state in lock.states), *([WAITING] if lock.waiting else [])}
 
 
-def _counts(locks: Sequence[LockInfo], chosen: str) -> list[Count]:
+def _counts(locks: Sequence[LockInfo], chosen: str) -> list[tuple[str, str, int]]:
     counts = Counter(slug for lock in locks for slug in _slugs(lock))
     labels = {state.slug: state_word(state) for state in State}
     labels[WAITING] = _("waited for")
     return [
-        Count(slug=slug, label=label, count=counts[slug])
+        (slug, label, counts[slug])
         for slug, label in labels.items()
         if counts[slug] or slug == chosen
     ]

@@ -42,7 +42,7 @@ from ..descriptions import (
 from ..locks import inspector, key_prefix
 from ..models import Lock
 from .confirming import Target, answer, ask, confirmed, holders_of, tell_problem
-from .history import HistoryQuery, last_holds, what_is_kept
+from .history import last_holds, page_of, what_is_kept
 from .interventions import INTERVENTIONS, Intervention
 from .lock_list import Query
 
@@ -180,7 +180,8 @@ class LockAdmin(_LockModelAdmin):
     def all_history_view(self, request: HttpRequest) -> HttpResponse:
         """Show how holds of all locks ended."""
         links = self._links(request)
-        query = HistoryQuery.from_address(request.GET)
+        asked = request.GET
+        query = {"name": asked.get("name", ""), "search": asked.get("q", "").strip()}
         context: dict[str, Any] = {
             "title": _("History"),
             "is_below_list": True,
@@ -188,11 +189,11 @@ class LockAdmin(_LockModelAdmin):
             # What a search keeps.
             "parameters": {"using": links.using, FILTERS: links.filters},
         }
-        if query.name:
-            _check(query.name)
-            context |= {"subtitle": Lock(name=query.name), "url": links.to("change", query.name)}
+        if name := query["name"]:
+            _check(name)
+            context |= {"subtitle": Lock(name=name), "url": links.to("change", name)}
         try:
-            page = query.read(links.using or None)
+            page = page_of(links.using or None, number=asked.get("p"), **query)
         except _PROBLEMS as error:
             context |= problem(error)
         else:

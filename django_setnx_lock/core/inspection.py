@@ -188,12 +188,6 @@ class LockInfo:
         return frozenset([self.state, *(one.state for one in self.shares if one.state in TROUBLES)])
 
     @property
-    def holders(self) -> list[Holder]:
-        """Each of its holders that is known."""
-        found = [one.holder for one in self.shares] if self.shares else [self.holder]
-        return [one for one in found if one is not None]
-
-    @property
     def longest_hold(self) -> float:
         """The seconds that the oldest of its holders has had it; 0 if not known, or if it is kept.
 

@@ -63,4 +63,5 @@ def hold_many(count: int, key: Callable[[int], str] = "k{:05}".format) -> list[s
 
 
 def _process_of(key: str) -> str:
-    return next(holder.process for holder in inspector().get(f"lock:{key}").holders)
+    found = inspector().get(f"lock:{key}")
+    return next(one.holder.process for one in found.shares or [found] if one.holder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from django.core.management.base import OutputWrapper
@@ -22,14 +22,6 @@ from .printing import table, write
 LIMIT = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Noted:
-    """An entry, and the cache alias in whose history it is."""
-
-    using: str
-    entry: HistoryEntry
-
-
 def history(options: dict[str, Any], out: OutputWrapper) -> None:
     """Write the entries to ``out``, the newest first. Raises CommandError when a Redis is away."""
     name: str | None = None
@@ -37,11 +29,13 @@ def history(options: dict[str, Any], out: OutputWrapper) -> None:
         with statuses.given_for(ValueError, statuses.USAGE):
             name = name_for(key_prefix(), options["key"])
     found, troubles = ask_each(options["using"], lambda alias: last(alias, name=name))
-    noted = [Noted(alias, one) for alias, some in found for one in some]
-    noted.sort(key=lambda one: one.entry.at, reverse=True)
+    noted = [(alias, one) for alias, some in found for one in some]
+    noted.sort(key=lambda one: one[1].at, reverse=True)
     del noted[options["limit"] :]
     if options["json"]:
-        entries = [_as_json(one) for one in noted]
+        entries = [
+            {"using": alias, **asdict(entry), "end": entry.end.slug} for alias, entry in noted
+        ]
         write(out, json.dumps({"entries": entries, "troubles": troubles}, indent=2))
     elif noted:
         write(out, "\n".join(_table(noted)))
@@ -50,16 +44,12 @@ def history(options: dict[str, Any], out: OutputWrapper) -> None:
     raise_if_away(troubles)
 
 
-def _as_json(one: Noted) -> dict[str, Any]:
-    return {"using": one.using, **asdict(one.entry), "end": one.entry.end.slug}
-
-
-def _table(noted: Sequence[Noted]) -> list[str]:
-    several = len({one.using for one in noted}) > 1
+def _table(noted: Sequence[tuple[str, HistoryEntry]]) -> list[str]:
+    """Return the lines of the entries, each with the cache alias in whose history it is."""
+    several = len({alias for alias, _entry in noted}) > 1
     head = ["ENDED", "KEY", "HOW", "HOLDER", "HELD FOR", "WAITED"]
     rows = [["CACHE", *head] if several else head]
-    for one in noted:
-        entry = one.entry
+    for alias, entry in noted:
         row = [
             moment(entry.at),
             entry.key,
@@ -68,7 +58,7 @@ def _table(noted: Sequence[Noted]) -> list[str]:
             duration(entry.held_for),
             duration(entry.waited) if entry.waited else NOT_KNOWN,
         ]
-        rows.append([one.using, *row] if several else row)
+        rows.append([alias, *row] if several else row)
     return table(rows)
 
 
