@@ -162,6 +162,14 @@ async def test_what_another_program_holds_without_end_is_busy(a: World) -> None:
     assert await a.lock().acquire(blocking_timeout=5) is True
 
 
+@on([EXCLUSIVE, READERS, PERMITS, SEVERAL])
+async def test_what_another_program_holds_is_its_own_whatever_it_wrote_there(a: World) -> None:
+    for value in ("web:4242", "worker:7", "5000000000000"):
+        a.direct.set(a.kind.contested, value, px=30_000)
+        assert await a.lock().acquire(blocking_timeout=0.02) is False
+        assert a.direct.get(a.kind.contested) == value
+
+
 @on(ONE_SERVER)
 async def test_it_excludes_the_lock_of_redis_py(a: World) -> None:
     theirs = a.client.lock(a.kind.contested, timeout=10)
