@@ -247,6 +247,21 @@ guard.family = family
 """
 
 
+# What with_lock has to run first to say when it knows that its command has ended.
+SAYS_WHEN_ENDED = """
+import os
+from django_setnx_lock.management.with_lock.child import Child
+
+def look(child, *given, real=Child.look, say=os.write):
+    lived = child.status is None
+    real(child, *given)
+    if lived and child.status is not None:
+        say(1, b"ended\\n")
+
+Child.look = look
+"""
+
+
 def changed_guard(folder: Path, *changes: tuple[str, str]) -> str:
     """Return what with_lock has to run first so that its guard is a changed program."""
     text = Path(guard.__file__).read_text()
