@@ -15,11 +15,9 @@ from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.db import models, router, transaction
 from django.http import HttpResponseRedirect, JsonResponse
-from django.urls import path, reverse
+from django.urls import reverse
 from django.utils.crypto import get_random_string, salted_hmac
-from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_POST
 
 from ..connection import default_alias
 from ..core.errors import LockBusy, LockError, LockLost, LockUnavailable, LockUnsupported
@@ -36,8 +34,9 @@ if TYPE_CHECKING:
 
     from ..core.locks.handle import LockHandle
 
-# Hidden fields of the form: which page it is, and which state of the row it shows.
-_PAGE, _SEEN = "_lock_page", "_lock_seen"
+# Hidden fields of the form: which page it is, and which state of the row it shows. What the page's
+# script sends has a field of its own.
+_PAGE, _SEEN, _SCRIPT = "_lock_page", "_lock_seen", "_lock_script"
 # The attribute of a request with its Editing.
 _EDITING = "_setnx_lock_editing"
 # So many seconds a request waits for another of the same user about the same row.
@@ -185,6 +184,8 @@ class LockedAdminMixin(LockedList):
             return view()
         if request.POST.get("action") == ACTION:
             return self._take_over(request, obj)
+        if _SCRIPT in request.POST:
+            return self._hear_script(request, obj)
         with self._at(request, obj) as editing:
             if {"_leave", "_saveasnew"} & set(request.POST):
                 self._leave(request, editing)
@@ -196,6 +197,20 @@ class LockedAdminMixin(LockedList):
             if not editing.is_read_only:
                 editing.seen = self._state(request, self._row(request, object_id))
             return view()
+
+    def _hear_script(self, request: HttpRequest, obj: models.Model) -> JsonResponse:
+        """Keep the lock of the user's open form for longer, or give it up when that is left."""
+        with self._at(request, obj, is_asked=False) as editing:
+            if "_leave" in request.POST:
+                self._leave(request, editing)
+            else:
+                editing.is_kept, editing.page = True, request.POST.get(_PAGE, "")
+        return JsonResponse({"problem": editing.busy})
+
+    def _leave(self, request: HttpRequest, editing: Editing) -> None:
+        """Give up the lock, unless another tab has the form open, too."""
+        editing.is_kept = editing.was_at not in ("", request.POST.get(_PAGE))
+        editing.page = editing.was_at
 
     def _save(
         self,
@@ -268,7 +283,6 @@ class LockedAdminMixin(LockedList):
             editing.is_kept = True
             response.context_data |= {
                 "editing": editing,
-                "editing_url": self._address("editing", row),
                 "form_template": response.resolve_template(response.template_name),
                 "release": ACTION if self.has_release_lock_permission(request) else "",
                 "renew_every": self.edit_timeout / 3,
@@ -288,36 +302,6 @@ class LockedAdminMixin(LockedList):
         _check(request)
         return super().response_change(request, obj)
 
-    # What the script of an open form sends
-
-    def get_urls(self) -> list[Any]:
-        """Return the addresses, and before them one that open forms send to."""
-        name = f"{self.opts.app_label}_{self.opts.model_name}_editing"
-        view = self.admin_site.admin_view(self.editing_view)
-        return [path("<path:object_id>/editing/", view, name=name), *super().get_urls()]
-
-    def _address(self, page: str, obj: Any) -> str:
-        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
-        return reverse(name, args=[quote(obj.pk)], current_app=self.admin_site.name)
-
-    @method_decorator(require_POST)
-    def editing_view(self, request: HttpRequest, object_id: str) -> JsonResponse:
-        """Keep the lock of the user's open form for longer, or give it up when that is left."""
-        obj = self.get_object(request, unquote(object_id))
-        if obj is None or not self.lock_editing or not self.has_change_permission(request, obj):
-            raise PermissionDenied
-        with self._at(request, obj, is_asked=False) as editing:
-            if "_leave" in request.POST:
-                self._leave(request, editing)
-            else:
-                editing.is_kept, editing.page = True, request.POST.get(_PAGE, "")
-        return JsonResponse({"problem": editing.busy})
-
-    def _leave(self, request: HttpRequest, editing: Editing) -> None:
-        """Give up the lock, unless another tab has the form open, too."""
-        editing.is_kept = editing.was_at not in ("", request.POST.get(_PAGE))
-        editing.page = editing.was_at
-
     # Deletion
 
     def delete_view(self, request: HttpRequest, object_id: str, *args: Any, **kwargs: Any) -> Any:
@@ -334,7 +318,9 @@ class LockedAdminMixin(LockedList):
             except LockError as error:
                 why = str(error)
         self.message_user(request, _("Nothing was deleted. (%s)") % why, messages.ERROR)
-        return HttpResponseRedirect(self._address("change", obj))
+        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_change"
+        url = reverse(name, args=[quote(obj.pk)], current_app=self.admin_site.name)
+        return HttpResponseRedirect(url)
 
     def response_delete(self, request: HttpRequest, *args: Any) -> Any:
         """Say that it was deleted if the lock is still held; else raise LockLost: rolled back."""

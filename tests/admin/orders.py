@@ -172,9 +172,9 @@ class Page:
 
     def beacon(self, *what: str) -> str:
         """What the script of the page sends, and the problem that it hears of."""
-        url = self.person.url(self.order, "editing")
-        given = {"_lock_page": self.fields["_lock_page"], **dict.fromkeys(what, "yes")}
-        return str(self.person.client.post(url, given).json()["problem"])
+        given = dict.fromkeys(("_lock_script", *what), "yes")
+        given["_lock_page"] = self.fields["_lock_page"]
+        return str(self.person.client.post(self.person.url(self.order), given).json()["problem"])
 
     def leave(self) -> None:
         """Go elsewhere: the script of a locked form says so."""

@@ -4,7 +4,7 @@
     const place = document.querySelector("[data-lock-editing]");
     if (place) {
         const form = place.closest("form");
-        const url = place.dataset.lockEditing;
+        const url = location.href;
         const every = Math.max(Number(place.dataset.every), 1) * 1000;
         const idle = Number(place.dataset.idle) * 1000;
         let typed = Date.now();
@@ -16,7 +16,7 @@
             for (const name of ["csrfmiddlewaretoken", "_lock_page"]) {
                 fields.append(name, form.elements[name].value);
             }
-            more.forEach((name) => fields.append(name, "yes"));
+            ["_lock_script", ...more].forEach((name) => fields.append(name, "yes"));
             return fields;
         };
         const renew = async () => {
