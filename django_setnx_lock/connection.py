@@ -168,15 +168,12 @@ def cache_options(alias: str) -> dict[str, Any]:
     return dict(settings.CACHES.get(alias, {}).get("OPTIONS") or {})
 
 
-def socket_timeout_of(client: Any) -> tuple[float | None, bool]:
-    """Return the socket timeout of ``client`` in seconds, and whether the settings name one."""
+def socket_timeout_of(client: Any) -> float | None:
+    """Return the socket timeout of ``client`` in seconds, also one that is redis-py's default."""
     pool = client.connection_pool
-    options = pool.connection_kwargs
-    if "socket_timeout" in options:
-        return options["socket_timeout"], True
     # It connects only when it is used.
-    made = pool.connection_class(**options)
-    return getattr(made, "socket_timeout", None), False
+    made = pool.connection_class(**pool.connection_kwargs)
+    return getattr(made, "socket_timeout", None)
 
 
 def has_own_factory(alias: str) -> bool:

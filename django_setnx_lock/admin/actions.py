@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _Action = TypeVar("_Action", bound="Action")
 
-# How many rows a message names before it only counts them.
+# How many a message names before it only counts them.
 _NAMED = 10
 
 
@@ -156,14 +156,20 @@ def _unchanged(
     return queryset.filter(pk__in=locked) if locked else None
 
 
+def named(texts: Sequence[str]) -> str:
+    """Return the first of ``texts``, and how many more there are."""
+    first = "; ".join(texts[:_NAMED])
+    more = len(texts) - _NAMED
+    if more <= 0:
+        return first
+    rest = ngettext("and %(count)d more", "and %(count)d more", more) % {"count": more}
+    return f"{first}; {rest}"
+
+
 def tell_skipped(modeladmin: ModelAdmin[Any], request: HttpRequest, skipped: list[str]) -> None:
     """Show a message that names the skipped rows, if there are any."""
     if not skipped:
         return
-    named = "; ".join(skipped[:_NAMED])
-    if len(skipped) > _NAMED:
-        more = len(skipped) - _NAMED
-        named += "; " + ngettext("and %(count)d more", "and %(count)d more", more) % {"count": more}
     text = ngettext(
         "%(count)d %(name)s was skipped: %(rows)s",
         "%(count)d %(name)s were skipped: %(rows)s",
@@ -171,7 +177,7 @@ def tell_skipped(modeladmin: ModelAdmin[Any], request: HttpRequest, skipped: lis
     ) % {
         "count": len(skipped),
         "name": model_ngettext(modeladmin.opts, len(skipped)),
-        "rows": named,
+        "rows": named(skipped),
     }
     modeladmin.message_user(request, text, messages.WARNING)
 

@@ -12,12 +12,12 @@ from django.core import signing
 from django.core.exceptions import ImproperlyConfigured
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
 
 from ..core.errors import LockUnavailable, LockUnsupported
 from ..core.inspection import Inspector, LockInfo, Outcome, State
 from ..core.plain import plain
 from ..descriptions import Said, problem_in_short
+from .actions import named
 from .interventions import Intervention, lock_of, log_interventions
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from django.db.models import Model
     from django.http import HttpRequest
 
-# How many holders a message names before it only counts them.
-_NAMED = 10
 _SALT = "django_setnx_lock.admin"
 
 
@@ -140,7 +138,7 @@ def answer(
         log_interventions(request.user, noted)
         for outcome, holders in results.items():
             level = messages.SUCCESS if outcome is what.done else messages.WARNING
-            text = str(what.results[outcome]) % {"whom": _names(holders)}
+            text = str(what.results[outcome]) % {"whom": named(holders)}
             modeladmin.message_user(request, text, level)
     _locks, living = _look_again(look, revived, given) if revived else ({}, {})
     if not living:
@@ -222,12 +220,3 @@ def _entries(what: Intervention, target: Target, reason: str) -> list[tuple[Mode
         text = _("The lock %(key)s: %(entry)s") % {"key": target.said.key, "entry": entry}
         found.append((target.row, text))
     return found
-
-
-def _names(holders: Sequence[str]) -> str:
-    named = "; ".join(holders[:_NAMED])
-    more = len(holders) - _NAMED
-    if more <= 0:
-        return named
-    rest = ngettext("and %(count)d more", "and %(count)d more", more) % {"count": more}
-    return f"{named}; {rest}"

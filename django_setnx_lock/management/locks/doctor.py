@@ -90,7 +90,7 @@ def examine(aliases: Sequence[str]) -> Report:
             said = problem(error)
             seen, advice = f"{said['problem']} {said['detail']}", said["advice"]
             if error.cause == "timeout":
-                seen += f" It was given {socket_timeout_of(get_client(alias))[0] or 5:g} s."
+                seen += f" It was given {socket_timeout_of(get_client(alias)) or 5:g} s."
             elif error.cause == "server":
                 advice = "See what Redis says: LOCATION may name a database that it does not have."
             report.examined[alias] = "not examined"
@@ -268,28 +268,13 @@ def examine_clock(patient: Patient) -> Iterator[Finding]:
 
 
 def examine_socket_timeout(patient: Patient) -> Iterator[Finding]:
-    """D013: a server that hangs is given up, though not sooner than a caller would."""
-    if patient.is_master:
-        # A Redlock has times of its own for its masters.
-        return
-    limit, is_set = socket_timeout_of(patient.client)
-    wait = patient.settings["BLOCKING_TIMEOUT"]
-    if limit is None:
+    """D013: a server that hangs is given up. A Redlock has times of its own for its masters."""
+    if not patient.is_master and socket_timeout_of(patient.client) is None:
         yield patient.warning(
             "D013",
             "There is no socket timeout: when the server hangs, callers of the cache wait for it "
             "without limit, and those of locks for 5 s.",
             "Set SOCKET_TIMEOUT and SOCKET_CONNECT_TIMEOUT in the OPTIONS of the cache.",
-        )
-    elif wait is None or limit < wait:
-        yield patient.finding(
-            "D013",
-            # Some versions of redis-py have one that nobody has chosen.
-            Severity.WARNING if is_set else Severity.INFO,
-            f"The socket timeout is {limit:g} s, and a caller may wait "
-            + ("without limit. " if wait is None else f"for {wait:g} s. ")
-            + "A server that stalls for longer than the former ends the wait.",
-            "Raise SOCKET_TIMEOUT in the OPTIONS of the cache, or lower BLOCKING_TIMEOUT.",
         )
 
 
