@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from contextlib import suppress
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 from opentelemetry import trace
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, Status, StatusCode
@@ -71,8 +72,8 @@ class _Spans:
         self.receivers = {
             signals.lock_waited: self._on_waited,
             signals.lock_acquired: self._on_acquired,
-            signals.lock_released: self._on_released,
-            signals.lock_lost: self._on_lost,
+            signals.lock_released: partial(self._end_hold, "released"),
+            signals.lock_lost: partial(self._end_hold, "lost"),
         }
 
     def _on_waited(
@@ -97,12 +98,6 @@ class _Spans:
         while len(self._holds) > _MOST_HOLDS:
             with suppress(KeyError):
                 self._holds.popitem(last=False)
-
-    def _on_released(self, **about: Any) -> None:
-        self._end_hold("released", **about)
-
-    def _on_lost(self, **about: Any) -> None:
-        self._end_hold("lost", **about)
 
     def _end_hold(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
@@ -68,9 +69,9 @@ class LockMetrics:
         )
         self._templates: dict[str, None] = {}
         self._receivers: Mapping[Signal, Callable[..., None]] = {
-            signals.lock_acquired: self._acquired,
-            signals.lock_busy: self._busy,
-            signals.lock_unavailable: self._unavailable,
+            signals.lock_acquired: partial(self._end_wait, "acquired"),
+            signals.lock_busy: partial(self._end_wait, "busy"),
+            signals.lock_unavailable: partial(self._end_wait, "unavailable"),
             signals.lock_renewed_late: self._renewed_late,
             signals.lock_released: self._released,
             signals.lock_lost: self._lost,
@@ -85,15 +86,6 @@ class LockMetrics:
         """Count no more. What was counted stays."""
         for signal, receiver in self._receivers.items():
             signal.disconnect(receiver)
-
-    def _acquired(self, **about: Any) -> None:
-        self._end_wait("acquired", **about)
-
-    def _busy(self, **about: Any) -> None:
-        self._end_wait("busy", **about)
-
-    def _unavailable(self, **about: Any) -> None:
-        self._end_wait("unavailable", **about)
 
     def _end_wait(self, outcome: str, *, template: str, waited: float, **about: Any) -> None:
         label = self._label(template)
