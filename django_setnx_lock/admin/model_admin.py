@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib import messages
 from django.contrib.admin.options import TO_FIELD_VAR
-from django.contrib.admin.utils import flatten_fieldsets, quote, unquote
+from django.contrib.admin.utils import flatten_fieldsets, unquote
 from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.db import models, router, transaction
 from django.http import HttpResponseRedirect, JsonResponse
-from django.urls import reverse
 from django.utils.crypto import get_random_string, salted_hmac
 from django.utils.translation import gettext as _
 
@@ -318,9 +317,7 @@ class LockedAdminMixin(LockedList):
             except LockError as error:
                 why = str(error)
         self.message_user(request, _("Nothing was deleted. (%s)") % why, messages.ERROR)
-        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_change"
-        url = reverse(name, args=[quote(obj.pk)], current_app=self.admin_site.name)
-        return HttpResponseRedirect(url)
+        return HttpResponseRedirect("../change/")
 
     def response_delete(self, request: HttpRequest, *args: Any) -> Any:
         """Say that it was deleted if the lock is still held; else raise LockLost: rolled back."""
