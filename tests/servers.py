@@ -72,6 +72,10 @@ def free_port() -> int:
 class Server(Protocol):
     """What the tests need of a server, real or fake."""
 
+    @property
+    def admin(self) -> redis.Redis:
+        """The tests' own client, which stays: to make one takes longer than most tests do."""
+
     def client(self, **options: Any) -> redis.Redis:
         """Return a new client made with redis-py's ``options``; closed for you at the end."""
 
@@ -87,8 +91,7 @@ class FakeServer:
         import fakeredis
 
         self.core = fakeredis.FakeServer(version=(7,))
-        # To make one takes longer than most tests do.
-        self._own_client = self.client()
+        self.admin = self.client(decode_responses=True)
 
     @property
     def connected(self) -> bool:
@@ -105,7 +108,7 @@ class FakeServer:
 
     def flush(self) -> None:
         self.connected = True
-        self._own_client.flushall()
+        self.admin.flushall()
 
 
 class RealServer:
@@ -122,7 +125,7 @@ class RealServer:
         self.directory = Path(tempfile.mkdtemp(prefix="server-", dir=IN_MEMORY))
         self._process: subprocess.Popen[bytes] | None = None
         self._clients: list[redis.Redis] = []
-        self._own_client: redis.Redis | None = None
+        self._admin: redis.Redis | None = None
 
     @property
     def url(self) -> str:
@@ -149,20 +152,29 @@ class RealServer:
         self._clients.append(client)
         return client
 
+    @property
+    def admin(self) -> redis.Redis:
+        if self._admin is None:
+            options: Any = {"socket_timeout": 10, "decode_responses": True}
+            self._admin = redis.Redis("127.0.0.1", self.port, **options)
+        return self._admin
+
     def flush(self) -> None:
         """Forget every key, close the clients; wakes the server if need be."""
         if self._process is None:
             self.start()
         self.resume()
         self.close_clients()
-        with self._own_client or redis.Redis("127.0.0.1", self.port, socket_timeout=10) as client:
-            client.flushall()
-            # To make one takes longer than most tests do; what is closed connects again.
-            self._own_client = client
+        self.admin.flushall()
 
     def close_clients(self) -> None:
         while self._clients:
             self._clients.pop().close()
+
+    def _close_admin(self) -> None:
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
 
     def start(self) -> None:
         """Return when the server answers; another port is tried if this one was just taken."""
@@ -175,7 +187,7 @@ class RealServer:
                 if "in use" not in str(error):
                     raise
                 self.port = free_port()
-                self._own_client = None
+                self._close_admin()
             else:
                 return
         raise ServerError("Three free TCP ports in a row were taken by somebody else.")
@@ -202,6 +214,7 @@ class RealServer:
     def stop(self) -> None:
         """End the process and remove its files."""
         self.close_clients()
+        self._close_admin()
         with contextlib.suppress(RuntimeError):
             self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)

@@ -36,8 +36,7 @@ def behaviours() -> Iterator[tuple[str, str, Row, bool]]:
 def cell(kind: Any, row: Row) -> str:
     if kind not in row.kinds:
         return ""
-    drivers = [one[0] for one in row.drivers if kind.masters == 1 or one == "blocking"]
-    return "".join(sorted(drivers, reverse=True))
+    return "".join(sorted((one[0] for one in row.drivers_of(kind)), reverse=True))
 
 
 def table() -> str:

@@ -30,12 +30,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     row: Row | None = getattr(metafunc.function, "row", None)
     if row is None:
         return
+    always = row.always(metafunc.function.__name__)
     cases = [
-        pytest.param((kind, DRIVERS[driver]), id=f"{kind.name}-{driver}", marks=kind.marks)
+        pytest.param(
+            (kind, DRIVERS[driver]),
+            id=f"{kind.name}-{driver}",
+            marks=kind.marks
+            if (kind.name, driver) in always
+            else [*kind.marks, pytest.mark.matrix],
+        )
         for kind in row.kinds
-        for driver in row.drivers
-        # A lock on several masters has no asyncio.
-        if kind.masters == 1 or driver == "blocking"
+        for driver in row.drivers_of(kind)
     ]
     metafunc.parametrize("a", cases, indirect=True)
 
@@ -114,14 +119,14 @@ def leaves_servers_as_they_should_be(servers: list[Any]) -> None:
     """Have each key of a name end by itself, but the index; and nobody sleep there any more."""
     for server in servers:
         server.resume()
-        client = server.client(decode_responses=True)
-        for key in client.scan_iter(count=1000):
-            assert client.ttl(key) != -1 or key.endswith(":index"), f"{key} never expires"
-        eventually(functools.partial(nobody_sleeps, client))
+        for key in server.admin.scan_iter(count=1000):
+            ttl = server.admin.ttl(key)
+            assert ttl != -1 or key.endswith(":index"), f"{key} never expires"
+        eventually(functools.partial(nobody_sleeps, server.admin))
 
 
 def nobody_sleeps(client: Any) -> bool:
-    return not any("b" in one["flags"] for one in client.client_list())
+    return not client.info("clients")["blocked_clients"]
 
 
 def leaves_no_thread(before: set[threading.Thread]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -23,6 +24,25 @@ class Row:
 
     kinds: Sequence[Kind]
     drivers: Sequence[str]
+
+    def drivers_of(self, kind: Kind) -> Sequence[str]:
+        """Return the drivers of a kind: a lock on several masters has no asyncio."""
+        return [one for one in self.drivers if kind.masters == 1 or one == "blocking"]
+
+    def always(self, behaviour: str) -> set[tuple[str, str]]:
+        """Return the kinds, each with a driver, that `make test` runs ``behaviour`` for.
+
+        The first kind has each driver. The others have one, in turns: the name of the behaviour
+        says with which the second begins. `make matrix` has the rest.
+        """
+        begin = zlib.crc32(behaviour.encode())
+        return {
+            (kind.name, driver)
+            for place, kind in enumerate(self.kinds)
+            for drivers in [self.drivers_of(kind)]
+            for turn, driver in enumerate(drivers)
+            if place == 0 or (begin + place) % len(drivers) == turn
+        }
 
 
 def on(

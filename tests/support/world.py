@@ -38,7 +38,7 @@ class World:
         self.servers = servers
         self.server: Any = servers[0]
         self.clients = [server.client() for server in servers]
-        self.direct: redis.Redis = self.server.client(decode_responses=True)
+        self.direct: redis.Redis = self.server.admin
         self._waits: list[str] = []
         # An operator asks in no event loop.
         self._operator = ThreadPoolExecutor(1, "contract-operator")
@@ -125,7 +125,7 @@ class World:
         return not any(client.exists(*self.kind.names) for client in self._directs())
 
     def _directs(self) -> list[redis.Redis]:
-        return [self.direct, *(server.client() for server in self.servers[1:])]
+        return [self.direct, *(server.admin for server in self.servers[1:])]
 
     def steal(self) -> None:
         """Write at the contested name what another program does that takes the lock."""
