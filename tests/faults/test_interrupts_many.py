@@ -89,11 +89,12 @@ def interrupted_at(
 
 
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-@pytest.mark.parametrize("work", [each, together])
+@pytest.mark.parametrize("work", [each, pytest.param(together, marks=pytest.mark.matrix)])
 def test_no_interrupt_leaves_a_lock_behind(real_server: RealServer, work: Work) -> None:
     assert list(standing(real_server.client(), work)) == []
 
 
+@pytest.mark.matrix
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 def test_no_interrupt_leaves_one_behind_that_is_taken_after_another(
     real_server: RealServer,

@@ -119,7 +119,7 @@ def watch_for(client: redis.Redis, seconds: float, *keys: str) -> set[State]:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         seen.update(states(client, *keys))
-        time.sleep(0.02)
+        time.sleep(0.05)
     return seen
 
 

@@ -135,6 +135,7 @@ def interrupted_at_each_line(
     raise AssertionError
 
 
+@pytest.mark.matrix
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 @pytest.mark.parametrize("what", [MultiLock.__enter__, MultiLock.__exit__])
 def test_a_block_that_is_interrupted_at_any_line_lets_all_go(

@@ -45,15 +45,9 @@ def test_threads_that_want_the_same_in_any_order_all_have_their_turn(
     assert threads(real_server, 6, 50, 40) == {"held": 300}
 
 
-def test_processes_that_want_the_same_in_any_order_all_have_their_turn(
-    real_server: RealServer,
-) -> None:
-    assert processes(real_server, 3, 50) == {"held": 150}
-
-
 @pytest.mark.storm
 @pytest.mark.timeout(180)
-def test_so_it_is_for_thousands_of_rounds(real_server: RealServer) -> None:
+def test_so_do_processes_for_thousands_of_rounds(real_server: RealServer) -> None:
     counted = processes(real_server, 6, 1000)
 
     figure(f"{dict(counted)}")

@@ -84,7 +84,14 @@ SEARCHES = pytest.mark.xdist_group("short searches of the model of shares")
 
 
 @SEARCHES
-@pytest.mark.parametrize("within", SHORT_SEARCHES, ids=bounded)
+@pytest.mark.parametrize(
+    "within",
+    [
+        *SHORT_SEARCHES[:2],
+        *(pytest.param(one, marks=pytest.mark.matrix) for one in SHORT_SEARCHES[2:]),
+    ],
+    ids=bounded,
+)
 def test_the_scripts_as_shipped_allow_no_violation(within: Bounds) -> None:
     found = shipped(within)
 
@@ -93,6 +100,7 @@ def test_the_scripts_as_shipped_allow_no_violation(within: Bounds) -> None:
 
 
 @SEARCHES
+@pytest.mark.matrix
 @pytest.mark.timeout(300)
 def test_the_search_meets_every_kind_of_step() -> None:
     seen = " ".join(step for within in SHORT_SEARCHES for step in shipped(within).steps_seen)
@@ -122,7 +130,13 @@ def test_the_search_meets_every_kind_of_step() -> None:
         assert step in seen, step
 
 
-@pytest.mark.parametrize("control", CONTROLS, ids=lambda control: control.about)
+@pytest.mark.parametrize(
+    "control",
+    [
+        pytest.param(one, id=one.about, marks=[pytest.mark.matrix] if one.is_long else [])
+        for one in CONTROLS
+    ],
+)
 def test_without_a_rule_there_is_a_violation(control: Control) -> None:
     only = "asleep beside" if control.wrong == "asleep" else control.wrong
     servers = Servers(lambda source: source.replace(control.rule, control.instead))
@@ -133,11 +147,11 @@ def test_without_a_rule_there_is_a_violation(control: Control) -> None:
     assert found.steps == control.found
 
 
-@pytest.mark.parametrize("control", CONTROLS, ids=lambda control: control.about)
-def test_each_rule_stands_in_a_script(control: Control) -> None:
+def test_each_rule_stands_in_a_script() -> None:
     sources = [one.source for one in vars(scripts).values() if isinstance(one, scripts.Script)]
 
-    assert any(control.rule in source for source in sources)
+    for control in CONTROLS:
+        assert any(control.rule in source for source in sources), control.about
 
 
 def test_unless_a_look_follows_what_is_left_to_a_killed_waiter_lies_there() -> None:
