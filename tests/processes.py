@@ -1,4 +1,7 @@
-"""Waiting, always with a deadline, and a look at other processes."""
+"""Waiting, always with a deadline, and a look at other processes.
+
+Programs that tests start import it, too: pytest, which takes long, is imported when it is used.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,10 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import pytest
+if TYPE_CHECKING:
+    import pytest
 
 T = TypeVar("T")
 
@@ -101,6 +105,8 @@ def eventually(condition: Callable[[], T], seconds: float = 20) -> T:
     deadline = time.monotonic() + seconds
     while not (answer := condition()):
         if time.monotonic() > deadline:
+            import pytest
+
             pytest.fail(f"not true after {seconds} s, but {answer!r}")
         time.sleep(0.01)
     return answer
@@ -112,6 +118,8 @@ def may_be_late(quiet: float) -> pytest.MarkDecorator:
     They are many on a machine that does other things too; ``make storm`` runs the test alone, and
     gives it those of a ``quiet`` one.
     """
+    import pytest
+
     alone = pytest.param(quiet, marks=[pytest.mark.storm, pytest.mark.alone], id="quiet")
     return pytest.mark.parametrize("late", [pytest.param(4.0, id="busy"), alone])
 

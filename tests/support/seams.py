@@ -1,4 +1,7 @@
-"""Where the tests touch what the package keeps to itself: here, and in ``tests/wire``, alone."""
+"""Where the tests touch what the package keeps to itself: here, and in ``tests/wire``, alone.
+
+Programs that tests start import it, too: pytest, which takes long, is imported when it is used.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import pytest
 
 import django_setnx_lock
 from django_setnx_lock import connection, key_template
@@ -37,6 +38,8 @@ from django_setnx_lock.transactions import AT_COMMIT as AT_COMMIT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import CodeType
+
+    import pytest
 
     from django_setnx_lock.core import LockHandle, RedisLock
 
@@ -156,6 +159,8 @@ def wait_for_what_is_behind(monkeypatch: pytest.MonkeyPatch, seconds: float) -> 
 @contextmanager
 def started_under(*handles: LockHandle) -> Iterator[None]:
     """Have this process hold the locks as one does that ``with_lock`` has started."""
+    import pytest
+
     with pytest.MonkeyPatch.context() as patched:
         for held in handles:
             told = parent_process.described(held.grant, os.environ)
