@@ -6,7 +6,6 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from django.core.cache import caches
 
 from django_setnx_lock import lock
@@ -58,16 +57,6 @@ RECORDS: dict[str, bytes] = {
     },
     **{f"whole: {what}": record for what, record in _WHOLE.items()},
 }
-#: Those that are read as the holder that one of the others gives. Whoever shows holders shows them
-#: alike, so only `make matrix` has them all there.
-ALIKE = {
-    *("type: null... of 4", "type: NaN... of 3", "type: 1e999... of 5", "type: -1... of 2"),
-    *("type: 999999999... of 20", "type: [1]... of 3", 'type: {"a":[{}]... of 10'),
-    *("type: 999999999... of 5000", "whole: open", "whole: cut", "whole: null", "whole: list"),
-    *("whole: text", "whole: number", "whole: NUL", "whole: Latin-1"),
-}
-#: The name of each of :data:`RECORDS`, as parameters of a test of what is shown.
-SHOWN = [pytest.param(what, marks=pytest.mark.matrix if what in ALIKE else ()) for what in RECORDS]
 #: What may stand beside a lock instead of fence, token and record; ``TOKEN`` is the holder's.
 METAS: dict[str, bytes] = {
     "empty": b"",

@@ -57,6 +57,7 @@ SERVERS = {
 }
 LEFT = {
     "gevent-preload": [pytest.mark.matrix],
+    "gthread": [pytest.mark.matrix],
     "eventlet": [WITH_EVENTLET, pytest.mark.matrix],
     "eventlet-late": [WITH_EVENTLET, pytest.mark.matrix],
 }
@@ -196,11 +197,11 @@ print(lost == {name: name == "lock:ended" for name in lost}, len(lost), lost)
 @pytest.mark.parametrize(
     ("what", "when"),
     [
-        ("gevent", "early"),
+        pytest.param("gevent", "early", marks=pytest.mark.matrix),
         ("gevent", "late"),
         ("gevent", "held"),
         pytest.param("eventlet", "early", marks=[WITH_EVENTLET, pytest.mark.matrix]),
-        pytest.param("eventlet", "late", marks=WITH_EVENTLET),
+        pytest.param("eventlet", "late", marks=[WITH_EVENTLET, pytest.mark.matrix]),
     ],
 )
 def test_what_a_greenlet_that_has_ended_holds_is_renewed_no_longer(

@@ -24,7 +24,7 @@ pytestmark = [
     # Each is some dozen pages.
     pytest.mark.timeout(300),
 ]
-RUNS, PARTS, STEPS = 200, 20, 9
+RUNS, PARTS, STEPS = 200, 50, 9
 STEPS_OF = {"open": 5, "save": 4, "leave": 1, "expire": 1}
 
 

@@ -1,15 +1,16 @@
 from __future__ import annotations
 
+import contextlib
+import functools
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.contrib.auth.models import User
 
 # What is imported where it is used takes a while, and one process alone starts browsers.
 from tests.support import programs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from django.test import Client
     from pytest_django.live_server_helper import LiveServer
@@ -121,35 +122,38 @@ class Browser:
         self._driver.quit()
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """Give a browser that runs scripts."""
-    browser = Browser(with_scripts=True)
-    yield browser
-    browser.close()
+@pytest.fixture(scope="session")
+def running_browsers() -> Iterator[Callable[[bool], Browser]]:
+    """Give the browser that runs scripts, or that runs none, started when first asked for."""
+    with contextlib.ExitStack() as browsers:
 
+        @functools.cache
+        def running(with_scripts: bool) -> Browser:
+            browser = Browser(with_scripts=with_scripts)
+            browsers.callback(browser.close)
+            return browser
 
-@pytest.fixture(scope="module")
-def running_browser() -> Iterator[Browser]:
-    browser = Browser()
-    yield browser
-    browser.close()
+        yield running
 
 
 @pytest.fixture
-def browser(running_browser: Browser) -> Iterator[Browser]:
+def chromium(running_browsers: Callable[[bool], Browser]) -> Browser:
+    """Give a browser that runs scripts."""
+    return running_browsers(True)
+
+
+@pytest.fixture
+def browser(running_browsers: Callable[[bool], Browser]) -> Iterator[Browser]:
     """Give a browser that runs no scripts, and remembers nothing of other tests."""
-    yield running_browser
-    running_browser.forget()
+    yield running_browsers(False)
+    running_browsers(False).forget()
 
 
 @pytest.fixture
 def operator(
-    browser: Browser, live_server: LiveServer, real_cache: RealServer, admin_user: User
+    browser: Browser, live_server: LiveServer, real_cache: RealServer, admin_client: Client
 ) -> Browser:
     """Give a browser in which the administrator is logged in, at the admin's index."""
+    browser.sign_in(live_server.url, admin_client)
     browser.open(f"{live_server.url}/admin/")
-    browser.write("username", admin_user.get_username())
-    browser.write("password", "password")
-    browser.click("#login-form input[type=submit]")
     return browser

@@ -1,4 +1,4 @@
-"""Four workers of gunicorn, and a Prometheus server that scrapes them."""
+"""Two workers of gunicorn, and a Prometheus server that scrapes them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.xdist_group("prometheus")
 RULES = Path(__file__).parents[2] / "monitoring" / "alerts.yml"
-WORKERS = 4
+WORKERS = 2
 PAID = {"outcome": "acquired", "template": "order:<pk>"}
 IN_PROMETHEUS = pytest.mark.needs("prometheus")
 
@@ -52,7 +52,7 @@ class Site(WebServer):
 
 @contextmanager
 def served(server: RealServer, **environment: str) -> Iterator[Site]:
-    """Serve the project with four workers."""
+    """Serve the project with its workers."""
     site = Site(free_port())
     command = [sys.executable, "-m", "gunicorn", "tests.contrib.metered:application"]
     options = [f"--workers={WORKERS}", f"--bind=127.0.0.1:{site.port}", "--no-control-socket"]
@@ -99,7 +99,7 @@ def pay_everywhere(site: Site) -> int:
     return paid
 
 
-def test_a_scrape_of_four_workers_has_the_sums_of_all(site: Site) -> None:
+def test_a_scrape_of_several_workers_has_the_sums_of_all(site: Site) -> None:
     before = site.exposed()
     paid = pay_everywhere(site)
     for _ in range(3):
@@ -127,6 +127,7 @@ def test_a_scrape_of_four_workers_has_the_sums_of_all(site: Site) -> None:
     assert exposed["setnx_lock_up"] == 1
 
 
+@pytest.mark.matrix
 @pytest.mark.usefixtures("real_cache")
 def test_without_the_mode_for_several_processes_a_scrape_has_the_sum_of_one(
     parted_site: Site,
@@ -153,6 +154,7 @@ def test_the_view_of_django_prometheus_has_the_counts_of_all_workers(site: Site)
     importlib.util.find_spec("django_prometheus") is None,
     reason="django-prometheus has no release for this Django",
 )
+@pytest.mark.matrix
 @pytest.mark.usefixtures("real_cache")
 def test_the_view_of_django_prometheus_has_the_gauges_of_one_process(parted_site: Site) -> None:
     with lock("order:1"):
@@ -219,6 +221,7 @@ def prometheus(site: Site, tmp_path: Path) -> Iterator[PrometheusServer]:
         yield server
 
 
+@pytest.mark.matrix
 @IN_PROMETHEUS
 def test_a_prometheus_server_has_the_numbers_and_raises_the_alarm(
     site: Site, prometheus: PrometheusServer

@@ -36,7 +36,12 @@ def visit(port: int) -> str:
         return ""
 
 
-@pytest.mark.parametrize("command", ["--help", "check", "makemigrations --check --dry-run"])
+FURTHER = ("--help", "makemigrations --check --dry-run")
+
+
+@pytest.mark.parametrize(
+    "command", ["check", *(pytest.param(one, marks=pytest.mark.matrix) for one in FURTHER)]
+)
 def test_a_command_that_needs_no_server_starts_none(checkout: Checkout, command: str) -> None:
     process = checkout.run("-W", "error", "manage.py", *command.split(), stdout=subprocess.PIPE)
 
@@ -73,6 +78,7 @@ def test_a_missing_server_is_one_message(checkout: Checkout) -> None:
     assert said.count("\n") == 1
 
 
+@pytest.mark.matrix
 def test_runserver_keeps_its_data_over_a_reload_and_leaves_nothing_at_ctrl_c(
     checkout: Checkout,
 ) -> None:

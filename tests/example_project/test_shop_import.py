@@ -89,6 +89,7 @@ def test_two_imports_at_once_collide_without_a_lock(
         run(file)
 
 
+@pytest.mark.matrix
 def test_the_line_in_the_docs_imports_under_the_lock(checkout: Checkout) -> None:
     line = re.search(r"\$ python (.* orders:import .*)", DEMO_DOCS.read_text())
     assert line is not None

@@ -53,7 +53,12 @@ class Shapes(WebServer):
             connection.close()
 
 
-@pytest.fixture(params=SERVERS)
+@pytest.fixture(
+    params=[
+        pytest.param(kind, marks=() if kind == "uvicorn" else pytest.mark.matrix)
+        for kind in SERVERS
+    ]
+)
 def served(
     request: pytest.FixtureRequest, real_server: RealServer, tmp_path: Path
 ) -> Iterator[tuple[Shapes, Path]]:
