@@ -163,6 +163,8 @@ class LockUnavailable(LockError):
         self.repeated = False
         # Whether what undoes it was sent behind it; whether nothing was, or nobody can be asked.
         self.is_undone = self.is_unsent = False
+        # Whether it may be carried out yet, unless it is undone.
+        self.in_doubt = True
 
 
 class LockUnsupported(LockError):

@@ -1,1 +1,8 @@
 """The lock itself, written anew beside the core in use; tests take it with SETNX_CORE=next."""
+
+from __future__ import annotations
+
+from .locks.handle import LockHandle
+from .locks.lock import RedisLock
+
+__all__ = ["LockHandle", "RedisLock"]

@@ -1,0 +1,1 @@
+"""Connections of our own to the servers of redis-py's clients."""

@@ -1,0 +1,343 @@
+"""Exchanges in an event loop: all of its tasks share one connection to a server, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from asyncio import _get_running_loop
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import suppress
+from contextvars import Context
+from typing import TYPE_CHECKING, Any, Protocol
+
+from redis import exceptions as redis_exceptions
+
+from ... import clock
+from ...connections.client_settings import hang_up
+from ...errors import LockError
+from ..process import here
+from ..protocol.requests import AnyRequest
+from .failures import ExchangeFailed, Undo
+
+if TYPE_CHECKING:
+    from .session import Session
+
+logger = logging.getLogger("django_setnx_lock.lock")
+
+_FOREVER = 1e6
+_BROKEN = (redis_exceptions.ConnectionError, redis_exceptions.TimeoutError)
+_REFUSED = (redis_exceptions.AuthenticationError, redis_exceptions.AuthorizationError)
+
+
+class Pipe:
+    """One connection of an event loop. Its answers come in the order of what was asked.
+
+    Whoever is cancelled disturbs nobody: the answer is passed over. Where one does not come in
+    time, the connection is closed, and all who wait ask again on the next.
+    """
+
+    def __init__(self, session: Session, loop: asyncio.AbstractEventLoop) -> None:
+        self._session = session
+        self._loop = loop
+        self._connection: Any = None
+        # How often it was closed.
+        self.number = 0
+        self._asked: deque[asyncio.Future[Any]] = deque()
+        self._opening: asyncio.Task[None] | None = None
+        self._reader: asyncio.Task[None] | None = None
+        at_end_of_loop(self)
+
+    async def ask(self, packed: bytes, until: float, undo: Undo = None) -> Any:
+        """Return the reply to what is ``packed``. Raises what redis-py raises.
+
+        ``until``: when it has to be there, on the local clock. ``undo``: sent behind it where the
+        connection is closed before the answer has come.
+        """
+        if self._connection is None:
+            await self.open(until)
+        (answer,) = self.send(packed)
+        timer = self._loop.call_later(max(until - clock.now(), 0), self._expire, answer, undo)
+        try:
+            return await answer
+        finally:
+            timer.cancel()
+
+    async def open(self, until: float) -> None:
+        """Connect, unless it is connected. Raises what redis-py raises."""
+        while self._connection is None:
+            if self._opening is None:
+                # With nobody's context. A task of its own: before Python 3.12 redis-py may swallow
+                # a cancellation there, and others wait for it, too.
+                opening = Context().run(self._loop.create_task, self._open())
+                opening.add_done_callback(_take_note)
+                self._opening = opening
+            opening = self._opening
+            await asyncio.wait({opening}, timeout=max(until - clock.now(), 0))
+            if not opening.done():
+                raise redis_exceptions.TimeoutError("Timeout connecting to the server")
+            if opening.cancelled():
+                raise redis_exceptions.ConnectionError("what was to connect was cancelled")
+            opening.result()
+
+    def send(self, *packed: bytes) -> list[asyncio.Future[Any]]:
+        """Send requests in one write, on a connection that is open; return the future answers."""
+        answers: list[asyncio.Future[Any]] = [self._loop.create_future() for _ in packed]
+        self._asked += answers
+        # Not by redis-py's own method, which closes the connection when it is cancelled.
+        self._connection._writer.write(b"".join(packed))
+        return answers
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be sent on."""
+        return self._connection is not None
+
+    def _expire(self, answer: asyncio.Future[Any], undo: Undo) -> None:
+        if not answer.done():
+            if undo is not None and self._connection is not None:
+                self.send(undo().pack_in_full())[0].cancel()
+            answer.set_exception(redis_exceptions.TimeoutError("Timeout reading from the server"))
+            self.close()
+
+    async def _open(self) -> None:
+        connection = None
+        try:
+            connection = self._session.aio_connection()
+            await connection.connect()
+            self._connection, connection = connection, None
+            reading = self._read(self._connection)
+            self._reader = Context().run(self._loop.create_task, reading)
+        finally:
+            self._opening = None
+            if connection is not None:
+                hang_up(connection)
+
+    async def _read(self, connection: Any) -> None:
+        try:
+            while True:
+                try:
+                    reply = await connection.read_response(
+                        timeout=_FOREVER, disconnect_on_error=False
+                    )
+                except redis_exceptions.ResponseError as error:
+                    # Without its frames, in which the connection is.
+                    reply = error.with_traceback(None)
+                answer = self._asked.popleft()
+                if answer.done():
+                    continue
+                if isinstance(reply, redis_exceptions.ResponseError):
+                    answer.set_exception(reply)
+                else:
+                    answer.set_result(reply)
+        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait are to know
+            if self._connection is connection:
+                self.close(str(error))
+        finally:
+            # The loop may end, and cancel whatever there is.
+            if self._connection is connection:
+                self.close()
+
+    def close(self, why: str = "the connection was closed") -> None:
+        """Close the connection; those who wait for an answer get a ConnectionError."""
+        connection, self._connection = self._connection, None
+        self.number += 1
+        asked, self._asked = self._asked, deque()
+        reader, self._reader = self._reader, None
+        if connection is not None:
+            with suppress(Exception):
+                # What was written is sent, if the socket takes it.
+                connection._close()
+        if reader is not None:
+            reader.cancel()
+        for answer in asked:
+            if not answer.done():
+                answer.set_exception(redis_exceptions.ConnectionError(why))
+                # Whoever it is for may be gone.
+                answer.exception()
+
+
+class Asyncio:
+    """Sends, receives and sleeps in the running event loop."""
+
+    is_asyncio = True
+
+    async def exchange(
+        self,
+        session: Session,
+        request: AnyRequest,
+        sent: float,
+        within: float | None,
+        undo: Undo,
+    ) -> tuple[Any, bool]:
+        """Return the reply, and whether another copy of the request may be carried out yet.
+
+        Raises ExchangeFailed. See :meth:`.Session.call`.
+        """
+        pipe, number = pipe_of(session), 0
+        longest = 2 * session.limit
+        until = sent + (longest if within is None else min(within, longest))
+        packed, tries, in_doubt, is_undone = request.pack(), 0, False, True
+        while True:
+            has_sent = False
+            try:
+                await pipe.open(min(until, clock.now() + session.limit))
+                has_sent, number = True, pipe.number
+                limit = min(until, clock.now() + session.limit)
+                return await pipe.ask(packed, limit, undo if tries else None), in_doubt
+            except redis_exceptions.NoScriptError:
+                packed = request.pack_in_full()
+            except redis_exceptions.ResponseError as error:
+                raise ExchangeFailed(error, in_doubt=in_doubt, is_undone=False) from None
+            except redis_exceptions.RedisError as error:
+                tries += 1
+                was_undone = undo is not None and tries == 2 and _is_timeout(error)
+                is_undone &= not has_sent or was_undone
+                in_doubt |= has_sent and not was_undone
+                if (
+                    tries == 2
+                    or clock.now() >= until
+                    or not isinstance(error, _BROKEN)
+                    or isinstance(error, _REFUSED)
+                ):
+                    raise ExchangeFailed(error, in_doubt=in_doubt, is_undone=is_undone) from None
+            except asyncio.CancelledError as error:
+                # What undoes it runs behind it, unless that is another connection by then.
+                error.in_doubt = in_doubt or (has_sent and pipe.number != number)  # type: ignore[attr-defined]  # for who asked
+                raise
+            except (OSError, RuntimeError) as error:
+                # The loop or the transport is closed.
+                failure = redis_exceptions.ConnectionError(str(error))
+                raise ExchangeFailed(failure, in_doubt=has_sent, is_undone=False) from error
+
+    async def exchange_many(
+        self, session: Session, requests: Sequence[AnyRequest], within: float
+    ) -> list[Any]:
+        """Return the reply to each request, or an ExchangeFailed."""
+        pipe, until = pipe_of(session), clock.now() + within
+        try:
+            await pipe.open(until)
+            answers = pipe.send(*[request.pack() for request in requests])
+            await asyncio.wait(answers, timeout=max(until - clock.now(), 0))
+            if not all(answer.done() for answer in answers):
+                pipe.close("Timeout reading from the server")
+        except redis_exceptions.RedisError as error:
+            return [ExchangeFailed(error, in_doubt=False, is_undone=True)] * len(requests)
+        values = []
+        for answer, request in zip(answers, requests, strict=True):
+            try:
+                try:
+                    values.append(answer.result())
+                except redis_exceptions.NoScriptError:
+                    values.append(await pipe.ask(request.pack_in_full(), until))
+            except redis_exceptions.RedisError as error:
+                is_refused = isinstance(error, redis_exceptions.ResponseError)
+                values.append(ExchangeFailed(error, in_doubt=not is_refused, is_undone=False))
+        return values
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep."""
+        await asyncio.sleep(seconds)
+
+    async def shield(
+        self,
+        clean_up: Callable[[], Coroutine[Any, Any, None]],
+        seconds: float,
+        after: BaseException,
+    ) -> None:
+        """Run ``clean_up`` to its end, for ``seconds`` at most, though the task may be cancelled.
+
+        A coroutine that is closed (``after`` is GeneratorExit) cannot await: then a task of its own
+        runs it. Raises CancelledError afterwards when the task was cancelled meanwhile.
+        """
+        loop = _get_running_loop()
+        if loop is None:
+            return
+        task = loop.create_task(clean_up())
+        _LATER.add(task)
+        task.add_done_callback(_has_cleaned_up)
+        cancelled: asyncio.CancelledError | None = None
+        give_up_at = loop.time() + seconds
+        while not isinstance(after, GeneratorExit) and not task.done():
+            if (left := give_up_at - loop.time()) <= 0:
+                task.cancel()
+                break
+            try:
+                await asyncio.wait({task}, timeout=left)
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+
+
+_LATER: set[asyncio.Task[None]] = set()
+
+
+def _has_cleaned_up(task: asyncio.Task[None]) -> None:
+    _LATER.discard(task)
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, LockError):
+        logger.error("a lock could not be given up: %r", error)
+
+
+def _is_timeout(error: Exception) -> bool:
+    return isinstance(error, redis_exceptions.TimeoutError)
+
+
+def _take_note(task: asyncio.Task[Any]) -> None:
+    """Take note of an error of ``task`` that nobody may wait for any more."""
+    if not task.cancelled():
+        task.exception()
+
+
+def pipe_of(session: Session) -> Pipe:
+    """Return the connection of the running event loop to the server of ``session``."""
+    pipe: Pipe = of_loop(session.pipes, lambda loop: Pipe(session, loop))
+    return pipe
+
+
+def of_loop(known: dict[Any, Any], make: Callable[[asyncio.AbstractEventLoop], Any]) -> Any:
+    """Return what is ``known`` of the running event loop; at first, what ``make`` makes for it."""
+    loop = asyncio.get_running_loop()
+    found = known.get(loop)
+    if found is None:
+        for other in list(known):
+            if other.is_closed():
+                known.pop(other, None)
+        found = known[loop] = make(loop)
+    return found
+
+
+class Closing(Protocol):
+    """What is to be closed at the end of an event loop."""
+
+    def close(self) -> None: ...
+
+
+class EndOfLoop:
+    """Closes the ``closing`` of an event loop when that ends in order.
+
+    No public hook says that a loop ends. But asyncio.run(), and whatever else ends a loop in order,
+    closes its asynchronous generators, and one that was begun is among them.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.closing: list[Closing] = []
+        self._at_end = self._close_at_end()
+        with suppress(StopIteration):
+            self._at_end.asend(None).send(None)
+
+    async def _close_at_end(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            for one in self.closing:
+                one.close()
+            # The transports of what was closed hear of it in the loop's next turn.
+            await asyncio.sleep(0)
+
+
+def at_end_of_loop(closing: Closing) -> None:
+    """Have ``closing`` closed at the end of the running event loop."""
+    end: EndOfLoop = of_loop(here().loops, EndOfLoop)
+    end.closing.append(closing)

@@ -1,0 +1,157 @@
+"""A session: one server, as the pool of a redis-py client describes it."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+from weakref import ref
+
+from redis.asyncio.connection import AbstractConnection
+
+from ... import clock
+from ...connections.client_settings import aio_connection_of, refuse_many_servers
+from ...errors import LockUnavailable
+from ..process import here
+from ..protocol.requests import AnyRequest
+from .failures import ExchangeFailed, Undo, unavailable
+from .settings import settings_of
+
+_SPARE_AT_MOST = 16
+_LEAST = 0.05
+
+
+class Reply(NamedTuple):
+    """The answer to a request: ``sent``: when it was sent, on the local clock.
+
+    ``was_retried``: whether another copy of the request may be carried out yet.
+    """
+
+    value: Any
+    sent: float
+    was_retried: bool
+
+
+class Exchanging(Protocol):
+    """What a session has of a backend, which says more."""
+
+    async def exchange(
+        self,
+        session: Session,
+        request: AnyRequest,
+        sent: float,
+        within: float | None,
+        undo: Undo,
+    ) -> tuple[Any, bool]: ...
+
+    async def exchange_many(
+        self, session: Session, requests: Sequence[AnyRequest], within: float
+    ) -> list[Any]: ...
+
+
+class Session:
+    """One server, for the threads and event loops of this process.
+
+    ``limit``: the seconds that one try of a request takes at most; a call takes two at most.
+    ``idle``: connections with nothing under way, and ``listening``: those for mailboxes. ``pipes``
+    and ``mailboxes``: of event loops. ``renewal``: what renews the
+    locks of threads; ``renewals``: of event loops.
+    """
+
+    def __init__(self, pool: Any) -> None:
+        self._settings = settings_of(pool)
+        self._kind = pool.connection_class
+        # Whether only event loops can ask.
+        self.is_awaited = issubclass(self._kind, AbstractConnection)
+        self.limit: float = self._settings["socket_timeout"]
+        self.idle: deque[Any] = deque(maxlen=_SPARE_AT_MOST)
+        self.listening: deque[Any] = deque(maxlen=_SPARE_AT_MOST)
+        self.pipes: dict[Any, Any] = {}
+        self.mailboxes: dict[Any, Any] = {}
+        self.renewal: Any = None
+        self.renewals: dict[Any, Any] = {}
+        # Mailboxes have names of their own.
+        self._number = secrets.token_hex(8)
+        self._numbers = itertools.count()
+
+    async def call(
+        self,
+        io: Exchanging,
+        request: AnyRequest,
+        key: str,
+        within: float | None = None,
+        undo: Undo = None,
+    ) -> Reply:
+        """Return the reply to ``request``, which is sent again once if the connection broke.
+
+        ``key``: what messages call the lock. ``within``: the seconds that it may take, if they are
+        less than twice the limit. ``undo``: returns what is sent behind the request if that has no
+        answer at the end. Raises LockUnavailable.
+        """
+        sent = clock.now()
+        try:
+            value, was_retried = await io.exchange(self, request, sent, within, undo)
+        except ExchangeFailed as failed:
+            raise unavailable(failed, key) from failed.error
+        return Reply(value, sent, was_retried)
+
+    async def call_many(
+        self, io: Exchanging, requests: Sequence[tuple[AnyRequest, str]], within: float
+    ) -> list[Reply | LockUnavailable]:
+        """Return the reply to each of ``requests``, beside their keys, or why it has none.
+
+        All are sent in one write, once, and are answered ``within`` so many seconds or not at all.
+        """
+        sent = clock.now()
+        values = await io.exchange_many(self, [request for request, _ in requests], within)
+        return [
+            unavailable(value, key)
+            if isinstance(value, ExchangeFailed)
+            else Reply(value, sent, False)
+            for value, (_, key) in zip(values, requests, strict=True)
+        ]
+
+    def new_mailbox_key(self, meta: str) -> str:
+        """Return the name of a new list for a waiting thread, in the slot of ``meta``."""
+        return f"{meta[:-4]}wake:{next(self._numbers)}:{self._number}"
+
+    def connection(self, within: float | None = None) -> Any:
+        """Return a new connection for threads; ``within``: a limit of its own, in seconds."""
+        return self._kind(**self._limited(within))
+
+    def aio_connection(self, within: float | None = None) -> Any:
+        """Return a new connection for an event loop."""
+        return aio_connection_of(self._kind, **self._limited(within))
+
+    def _limited(self, within: float | None) -> dict[str, Any]:
+        settings = self._settings
+        if within is None or within >= self.limit:
+            return settings
+        within = max(within, _LEAST)
+        connect = min(within, settings["socket_connect_timeout"])
+        return settings | {"socket_timeout": within, "socket_connect_timeout": connect}
+
+
+def session_of(client: Any) -> Session:
+    """Return the session of this process with the server of ``client``.
+
+    Raises LockUnsupported for a client of several servers.
+    """
+    try:
+        pool = client.connection_pool
+    except AttributeError:
+        refuse_many_servers(client)
+        raise
+    sessions = here().sessions
+    found = sessions.get(id(pool))
+    if found is not None and found[0]() is pool:
+        return found[1]  # type: ignore[no-any-return]  # what a process keeps has no types
+    number = id(pool)
+    session = Session(pool)
+    # Where another thread was first, its session.
+    known = sessions.setdefault(number, (ref(pool, lambda _: sessions.pop(number, None)), session))
+    if known[0]() is not pool:
+        sessions[number] = known = (ref(pool), session)
+    return known[1]  # type: ignore[no-any-return]

@@ -1,0 +1,342 @@
+"""One attempt of one caller to take one lock, known to Redis by its token."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import random
+from functools import lru_cache, partial
+from os import getpid, urandom
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from redis import exceptions as redis_exceptions
+
+from ... import clock, events
+from ...errors import LockBusy, LockError, LockUnavailable
+from ...holder import Holder
+from ..connections.failures import ExchangeFailed, unavailable
+from ..connections.session import Reply
+from ..protocol.replies import text
+from ..protocol.requests import ACQUIRE, RELEASE, Request
+from .grant import Grant, look
+from .handle import LockHandle
+from .mailbox import ThreadMailbox, mailbox_of
+from .renewal import renewal_of
+
+if TYPE_CHECKING:
+    from ..connections.backend import Backend
+    from ..connections.session import Session
+    from ..options import Target
+    from ..owner import Owner
+    from .mailbox import LoopMailbox
+
+logger = logging.getLogger("django_setnx_lock.lock")
+
+# A waiter asks again after so long, whatever it was told: who was to wake it may be gone.
+SLICE = 25.0
+_SLICE_MS = "25000"
+# In the first sleep, of so many seconds at most, the next request is already on its way; with
+# leases of more than so many, as that is what such a grant may cost of its lease.
+_FIRST, _FIRST_FROM = 0.4, 2.0
+# Nobody wakes those who wait for another program's lock.
+_FOREIGN_FIRST, _FOREIGN_LONGEST = 0.005, 0.05
+# Where listening failed and asking did not: the pauses from the first to the last.
+_PAUSE, _PAUSE_LONGEST = 0.025, 0.4
+_EARLY = 0.01
+
+
+class Busy(NamedTuple):
+    """The answer that somebody else has the lock.
+
+    ``ms``: what is left of the lease; below 0: it never ends. ``record``: the holder's; None where
+    that wakes nobody, as another program.
+    """
+
+    ms: int
+    record: bytes | None
+
+    @property
+    def remaining(self) -> float | None:
+        """What is left of the lease in seconds; None for what never ends."""
+        return None if self.ms < 0 else self.ms / 1000
+
+    @property
+    def holder(self) -> Holder | None:
+        """Who has the lock; None where nobody knows."""
+        return Holder.from_json(text(self.record))
+
+    def __str__(self) -> str:
+        whom = str(self.holder or "somebody else")
+        until = "never expires" if self.remaining is None else f"has {self.remaining:.1f} s left"
+        return f"held by {whom}; the lease {until}"
+
+
+@lru_cache(maxsize=256)
+def _record(pid: int, thread: str, about: tuple[Any, ...]) -> str:
+    """Return the holder record of the calling thread, which is ``thread`` of process ``pid``."""
+    return Holder.here(*about).to_json()
+
+
+class Attempt:
+    """An attempt to take ``target`` for ``owner``, by a token of its own or a given one."""
+
+    # Whether a request of the token may have been sent twice.
+    was_retried = False
+    # Where a waiting task is woken, with all others of its loop.
+    _mailbox: LoopMailbox | None = None
+    _box_key = ""
+    # Since when the caller waits, and for whom.
+    _waits_since: float | None = None
+    _waits_for: Holder | None = None
+    _has_warned = False
+    # How often listening has failed in a row.
+    _failures = 0
+
+    def __init__(self, target: Target, session: Session, owner: Owner, token: str | None) -> None:
+        self.target = target
+        self.session = session
+        self.owner = owner
+        self._is_chosen = token is not None
+        self.token = token or target.options.kind.prefix + urandom(16).hex()
+        self._record = _record(getpid(), owner.thread.name, target.options.about)
+        self._began = clock.now()
+
+    async def take(self, io: Backend, limit: float | None) -> LockHandle:
+        """Return the lock when it is granted. Raises LockBusy after ``limit`` s (None: never).
+
+        Raises LockUnavailable. Whatever it raises, what it was granted is given back.
+        """
+        grant = None
+        try:
+            if limit == 0:
+                answer = await self._ask(io, waits=False)
+                if isinstance(answer, Busy):
+                    raise self._busy(answer)
+            else:
+                self._begin(io)
+                answer = await self._ask(io, waits=True)
+                if isinstance(answer, Busy):
+                    answer = await self._wait(io, limit, answer)
+            grant = answer
+            held = LockHandle(grant)
+            if self.target.is_watched:
+                renewal = None if io.is_asyncio else self.session.renewal
+                (renewal or renewal_of(self.session, io)).register(grant)
+            if self._waits_since is not None:
+                self._end_wait(None)
+            if events.ACQUIRED.listeners:
+                waited = clock.now() - self._began
+                events.ACQUIRED.tell(key=self.target.key, fence=grant.fence, waited=waited)
+            return held
+        except BaseException as error:
+            # Interrupts and cancellations too: it may have been granted all the same.
+            if grant is not None and grant.renewal is not None:
+                grant.renewal.unregister(grant)
+            await self._give_up(io, error)
+            raise
+        finally:
+            if self._mailbox is not None:
+                self._mailbox.close(self.token)
+
+    # Asking
+
+    def _request(self, *, waits: bool) -> Request:
+        target = self.target
+        tail = (_SLICE_MS, self._box_key) if waits else ("0",)
+        args = (self.token, target.options.lease_ms, self._record, *tail)
+        return Request(ACQUIRE, target.keys, args)
+
+    async def _ask(self, io: Backend, *, waits: bool) -> Grant | Busy:
+        """Ask until there is an answer: a grant that came too late is none."""
+        while True:
+            request = self._request(waits=waits)
+            reply = await self.session.call(io, request, self.target.key, None, self._undo)
+            answer = await self._read(io, reply)
+            if answer is not None:
+                return answer
+
+    async def _read(self, io: Backend, reply: Reply) -> Grant | Busy | None:
+        """Return what ``reply`` means; None: to ask again at once."""
+        value, target = reply.value, self.target
+        if reply.was_retried:
+            self.was_retried = True
+        if value[0] == b"OK":
+            fence = int(value[1])
+            grant = Grant(target, self.session, self.token, fence, reply.sent, self.owner)
+            if self.was_retried:
+                grant.was_retried = True
+            if clock.now() < grant.lease.end:
+                if len(value) > 2:
+                    grant.is_listed = True
+                    await look(io, self.session, target, value[3])
+                return grant
+            await self._cancel(io, in_doubt=self.was_retried)
+        elif value[0] == b"BUSY":
+            if await look(io, self.session, target, value[3], self.token):
+                return None
+            return Busy(int(value[1]), value[2])
+        self._begin_anew()
+        return None
+
+    def _begin_anew(self) -> None:
+        """Go on with another token: one that was given up is never used again."""
+        if self._is_chosen:
+            key = self.target.key
+            raise LockError(
+                f"the token that was chosen for the lock {key!r} was given up or lost within the "
+                "last minute: choose another one, or none",
+                key=key,
+            )
+        before, self.was_retried = self.token, False
+        self.token = self.target.options.kind.prefix + urandom(16).hex()
+        if self._mailbox is not None:
+            self._mailbox.close(before)
+            self._mailbox.expect(self.token)
+
+    # Waiting
+
+    def _begin(self, io: Backend) -> None:
+        if io.is_asyncio:
+            self._mailbox = mailbox_of(self.session)
+            self._mailbox.expect(self.token)
+            self._box_key = self._mailbox.key
+        else:
+            self._box_key = self.session.new_mailbox_key(self.target.keys[1])
+
+    async def _wait(self, io: Backend, limit: float | None, busy: Busy) -> Grant:
+        """Sleep and ask in turn, until granted. Raises LockBusy after ``limit`` seconds."""
+        end = math.inf if limit is None else self._began + limit
+        self._notify_of_wait(busy)
+        box = self._mailbox or ThreadMailbox(self.session, self._box_key)
+        answer: Grant | Busy | None = busy
+        try:
+            for tries in itertools.count():
+                left = end - clock.now()
+                if answer is None or left <= 0:
+                    # At the end without a place in the queue.
+                    answer = await self._ask(io, waits=left > 0)
+                if isinstance(answer, Grant):
+                    break
+                if left <= 0:
+                    raise self._busy(answer)
+                seconds = min(_pause(answer, tries), left, self._warn_in(answer))
+                is_first = not tries and answer.record is not None and left > 2 * _FIRST
+                answer = await self._sleep(io, box, seconds, is_first=is_first)
+        finally:
+            box.close(self.token)
+        assert isinstance(answer, Grant)  # noqa: S101 - the loop ends with one
+        answer.waited = clock.now() - self._began
+        return answer
+
+    async def _sleep(
+        self, io: Backend, box: ThreadMailbox | LoopMailbox, seconds: float, *, is_first: bool
+    ) -> Grant | Busy | None:
+        """Sleep until woken or for so many ``seconds``; return the answer, if it is there by then.
+
+        The first sleep carries the next request.
+        """
+        request = None
+        if is_first and not io.is_asyncio and self.target.options.lease > _FIRST_FROM:
+            seconds, request = min(seconds, _FIRST), self._request(waits=True)
+        sent = clock.now()
+        try:
+            value = await box.wait(self.token, seconds, request)
+        except redis_exceptions.RedisError as error:
+            # Asking shows whether the server is there.
+            self._failures += 1
+            self.was_retried |= request is not None
+            if self._failures > 1 and isinstance(error, redis_exceptions.ResponseError):
+                failed = ExchangeFailed(error, in_doubt=False, is_undone=False)
+                raise unavailable(failed, self.target.key) from error
+            box.close(self.token)
+            await io.sleep(min(_PAUSE * 2.0**self._failures, _PAUSE_LONGEST, seconds))
+            return None
+        self._failures = 0
+        return None if value is None else await self._read(io, Reply(value, sent, False))
+
+    # Giving up
+
+    def _undo(self) -> Request:
+        """Return the request that undoes those whose answers will not be read."""
+        return self._cancel_request(in_doubt=True)
+
+    def _cancel_request(self, *, in_doubt: bool) -> Request:
+        how = "doubt" if in_doubt else "cancel"
+        return Request(RELEASE, self.target.keys, (self.token, how))
+
+    async def _cancel(self, io: Backend, *, in_doubt: bool) -> None:
+        """Give up whatever was or will be granted to the token."""
+        request, target = self._cancel_request(in_doubt=in_doubt), self.target
+        # The request before has taken one limit at most, or is undone.
+        reply = await self.session.call(io, request, target.key, self.session.limit)
+        await look(io, self.session, target, reply.value[1])
+        logger.debug("gave up the lock %r", target.key)
+
+    async def _give_up(self, io: Backend, error: BaseException) -> None:
+        """See that nothing is left in Redis of an attempt that ends in ``error``."""
+        in_doubt = self.was_retried or getattr(error, "in_doubt", not io.is_asyncio)
+        if isinstance(error, LockBusy):
+            # The last request has left the queue.
+            is_over = not self.was_retried
+        else:
+            is_over = getattr(error, "is_undone", False) and self._waits_since is None
+        try:
+            if not is_over:
+                cancel = partial(self._cancel, io, in_doubt=in_doubt)
+                await io.shield(cancel, self.session.limit, error)
+        finally:
+            self._end_wait(error)
+
+    # What others learn of it
+
+    def _notify_of_wait(self, busy: Busy) -> None:
+        logger.debug("waits for the lock %r, %s", self.target.key, busy)
+        self._waits_since, self._waits_for = clock.now(), busy.holder
+        if events.WAITING.listeners:
+            events.WAITING.tell(key=self.target.key, holder=self._waits_for)
+
+    def _warn_in(self, busy: Busy) -> float:
+        """Return in how many seconds to warn that the wait is long; warn if it is by now."""
+        after = self.target.options.wait_warning
+        if after is None or self._has_warned or self._waits_since is None:
+            return math.inf
+        waited = clock.now() - self._waits_since
+        # A sleep may end a little early, and nobody is to ask twice for a warning.
+        if waited < after - _EARLY:
+            return after - waited
+        self._has_warned = True
+        logger.warning("has waited %.1f s for the lock %r, %s", waited, self.target.key, busy)
+        return math.inf
+
+    def _end_wait(self, error: BaseException | None) -> None:
+        """Have listeners know how it ended."""
+        key, waited = self.target.key, clock.now() - self._began
+        if self._waits_since is not None and events.WAITED.listeners:
+            since = clock.now() - self._waits_since
+            events.WAITED.tell(key=key, holder=self._waits_for, waited=since, error=error)
+        if isinstance(error, LockBusy):
+            events.BUSY.tell(key=key, waited=waited, error=error)
+        elif isinstance(error, LockUnavailable):
+            events.UNAVAILABLE.tell(key=key, waited=waited, error=error)
+
+    def _busy(self, busy: Busy) -> LockBusy:
+        key = self.target.key
+        error = LockBusy(
+            f"the lock {key!r} is {busy}", key=key, holder=busy.holder, remaining=busy.remaining
+        )
+        logger.debug("%s", error)
+        return error
+
+
+def _pause(busy: Busy, tries: int) -> float:
+    """Return for how many seconds to sleep at most after the answer ``busy``.
+
+    All sleeps are of random length, so that many waiters do not ask in step.
+    """
+    if busy.record is None:
+        seconds = min(_FOREIGN_FIRST * 2.0 ** min(tries, 10), _FOREIGN_LONGEST)
+        seconds *= random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, secures nothing
+    else:
+        seconds = SLICE * random.uniform(0.9, 1.0)  # noqa: S311
+    return seconds if busy.ms < 0 else max(min(seconds, busy.ms / 1000 + 0.001), 0.001)

@@ -1,0 +1,193 @@
+"""What Redis granted: one for each acquisition, however many handles refer to it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import ref
+
+from ... import clock, events
+from ...errors import LockLost, LockUnavailable
+from ...stop_request import StopRequest
+from ..protocol.replies import text
+from ..protocol.requests import LOOK, RELEASE, RENEW, Request
+from .lease import Lease
+
+if TYPE_CHECKING:
+    from ..connections.backend import Backend
+    from ..connections.session import Session
+    from ..options import Target
+    from ..owner import Owner
+
+logger = logging.getLogger("django_setnx_lock.events")
+
+
+class Handle(Protocol):
+    """What a grant has to know of its handles."""
+
+    on_trouble: Callable[[], object] | None
+
+    @property
+    def released(self) -> bool: ...
+    def notify_of_loss(self) -> None: ...
+    def notify_of_trouble(self) -> None: ...
+
+
+class Grant:
+    """A lock that Redis granted: held, then released or lost.
+
+    The lease is counted from before the request for it was sent, so it ends here before it ends in
+    Redis. ``owner``: what took it; None once it was handed over. ``is_listed``: whether it was
+    written to the index. ``was_retried``: whether a copy of a request of its token may be under
+    way. ``handles``: weak references; a lock whose handles were thrown away is renewed no longer.
+    """
+
+    is_listed = was_retried = False
+    loss: LockLost | None = None
+    # Whether Redis may have it still though it is lost here: an answer may be missing.
+    may_stand = False
+    stop_request: StopRequest | None = None
+    # For how many seconds the holder had waited; None: it was free.
+    waited: float | None = None
+    # Why renewals fail, and since when.
+    trouble: Exception | None = None
+    trouble_since = 0.0
+    # What is to be cancelled when the lock is lost.
+    scopes: tuple[Any, ...] = ()
+    handles: tuple[ref[Handle], ...] = ()
+    # What renews it.
+    renewal: Any = None
+
+    def __init__(
+        self, target: Target, session: Session, token: str, fence: int, sent: float, owner: Owner
+    ) -> None:
+        self.target = target
+        self.session = session
+        self.token = token
+        self.fence = fence
+        self.sent = sent
+        self.owner: Owner | None = owner
+        self.lease = Lease(target.options.lease, sent, target.options.max_hold)
+        self.pid = os.getpid()
+
+    @property
+    def key(self) -> str:
+        """What the caller calls the lock."""
+        return self.target.key
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the lock is lost or its lease over, whoever knows of it."""
+        return self.loss is not None or clock.now() >= self.lease.end
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this process took it: after a fork, the child owns nothing."""
+        return self.pid == os.getpid()
+
+    def held_by(self) -> list[Handle]:
+        """Return the handles by which it is held: neither released nor thrown away."""
+        found = [one() for one in self.handles]
+        return [one for one in found if one is not None and not one.released]
+
+    # Requests
+
+    def release_request(self) -> Request:
+        """Return the request that lets the lock go."""
+        keys = self.target.keys if self.is_listed else self.target.keys[:2]
+        return Request(RELEASE, keys, (self.token, "repeat" if self.was_retried else ""))
+
+    def renew_request(self, ms: int) -> Request:
+        """Return the request for at least ``ms`` of the lease; 0 only asks whether it is ours."""
+        return Request(RENEW, self.target.keys, (self.token, str(ms)))
+
+    # Loss
+
+    def lose(self, error: LockLost) -> LockLost:
+        """Have the lock be lost because of ``error``; return the first reason that is known.
+
+        Calls ``on_lost`` and the listeners the first time.
+        """
+        # One thread is first: the others find it there.
+        first: LockLost = self.__dict__.setdefault("loss", error)
+        if first is not error:
+            return first
+        if self.renewal is not None:
+            self.renewal.unregister(self)
+        for scope in self.scopes:
+            scope.cancel()
+        with ExitStack() as rest:
+            # Whatever one raises, such as SystemExit, the others are called before.
+            for handle in reversed(self.held_by()):
+                rest.callback(handle.notify_of_loss)
+            if events.LOST.listeners:
+                rest.callback(events.LOST.tell, **self.about(), error=error)
+        return error
+
+    def ran_out(self) -> LockLost:
+        """Return the error for a lease that is over by the local clock."""
+        options, lease = self.target.options, self.lease
+        self.may_stand = options.renew
+        over = f"the lease of the lock {self.key!r} ran out"
+        if options.max_hold is not None and lease.has_reached_max_hold:
+            why = f"the lock {self.key!r} was held for its max_hold of {options.max_hold:g} s"
+        elif not options.renew:
+            why = over
+        elif self.trouble is not None:
+            why = (
+                f"the lock {self.key!r} could not be renewed before its lease ended: {self.trouble}"
+            )
+        elif self.owner is not None and self.owner.kind and self.owner.has_ended:
+            why = f"{over}: the {self.owner.kind} that took it has ended"
+        else:
+            why = f"{over}: this process stood still and did not renew it"
+        return LockLost(why, key=self.key)
+
+    def hear(self, record: bytes | None) -> None:
+        """Look in a holder ``record`` whether an operator asks to stop; notify of it once."""
+        if self.stop_request is None and record:
+            stop = StopRequest.from_record(record.decode("utf-8", "backslashreplace"))
+            if stop is not None and self.__dict__.setdefault("stop_request", stop) is stop:
+                self.notify_of_trouble()
+                if events.STOP_REQUESTED.listeners:
+                    events.STOP_REQUESTED.tell(**self.about(), stop_request=stop)
+
+    def notify_of_trouble(self) -> None:
+        """Call ``on_trouble`` of all handles."""
+        for handle in self.held_by():
+            handle.notify_of_trouble()
+
+    def about(self) -> dict[str, Any]:
+        """Return what listeners get of a lock that is, or was, held."""
+        return {"key": self.key, "fence": self.fence, "held_for": clock.now() - self.sent}
+
+
+async def look(
+    io: Backend, session: Session, target: Target, given: bytes | None, mine: str = ""
+) -> bool:
+    """See that those whom the lock was ``given`` to wake up, else have it given to the next.
+
+    ``given``: their tokens. Return whether ``mine`` is among them, which is awake.
+    """
+    tokens = given.decode().split() if given else []
+    is_mine = mine in tokens
+    if is_mine:
+        tokens.remove(mine)
+    # What it was given for ends by itself, and what the caller did is done.
+    with suppress(LockUnavailable):
+        while tokens:
+            request = Request(LOOK, target.keys, (" ".join(tokens),))
+            reply = await session.call(io, request, target.key)
+            tokens = text(reply.value).split()
+    return is_mine
+
+
+def call_back(what: str, key: str, callback: Callable[[], object]) -> None:
+    """Run ``callback``, which a user gave as ``what``. What it raises is logged."""
+    try:
+        callback()
+    except (Exception, SystemExit):
+        logger.exception("%s of the lock %r failed", what, key)

@@ -1,0 +1,168 @@
+"""Where a waiter sleeps until it is woken: each thread at a list of its own, all tasks of a loop at
+one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from redis import exceptions as redis_exceptions
+
+from ... import clock
+from ..connections.blocking import close
+from ..connections.pipe import Pipe, of_loop
+from ..protocol.replies import text
+from ..protocol.requests import pack
+
+if TYPE_CHECKING:
+    from ..connections.session import Session
+    from ..protocol.requests import Request
+
+# For so many seconds a loop listens at a time. Mail never lies unread because the loop is busy with
+# the last one: so many listen.
+_LISTENS_FOR, _LISTENING = 5, 2
+
+
+class ThreadMailbox:
+    """The list ``key``, at which one thread waits, on a connection for that."""
+
+    def __init__(self, session: Session, key: str) -> None:
+        self.key = key
+        self._session = session
+        self._connection: Any = None
+        # Whether the answer that ends the last sleep is still to come.
+        self._listens = False
+
+    async def wait(self, token: str, seconds: float, request: Request | None = None) -> Any:
+        """Sleep until woken, or for so many ``seconds``. Raises what redis-py raises.
+
+        ``request``: sent along, which Redis carries out when the sleep ends; its reply is returned,
+        None where it has to be asked anew.
+        """
+        connection = self._connection
+        if connection is None:
+            listening = self._session.listening
+            connection = listening.pop() if listening else self._session.connection()
+            self._connection = connection
+            connection.connect()
+        if not self._listens:
+            # A sleep of 0 would have no end.
+            packed = pack("BRPOP", self.key, f"{max(seconds, 0.01):.2f}")
+            if request is not None:
+                packed += request.pack()
+            self._listens = True
+            connection.send_packed_command((packed,), check_health=False)
+        if request is None:
+            # Redis ends it up to 0.1 s late: the waiter wakes in time, and reads the answer later.
+            if connection.can_read(max(seconds, 0)):
+                connection.read_response(disconnect_on_error=False)
+                self._listens = False
+            return None
+        until = clock.now() + seconds + self._session.limit
+        self._read(until)
+        try:
+            reply = self._read(until)
+        except redis_exceptions.NoScriptError:
+            reply = None
+        self._listens = False
+        return reply
+
+    def _read(self, until: float) -> Any:
+        if not self._connection.can_read(max(until - clock.now(), 0)):
+            raise redis_exceptions.TimeoutError("Timeout reading from the server")
+        return self._connection.read_response(disconnect_on_error=False)
+
+    def close(self, token: str) -> None:
+        """Wait no longer."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        if self._listens:
+            close(connection)
+        else:
+            self._session.listening.append(connection)
+
+
+class LoopMailbox:
+    """The list at which all waiting tasks of a loop are woken, on one connection."""
+
+    def __init__(self, session: Session, loop: asyncio.AbstractEventLoop) -> None:
+        self.key = f"{{mail}}:{secrets.token_hex(8)}"
+        self._limit = session.limit
+        self._loop = loop
+        self._pipe = Pipe(session, loop)
+        # By token: the future of a task that sleeps; None for one that asks; True where mail came
+        # meanwhile.
+        self._tasks: dict[str, asyncio.Future[None] | bool | None] = {}
+        self._under_way = 0
+        self._packed = pack("BRPOP", self.key, str(_LISTENS_FOR))
+
+    def expect(self, token: str) -> None:
+        """Take in the mail of ``token`` from now on."""
+        self._tasks[token] = None
+
+    def close(self, token: str) -> None:
+        """Take it in no longer."""
+        self._tasks.pop(token, None)
+
+    async def wait(self, token: str, seconds: float, request: Request | None = None) -> None:
+        """Sleep until ``token`` was woken, or for so many ``seconds``. Raises what redis-py raises.
+
+        Where the connection breaks, the sleep ends.
+        """
+        if self._tasks[token] is None:
+            if self._under_way < _LISTENING:
+                await self._pipe.open(clock.now() + self._limit)
+                self._listen()
+            woken = self._loop.create_future()
+            self._tasks[token] = woken
+            timer = self._loop.call_later(max(seconds, 0.001), _end, woken)
+            try:
+                await woken
+            finally:
+                timer.cancel()
+        self._tasks[token] = None
+
+    def _listen(self) -> None:
+        while self._under_way < _LISTENING:
+            self._under_way += 1
+            self._pipe.send(self._packed)[0].add_done_callback(self._has_heard)
+
+    def _has_heard(self, answer: asyncio.Future[Any]) -> None:
+        self._under_way -= 1
+        if answer.cancelled():
+            return
+        error = answer.exception()
+        if error is not None:
+            # They ask, and find out what there is.
+            for woken in self._tasks.values():
+                if isinstance(woken, asyncio.Future):
+                    _end(woken, error)
+            return
+        mail = answer.result()
+        token = "" if mail is None else text(mail[1])
+        if token in self._tasks:
+            woken = self._tasks[token]
+            if isinstance(woken, asyncio.Future):
+                _end(woken)
+            else:
+                self._tasks[token] = True
+        if self._tasks and self._pipe.is_open:
+            self._listen()
+
+
+def _end(woken: asyncio.Future[None], error: BaseException | None = None) -> None:
+    if woken.done():
+        return
+    if error is None:
+        woken.set_result(None)
+    else:
+        woken.set_exception(redis_exceptions.ConnectionError(str(error)))
+
+
+def mailbox_of(session: Session) -> LoopMailbox:
+    """Return the mailbox of the running event loop at the server of ``session``."""
+    found: LoopMailbox = of_loop(session.mailboxes, lambda loop: LoopMailbox(session, loop))
+    return found

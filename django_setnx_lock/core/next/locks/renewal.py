@@ -1,0 +1,280 @@
+"""Renews what is held at one server, until it is let go or lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import threading
+from contextlib import suppress
+from contextvars import Context
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+from ... import clock, events
+from ...errors import LockUnavailable
+from ...events import Apart
+from ..connections.backend import ASYNCIO, BLOCKING, Backend
+from ..connections.backend import run as run_blocking
+from ..connections.pipe import at_end_of_loop, of_loop
+from ..process import here
+from ..protocol.replies import lost
+from .lease import LISTED_AFTER
+
+if TYPE_CHECKING:
+    from ..connections.session import Reply, Session
+    from .grant import Grant
+
+logger = logging.getLogger("django_setnx_lock.renewal")
+
+# The thread or task ends when nothing was held for so many seconds.
+_LINGER = 5.0
+# So much later than due is soon enough, and wakes nobody.
+_SLACK = 0.1
+_LEAST = 0.05
+
+
+class Renewal:
+    """Renews the locks that threads hold at the server of ``session``, in a thread of its own.
+
+    One write has all that is due. The first renewal of a lock also lists it, for operators, so that
+    short holds cost nothing; of a lock that is not renewed it does that alone. The references are
+    weak: what nobody can let go is renewed no longer.
+    """
+
+    io: Backend = BLOCKING
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._grants: dict[int, tuple[ref[Grant], str]] = {}
+        self._worker: Any = None
+        self._wakes_at = -math.inf
+        self._needed_at = -math.inf
+        self._alarm: Any = None
+
+    def register(self, grant: Grant) -> None:
+        """Renew ``grant`` from now on, and find out when it is lost."""
+        grant.renewal = self
+        self._grants[id(grant)] = ref(grant), grant.key
+        if self._worker is None:
+            self._start()
+        elif grant.lease.due + _SLACK < self._wakes_at:
+            self.wake()
+
+    def unregister(self, grant: Grant) -> None:
+        """Renew it no longer."""
+        self._grants.pop(id(grant), None)
+
+    def wake(self) -> None:
+        """Have what is due by now done now."""
+        if self._alarm is not None:
+            self._alarm.set()
+
+    def _start(self) -> None:
+        with here().mutex:
+            if self._worker is not None:
+                return
+            self._alarm = threading.Event()
+            worker = threading.Thread(target=self._work, name="setnx-lock-renewal", daemon=True)
+            self._worker = worker
+        try:
+            worker.start()
+        except BaseException:
+            self._worker = None
+            raise
+
+    def _work(self) -> None:
+        me = threading.current_thread()
+        while self._worker is me:
+            run_blocking(self._run_once())
+            if not self._is_needed:
+                self._worker = None
+                if self._grants:
+                    # One came just now, and has perhaps seen a thread that goes on.
+                    with here().mutex:
+                        if self._worker is None:
+                            self._worker = me
+                continue
+            self._alarm.wait(max(self._wakes_at - clock.now(), 0))
+            self._alarm.clear()
+
+    @property
+    def _is_needed(self) -> bool:
+        return bool(self._grants) or clock.now() < self._needed_at + _LINGER
+
+    async def _run_once(self) -> None:
+        """Do what is due, and plan when to look again."""
+        try:
+            now = clock.now()
+            due = self._look(now)
+            if due:
+                await self._renew(due, now)
+            now = clock.now()
+            live = [grant for one, _ in list(self._grants.values()) if (grant := one()) is not None]
+            if live:
+                self._needed_at = now
+            nexts = [min(grant.lease.due, grant.lease.end) for grant in live]
+            # Never later than a lock is due that is taken from now on: that wakes nobody.
+            self._wakes_at = min([now + LISTED_AFTER, *nexts])
+        except Exception:
+            logger.exception("the renewal of locks stumbled, and goes on")
+            self._wakes_at = clock.now() + LISTED_AFTER
+
+    def _look(self, now: float) -> list[Grant]:
+        """Return what is to be renewed; what was not renewed in time is lost."""
+        due: list[Grant] = []
+        for number, (one, key) in list(self._grants.items()):
+            grant = one()
+            if grant is None:
+                self._forget(number, one, key)
+            elif now >= grant.lease.end:
+                self.unregister(grant)
+                self._lose(grant, grant.ran_out())
+            elif grant.lease.due - grant.lease.seconds / 6 <= now and grant.lease.due != math.inf:
+                if self._is_orphaned(grant):
+                    self.unregister(grant)
+                elif grant.lease.due <= now or due:
+                    due.append(grant)
+        return due
+
+    def _forget(self, number: int, one: ref[Grant], key: str) -> None:
+        # Another one may have that number by now.
+        if self._grants.get(number, (None,))[0] is one:
+            self._grants.pop(number, None)
+            logger.warning(
+                "nobody refers to the lock %r any more, which was not let go: it is no longer "
+                "renewed and ends with its lease; give renew=False where that is meant",
+                key,
+            )
+
+    def _is_orphaned(self, grant: Grant) -> bool:
+        owner = grant.owner
+        if not grant.target.options.renew or owner is None or not owner.kind or not owner.has_ended:
+            return False
+        logger.warning(
+            "the %s that took the lock %r has ended without letting it go: it is no longer "
+            "renewed and ends with its lease; handover() is for locks that outlive their %s",
+            owner.kind,
+            grant.key,
+            owner.kind,
+        )
+        return True
+
+    async def _renew(self, due: list[Grant], now: float) -> None:
+        asked = []
+        for grant in due:
+            # The index may be written though no answer comes.
+            grant.is_listed = True
+            ms = grant.lease.to_ask(now) if grant.target.options.renew else 0
+            asked.append((grant.renew_request(ms), grant.key))
+        first_end = min(grant.lease.end for grant in due)
+        within = max(min(self._session.limit, (first_end - now) / 2), _LEAST)
+        answers = await self._session.call_many(self.io, asked, within)
+        for grant, answer in zip(due, answers, strict=True):
+            # It may have been let go meanwhile.
+            if id(grant) in self._grants:
+                self._read(grant, answer)
+
+    def _read(self, grant: Grant, answer: Reply | LockUnavailable) -> None:
+        if isinstance(answer, LockUnavailable):
+            grant.lease.put_off(clock.now())
+            if grant.trouble is None:
+                grant.trouble, grant.trouble_since = answer, clock.now()
+                logger.warning(
+                    "cannot renew the lock %r, and goes on trying: %s", grant.key, answer
+                )
+            with Apart(logger, "what was to be told of the lock %r failed", grant.key):
+                grant.notify_of_trouble()
+            return
+        value = answer.value
+        if value[0] != b"OK":
+            self.unregister(grant)
+            self._lose(grant, lost(grant.key, value[1]))
+            return
+        if not grant.target.options.renew:
+            grant.lease.due = math.inf
+            return
+        grant.lease.confirm(answer.sent, int(value[1]) / 1000)
+        grant.lease.plan(answer.sent)
+        if grant.trouble is not None:
+            late, grant.trouble = clock.now() - grant.trouble_since, None
+            if events.RENEWED_LATE.listeners:
+                events.RENEWED_LATE.tell(key=grant.key, fence=grant.fence, late=late)
+        if len(value) > 2:
+            with Apart(logger, "what was to be told of the lock %r failed", grant.key):
+                grant.hear(value[2])
+
+    def _lose(self, grant: Grant, error: Any) -> None:
+        with Apart(logger, "what was to be told of the lost lock %r failed", grant.key):
+            if not any(handle.on_trouble for handle in grant.held_by()):
+                logger.warning("%s", error)
+            grant.lose(error)
+
+
+class LoopRenewal(Renewal):
+    """The same for the locks that the tasks of an event loop hold, in a task of its own."""
+
+    io: Backend = ASYNCIO
+
+    def __init__(self, session: Session, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(session)
+        self._loop = loop
+        self._alarm = asyncio.Event()
+        self._is_closed = False
+        at_end_of_loop(self)
+
+    def _start(self) -> None:
+        if not self._is_closed:
+            # Not with the context of whoever happens to take the first lock.
+            self._worker = Context().run(self._loop.create_task, self._run())
+            self._worker.set_name("setnx-lock-renewal")
+            self._worker.add_done_callback(self._has_ended)
+
+    def _has_ended(self, task: asyncio.Task[None]) -> None:
+        self._worker = None
+        if self._grants:
+            # One came just now, or somebody has cancelled whatever tasks there are.
+            self._start()
+
+    async def _run(self) -> None:
+        while True:
+            await self._run_once()
+            if not self._is_needed:
+                return
+            timer = self._loop.call_later(max(self._wakes_at - clock.now(), 0), self._alarm.set)
+            try:
+                await self._alarm.wait()
+            finally:
+                timer.cancel()
+            self._alarm.clear()
+
+    def wake(self) -> None:
+        # The loop may end at any time.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._alarm.set)
+
+    def close(self) -> None:
+        """End with the loop."""
+        self._is_closed = True
+        for _, key in self._grants.values():
+            logger.warning(
+                "the event loop in which the lock %r was taken has ended: the lock is no longer "
+                "renewed and ends with its lease",
+                key,
+            )
+        self._grants.clear()
+        if self._worker is not None:
+            self._worker.cancel()
+
+
+def renewal_of(session: Session, io: Backend) -> Renewal:
+    """Return what renews the locks of this thread's process, or of the running event loop."""
+    if io.is_asyncio:
+        found: Renewal = of_loop(session.renewals, lambda loop: LoopRenewal(session, loop))
+        return found
+    if session.renewal is None:
+        with here().mutex:
+            # Another thread may have been first.
+            session.renewal = getattr(session, "renewal", None) or Renewal(session)
+    made: Renewal = session.renewal
+    return made

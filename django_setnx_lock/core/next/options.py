@@ -1,0 +1,123 @@
+"""The options of a lock: decided, and checked, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from inspect import iscoroutinefunction
+from typing import Any, Final, NamedTuple
+
+from ..errors import LockUnsupported
+from ..protocol.commands import DEFAULT_TIMEOUT, least_hold, milliseconds, waiting_time
+from .protocol.kinds import EXCLUSIVE, READERS, Kind, permits
+
+_MOST_PERMITS = 1_000_000
+
+
+class Unset:
+    """The type of :data:`UNSET`."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+#: The value of a parameter that was not given, where None has a meaning of its own.
+UNSET: Final = Unset()
+
+
+class Options(NamedTuple):
+    """The options of a lock that no server is needed for. See :class:`.RedisLock`.
+
+    ``lease``: the seconds that are asked for when the lock is taken, and ``lease_ms`` as text.
+    ``about``: what else the holder record says.
+    """
+
+    kind: Kind
+    timeout: float
+    lease: float
+    lease_ms: str
+    blocking_timeout: float | None
+    renew: bool
+    max_hold: float | None
+    min_hold_ms: int
+    reentrant: bool
+    wait_warning: float | None
+    about: tuple[Any, ...]
+
+
+class Target(NamedTuple):
+    """Which lock: the client to ask, the keys in Redis, and what the caller calls it.
+
+    ``is_watched``: whether the thread that renews is to see to it.
+    """
+
+    client: Any
+    key: str
+    keys: tuple[str, ...]
+    options: Options
+    on_lost: Callable[..., object] | None
+    is_watched: bool
+
+
+# Most locks of a program have the same options. Typed: True is not 1 here.
+@lru_cache(maxsize=256, typed=True)
+def options_of(
+    timeout: float | None,
+    blocking_timeout: float | None,
+    sleep: float | None,
+    renew: bool,
+    max_hold: float | None,
+    min_hold: float | None,
+    reentrant: bool,
+    shared: bool,
+    limit: int | None,
+    wait_warning: float | None,
+    label: str,
+    user: str,
+    note: str,
+) -> Options:
+    """Return the options of these values. Raises ValueError, TypeError and LockUnsupported."""
+    for name, value in (("renew", renew), ("reentrant", reentrant), ("shared", shared)):
+        if type(value) is not bool:
+            raise TypeError(f"{name} is True or False, not {value!r}")
+    lease_ms = milliseconds(DEFAULT_TIMEOUT if timeout is None else timeout, "timeout")
+    longest = lease_ms if max_hold is None else milliseconds(max_hold, "max_hold")
+    waiting_time(sleep, "sleep")
+    if wait_warning is not None:
+        milliseconds(wait_warning, "wait_warning")
+    kind = _kind_of(shared, limit)
+    if kind.is_shared and min_hold is not None:
+        raise LockUnsupported("min_hold is for a lock that is held alone")
+    if limit is not None and reentrant:
+        raise LockUnsupported("limit and reentrant do not go together: who has a permit has one")
+    lease = min(lease_ms, longest) / 1000
+    return Options(
+        kind=kind,
+        timeout=float(DEFAULT_TIMEOUT if timeout is None else timeout),
+        lease=lease,
+        lease_ms=str(min(lease_ms, longest)),
+        blocking_timeout=waiting_time(blocking_timeout),
+        renew=renew,
+        max_hold=max_hold,
+        min_hold_ms=least_hold(min_hold, max_hold),
+        reentrant=reentrant,
+        wait_warning=wait_warning,
+        about=(label, user, note, lease, renew, max_hold or 0.0),
+    )
+
+
+def _kind_of(shared: bool, limit: int | None) -> Kind:
+    if limit is None:
+        return READERS if shared else EXCLUSIVE
+    if shared:
+        raise LockUnsupported("shared and limit do not go together: give one of them")
+    if type(limit) is not int or not 1 <= limit <= _MOST_PERMITS:
+        raise ValueError(f"limit is a number from 1 to {_MOST_PERMITS:,}, not {limit!r}")
+    return permits(limit)
+
+
+def checked_callback(on_lost: Any) -> Callable[..., object] | None:
+    """Return ``on_lost`` as given. Raises TypeError for what cannot be called, or is awaited."""
+    if on_lost is not None and (not callable(on_lost) or iscoroutinefunction(on_lost)):
+        raise TypeError(f"on_lost is a callable (held), and not async; not {on_lost!r}")
+    return on_lost  # type: ignore[no-any-return]  # it can be called

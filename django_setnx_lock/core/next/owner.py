@@ -1,0 +1,78 @@
+"""The owner of a lock: what took it. That is an asyncio task, else a greenlet, else a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from asyncio import _get_running_loop
+from typing import Any
+from weakref import ref
+
+from .process import here
+
+_PACKAGE = __name__.rpartition(".")[0]
+_modules = sys.modules
+
+
+class Owner:
+    """A task, greenlet or thread that is running or has ended; ``kind`` says which.
+
+    ``kind`` is empty for nobody: a callback of an event loop, or a task that does nothing but take
+    a lock, for whoever awaits it. ``thread``: the thread it runs in. ``holds``: for those who look
+    up what an owner holds.
+    """
+
+    __slots__ = ("__weakref__", "_what", "holds", "kind", "thread")
+
+    def __init__(self, kind: str = "", what: Any = None) -> None:
+        self.kind = kind
+        self.thread = threading.current_thread()
+        self.holds: dict[Any, Any] = {}
+        self._what = None if what is None else ref(what)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it runs no longer, or is nobody."""
+        if self.kind == "thread":
+            # The main thread counts as ended while it runs what is registered with atexit.
+            return not self.thread.is_alive() and self.thread is not threading.main_thread()
+        what = None if self._what is None else self._what()
+        if what is None:
+            return True
+        return bool(what.done() if self.kind == "task" else what.dead)
+
+
+def current() -> Owner:
+    """Return the owner that calls; a new one each time for a callback of an event loop."""
+    loop = _get_running_loop()
+    if loop is not None:
+        task = asyncio.current_task(loop)
+        return Owner() if task is None else _known("task", task)
+    if "greenlet" in _modules:
+        getcurrent = getattr(_modules["greenlet"], "getcurrent", None)
+        # Each thread has a greenlet that is itself, and has no parent.
+        if getcurrent is not None and getcurrent().parent is not None:
+            return _known("greenlet", getcurrent())
+    local = here().local
+    try:
+        return local.owner  # type: ignore[no-any-return]  # a thread's attributes have no types
+    except AttributeError:
+        local.owner = owner = Owner("thread")
+        return owner
+
+
+def _known(kind: str, what: Any) -> Owner:
+    owners = here().owners
+    found: Owner | None = owners.get(what)
+    if found is None:
+        found = owners[what] = (
+            Owner() if kind == "task" and _only_takes(what) else Owner(kind, what)
+        )
+    return found
+
+
+def _only_takes(task: asyncio.Task[Any]) -> bool:
+    """Return whether ``task`` was made of a coroutine of ours, as before 3.12 by wait_for()."""
+    frame = getattr(task.get_coro(), "cr_frame", None)
+    return frame is not None and str(frame.f_globals.get("__name__")).startswith(f"{_PACKAGE}.")

@@ -1,0 +1,71 @@
+"""The scripts, and what is asked of them."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+_SCRIPTS = Path(__file__).parent / "scripts"
+
+
+class Script:
+    """A Lua script. Each file says at its head what its arguments and replies are."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        lib = (_SCRIPTS / "lib.lua").read_text()
+        self.source = (_SCRIPTS / f"{name}.lua").read_text().replace("--- lib\n", lib)
+        self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
+        self.head = f"$7\r\nEVALSHA\r\n$40\r\n{self.sha}\r\n"
+
+
+ACQUIRE, RELEASE, RENEW, LOOK, FORCE = map(Script, ("acquire", "release", "renew", "look", "force"))
+
+
+class Request(NamedTuple):
+    """One run of a script, which may be sent twice. ``args`` begin with a token mostly."""
+
+    script: Script
+    keys: tuple[str, ...]
+    args: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        # Reports of errors show the variables of each frame: not the token.
+        return f"<Request {self.script.name} {self.keys[0]!r}>"
+
+    def pack(self) -> bytes:
+        """Return it as it is sent to a server that knows the script."""
+        parts = (str(len(self.keys)), *self.keys, *self.args)
+        body = "".join([f"${len(part)}\r\n{part}\r\n" for part in parts])
+        packed = f"*{len(parts) + 2}\r\n{self.script.head}{body}"
+        # Lengths are of bytes.
+        return packed.encode() if packed.isascii() else pack("EVALSHA", self.script.sha, *parts)
+
+    def pack_in_full(self) -> bytes:
+        """Return it as it is sent to any server."""
+        return pack("EVAL", self.script.source, str(len(self.keys)), *self.keys, *self.args)
+
+
+class Command(NamedTuple):
+    """One command of Redis, in the place of a :class:`Request`."""
+
+    parts: tuple[str, ...]
+
+    def pack(self) -> bytes:
+        """Return it as it is sent."""
+        return pack(*self.parts)
+
+    def pack_in_full(self) -> bytes:
+        """Return the same."""
+        return pack(*self.parts)
+
+
+AnyRequest: TypeAlias = Request | Command
+
+
+def pack(*parts: str) -> bytes:
+    """Return a command as it is sent."""
+    in_bytes = [part.encode() for part in parts]
+    body = b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in in_bytes])
+    return b"*%d\r\n%b" % (len(parts), body)
