@@ -17,10 +17,10 @@ from ...errors import LockError, LockLost, LockUnavailable
 from ...protocol.commands import milliseconds
 from ...stop_request import StopRequest
 from ..connections.backend import ASYNCIO, BLOCKING, Backend, run
+from ..operations import Operations
 from ..protocol.replies import lost
 from ..protocol.requests import Command
 from .grant import Grant, call_back, look
-from .operations import Operations
 
 if TYPE_CHECKING:
     from typing_extensions import Self

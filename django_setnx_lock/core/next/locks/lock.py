@@ -12,12 +12,12 @@ from ...locks.transfer import checked_token
 from ...protocol.commands import waiting_time
 from ..connections.backend import ASYNCIO, BLOCKING, Backend, run
 from ..connections.session import session_of
+from ..operations import Operations
 from ..options import UNSET, Target, Unset, checked_callback, options_of
 from ..owner import Owner, current
 from ..protocol.keys import keys_of
 from .attempt import Attempt
 from .handle import LocalToken, LockHandle, is_taken
-from .operations import Operations
 
 
 class RedisLock(Operations):

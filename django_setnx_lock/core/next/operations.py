@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Literal
 
-from ..connections.backend import ASYNCIO, BLOCKING, Backend, run
+from .connections.backend import ASYNCIO, BLOCKING, Backend, run
 
 
 class Operations(ABC):
