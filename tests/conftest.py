@@ -3,10 +3,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import importlib
 import importlib.metadata
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
@@ -43,6 +45,8 @@ hypothesis.settings.register_profile(
     "tests",
     deadline=None,
     derandomize="CI" in os.environ,
+    # Elsewhere each run has others.
+    max_examples=100 if "CI" in os.environ else 30,
     suppress_health_check=[
         hypothesis.HealthCheck.too_slow,
         hypothesis.HealthCheck.filter_too_much,
@@ -50,6 +54,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("tests")
 
+ROOT = Path(__file__).parents[1]
 # What Django, redis-py and the tests do is traced as well as the package, which doubles the time.
 UNMEASURED = ("tests/bench/", "tests/browser/", "tests/example_project/", "tests/model/")
 # Where coverage tells the programs that tests start to measure themselves.
@@ -60,6 +65,19 @@ MEASURES = "COVERAGE_PROCESS_CONFIG"
 def pytest_xdist_auto_num_workers() -> int:
     """Have five workers for each processor: tests wait more than half of the time."""
     return 5 * (os.cpu_count() or 1)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes() -> None:
+    """Compile the tests that are new once, by importing them here, and not in each process."""
+    kept = f"{sys.implementation.cache_tag}-pytest-{pytest.__version__}.pyc"
+    for file in sorted(Path(__file__).parent.rglob("test_*.py")):
+        compiled = file.parent / "__pycache__" / f"{file.stem}.{kept}"
+        if compiled.exists() and compiled.stat().st_mtime >= file.stat().st_mtime:
+            continue
+        # What is wrong with it, each process tells.
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
