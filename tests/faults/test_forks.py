@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.processes import FORKS
-
 if TYPE_CHECKING:
     from tests.servers import RealServer
 
@@ -50,7 +48,8 @@ def beside(child):
 """
 
 
-@pytest.fixture(params=FORKS)
+# Where no hook is called is more to be found out; what those of Python do, `make matrix` has too.
+@pytest.fixture(params=["C", pytest.param("python", marks=pytest.mark.matrix)])
 def ran(request: pytest.FixtureRequest, real_server: RealServer) -> Any:
     """Give what runs code in a process of its own, that forks in this way, and returns ``said``."""
 

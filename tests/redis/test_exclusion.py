@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # One process of the tests runs those that look at the same count.
 pytestmark = [pytest.mark.real, pytest.mark.unmeasured, pytest.mark.xdist_group("counted")]
-PROCESSES, TIMES = 3, 200
+PROCESSES, TIMES = 3, 100
 
 
 def are_ready(client: redis.Redis, how: str) -> bool:

@@ -35,7 +35,6 @@ pytestmark = pytest.mark.unmeasured
 
 ANY = st.integers(0, 10**6)
 MANY = settings(
-    max_examples=60,
     stateful_step_count=25,
     deadline=None,
     database=None,
@@ -215,5 +214,6 @@ def on_a_real_server(real_server: RealServer, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(OneLock, "client", real_server.client(), raising=False)
 
 
-def test_no_order_of_events_breaks_the_lock() -> None:
-    run_state_machine_as_test(OneLock, settings=settings(MANY, max_examples=100))
+@pytest.mark.parametrize("examples", [30, pytest.param(100, marks=pytest.mark.matrix)])
+def test_no_order_of_events_breaks_the_lock(examples: int) -> None:
+    run_state_machine_as_test(OneLock, settings=settings(MANY, max_examples=examples))
