@@ -36,7 +36,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             (kind, DRIVERS[driver]),
             id=f"{kind.name}-{driver}",
             marks=kind.marks
-            if (kind.name, driver) in always
+            if (kind.name, driver) in always or next_core.IS_CHOSEN
             else [*kind.marks, pytest.mark.matrix],
         )
         for kind in row.kinds

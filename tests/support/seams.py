@@ -6,11 +6,14 @@ Programs that tests start import it, too: pytest, which takes long, is imported 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import django_setnx_lock
@@ -34,6 +37,7 @@ from django_setnx_lock.locks import make_one
 from django_setnx_lock.management.with_lock import guard
 from django_setnx_lock.options import LockOptions as LockOptions
 from django_setnx_lock.transactions import AT_COMMIT as AT_COMMIT
+from tests.support import next_core
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,8 +51,26 @@ if TYPE_CHECKING:
 HANDS_ON: CodeType = backends.run.__code__
 
 
+def _next() -> Any:
+    """Return modules of the core that is built beside today's, by their names."""
+    core = "django_setnx_lock.core.next"
+    names = ("owner", "process", "protocol.keys", "protocol.requests")
+    found = {name.rpartition(".")[2]: import_module(f"{core}.{name}") for name in names}
+    return SimpleNamespace(**found)
+
+
+def _renewals_of_next() -> list[Any]:
+    sessions = [session for _, session in list(_next().process.here().sessions.values())]
+    found = [each for one in sessions for each in (one.renewal, *list(one.renewals.values()))]
+    return [renewal for renewal in found if renewal is not None]
+
+
 def reset() -> None:
     """Forget, between two tests, the locks that this process holds."""
+    if next_core.IS_CHOSEN:
+        for renewal in _renewals_of_next():
+            renewal._grants.clear()
+        _next().owner.current().holds.clear()
     for dog in (watchdog.WATCHDOG, redlock.WATCHDOG):
         dog._held.clear()
         dog.heartbeats.clear()
@@ -98,6 +120,9 @@ def pass_time(seconds: float) -> None:
     if not isinstance(clock.now, _Ahead):
         clock.now = _Ahead(clock.now)
     clock.now.seconds += seconds
+    if next_core.IS_CHOSEN:
+        for renewal in _renewals_of_next():
+            renewal.wake()
     for dog in (redlock.WATCHDOG, *loop_watchdog.all_watchdogs()):
         dog.wake()
 
@@ -205,7 +230,11 @@ def clean_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def force(client: Any, name: str, token: str, by: str, reason: str) -> bool:
     """Take a lock of the new core from the holder with ``token``, if it has it still."""
-    raise NotImplementedError
+    core = _next()
+    keys = core.keys.keys_of(name, None)
+    about = json.dumps({"by": by, "reason": reason})
+    reply = client.eval(core.requests.FORCE.source, len(keys), *keys, token, about)
+    return reply[0] in (b"OK", "OK")
 
 
 def package_root() -> Path:
@@ -216,6 +245,9 @@ def package_root() -> Path:
 def connection_steps(client: Any) -> list[tuple[type, str]]:
     """Return where the package waits for a server: methods of the connections to ``client``'s."""
     kind = client.connection_pool.connection_class
+    if next_core.IS_CHOSEN:
+        names = ("connect", "send_packed_command", "can_read", "read_response")
+        return [(kind, name) for name in names]
     return [
         *((kind, name) for name in ("send_packed_command", "can_read", "read_response")),
         # Not the connection's own, of which a thread makes use, and who throws it away.

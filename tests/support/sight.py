@@ -67,7 +67,9 @@ class Sight:
 
     @staticmethod
     def _waiter(at: int, token: str, said: str) -> WaiterInfo:
-        record = said.split(" ", 4)[-1]
+        # ALIVE-UNTIL ASKS-AGAIN-AT RANK LENGTH MAILBOX RECORD
+        *_, length, rest = said.split(" ", 4)
+        record = rest[int(length) + 1 :]
         return WaiterInfo(
             position=at, holder=Holder.from_json(record), waited=None, fingerprint=token
         )
