@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-FEW, MANY = 25, 200
+FEW, MANY = 10, 80
 PACKAGE = "django_setnx_lock"
 WATCHED = ("commit", "rollback", "close", "set_autocommit")
 

@@ -277,6 +277,7 @@ def test_the_first_process_of_a_container_exits_with_the_status_of_a_signal(
     assert console(*inside).end() == 143
 
 
+@pytest.mark.matrix
 def test_ctrl_c_ends_a_pipeline(shell: Console) -> None:
     shell.type("set -o pipefail; $wl k sleep 60 | cat\n")
     eventually(is_held)
@@ -311,6 +312,7 @@ def test_ctrl_z_stops_it_and_fg_goes_on(shell: Console, tmp_path: Path) -> None:
     eventually(lambda: not is_held())
 
 
+@pytest.mark.matrix
 def test_ctrl_z_stops_a_pipeline_and_fg_goes_on(shell: Console) -> None:
     # What is stopped in the midst of a vfork() keeps its parent, dash, from being stopped.
     shell.type("$wl k sh -c '(echo on; exec sleep 1); echo done' | cat\n")

@@ -153,31 +153,25 @@ def test_the_command_sees_key_token_and_fence_of_the_lock(
     with_lock.communicate("\n", timeout=20)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing tells of the caller's TZ")
-@pytest.mark.parametrize(
-    "zone", [None, "Europe/Berlin", pytest.param("UTC", marks=pytest.mark.matrix)]
-)
-def test_the_time_zone_is_the_callers(run: Run, zone: str | None) -> None:
-    # Django sets TZ to its TIME_ZONE, which is UTC here.
-    given = {name: value for name, value in os.environ.items() if name != "TZ"}
-
-    ended = run("k", "sh", "-c", "echo ${TZ-none}", env=given | ({"TZ": zone} if zone else {}))
-
-    assert ended[1] == f"{zone or 'none'}\n"
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing tells of the caller's")
-@pytest.mark.parametrize("ctype", [None, "C.UTF-8"])
-def test_the_locale_is_the_callers_where_python_has_chosen_another(
-    run: Run, ctype: str | None
+@pytest.mark.parametrize(
+    "own",
+    [
+        {},
+        {"TZ": "Europe/Berlin", "LC_CTYPE": "C.UTF-8"},
+        pytest.param({"TZ": "UTC"}, marks=pytest.mark.matrix),
+    ],
+)
+def test_time_zone_and_locale_are_the_callers_where_django_and_python_have_chosen_others(
+    run: Run, own: dict[str, str]
 ) -> None:
-    own = {"LC_ALL", "LC_CTYPE", "LANG", "PYTHONUTF8", "PYTHONCOERCECLOCALE"}
-    given = {name: value for name, value in os.environ.items() if name not in own}
-    script = "echo ${LC_CTYPE-none}"
+    # Django sets TZ to its TIME_ZONE, which is UTC here.
+    chosen = {"TZ", "LC_ALL", "LC_CTYPE", "LANG", "PYTHONUTF8", "PYTHONCOERCECLOCALE"}
+    given = {name: value for name, value in os.environ.items() if name not in chosen}
 
-    ended = run("k", "sh", "-c", script, env=given | ({"LC_CTYPE": ctype} if ctype else {}))
+    ended = run("k", "sh", "-c", "echo ${TZ-none} ${LC_CTYPE-none}", env=given | own)
 
-    assert ended[1] == f"{ctype or 'none'}\n"
+    assert ended[1] == f"{own.get('TZ', 'none')} {own.get('LC_CTYPE', 'none')}\n"
 
 
 LABELS = [
