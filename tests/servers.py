@@ -110,10 +110,10 @@ class FakeServer:
         self.core = fakeredis.FakeServer(version=(7,))
         self.admin = self.client(decode_responses=True)
         self.admin.eval("return 1", 0)
-        core: Any = self.core
+        core = vars(self.core)
         # Older versions make one for each call.
-        if runtime := getattr(core, "_lua_runtime", None):
-            core._lua_runtime = _CompilingOnce(runtime)
+        if runtime := core.get("_lua_runtime"):
+            core["_lua_runtime"] = _CompilingOnce(runtime)
 
     @property
     def connected(self) -> bool:
