@@ -182,6 +182,7 @@ def test_ctrl_c_leaves_nothing(real_server: RealServer, waits: bool) -> None:
     assert not client.exists("lock:a", "lock:c")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("story", STORIES)
 def test_without_the_clean_up_it_would(
     real_server: RealServer, monkeypatch: pytest.MonkeyPatch, story: Story

@@ -161,7 +161,7 @@ def test_a_living_holder_is_never_gone(
     client = real_server.client()
     holder = start(code, real_server.port, faster=FASTER)
 
-    assert watch_for(client, 6, "long", "renewed") == {State.HELD}
+    assert watch_for(client, 4, "long", "renewed") == {State.HELD}
 
     holder.kill()
     eventually(lambda: states(client, "long", "renewed") == [State.GONE] * 2, 5)

@@ -53,8 +53,8 @@ def bounded(within: Bounds) -> str:
 
 SHORT_SEARCHES = [
     bounds("wr", ANY),
-    bounds("wrr"),
     bounds("222", "crash"),
+    bounds("wrr"),
     bounds("r2", ANY),
 ]
 LONG_SEARCHES = [
