@@ -70,7 +70,7 @@ def reset() -> None:
     if next_core.IS_CHOSEN:
         for renewal in _renewals_of_next():
             renewal._grants.clear()
-        _next().owner.current().holds.clear()
+        _next().owner.current(False).holds.clear()
     for dog in (watchdog.WATCHDOG, redlock.WATCHDOG):
         dog._held.clear()
         dog.heartbeats.clear()

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from .locks.handle import LockHandle
-from .locks.lock import RedisLock
+from .locks.lock import PlainLock as RedisLock
 
 __all__ = ["LockHandle", "RedisLock"]

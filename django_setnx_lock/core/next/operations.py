@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
-from typing import Literal
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal
 
+from ..errors import LockError
 from .connections.backend import ASYNCIO, BLOCKING, Backend, run
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+logger = logging.getLogger("django_setnx_lock.lock")
 
 
 class Operations(ABC):
@@ -96,3 +105,95 @@ class Operations(ABC):
         up after a socket timeout.
         """
         await self._release(ASYNCIO)
+
+
+class Handle(Operations):
+    """What is held: a lock, or several."""
+
+    @property
+    @abstractmethod
+    def released(self) -> bool:
+        """Whether it was let go."""
+
+    @property
+    def is_let_go(self) -> bool:
+        """Whether its holder let it go, even if that has effect later only."""
+        return self.released
+
+    @property
+    @abstractmethod
+    def is_here(self) -> bool:
+        """Whether this process took it: after a fork, the child owns nothing."""
+
+    @property
+    @abstractmethod
+    def lost(self) -> bool:
+        """Whether it is known to be ours no longer, or its lease is over. Asks nobody."""
+
+    @abstractmethod
+    def remaining(self) -> float:
+        """Return the seconds left of the lease by the local clock; 0.0 when lost or released."""
+
+    @abstractmethod
+    async def give_back(self, io: Backend) -> None:
+        """Release what nobody will be told of. What Redis does not hear ends with its lease."""
+
+    async def finish(
+        self, io: Backend, body_error: BaseException | None, *, to_raise: bool = True
+    ) -> None:
+        """Release at the end of a block that raised ``body_error``, which is never hidden.
+
+        When it is interrupted, as by Ctrl-C, it releases all the same before it raises that.
+        ``to_raise``: whether an error of the release is raised; else it is logged.
+        """
+        try:
+            if not self.is_let_go and self.is_here:
+                await self._release(io)
+        except LockError as error:
+            _tell_at_end(error, body_error, to_raise=to_raise)
+        except BaseException:
+            # Redis may have heard of it or not: releasing twice is as good as once. In asyncio the
+            # release itself has seen to it.
+            if not io.is_asyncio and not self.is_let_go:
+                with suppress(LockError):
+                    await self._release(io)
+            raise
+
+    def __enter__(self) -> Self:
+        """Hold it for a block, at whose end it is let go."""
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        run(self.finish(BLOCKING, exc_value))
+
+    async def __aenter__(self) -> Self:
+        """Hold it for a block, at whose end it is let go."""
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.finish(ASYNCIO, exc_value)
+
+
+def _tell_at_end(error: LockError, body_error: BaseException | None, *, to_raise: bool) -> None:
+    """Raise ``error``, in which the release at the end of a block ended, if that is wanted.
+
+    After a ``body_error``, which is never hidden, it is logged and noted there.
+    """
+    if body_error is None and to_raise:
+        raise error
+    if type(error) is type(body_error) and error.args == body_error.args:
+        # Both tell of the same loss.
+        return
+    logger.warning("%s", error)
+    if body_error is not None and hasattr(body_error, "add_note"):
+        body_error.add_note(str(error))

@@ -20,15 +20,16 @@ class Owner:
 
     ``kind`` is empty for nobody: a callback of an event loop, or a task that does nothing but take
     a lock, for whoever awaits it. ``thread``: the thread it runs in. ``holds``: for those who look
-    up what an owner holds.
+    up what an owner holds. ``begins``: what a ``with`` statement of its begins.
     """
 
-    __slots__ = ("__weakref__", "_what", "holds", "kind", "thread")
+    __slots__ = ("__weakref__", "_what", "begins", "holds", "kind", "thread")
 
     def __init__(self, kind: str = "", what: Any = None) -> None:
         self.kind = kind
         self.thread = threading.current_thread()
         self.holds: dict[Any, Any] = {}
+        self.begins: ref[Any] | None = None
         self._what = None if what is None else ref(what)
 
     @property
@@ -43,11 +44,18 @@ class Owner:
         return bool(what.done() if self.kind == "task" else what.dead)
 
 
-def current() -> Owner:
-    """Return the owner that calls; a new one each time for a callback of an event loop."""
-    loop = _get_running_loop()
-    if loop is not None:
-        task = asyncio.current_task(loop)
+def in_loop() -> bool:
+    """Return whether an event loop runs in this thread."""
+    return _get_running_loop() is not None
+
+
+def current(is_asyncio: bool) -> Owner:
+    """Return the owner that calls; a new one each time for a callback of an event loop.
+
+    ``is_asyncio``: whether a task is asked for; what blocks is a thread's, even in a loop.
+    """
+    if is_asyncio:
+        task = asyncio.current_task()
         return Owner() if task is None else _known("task", task)
     if "greenlet" in _modules:
         getcurrent = getattr(_modules["greenlet"], "getcurrent", None)

@@ -46,6 +46,8 @@ class Grant:
     """
 
     is_listed = was_retried = False
+    # Whether nothing was done under it.
+    was_in_vain = False
     loss: LockLost | None = None
     # Whether Redis may have it still though it is lost here: an answer may be missing.
     may_stand = False
@@ -97,8 +99,12 @@ class Grant:
 
     def release_request(self) -> Request:
         """Return the request that lets the lock go."""
-        keys = self.target.keys if self.is_listed else self.target.keys[:2]
-        return Request(RELEASE, keys, (self.token, "repeat" if self.was_retried else ""))
+        target = self.target
+        keys = target.keys if self.is_listed else target.keys[:2]
+        args = self.token, "repeat" if self.was_retried else ""
+        if target.options.min_hold_ms and not self.was_in_vain:
+            args = (*args, str(target.options.min_hold_ms))
+        return Request(RELEASE, keys, args)
 
     def renew_request(self, ms: int) -> Request:
         """Return the request for at least ``ms`` of the lease; 0 only asks whether it is ours."""

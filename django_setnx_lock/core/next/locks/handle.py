@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from os import getpid
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import ref
 
@@ -16,15 +15,13 @@ from ... import clock, events
 from ...errors import LockError, LockLost, LockUnavailable
 from ...protocol.commands import milliseconds
 from ...stop_request import StopRequest
-from ..connections.backend import ASYNCIO, BLOCKING, Backend, run
-from ..operations import Operations
+from ..connections.backend import ASYNCIO, Backend
+from ..operations import Handle
 from ..protocol.replies import lost
 from ..protocol.requests import Command
 from .grant import Grant, call_back, look
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from ..connections.session import Reply, Session
 
 logger = logging.getLogger("django_setnx_lock.lock")
@@ -42,7 +39,7 @@ class LocalToken:
         return cls(None if token is None else token.encode())
 
 
-class LockHandle(Operations):
+class LockHandle(Handle):
     """A lock that is held; what ``with lock(...) as held`` gives.
 
     It may be passed to other threads and tasks, but belongs to the process that took it.
@@ -287,69 +284,11 @@ class LockHandle(Operations):
 
     async def give_back(self, io: Backend) -> None:
         """Release what nobody will be told of. What Redis does not hear ends with its lease."""
+        self.grant.was_in_vain = True
         with suppress(LockError):
             await self._release(io)
-
-    async def finish(
-        self, io: Backend, body_error: BaseException | None, *, to_raise: bool = True
-    ) -> None:
-        """Release at the end of a block that raised ``body_error``, which is never hidden.
-
-        When it is interrupted, as by Ctrl-C, it releases all the same before it raises that.
-        ``to_raise``: whether an error of the release is raised; else it is logged.
-        """
-        try:
-            if not self.is_let_go and self.is_here:
-                await self._release(io)
-        except LockError as error:
-            _tell_at_end(error, body_error, to_raise=to_raise)
-        except BaseException:
-            # Redis may have heard of it or not: releasing twice is as good as once. In asyncio the
-            # release itself has seen to it.
-            if not io.is_asyncio and not self.is_let_go:
-                await self.give_back(io)
-            raise
-
-    def __enter__(self) -> Self:
-        """Hold it for a block, at whose end it is let go."""
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        run(self.finish(BLOCKING, exc_value))
-
-    async def __aenter__(self) -> Self:
-        """Hold it for a block, at whose end it is let go."""
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.finish(ASYNCIO, exc_value)
 
 
 async def is_taken(io: Backend, session: Session, name: str, key: str) -> bool:
     """Return whether anything stands at ``name``."""
     return bool((await session.call(io, Command(("EXISTS", name)), key)).value)
-
-
-def _tell_at_end(error: LockError, body_error: BaseException | None, *, to_raise: bool) -> None:
-    """Raise ``error``, in which the release at the end of a block ended, if that is wanted.
-
-    After a ``body_error``, which is never hidden, it is logged and noted there.
-    """
-    if body_error is None and to_raise:
-        raise error
-    if type(error) is type(body_error) and error.args == body_error.args:
-        # Both tell of the same loss.
-        return
-    logger.warning("%s", error)
-    if body_error is not None and hasattr(body_error, "add_note"):
-        body_error.add_note(str(error))

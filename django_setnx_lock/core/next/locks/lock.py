@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 from ...connections.client_settings import refuse_own_calls
-from ...errors import LockBusy, LockError
 from ...locks.transfer import checked_token
-from ...protocol.commands import waiting_time
 from ..connections.backend import ASYNCIO, BLOCKING, Backend, run
 from ..connections.session import session_of
-from ..operations import Operations
-from ..options import UNSET, Target, Unset, checked_callback, options_of
-from ..owner import Owner, current
+from ..options import Target, checked_callback, options_of
+from ..owner import Owner
 from ..protocol.keys import keys_of
 from .attempt import Attempt
 from .handle import LocalToken, LockHandle, is_taken
+from .local import LocalLock
 
 
-class RedisLock(Operations):
+class PlainLock(LocalLock[LockHandle]):
     """One distributed lock, taken with ``SET name token NX PX ms``.
 
     Methods, parameters (and their order) and exceptions are those of redis-py's ``Lock``, with
@@ -113,8 +110,7 @@ class RedisLock(Operations):
         self.blocking_timeout = self.options.blocking_timeout
         self.thread_local = thread_local
         self.raise_on_release_error = raise_on_release_error
-        # What was taken by whom, the last one last.
-        self._entries: list[tuple[Owner, LockHandle]] = []
+        super().__init__()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.key!r} timeout={self.timeout:g}>"
@@ -144,27 +140,6 @@ class RedisLock(Operations):
         """The redis-py client it asks."""
         return self.target.client
 
-    # What this object holds
-
-    @property
-    def held(self) -> LockHandle | None:
-        """The handle of what this thread holds through this object, or None."""
-        found = self._mine()
-        return None if found is None else found[1]
-
-    def _mine(self) -> tuple[Owner, LockHandle] | None:
-        """Return what the caller took last and has not let go; else what nobody has, if one is."""
-        kept = [one for one in self._entries if one[1].is_here and not one[1].is_let_go]
-        if kept and self.thread_local:
-            me = current()
-            mine = [one for one in kept if one[0] is me]
-            ended = [one for one in kept if one[0].has_ended]
-            kept = mine or (ended if len(ended) == 1 else [])
-        return kept[-1] if kept else None
-
-    def _drop(self, held: LockHandle) -> None:
-        self._entries = [one for one in self._entries if one[1] is not held]
-
     @property
     def local(self) -> LocalToken:
         """Its ``token`` is :attr:`token` as bytes, as with redis-py's lock."""
@@ -180,44 +155,16 @@ class RedisLock(Operations):
         """The secret token while held, else None."""
         return self.held.token if self.held else None
 
-    @property
-    def lost(self) -> bool:
-        """Whether it was taken and is known to be ours no longer. Asks nobody."""
-        return self.held is not None and self.held.lost
-
-    def remaining(self) -> float:
-        """Return the seconds left of the lease; 0.0 when not held."""
-        return self.held.remaining() if self.held is not None else 0.0
-
-    # Taking
-
-    def take(self, blocking_timeout: float | Unset | None = UNSET) -> LockHandle:
-        """Take the lock, and return its handle.
-
-        ``blocking_timeout``: seconds to wait at most (default: that of the lock, 0 when it is not
-        ``blocking``); 0 asks once; None waits without limit. Raises LockBusy when somebody else
-        kept it for so long, LockUnavailable when Redis cannot say (what it may have granted is
-        given back), and ValueError.
-        """
-        return run(self._take(BLOCKING, self._limit(blocking_timeout)))
-
-    async def atake(self, blocking_timeout: float | Unset | None = UNSET) -> LockHandle:
-        """Take the lock as :meth:`take` does. The handle belongs to the running task."""
-        return await self._take(ASYNCIO, self._limit(blocking_timeout))
-
-    def _limit(self, blocking_timeout: float | Unset | None = UNSET) -> float | None:
-        if isinstance(blocking_timeout, Unset):
-            return self.blocking_timeout if self.blocking else 0
-        return waiting_time(blocking_timeout)
-
-    async def _take(self, io: Backend, limit: float | None, token: str | None = None) -> LockHandle:
+    async def _take(
+        self, io: Backend, limit: float | None, by: Owner, token: str | None = None
+    ) -> LockHandle:
         session = session_of(self.target.client)
         if session.is_awaited and not io.is_asyncio:
             raise TypeError(
                 f"the lock {self.key!r} was made with a client of redis.asyncio: use async with "
                 "and the methods with the prefix a, or give it a synchronous client, redis.Redis"
             )
-        return await Attempt(self.target, session, current(), token).take(io, limit)
+        return await Attempt(self.target, session, by, token).take(io, limit)
 
     def acquire(
         self,
@@ -236,7 +183,7 @@ class RedisLock(Operations):
         LockUnavailable and ValueError as :meth:`take`, TypeError and ValueError for what is no
         token.
         """
-        return run(self._acquire(BLOCKING, sleep, blocking, blocking_timeout, token))
+        return run(self._acquire(BLOCKING, sleep, blocking, blocking_timeout, _chosen(token)))
 
     async def aacquire(
         self,
@@ -246,109 +193,13 @@ class RedisLock(Operations):
         token: str | bytes | None = None,
     ) -> bool:
         """Take the lock as :meth:`acquire` does."""
-        return await self._acquire(ASYNCIO, sleep, blocking, blocking_timeout, token)
-
-    async def _acquire(
-        self,
-        io: Backend,
-        sleep: float | None,
-        blocking: bool | None,
-        blocking_timeout: float | None,
-        token: str | bytes | None,
-    ) -> bool:
-        waiting_time(sleep, f"sleep, the first argument of {'a' * io.is_asyncio}acquire(),")
-        if not (self.blocking if blocking is None else blocking):
-            blocking_timeout = 0
-        elif blocking_timeout is None:
-            blocking_timeout = self.blocking_timeout
-        limit, chosen = (
-            waiting_time(blocking_timeout),
-            None if token is None else checked_token(token),
-        )
-        try:
-            held = await self._take(io, limit, chosen)
-        except LockBusy:
-            return False
-        await self._keep(io, held)
-        return True
-
-    async def _keep(self, io: Backend, held: LockHandle) -> None:
-        """Note that the caller has ``held`` through this object."""
-        try:
-            # What is over is thrown away.
-            kept = [one for one in self._entries if not (one[1].is_let_go or one[1].lost)]
-            self._entries = [*kept, (current(), held)]
-        except BaseException:
-            await held.give_back(io)
-            raise
-
-    def __enter__(self) -> LockHandle:
-        return run(self._enter(BLOCKING))
-
-    async def __aenter__(self) -> LockHandle:
-        return await self._enter(ASYNCIO)
-
-    async def _enter(self, io: Backend) -> LockHandle:
-        held = await self._take(io, self._limit())
-        await self._keep(io, held)
-        return held
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        run(self._exit(BLOCKING, exc_value))
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._exit(ASYNCIO, exc_value)
-
-    async def _exit(self, io: Backend, body_error: BaseException | None) -> None:
-        found = self._mine()
-        if found is None:
-            return
-        held = found[1]
-        try:
-            await held.finish(io, body_error, to_raise=self.raise_on_release_error)
-        finally:
-            self._drop(held)
+        return await self._acquire(ASYNCIO, sleep, blocking, blocking_timeout, _chosen(token))
 
     # Asking
 
     async def _locked(self, io: Backend) -> bool:
         return await is_taken(io, session_of(self.target.client), self.name, self.key)
 
-    def _held_to(self, what: str) -> LockHandle:
-        held = self.held
-        if held is None:
-            message = f"cannot {what} the lock {self.key!r}: it is not held here"
-            raise LockError(message, key=self.key)
-        return held
 
-    async def _check(self, io: Backend) -> None:
-        await self._held_to("check")._check(io)
-
-    async def _owned(self, io: Backend) -> bool:
-        held = self.held
-        return held is not None and await held._owned(io)
-
-    async def _extend(self, io: Backend, seconds: float, replace_ttl: bool) -> Literal[True]:
-        return await self._held_to("extend")._extend(io, seconds, replace_ttl)
-
-    async def _reacquire(self, io: Backend) -> Literal[True]:
-        return await self._held_to("extend")._reacquire(io)
-
-    async def _release(self, io: Backend) -> None:
-        held = self._held_to("release")
-        try:
-            await held._release(io)
-        finally:
-            # Kept after a failure to reach Redis, so that it can be called again.
-            if held.is_let_go or held.lost:
-                self._drop(held)
+def _chosen(token: object) -> str | None:
+    return None if token is None else checked_token(token)

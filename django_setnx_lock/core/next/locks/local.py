@@ -1,0 +1,315 @@
+"""What one lock object holds, for each who took it, and the ``with`` statement."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from types import MethodType, TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from weakref import ref
+
+from ...errors import LockBusy, LockError
+from ...protocol.commands import waiting_time
+from ..connections.backend import ASYNCIO, BLOCKING, Backend, run
+from ..operations import Handle, Operations
+from ..options import UNSET, Unset
+from ..owner import Owner, current, in_loop
+
+_Handle = TypeVar("_Handle", bound=Handle)
+
+
+class Entry(Generic[_Handle]):
+    """What was taken by one call, or for one ``with`` block, ``by`` whom.
+
+    ``scope``: what else ends with the block, and returns the error that is not of its own making.
+    """
+
+    __slots__ = ("__weakref__", "by", "held", "is_block", "lock", "scope")
+
+    def __init__(self, lock: LocalLock[_Handle], by: Owner, *, is_block: bool) -> None:
+        self.lock = lock
+        self.by = by
+        self.is_block = is_block
+        self.held: _Handle | None = None
+        self.scope: Any = None
+
+    async def leave(self, io: Backend, error: BaseException | None) -> None:
+        """Let go what was taken for the block, which raised ``error``."""
+        held, to_raise = self.held, self.lock.raise_on_release_error
+        if held is None:
+            # Not ``with`` has called __exit__().
+            return await self.lock.leave(io, error)
+        try:
+            if self.scope is not None:
+                before, error = error, self.scope.leave(error)
+                to_raise = to_raise or before is not error
+            await held.finish(io, error, to_raise=to_raise)
+        finally:
+            self.lock.drop(self)
+
+
+class _Exit:
+    """The end of a ``with`` block.
+
+    Python looks it up before the block begins, and keeps what it got until the block has ended: the
+    entry, which alone refers to the handle. So an interrupt that comes as the block is left leaves
+    nobody who does, and the lock is renewed no longer.
+    """
+
+    def __init__(self, leave: Callable[..., Any], *, is_asyncio: bool) -> None:
+        self._leave = leave
+        self._is_asyncio = is_asyncio
+
+    def __get__(self, lock: LocalLock[Any] | None, kind: type) -> Any:
+        if lock is None:
+            # As ExitStack asks, which then begins the block.
+            return self._leave
+        by = current(self._is_asyncio)
+        entry: Entry[Any] = Entry(lock, by, is_block=True)
+        by.begins = ref(entry)
+        return MethodType(self._leave, entry)
+
+
+def _leave(
+    self: Entry[Any],
+    exc_type: type[BaseException] | None,
+    exc_value: BaseException | None,
+    traceback: TracebackType | None,
+) -> None:
+    run(self.leave(BLOCKING, exc_value))
+
+
+async def _aleave(
+    self: Entry[Any],
+    exc_type: type[BaseException] | None,
+    exc_value: BaseException | None,
+    traceback: TracebackType | None,
+) -> None:
+    await self.leave(ASYNCIO, exc_value)
+
+
+class LocalLock(Operations, Generic[_Handle]):
+    """A lock, or several, as its caller has it: taken by a call or by ``with``, and asked about."""
+
+    blocking: bool
+    blocking_timeout: float | None
+    thread_local: bool
+    raise_on_release_error: bool
+
+    def __init__(self) -> None:
+        # In the order in which they were taken; those of blocks live as long as these.
+        self._entries: list[ref[Entry[_Handle]]] = []
+        self._kept: list[Entry[_Handle]] = []
+
+    @abstractmethod
+    async def _take(
+        self, io: Backend, limit: float | None, by: Owner, token: str | None = None
+    ) -> _Handle:
+        """Take the lock for ``by`` within ``limit`` seconds. Raises LockBusy."""
+
+    # What this object holds
+
+    @property
+    def held(self) -> _Handle | None:
+        """The handle of what this thread holds through this object, or None."""
+        entry = self._mine(in_loop())
+        return None if entry is None else entry.held
+
+    def _mine(self, is_asyncio: bool) -> Entry[_Handle] | None:
+        """Return what the caller took last and has not let go; else what is nobody's, if one is."""
+        kept = [
+            entry
+            for entry in self._known()
+            if entry.held is not None and entry.held.is_here and not entry.held.is_let_go
+        ]
+        if kept and self.thread_local:
+            me = current(is_asyncio)
+            mine = [one for one in kept if one.by is me]
+            ended = [one for one in kept if not one.by.kind]
+            kept = mine or (ended if len(ended) == 1 else [])
+        return kept[-1] if kept else None
+
+    def _known(self) -> list[Entry[_Handle]]:
+        found = [one() for one in self._entries[:]]
+        return [one for one in found if one is not None]
+
+    def innermost(self, io: Backend) -> Entry[_Handle]:
+        """Return the block that the caller entered last. Raises LockError where there is none."""
+        me = current(io.is_asyncio)
+        entered = [one for one in self._known() if one.is_block]
+        mine = [one for one in entered if one.by is me]
+        ended = [one for one in entered if one.by.has_ended]
+        if mine or len(ended) == 1:
+            return (mine or ended)[-1]
+        raise LockError(
+            f"no block of the lock {self._named} was entered by this thread or task: leave a block "
+            "where it was entered",
+            key=self.key,
+        )
+
+    def _keep(self, entry: Entry[_Handle]) -> None:
+        """Refer to ``entry``, as nobody else does; what is over is thrown away."""
+        for one in self._kept[:]:
+            held = one.held
+            if held is not None and not one.is_block and (held.is_let_go or held.lost):
+                self.drop(one)
+        self._kept.append(entry)
+
+    def drop(self, entry: Entry[_Handle]) -> None:
+        """Hold ``entry`` no longer."""
+        entry.held = None
+        if self._kept:
+            # Another thread may do so meanwhile.
+            with suppress(ValueError):
+                self._kept.remove(entry)
+
+    @property
+    def lost(self) -> bool:
+        """Whether it was taken and is known to be ours no longer. Asks nobody."""
+        held = self.held
+        return held is not None and held.lost
+
+    def remaining(self) -> float:
+        """Return the seconds left of the lease, of that which ends first; 0.0 when not held."""
+        held = self.held
+        return 0.0 if held is None else held.remaining()
+
+    # Taking
+
+    def take(self, blocking_timeout: float | Unset | None = UNSET) -> _Handle:
+        """Take the lock, with all its keys or none, and return its handle.
+
+        ``blocking_timeout``: seconds to wait at most (default: that of the lock, 0 when it is not
+        ``blocking``); 0 asks once; None waits without limit. Raises LockBusy when somebody else
+        kept it for so long, LockUnavailable when Redis cannot say (what it may have granted is
+        given back), and ValueError.
+        """
+        return run(self._take(BLOCKING, self._limit(blocking_timeout), current(False)))
+
+    async def atake(self, blocking_timeout: float | Unset | None = UNSET) -> _Handle:
+        """Take the lock as :meth:`take` does. The handle belongs to the running task."""
+        return await self._take(ASYNCIO, self._limit(blocking_timeout), current(True))
+
+    def _limit(self, blocking_timeout: float | Unset | None = UNSET) -> float | None:
+        if isinstance(blocking_timeout, Unset):
+            return self.blocking_timeout if self.blocking else 0
+        return waiting_time(blocking_timeout)
+
+    async def _acquire(
+        self,
+        io: Backend,
+        sleep: float | None,
+        blocking: bool | None,
+        blocking_timeout: float | None,
+        token: str | None = None,
+    ) -> bool:
+        waiting_time(sleep, f"sleep, the first argument of {'a' * io.is_asyncio}acquire(),")
+        if not (self.blocking if blocking is None else blocking):
+            blocking_timeout = 0
+        elif blocking_timeout is None:
+            blocking_timeout = self.blocking_timeout
+        limit = waiting_time(blocking_timeout)
+        entry: Entry[_Handle] = Entry(self, current(io.is_asyncio), is_block=False)
+        self._keep(entry)
+        try:
+            await self._enter(io, entry, limit, token)
+        except LockBusy:
+            return False
+        return True
+
+    async def _enter(
+        self, io: Backend, entry: Entry[_Handle], limit: float | None, token: str | None = None
+    ) -> _Handle:
+        """Take the lock, and note in ``entry`` that the caller has it by this object."""
+        held = None
+        try:
+            held = await self._take(io, limit, entry.by, token)
+            entry.held = held
+            self._entries.append(ref(entry, self._entries.remove))
+            return held
+        except BaseException:
+            # Interrupts too.
+            self.drop(entry)
+            if held is not None:
+                await held.give_back(io)
+            raise
+
+    def __enter__(self) -> _Handle:
+        limit = self.blocking_timeout if self.blocking else 0
+        return run(self._enter(BLOCKING, self._begun(current(False)), limit))
+
+    async def __aenter__(self) -> _Handle:
+        limit = self.blocking_timeout if self.blocking else 0
+        return await self._enter(ASYNCIO, self._begun(current(True)), limit)
+
+    def _begun(self, by: Owner) -> Entry[_Handle]:
+        """Return the entry of the block that begins."""
+        begins, by.begins = by.begins, None
+        entry: Entry[_Handle] | None = None if begins is None else begins()
+        if entry is None or entry.lock is not self:
+            # Not ``with`` begins it.
+            entry = Entry(self, by, is_block=True)
+            self._keep(entry)
+        return entry
+
+    if TYPE_CHECKING:
+
+        def __exit__(
+            self,
+            exc_type: type[BaseException] | None,
+            exc_value: BaseException | None,
+            traceback: TracebackType | None,
+        ) -> None: ...
+
+        async def __aexit__(
+            self,
+            exc_type: type[BaseException] | None,
+            exc_value: BaseException | None,
+            traceback: TracebackType | None,
+        ) -> None: ...
+    else:
+        __exit__ = _Exit(_leave, is_asyncio=False)
+        __aexit__ = _Exit(_aleave, is_asyncio=True)
+
+    async def leave(self, io: Backend, error: BaseException | None) -> None:
+        """End the block that the caller entered last, as one of ExitStack."""
+        await self.innermost(io).leave(io, error)
+
+    # Asking
+
+    @property
+    def _named(self) -> str:
+        """What messages call it."""
+        return repr(self.key)
+
+    def _held_to(self, io: Backend, what: str) -> _Handle:
+        entry = self._mine(io.is_asyncio)
+        if entry is None or entry.held is None:
+            message = f"cannot {what} the lock {self._named}: it is not held here"
+            raise LockError(message, key=self.key)
+        return entry.held
+
+    async def _check(self, io: Backend) -> None:
+        await self._held_to(io, "check")._check(io)
+
+    async def _owned(self, io: Backend) -> bool:
+        entry = self._mine(io.is_asyncio)
+        return entry is not None and entry.held is not None and await entry.held._owned(io)
+
+    async def _extend(self, io: Backend, seconds: float, replace_ttl: bool) -> Literal[True]:
+        return await self._held_to(io, "extend")._extend(io, seconds, replace_ttl)
+
+    async def _reacquire(self, io: Backend) -> Literal[True]:
+        return await self._held_to(io, "extend")._reacquire(io)
+
+    async def _release(self, io: Backend) -> None:
+        held = self._held_to(io, "release")
+        try:
+            await held._release(io)
+        finally:
+            # Kept after a failure to reach Redis, so that it can be called again.
+            if held.is_let_go or held.lost:
+                for entry in self._kept[:]:
+                    if entry.held is held and not entry.is_block:
+                        self.drop(entry)
