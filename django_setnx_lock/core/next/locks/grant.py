@@ -101,7 +101,7 @@ class Grant:
         """Return the request that lets the lock go."""
         target = self.target
         keys = target.keys if self.is_listed else target.keys[:2]
-        args = self.token, "repeat" if self.was_retried else ""
+        args: tuple[str, ...] = (self.token, "repeat" if self.was_retried else "")
         if target.options.min_hold_ms and not self.was_in_vain:
             args = (*args, str(target.options.min_hold_ms))
         return Request(RELEASE, keys, args)
