@@ -32,7 +32,13 @@ from django_setnx_lock.core.protocol import scripts as scripts
 from django_setnx_lock.core.protocol.keys import heartbeat_prefix_for as heartbeat_prefix_for
 from django_setnx_lock.core.protocol.keys import index_for as index_for
 from django_setnx_lock.core.protocol.keys import lock_keys as lock_keys
-from django_setnx_lock.core.renewal import heartbeat, loop_watchdog, scheduler, watchdog
+from django_setnx_lock.core.renewal import (
+    heartbeat,
+    loop_watchdog,
+    requests,
+    scheduler,
+    watchdog,
+)
 from django_setnx_lock.locks import make_one
 from django_setnx_lock.management.with_lock import guard
 from django_setnx_lock.options import LockOptions as LockOptions
@@ -263,6 +269,11 @@ def asyncio_twin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(client_settings.TWINS, fakeredis.FakeRedisConnection, twin)
 
 
+def look_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have whom a lock was given to looked after when its time to take the lock is over."""
+    monkeypatch.setattr(requests, "_FIRST_CHECK", requests._AFTER_CLAIM)
+
+
 def no_celery_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have no task of Celery's declared yet, nor those of the test for others."""
     from django_setnx_lock.contrib import celery
@@ -296,6 +307,14 @@ def look(child, *given, real=Child.look, say=os.write):
         say(1, b"ended\\n")
 
 Child.look = look
+"""
+
+
+# What with_lock has to run first to wait for its release after a signal, on a busy machine too.
+PATIENT = """
+from django_setnx_lock.management.with_lock import supervisor
+
+supervisor._RELEASE_AT_LEAST = supervisor._RELEASE_WITHIN
 """
 
 
