@@ -17,6 +17,7 @@ from tests.management.conftest import Program
 from tests.management.forking import Forking
 from tests.processes import eventually
 from tests.servers import RealServer
+from tests.support.seams import PATIENT
 
 Start = Callable[..., Program]
 # A second one of INT and TERM would kill.
@@ -156,15 +157,14 @@ def test_a_signal_ends_the_wait_for_a_server_that_is_away(
         assert with_lock.end()[:2] == (-signal.SIGTERM, "")
 
 
-def test_a_signal_at_any_moment_leaves_no_lock(forking: Forking, real_server: RealServer) -> None:
-    client = real_server.client()
-    # An error that a handler raises within coverage's own code leaves a lock of its taken, and the
-    # next call that is measured waits for it for ever.
-    unmeasured = "sys.settrace(None)"
-    for _ in range(60):
-        # What it runs first: so it catches no signal before.
-        with_lock = forking.start("--timeout", "60", "k", "true", first=unmeasured)
-        time.sleep(random.uniform(0, 0.06))  # noqa: S311 - any moment will do
-        with_lock.send(signal.SIGTERM)
-        assert with_lock.end() in (0, 143, -signal.SIGTERM)
-        assert not client.exists("lock:k")
+# What coverage does upon a signal, and as a program ends, is none of with_lock's.
+@pytest.mark.unmeasured
+def test_a_signal_at_any_moment_leaves_no_lock(real_cache: RealServer) -> None:
+    client = real_cache.client()
+    with Forking({"DJANGO_SETTINGS_MODULE": "tests.settings"}) as forking:
+        for _ in range(60):
+            with_lock = forking.start("--timeout", "60", "k", "true", first=PATIENT)
+            time.sleep(random.uniform(0, 0.06))  # noqa: S311 - any moment will do
+            with_lock.send(signal.SIGTERM)
+            assert with_lock.end() in (0, 143, -signal.SIGTERM)
+            assert not client.exists("lock:k")
