@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .locks.handle import LockHandle
-from .locks.lock import PlainLock as RedisLock
+from .locks.layered import RedisLock
+from .locks.shared import RWLock
 
-__all__ = ["LockHandle", "RedisLock"]
+__all__ = ["LockHandle", "RWLock", "RedisLock"]

@@ -6,12 +6,14 @@ import logging
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import LockError
 from .connections.backend import ASYNCIO, BLOCKING, Backend, run
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from typing_extensions import Self
 
 logger = logging.getLogger("django_setnx_lock.lock")
@@ -129,6 +131,11 @@ class Handle(Operations):
     @abstractmethod
     def lost(self) -> bool:
         """Whether it is known to be ours no longer, or its lease is over. Asks nobody."""
+
+    @property
+    @abstractmethod
+    def grants(self) -> Sequence[Any]:
+        """What Redis granted: each a :class:`.grant.Grant`."""
 
     @abstractmethod
     def remaining(self) -> float:

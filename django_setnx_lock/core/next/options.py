@@ -48,7 +48,8 @@ class Options(NamedTuple):
 class Target(NamedTuple):
     """Which lock: the client to ask, the keys in Redis, and what the caller calls it.
 
-    ``is_watched``: whether the thread that renews is to see to it.
+    ``is_watched``: whether the thread that renews is to see to it. ``handle``: the class of what is
+    taken.
     """
 
     client: Any
@@ -57,6 +58,7 @@ class Target(NamedTuple):
     options: Options
     on_lost: Callable[..., object] | None
     is_watched: bool
+    handle: Callable[..., Any]
 
 
 # Most locks of a program have the same options. Typed: True is not 1 here.

@@ -63,6 +63,13 @@ class Session:
     def __init__(self, pool: Any) -> None:
         self._settings = settings_of(pool)
         self._kind = pool.connection_class
+        # Two clients of one database are in one place.
+        where = self._settings
+        self.place = (
+            id(where.get("server")),
+            where.get("path") or (where.get("host", "localhost"), where.get("port", 6379)),
+            where.get("db") or 0,
+        )
         # Whether only event loops can ask.
         self.is_awaited = issubclass(self._kind, AbstractConnection)
         self.limit: float = self._settings["socket_timeout"]

@@ -119,7 +119,7 @@ class Attempt:
                 if isinstance(answer, Busy):
                     answer = await self._wait(io, limit, answer)
             grant = answer
-            held = LockHandle(grant)
+            held: LockHandle = self.target.handle(grant)
             if self.target.is_watched:
                 renewal = None if io.is_asyncio else self.session.renewal
                 (renewal or renewal_of(self.session, io)).register(grant)

@@ -29,6 +29,7 @@ class Handle(Protocol):
     """What a grant has to know of its handles."""
 
     on_trouble: Callable[[], object] | None
+    target: Target
 
     @property
     def released(self) -> bool: ...
@@ -95,6 +96,13 @@ class Grant:
         found = [one() for one in self.handles]
         return [one for one in found if one is not None and not one.released]
 
+    @property
+    def is_renewed(self) -> bool:
+        """Whether one of those who have it wants that."""
+        if len(self.handles) == 1:
+            return self.target.options.renew
+        return any(one.target.options.renew for one in self.held_by())
+
     # Requests
 
     def release_request(self) -> Request:
@@ -136,11 +144,11 @@ class Grant:
     def ran_out(self) -> LockLost:
         """Return the error for a lease that is over by the local clock."""
         options, lease = self.target.options, self.lease
-        self.may_stand = options.renew
+        self.may_stand = self.is_renewed
         over = f"the lease of the lock {self.key!r} ran out"
         if options.max_hold is not None and lease.has_reached_max_hold:
             why = f"the lock {self.key!r} was held for its max_hold of {options.max_hold:g} s"
-        elif not options.renew:
+        elif not self.is_renewed:
             why = over
         elif self.trouble is not None:
             why = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +23,7 @@ from .grant import Grant, call_back, look
 
 if TYPE_CHECKING:
     from ..connections.session import Reply, Session
+    from ..options import Target
 
 logger = logging.getLogger("django_setnx_lock.lock")
 
@@ -53,8 +54,10 @@ class LockHandle(Handle):
     # Whether Redis was asked before to let it go.
     _was_asked = False
 
-    def __init__(self, grant: Grant) -> None:
+    def __init__(self, grant: Grant, target: Target | None = None) -> None:
+        """``target``: what was asked for, if that is not what was granted."""
         self.grant = grant
+        self.target = target or grant.target
         grant.handles += (ref(self),)
 
     def __repr__(self) -> str:
@@ -64,7 +67,7 @@ class LockHandle(Handle):
     @property
     def key(self) -> str:
         """The key as the caller wrote it."""
-        return self.grant.target.key
+        return self.target.key
 
     @property
     def name(self) -> str:
@@ -74,7 +77,7 @@ class LockHandle(Handle):
     @property
     def client(self) -> Any:
         """The redis-py client it was taken with."""
-        return self.grant.target.client
+        return self.target.client
 
     @property
     def token(self) -> str:
@@ -94,7 +97,7 @@ class LockHandle(Handle):
     @property
     def timeout(self) -> float:
         """The lease in seconds, as asked for."""
-        return self.grant.target.options.lease
+        return self.target.options.lease
 
     @property
     def released(self) -> bool:
@@ -102,9 +105,9 @@ class LockHandle(Handle):
         return self._released
 
     @property
-    def is_let_go(self) -> bool:
-        """Whether its holder let it go, even if that has effect later only."""
-        return self._released
+    def grants(self) -> Sequence[Grant]:
+        """What Redis granted."""
+        return (self.grant,)
 
     @property
     def is_here(self) -> bool:
@@ -149,7 +152,7 @@ class LockHandle(Handle):
         """Call ``on_trouble`` and ``on_lost``."""
         with ExitStack() as rest:
             rest.callback(self.notify_of_trouble)
-            on_lost = self.grant.target.on_lost
+            on_lost = self.target.on_lost
             if on_lost is not None:
                 call_back("on_lost", self.key, partial(on_lost, self))
 
@@ -260,9 +263,6 @@ class LockHandle(Handle):
             raise LockError(f"the lock {self.key!r} was released already", key=self.key)
         if grant.pid != getpid():
             self._refuse_elsewhere()
-        if len(grant.handles) > 1 and len(grant.held_by()) > 1 and not grant.is_over:
-            self._released = True
-            return False
         if grant.renewal is not None:
             grant.renewal.unregister(grant)
         if grant.target.options.renew and clock.now() >= grant.lease.end:
@@ -281,6 +281,17 @@ class LockHandle(Handle):
             await self._release(ASYNCIO)
         except LockError as error:
             logger.warning("%s", error)
+
+    def detach(self) -> Callable[[], None]:
+        """Let the lock go later: return what does that, and is called by whom it is left to.
+
+        It is held and renewed as before for as long as somebody refers to that; this handle counts
+        as released. Raises LockError and LockLost as :meth:`extend`.
+        """
+        self._refuse_if_over("leave the release of")
+        later = type(self)(self.grant, self.target)
+        self._released = True
+        return later.release
 
     async def give_back(self, io: Backend) -> None:
         """Release what nobody will be told of. What Redis does not hear ends with its lease."""

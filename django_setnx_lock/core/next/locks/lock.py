@@ -56,6 +56,8 @@ class PlainLock(LocalLock[LockHandle]):
     as long as Redis takes to answer that, or a socket timeout at most.
     """
 
+    _handle: type[LockHandle] = LockHandle
+
     def __init__(
         self,
         client: Any,
@@ -104,6 +106,7 @@ class PlainLock(LocalLock[LockHandle]):
             self.options,
             on_lost if on_lost is None else checked_callback(on_lost),
             renew or index is not None or on_lost is not None,
+            self._handle,
         )
         self.sleep = sleep
         self.blocking = blocking

@@ -149,7 +149,7 @@ class Renewal:
 
     def _is_orphaned(self, grant: Grant) -> bool:
         owner = grant.owner
-        if not grant.target.options.renew or owner is None or not owner.kind or not owner.has_ended:
+        if not grant.is_renewed or owner is None or not owner.kind or not owner.has_ended:
             return False
         logger.warning(
             "the %s that took the lock %r has ended without letting it go: it is no longer "
@@ -165,7 +165,7 @@ class Renewal:
         for grant in due:
             # The index may be written though no answer comes.
             grant.is_listed = True
-            ms = grant.lease.to_ask(now) if grant.target.options.renew else 0
+            ms = grant.lease.to_ask(now) if grant.is_renewed else 0
             asked.append((grant.renew_request(ms), grant.key))
         first_end = min(grant.lease.end for grant in due)
         within = max(min(self._session.limit, (first_end - now) / 2), _LEAST)
@@ -191,7 +191,7 @@ class Renewal:
             self.unregister(grant)
             self._lose(grant, lost(grant.key, value[1]))
             return
-        if not grant.target.options.renew:
+        if not grant.is_renewed:
             grant.lease.due = math.inf
             return
         grant.lease.confirm(answer.sent, int(value[1]) / 1000)

@@ -1,0 +1,104 @@
+"""Who holds a lock gets it again: there is one grant, and a handle for each time."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+from ... import clock
+from ...errors import LockError, LockLost
+from ..connections.session import session_of
+from ..process import here
+from .handle import LockHandle
+from .renewal import renewal_of
+
+if TYPE_CHECKING:
+    from ..connections.backend import Backend
+    from ..options import Target
+    from ..owner import Owner
+    from .grant import Grant
+
+
+class SharedHandle(LockHandle):
+    """One of the handles of a grant. The last one that is released lets the lock go."""
+
+    @property
+    def timeout(self) -> float:
+        """The lease in seconds, as asked for, within ``max_hold`` of who had the lock first."""
+        left = self.grant.lease.hold_until - clock.now()
+        return min(self.target.options.lease, max(left, 0.001))
+
+    def _begin_release(self) -> bool:
+        grant = self.grant
+        if not grant.target.options.reentrant or self._released or not grant.is_here:
+            return super()._begin_release()
+        # Whether it is the last, or another is to be had, is decided by one thread at a time.
+        with here().deciding:
+            others = [one for one in grant.held_by() if one is not self]
+            if others and not grant.is_over:
+                grant.handles = tuple([ref(one) for one in others])
+                self._released = True
+                return False
+            if grant.owner is not None:
+                grant.owner.holds.pop(_place_of(grant), None)
+        return super()._begin_release()
+
+
+def note(grant: Grant, by: Owner) -> None:
+    """Note that ``by`` holds ``grant``, and may have it again."""
+    place = _place_of(grant)
+    by.holds[place] = ref(grant, partial(_forget, by.holds, place))
+
+
+def _place_of(grant: Grant) -> tuple[Any, str]:
+    return grant.session.place, grant.target.keys[0]
+
+
+def _forget(holds: dict[Any, Any], place: Any, gone: object) -> None:
+    if holds.get(place) is gone:
+        holds.pop(place, None)
+
+
+async def again(io: Backend, target: Target, by: Owner) -> LockHandle | None:
+    """Return one more handle if ``by`` holds the lock of ``target``, else None.
+
+    Redis is asked only where less than half of the lease is left. Raises LockUnavailable, and
+    LockError where the caller reads, and asks for the lock alone.
+    """
+    place = session_of(target.client).place, target.keys[0]
+    noted = by.holds.get(place)
+    grant: Grant | None = None if noted is None else noted()
+    if grant is None or grant.is_over or not grant.is_here or grant.owner is not by:
+        return None
+    if grant.target.options.kind.is_shared and not target.options.kind.is_shared:
+        raise LockError(
+            f"the lock {target.key!r} is held for reading here, and whoever has it alone waits for "
+            "all who read: this caller would wait for itself; let it go first, or take it alone "
+            "before reading",
+            key=target.key,
+        )
+    lease, now = grant.lease, clock.now()
+    seconds = min(target.options.lease, lease.hold_until - now)
+    if lease.end - now < seconds / 2:
+        first = next((one for one in grant.held_by() if isinstance(one, LockHandle)), None)
+        try:
+            if first is not None:
+                await first._renew(io, int(seconds * 1000))
+        except LockLost:
+            return None
+        finally:
+            # In the frames of a traceback it would be held on to.
+            first = None
+    with here().deciding:
+        if by.holds.get(place) is not noted or not grant.held_by():
+            # It is being let go.
+            return None
+        held = SharedHandle(grant, target)
+    lease.seconds = max(lease.seconds, seconds)
+    if target.options.renew:
+        if lease.due == math.inf:
+            lease.plan(now)
+        renewal_of(grant.session, io).register(grant)
+    return held

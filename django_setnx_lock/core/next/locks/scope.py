@@ -1,0 +1,125 @@
+"""The body of an ``async with`` block: its task is cancelled when the lock is lost under it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio import _get_running_loop
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ... import clock
+from ..connections.backend import ASYNCIO
+from ..operations import Handle
+from ..owner import current
+from .local import LocalLock
+
+if TYPE_CHECKING:
+    from .grant import Grant
+
+_Handle = TypeVar("_Handle", bound=Handle)
+# Tells our cancellation from others where they are not counted.
+_MESSAGE = "the lock was lost"
+_COUNTS = sys.version_info >= (3, 11)
+
+
+class CancelScope:
+    """The rest of the running task, up to :meth:`leave`, under ``grants``.
+
+    When one of them is lost the task is cancelled, once. Of two scopes of a task that share a grant
+    the outer one cancels it.
+    """
+
+    def __init__(self, grants: Sequence[Grant]) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("only a task can run under a lock")
+        self._grants = grants
+        self.task: asyncio.Task[Any] = task
+        self._before = _cancelling(task)
+        self._loop = asyncio.get_running_loop()
+        self._has_cancelled = self._is_over = False
+        self._timer: asyncio.TimerHandle | None = None
+        for grant in grants:
+            grant.scopes += (self,)
+        self._look_at_the_end()
+
+    def cancel(self) -> None:
+        """Cancel the task: a lock is lost. Any thread may call it."""
+        if _get_running_loop() is self._loop:
+            self._cancel()
+        else:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._cancel)
+
+    def leave(self, error: BaseException | None) -> BaseException | None:
+        """Cancel the task no longer; return ``error`` of its body, None if that is our doing."""
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for grant in self._grants:
+            grant.scopes = tuple(scope for scope in grant.scopes if scope is not self)
+        if not self._has_cancelled:
+            return error
+        # Somebody else may have cancelled the task as well.
+        others = _uncancel(self.task) > self._before
+        if others or not isinstance(error, asyncio.CancelledError):
+            return error
+        return None if _COUNTS or _MESSAGE in error.args else error
+
+    def _cancel(self) -> None:
+        # A task that finds the loss itself is told by an exception.
+        is_told = self._has_cancelled or asyncio.current_task() is self.task
+        if not (is_told or self._is_over or self._is_within_another()):
+            self._has_cancelled = True
+            self.task.cancel(_MESSAGE)
+
+    def _is_within_another(self) -> bool:
+        around = [
+            scope for grant in self._grants for scope in grant.scopes[: grant.scopes.index(self)]
+        ]
+        return any(scope.task is self.task for scope in around)
+
+    def _look_at_the_end(self) -> None:
+        """Look when the first lease ends that is not renewed: nobody else does."""
+        ends = [grant.lease.end for grant in self._grants if grant.renewal is None]
+        if ends:
+            left = max(min(ends) - clock.now(), 0) + 0.001
+            self._timer = self._loop.call_later(left, self._look)
+
+    def _look(self) -> None:
+        if not self._is_over:
+            for grant in self._grants:
+                if grant.loss is None and grant.is_over:
+                    grant.lose(grant.ran_out())
+            self._look_at_the_end()
+
+
+class ScopedLock(LocalLock[_Handle]):
+    """One whose ``async with`` blocks are cancelled when it is lost."""
+
+    async def __aenter__(self) -> _Handle:
+        entry = self._begun(current(True))
+        held = await self._enter(ASYNCIO, entry, self._limit())
+        entry.scope = CancelScope(held.grants)
+        return held
+
+
+if sys.version_info >= (3, 11):
+
+    def _cancelling(task: asyncio.Task[Any]) -> int:
+        """Return how often ``task`` has been asked to end and has not declined."""
+        return task.cancelling()
+
+    def _uncancel(task: asyncio.Task[Any]) -> int:
+        """Take one such request back; return how many are left."""
+        return task.uncancel()
+
+else:  # They are not counted.
+
+    def _cancelling(task: asyncio.Task[Any]) -> int:
+        return 0
+
+    def _uncancel(task: asyncio.Task[Any]) -> int:
+        return 0
