@@ -137,9 +137,10 @@ def running_browsers() -> Iterator[Callable[[bool], Browser]]:
 
 
 @pytest.fixture
-def chromium(running_browsers: Callable[[bool], Browser]) -> Browser:
-    """Give a browser that runs scripts."""
-    return running_browsers(True)
+def chromium(running_browsers: Callable[[bool], Browser]) -> Iterator[Browser]:
+    """Give a browser that runs scripts, none of which goes on when the test is over."""
+    yield running_browsers(True)
+    running_browsers(True).forget()
 
 
 @pytest.fixture
