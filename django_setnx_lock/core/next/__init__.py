@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .locks.handle import LockHandle
 from .locks.layered import RedisLock
+from .locks.several import MultiLock, MultiLockHandle
 from .locks.shared import RWLock
 
-__all__ = ["LockHandle", "RWLock", "RedisLock"]
+__all__ = ["LockHandle", "MultiLock", "MultiLockHandle", "RWLock", "RedisLock"]

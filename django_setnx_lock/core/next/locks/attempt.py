@@ -18,7 +18,7 @@ from ...holder import Holder
 from ..connections.failures import ExchangeFailed, unavailable
 from ..connections.session import Reply
 from ..protocol.replies import text
-from ..protocol.requests import ACQUIRE, RELEASE, Request
+from ..protocol.requests import ACQUIRE, RELEASE, AnyRequest, Request
 from .grant import Grant, look
 from .handle import LockHandle
 from .mailbox import ThreadMailbox, mailbox_of
@@ -90,6 +90,8 @@ class Attempt:
     _waits_since: float | None = None
     _waits_for: Holder | None = None
     _has_warned = False
+    # The seconds to sleep at most.
+    longest_sleep = SLICE
     # How often listening has failed in a row.
     _failures = 0
 
@@ -220,7 +222,8 @@ class Attempt:
                     break
                 if left <= 0:
                     raise self._busy(answer)
-                seconds = min(_pause(answer, tries), left, self._warn_in(answer))
+                pause = min(_pause(answer, tries), self.longest_sleep)
+                seconds = min(pause, left, self._warn_in(answer))
                 is_first = not tries and answer.record is not None and left > 2 * _FIRST
                 answer = await self._sleep(io, box, seconds, is_first=is_first)
         finally:
@@ -257,7 +260,7 @@ class Attempt:
 
     # Giving up
 
-    def _undo(self) -> Request:
+    def _undo(self) -> AnyRequest:
         """Return the request that undoes those whose answers will not be read."""
         return self._cancel_request(in_doubt=True)
 

@@ -22,6 +22,8 @@ from ..protocol.requests import Command
 from .grant import Grant, call_back, look
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from ..connections.session import Reply, Session
     from ..options import Target
 
@@ -164,8 +166,12 @@ class LockHandle(Handle):
     # Asking Redis
 
     async def _check(self, io: Backend) -> None:
+        await self._renew(io, self._checked())
+
+    def _checked(self) -> int:
+        """Return the milliseconds that a check asks for. Raises as :meth:`check`."""
         self._refuse_if_over("check")
-        await self._renew(io, 0)
+        return 0
 
     async def _owned(self, io: Backend) -> bool:
         if self._released or self.lost or not self.is_here:
@@ -180,23 +186,28 @@ class LockHandle(Handle):
         return await is_taken(io, self.grant.session, self.name, self.key)
 
     async def _extend(self, io: Backend, seconds: float, replace_ttl: bool) -> Literal[True]:
+        return await self._renew(io, self._extended(seconds, replace_ttl))
+
+    def _extended(self, seconds: float, replace_ttl: bool) -> int:
+        """Return the milliseconds of a lease that is extended. Raises as :meth:`extend`."""
         ms = milliseconds(seconds, "additional_time")
         self._refuse_if_over("extend")
         # Counted here, where it is less than in Redis: a copy that arrives late adds nothing.
-        left = 0 if replace_ttl else int(self.remaining() * 1000)
-        return await self._renew(io, left + ms)
+        return ms if replace_ttl else ms + int(self.remaining() * 1000)
 
     async def _reacquire(self, io: Backend) -> Literal[True]:
-        self._refuse_if_over("extend")
-        return await self._renew(io, milliseconds(self.timeout, "timeout"))
+        return await self._extend(io, self.timeout, replace_ttl=True)
 
     async def _renew(self, io: Backend, ms: int) -> Literal[True]:
         """Have at least ``ms`` left of the lease, and see that it is ours. Raises LockLost."""
         grant = self.grant
-        reply = await grant.session.call(io, grant.renew_request(ms), self.key)
-        value = self._ours(reply)
-        grant.lease.confirm(reply.sent, int(value[1]) / 1000)
+        self._confirm(await grant.session.call(io, grant.renew_request(ms), self.key))
         return True
+
+    def _confirm(self, reply: Reply) -> None:
+        """Take note of the ``reply`` to a renewal. Raises LockLost."""
+        value = self._ours(reply)
+        self.grant.lease.confirm(reply.sent, int(value[1]) / 1000)
 
     def _ours(self, reply: Reply) -> Any:
         """Return the value of ``reply`` to the holder. Raises LockLost."""
@@ -243,7 +254,11 @@ class LockHandle(Handle):
             if io.is_asyncio:
                 await io.shield(self._release_again, grant.session.limit, interrupt)
             raise
-        value = reply.value
+        await self._end_release(io, reply, was_asked)
+
+    async def _end_release(self, io: Backend, reply: Reply, was_asked: bool) -> None:
+        """Take note of the ``reply``; ``was_asked``: not for the first time. Raises LockLost."""
+        grant, value = self.grant, reply.value
         is_ours = value[0] == b"OK" or self._was_let_go(reply, was_asked)
         if is_ours and grant.loss is None:
             self._released = True
@@ -288,14 +303,18 @@ class LockHandle(Handle):
         It is held and renewed as before for as long as somebody refers to that; this handle counts
         as released. Raises LockError and LockLost as :meth:`extend`.
         """
+        return self._detached().release
+
+    def _detached(self) -> Self:
+        """Return another handle in the place of this one."""
         self._refuse_if_over("leave the release of")
         later = type(self)(self.grant, self.target)
         self._released = True
-        return later.release
+        return later
 
     async def give_back(self, io: Backend) -> None:
         """Release what nobody will be told of. What Redis does not hear ends with its lease."""
-        self.grant.was_in_vain = True
+        self.grant.was_in_vain = len(self.grant.held_by()) == 1
         with suppress(LockError):
             await self._release(io)
 

@@ -8,7 +8,7 @@ from typing import Any
 from ...connections.client_settings import refuse_own_calls
 from ...locks.transfer import checked_token
 from ..connections.backend import ASYNCIO, BLOCKING, Backend, run
-from ..connections.session import session_of
+from ..connections.session import Session, session_of
 from ..options import Target, checked_callback, options_of
 from ..owner import Owner
 from ..protocol.keys import keys_of
@@ -161,13 +161,17 @@ class PlainLock(LocalLock[LockHandle]):
     async def _take(
         self, io: Backend, limit: float | None, by: Owner, token: str | None = None
     ) -> LockHandle:
+        session = self._session(io)
+        return await Attempt(self.target, session, by, token).take(io, limit)
+
+    def _session(self, io: Backend) -> Session:
         session = session_of(self.target.client)
         if session.is_awaited and not io.is_asyncio:
             raise TypeError(
                 f"the lock {self.key!r} was made with a client of redis.asyncio: use async with "
                 "and the methods with the prefix a, or give it a synchronous client, redis.Redis"
             )
-        return await Attempt(self.target, session, by, token).take(io, limit)
+        return session
 
     def acquire(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -14,13 +15,17 @@ class Script:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        lib = (_SCRIPTS / "lib.lua").read_text()
-        self.source = (_SCRIPTS / f"{name}.lua").read_text().replace("--- lib\n", lib)
+        source = (_SCRIPTS / f"{name}.lua").read_text()
+        for part in ("acquire", "lib"):
+            source = source.replace(f"--- {part}\n", (_SCRIPTS / f"{part}.lua").read_text())
+        self.source = source
         self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
         self.head = f"$7\r\nEVALSHA\r\n$40\r\n{self.sha}\r\n"
 
 
-ACQUIRE, RELEASE, RENEW, LOOK, FORCE = map(Script, ("acquire", "release", "renew", "look", "force"))
+ACQUIRE, SEVERAL, RELEASE, RENEW, LOOK, FORCE = map(
+    Script, ("acquire", "several", "release", "renew", "look", "force")
+)
 
 
 class Request(NamedTuple):
@@ -61,7 +66,21 @@ class Command(NamedTuple):
         return pack(*self.parts)
 
 
-AnyRequest: TypeAlias = Request | Command
+class Batch(NamedTuple):
+    """Several requests in one write, whose answers nobody reads."""
+
+    requests: Sequence[Request]
+
+    def pack_in_full(self) -> bytes:
+        """Return them as they are sent to any server."""
+        return b"".join([request.pack_in_full() for request in self.requests])
+
+    def pack(self) -> bytes:
+        """Return them as :meth:`pack_in_full`."""
+        return self.pack_in_full()
+
+
+AnyRequest: TypeAlias = Request | Command | Batch
 
 
 def pack(*parts: str) -> bytes:

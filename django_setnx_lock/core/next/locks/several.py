@@ -1,0 +1,540 @@
+"""Several locks of one server that are taken together: all of them or none."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from weakref import ref
+
+from ... import clock, events
+from ...errors import LockBusy, LockError, LockLost, LockUnavailable, LockUnsupported
+from ..connections.backend import ASYNCIO, BLOCKING, Backend, run
+from ..connections.session import Reply
+from ..operations import Handle
+from ..options import checked_callback
+from ..protocol.requests import RELEASE, SEVERAL, Batch, Request
+from .attempt import SLICE, Attempt, Busy
+from .grant import Grant, call_back, look
+from .layered import RedisLock
+from .reentrancy import again, note
+from .renewal import renewal_of
+from .scope import ScopedLock
+
+if TYPE_CHECKING:
+    from ...stop_request import StopRequest
+    from ..connections.session import Session
+    from ..options import Target
+    from ..owner import Owner
+    from .handle import LockHandle
+
+logger = logging.getLogger("django_setnx_lock.lock")
+
+# After such a failure it is not known what became of a request, and it is sent again.
+_UNSURE = ("unreachable", "timeout")
+
+
+class SeveralAttempt(Attempt):
+    """An attempt at several locks, in the order of their names, by one token.
+
+    Each request asks for all of them, also for those that are held by then: that renews these while
+    the caller waits for another, and tells if one was lost. What comes behind the first that is not
+    to be had is not asked for, so no two callers wait for each other. That first one is ``target``.
+    """
+
+    _waits = False
+
+    def __init__(self, targets: Sequence[Target], session: Session, owner: Owner) -> None:
+        super().__init__(targets[0], session, owner, None)
+        self._targets = targets
+        self._grants: list[Grant] = []
+        # The place of the one that was not to be had.
+        self._at = 0
+
+    async def take_each(self, io: Backend, limit: float | None) -> list[LockHandle]:
+        """Return the locks when all are granted. Raises as :meth:`take`."""
+        taken = [await self.take(io, limit)]
+        try:
+            for grant in self._grants[-2::-1]:
+                taken.insert(0, grant.target.handle(grant))
+                if grant.target.is_watched:
+                    renewal_of(self.session, io).register(grant)
+                if events.ACQUIRED.listeners:
+                    waited = clock.now() - self._began
+                    events.ACQUIRED.tell(key=grant.key, fence=grant.fence, waited=waited)
+            return taken
+        except BaseException as error:
+            # Interrupts too.
+            await io.shield(partial(self._cancel, io, in_doubt=False), self.session.limit, error)
+            raise
+
+    def _request(self, *, waits: bool) -> Request:
+        self._waits = waits
+        names = [key for target in self._targets for key in target.keys[:2]]
+        keys = (*names, *self.target.keys[2:])
+        return Request(SEVERAL, keys, super()._request(waits=waits).args)
+
+    async def _read(self, io: Backend, reply: Reply) -> Grant | Busy | None:
+        values, last = reply.value, reply.value[-1]
+        if reply.was_retried:
+            self.was_retried = True
+        for target, value in zip(self._targets, values, strict=False):
+            if len(value) == 4 and await look(io, self.session, target, value[3], self.token):
+                # It was given to this caller just now.
+                return None
+        if last[0] == b"BUSY":
+            return await self._read_busy(io, values)
+        if last[0] == b"OK":
+            self._grants = [
+                self._grant(target, value, reply.sent)
+                for target, value in zip(self._targets, values, strict=True)
+            ]
+            if clock.now() < self._grants[-1].lease.end:
+                self.target = self._targets[-1]
+                return self._grants[-1]
+        await self._cancel(io, in_doubt=self.was_retried)
+        self._begin_anew()
+        self._at = 0
+        return None
+
+    def _grant(self, target: Target, value: Sequence[Any], sent: float) -> Grant:
+        grant = Grant(target, self.session, self.token, int(value[1]), sent, self.owner)
+        grant.was_retried, grant.is_listed = self.was_retried, len(value) > 2
+        return grant
+
+    async def _read_busy(self, io: Backend, values: Sequence[Any]) -> Busy:
+        before, self._at = self._at, len(values) - 1
+        busy = Busy(int(values[-1][1]), values[-1][2])
+        # One before those that were held is somebody else's now.
+        behind = self._targets[self._at + 1 : before + 1]
+        held = [one for one, value in zip(self._targets, values, strict=False) if value[0] == b"OK"]
+        to_cancel = [*behind, *([] if self._waits else held)]
+        if to_cancel:
+            await self._cancel(io, in_doubt=False, targets=to_cancel)
+        self.longest_sleep = self.target.options.lease / 3 if self._at else SLICE
+        if self._at == before:
+            return busy
+        is_waiting = self._waits_since is not None
+        if is_waiting:
+            self._end_wait(None)
+        self.target = self._targets[self._at]
+        if is_waiting:
+            self._notify_of_wait(busy)
+        return busy
+
+    def _undo(self) -> Batch:
+        return Batch([self._cancellation(target, in_doubt=True) for target in self._targets])
+
+    def _cancellation(self, target: Target, *, in_doubt: bool) -> Request:
+        return Request(RELEASE, target.keys, (self.token, "doubt" if in_doubt else "cancel"))
+
+    async def _cancel(self, io: Backend, *, in_doubt: bool, targets: Sequence[Target] = ()) -> None:
+        targets = targets or self._targets
+        requests = [(self._cancellation(one, in_doubt=in_doubt), one.key) for one in targets]
+        replies = await ask_each(io, self.session, requests)
+        for target, reply in zip(targets, replies, strict=True):
+            if isinstance(reply, Reply):
+                await look(io, self.session, target, reply.value[1])
+
+
+async def ask_each(
+    io: Backend, session: Session, requests: Sequence[tuple[Request, str]]
+) -> list[Reply | LockUnavailable]:
+    """Return the reply to each request; what has none because a connection broke is sent again."""
+    replies = await session.call_many(io, requests, session.limit)
+    unsure = [
+        at
+        for at, reply in enumerate(replies)
+        if isinstance(reply, LockUnavailable) and reply.cause in _UNSURE
+    ]
+    if unsure:
+        session.idle.clear()
+        second = await session.call_many(io, [requests[at] for at in unsure], session.limit)
+        for at, reply in zip(unsure, second, strict=True):
+            replies[at] = reply
+            if isinstance(reply, Reply):
+                replies[at] = reply._replace(was_retried=True)
+    return replies
+
+
+class MultiLockHandle(Handle, Mapping[str, "LockHandle"]):
+    """Several locks that are held together; what ``with lock("a", "b") as held`` gives.
+
+    ``held["a"]`` is the handle of one of them. It may be passed to other threads and tasks, but
+    belongs to the process that took it. Each method is one round trip for all.
+    """
+
+    def __init__(self, parts: Sequence[LockHandle]) -> None:
+        self._parts = {part.key: part for part in parts}
+
+    def __getitem__(self, key: str) -> LockHandle:
+        return self._parts[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    # Two are never the same, whatever they hold.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        state = "released" if self.released else "lost" if self.lost else "held"
+        return f"<{type(self).__name__} {self.key} {state}>"
+
+    @property
+    def parts(self) -> list[LockHandle]:
+        """The handle of each lock, in the order in which the keys were given."""
+        return list(self._parts.values())
+
+    @property
+    def key(self) -> str:
+        """The name in messages: all keys."""
+        return names_of(self)
+
+    @property
+    def grants(self) -> Sequence[Grant]:
+        """What Redis granted."""
+        return [held.grant for held in self.parts]
+
+    @property
+    def fences(self) -> dict[str, int]:
+        """The fencing number of each lock, by key."""
+        return {key: held.fence for key, held in self.items()}
+
+    @property
+    def fence(self) -> NoReturn:
+        """Refused. Raises LockUnsupported."""
+        raise LockUnsupported(
+            f"the locks {self.key} have a fencing number each, and none in common: use fences, "
+            "which has them by key",
+            key=self.key,
+        )
+
+    @property
+    def timeout(self) -> float:
+        """The lease in seconds, as asked for."""
+        return min([held.timeout for held in self.parts])
+
+    @property
+    def released(self) -> bool:
+        """Whether all were let go."""
+        # No generator: an interrupt as it is thrown away would be lost.
+        return not [held for held in self.parts if not held.released]
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this process took them: after a fork, the child owns nothing."""
+        return self.parts[0].is_here
+
+    @property
+    def lost(self) -> bool:
+        """Whether any is known to be ours no longer, or its lease is over. Asks nobody."""
+        return bool([held for held in self.parts if held.lost])
+
+    @property
+    def loss(self) -> LockLost | None:
+        """Why one is lost, once that was found. Asks nobody."""
+        return next((held.loss for held in self.parts if held.loss is not None), None)
+
+    @property
+    def stop_requested(self) -> StopRequest | None:
+        """The first of what operators ask the holder of one of them for. Asks nobody."""
+        asked = [held.stop_requested for held in self.parts]
+        return next((one for one in asked if one is not None), None)
+
+    def remaining(self) -> float:
+        """Return the seconds left of the lease that ends first; 0.0 when one is lost or let go."""
+        return min([held.remaining() for held in self.parts])
+
+    def handover(self) -> None:
+        """Let the locks outlive what took them. See :meth:`LockHandle.handover`."""
+        for held in self.parts:
+            held.handover()
+
+    def detach(self) -> Callable[[], None]:
+        """Let the locks go later: return what does that. See :meth:`LockHandle.detach`."""
+        return MultiLockHandle([held._detached() for held in self.parts]).release
+
+    async def _check(self, io: Backend) -> None:
+        await self._renew(io, lambda held: held._checked())
+
+    async def _owned(self, io: Backend) -> bool:
+        if self.lost or not self.is_here or [held for held in self.parts if held.released]:
+            return False
+        try:
+            await self._check(io)
+        except LockLost:
+            return False
+        return True
+
+    async def _locked(self, io: Backend) -> bool:
+        return any([await held._locked(io) for held in self.parts])
+
+    async def _extend(self, io: Backend, seconds: float, replace_ttl: bool) -> Literal[True]:
+        return await self._renew(io, lambda held: held._extended(seconds, replace_ttl))
+
+    async def _reacquire(self, io: Backend) -> Literal[True]:
+        return await self._renew(io, lambda held: held._extended(held.timeout, replace_ttl=True))
+
+    async def _renew(self, io: Backend, ms_of: Callable[[LockHandle], int]) -> Literal[True]:
+        asked = [(held.grant.renew_request(ms_of(held)), held.key) for held in self.parts]
+        replies = await ask_each(io, self.parts[0].grant.session, asked)
+        errors: list[LockError] = []
+        for held, reply in zip(self.parts, replies, strict=True):
+            try:
+                if isinstance(reply, LockUnavailable):
+                    raise reply
+                held._confirm(reply)
+            except LockError as error:
+                errors.append(error)
+        raise_first(errors)
+        return True
+
+    async def _release(self, io: Backend) -> None:
+        if self.released:
+            raise LockError(f"the locks {self.key} were released already", key=self.key)
+        if not self.is_here:
+            raise LockError(
+                f"the locks {self.key} belong to another process, this one's parent", key=self.key
+            )
+        errors: list[LockError] = []
+        asked = self._begin_release(errors)
+        session = self.parts[0].grant.session
+        try:
+            requests = [(held.grant.release_request(), held.key) for held, _ in asked]
+            replies = await ask_each(io, session, requests) if requests else []
+        except BaseException as interrupt:
+            if io.is_asyncio:
+                await io.shield(self._release_again, 2 * session.limit, interrupt)
+            raise
+        for (held, was_asked), reply in zip(asked, replies, strict=True):
+            try:
+                if isinstance(reply, LockUnavailable):
+                    raise reply
+                await held._end_release(io, reply, was_asked)
+            except LockError as error:
+                errors.append(error)
+        raise_first(errors)
+
+    def _begin_release(self, errors: list[LockError]) -> list[tuple[LockHandle, bool]]:
+        """Return those that Redis is to be asked for, and whether it was asked before."""
+        asked = []
+        for held in self.parts:
+            try:
+                if not held.released and held._begin_release():
+                    asked.append((held, held._was_asked))
+                    held._was_asked = True
+            except LockError as error:
+                errors.append(error)
+        return asked
+
+    async def _release_again(self) -> None:
+        try:
+            await self._release(ASYNCIO)
+        except LockError as error:
+            logger.warning("%s", error)
+
+    async def give_back(self, io: Backend) -> None:
+        """Release what nobody will be told of. What Redis does not hear ends with its lease."""
+        for held in self.parts:
+            held.grant.was_in_vain = len(held.grant.held_by()) == 1
+        with suppress(LockError):
+            await self._release(io)
+
+
+class MultiLock(ScopedLock[MultiLockHandle]):
+    """Several locks that are taken together: all of them or none.
+
+    They are taken in the order of their names, whatever the order given, each first come, first
+    served: a caller that waits for one holds those before it and none behind it. So callers never
+    deadlock by taking some of the same keys. Free ones cost one round trip together.
+
+    ``client``: as in :class:`RedisLock`. ``names``: the keys in Redis, one at least; one given
+    twice is taken once. ``keys``: what messages and the handle call them (the names). ``on_lost``:
+    called once with the handle of all when the first of them was found to be lost (None).
+    ``options``: as in RedisLock, the same for all; ``blocking_timeout`` bounds the taking of all of
+    them together. Methods, but for an own ``token``, and errors are those of RedisLock; ``key`` of
+    an error says which lock it was.
+
+    Raises ValueError for no name at all, TypeError for names that are one str, else as RedisLock.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        names: Iterable[str],
+        timeout: float | None = None,
+        sleep: float = 0.1,
+        *,
+        keys: Iterable[str] | None = None,
+        on_lost: Callable[[MultiLockHandle], object] | None = None,
+        **options: Any,
+    ) -> None:
+        if isinstance(names, str):
+            raise TypeError(f"names is a list of names, not {names!r}: write [{names!r}]")
+        names = list(names)
+        called = dict(zip(names, names if keys is None else keys, strict=True))
+        self._locks = [
+            RedisLock(client, name, timeout, sleep, key=key, **options)
+            for name, key in called.items()
+        ]
+        if not self._locks:
+            raise ValueError("there is no key to lock: give one at least")
+        super().__init__()
+        self._on_lost = checked_callback(on_lost)
+        self._first = first = self._locks[0]
+        self.keys = tuple([lock.key for lock in self._locks])
+        self.names = tuple([lock.name for lock in self._locks])
+        self.blocking, self.blocking_timeout = first.blocking, first.blocking_timeout
+        self.thread_local = first.thread_local
+        self.raise_on_release_error = first.raise_on_release_error
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.keys} timeout={self.timeout:g}>"
+
+    @property
+    def key(self) -> str:
+        """The name in messages: all keys."""
+        return names_of(self.keys)
+
+    @property
+    def _named(self) -> str:
+        return self.key
+
+    @property
+    def timeout(self) -> float:
+        """The lease in seconds."""
+        return self._first.timeout
+
+    @property
+    def reentrant(self) -> bool:
+        """Whether its owner gets it again."""
+        return self._first.reentrant
+
+    @property
+    def client(self) -> Any:
+        """The redis-py client it asks."""
+        return self._first.client
+
+    @property
+    def fences(self) -> dict[str, int] | None:
+        """The fencing number of each lock by key while held, else None."""
+        return self.held.fences if self.held is not None else None
+
+    async def _take(
+        self, io: Backend, limit: float | None, by: Owner, token: str | None = None
+    ) -> MultiLockHandle:
+        self._first._session(io)
+        end = None if limit is None else clock.now() + limit
+        while True:
+            left = None if end is None else max(end - clock.now(), 0.0)
+            held = await self._take_once(io, left, by)
+            if not held.lost:
+                return held
+            # One that was had again may be lost by the time the others are taken.
+            lost = [part.key for part in held.parts if part.lost]
+            await held.give_back(io)
+            if left == 0:
+                raise LockBusy(
+                    f"the lock {lost[0]!r} was lost again while others were waited for",
+                    key=lost[0],
+                )
+
+    async def _take_once(self, io: Backend, limit: float | None, by: Owner) -> MultiLockHandle:
+        targets = sorted([lock.target for lock in self._locks], key=lambda one: one.keys)
+        taken: dict[str, LockHandle] = {}
+        try:
+            for target in targets if self.reentrant and by.holds else ():
+                share = await again(io, target, by)
+                if share is not None:
+                    taken[target.key] = share
+            missing = [target for target in targets if target.key not in taken]
+            if missing:
+                attempt = SeveralAttempt(missing, self._first._session(io), by)
+                for part in await attempt.take_each(io, limit):
+                    taken[part.key] = part
+                    if self.reentrant:
+                        note(part.grant, by)
+            held = MultiLockHandle([taken[key] for key in self.keys])
+            if self._on_lost is not None:
+                _Relay(held, self._on_lost)
+            return held
+        except BaseException as error:
+            # Interrupts too.
+            if taken:
+                give_back = MultiLockHandle(list(taken.values())).give_back
+                await io.shield(partial(give_back, io), 2 * self._first._session(io).limit, error)
+            raise
+
+    def acquire(
+        self,
+        sleep: float | None = None,
+        blocking: bool | None = None,
+        blocking_timeout: float | None = None,
+    ) -> bool:
+        """Take all the locks; False when somebody else kept one of them for too long.
+
+        ``blocking`` and ``blocking_timeout`` (seconds) default to those of the lock; ``sleep``
+        (seconds) has no effect. Raises LockUnavailable and ValueError as :meth:`take`.
+        """
+        return run(self._acquire(BLOCKING, sleep, blocking, blocking_timeout))
+
+    async def aacquire(
+        self,
+        sleep: float | None = None,
+        blocking: bool | None = None,
+        blocking_timeout: float | None = None,
+    ) -> bool:
+        """Take all the locks as :meth:`acquire` does."""
+        return await self._acquire(ASYNCIO, sleep, blocking, blocking_timeout)
+
+    async def _locked(self, io: Backend) -> bool:
+        return any([await lock._locked(io) for lock in self._locks])
+
+
+class _Relay:
+    """Calls ``on_lost`` with the handle of all, once, when the first of them is lost."""
+
+    # It stands where what is cancelled with a loss does, and is of no task.
+    task = None
+
+    def __init__(self, held: MultiLockHandle, on_lost: Callable[..., object]) -> None:
+        self._held = ref(held)
+        self._on_lost = on_lost
+        self._is_over = False
+        for grant in held.grants:
+            others = [one for one in grant.scopes if not getattr(one, "is_over", False)]
+            grant.scopes = (*others, self)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it calls nobody any more."""
+        held = self._held()
+        return self._is_over or held is None or held.is_let_go
+
+    def cancel(self) -> None:
+        """Call it."""
+        held = self._held()
+        if held is not None and not self.is_over:
+            self._is_over = True
+            call_back("on_lost", held.key, partial(self._on_lost, held))
+
+
+def names_of(keys: Iterable[str]) -> str:
+    """Return ``keys`` as messages name them."""
+    return ", ".join(map(repr, keys))
+
+
+def raise_first(errors: Sequence[LockError]) -> None:
+    """Raise the gravest of ``errors``, if there are any: a loss, else the first; log the others."""
+    losses = [error for error in errors if isinstance(error, LockLost)]
+    for error in (losses or errors)[:1]:
+        for other in errors:
+            if other is not error:
+                logger.warning("%s", other)
+        raise error
