@@ -12,8 +12,8 @@ from tests.support.kinds import HOSTED, ONE_SERVER, QUEUED, REDLOCK, SINGLE, TIM
 from tests.support.rows import on
 from tests.support.world import World
 
-# What stands beside a name for a minute.
-BESIDE = 60_000
+# What stands beside a name for a minute longer than the lease of 10 seconds.
+BESIDE = 70_000
 
 
 def left(a: World) -> list[str]:

@@ -45,7 +45,6 @@ NOT_YET = {
     "test_an_option_that_is_right_is_taken -replicas": "replicas",
     "test_an_option_that_is_wrong -deadlock_timeout": "deadlock",
     "test_an_option_that_is_wrong -protocol": "protocols",
-    "test_an_option_that_is_wrong -expire": "timestamps",
     "test_two_options_that_do_not_go_together 'protocol'": "protocols",
 }
 

@@ -148,13 +148,12 @@ class LocalLock(Operations, Generic[_Handle]):
             key=self.key,
         )
 
-    def _keep(self, entry: Entry[_Handle]) -> None:
-        """Refer to ``entry``, as nobody else does; what is over is thrown away."""
+    def _prune(self) -> None:
+        """Throw away what is over."""
         for one in self._kept[:]:
             held = one.held
             if held is not None and not one.is_block and (held.is_let_go or held.lost):
                 self.drop(one)
-        self._kept.append(entry)
 
     def drop(self, entry: Entry[_Handle]) -> None:
         """Hold ``entry`` no longer."""
@@ -211,7 +210,8 @@ class LocalLock(Operations, Generic[_Handle]):
             blocking_timeout = self.blocking_timeout
         limit = waiting_time(blocking_timeout)
         entry: Entry[_Handle] = Entry(self, current(io.is_asyncio), is_block=False)
-        self._keep(entry)
+        # Nobody else refers to it.
+        self._kept.append(entry)
         try:
             await self._enter(io, entry, limit, token)
         except LockBusy:
@@ -225,6 +225,8 @@ class LocalLock(Operations, Generic[_Handle]):
         held = None
         try:
             held = await self._take(io, limit, entry.by, token)
+            if self._kept:
+                self._prune()
             entry.held = held
             self._entries.append(ref(entry, self._entries.remove))
             return held
@@ -250,7 +252,8 @@ class LocalLock(Operations, Generic[_Handle]):
         if entry is None or entry.lock is not self:
             # Not ``with`` begins it.
             entry = Entry(self, by, is_block=True)
-            self._keep(entry)
+            # Nobody else refers to it.
+            self._kept.append(entry)
         return entry
 
     if TYPE_CHECKING:

@@ -84,21 +84,13 @@ class PlainLock(LocalLock[LockHandle]):
         wait_warning: float | None = None,
     ) -> None:
         refuse_own_calls(client.__class__)
-        self.options = options_of(
-            timeout,
-            blocking_timeout,
-            sleep,
-            renew,
-            max_hold,
-            min_hold,
-            reentrant,
-            shared,
-            limit,
-            wait_warning,
-            label,
-            user,
-            note,
-        )
+        given = (timeout, blocking_timeout, sleep, renew, max_hold, min_hold, reentrant, shared)
+        values = (*given, limit, wait_warning, label, user, note)
+        try:
+            self.options = options_of(*values)
+        except TypeError:
+            # One of them has no hash, or is refused, and why is said anew.
+            self.options = options_of.__wrapped__(*values)
         self.target = Target(
             client,
             name if key is None else key,
