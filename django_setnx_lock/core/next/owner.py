@@ -6,6 +6,7 @@ import asyncio
 import sys
 import threading
 from asyncio import _get_running_loop
+from contextvars import ContextVar
 from typing import Any
 from weakref import ref
 
@@ -13,6 +14,9 @@ from .process import here
 
 _PACKAGE = __name__.rpartition(".")[0]
 _modules = sys.modules
+# That of a thread, or of one whose context was copied, as asyncio.to_thread() does: so that each of
+# its calls is an owner of its own.
+_found: ContextVar[Owner | None] = ContextVar("setnx_lock_owner_of_next", default=None)
 
 
 class Owner:
@@ -62,6 +66,18 @@ def current(is_asyncio: bool) -> Owner:
         # Each thread has a greenlet that is itself, and has no parent.
         if getcurrent is not None and getcurrent().parent is not None:
             return _known("greenlet", getcurrent())
+    owner = _found.get()
+    if owner is None or owner.thread is not threading.current_thread() or _get_running_loop():
+        owner = _of_thread()
+    return owner
+
+
+def _of_thread() -> Owner:
+    if not in_loop():
+        owner = Owner("thread")
+        _found.set(owner)
+        return owner
+    # Where a loop may be blocked, as in a notebook, each cell is a task with a context of its own.
     local = here().local
     try:
         return local.owner  # type: ignore[no-any-return]  # a thread's attributes have no types
