@@ -118,11 +118,6 @@ class Handle(Operations):
         """Whether it was let go."""
 
     @property
-    def is_let_go(self) -> bool:
-        """Whether its holder let it go, even if that has effect later only."""
-        return self.released
-
-    @property
     @abstractmethod
     def is_here(self) -> bool:
         """Whether this process took it: after a fork, the child owns nothing."""
@@ -154,14 +149,16 @@ class Handle(Operations):
         ``to_raise``: whether an error of the release is raised; else it is logged.
         """
         try:
-            if not self.is_let_go and self.is_here:
+            if not self.released:
                 await self._release(io)
         except LockError as error:
-            _tell_at_end(error, body_error, to_raise=to_raise)
+            # What is the parent's is left alone.
+            if self.is_here:
+                _tell_at_end(error, body_error, to_raise=to_raise)
         except BaseException:
             # Redis may have heard of it or not: releasing twice is as good as once. In asyncio the
             # release itself has seen to it.
-            if not io.is_asyncio and not self.is_let_go:
+            if not io.is_asyncio and not self.released:
                 with suppress(LockError):
                     await self._release(io)
             raise

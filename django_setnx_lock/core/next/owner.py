@@ -24,16 +24,15 @@ class Owner:
 
     ``kind`` is empty for nobody: a callback of an event loop, or a task that does nothing but take
     a lock, for whoever awaits it. ``thread``: the thread it runs in. ``holds``: for those who look
-    up what an owner holds. ``begins``: what a ``with`` statement of its begins.
+    up what an owner holds.
     """
 
-    __slots__ = ("__weakref__", "_what", "begins", "holds", "kind", "thread")
+    __slots__ = ("__weakref__", "_what", "holds", "kind", "thread")
 
     def __init__(self, kind: str = "", what: Any = None) -> None:
         self.kind = kind
         self.thread = threading.current_thread()
         self.holds: dict[Any, Any] = {}
-        self.begins: ref[Any] | None = None
         self._what = None if what is None else ref(what)
 
     @property

@@ -27,8 +27,6 @@ class Here:
         self.owners: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self.loops: dict[Any, Any] = {}
         self.mutex = threading.Lock()
-        # For handlers of signals, too.
-        self.deciding = threading.RLock()
 
 
 # That of this process, and those before it: to throw them away would close connections of event

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
+import threading
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
@@ -70,6 +71,8 @@ class Session:
             where.get("path") or (where.get("host", "localhost"), where.get("port", 6379)),
             where.get("db") or 0,
         )
+        # For handlers of signals, too.
+        self.deciding = threading.RLock()
         # Whether only event loops can ask.
         self.is_awaited = issubclass(self._kind, AbstractConnection)
         self.limit: float = self._settings["socket_timeout"]
@@ -80,8 +83,8 @@ class Session:
         self.renewal: Any = None
         self.renewals: dict[Any, Any] = {}
         # Mailboxes have names of their own.
-        self._number = secrets.token_hex(8)
-        self._numbers = itertools.count()
+        self.number = secrets.token_hex(8)
+        self.numbers = itertools.count()
 
     async def call(
         self,
@@ -119,10 +122,6 @@ class Session:
             else Reply(value, sent, False)
             for value, (_, key) in zip(values, requests, strict=True)
         ]
-
-    def new_mailbox_key(self, meta: str) -> str:
-        """Return the name of a new list for a waiting thread, in the slot of ``meta``."""
-        return f"{meta[:-4]}wake:{next(self._numbers)}:{self._number}"
 
     def connection(self, within: float | None = None) -> Any:
         """Return a new connection for threads; ``within``: a limit of its own, in seconds."""

@@ -204,7 +204,9 @@ class Attempt:
             self._mailbox.expect(self.token)
             self._box_key = self._mailbox.key
         else:
-            self._box_key = self.session.new_mailbox_key(self.target.keys[1])
+            # A new list, in the slot of the lock.
+            session, beside = self.session, self.target.keys[1][:-4]
+            self._box_key = f"{beside}wake:{next(session.numbers)}:{session.number}"
 
     async def _wait(self, io: Backend, limit: float | None, busy: Busy) -> Grant:
         """Sleep and ask in turn, until granted. Raises LockBusy after ``limit`` seconds."""

@@ -89,7 +89,7 @@ class LockHandle(Handle):
     @property
     def local(self) -> LocalToken:
         """Its ``token`` is :attr:`token` as bytes, or None once the lock was let go."""
-        return LocalToken.of(None if self.is_let_go else self.token)
+        return LocalToken.of(None if self._released else self.token)
 
     @property
     def fence(self) -> int:
@@ -245,7 +245,7 @@ class LockHandle(Handle):
         grant, was_asked = self.grant, self._was_asked
         self._was_asked = True
         try:
-            reply = await grant.session.call(io, grant.release_request(), self.key)
+            reply = await grant.session.call(io, grant.release_request(), self.target.key)
         except LockUnavailable as error:
             if grant.loss is not None:
                 raise grant.loss.again() from error

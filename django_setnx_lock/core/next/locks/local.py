@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
+from threading import get_ident
 from types import MethodType, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from weakref import ref
@@ -17,6 +18,10 @@ from ..options import UNSET, Unset
 from ..owner import Owner, current, in_loop
 
 _Handle = TypeVar("_Handle", bound=Handle)
+
+
+def nothing() -> None:
+    """Return None, as a dead reference does."""
 
 
 class Entry(Generic[_Handle]):
@@ -46,7 +51,9 @@ class Entry(Generic[_Handle]):
                 to_raise = to_raise or before is not error
             await held.finish(io, error, to_raise=to_raise)
         finally:
-            self.lock.drop(self)
+            self.held = None
+            if self.lock._kept:
+                self.lock.drop(self)
 
 
 class _Exit:
@@ -65,9 +72,9 @@ class _Exit:
         if lock is None:
             # As ExitStack asks, which then begins the block.
             return self._leave
-        by = current(self._is_asyncio)
-        entry: Entry[Any] = Entry(lock, by, is_block=True)
-        by.begins = ref(entry)
+        entry: Entry[Any] = Entry(lock, current(self._is_asyncio), is_block=True)
+        # Nothing else runs in this thread before __enter__() does.
+        lock.begins[get_ident()] = ref(entry)
         return MethodType(self._leave, entry)
 
 
@@ -101,6 +108,8 @@ class LocalLock(Operations, Generic[_Handle]):
         # In the order in which they were taken; those of blocks live as long as these.
         self._entries: list[ref[Entry[_Handle]]] = []
         self._kept: list[Entry[_Handle]] = []
+        # By thread, the block that begins.
+        self.begins: dict[int, ref[Entry[_Handle]]] = {}
 
     @abstractmethod
     async def _take(
@@ -121,7 +130,7 @@ class LocalLock(Operations, Generic[_Handle]):
         kept = [
             entry
             for entry in self._known()
-            if entry.held is not None and entry.held.is_here and not entry.held.is_let_go
+            if entry.held is not None and entry.held.is_here and not entry.held.released
         ]
         if kept and self.thread_local:
             me = current(is_asyncio)
@@ -152,16 +161,15 @@ class LocalLock(Operations, Generic[_Handle]):
         """Throw away what is over."""
         for one in self._kept[:]:
             held = one.held
-            if held is not None and not one.is_block and (held.is_let_go or held.lost):
+            if held is not None and not one.is_block and (held.released or held.lost):
                 self.drop(one)
 
     def drop(self, entry: Entry[_Handle]) -> None:
         """Hold ``entry`` no longer."""
         entry.held = None
-        if self._kept:
-            # Another thread may do so meanwhile.
-            with suppress(ValueError):
-                self._kept.remove(entry)
+        # Another thread may do so meanwhile.
+        with suppress(ValueError):
+            self._kept.remove(entry)
 
     @property
     def lost(self) -> bool:
@@ -238,22 +246,19 @@ class LocalLock(Operations, Generic[_Handle]):
             raise
 
     def __enter__(self) -> _Handle:
+        entry = self.begins.pop(get_ident(), nothing)() or self._begin(BLOCKING)
         limit = self.blocking_timeout if self.blocking else 0
-        return run(self._enter(BLOCKING, self._begun(current(False)), limit))
+        return run(self._enter(BLOCKING, entry, limit))
 
     async def __aenter__(self) -> _Handle:
-        limit = self.blocking_timeout if self.blocking else 0
-        return await self._enter(ASYNCIO, self._begun(current(True)), limit)
+        entry = self.begins.pop(get_ident(), nothing)() or self._begin(ASYNCIO)
+        return await self._enter(ASYNCIO, entry, self._limit())
 
-    def _begun(self, by: Owner) -> Entry[_Handle]:
-        """Return the entry of the block that begins."""
-        begins, by.begins = by.begins, None
-        entry: Entry[_Handle] | None = None if begins is None else begins()
-        if entry is None or entry.lock is not self:
-            # Not ``with`` begins it.
-            entry = Entry(self, by, is_block=True)
-            # Nobody else refers to it.
-            self._kept.append(entry)
+    def _begin(self, io: Backend) -> Entry[_Handle]:
+        """Return the entry of a block that ``with`` does not begin."""
+        entry: Entry[_Handle] = Entry(self, current(io.is_asyncio), is_block=True)
+        # Nobody else refers to it.
+        self._kept.append(entry)
         return entry
 
     if TYPE_CHECKING:
@@ -312,7 +317,7 @@ class LocalLock(Operations, Generic[_Handle]):
             await held._release(io)
         finally:
             # Kept after a failure to reach Redis, so that it can be called again.
-            if held.is_let_go or held.lost:
+            if held.released or held.lost:
                 for entry in self._kept[:]:
                     if entry.held is held and not entry.is_block:
                         self.drop(entry)

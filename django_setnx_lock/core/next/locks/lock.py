@@ -153,10 +153,13 @@ class PlainLock(LocalLock[LockHandle]):
     async def _take(
         self, io: Backend, limit: float | None, by: Owner, token: str | None = None
     ) -> LockHandle:
-        session = self._session(io)
+        session = session_of(self.target.client)
+        if session.is_awaited:
+            self.session_for(io)
         return await Attempt(self.target, session, by, token).take(io, limit)
 
-    def _session(self, io: Backend) -> Session:
+    def session_for(self, io: Backend) -> Session:
+        """Return the session with the server. Raises TypeError where nothing would be awaited."""
         session = session_of(self.target.client)
         if session.is_awaited and not io.is_asyncio:
             raise TypeError(

@@ -10,7 +10,6 @@ from weakref import ref
 from ... import clock
 from ...errors import LockError, LockLost
 from ..connections.session import session_of
-from ..process import here
 from .handle import LockHandle
 from .renewal import renewal_of
 
@@ -32,28 +31,30 @@ class SharedHandle(LockHandle):
 
     def _begin_release(self) -> bool:
         grant = self.grant
-        if not grant.target.options.reentrant or self._released or not grant.is_here:
-            return super()._begin_release()
-        # Whether it is the last, or another is to be had, is decided by one thread at a time.
-        with here().deciding:
-            others = [one for one in grant.held_by() if one is not self]
-            if others and not grant.is_over:
-                grant.handles = tuple([ref(one) for one in others])
-                self._released = True
-                return False
-            if grant.owner is not None:
-                grant.owner.holds.pop(_place_of(grant), None)
+        if grant.target.options.reentrant and not self._released:
+            # Whether it is the last, or another is to be had, is decided by one thread at a time.
+            with grant.session.deciding:
+                if len(grant.handles) > 1 and self._is_followed():
+                    return False
+                if grant.owner is not None:
+                    grant.owner.holds.pop((grant.session.place, grant.target.keys[0]), None)
         return super()._begin_release()
+
+    def _is_followed(self) -> bool:
+        """Let go this handle alone, if there are others."""
+        grant = self.grant
+        others = [one for one in grant.held_by() if one is not self]
+        if not others or self._released or grant.is_over or not grant.is_here:
+            return False
+        grant.handles = tuple([ref(one) for one in others])
+        self._released = True
+        return True
 
 
 def note(grant: Grant, by: Owner) -> None:
     """Note that ``by`` holds ``grant``, and may have it again."""
-    place = _place_of(grant)
+    place = grant.session.place, grant.target.keys[0]
     by.holds[place] = ref(grant, partial(_forget, by.holds, place))
-
-
-def _place_of(grant: Grant) -> tuple[Any, str]:
-    return grant.session.place, grant.target.keys[0]
 
 
 def _forget(holds: dict[Any, Any], place: Any, gone: object) -> None:
@@ -91,7 +92,7 @@ async def again(io: Backend, target: Target, by: Owner) -> LockHandle | None:
         finally:
             # In the frames of a traceback it would be held on to.
             first = None
-    with here().deciding:
+    with grant.session.deciding:
         if by.holds.get(place) is not noted or not grant.held_by():
             # It is being let go.
             return None

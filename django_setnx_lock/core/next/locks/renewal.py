@@ -55,7 +55,7 @@ class Renewal:
     def register(self, grant: Grant) -> None:
         """Renew ``grant`` from now on, and find out when it is lost."""
         grant.renewal = self
-        self._grants[id(grant)] = ref(grant), grant.key
+        self._grants[id(grant)] = ref(grant), grant.target.key
         if self._worker is None:
             self._start()
         elif grant.lease.due + _SLACK < self._wakes_at:

@@ -7,13 +7,13 @@ import sys
 from asyncio import _get_running_loop
 from collections.abc import Sequence
 from contextlib import suppress
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ... import clock
 from ..connections.backend import ASYNCIO
 from ..operations import Handle
-from ..owner import current
-from .local import LocalLock
+from .local import LocalLock, nothing
 
 if TYPE_CHECKING:
     from .grant import Grant
@@ -100,7 +100,7 @@ class ScopedLock(LocalLock[_Handle]):
     """One whose ``async with`` blocks are cancelled when it is lost."""
 
     async def __aenter__(self) -> _Handle:
-        entry = self._begun(current(True))
+        entry = self.begins.pop(get_ident(), nothing)() or self._begin(ASYNCIO)
         held = await self._enter(ASYNCIO, entry, self._limit())
         entry.scope = CancelScope(held.grants)
         return held

@@ -429,11 +429,11 @@ class MultiLock(ScopedLock[MultiLockHandle]):
     async def _take(
         self, io: Backend, limit: float | None, by: Owner, token: str | None = None
     ) -> MultiLockHandle:
-        self._first._session(io)
+        session = self._first.session_for(io)
         end = None if limit is None else clock.now() + limit
         while True:
             left = None if end is None else max(end - clock.now(), 0.0)
-            held = await self._take_once(io, left, by)
+            held = await self._take_once(io, session, left, by)
             if not held.lost:
                 return held
             # One that was had again may be lost by the time the others are taken.
@@ -445,7 +445,9 @@ class MultiLock(ScopedLock[MultiLockHandle]):
                     key=lost[0],
                 )
 
-    async def _take_once(self, io: Backend, limit: float | None, by: Owner) -> MultiLockHandle:
+    async def _take_once(
+        self, io: Backend, session: Session, limit: float | None, by: Owner
+    ) -> MultiLockHandle:
         targets = sorted([lock.target for lock in self._locks], key=lambda one: one.keys)
         taken: dict[str, LockHandle] = {}
         try:
@@ -455,7 +457,7 @@ class MultiLock(ScopedLock[MultiLockHandle]):
                     taken[target.key] = share
             missing = [target for target in targets if target.key not in taken]
             if missing:
-                attempt = SeveralAttempt(missing, self._first._session(io), by)
+                attempt = SeveralAttempt(missing, session, by)
                 for part in await attempt.take_each(io, limit):
                     taken[part.key] = part
                     if self.reentrant:
@@ -468,7 +470,7 @@ class MultiLock(ScopedLock[MultiLockHandle]):
             # Interrupts too.
             if taken:
                 give_back = MultiLockHandle(list(taken.values())).give_back
-                await io.shield(partial(give_back, io), 2 * self._first._session(io).limit, error)
+                await io.shield(partial(give_back, io), 2 * session.limit, error)
             raise
 
     def acquire(
@@ -515,7 +517,7 @@ class _Relay:
     def is_over(self) -> bool:
         """Whether it calls nobody any more."""
         held = self._held()
-        return self._is_over or held is None or held.is_let_go
+        return self._is_over or held is None or held.released
 
     def cancel(self) -> None:
         """Call it."""
