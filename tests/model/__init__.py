@@ -1,7 +1,7 @@
-"""Searches of every order of events within bounds.
+"""Searches of every order of events within bounds: see README.md.
 
-Those for locks that are shared run the scripts of the package. The timestamp protocol has models
-of its own.
+``test_rules.py`` runs the scripts of the core to come, ``test_shared.py`` today's for locks
+that several hold. The timestamp protocol has models of its own.
 """
 
 from __future__ import annotations

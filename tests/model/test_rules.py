@@ -1,0 +1,43 @@
+"""The shipped scripts, and clients as they are, in every state that a few callers can reach.
+
+The runs and the rules stand in runs.py; ``python -m tests.model`` tells more of each.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from .runs import MUTANTS, RUNS, explore, is_caught
+
+MARKS = {
+    "default": (),
+    "matrix": (pytest.mark.matrix, pytest.mark.timeout(600)),
+    "marathon": (pytest.mark.marathon, pytest.mark.timeout(3600)),
+}
+# States within which a rule that is left out is found by default, and those that take longer.
+FEW = 15_000
+DEEP = {"look-ok"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=MARKS[run.size]) for name, run in RUNS.items()]
+)
+def test_no_order_of_events_breaks_what_holds(name: str) -> None:
+    found = explore(name, most=RUNS[name].states)
+    sys.stdout.write(f"\n{name}: {found}\n")
+
+    assert not found.wrong, "\n".join(found.trace)
+    assert found.is_complete or found.states > RUNS[name].states
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=MARKS["matrix"] if name in DEEP else ()) for name in MUTANTS],
+)
+def test_each_rule_left_out_breaks_what_holds(name: str) -> None:
+    mutant = MUTANTS[name]
+    found = explore(mutant.run, mutant.change, most=200_000 if name in DEEP else FEW)
+
+    assert is_caught(mutant, found), str(found)
