@@ -22,6 +22,8 @@ from .settings import settings_of
 
 _SPARE_AT_MOST = 16
 _LEAST = 0.05
+# After such a failure it is not known what became of a request.
+_UNSURE = ("unreachable", "timeout")
 
 
 class Reply(NamedTuple):
@@ -112,16 +114,26 @@ class Session:
     ) -> list[Reply | LockUnavailable]:
         """Return the reply to each of ``requests``, beside their keys, or why it has none.
 
-        All are sent in one write, once, and are answered ``within`` so many seconds or not at all.
+        All are sent in one write, and again if the connection broke, and are answered ``within`` so
+        many seconds or not at all.
         """
-        sent = clock.now()
-        values = await io.exchange_many(self, [request for request, _ in requests], within)
-        return [
-            unavailable(value, key)
-            if isinstance(value, ExchangeFailed)
-            else Reply(value, sent, False)
-            for value, (_, key) in zip(values, requests, strict=True)
-        ]
+        until = clock.now() + within
+        found: dict[int, Reply | LockUnavailable] = {}
+        unsure = list(range(len(requests)))
+        for is_copy in (False, True):
+            sent = clock.now()
+            asked = [requests[at][0] for at in unsure]
+            values = await io.exchange_many(self, asked, min(until - sent, self.limit))
+            for at, value in zip(unsure, values, strict=True):
+                if isinstance(value, ExchangeFailed):
+                    found[at] = unavailable(value, requests[at][1])
+                else:
+                    found[at] = Reply(value, sent, is_copy)
+            unsure = [at for at in unsure if getattr(found[at], "cause", "") in _UNSURE]
+            if not unsure or clock.now() >= until:
+                break
+            self.idle.clear()
+        return [found[at] for at in range(len(requests))]
 
     def connection(self, within: float | None = None) -> Any:
         """Return a new connection for threads; ``within``: a limit of its own, in seconds."""

@@ -150,7 +150,7 @@ class Attempt:
         return Request(ACQUIRE, target.keys, args)
 
     async def _ask(self, io: Backend, *, waits: bool) -> Grant | Busy:
-        """Ask until there is an answer: a grant that came too late is none."""
+        """Ask until there is an answer."""
         while True:
             request = self._request(waits=waits)
             reply = await self.session.call(io, request, self.target.key, None, self._undo)
@@ -159,7 +159,7 @@ class Attempt:
                 return answer
 
     async def _read(self, io: Backend, reply: Reply) -> Grant | Busy | None:
-        """Return what ``reply`` means; None: to ask again at once."""
+        """Return what ``reply`` means; None: to ask again at once. A late grant is none."""
         value, target = reply.value, self.target
         if reply.was_retried:
             self.was_retried = True
@@ -174,7 +174,9 @@ class Attempt:
                     await look(io, self.session, target, value[3])
                 return grant
             await self._cancel(io, in_doubt=self.was_retried)
-        elif value[0] == b"BUSY":
+            self._begin_anew()
+            return Busy(0, None)
+        if value[0] == b"BUSY":
             if await look(io, self.session, target, value[3], self.token):
                 return None
             return Busy(int(value[1]), value[2])

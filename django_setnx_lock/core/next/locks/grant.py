@@ -55,9 +55,8 @@ class Grant:
     stop_request: StopRequest | None = None
     # For how many seconds the holder had waited; None: it was free.
     waited: float | None = None
-    # Why renewals fail, and since when.
+    # Why renewals fail.
     trouble: Exception | None = None
-    trouble_since = 0.0
     # What is to be cancelled when the lock is lost.
     scopes: tuple[Any, ...] = ()
     handles: tuple[ref[Handle], ...] = ()

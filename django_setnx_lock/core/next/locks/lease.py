@@ -36,6 +36,10 @@ class Lease:
         """Return the milliseconds that a renewal asks for at least; 0 beyond ``max_hold``."""
         return max(int(min(self.seconds, self.hold_until - now) * 1000), 0)
 
+    def late(self, now: float) -> float:
+        """Return for how many seconds a third of the lease has been over without a renewal."""
+        return now - self.end + self.seconds * 2 / 3
+
     def confirm(self, sent: float, seconds: float) -> None:
         """Believe Redis that from ``sent`` on the lock is ours for ``seconds`` at least."""
         self.end = max(self.end, sent + seconds)

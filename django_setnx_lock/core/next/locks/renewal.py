@@ -79,6 +79,13 @@ class Renewal:
             self._worker = worker
         try:
             worker.start()
+        except RuntimeError as error:
+            # The next lock tries again, for all of them.
+            self._worker = None
+            if isinstance(error.__context__, KeyboardInterrupt):
+                # It came as the thread began, and this is what threading has made of it.
+                raise error.__context__ from None
+            logger.warning("no thread can be had that renews locks: %s", error)
         except BaseException:
             self._worker = None
             raise
@@ -179,7 +186,7 @@ class Renewal:
         if isinstance(answer, LockUnavailable):
             grant.lease.put_off(clock.now())
             if grant.trouble is None:
-                grant.trouble, grant.trouble_since = answer, clock.now()
+                grant.trouble = answer
                 logger.warning(
                     "cannot renew the lock %r, and goes on trying: %s", grant.key, answer
                 )
@@ -194,12 +201,14 @@ class Renewal:
         if not grant.is_renewed:
             grant.lease.due = math.inf
             return
+        late = grant.lease.late(clock.now())
         grant.lease.confirm(answer.sent, int(value[1]) / 1000)
         grant.lease.plan(answer.sent)
         if grant.trouble is not None:
-            late, grant.trouble = clock.now() - grant.trouble_since, None
-            if events.RENEWED_LATE.listeners:
-                events.RENEWED_LATE.tell(key=grant.key, fence=grant.fence, late=late)
+            grant.trouble = None
+            logger.info("the lock %r is renewed again", grant.key)
+        if late > grant.lease.seconds / 3 and events.RENEWED_LATE.listeners:
+            events.RENEWED_LATE.tell(key=grant.key, fence=grant.fence, late=late)
         if len(value) > 2:
             with Apart(logger, "what was to be told of the lock %r failed", grant.key):
                 grant.hear(value[2])

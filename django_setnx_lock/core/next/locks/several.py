@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_setnx_lock.lock")
 
-# After such a failure it is not known what became of a request, and it is sent again.
-_UNSURE = ("unreachable", "timeout")
-
 
 class SeveralAttempt(Attempt):
     """An attempt at several locks, in the order of their names, by one token.
@@ -97,7 +94,7 @@ class SeveralAttempt(Attempt):
         await self._cancel(io, in_doubt=self.was_retried)
         self._begin_anew()
         self._at = 0
-        return None
+        return Busy(0, None) if last[0] == b"OK" else None
 
     def _grant(self, target: Target, value: Sequence[Any], sent: float) -> Grant:
         grant = Grant(target, self.session, self.token, int(value[1]), sent, self.owner)
@@ -133,30 +130,10 @@ class SeveralAttempt(Attempt):
     async def _cancel(self, io: Backend, *, in_doubt: bool, targets: Sequence[Target] = ()) -> None:
         targets = targets or self._targets
         requests = [(self._cancellation(one, in_doubt=in_doubt), one.key) for one in targets]
-        replies = await ask_each(io, self.session, requests)
+        replies = await self.session.call_many(io, requests, self.session.limit)
         for target, reply in zip(targets, replies, strict=True):
             if isinstance(reply, Reply):
                 await look(io, self.session, target, reply.value[1])
-
-
-async def ask_each(
-    io: Backend, session: Session, requests: Sequence[tuple[Request, str]]
-) -> list[Reply | LockUnavailable]:
-    """Return the reply to each request; what has none because a connection broke is sent again."""
-    replies = await session.call_many(io, requests, session.limit)
-    unsure = [
-        at
-        for at, reply in enumerate(replies)
-        if isinstance(reply, LockUnavailable) and reply.cause in _UNSURE
-    ]
-    if unsure:
-        session.idle.clear()
-        second = await session.call_many(io, [requests[at] for at in unsure], session.limit)
-        for at, reply in zip(unsure, second, strict=True):
-            replies[at] = reply
-            if isinstance(reply, Reply):
-                replies[at] = reply._replace(was_retried=True)
-    return replies
 
 
 class MultiLockHandle(Handle, Mapping[str, "LockHandle"]):
@@ -283,7 +260,7 @@ class MultiLockHandle(Handle, Mapping[str, "LockHandle"]):
 
     async def _renew(self, io: Backend, ms_of: Callable[[LockHandle], int]) -> Literal[True]:
         asked = [(held.grant.renew_request(ms_of(held)), held.key) for held in self.parts]
-        replies = await ask_each(io, self.parts[0].grant.session, asked)
+        replies = await self._ask(io, asked)
         errors: list[LockError] = []
         for held, reply in zip(self.parts, replies, strict=True):
             try:
@@ -294,6 +271,12 @@ class MultiLockHandle(Handle, Mapping[str, "LockHandle"]):
                 errors.append(error)
         raise_first(errors)
         return True
+
+    async def _ask(
+        self, io: Backend, requests: Sequence[tuple[Request, str]]
+    ) -> list[Reply | LockUnavailable]:
+        session = self.parts[0].grant.session
+        return await session.call_many(io, requests, 2 * session.limit)
 
     async def _release(self, io: Backend) -> None:
         if self.released:
@@ -307,7 +290,7 @@ class MultiLockHandle(Handle, Mapping[str, "LockHandle"]):
         session = self.parts[0].grant.session
         try:
             requests = [(held.grant.release_request(), held.key) for held, _ in asked]
-            replies = await ask_each(io, session, requests) if requests else []
+            replies = await self._ask(io, requests) if requests else []
         except BaseException as interrupt:
             if io.is_asyncio:
                 await io.shield(self._release_again, 2 * session.limit, interrupt)
