@@ -285,6 +285,8 @@ async def test_a_wait_goes_on_when_its_connections_break(a: World) -> None:
 
     await held.release()
 
+    # It listens again.
+    await a.eventually(job.done, seconds=WOKEN)
     await (await job.result()).release()
 
 

@@ -256,7 +256,8 @@ class Attempt:
             if self._failures > 1 and isinstance(error, redis_exceptions.ResponseError):
                 failed = ExchangeFailed(error, in_doubt=False, is_undone=False)
                 raise unavailable(failed, self.target.key) from error
-            box.close(self.token)
+            if self._mailbox is None:
+                box.close(self.token)
             await io.sleep(min(_PAUSE * 2.0**self._failures, _PAUSE_LONGEST, seconds))
             return None
         self._failures = 0

@@ -77,9 +77,10 @@ class ThreadMailbox:
     def close(self, token: str) -> None:
         """Wait no longer."""
         connection, self._connection = self._connection, None
+        listens, self._listens = self._listens, False
         if connection is None:
             return
-        if self._listens:
+        if listens:
             close(connection)
         else:
             self._session.listening.append(connection)
