@@ -93,7 +93,8 @@ class Redis:
         runtime = lua51.LuaRuntime()
         self._table = runtime.table_from
         self._keys = Keyspace(self._table)
-        runtime.globals().redis = self._table({"call": self._keys.call})
+        call = self._keys.call
+        runtime.globals().redis = self._table({"call": call, "pcall": call})
 
         def compiled(source: str) -> Any:
             return runtime.execute(f"return function(KEYS, ARGV) {source}\nend")

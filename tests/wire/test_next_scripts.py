@@ -1,0 +1,199 @@
+"""The scripts of the core to come, on what other programs wrote at a lock's keys, and any names."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+
+from django_setnx_lock.core.next.protocol.requests import Script
+from tests.support.locks import command, text
+
+if TYPE_CHECKING:
+    from tests.servers import RealServer
+
+NAMES = ("acquire", "several", "release", "renew", "look", "force", "stop")
+SCRIPTS = {name: Script(name) for name in NAMES}
+INDEX = "lock:index"
+BESIDE = ("meta", "waiters", "waiting", "shares", "holders", "gone", "forced")
+RECORD = '{"pid":1,"label":"Grüße, \\"a\\" b\\n"}'
+TOKENS = ("w1", "read:w1", "permit:2:w1")
+TYPES: dict[str, tuple[str, ...]] = {
+    "string": ("SET", "paid"),
+    "hash": ("HSET", "42", "paid", "w1", "paid", "read:w1", "paid"),
+    "list": ("RPUSH", "w1", "w2"),
+    "set": ("SADD", "w1", "w2"),
+    "zset": ("ZADD", "inf", "w1", "-inf", "w2", "1.5", "read:w1"),
+    "stream": ("XADD", "*", "w1", "paid"),
+}
+# What a hash or a string may have in the place of ours.
+TEXTS = (
+    *("", " ", "paid", "0", "-1", "1e400", "nan", "9" * 40, "1 2 3", "1 2 3 4", "\xff\x00"),
+    *(
+        "1 w1",
+        "1 w1 {",
+        "5 read:w1 {}",
+        "1 2 3 99999999999999999999 box",
+        f"{10**15} 1 1 3 box {{}}",
+    ),
+    *(
+        f"{10**15} {10**15} {10**15} 3 box {{}}",
+        "w1",
+        "readers:1",
+        "readers:x",
+        "kept:1",
+        "permits:9",
+    ),
+)
+
+
+def keys(name: str = "lock:a") -> tuple[str, str, str]:
+    return name, f"{{{name}}}:meta", INDEX
+
+
+def run(client: redis.Redis, script: str, *args: str, at: tuple[str, ...] = keys()) -> Any:
+    return client.eval(SCRIPTS[script].source, len(at), *at, *args)
+
+
+def everything(token: str) -> list[tuple[str, ...]]:
+    """Return every request, as who waits or has the lock, or saw it held, may send it."""
+    waits = (token, "1000", RECORD, "1000", "{lock:a}:wake:1")
+    return [
+        ("acquire", token, "1000", RECORD, "0", ""),
+        ("acquire", *waits),
+        ("several", token, "1000", RECORD, "0", ""),
+        ("several", *waits),
+        *(("release", token, how) for how in ("", "repeat", "cancel", "doubt")),
+        ("release", token, "", "500"),
+        *(("renew", token, ms) for ms in ("-1", "0", "5000")),
+        ("look", f"{token} w2"),
+        ("force", token, '{"by":"ann"}'),
+        ("stop", token, '{"by":"ann"}'),
+    ]
+
+
+def put(client: redis.Redis, key: str, kind: str) -> None:
+    redis_command, *words = TYPES[kind]
+    client.delete(key)
+    command(client, redis_command, key, *words)
+
+
+def is_told_clearly(client: redis.Redis, request: tuple[str, ...]) -> bool:
+    """Return whether a request is answered, or refused for the type of a key."""
+    try:
+        run(client, *request)
+    except redis.ResponseError as error:
+        return "WRONGTYPE" in str(error)
+    return True
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_data_of_another_type_is_left_and_said_so(real_server: RealServer, kind: str) -> None:
+    client = real_server.client()
+    for key in ("lock:a", *(f"{{lock:a}}:{end}" for end in BESIDE), INDEX):
+        for token in TOKENS:
+            for request in everything(token):
+                client.flushall()
+                put(client, key, kind)
+                before = client.dump(key)
+                assert is_told_clearly(client, request), (key, request)
+                if key == "lock:a" and kind != "string":
+                    assert client.dump(key) == before
+                # Nothing is left that has no end, but what was there.
+                left = {text(one) for one in client.keys("*") if client.pttl(one) == -1}
+                assert left <= {key, INDEX}, (key, request)
+
+
+def test_a_lock_is_had_and_let_go_whatever_is_in_the_place_of_its_index(
+    redis_client: redis.Redis,
+) -> None:
+    redis_client.set(INDEX, "paid")
+    assert run(redis_client, "acquire", "w1", "1000", RECORD, "0", "")[0] == b"OK"
+    assert run(redis_client, "renew", "w1", "2000")[0] == b"OK"
+    assert run(redis_client, "release", "w1", "")[0] == b"OK"
+
+
+def test_nothing_is_granted_where_the_fence_has_another_type(redis_client: redis.Redis) -> None:
+    put(redis_client, "{lock:a}:meta", "hash")
+    for token in TOKENS:
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            run(redis_client, "acquire", token, "1000", RECORD, "0", "")
+        assert not redis_client.exists("lock:a")
+
+
+def test_texts_that_others_wrote_break_no_script(real_server: RealServer) -> None:
+    client, chance = real_server.client(), random.Random(7)  # noqa: S311 - the same each time
+    for _ in range(400):
+        client.flushall()
+        for end in ("meta", "waiting", "holders", "forced", "waiters", "shares", "gone"):
+            if chance.random() < 0.5:
+                continue
+            key, written = f"{{lock:a}}:{end}", chance.choice(TEXTS)
+            if end == "meta":
+                client.set(key, written)
+            elif end in ("waiting", "holders", "forced"):
+                client.hset(
+                    key, mapping={chance.choice((*TOKENS, "w2", "")): written for _ in "12"}
+                )
+            else:
+                score = chance.choice((1, -1, 1e18, 1e300, float("inf"), 1.5, 10**15))
+                client.zadd(key, {chance.choice((*TOKENS, "w2", "")): score})
+        if chance.random() < 0.8:
+            client.set("lock:a", chance.choice((*TEXTS, "read:w1")))
+        for request in everything(chance.choice(TOKENS)):
+            assert is_told_clearly(client, request), request
+
+
+@pytest.mark.parametrize("name", ["a b", "\n", "ü ß", "1 2 3", "a:b", "%s %d", "'\"\\"])
+def test_a_waiter_for_any_name_is_given_the_lock_at_its_mailbox(
+    redis_client: redis.Redis, name: str
+) -> None:
+    at, box = keys(name), f"{{{name}}}:wake:1"
+    run(redis_client, "acquire", "w1", "1000", RECORD, "0", "", at=at)
+    run(redis_client, "acquire", "w2", "1000", RECORD, "1000", box, at=at)
+
+    assert run(redis_client, "release", "w1", "", at=at) == [b"OK", b"w2"]
+    assert redis_client.lrange(box, 0, -1) == [b"w2"]
+    assert run(redis_client, "acquire", "w3", "1000", "{}", "0", "", at=at)[2] == RECORD.encode()
+
+
+@pytest.mark.parametrize("token", TOKENS)
+def test_who_is_asked_to_stop_hears_it_when_it_asks(redis_client: redis.Redis, token: str) -> None:
+    run(redis_client, "acquire", token, "1000", RECORD, "0", "")
+    assert len(run(redis_client, "renew", token, "-1")) == 2
+    request = '{"by":"ann","reason":"a \\"b\\""}'
+    assert run(redis_client, "stop", "other", request) == [b"CHANGED"]
+    assert run(redis_client, "stop", token, request) == [b"OK"]
+    assert run(redis_client, "stop", token, request) == [b"BEFORE"]
+
+    for ms in ("-1", "0", "2000"):
+        record = json.loads(run(redis_client, "renew", token, ms)[2])
+        assert record.pop("stop").keys() == {"by", "reason", "at"}
+        assert record == json.loads(RECORD)
+
+
+def test_a_check_changes_nothing(redis_client: redis.Redis) -> None:
+    run(redis_client, "acquire", "w1", "1000", RECORD, "0", "")
+    redis_client.persist("lock:a")
+    redis_client.delete(INDEX)
+    assert run(redis_client, "renew", "w1", "-1") == [b"OK", -1]
+    assert redis_client.pttl("lock:a") == -1
+    assert not redis_client.exists(INDEX)
+
+
+def test_several_are_taken_as_far_as_they_go(redis_client: redis.Redis) -> None:
+    at = ("{s}a", "{s}:{s}a:meta", "{s}b", "{s}:{s}b:meta", INDEX)
+    request = ("1000", RECORD, "0", "")
+    assert [len(reply) for reply in run(redis_client, "several", "w1", *request, at=at)] == [2, 2]
+    assert run(redis_client, "several", "w1", *request, at=at)[1][0] == b"OK"
+    run(redis_client, "release", "w1", "", at=at[:2])
+
+    left, busy = run(redis_client, "several", "w2", *request, at=at)
+    assert (left, busy[0]) == ([b"LEFT"], b"BUSY")
+    assert not redis_client.exists("{s}a")
+    first, busy = run(redis_client, "several", "w2", "1000", RECORD, "1000", "box", at=at)
+    assert (first[0], busy[0]) == (b"OK", b"BUSY")
+    assert run(redis_client, "release", "w1", "", at=at[2:4]) == [b"OK", b"w2"]
