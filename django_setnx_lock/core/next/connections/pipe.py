@@ -43,6 +43,9 @@ class Pipe:
         self._connection: Any = None
         # How often it was closed.
         self.number = 0
+        # How many wait for an answer.
+        self._asking = 0
+        self._is_ending = False
         self._asked: deque[asyncio.Future[Any]] = deque()
         self._opening: asyncio.Task[None] | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -57,11 +60,14 @@ class Pipe:
         if self._connection is None:
             await self.open(until)
         (answer,) = self.send(packed)
+        self._asking += 1
         timer = self._loop.call_later(max(until - clock.now(), 0), self._expire, answer, undo)
         try:
             return await answer
         finally:
             timer.cancel()
+            self._asking -= 1
+            self.rest()
 
     async def open(self, until: float) -> None:
         """Connect, unless it is connected. Raises what redis-py raises."""
@@ -137,6 +143,19 @@ class Pipe:
             # The loop may end, and cancel whatever there is.
             if self._connection is connection:
                 self.close()
+
+    def end(self) -> None:
+        """Be closed from now on whenever nobody waits for an answer: the loop ends.
+
+        Others may let a lock go even then.
+        """
+        self._is_ending = True
+        self.rest()
+
+    def rest(self) -> None:
+        """Close the connection if nobody waits for an answer, and the loop ends."""
+        if self._is_ending and not self._asking and self._connection is not None:
+            self.close()
 
     def close(self, why: str = "the connection was closed") -> None:
         """Close the connection; those who wait for an answer get a ConnectionError."""
@@ -223,6 +242,8 @@ class Asyncio:
                 pipe.close("Timeout reading from the server")
         except redis_exceptions.RedisError as error:
             return [ExchangeFailed(error, in_doubt=False, is_undone=True)] * len(requests)
+        finally:
+            pipe.rest()
         values = []
         for answer, request in zip(answers, requests, strict=True):
             try:
@@ -311,7 +332,7 @@ def of_loop(known: dict[Any, Any], make: Callable[[asyncio.AbstractEventLoop], A
 class Closing(Protocol):
     """What is to be closed at the end of an event loop."""
 
-    def close(self) -> None: ...
+    def end(self) -> None: ...
 
 
 class EndOfLoop:
@@ -323,6 +344,7 @@ class EndOfLoop:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.closing: list[Closing] = []
+        self.is_over = False
         self._at_end = self._close_at_end()
         with suppress(StopIteration):
             self._at_end.asend(None).send(None)
@@ -331,8 +353,9 @@ class EndOfLoop:
         try:
             yield
         finally:
+            self.is_over = True
             for one in self.closing:
-                one.close()
+                one.end()
             # The transports of what was closed hear of it in the loop's next turn.
             await asyncio.sleep(0)
 
@@ -340,4 +363,6 @@ class EndOfLoop:
 def at_end_of_loop(closing: Closing) -> None:
     """Have ``closing`` closed at the end of the running event loop."""
     end: EndOfLoop = of_loop(here().loops, EndOfLoop)
+    if end.is_over:
+        closing.end()
     end.closing.append(closing)

@@ -262,7 +262,7 @@ class LoopRenewal(Renewal):
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._alarm.set)
 
-    def close(self) -> None:
+    def end(self) -> None:
         """End with the loop."""
         self._is_closed = True
         for _, key in self._grants.values():
