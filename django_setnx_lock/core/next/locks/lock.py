@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...connections.client_settings import refuse_own_calls
+from ...errors import LockUnsupported
 from ...locks.transfer import checked_token
 from ..connections.backend import ASYNCIO, BLOCKING, Backend, run
 from ..connections.session import Session, session_of
@@ -185,7 +186,7 @@ class PlainLock(LocalLock[LockHandle]):
         LockUnavailable and ValueError as :meth:`take`, TypeError and ValueError for what is no
         token.
         """
-        return run(self._acquire(BLOCKING, sleep, blocking, blocking_timeout, _chosen(token)))
+        return run(self._acquire(BLOCKING, sleep, blocking, blocking_timeout, self._chosen(token)))
 
     async def aacquire(
         self,
@@ -195,13 +196,20 @@ class PlainLock(LocalLock[LockHandle]):
         token: str | bytes | None = None,
     ) -> bool:
         """Take the lock as :meth:`acquire` does."""
-        return await self._acquire(ASYNCIO, sleep, blocking, blocking_timeout, _chosen(token))
+        return await self._acquire(ASYNCIO, sleep, blocking, blocking_timeout, self._chosen(token))
 
     # Asking
 
     async def _locked(self, io: Backend) -> bool:
         return await is_taken(io, session_of(self.target.client), self.name, self.key)
 
-
-def _chosen(token: object) -> str | None:
-    return None if token is None else checked_token(token)
+    def _chosen(self, token: object) -> str | None:
+        if token is not None and self.options.kind.is_shared:
+            raise LockUnsupported(
+                f"the lock {self.key!r} is held with others: none of them chooses its token",
+                key=self.key,
+            )
+        text = None if token is None else checked_token(token)
+        if text is not None and text.split() != [text]:
+            raise ValueError("a token must have no white space: the scripts part tokens by it")
+        return text
