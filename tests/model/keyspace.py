@@ -36,6 +36,7 @@ class Keyspace:
             "HSET": self._hset,
             "HDEL": self._remove,
             "HGET": lambda key, field: self.db.get(key, {}).get(field),
+            "HMGET": lambda key, *fields: [self.db.get(key, {}).get(f) or False for f in fields],
             "LPUSH": self._lpush,
             "LPOS": self._lpos,
         }

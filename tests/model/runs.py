@@ -200,7 +200,11 @@ RUNS = {
         size="default",
     ),
     "loop-half": run(
-        "so it does, and the server does not know it", HOLDER, TASK, TASK, half=1, slack=3
+        "so it does, and the server does not know it",
+        *(HOLDER, TASK, TASK),
+        half=1,
+        slack=3,
+        size="marathon",
     ),
     "loop-kill": run(
         "a loop with two tasks is killed, a thread waits too",
@@ -210,11 +214,21 @@ RUNS = {
         LIVES,
         kill=1,
         slack=3,
+        states=150_000,
     ),
     "loop-cut-off": run(
-        "a loop's host is gone, its connection stays", HOLDER, TASK, TASK, LIVES, zombie=1, slack=3
+        "a loop's host is gone, its connection stays",
+        HOLDER,
+        TASK,
+        TASK,
+        LIVES,
+        zombie=1,
+        slack=3,
+        states=150_000,
     ),
-    "loops": run("two loops, one is killed", TASK, TASK, OTHER_TASK, kill=1, slack=3),
+    "loops": run(
+        "two loops, one is killed", TASK, TASK, OTHER_TASK, kill=1, slack=3, states=150_000
+    ),
     "loop-mixed": run(
         "two tasks of a loop and a thread", TASK, TASK, ONE, cancel=1, cut=1, size="marathon"
     ),
@@ -323,7 +337,14 @@ MUTANTS = {
     "mail-box": Mutant(
         "and over all at whose mailbox mail lies unread",
         *("loop-kill", "mail"),
-        ("lib", "redis.call('EXISTS', box) == 1", "has_mail(box, token)"),
+        (
+            "lib",
+            "redis.call('EXISTS', box) == 1) then\n"
+            "          return token, again, box, record\n"
+            "        else\n"
+            "          full = box\n",
+            "has_mail(box, token)) then\n          return token, again, box, record\n",
+        ),
     ),
     "rouse": Mutant(
         "the next one asks, should the first not come",

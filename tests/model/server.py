@@ -198,6 +198,7 @@ class Redis:
         rows(SHARES, lambda end: (tick(end),))
         rows(HOLDERS, lambda row: (int(row.split(" ")[0]) - NOW_US,))
         rows(GONE, lambda end: (tick(end),))
+        out[GONE] = _without_past(out[GONE])
         if "{k}:forced" in db:
             out[FORCED] = tuple(sorted(token[t] for t in db["{k}:forced"])), ttl["{k}:forced"]
         out[INDEX] = int("idx" in db)
@@ -350,6 +351,7 @@ class Redis:
         for at in (SHARES, GONE):
             if out[at]:
                 out[at] = tuple((t, max(end + by, floor)) for t, end in out[at][0]), out[at][1]
+        out[GONE] = _without_past(out[GONE])
         out[BOXES] = tuple((box, mail, ttl + by) for box, mail, ttl in out[BOXES] if ttl + by > 0)
         ended = tuple(entry for entry in out[BLOCKED] if entry[1] + by <= 0)
         out[BLOCKED] = tuple(
@@ -357,6 +359,11 @@ class Redis:
         )
         found = self._shifts[key] = (*self._canonical(out, top + us), ended)
         return found
+
+
+def _without_past(gone: Any) -> Any:
+    """Leave out the tokens that are not refused any longer: nobody sees whether they are there."""
+    return gone and (tuple(row for row in gone[0] if row[1] > 0), gone[1])
 
 
 def _items(table: Any) -> Iterator[Any]:
