@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +15,7 @@ import redis.asyncio
 from django_setnx_lock import LockUnavailable, LockUnsupported
 from django_setnx_lock.core import Inspector
 from tests.processes import run
-from tests.servers import ONCE, free_port
+from tests.servers import ONCE, RealServer, free_port
 from tests.support.kinds import EXCLUSIVE, ONE_SERVER, QUEUED, SEVERAL
 from tests.support.rows import on
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
     from tests.support.world import World
 
+# Whoever was roused meanwhile, and asks, listens again by then: who does not is passed over.
+WORK = 0.02
 FREED = "use the method with the prefix a"
 LOOKS: dict[str, Callable[[Inspector], object]] = {
     "get": lambda inspector: inspector.get("lock:a"),
@@ -74,10 +77,12 @@ async def test_threads_and_tasks_wait_in_one_queue(a: World) -> None:
     def in_a_thread(number: int) -> None:
         with a.rival(blocking_timeout=20).raw:
             order.append(number)
+            time.sleep(WORK)
 
     async def in_a_task(number: int) -> None:
         async with a.rival(blocking_timeout=20).raw:
             order.append(number)
+            await asyncio.sleep(WORK)
 
     held = await a.rival().take(0)
     jobs = []
@@ -85,6 +90,9 @@ async def test_threads_and_tasks_wait_in_one_queue(a: World) -> None:
         work = in_a_task(number) if number % 2 else asyncio.to_thread(in_a_thread, number)
         jobs.append(asyncio.create_task(work))
         await a.waiting(number + 1)
+    if isinstance(a.server, RealServer):
+        # Each thread listens, and the loop.
+        await a.eventually(lambda: a.sleepers() >= 3 + 1)
     await held.release()
     await asyncio.gather(*jobs)
     assert order == list(range(6))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from .locks.handle import LockHandle
-from .locks.layered import RedisLock
+from .locks.layered import RedisLock, RWLock
 from .locks.several import MultiLock, MultiLockHandle
-from .locks.shared import RWLock
 
 __all__ = ["LockHandle", "MultiLock", "MultiLockHandle", "RWLock", "RedisLock"]

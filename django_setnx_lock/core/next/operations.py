@@ -8,7 +8,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..errors import LockError
+from ..errors import LockError, LockLost
 from .connections.backend import ASYNCIO, BLOCKING, Backend, run
 
 if TYPE_CHECKING:
@@ -136,9 +136,27 @@ class Handle(Operations):
     def remaining(self) -> float:
         """Return the seconds left of the lease by the local clock; 0.0 when lost or released."""
 
-    @abstractmethod
+    async def _owned(self, io: Backend) -> bool:
+        if not self.remaining():
+            return False
+        try:
+            await self._check(io)
+        except LockLost:
+            return False
+        return True
+
     async def give_back(self, io: Backend) -> None:
         """Release what nobody will be told of. What Redis does not hear ends with its lease."""
+        for grant in self.grants:
+            grant.was_in_vain = len(grant.held_by()) == 1
+        with suppress(LockError):
+            await self._release(io)
+
+    async def _release_again(self) -> None:
+        try:
+            await self._release(ASYNCIO)
+        except LockError as error:
+            logger.warning("%s", error)
 
     async def finish(
         self, io: Backend, body_error: BaseException | None, *, to_raise: bool = True

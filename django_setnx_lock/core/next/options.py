@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from inspect import iscoroutinefunction
 from typing import Any, Final, NamedTuple
 
 from ..errors import LockUnsupported
 from ..protocol.commands import DEFAULT_TIMEOUT, least_hold, milliseconds, waiting_time
-from .protocol.kinds import EXCLUSIVE, READERS, Kind, permits
 
 _MOST_PERMITS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a lock stands in Redis.
+
+    ``prefix``: what its tokens begin with. ``is_shared``: whether others of the kind may be held
+    at the same time.
+    """
+
+    prefix: str = ""
+    is_shared: bool = False
+
+
+EXCLUSIVE = Kind()
+READERS = Kind("read:", is_shared=True)
+
+
+def permits(limit: int) -> Kind:
+    """Return the kind of which ``limit`` may be held at the same time."""
+    return Kind(f"permit:{limit}:", is_shared=True)
 
 
 class Unset:

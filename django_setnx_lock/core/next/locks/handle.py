@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from os import getpid
@@ -15,7 +15,7 @@ from ... import clock, events
 from ...errors import LockError, LockLost, LockUnavailable
 from ...protocol.commands import milliseconds
 from ...stop_request import StopRequest
-from ..connections.backend import ASYNCIO, Backend
+from ..connections.backend import Backend
 from ..operations import Handle
 from ..protocol.replies import lost
 from ..protocol.requests import Command
@@ -173,15 +173,6 @@ class LockHandle(Handle):
         self._refuse_if_over("check")
         return 0
 
-    async def _owned(self, io: Backend) -> bool:
-        if self._released or self.lost or not self.is_here:
-            return False
-        try:
-            await self._check(io)
-        except LockLost:
-            return False
-        return True
-
     async def _locked(self, io: Backend) -> bool:
         return await is_taken(io, self.grant.session, self.name, self.key)
 
@@ -291,12 +282,6 @@ class LockHandle(Handle):
         is_second = was_asked or reply.was_retried
         return is_second and reply.value[1] is None and clock.now() < self.grant.lease.end
 
-    async def _release_again(self) -> None:
-        try:
-            await self._release(ASYNCIO)
-        except LockError as error:
-            logger.warning("%s", error)
-
     def detach(self) -> Callable[[], None]:
         """Let the lock go later: return what does that, and is called by whom it is left to.
 
@@ -311,12 +296,6 @@ class LockHandle(Handle):
         later = type(self)(self.grant, self.target)
         self._released = True
         return later
-
-    async def give_back(self, io: Backend) -> None:
-        """Release what nobody will be told of. What Redis does not hear ends with its lease."""
-        self.grant.was_in_vain = len(self.grant.held_by()) == 1
-        with suppress(LockError):
-            await self._release(io)
 
 
 async def is_taken(io: Backend, session: Session, name: str, key: str) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from .handle import LockHandle
 from .lock import PlainLock
@@ -29,3 +31,37 @@ class RedisLock(ScopedLock[LockHandle], PlainLock):
             held = await super()._take(io, limit, by, token)
             note(held.grant, by)
         return held
+
+
+class RWLock:
+    """A lock that any number of readers hold at the same time, or one writer.
+
+    First come, first served: a reader waits behind a writer that came before it, so that neither
+    starves. Each reader has a lease of its own. With ``reentrant``, a writer may read within, and
+    holds the lock alone until it has let both go; a reader that wants to write would wait for
+    itself: that raises LockError.
+
+    ``client``, ``name`` and ``options``: those of :class:`RedisLock`, which is what a writer
+    takes; it raises what this raises.
+    """
+
+    def __init__(self, client: Any, name: str, **options: Any) -> None:
+        self._make: Callable[..., RedisLock] = functools.partial(RedisLock, client, name, **options)
+        # An option that is wrong is told at once.
+        self._key = self.read().key
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._key!r}>"
+
+    @property
+    def key(self) -> str:
+        """What the caller calls it."""
+        return self._key
+
+    def read(self) -> RedisLock:
+        """Return the lock of one reader."""
+        return self._make(shared=True)
+
+    def write(self) -> RedisLock:
+        """Return the lock of one writer."""
+        return self._make(shared=False)

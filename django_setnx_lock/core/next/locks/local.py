@@ -10,11 +10,12 @@ from types import MethodType, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from weakref import ref
 
-from ...errors import LockBusy, LockError
+from ...errors import LockBusy, LockError, LockUnsupported
+from ...locks.transfer import checked_token
 from ...protocol.commands import waiting_time
 from ..connections.backend import ASYNCIO, BLOCKING, Backend, run
 from ..operations import Handle, Operations
-from ..options import UNSET, Unset
+from ..options import UNSET, Target, Unset
 from ..owner import Owner, current, in_loop
 
 _Handle = TypeVar("_Handle", bound=Handle)
@@ -99,12 +100,19 @@ async def _aleave(
 class LocalLock(Operations, Generic[_Handle]):
     """A lock, or several, as its caller has it: taken by a call or by ``with``, and asked about."""
 
-    blocking: bool
-    blocking_timeout: float | None
-    thread_local: bool
-    raise_on_release_error: bool
+    # Whether it has one key.
+    _is_one = True
 
-    def __init__(self) -> None:
+    def __init__(
+        self, target: Target, *, blocking: bool, thread_local: bool, raise_on_release_error: bool
+    ) -> None:
+        """``target``: the lock, or the first of several."""
+        self.target = target
+        self.options = target.options
+        self.blocking = blocking
+        self.blocking_timeout = target.options.blocking_timeout
+        self.thread_local = thread_local
+        self.raise_on_release_error = raise_on_release_error
         # In the order in which they were taken; those of blocks live as long as these.
         self._entries: list[ref[Entry[_Handle]]] = []
         self._kept: list[Entry[_Handle]] = []
@@ -116,6 +124,26 @@ class LocalLock(Operations, Generic[_Handle]):
         self, io: Backend, limit: float | None, by: Owner, token: str | None = None
     ) -> _Handle:
         """Take the lock for ``by`` within ``limit`` seconds. Raises LockBusy."""
+
+    @property
+    def key(self) -> str:
+        """What the caller calls it."""
+        return self.target.key
+
+    @property
+    def timeout(self) -> float:
+        """The lease in seconds."""
+        return self.options.timeout
+
+    @property
+    def reentrant(self) -> bool:
+        """Whether its owner gets it again."""
+        return self.options.reentrant
+
+    @property
+    def client(self) -> Any:
+        """The redis-py client it asks."""
+        return self.target.client
 
     # What this object holds
 
@@ -202,6 +230,35 @@ class LocalLock(Operations, Generic[_Handle]):
         if isinstance(blocking_timeout, Unset):
             return self.blocking_timeout if self.blocking else 0
         return waiting_time(blocking_timeout)
+
+    def acquire(
+        self,
+        sleep: float | None = None,
+        blocking: bool | None = None,
+        blocking_timeout: float | None = None,
+        token: str | bytes | None = None,
+    ) -> bool:
+        """Take the lock; False when somebody else kept it for too long.
+
+        ``blocking`` and ``blocking_timeout`` (seconds) default to those of the lock; ``sleep``
+        (seconds) has no effect. ``token``: what stands at the name in Redis while it is held
+        (default: a random value, which is safer); UTF-8, not empty. Whoever uses one twice answers
+        for what comes of it: a second caller with the token of the holder is taken for the holder,
+        and one that was given up or lost within the last minute is refused (LockError). Raises
+        LockUnavailable and ValueError as :meth:`take`, TypeError and ValueError for what is no
+        token, and LockUnsupported where a caller cannot choose it.
+        """
+        return run(self._acquire(BLOCKING, sleep, blocking, blocking_timeout, self._chosen(token)))
+
+    async def aacquire(
+        self,
+        sleep: float | None = None,
+        blocking: bool | None = None,
+        blocking_timeout: float | None = None,
+        token: str | bytes | None = None,
+    ) -> bool:
+        """Take the lock as :meth:`acquire` does."""
+        return await self._acquire(ASYNCIO, sleep, blocking, blocking_timeout, self._chosen(token))
 
     async def _acquire(
         self,
@@ -321,3 +378,14 @@ class LocalLock(Operations, Generic[_Handle]):
                 for entry in self._kept[:]:
                     if entry.held is held and not entry.is_block:
                         self.drop(entry)
+
+    def _chosen(self, token: object) -> str | None:
+        if token is not None and (self.options.kind.is_shared or not self._is_one):
+            raise LockUnsupported(
+                f"the lock {self._named} is held with others: none of them chooses its token",
+                key=self.key,
+            )
+        text = None if token is None else checked_token(token)
+        if text is not None and text.split() != [text]:
+            raise ValueError("a token must have no white space: the scripts part tokens by it")
+        return text

@@ -6,9 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...connections.client_settings import refuse_own_calls
-from ...errors import LockUnsupported
-from ...locks.transfer import checked_token
-from ..connections.backend import ASYNCIO, BLOCKING, Backend, run
+from ..connections.backend import Backend
 from ..connections.session import Session, session_of
 from ..options import Target, checked_callback, options_of
 from ..owner import Owner
@@ -88,53 +86,34 @@ class PlainLock(LocalLock[LockHandle]):
         given = (timeout, blocking_timeout, sleep, renew, max_hold, min_hold, reentrant, shared)
         values = (*given, limit, wait_warning, label, user, note)
         try:
-            self.options = options_of(*values)
+            options = options_of(*values)
         except TypeError:
             # One of them has no hash, or is refused, and why is said anew.
-            self.options = options_of.__wrapped__(*values)
-        self.target = Target(
+            options = options_of.__wrapped__(*values)
+        target = Target(
             client,
             name if key is None else key,
             keys_of(name, index),
-            self.options,
+            options,
             on_lost if on_lost is None else checked_callback(on_lost),
             renew or index is not None or on_lost is not None,
             self._handle,
         )
         self.sleep = sleep
-        self.blocking = blocking
-        self.blocking_timeout = self.options.blocking_timeout
-        self.thread_local = thread_local
-        self.raise_on_release_error = raise_on_release_error
-        super().__init__()
+        super().__init__(
+            target,
+            blocking=blocking,
+            thread_local=thread_local,
+            raise_on_release_error=raise_on_release_error,
+        )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.key!r} timeout={self.timeout:g}>"
 
     @property
-    def key(self) -> str:
-        """What the caller calls it."""
-        return self.target.key
-
-    @property
     def name(self) -> str:
         """The name in Redis."""
         return self.target.keys[0]
-
-    @property
-    def timeout(self) -> float:
-        """The lease in seconds."""
-        return self.options.timeout
-
-    @property
-    def reentrant(self) -> bool:
-        """Whether its owner gets it again."""
-        return self.options.reentrant
-
-    @property
-    def client(self) -> Any:
-        """The redis-py client it asks."""
-        return self.target.client
 
     @property
     def local(self) -> LocalToken:
@@ -169,47 +148,7 @@ class PlainLock(LocalLock[LockHandle]):
             )
         return session
 
-    def acquire(
-        self,
-        sleep: float | None = None,
-        blocking: bool | None = None,
-        blocking_timeout: float | None = None,
-        token: str | bytes | None = None,
-    ) -> bool:
-        """Take the lock; False when somebody else kept it for too long.
-
-        ``blocking`` and ``blocking_timeout`` (seconds) default to those of the lock; ``sleep``
-        (seconds) has no effect. ``token``: what stands at the name in Redis while it is held
-        (default: a random value, which is safer); UTF-8, not empty. Whoever uses one twice answers
-        for what comes of it: a second caller with the token of the holder is taken for the holder,
-        and one that was given up or lost within the last minute is refused (LockError). Raises
-        LockUnavailable and ValueError as :meth:`take`, TypeError and ValueError for what is no
-        token.
-        """
-        return run(self._acquire(BLOCKING, sleep, blocking, blocking_timeout, self._chosen(token)))
-
-    async def aacquire(
-        self,
-        sleep: float | None = None,
-        blocking: bool | None = None,
-        blocking_timeout: float | None = None,
-        token: str | bytes | None = None,
-    ) -> bool:
-        """Take the lock as :meth:`acquire` does."""
-        return await self._acquire(ASYNCIO, sleep, blocking, blocking_timeout, self._chosen(token))
-
     # Asking
 
     async def _locked(self, io: Backend) -> bool:
         return await is_taken(io, session_of(self.target.client), self.name, self.key)
-
-    def _chosen(self, token: object) -> str | None:
-        if token is not None and self.options.kind.is_shared:
-            raise LockUnsupported(
-                f"the lock {self.key!r} is held with others: none of them chooses its token",
-                key=self.key,
-            )
-        text = None if token is None else checked_token(token)
-        if text is not None and text.split() != [text]:
-            raise ValueError("a token must have no white space: the scripts part tokens by it")
-        return text

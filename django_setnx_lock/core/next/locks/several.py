@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from weakref import ref
 
 from ... import clock, events
 from ...errors import LockBusy, LockError, LockLost, LockUnavailable, LockUnsupported
-from ..connections.backend import ASYNCIO, BLOCKING, Backend, run
+from ..connections.backend import Backend
 from ..connections.session import Reply
 from ..operations import Handle
 from ..options import checked_callback
@@ -240,15 +239,6 @@ class MultiLockHandle(Handle, Mapping[str, "LockHandle"]):
     async def _check(self, io: Backend) -> None:
         await self._renew(io, lambda held: held._checked())
 
-    async def _owned(self, io: Backend) -> bool:
-        if self.lost or not self.is_here or [held for held in self.parts if held.released]:
-            return False
-        try:
-            await self._check(io)
-        except LockLost:
-            return False
-        return True
-
     async def _locked(self, io: Backend) -> bool:
         return any([await held._locked(io) for held in self.parts])
 
@@ -316,19 +306,6 @@ class MultiLockHandle(Handle, Mapping[str, "LockHandle"]):
                 errors.append(error)
         return asked
 
-    async def _release_again(self) -> None:
-        try:
-            await self._release(ASYNCIO)
-        except LockError as error:
-            logger.warning("%s", error)
-
-    async def give_back(self, io: Backend) -> None:
-        """Release what nobody will be told of. What Redis does not hear ends with its lease."""
-        for held in self.parts:
-            held.grant.was_in_vain = len(held.grant.held_by()) == 1
-        with suppress(LockError):
-            await self._release(io)
-
 
 class MultiLock(ScopedLock[MultiLockHandle]):
     """Several locks that are taken together: all of them or none.
@@ -346,6 +323,8 @@ class MultiLock(ScopedLock[MultiLockHandle]):
 
     Raises ValueError for no name at all, TypeError for names that are one str, else as RedisLock.
     """
+
+    _is_one = False
 
     def __init__(
         self,
@@ -368,14 +347,16 @@ class MultiLock(ScopedLock[MultiLockHandle]):
         ]
         if not self._locks:
             raise ValueError("there is no key to lock: give one at least")
-        super().__init__()
-        self._on_lost = checked_callback(on_lost)
         self._first = first = self._locks[0]
+        super().__init__(
+            first.target,
+            blocking=first.blocking,
+            thread_local=first.thread_local,
+            raise_on_release_error=first.raise_on_release_error,
+        )
+        self._on_lost = checked_callback(on_lost)
         self.keys = tuple([lock.key for lock in self._locks])
         self.names = tuple([lock.name for lock in self._locks])
-        self.blocking, self.blocking_timeout = first.blocking, first.blocking_timeout
-        self.thread_local = first.thread_local
-        self.raise_on_release_error = first.raise_on_release_error
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.keys} timeout={self.timeout:g}>"
@@ -388,21 +369,6 @@ class MultiLock(ScopedLock[MultiLockHandle]):
     @property
     def _named(self) -> str:
         return self.key
-
-    @property
-    def timeout(self) -> float:
-        """The lease in seconds."""
-        return self._first.timeout
-
-    @property
-    def reentrant(self) -> bool:
-        """Whether its owner gets it again."""
-        return self._first.reentrant
-
-    @property
-    def client(self) -> Any:
-        """The redis-py client it asks."""
-        return self._first.client
 
     @property
     def fences(self) -> dict[str, int] | None:
@@ -455,28 +421,6 @@ class MultiLock(ScopedLock[MultiLockHandle]):
                 give_back = MultiLockHandle(list(taken.values())).give_back
                 await io.shield(partial(give_back, io), 2 * session.limit, error)
             raise
-
-    def acquire(
-        self,
-        sleep: float | None = None,
-        blocking: bool | None = None,
-        blocking_timeout: float | None = None,
-    ) -> bool:
-        """Take all the locks; False when somebody else kept one of them for too long.
-
-        ``blocking`` and ``blocking_timeout`` (seconds) default to those of the lock; ``sleep``
-        (seconds) has no effect. Raises LockUnavailable and ValueError as :meth:`take`.
-        """
-        return run(self._acquire(BLOCKING, sleep, blocking, blocking_timeout))
-
-    async def aacquire(
-        self,
-        sleep: float | None = None,
-        blocking: bool | None = None,
-        blocking_timeout: float | None = None,
-    ) -> bool:
-        """Take all the locks as :meth:`acquire` does."""
-        return await self._acquire(ASYNCIO, sleep, blocking, blocking_timeout)
 
     async def _locked(self, io: Backend) -> bool:
         return any([await lock._locked(io) for lock in self._locks])
