@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 SCRIPTS = "core/protocol/scripts"
+COMING_SCRIPTS = "core/next/protocol/scripts"
 CONTRACT, WIRE, FAULTS = "tests/contract", "tests/wire", "tests/faults"
 ADMIN = "tests/admin"
 
@@ -1364,6 +1365,66 @@ EDITING = [
         "test_a_row_of_the_list_that_changed_after_it_was_shown_is_not_overwritten",
     ),
 ]
+# The rules of waiting and giving are those of tests/model/runs.py, which has mutants of its own.
+COMING = [
+    Mutant(
+        "to come: nothing is granted where the fence has another type",
+        f"{COMING_SCRIPTS}/acquire.lua",
+        "      redis.call('DEL', NAME)\n      return last",
+        "      return last",
+        f"{WIRE}/test_next_scripts.py::test_nothing_is_granted_where_the_fence_has_another_type",
+    ),
+    Mutant(
+        "to come: the index is a hint",
+        f"{COMING_SCRIPTS}/lib.lua",
+        "redis.pcall('ZADD', INDEX, whole(ends), NAME) == 1",
+        "redis.call('ZADD', INDEX, whole(ends), NAME) == 1",
+        f"{WIRE}/test_next_scripts.py::"
+        "test_a_lock_is_had_and_let_go_whatever_is_in_the_place_of_its_index",
+    ),
+    Mutant(
+        "to come: what others wrote in the place of a waiter is none",
+        f"{COMING_SCRIPTS}/lib.lua",
+        "        if not alive or alive < now then",
+        "        if alive < now then",
+        f"{WIRE}/test_next_scripts.py::test_texts_that_others_wrote_break_no_script",
+    ),
+    Mutant(
+        "to come: a mailbox may have any name",
+        f"{COMING_SCRIPTS}/lib.lua",
+        "string.sub(rest, 1, length)",
+        "string.match(rest, '^%S+')",
+        f"{WIRE}/test_next_scripts.py::test_a_waiter_for_any_name_is_given_the_lock_at_its_mailbox",
+    ),
+    Mutant(
+        "to come: a holder hears that it is asked to stop",
+        f"{COMING_SCRIPTS}/renew.lua",
+        "record and string.find(record, ',\"stop\":{', 1, true) and record or nil",
+        "nil",
+        f"{WIRE}/test_next_scripts.py::test_who_is_asked_to_stop_hears_it_when_it_asks",
+    ),
+    Mutant(
+        "to come: the first request to stop stays",
+        f"{COMING_SCRIPTS}/stop.lua",
+        "elseif string.find(record, ',\"stop\":{', 1, true) then",
+        "elseif false then",
+        f"{WIRE}/test_next_scripts.py::test_who_is_asked_to_stop_hears_it_when_it_asks",
+    ),
+    Mutant(
+        "to come: a check changes nothing",
+        f"{COMING_SCRIPTS}/renew.lua",
+        "if ARGV[2] ~= '-1' and lease > 0 then",
+        "if true then",
+        f"{WIRE}/test_next_scripts.py::test_a_check_changes_nothing",
+    ),
+    Mutant(
+        "to come: of several, those that were free are let go for one that was not",
+        f"{COMING_SCRIPTS}/several.lua",
+        "redis.call('DEL', KEYS[2 * before - 1])",
+        "",
+        f"{WIRE}/test_next_scripts.py::test_several_are_taken_as_far_as_they_go",
+    ),
+]
 MUTANTS: list[Mutant] = [
     *TAKING,
     *LETTING_GO,
@@ -1374,4 +1435,5 @@ MUTANTS: list[Mutant] = [
     *SEVERAL_SERVERS,
     *DOORS,
     *EDITING,
+    *COMING,
 ]
