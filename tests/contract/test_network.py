@@ -98,6 +98,24 @@ async def test_a_request_that_is_kept_back_and_comes_late_takes_no_lock(a: World
         assert await a.rival().acquire(blocking=False) is True
 
 
+@on(ONE_SERVER, real=True)
+async def test_a_server_that_stands_still_and_goes_on_holds_no_lock_of_who_gave_up(
+    a: World,
+) -> None:
+    with network(a, socket_timeout=0.4) as proxy:
+        await begun(a)
+        # New connections too.
+        proxy.hold()
+        with pytest.raises(LockUnavailable) as unavailable:
+            await a.lock(timeout=60).take(0)
+        assert unavailable.value.cause == "timeout"
+
+        proxy.let_go()
+
+        await a.eventually(a.is_free)
+        assert await a.rival().acquire(blocking=False) is True
+
+
 @on(SINGLE, real=True)
 async def test_a_grant_that_comes_when_its_lease_is_over_is_given_back(a: World) -> None:
     with network(a) as proxy:

@@ -34,15 +34,16 @@ class Pipe:
     """One connection of an event loop. Its answers come in the order of what was asked.
 
     Whoever is cancelled disturbs nobody: the answer is passed over. Where one does not come in
-    time, the connection is closed, and all who wait ask again on the next.
+    time, all who wait ask again on another connection; the one before is kept open for as long as
+    they do, for what undoes their requests there.
     """
 
     def __init__(self, session: Session, loop: asyncio.AbstractEventLoop) -> None:
         self._session = session
         self._loop = loop
-        self._connection: Any = None
-        # How often it was closed.
-        self.number = 0
+        self.connection: Any = None
+        # Those on which an answer did not come in time.
+        self._retired: list[Any] = []
         # How many wait for an answer.
         self._asking = 0
         self._is_ending = False
@@ -51,17 +52,16 @@ class Pipe:
         self._reader: asyncio.Task[None] | None = None
         at_end_of_loop(self)
 
-    async def ask(self, packed: bytes, until: float, undo: Undo = None) -> Any:
+    async def ask(self, packed: bytes, until: float) -> Any:
         """Return the reply to what is ``packed``. Raises what redis-py raises.
 
-        ``until``: when it has to be there, on the local clock. ``undo``: sent behind it where the
-        connection is closed before the answer has come.
+        ``until``: when it has to be there, on the local clock.
         """
-        if self._connection is None:
+        if self.connection is None:
             await self.open(until)
         (answer,) = self.send(packed)
         self._asking += 1
-        timer = self._loop.call_later(max(until - clock.now(), 0), self._expire, answer, undo)
+        timer = self._loop.call_later(max(until - clock.now(), 0), self._expire, answer)
         try:
             return await answer
         finally:
@@ -71,7 +71,7 @@ class Pipe:
 
     async def open(self, until: float) -> None:
         """Connect, unless it is connected. Raises what redis-py raises."""
-        while self._connection is None:
+        while self.connection is None:
             if self._opening is None:
                 # With nobody's context. A task of its own: before Python 3.12 redis-py may swallow
                 # a cancellation there, and others wait for it, too.
@@ -91,28 +91,38 @@ class Pipe:
         answers: list[asyncio.Future[Any]] = [self._loop.create_future() for _ in packed]
         self._asked += answers
         # Not by redis-py's own method, which closes the connection when it is cancelled.
-        self._connection._writer.write(b"".join(packed))
+        self.connection._writer.write(b"".join(packed))
         return answers
 
     @property
     def is_open(self) -> bool:
         """Whether it can be sent on."""
-        return self._connection is not None
+        return self.connection is not None
 
-    def _expire(self, answer: asyncio.Future[Any], undo: Undo) -> None:
+    def _expire(self, answer: asyncio.Future[Any]) -> None:
         if not answer.done():
-            if undo is not None and self._connection is not None:
-                self.send(undo().pack_in_full())[0].cancel()
             answer.set_exception(redis_exceptions.TimeoutError("Timeout reading from the server"))
-            self.close()
+            self.retire()
+
+    def retire(self) -> None:
+        """Have another connection from now on; those who wait for an answer get an error."""
+        if self.connection is not None:
+            self._retired.append(self.connection)
+            self._loop.call_later(2 * self._session.limit, self._hang_up_retired)
+            self.connection = None
+        self.close("Timeout reading from the server")
+
+    def _hang_up_retired(self) -> None:
+        if self._retired:
+            _close(self._retired.pop(0))
 
     async def _open(self) -> None:
         connection = None
         try:
             connection = self._session.aio_connection()
             await connection.connect()
-            self._connection, connection = connection, None
-            reading = self._read(self._connection)
+            self.connection, connection = connection, None
+            reading = self._read(self.connection)
             self._reader = Context().run(self._loop.create_task, reading)
         finally:
             self._opening = None
@@ -137,11 +147,11 @@ class Pipe:
                 else:
                     answer.set_result(reply)
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait are to know
-            if self._connection is connection:
+            if self.connection is connection:
                 self.close(str(error))
         finally:
             # The loop may end, and cancel whatever there is.
-            if self._connection is connection:
+            if self.connection is connection:
                 self.close()
 
     def end(self) -> None:
@@ -150,23 +160,22 @@ class Pipe:
         Others may let a lock go even then.
         """
         self._is_ending = True
+        while self._retired:
+            self._hang_up_retired()
         self.rest()
 
     def rest(self) -> None:
         """Close the connection if nobody waits for an answer, and the loop ends."""
-        if self._is_ending and not self._asking and self._connection is not None:
+        if self._is_ending and not self._asking and self.connection is not None:
             self.close()
 
     def close(self, why: str = "the connection was closed") -> None:
         """Close the connection; those who wait for an answer get a ConnectionError."""
-        connection, self._connection = self._connection, None
-        self.number += 1
+        connection, self.connection = self.connection, None
         asked, self._asked = self._asked, deque()
         reader, self._reader = self._reader, None
         if connection is not None:
-            with suppress(Exception):
-                # What was written is sent, if the socket takes it.
-                connection._close()
+            _close(connection)
         if reader is not None:
             reader.cancel()
         for answer in asked:
@@ -193,41 +202,43 @@ class Asyncio:
 
         Raises ExchangeFailed. See :meth:`.Session.call`.
         """
-        pipe, number = pipe_of(session), 0
+        pipe = pipe_of(session)
         longest = 2 * session.limit
         until = sent + (longest if within is None else min(within, longest))
-        packed, tries, in_doubt, is_undone = request.pack(), 0, False, True
+        packed, tries = request.pack(), 0
+        # Connections on which a copy has no answer.
+        owing: list[Any] = []
         while True:
-            has_sent = False
+            connection = None
             try:
                 await pipe.open(min(until, clock.now() + session.limit))
-                has_sent, number = True, pipe.number
-                limit = min(until, clock.now() + session.limit)
-                return await pipe.ask(packed, limit, undo if tries else None), in_doubt
+                connection = pipe.connection
+                value = await pipe.ask(packed, min(until, clock.now() + session.limit))
+                return value, bool(owing)
             except redis_exceptions.NoScriptError:
                 packed = request.pack_in_full()
             except redis_exceptions.ResponseError as error:
+                in_doubt = not _undo_behind(owing, undo)
                 raise ExchangeFailed(error, in_doubt=in_doubt, is_undone=False) from None
             except redis_exceptions.RedisError as error:
                 tries += 1
-                was_undone = undo is not None and tries == 2 and _is_timeout(error)
-                is_undone &= not has_sent or was_undone
-                in_doubt |= has_sent and not was_undone
-                if (
-                    tries == 2
-                    or clock.now() >= until
-                    or not isinstance(error, _BROKEN)
-                    or isinstance(error, _REFUSED)
-                ):
-                    raise ExchangeFailed(error, in_doubt=in_doubt, is_undone=is_undone) from None
+                if connection is not None:
+                    owing.append(connection)
+                is_broken = isinstance(error, _BROKEN) and not isinstance(error, _REFUSED)
+                if tries == 2 or clock.now() >= until or not is_broken:
+                    is_undone = _undo_behind(owing, undo)
+                    raise ExchangeFailed(
+                        error, in_doubt=not is_undone, is_undone=is_undone
+                    ) from None
             except asyncio.CancelledError as error:
                 # What undoes it runs behind it, unless that is another connection by then.
-                error.in_doubt = in_doubt or (has_sent and pipe.number != number)  # type: ignore[attr-defined]  # for who asked
+                is_behind = connection is None or connection is pipe.connection
+                error.in_doubt = bool(owing) or not is_behind  # type: ignore[attr-defined]  # for who asked
                 raise
             except (OSError, RuntimeError) as error:
                 # The loop or the transport is closed.
                 failure = redis_exceptions.ConnectionError(str(error))
-                raise ExchangeFailed(failure, in_doubt=has_sent, is_undone=False) from error
+                raise ExchangeFailed(failure, in_doubt=True, is_undone=False) from error
 
     async def exchange_many(
         self, session: Session, requests: Sequence[AnyRequest], within: float
@@ -239,7 +250,7 @@ class Asyncio:
             answers = pipe.send(*[request.pack() for request in requests])
             await asyncio.wait(answers, timeout=max(until - clock.now(), 0))
             if not all(answer.done() for answer in answers):
-                pipe.close("Timeout reading from the server")
+                pipe.retire()
         except redis_exceptions.RedisError as error:
             return [ExchangeFailed(error, in_doubt=False, is_undone=True)] * len(requests)
         finally:
@@ -301,8 +312,23 @@ def _has_cleaned_up(task: asyncio.Task[None]) -> None:
         logger.error("a lock could not be given up: %r", error)
 
 
-def _is_timeout(error: Exception) -> bool:
-    return isinstance(error, redis_exceptions.TimeoutError)
+def _undo_behind(owing: Sequence[Any], undo: Undo) -> bool:
+    """Send what undoes a request behind each copy; return whether that is done for all."""
+    is_undone = True
+    for connection in owing:
+        # The fake's has none.
+        transport = getattr(connection._writer, "transport", None)
+        if undo is None or transport is None or transport.is_closing():
+            is_undone = False
+        else:
+            connection._writer.write(undo().pack_in_full())
+    return is_undone
+
+
+def _close(connection: Any) -> None:
+    with suppress(Exception):
+        # What was written is sent, if the socket takes it.
+        connection._close()
 
 
 def _take_note(task: asyncio.Task[Any]) -> None:
