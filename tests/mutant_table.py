@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 SCRIPTS = "core/protocol/scripts"
-COMING_SCRIPTS = "core/next/protocol/scripts"
+COMING_CORE = "core/next"
+COMING_SCRIPTS = f"{COMING_CORE}/protocol/scripts"
 CONTRACT, WIRE, FAULTS = "tests/contract", "tests/wire", "tests/faults"
 ADMIN = "tests/admin"
 
@@ -1425,6 +1426,120 @@ COMING = [
         f"{WIRE}/test_next_scripts.py::test_several_are_taken_as_far_as_they_go",
     ),
 ]
+COMING_LOCKS = [
+    Mutant(
+        "to come: a lock whose release is left to somebody is renewed",
+        f"{COMING_CORE}/locks/handle.py",
+        "        later = type(self)(self.grant, self.target)\n",
+        "        later = type(self)(self.grant, self.target)\n        self.grant.handles = ()\n",
+        f"{CONTRACT}/test_later_releases.py::test_it_is_renewed_until_nobody_can_call_that",
+    ),
+    Mutant(
+        "to come: who holds a lock has it again",
+        f"{COMING_CORE}/locks/layered.py",
+        "await again(io, self.target, by) if token is None and by.holds else None",
+        "None",
+        f"{CONTRACT}/test_reentrancy.py::test_the_holder_has_it_again_by_any_object",
+    ),
+    Mutant(
+        "to come: only the last handle lets the lock go",
+        f"{COMING_CORE}/locks/reentrancy.py",
+        "if len(grant.handles) > 1 and self._is_followed():",
+        "if False:",
+        f"{CONTRACT}/test_reentrancy.py::test_the_last_who_lets_go_releases_it_whichever_that_is",
+    ),
+    Mutant(
+        "to come: who reads and wants to write is refused",
+        f"{COMING_CORE}/locks/reentrancy.py",
+        "if grant.target.options.kind.is_shared and not target.options.kind.is_shared:",
+        "if False:",
+        f"{CONTRACT}/test_reentrancy.py::test_a_reader_who_wants_to_write_is_told_that_it_waits_for_itself",
+    ),
+    Mutant(
+        "to come: a task is cancelled when its lock is lost",
+        f"{COMING_CORE}/locks/scope.py",
+        "            self._has_cancelled = True\n            self.task.cancel(_MESSAGE)\n",
+        "            pass\n",
+        f"{CONTRACT}/test_blocks.py::test_a_loss_under_two_blocks_is_told_once_by_the_outer_one",
+    ),
+    Mutant(
+        "to come: a with block alone holds on to its handle",
+        f"{COMING_CORE}/locks/local.py",
+        "        lock.begins[get_ident()] = ref(entry)\n",
+        "",
+        f"{CONTRACT}/test_interrupts.py::test_an_interrupt_in_the_first_instruction_of_the_end_costs_one_lease",
+    ),
+    Mutant(
+        "to come: several keys are taken in the order of their names",
+        f"{COMING_CORE}/locks/several.py",
+        "key=lambda one: one.keys)",
+        "key=lambda one: 0)",
+        f"{CONTRACT}/test_several.py::test_callers_in_opposite_order_do_not_wait_for_each_other",
+    ),
+    Mutant(
+        "to come: who waits for one of several keys renews those it holds",
+        f"{COMING_CORE}/locks/several.py",
+        "self.longest_sleep = self.target.options.lease / 3 if self._at else SLICE",
+        "self.longest_sleep = SLICE",
+        f"{CONTRACT}/test_several.py::test_what_is_held_early_outlives_its_lease_and_is_whole_in_the_end",
+    ),
+    Mutant(
+        "to come: what stands behind a lost key is let go",
+        f"{COMING_CORE}/locks/several.py",
+        "behind = self._targets[self._at + 1 : before + 1]",
+        "behind = self._targets[:0]",
+        f"{CONTRACT}/test_several.py::test_who_loses_an_earlier_one_as_it_waits_and_gives_up_leaves_no_place",
+    ),
+    Mutant(
+        "to come: what is renewed is asked for again when the connection broke",
+        f"{COMING_CORE}/connections/session.py",
+        "for is_copy in (False, True):",
+        "for is_copy in (False,):",
+        f"{CONTRACT}/test_renewals.py::test_a_connection_that_was_closed_meanwhile_is_no_trouble",
+    ),
+    Mutant(
+        "to come: a waiter whose connection broke listens again",
+        f"{COMING_CORE}/locks/mailbox.py",
+        "listens, self._listens = self._listens, False",
+        "listens = self._listens",
+        f"{CONTRACT}/test_waiting.py::test_a_wait_goes_on_when_its_connections_break",
+    ),
+    Mutant(
+        "to come: a grant that comes too late is none",
+        f"{COMING_CORE}/locks/attempt.py",
+        "if clock.now() < grant.lease.end:",
+        "if True:",
+        f"{CONTRACT}/test_network.py::test_a_grant_that_comes_when_its_lease_is_over_is_given_back",
+    ),
+    Mutant(
+        "to come: a connection is closed with its event loop",
+        f"{COMING_CORE}/connections/pipe.py",
+        "if self._is_ending and not self._asking and self._connection is not None:",
+        "if False:",
+        f"{CONTRACT}/test_renewals.py::test_a_loop_that_ends_leaves_no_connection_and_tells_of_what_is_held",
+    ),
+    Mutant(
+        "to come: a lock that was let go early is kept for its time",
+        f"{COMING_CORE}/protocol/scripts/release.lua",
+        "rest = math.min(ARGV[3] - (now - math.floor(fence / 1000)), ARGV[3])",
+        "rest = 0",
+        f"{CONTRACT}/test_min_hold.py::test_what_is_left_is_the_rest_of_min_hold_whatever_the_lease_was",
+    ),
+    Mutant(
+        "to come: a foreign value that looks like a group stays",
+        f"{COMING_CORE}/protocol/scripts/lib.lua",
+        "if group ~= 'readers' and group ~= 'permits' then",
+        "if not group then",
+        f"{CONTRACT}/test_exclusion.py::test_what_another_program_holds_is_its_own_whatever_it_wrote_there",
+    ),
+    Mutant(
+        "to come: memory that is used up keeps no renewal away",
+        f"{COMING_CORE}/protocol/scripts/lib.lua",
+        "  redis.call('PEXPIRE', META, whole(lease + MEMORY))\n",
+        "",
+        f"{CONTRACT}/test_network.py::test_a_held_lock_is_renewed_and_released_when_memory_is_used_up",
+    ),
+]
 MUTANTS: list[Mutant] = [
     *TAKING,
     *LETTING_GO,
@@ -1436,4 +1551,5 @@ MUTANTS: list[Mutant] = [
     *DOORS,
     *EDITING,
     *COMING,
+    *COMING_LOCKS,
 ]

@@ -174,6 +174,18 @@ async def test_who_loses_an_earlier_one_as_it_waits_has_all_in_the_end(a: World)
 
 
 @on([SEVERAL])
+async def test_who_loses_an_earlier_one_as_it_waits_and_gives_up_leaves_no_place(a: World) -> None:
+    busy = await one(a, "b", timeout=60).take(0)
+    job = a.spawn(several(a, "ab", timeout=STEADY).acquire(blocking_timeout=2))
+    await a.eventually(lambda: taken(a) == "ab")
+    a.direct.set("lock:a", "somebody", px=20_000)
+    assert await job.result() is False
+    assert a.info("lock:b").waiting == 0
+    await busy.release()
+    assert taken(a) == "a"
+
+
+@on([SEVERAL])
 async def test_an_operator_who_takes_an_earlier_one_away_ends_no_wait(a: World) -> None:
     busy = await one(a, "b", timeout=60).take(0)
     job = a.spawn(several(a, "ab", timeout=STEADY).take(20))
