@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -28,6 +29,12 @@ ACQUIRE, SEVERAL, RELEASE, RENEW, LOOK, FORCE = map(
 )
 
 
+@lru_cache(maxsize=1024)
+def _packed_keys(keys: tuple[str, ...]) -> str:
+    """Return the number of ``keys`` and these as they are sent, if they are ASCII."""
+    return "".join([f"${len(part)}\r\n{part}\r\n" for part in (str(len(keys)), *keys)])
+
+
 class Request(NamedTuple):
     """One run of a script, which may be sent twice. ``args`` begin with a token mostly."""
 
@@ -41,11 +48,13 @@ class Request(NamedTuple):
 
     def pack(self) -> bytes:
         """Return it as it is sent to a server that knows the script."""
-        parts = (str(len(self.keys)), *self.keys, *self.args)
-        body = "".join([f"${len(part)}\r\n{part}\r\n" for part in parts])
-        packed = f"*{len(parts) + 2}\r\n{self.script.head}{body}"
+        keys, args = self.keys, self.args
+        body = "".join([f"${len(part)}\r\n{part}\r\n" for part in args])
+        packed = f"*{len(keys) + len(args) + 3}\r\n{self.script.head}{_packed_keys(keys)}{body}"
+        if packed.isascii():
+            return packed.encode()
         # Lengths are of bytes.
-        return packed.encode() if packed.isascii() else pack("EVALSHA", self.script.sha, *parts)
+        return pack("EVALSHA", self.script.sha, str(len(keys)), *keys, *args)
 
     def pack_in_full(self) -> bytes:
         """Return it as it is sent to any server."""
