@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.drivers import Face
-from tests.support.kinds import HOSTED, ONE_SERVER, QUEUED, REDLOCK, SINGLE, TIMESTAMP
+from tests.support.kinds import EXCLUSIVE, HOSTED, ONE_SERVER, QUEUED, REDLOCK, SINGLE, TIMESTAMP
 from tests.support.locks import server_ms
 from tests.support.rows import on
 from tests.support.world import World
@@ -96,6 +96,15 @@ async def test_a_lock_is_listed_in_its_index_while_it_is_held_for_long(a: World)
         await a.eventually(lambda: a.direct.zscore(index, "lock:a") is not None)
     # Whoever met it may have listed it until the end of its lease.
     await a.eventually(lambda: (a.direct.zscore(index, "lock:a") or 0) < server_ms(a.direct))
+
+
+@on([EXCLUSIVE], real=True)
+async def test_a_lock_that_is_asked_about_and_let_go_soon_is_on_no_list(a: World) -> None:
+    index = "{lock:}:index"
+    async with a.lock(index=index, timeout=10).block() as held:
+        await held.check()
+        await held.extend(5)
+    assert not a.direct.exists(index)
 
 
 @on(SINGLE, real=True)

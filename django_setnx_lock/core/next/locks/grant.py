@@ -104,18 +104,22 @@ class Grant:
 
     # Requests
 
+    @property
+    def _keys(self) -> tuple[str, ...]:
+        # The index is written by the first renewal, and asked for only where it may have been.
+        return self.target.keys if self.is_listed else self.target.keys[:2]
+
     def release_request(self) -> Request:
         """Return the request that lets the lock go."""
-        target = self.target
-        keys = target.keys if self.is_listed else target.keys[:2]
+        least_ms = self.target.options.min_hold_ms
         args: tuple[str, ...] = (self.token, "repeat" if self.was_retried else "")
-        if target.options.min_hold_ms and not self.was_in_vain:
-            args = (*args, str(target.options.min_hold_ms))
-        return Request(RELEASE, keys, args)
+        if least_ms and not self.was_in_vain:
+            args = (*args, str(least_ms))
+        return Request(RELEASE, self._keys, args)
 
     def renew_request(self, ms: int) -> Request:
         """Return the request for at least ``ms`` of the lease; 0 only asks whether it is ours."""
-        return Request(RENEW, self.target.keys, (self.token, str(ms)))
+        return Request(RENEW, self._keys, (self.token, str(ms)))
 
     # Loss
 
