@@ -26,7 +26,8 @@ class Here:
         self.local = threading.local()
         self.owners: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self.loops: dict[Any, Any] = {}
-        self.mutex = threading.Lock()
+        # For handlers of signals, too.
+        self.mutex = threading.RLock()
 
 
 # That of this process, and those before it: to throw them away would close connections of event

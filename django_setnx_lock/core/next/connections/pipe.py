@@ -61,7 +61,7 @@ class Pipe:
             await self.open(until)
         (answer,) = self.send(packed)
         self._asking += 1
-        timer = self._loop.call_later(max(until - clock.now(), 0), self._expire, answer)
+        timer = self._loop.call_later(max(until - clock.now(), 0), self.expire, answer)
         try:
             return await answer
         finally:
@@ -99,7 +99,8 @@ class Pipe:
         """Whether it can be sent on."""
         return self.connection is not None
 
-    def _expire(self, answer: asyncio.Future[Any]) -> None:
+    def expire(self, answer: asyncio.Future[Any]) -> None:
+        """Give the connection up if there is no ``answer`` yet: its time is over."""
         if not answer.done():
             answer.set_exception(redis_exceptions.TimeoutError("Timeout reading from the server"))
             self.retire()

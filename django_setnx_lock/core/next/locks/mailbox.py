@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from redis import exceptions as redis_exceptions
@@ -32,8 +33,9 @@ class ThreadMailbox:
         self.key = key
         self._session = session
         self._connection: Any = None
-        # Whether the answer that ends the last sleep is still to come.
+        # Whether the answer that ends the last sleep is still to come, and until when it has to.
         self._listens = False
+        self._until = 0.0
 
     async def wait(self, token: str, seconds: float, request: Request | None = None) -> Any:
         """Sleep until woken, or for so many ``seconds``. Raises what redis-py raises.
@@ -41,6 +43,9 @@ class ThreadMailbox:
         ``request``: sent along, which Redis carries out when the sleep ends; its reply is returned,
         None where it has to be asked anew.
         """
+        if self._listens and clock.now() > self._until:
+            # Nobody is there any more, and nothing has said so.
+            self.close(token)
         connection = self._connection
         if connection is None:
             listening = self._session.listening
@@ -52,7 +57,7 @@ class ThreadMailbox:
             packed = pack("BRPOP", self.key, f"{max(seconds, 0.01):.2f}")
             if request is not None:
                 packed += request.pack()
-            self._listens = True
+            self._listens, self._until = True, clock.now() + seconds + self._session.limit
             connection.send_packed_command((packed,), check_health=False)
         if request is None:
             # Redis ends it up to 0.1 s late: the waiter wakes in time, and reads the answer later.
@@ -60,17 +65,16 @@ class ThreadMailbox:
                 connection.read_response(disconnect_on_error=False)
                 self._listens = False
             return None
-        until = clock.now() + seconds + self._session.limit
-        self._read(until)
+        self._read()
         try:
-            reply = self._read(until)
+            reply = self._read()
         except redis_exceptions.NoScriptError:
             reply = None
         self._listens = False
         return reply
 
-    def _read(self, until: float) -> Any:
-        if not self._connection.can_read(max(until - clock.now(), 0)):
+    def _read(self) -> Any:
+        if not self._connection.can_read(max(self._until - clock.now(), 0)):
             raise redis_exceptions.TimeoutError("Timeout reading from the server")
         return self._connection.read_response(disconnect_on_error=False)
 
@@ -129,9 +133,14 @@ class LoopMailbox:
     def _listen(self) -> None:
         while self._under_way < _LISTENING:
             self._under_way += 1
-            self._pipe.send(self._packed)[0].add_done_callback(self._has_heard)
+            answer = self._pipe.send(self._packed)[0]
+            # One after the other.
+            longest = _LISTENS_FOR * _LISTENING + self._limit
+            timer = self._loop.call_later(longest, self._pipe.expire, answer)
+            answer.add_done_callback(partial(self._has_heard, timer))
 
-    def _has_heard(self, answer: asyncio.Future[Any]) -> None:
+    def _has_heard(self, timer: asyncio.TimerHandle, answer: asyncio.Future[Any]) -> None:
+        timer.cancel()
         self._under_way -= 1
         if answer.cancelled():
             return
