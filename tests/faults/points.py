@@ -94,11 +94,12 @@ class Lines:
 class Points:
     """What the thread that made it does on connections, before and after each step.
 
-    ``at``: the number of the step, from 1, where it is interrupted by ``error``.
+    ``at``: the number of the step, from 1, where it is interrupted by ``error``; 0: at none.
     """
 
     def __init__(self, at: int = 0, error: type[BaseException] = KeyboardInterrupt) -> None:
         self.passed: list[str] = []
+        self.interrupts = bool(at)
         self._at = at
         self._error = error
         self._thread = threading.get_ident()
