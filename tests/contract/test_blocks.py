@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import sys
 import weakref
@@ -75,6 +76,34 @@ async def test_two_blocks_of_one_object_are_left_one_after_the_other(a: World) -
                 await a.lock(limit=2).take(0)
         assert (inner.released, outer.released) == (True, False)
         await outer.check()
+    assert a.is_free()
+
+
+@on([PERMITS])
+async def test_a_block_that_lets_its_lock_go_leaves_the_one_around_it(a: World) -> None:
+    lock = a.lock(limit=2, blocking=False)
+    async with lock.block() as outer:
+        async with lock.block() as inner:
+            await inner.release()
+        assert not outer.released
+        await outer.check()
+    assert a.is_free()
+
+
+@on([EXCLUSIVE, SEVERAL])
+async def test_a_block_may_be_one_of_an_exit_stack(a: World) -> None:
+    lock = a.lock().raw
+    if a.driver.is_asyncio:
+        async with contextlib.AsyncExitStack() as tasks_stack:
+            held = await tasks_stack.enter_async_context(lock)
+            assert lock.held is held
+            assert not a.is_free()
+    else:
+        with contextlib.ExitStack() as stack:
+            held = stack.enter_context(lock)
+            assert lock.held is held
+            assert not a.is_free()
+    assert held.released
     assert a.is_free()
 
 
