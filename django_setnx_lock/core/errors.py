@@ -163,8 +163,9 @@ class LockUnavailable(LockError):
         self.repeated = False
         # Whether what undoes it was sent behind it; whether nothing was, or nobody can be asked.
         self.is_undone = self.is_unsent = False
-        # Whether it may be carried out yet, unless it is undone.
+        # Whether it may be carried out yet, unless it is undone; and the seconds left for that.
         self.in_doubt = True
+        self.time_left = 0.0
 
 
 class LockUnsupported(LockError):

@@ -106,7 +106,9 @@ class Session:
         try:
             value, was_retried = await io.exchange(self, request, sent, within, undo)
         except ExchangeFailed as failed:
-            raise unavailable(failed, key) from failed.error
+            error = unavailable(failed, key)
+            error.time_left = max(sent + 2 * self.limit - clock.now(), 0)
+            raise error from failed.error
         return Reply(value, sent, was_retried)
 
     async def call_many(

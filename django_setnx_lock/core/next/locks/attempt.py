@@ -92,6 +92,8 @@ class Attempt:
     _has_warned = False
     # The seconds to sleep at most.
     longest_sleep = SLICE
+    # The seconds that giving up may take at most, if they are less than the limit.
+    _time_left = math.inf
     # How often listening has failed in a row.
     _failures = 0
 
@@ -276,8 +278,8 @@ class Attempt:
     async def _cancel(self, io: Backend, *, in_doubt: bool) -> None:
         """Give up whatever was or will be granted to the token."""
         request, target = self._cancel_request(in_doubt=in_doubt), self.target
-        # The request before has taken one limit at most, or is undone.
-        reply = await self.session.call(io, request, target.key, self.session.limit)
+        within = min(self.session.limit, self._time_left)
+        reply = await self.session.call(io, request, target.key, within)
         await look(io, self.session, target, reply.value[1])
         logger.debug("gave up the lock %r", target.key)
 
@@ -291,6 +293,8 @@ class Attempt:
             is_over = getattr(error, "is_undone", False) and self._waits_since is None
         try:
             if not is_over:
+                # With the request that failed, it takes two limits at most.
+                self._time_left = getattr(error, "time_left", math.inf)
                 cancel = partial(self._cancel, io, in_doubt=in_doubt)
                 await io.shield(cancel, self.session.limit, error)
         finally:
