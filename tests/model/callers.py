@@ -70,8 +70,8 @@ class Caller(NamedTuple):
 
     ``limit``: for how long it waits; 0: it tries once. ``hold``: the least time from the grant on.
     ``foreign``: it speaks plain SET NX and compare-and-delete. ``follows``: it comes when the one
-    before it has asked. ``mortal``: whether it may die; a text: in that state only ("unroused":
-    asleep for more than a tick). ``loop``: of which it is a task.
+    before it has asked. ``mortal``: whether it may die; a text: in that state only. ``loop``: of
+    which it is a task.
     """
 
     prefix: str = ""

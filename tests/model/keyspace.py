@@ -31,6 +31,7 @@ class Keyspace:
             "ZSCORE": self._zscore,
             "ZCARD": lambda key: len(self.db.get(key, ())),
             "ZRANGE": self._zrange,
+            "ZREVRANGE": lambda key, *at: self._zrange(key, *at, back=True),
             "ZRANGEBYSCORE": self._between,
             "ZREMRANGEBYSCORE": lambda *args: self._remove(args[0], *self._between(*args)),
             "HSET": self._hset,
@@ -106,8 +107,10 @@ class Keyspace:
     def _ordered(self, key: str) -> list[tuple[int, str]]:
         return sorted((score, member) for member, score in self.db.get(key, {}).items())
 
-    def _zrange(self, key: str, first: str, last: str, *options: str) -> list[str]:
-        rows, end = self._ordered(key), int(last)
+    def _zrange(
+        self, key: str, first: str, last: str, *options: str, back: bool = False
+    ) -> list[str]:
+        rows, end = self._ordered(key)[:: -1 if back else 1], int(last)
         rows = rows[int(first) : end + 1 if end != -1 else None]
         return [
             x for score, member in rows for x in ((member, str(score)) if options else (member,))

@@ -508,10 +508,7 @@ class World(Clients):
 
     def _is_mortal(self, st: State, i: int) -> bool:
         mortal, old = self.callers[i].mortal, st.clients[i]
-        is_asleep = old[SOCK] in (ASLEEP, IN_LOOP)
-        return mortal in (True, old[PC]) or (
-            is_asleep and (mortal == "asleep" or (mortal == "unroused" and old[TIMER] > 1))
-        )
+        return mortal in (True, "asleep" if old[SOCK] in (ASLEEP, IN_LOOP) else old[PC])
 
     @staticmethod
     def _die(d: Draft, i: int) -> None:
