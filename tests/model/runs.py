@@ -37,11 +37,11 @@ class Run:
     faults: dict[str, int] = field(default_factory=dict)
     size: str = "matrix"
     options: dict[str, Any] = field(default_factory=dict)
-    states: int = 3_000_000
+    states: int = 400_000
 
 
 def run(
-    about: str, *callers: Caller, size: str = "matrix", states: int = 3_000_000, **how: Any
+    about: str, *callers: Caller, size: str = "matrix", states: int = 400_000, **how: Any
 ) -> Run:
     known = {"sleep", "slack", "out"} & set(how)
     options: dict[str, Any] = {name: how.pop(name) for name in known}
