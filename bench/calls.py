@@ -8,6 +8,7 @@ Default settings, no transaction open, a spare connection and the scripts at han
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections import Counter
@@ -82,7 +83,7 @@ def calls_of_ours(use: Use) -> Calls:
 
 
 def opcodes(use: Use) -> int:
-    """Return how many opcodes Python runs, whoever's they are."""
+    """Return how many opcodes Python runs, whoever's they are, without those of a collection."""
     count = 0
 
     def note(frame: FrameType, event: str, arg: object) -> Any:
@@ -91,12 +92,15 @@ def opcodes(use: Use) -> int:
         count += event == "opcode"
         return note
 
-    before = sys.gettrace()
+    before, collects = sys.gettrace(), gc.isenabled()
+    gc.disable()
     sys.settrace(note)
     try:
         use()
     finally:
         sys.settrace(before)
+        if collects:
+            gc.enable()
     return count
 
 

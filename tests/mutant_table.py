@@ -1514,7 +1514,7 @@ COMING_LOCKS = [
     Mutant(
         "to come: a connection is closed with its event loop",
         f"{COMING_CORE}/connections/pipe.py",
-        "if self._is_ending and not self._asking and self._connection is not None:",
+        "if self._is_ending and not self._asking and self.connection is not None:",
         "if False:",
         f"{CONTRACT}/test_renewals.py::test_a_loop_that_ends_leaves_no_connection_and_tells_of_what_is_held",
     ),
