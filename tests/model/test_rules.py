@@ -13,7 +13,8 @@ from .runs import MUTANTS, RUNS, explore, is_caught
 
 MARKS = {
     "default": (),
-    "matrix": (pytest.mark.matrix, pytest.mark.timeout(600)),
+    # Together they take more minutes than the rest of `make matrix`.
+    "matrix": (pytest.mark.marathon, pytest.mark.timeout(600)),
     "marathon": (pytest.mark.marathon, pytest.mark.timeout(3600)),
 }
 # States within which a rule that is left out is found.
