@@ -37,6 +37,8 @@ from .key_template import KeyTemplate
 _SOMETHING = object()
 # The same, where the value is text of the URL.
 _TEXT = object()
+_OF_USER = ("user.", "request.user.")
+_LOGIN = "django.contrib.auth.middleware.LoginRequiredMiddleware"
 _ANSWERS = f"{APP}.middleware.LockMiddleware"
 # Names of fields that usually find a row, where one value may have several texts.
 _LIKE_A_KEY = re.compile(r"(?:\A|_)(?:pk|id|uuid)\Z")
@@ -229,7 +231,7 @@ class _Route:
 
 @register(Tags.urls)
 def check_views(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E010, E011, W005: each route gives its locked view what the lock needs."""
+    """E010, E011, W005, W007: each route gives its locked view what the lock needs."""
     try:
         routes = list(_routes(get_resolver().url_patterns, _Route()))
     except Exception:  # noqa: BLE001 - a URLconf can fail in any way, and Django's checks tell it
@@ -267,6 +269,10 @@ def _of_template(
             text = f"{view} neither the route nor a default gives <{name}> a value."
             hint = f"The route gives {', '.join(route.values) or 'no names'}."
             yield message("E010", text, hint)
+        is_user = name.startswith("request.user." if "user" in arguments else _OF_USER)
+        if is_user and not _requires_login(route.callback):
+            text = f"{view} nothing requires a login: anonymous visitors get 403 for <{name}>."
+            yield message("W007", text, "Write @login_required above @redis_lock.")
     for name in dict.fromkeys(template.fields):
         if name not in template.types and _LIKE_A_KEY.search(name) and arguments.get(name) is _TEXT:
             text = f"{view} the route gives {name!r} as text. 42 and 042 may be one row there, and "
@@ -274,6 +280,16 @@ def _of_template(
             hint = f"Write <{name}:int> or <{name}:uuid> in the key; "
             hint += f"<{name}:str> where each text is another row."
             yield message("W005", text, hint)
+
+
+def _requires_login(view: Any) -> bool:
+    """Return whether a login is required by what can be seen of ``view`` and the middleware."""
+    is_checked = _LOGIN in settings.MIDDLEWARE and getattr(view, "login_required", True)
+    # Of login_required and its like; of the admin; of a LoginRequiredMixin; a view of REST
+    # framework has permissions.
+    marks = ("redirect_field_name", "admin_site", "model_admin", "cls")
+    is_mixed_in = hasattr(view_class_of(view), "handle_no_permission")
+    return is_checked or is_mixed_in or any(hasattr(view, mark) for mark in marks)
 
 
 def _routes(patterns: Iterable[Any], parent: _Route) -> Iterator[_Route]:

@@ -1,4 +1,4 @@
-"""E010, E011 and W005: what a route gives to a locked view."""
+"""E010, E011, W005 and W007: what a route gives to a locked view."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.conf import settings
+from django.contrib.auth.decorators import (
+    login_not_required,
+    login_required,
+    permission_required,
+)
 from django.contrib.auth.mixins import LoginRequiredMixin
 from django.core.checks import Tags, run_checks
 from django.http import HttpRequest, HttpResponse
@@ -20,6 +25,7 @@ from rest_framework.routers import SimpleRouter
 from django_setnx_lock import redis_lock
 from django_setnx_lock.views import LockedViewMixin
 from tests.checked_views import (
+    ApiMethod,
     ByDispatch,
     Orders,
     Unlocked,
@@ -246,6 +252,33 @@ def test_a_converter_of_the_projects_own_counts_by_whether_it_converts() -> None
 
     assert len(found("W005", path("orders/<loud:pk>/", view))) == 1
     assert found("W005", path("orders/<number:pk>/", view)) == []
+
+
+USERS: dict[str, tuple[int, Any]] = {
+    "nothing that requires a login": (1, locked("cart:<user.pk>")),
+    "the user of the request": (1, locked("cart:<request.user.pk>")),
+    "a login above": (0, login_required(locked("cart:<user.pk>"))),
+    "a permission above": (0, permission_required("x")(locked("cart:<user.pk>"))),
+    "a mixin for the login": (0, OfUser.as_view()),
+    "a view of REST framework": (0, redis_lock("cart:<user.pk>")(ApiMethod.as_view())),
+    "another attribute of the request": (0, locked("by:<request.method>")),
+    "no user at all": (0, locked("order:<pk>")),
+}
+
+
+@pytest.mark.parametrize(("count", "view"), USERS.values(), ids=USERS)
+def test_a_key_of_the_user_is_a_warning_where_nothing_requires_a_login(
+    count: int, view: Any
+) -> None:
+    assert len(found("W007", path("<int:pk>/", view))) == count
+
+
+def test_a_middleware_that_requires_a_login_is_enough() -> None:
+    of_all = "django.contrib.auth.middleware.LoginRequiredMiddleware"
+    view, public = locked("cart:<user.pk>"), login_not_required(locked("cart:<user.pk>"))
+
+    with override_settings(MIDDLEWARE=[*settings.MIDDLEWARE, of_all]):
+        assert len(found("W007", path("", view), path("public/", public))) == 1
 
 
 def test_a_view_with_the_mixin_is_checked_as_a_decorated_one() -> None:
