@@ -1539,6 +1539,20 @@ COMING_LOCKS = [
         "",
         f"{CONTRACT}/test_network.py::test_a_held_lock_is_renewed_and_released_when_memory_is_used_up",
     ),
+    Mutant(
+        "to come: who lets a lost lock go keeps the one taken since",
+        f"{COMING_CORE}/locks/reentrancy.py",
+        "if noted is not None and noted() is grant:",
+        "if noted is not None:",
+        f"{CONTRACT}/test_reentrancy.py::test_who_lets_a_lost_one_go_has_the_one_taken_since_again",
+    ),
+    Mutant(
+        "to come: a waiter whose token is no text breaks no release",
+        f"{COMING_CORE}/locks/grant.py",
+        "tokens = text(given).split()",
+        "tokens = given.decode().split() if given else []",
+        "tests/wire/test_next_connections.py::test_a_waiter_whose_token_is_no_text_breaks_no_release",
+    ),
 ]
 MUTANTS: list[Mutant] = [
     *TAKING,

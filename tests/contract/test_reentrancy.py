@@ -135,6 +135,24 @@ async def test_a_later_thread_does_not_have_what_an_earlier_one_left(a: World) -
 
 
 @on([EXCLUSIVE, SEVERAL])
+async def test_who_lets_a_lost_one_go_has_the_one_taken_since_again(a: World) -> None:
+    lock = a.lock(reentrant=True)
+    lost = await lock.take(0)
+    a.lose()
+    with pytest.raises(LockLost):
+        await lost.check()
+    a.direct.delete(a.kind.contested)
+    held = await lock.take(0)
+
+    with pytest.raises(LockLost):
+        await lost.release()
+
+    async with lock.block() as again:
+        assert a.fences(again) == a.fences(held)
+    await held.release()
+
+
+@on([EXCLUSIVE, SEVERAL])
 async def test_what_was_lost_is_acquired_anew(a: World) -> None:
     lock = a.lock(reentrant=True)
     outer = await lock.take(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -72,7 +73,7 @@ class Blocking:
         values: list[Any] = []
         connection = None
         try:
-            connection = session.idle.pop() if session.idle else session.connection(within)
+            connection = take(session.idle) or session.connection(within)
             while len(values) < len(requests):
                 batch = requests[len(values) : len(values) + BATCH]
                 values += self._ask_batch(connection, batch, until)
@@ -163,6 +164,9 @@ class _Persistent:
                     connection.send_packed_command((packed,), check_health=False)
                     value = connection.read_response(disconnect_on_error=False)
                 except redis_exceptions.RedisError as failure:
+                    if connection is None:
+                        # None can be made: its settings are refused, as often as it is tried.
+                        raise
                     error = failure
                     continue
                 free, connection = connection, None
@@ -208,6 +212,14 @@ class _Persistent:
             except (redis_exceptions.RedisError, OSError):
                 is_undone = False
         return is_undone
+
+
+def take(idle: deque[Any]) -> Any:
+    """Return one of the ``idle`` connections, None if there is none; others take some meanwhile."""
+    try:
+        return idle.pop()
+    except IndexError:
+        return None
 
 
 def keep(session: Session, connection: Any) -> None:

@@ -118,7 +118,7 @@ class Grant:
         return Request(RELEASE, self._keys, args)
 
     def renew_request(self, ms: int) -> Request:
-        """Return the request for at least ``ms`` of the lease; 0 only asks whether it is ours."""
+        """Return the request for at least ``ms`` of the lease; 0 lists it, -1 only asks."""
         return Request(RENEW, self._keys, (self.token, str(ms)))
 
     # Loss
@@ -189,7 +189,7 @@ async def look(
 
     ``given``: their tokens. Return whether ``mine`` is among them, which is awake.
     """
-    tokens = given.decode().split() if given else []
+    tokens = text(given).split()
     is_mine = mine in tokens
     if is_mine:
         tokens.remove(mine)

@@ -169,9 +169,9 @@ class LockHandle(Handle):
         await self._renew(io, self._checked())
 
     def _checked(self) -> int:
-        """Return the milliseconds that a check asks for. Raises as :meth:`check`."""
+        """Return what a check asks for: that nothing changes. Raises as :meth:`check`."""
         self._refuse_if_over("check")
-        return 0
+        return -1
 
     async def _locked(self, io: Backend) -> bool:
         return await is_taken(io, self.grant.session, self.name, self.key)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from redis import exceptions as redis_exceptions
 
 from ... import clock
-from ..connections.blocking import close
+from ..connections.blocking import close, take
 from ..connections.pipe import Pipe, of_loop
 from ..protocol.replies import text
 from ..protocol.requests import pack
@@ -48,8 +48,7 @@ class ThreadMailbox:
             self.close(token)
         connection = self._connection
         if connection is None:
-            listening = self._session.listening
-            connection = listening.pop() if listening else self._session.connection()
+            connection = take(self._session.listening) or self._session.connection()
             self._connection = connection
             connection.connect()
         if not self._listens:
@@ -146,10 +145,12 @@ class LoopMailbox:
             return
         error = answer.exception()
         if error is not None:
-            # They ask, and find out what there is.
-            for woken in self._tasks.values():
+            # All ask, and find out what there is: the mail that is lost may have been for any.
+            for token, woken in list(self._tasks.items()):
                 if isinstance(woken, asyncio.Future):
                     _end(woken, error)
+                else:
+                    self._tasks[token] = True
             return
         mail = answer.result()
         token = "" if mail is None else text(mail[1])

@@ -37,7 +37,11 @@ class SharedHandle(LockHandle):
                 if len(grant.handles) > 1 and self._is_followed():
                     return False
                 if grant.owner is not None:
-                    grant.owner.holds.pop((grant.session.place, grant.target.keys[0]), None)
+                    # Of a lost lock that its owner took anew, another grant is noted by now.
+                    place = grant.session.place, grant.target.keys[0]
+                    noted = grant.owner.holds.get(place)
+                    if noted is not None and noted() is grant:
+                        grant.owner.holds.pop(place, None)
         return super()._begin_release()
 
     def _is_followed(self) -> bool:
