@@ -52,6 +52,8 @@ class LockedCommand(BaseCommand):
 
         Raises MissingValue, TypeError or ValueError, which are wrong usage.
         """
+        if not self.lock_key:
+            raise TypeError('write for example lock_key = "import" in its class')
         return KeyTemplate(self.lock_key).resolve(options)
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:

@@ -266,7 +266,8 @@ def test_a_command_without_a_lock_is_status_64_and_says_so() -> None:
 
     assert (error.returncode, str(error)) == (
         64,
-        "there is no key for the lock '' of this command: a lock's key must not be empty",
+        "there is no key for the lock '' of this command: "
+        'write for example lock_key = "import" in its class',
     )
 
 

@@ -191,8 +191,9 @@ async def cancel_each(io: Backend, attempts: Sequence[AcquireAttempt]) -> None:
 def release_each(held: Sequence[LockHandle], *, now: bool = False) -> list[LockError]:
     """Release each of ``held`` in one round trip; return the errors of those that could not be.
 
-    All must share one client. ``now``: release even those whose release would be put off (False).
-    Raises nothing, unless it is interrupted: what Redis did not hear of ends with its lease.
+    All must share one client. ``now``: whether a lock that waits for the end of a transaction is
+    released before that, too (False). Raises nothing, unless it is interrupted: a lock of which
+    Redis got no request ends with its lease.
     """
     return run(release_all(BLOCKING, held, now=now))
 
@@ -200,7 +201,7 @@ def release_each(held: Sequence[LockHandle], *, now: bool = False) -> list[LockE
 async def release_all(
     io: Backend, held: Sequence[LockHandle], *, now: bool = False
 ) -> list[LockError]:
-    """Release each as :func:`release_each` does; in asyncio no release is put off."""
+    """Release each as :func:`release_each` does. In asyncio no release waits for a transaction."""
     now = now or io.is_asyncio
     try:
         return await _release(io, held, now=now)

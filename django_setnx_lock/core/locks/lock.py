@@ -62,13 +62,13 @@ class RedisLock(LocalLock[LockHandle]):
     :doc:`hosted` has the rules (``setnx``). ``expire``: whether Redis removes such a time a second
     after it is over (True). ``shared``: whether others that are ``shared`` may be held at the same
     time (False); ``limit``: how many with a limit may (None: it is held alone); :doc:`sharing` has
-    the rules. ``ending``: decides whether a release is put off that is not awaited (None: none is).
-    ``wait_warning``: after how many seconds of waiting a warning in the log says who holds the lock
-    (None: never). ``deadlock_timeout``: after how many seconds of waiting, and how often
-    from then on, a caller that holds other locks looks whether it waits for itself by way of others
-    (None: never); :doc:`deadlocks` has the rules. ``heartbeat_prefix``: what the key begins with by
-    which this process says that it lives while it holds the lock for long (None: it does not say
-    so).
+    the rules. ``ending``: decides whether a blocking release waits for the end of a transaction
+    (None: it never does). ``wait_warning``: after how many seconds of waiting a warning in the log
+    says who holds the lock (None: never). ``deadlock_timeout``: after how many seconds of waiting,
+    and how often from then on, a caller that holds other locks looks whether it waits for itself by
+    way of others (None: never); :doc:`deadlocks` has the rules. ``heartbeat_prefix``: the prefix of
+    the key by which this process says that it lives while it holds the lock for long (None: it does
+    not say so).
 
     Raises ValueError for a timeout, ``max_hold``, ``min_hold``, ``wait_warning`` or
     ``deadlock_timeout`` that is not a finite number above zero, a ``min_hold`` of more than

@@ -357,16 +357,16 @@ def of_loop(known: dict[Any, Any], make: Callable[[asyncio.AbstractEventLoop], A
 
 
 class Closing(Protocol):
-    """What is to be closed at the end of an event loop."""
+    """A pipe or a renewal, which ends when its event loop does."""
 
     def end(self) -> None: ...
 
 
 class EndOfLoop:
-    """Closes the ``closing`` of an event loop when that ends in order.
+    """Closes the connections and renewals of an event loop when the loop ends.
 
-    No public hook says that a loop ends. But asyncio.run(), and whatever else ends a loop in order,
-    closes its asynchronous generators, and one that was begun is among them.
+    asyncio has no public hook for that. But asyncio.run() closes the asynchronous generators of its
+    loop, and this object has begun one.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -381,9 +381,9 @@ class EndOfLoop:
             yield
         finally:
             self.is_over = True
-            for one in self.closing:
-                one.end()
-            # The transports of what was closed hear of it in the loop's next turn.
+            for closing in self.closing:
+                closing.end()
+            # Transports are closed in the loop's next turn.
             await asyncio.sleep(0)
 
 
