@@ -6,7 +6,6 @@ import asyncio
 import subprocess
 import sys
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 
     from tests.support.world import World
 
-# Whoever was roused meanwhile, and asks, listens again by then: who does not is passed over.
-WORK = 0.02
 FREED = "use the method with the prefix a"
 LOOKS: dict[str, Callable[[Inspector], object]] = {
     "get": lambda inspector: inspector.get("lock:a"),
@@ -77,12 +74,10 @@ async def test_threads_and_tasks_wait_in_one_queue(a: World) -> None:
     def in_a_thread(number: int) -> None:
         with a.rival(blocking_timeout=20).raw:
             order.append(number)
-            time.sleep(WORK)
 
     async def in_a_task(number: int) -> None:
         async with a.rival(blocking_timeout=20).raw:
             order.append(number)
-            await asyncio.sleep(WORK)
 
     held = await a.rival().take(0)
     jobs = []

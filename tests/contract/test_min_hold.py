@@ -136,8 +136,6 @@ async def test_those_who_wait_hear_of_the_earlier_end_and_come_in_order(a: World
     async def work(number: int) -> None:
         async with a.lock(blocking_timeout=60).block():
             came.append(number)
-            # Whoever was roused meanwhile listens again by then: who does not is passed over.
-            await a.sleep(0.02)
 
     jobs = []
     for number in range(3):
