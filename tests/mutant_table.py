@@ -1294,6 +1294,22 @@ DOORS = [
         "test_where_no_shell_could_continue_it_ctrl_z_does_nothing",
     ),
     Mutant(
+        "what is typed before there is a command comes to it",
+        "management/with_lock/guard.py",
+        "            os.kill(pid, number)\n",
+        "            pass\n",
+        "tests/management/test_matrix.py::"
+        "test_a_key_that_is_typed_before_there_is_a_command_comes_to_it",
+    ),
+    Mutant(
+        "what is typed comes to a command once",
+        "management/with_lock/supervisor.py",
+        " or (signum in _TYPED and self._child.status is None)",
+        "",
+        "tests/management/test_matrix.py::"
+        "test_a_key_that_is_typed_as_the_command_begins_comes_to_it_once",
+    ),
+    Mutant(
         "what a command leaves behind is adopted",
         "management/with_lock/guard.py",
         "        adopt_orphans()\n",

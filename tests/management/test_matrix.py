@@ -88,6 +88,57 @@ def test_a_signal_comes_once_and_nothing_is_left(
     assert log.read_text().splitlines() == began + told
 
 
+# Types Ctrl-C when the guard is there, and the command is not.
+EARLY = """
+class Early(socket.socket):
+    def sendall(self, data, *options):
+        if self.family == socket.AF_UNIX:
+            os.killpg(0, signal.SIGINT)
+        return super().sendall(data, *options)
+socket.socket = Early
+"""
+# Types it when the command is at work, and with_lock does not know yet that it lives.
+LATE = """
+class Late(socket.socket):
+    def recv(self, *options):
+        said = super().recv(*options)
+        if said.startswith(b"started"):
+            import time
+            end = time.monotonic() + 20
+            while not os.path.getsize({log!r}) and time.monotonic() < end:
+                time.sleep(0.01)
+            os.killpg(0, signal.SIGINT)
+        return said
+socket.socket = Late
+"""
+
+
+def test_a_key_that_is_typed_before_there_is_a_command_comes_to_it(
+    forking: Forking, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+
+    with_lock = forking.start("k", "sh", "-c", f"sleep 10; echo on > {log}", first=EARLY)
+
+    assert with_lock.end() == 128 + signal.SIGINT
+    assert not log.exists()
+
+
+def test_a_key_that_is_typed_as_the_command_begins_comes_to_it_once(
+    forking: Forking, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    log.touch()
+
+    with_lock = forking.start(
+        *("k", sys.executable, "-ISc", RECORDER, str(log), "plain"),
+        first=LATE.replace("{log!r}", repr(str(log))),
+    )
+
+    assert with_lock.end() == 128 + signal.SIGINT
+    assert log.read_text().splitlines()[1:] == ["child SIGINT"]
+
+
 def insist(with_lock: Forked, pid: int) -> None:
     """Ask once more, until the command ``pid`` has ended; what comes too soon is no second signal.
 

@@ -12,7 +12,7 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from django.conf import settings
 from django.core.management import CommandError
@@ -128,7 +128,8 @@ class Child:
     """A running command, and all that comes from it. Raises CannotRun when it cannot be started.
 
     It stays in our process group. With ``adopts`` this process has no other children, and so knows
-    which to end when the guard was killed.
+    which to end when the guard was killed. What is typed at the terminal after ``before_start`` was
+    called reaches the command once; what that raises keeps the command from being started.
     """
 
     def __init__(
@@ -137,6 +138,7 @@ class Child:
         environment: Mapping[str, str],
         *,
         adopts: bool = False,
+        before_start: Callable[[], object] = lambda: None,
     ) -> None:
         self.program = os.path.basename(command[0])
         # 128+N when the signal N ended it, which is ``ended_by`` then. None while it lives.
@@ -160,6 +162,7 @@ class Child:
         # Else it has that of the guard, where Python has set it.
         options = "" if "LC_CTYPE" in environment else "no LC_CTYPE"
         try:
+            before_start()
             self._start([options, path, *command])
         except BaseException:
             try:

@@ -34,6 +34,8 @@ _SUBREAPER, _PDEATHSIG, _NAME = 36, 1, 15
 # Whether we leave a core.
 _DUMPABLE = 4
 _SHORTEST_LOOK, _LONGEST_LOOK = 0.005, 0.5
+# The keys of a terminal that end a program go to the whole process group.
+_TYPED = {signal.SIGINT, signal.SIGQUIT}
 # How often those who are to stand still are looked for.
 _LOOKS = 10
 
@@ -205,6 +207,7 @@ class _Guard:  # pragma: no cover - it runs where nothing measures
 
     def _start(self, options: bytes, path: bytes, words: list[bytes]) -> None:
         failed, to_fail = os.pipe()
+        ready, to_begin = os.pipe()
         guard = os.getpid()
         try:
             pid = os.fork()
@@ -214,12 +217,20 @@ class _Guard:  # pragma: no cover - it runs where nothing measures
             os._exit(0)
         if not pid:
             try:
+                os.close(to_begin)
+                os.read(ready, 1)
                 self._become(options, path, words, guard)
             except OSError as error:
                 os.write(to_fail, b"%d" % (error.errno or 0))
             finally:
                 os._exit(1)
         os.close(to_fail)
+        os.close(ready)
+        # What was typed before there was a command has come to us, and later to both. It waits
+        # with all signals blocked, so that none comes to it twice.
+        for number in signal.sigpending() & _TYPED:
+            os.kill(pid, number)
+        os.close(to_begin)
         # What ends the group of with_lock is not to end us. A session, as a parent in another group
         # of the same one would make the kernel believe that we continue what Ctrl-Z has stopped.
         os.setsid()

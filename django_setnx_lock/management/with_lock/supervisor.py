@@ -65,13 +65,12 @@ def supervise(
     watch: Watch | None = None
     is_lost = False
     try:
-        interrupts.check()
         if held.lost:
             is_lost = True
             message = f"the lease of {held.key!r} was over before the command was started"
             raise LockLost(message, key=held.key)
         environment = environment_for(held, is_program=is_program)
-        child = Child(command, environment, adopts=is_program)
+        child = Child(command, environment, adopts=is_program, before_start=interrupts.check)
         try:
             watch = Watch(child, held, interrupts, said, terms)
             watch.until_extinct()
@@ -136,9 +135,6 @@ class Watch:
 
     def until_extinct(self) -> None:
         """Return when the command has ended, and all that it has started."""
-        for signum in self._interrupts.wait(0):
-            # A key that was typed before the command was started has not reached it.
-            self._pass_on(signum, has_child=False)
         while not self._has_ended():
             came = self._interrupts.wait(self._pause(), self._child.connections)
             # First of all: we may have been stopped until after the end of the lease.
@@ -176,11 +172,9 @@ class Watch:
     def _gives_up_at(self, now: float) -> float:
         return gives_up_at(self._held.lease, now, self._terms.notice, self._terms.margin)
 
-    def _pass_on(self, signum: int, *, has_child: bool = True) -> None:
-        """Pass it on as is due; ``has_child``: whether the command lived when it came."""
-        if signum not in ENDING:
-            return
-        if signum in _TYPED and has_child and self._child.status is None:
+    def _pass_on(self, signum: int) -> None:
+        """Pass it on as is due."""
+        if signum not in ENDING or (signum in _TYPED and self._child.status is None):
             return
         if signum in _INSISTING and self._asked is not None:
             before, at = self._asked
