@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from functools import lru_cache
 from typing import Any
 
 from django.apps import apps
@@ -37,9 +36,33 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-@lru_cache(maxsize=1)
+class Known:
+    """What was made of the settings by this process, for all its threads.
+
+    It is replaced as a whole when they change, so a thread that reads them at that moment keeps
+    what it finds in one that nobody looks into any more. ``config``: :func:`get_config`.
+    ``problems`` and ``clients``: by cache alias. ``plans``: of the locks, by their options.
+    """
+
+    def __init__(self) -> None:
+        self.config: dict[str, Any] | None = None
+        self.problems: dict[str, str | None] = {}
+        self.clients: dict[str, Any] = {}
+        self.plans: dict[Any, Any] = {}
+
+
+known = Known()
+
+
 def get_config() -> dict[str, Any]:
     """Return every option with its value. Raises ImproperlyConfigured for what cannot be one."""
+    here = known
+    if here.config is None:
+        here.config = _checked()
+    return here.config
+
+
+def _checked() -> dict[str, Any]:
     # A misspelt CACHE, say, would have one machine lock elsewhere than the others.
     is_installed = True
     with suppress(AppRegistryNotReady):
@@ -138,8 +161,9 @@ _VALIDATORS: dict[str, Callable[[Any, str], object]] = {
 
 
 def _forget(*, setting: str, **kwargs: Any) -> None:
-    if setting in (SETTING, "INSTALLED_APPS"):
-        get_config.cache_clear()
+    global known
+    if setting in (SETTING, "CACHES", "INSTALLED_APPS"):
+        known = Known()
 
 
 setting_changed.connect(_forget, dispatch_uid="django_setnx_lock.conf")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import re
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -13,12 +11,11 @@ from urllib.parse import parse_qsl, urlsplit
 from django.conf import settings
 from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
-from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 from django_redis.cache import RedisCache
-from django_redis.client import ShardClient
+from django_redis.client import DefaultClient, ShardClient
 
-from . import cluster
+from . import cluster, conf
 from .conf import get_config
 from .core.connections.client_settings import refuse_own_calls
 from .core.errors import LockUnsupported
@@ -27,26 +24,31 @@ from .core.locks.redlock_servers import RedlockServers, servers_of
 # The seconds that each server of a Redlock has to be connected to and to answer.
 MASTER_TIMEOUT = 0.1
 _ADVICE = "write for example redis://127.0.0.1:6379/1"
-
-
-# The caches of each thread by alias. Looking one up in Django takes long.
-_caches = threading.local()
+_CHOOSE = ("get_client", "get_next_client_index", "connect")
+_USUAL_CLIENT = f"{DefaultClient.__module__}.{DefaultClient.__qualname__}"
 
 
 def get_client(using: str | None = None) -> Any:
     """Return the client of the cache alias ``using`` (None: the ``CACHE`` of SETNX_LOCK).
 
-    Opens no connection yet. Raises ImproperlyConfigured when the alias is missing, is no
-    django-redis cache, is sharded, or has settings that cannot be used.
+    It is the same in all threads, unless the project has classes of its own that make it. Opens no
+    connection yet. Raises ImproperlyConfigured when the alias is missing, is no django-redis cache,
+    is sharded, or has settings that cannot be used.
     """
+    here = conf.known
     alias = default_alias() if using is None else using
-    found = vars(_caches)
+    if alias in here.clients:
+        return here.clients[alias]
     try:
-        if alias not in found:
-            if problem := alias_problem(alias):
-                raise ImproperlyConfigured(problem)
-            found[alias] = caches[alias]
-        return found[alias].client.get_client(write=True)
+        if problem := alias_problem(alias):
+            raise ImproperlyConfigured(problem)
+        theirs: Any = caches[alias]
+        client = theirs.client.get_client(write=True)
+        if is_always_the_same(alias):
+            # A client of redis-py is for all threads, as is its pool, which django-redis keeps, by
+            # URL, for the life of the process. To close the cache empties that pool.
+            here.clients[alias] = client
+        return client
     except ImportError as error:
         message = f"the OPTIONS of the cache {alias!r} name what cannot be imported: {error}"
         raise ImproperlyConfigured(message) from error
@@ -82,9 +84,32 @@ def default_alias() -> str:
     return aliases_in(get_config()["CACHE"])[0]
 
 
-@functools.cache
+def steady_client(using: str | None = None) -> Any:
+    """Return the client as :func:`get_client` does; None where it may be another each time."""
+    alias = default_alias() if using is None else using
+    is_chosen = alias_problem(alias) is None and not is_always_the_same(alias)
+    return None if is_chosen else get_client(alias)
+
+
+def is_always_the_same(alias: str) -> bool:
+    """Return whether nothing of the project's own chooses the client of the cache ``alias``."""
+    backend, kind = _imported(settings.CACHES[alias]["BACKEND"]), _client_class(alias)
+    chooses = [getattr(kind, name, None) for name in _CHOOSE]
+    chooses.append(getattr(getattr(backend, "client", None), "fget", None))
+    usual = ("django_redis.", __package__)
+    is_usual = all(str(getattr(one, "__module__", "")).startswith(usual) for one in chooses)
+    return is_usual and not has_own_factory(alias)
+
+
 def alias_problem(alias: str) -> str | None:
     """Return why locks cannot be kept in the cache ``alias``, or None. Opens no connection."""
+    found = conf.known.problems
+    if alias not in found:
+        found[alias] = _problem_of(alias)
+    return found[alias]
+
+
+def _problem_of(alias: str) -> str | None:
     if alias not in settings.CACHES:
         return f"there is no cache {alias!r} in CACHES"
     if not is_django_redis(alias):
@@ -111,7 +136,6 @@ def client_problem(alias: str) -> str | None:
         return str(error)
     except ImproperlyConfigured as error:
         # Django closes all caches it keeps, which fails for this one.
-        vars(_caches).pop(alias, None)
         with suppress(AttributeError):
             del caches[alias]
         return str(error)
@@ -196,8 +220,8 @@ def _without_credentials(url: str) -> str:
 
 
 def _client_class(alias: str) -> type:
-    """Return the CLIENT_CLASS; another class where there is none, or it cannot be imported."""
-    return _imported(cache_options(alias).get("CLIENT_CLASS", ""))
+    """Return the CLIENT_CLASS; another class where it cannot be imported."""
+    return _imported(cache_options(alias).get("CLIENT_CLASS", _USUAL_CLIENT))
 
 
 def _imported(path: str) -> type:
@@ -206,14 +230,3 @@ def _imported(path: str) -> type:
     except ImportError:
         return type(None)
     return found if isinstance(found, type) else type(None)
-
-
-def _forget(*, setting: str, **kwargs: Any) -> None:
-    global _caches
-    if setting == "CACHES":
-        alias_problem.cache_clear()
-        # For all threads.
-        _caches = threading.local()
-
-
-setting_changed.connect(_forget, dispatch_uid="django_setnx_lock.connection")

@@ -4,28 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, overload
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
+from . import conf, core_in_use
 from .conf import get_config
-from .connection import get_client, masters
+from .connection import get_client, masters, steady_client
 from .core.inspection import Inspector
-from .core.locks.handle import LockHandle
-from .core.locks.lock import RedisLock, RWLock
-from .core.locks.multi_handle import LossRelay, MultiLockHandle
-from .core.locks.multi_lock import MultiLock
 from .core.locks.options import UNSET, Unset
-from .core.locks.redlock import Redlock
 from .core.protocol.keys import heartbeat_prefix_for, index_for, name_for
 from .options import LockOptions, lock_options
-from .transactions import AT_COMMIT, waits_for_commit
+from .transactions import AT_COMMIT
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from .core.locks.handle import LockHandle
+    from .core.locks.lock import RedisLock, RWLock
+    from .core.locks.multi_handle import MultiLockHandle
+    from .core.locks.multi_lock import MultiLock
     from .options import Options
 
 # After so many seconds a waiter looks whether it waits for itself, by way of others.
 _DEADLOCK_TIMEOUT = 1.0
+_MOST_PLANS = 256
+_INSTEAD = {"shared": "rwlock(key).read()", "limit": "semaphore(key, limit)"}
+_name_of = lru_cache(maxsize=1024)(name_for)
 
 
 @overload
@@ -60,11 +64,13 @@ def lock(
     option, ImproperlyConfigured when the cache cannot hold locks. Taking it raises
     :class:`LockBusy` and :class:`LockUnavailable`.
     """
-    for name, instead in (("shared", "rwlock(key).read()"), ("limit", "semaphore(key, limit)")):
-        if name in options:
-            raise TypeError(f"lock() has no option {name!r}: write {instead}")
-    given = options if on_lost is None else {**options, "on_lost": on_lost}
-    return make_lock((key, *more), lock_options(given))
+    if options:
+        for name, instead in _INSTEAD.items():
+            if name in options:
+                raise TypeError(f"lock() has no option {name!r}: write {instead}")
+    if more:
+        return make_lock((key, *more), lock_options(options), on_lost=on_lost)
+    return make_one(key, lock_options(options), on_lost=on_lost)
 
 
 def make_lock(
@@ -72,27 +78,40 @@ def make_lock(
     options: LockOptions,
     *,
     user: str = "",
-    wait_warning: float | Unset | None = UNSET,
+    on_lost: Callable[[Any], object] | None = None,
 ) -> RedisLock | MultiLock:
     """Return the lock of ``keys``, of one or several, with ``options``. Raises as :func:`lock`.
 
-    ``user``: shown to operators. ``wait_warning``: after how many seconds of waiting a warning in
-    the log says who holds the lock (None: never; default: the setting ``WAIT_WARNING``).
+    ``user``: shown to operators. ``on_lost``: that of ``options``, where they have none.
     """
     if len(keys) == 1:
-        return make_one(keys[0], options, user=user, wait_warning=wait_warning)
+        return make_one(keys[0], options, user=user, on_lost=on_lost)
     for key in keys:
         if not isinstance(key, str):
             raise TypeError(
                 f"the positional arguments of lock() are keys, and {key!r} is none: name the "
                 "others, as timeout="
             )
-    relay = None if options.on_lost is None else LossRelay(options.on_lost)
-    each = replace(options, on_lost=relay)
-    locks = [
-        make_one(key, each, user=user, wait_warning=wait_warning) for key in dict.fromkeys(keys)
-    ]
-    return MultiLock.of(locks, relay)
+    if on_lost is None:
+        on_lost = options.on_lost
+    each = options if options.on_lost is None else replace(options, on_lost=None)
+    make = partial(make_one, options=each, user=user)
+    return core_in_use.together(list(dict.fromkeys(keys)), make, on_lost)
+
+
+class _Plan(NamedTuple):
+    """What ``options`` and the settings say of a lock, whatever its key.
+
+    ``client``: None where it is asked for each time. ``kind``: what makes the lock, which is given
+    ``timeout`` and ``rest``.
+    """
+
+    options: LockOptions
+    client: Any
+    prefix: str
+    kind: core_in_use.Maker
+    timeout: float
+    rest: dict[str, Any]
 
 
 def make_one(
@@ -101,42 +120,74 @@ def make_one(
     *,
     user: str = "",
     wait_warning: float | Unset | None = UNSET,
+    on_lost: Callable[[Any], object] | None = None,
 ) -> RedisLock:
-    """Return the lock of one ``key`` as :func:`make_lock` does."""
-    config, using = get_config(), options.using
-    prefix, timeout, renew = config["KEY_PREFIX"], options.timeout, options.renew
-    limit, reentrant, replicas = options.limit, options.reentrant, options.replicas
-    patience, protocol = options.blocking_timeout, config["PROTOCOL"]
+    """Return the lock of one ``key`` as :func:`make_lock` does.
+
+    ``wait_warning``: after how many seconds of waiting a warning in the log says who holds the lock
+    (None: never; default: the setting ``WAIT_WARNING``).
+    """
+    # A plan refers to its options, so that no others have their id.
+    plan = conf.known.plans.get((id(options), wait_warning)) or _plan(options, wait_warning)
+    client = plan.client
+    if client is None:
+        using: Any = options.using
+        client = masters(using) or get_client(using)
+    try:
+        name = _name_of(plan.prefix, key)
+    except TypeError:
+        # Why it is no key, though it may have no hash.
+        name = name_for(plan.prefix, key)
+    if on_lost is None:
+        on_lost = options.on_lost
+    return plan.kind(client, name, plan.timeout, key=key, user=user, on_lost=on_lost, **plan.rest)
+
+
+def _plan(options: LockOptions, wait_warning: float | Unset | None) -> _Plan:
+    here = conf.known
+    using: Any = options.using
+    config, limit = get_config(), options.limit
+    prefix, protocol, warning = config["KEY_PREFIX"], config["PROTOCOL"], config["WAIT_WARNING"]
     several = masters(using)
-    kind: Callable[..., RedisLock] = RedisLock
-    if several is not None:
+    client = None if several is not None else steady_client(using)
+    if several is not None and protocol == "hosted":
         # Nobody queues there, so nothing depends on what the servers let scripts touch.
-        kind, protocol = Redlock, "setnx" if protocol == "hosted" else protocol
-    return kind(
-        get_client(using) if several is None else several,  # type: ignore[arg-type]  # one alias
-        name_for(prefix, key),
-        config["TIMEOUT"] if timeout is None else timeout,
-        blocking_timeout=config["BLOCKING_TIMEOUT"] if patience is UNSET else patience,
-        renew=config["RENEW"] if renew is None else renew,
-        max_hold=options.max_hold,
-        min_hold=options.min_hold,
-        replicas=config["REPLICAS"] if replicas is None else replicas,
-        on_lost=options.on_lost,
-        key=key,
-        # Such a server may be a cluster behind a proxy, where the index has another slot.
-        index=None if protocol == "hosted" else index_for(prefix),
-        label=options.label,
-        user=user,
-        note=options.note,
-        reentrant=config["REENTRANT"] and limit is None if reentrant is None else reentrant,
-        protocol=protocol,
-        shared=options.shared,
-        limit=limit,
-        ending=AT_COMMIT if waits_for_commit(options.until_commit) else None,
-        wait_warning=config["WAIT_WARNING"] if wait_warning is UNSET else wait_warning,
-        deadlock_timeout=_DEADLOCK_TIMEOUT,
-        heartbeat_prefix=heartbeat_prefix_for(prefix),
+        protocol = "setnx"
+
+    def chosen(value: Any, setting: str) -> Any:
+        return config[setting] if value is None else value
+
+    patience = options.blocking_timeout
+    reentrant = config["REENTRANT"] and limit is None
+    kind, rest = core_in_use.kind_of(
+        {
+            "blocking_timeout": config["BLOCKING_TIMEOUT"] if patience is UNSET else patience,
+            "renew": chosen(options.renew, "RENEW"),
+            "max_hold": options.max_hold,
+            "min_hold": options.min_hold,
+            "replicas": chosen(options.replicas, "REPLICAS"),
+            # Such a server may be a cluster behind a proxy, where the index has another slot.
+            "index": None if protocol == "hosted" else index_for(prefix),
+            "label": options.label,
+            "note": options.note,
+            "reentrant": reentrant if options.reentrant is None else options.reentrant,
+            "protocol": protocol,
+            "shared": options.shared,
+            "limit": limit,
+            "ending": AT_COMMIT if chosen(options.until_commit, "UNTIL_COMMIT") else None,
+            "wait_warning": warning if wait_warning is UNSET else wait_warning,
+            "deadlock_timeout": _DEADLOCK_TIMEOUT,
+            "heartbeat_prefix": heartbeat_prefix_for(prefix),
+        },
+        is_redlock=several is not None,
     )
+    plan = _Plan(options, client, prefix, kind, chosen(options.timeout, "TIMEOUT"), rest)
+    # A callback is not to be kept alive.
+    if options.on_lost is None:
+        if len(here.plans) >= _MOST_PLANS:
+            here.plans.clear()
+        here.plans[id(options), wait_warning] = plan
+    return plan
 
 
 def inspector(using: str | None = None) -> Inspector:
@@ -163,8 +214,10 @@ def rwlock(
     ``options``: those of :func:`lock`, which is what ``.write()`` takes: a caller of
     ``lock(key)`` is a writer. Raises as :func:`lock`.
     """
-    given = lock_options({**options, "on_lost": on_lost})
-    return RWLock.made_by(lambda shared: make_one(key, replace(given, shared=shared)))
+    readers, writers = (lock_options({**options, "shared": shared}) for shared in (True, False))
+    return core_in_use.read_and_write(
+        lambda shared: make_one(key, readers if shared else writers, on_lost=on_lost)
+    )
 
 
 def semaphore(
@@ -180,4 +233,4 @@ def semaphore(
     callers must give the same ``limit``, a number from 1 to 1,000,000. A holder that takes it
     again gets another permit. ``options``: those of :func:`lock`, which raises what this raises.
     """
-    return make_one(key, lock_options({**options, "on_lost": on_lost, "limit": limit}))
+    return make_one(key, lock_options({**options, "limit": limit}), on_lost=on_lost)

@@ -24,10 +24,8 @@ from django.db import Error, connections
 from django.db.transaction import atomic
 from redis import Redis
 
-from .conf import get_config
+from . import core_in_use
 from .core.connections.endpoints import server_id
-from .core.locks.batch import check_each, release_each
-from .core.locks.handle import LockHandle
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
 
     from .core.connections.endpoints import Target
     from .core.locks.grant import Grant
+    from .core.locks.handle import LockHandle
     from .core.locks.multi_handle import MultiLockHandle
 
 _WATCHED = ("commit", "rollback", "close", "set_autocommit")
@@ -47,11 +46,6 @@ logger = logging.getLogger("django_setnx_lock.lock")
 
 # The watched transactions of all threads.
 _open: WeakSet[OpenTransaction] = WeakSet()
-
-
-def waits_for_commit(until_commit: bool | None) -> bool:
-    """Return ``until_commit``, or where it is None the setting ``UNTIL_COMMIT``."""
-    return bool(get_config()["UNTIL_COMMIT"] if until_commit is None else until_commit)
 
 
 class AtCommit:
@@ -162,12 +156,12 @@ class OpenTransaction:
         groups = by_client(due)[::-1]
         try:
             while groups:
-                for error in release_each(groups.pop(), now=True):
+                for error in core_in_use.release_now(groups.pop()):
                     logger.warning("%s", error)
         finally:
             # An interrupt keeps nothing at another server.
             for some in groups:
-                release_each(some, now=True)
+                core_in_use.release_now(some)
 
     def _watch_no_longer(self) -> None:
         own = vars(self._connection)
@@ -286,6 +280,6 @@ def check_all(held: Iterable[LockHandle | MultiLockHandle]) -> None:
     """Raise LockLost if one of ``held`` is no longer ours, as before a commit."""
     parts: list[LockHandle] = []
     for one in held:
-        parts += [one] if isinstance(one, LockHandle) else one.parts
+        parts += getattr(one, "parts", [one])
     for some in by_client(parts):
-        check_each(some)
+        core_in_use.check_each(some)

@@ -1239,6 +1239,34 @@ DOORS = [
         "tests/test_labels.py::test_one_lock_is_one_label_through_each_door",
     ),
     Mutant(
+        "what was made of the settings is forgotten when they change",
+        "conf.py",
+        'if setting in (SETTING, "CACHES", "INSTALLED_APPS"):',
+        "if False:",
+        "tests/test_conf.py::test_a_setting_is_read_when_a_lock_is_made",
+    ),
+    Mutant(
+        "the clients of caches are forgotten when these change",
+        "conf.py",
+        'if setting in (SETTING, "CACHES", "INSTALLED_APPS"):',
+        'if setting in (SETTING, "INSTALLED_APPS"):',
+        "tests/test_conf.py::test_caches_that_have_changed_are_found_anew_in_every_thread",
+    ),
+    Mutant(
+        "settings that change while they are read are not kept",
+        "conf.py",
+        "known = Known()\n\n\nsetting",
+        "known.__init__()\n\n\nsetting",
+        "tests/test_conf.py::test_settings_that_change_while_they_are_read_are_not_kept",
+    ),
+    Mutant(
+        "a client that the project's own classes choose is asked for each time",
+        "connection.py",
+        "if is_always_the_same(alias):",
+        "if True:",
+        "tests/test_conf.py::test_a_client_class_may_choose_the_server_each_time",
+    ),
+    Mutant(
         "an option that does not exist is refused with what is meant",
         "options.py",
         "if name not in cls.__dataclass_fields__:",
@@ -1247,9 +1275,9 @@ DOORS = [
     ),
     Mutant(
         "a lock with until_commit=False is let go before the commit",
-        "transactions.py",
-        'return bool(get_config()["UNTIL_COMMIT"] if until_commit is None else until_commit)',
-        "return True",
+        "locks.py",
+        '"ending": AT_COMMIT if chosen(options.until_commit, "UNTIL_COMMIT") else None,',
+        '"ending": AT_COMMIT,',
         "tests/test_transactions.py::"
         "test_a_lock_is_free_before_the_commit_where_it_or_the_setting_says_so",
     ),

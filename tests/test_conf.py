@@ -6,11 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.core.cache import caches
+from django.core.cache import caches, close_caches
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpResponse
 from django.test import override_settings
 from django_redis.client import DefaultClient
+from django_redis.pool import ConnectionFactory
 
 from django_setnx_lock import lock, redis_lock
 from django_setnx_lock.core import RedisLock
@@ -18,7 +19,7 @@ from django_setnx_lock.core import RedisLock
 if TYPE_CHECKING:
     from django.test import RequestFactory
 
-    from tests.servers import FakeServer
+    from tests.servers import FakeServer, RealServer
 
 REDIS = "django_redis.cache.RedisCache"
 CACHES = {
@@ -128,16 +129,27 @@ def moved(database: int) -> dict[str, Any]:
     return {"default": {"BACKEND": REDIS, "LOCATION": f"redis://h/{database}"}}
 
 
-def test_the_client_is_the_one_that_django_has_in_this_thread() -> None:
+def test_all_threads_have_one_client_on_the_pool_of_the_cache() -> None:
     def both() -> tuple[Any, Any]:
         theirs: Any = caches["first"]
         return lock("a", using="first").client, theirs.client.get_client()
 
     with override_settings(CACHES=CACHES), ThreadPoolExecutor(1) as other:
-        database("first")
         ours, theirs = other.submit(both).result(10)
+        here = lock("a", using="first").client
 
-    assert ours is theirs
+    assert ours is here
+    assert ours.connection_pool is theirs.connection_pool
+
+
+def test_a_request_that_closes_its_caches_closes_no_lock(real_cache: RealServer) -> None:
+    with override_settings(DJANGO_REDIS_CLOSE_CONNECTION=True), lock("a") as held:
+        close_caches()
+
+        held.check()
+        assert lock("a", reentrant=False).acquire(blocking=False) is False
+        with lock("b") as other:
+            other.check()
 
 
 def test_caches_that_have_changed_are_found_anew_in_every_thread() -> None:
@@ -156,6 +168,47 @@ def test_an_alias_that_is_gone_is_refused_though_it_was_used() -> None:
 
     with pytest.raises(ImproperlyConfigured, match="no cache 'first' in CACHES"):
         database("first")
+
+
+def test_settings_that_change_while_they_are_read_are_not_kept() -> None:
+    class Changing(dict[str, Any]):
+        """Has the settings change the first time that its values are looked at."""
+
+        def items(self) -> Any:
+            if not changes:
+                changes.append(override_settings(SETNX_LOCK={"TIMEOUT": 7}))
+                changes[0].enable()
+            return super().items()
+
+    changes: list[override_settings] = []
+    with override_settings(SETNX_LOCK=Changing(TIMEOUT=3)):
+        first = lock("a").timeout
+        later = lock("a").timeout
+        changes[0].disable()
+
+    assert (first, later) == (3, 7)
+
+
+class Renewing(ConnectionFactory):  # type: ignore[misc] # it is untyped
+    """Makes each client with a pool of its own, as where passwords do not last."""
+
+    def get_or_create_connection_pool(self, params: dict[str, Any]) -> Any:
+        return self.get_connection_pool(params)
+
+
+def test_a_connection_factory_of_the_project_is_asked_as_often_as_django_makes_a_cache() -> None:
+    options = {
+        "CONNECTION_FACTORY": f"{__name__}.{Renewing.__qualname__}",
+        "CLOSE_CONNECTION": True,
+    }
+    cache = {"BACKEND": REDIS, "LOCATION": "redis://h/1", "OPTIONS": options}
+    with override_settings(CACHES={"default": cache}):
+        first, again = lock("a").client, lock("a").client
+        close_caches()
+        later = lock("a").client
+
+    assert first is again
+    assert first.connection_pool is not later.connection_pool
 
 
 def test_a_client_class_may_choose_the_server_each_time() -> None:

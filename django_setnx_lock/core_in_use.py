@@ -1,0 +1,39 @@
+"""The core that the locks of the app are of: what differs from one to another, in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .core.locks.batch import check_each as check_each
+from .core.locks.batch import release_each
+from .core.locks.handle import LockHandle
+from .core.locks.lock import RedisLock, RWLock
+from .core.locks.multi_handle import LossRelay
+from .core.locks.multi_lock import MultiLock
+from .core.locks.redlock import Redlock
+
+Maker = Callable[..., RedisLock]
+
+
+def kind_of(options: dict[str, Any], *, is_redlock: bool) -> tuple[Maker, dict[str, Any]]:
+    """Return what makes a lock with ``options``, and which of them it is given."""
+    return Redlock if is_redlock else RedisLock, options
+
+
+def together(
+    keys: Sequence[str], make: Maker, on_lost: Callable[[Any], object] | None
+) -> MultiLock:
+    """Return the lock over ``keys``, each made by ``make(key, on_lost=...)``."""
+    relay = None if on_lost is None else LossRelay(on_lost)
+    return MultiLock.of([make(key, on_lost=relay) for key in keys], relay)
+
+
+def read_and_write(make: Maker) -> RWLock:
+    """Return the lock of readers and writers that ``make(shared=...)`` makes."""
+    return RWLock.made_by(make)
+
+
+def release_now(held: Sequence[LockHandle]) -> Sequence[Exception]:
+    """Release each of ``held``, of one client; return the errors of those that could not be."""
+    return release_each(held, now=True)
