@@ -333,16 +333,7 @@ PAGES: dict[Callable[[Operator], None], str] = {
 
 
 # What the other pages add to these, `make matrix` looks at.
-ALWAYS = (
-    a_list_of_all_kinds,
-    held,
-    question,
-    last_holds,
-    all_history,
-    release_of_selected,
-    a_list_that_is_filtered,
-    busy_view,
-)
+ALWAYS = (a_list_of_all_kinds, held, question, all_history, busy_view)
 
 
 def faults(browser: Browser) -> set[str]:

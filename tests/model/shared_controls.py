@@ -27,8 +27,7 @@ def bounds(
 class Control:
     """A rule taken out: what goes wrong, within which bounds, and after how many steps.
 
-    ``rule`` is what stands in the scripts, ``instead`` what is put there. ``is_long``: whether
-    the search is left to `make matrix`.
+    ``rule`` is what stands in the scripts, ``instead`` what is put there.
     """
 
     about: str
@@ -37,7 +36,6 @@ class Control:
     wrong: str
     bounds: Bounds
     found: int
-    is_long: bool = False
 
 
 BRIEF = (SHORT, LONG, SHORT)
@@ -81,7 +79,6 @@ CONTROLS = [
         "asleep",
         bounds("222", "crash", leases=BRIEF),
         11,
-        is_long=True,
     ),
     Control(
         "what ran out is left to those who wait",
@@ -170,7 +167,6 @@ CONTROLS = [
         "asleep",
         bounds("111", "again crash", 2),
         10,
-        is_long=True,
     ),
     Control(
         "who gives up leaves the group and hands on",
@@ -259,7 +255,6 @@ CONTROLS = [
         "false success",
         bounds("wr", "again stall cancel", 3),
         8,
-        is_long=True,
     ),
     Control(
         "who is followed by a group without having let go is remembered as lost",

@@ -32,6 +32,7 @@ def test_no_order_of_events_breaks_what_holds(name: str) -> None:
     assert found.is_complete or found.states > RUNS[name].states
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", MUTANTS)
 def test_each_rule_left_out_breaks_what_holds(name: str) -> None:
     mutant = MUTANTS[name]

@@ -130,13 +130,8 @@ def test_the_search_meets_every_kind_of_step() -> None:
         assert step in seen, step
 
 
-@pytest.mark.parametrize(
-    "control",
-    [
-        pytest.param(one, id=one.about, marks=[pytest.mark.matrix] if one.is_long else [])
-        for one in CONTROLS
-    ],
-)
+@pytest.mark.matrix
+@pytest.mark.parametrize("control", CONTROLS, ids=lambda control: control.about)
 def test_without_a_rule_there_is_a_violation(control: Control) -> None:
     only = "asleep beside" if control.wrong == "asleep" else control.wrong
     servers = Servers(lambda source: source.replace(control.rule, control.instead))

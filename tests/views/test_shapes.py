@@ -31,17 +31,26 @@ pytestmark = [
 ]
 HANDLER = "django_setnx_lock.contrib.rest_framework.exception_handler"
 JSON = {"accept": "application/json"}
-# A shape is posted to by the client of its own kind; `make matrix` has the other one post too.
-each_shape = pytest.mark.parametrize(
-    ("name", "post"),
-    [
-        pytest.param(name, kind, marks=pytest.mark.matrix if is_other else ())
-        for name in SHAPES
-        for kind in ("sync", "async")
-        for is_other in [name.startswith("async") != (kind == "async")]
-    ],
-    indirect=["post"],
-)
+# So many questions are asked of a shape.
+QUESTIONS = 5
+
+
+def each_shape(question: int) -> pytest.MarkDecorator:
+    """Ask the ``question`` of each shape: those whose turn it is, the others for `make matrix`.
+
+    The client of a shape's own kind posts to it; there the one of the other kind does, too.
+    """
+    return pytest.mark.parametrize(
+        ("name", "post"),
+        [
+            pytest.param(name, kind, marks=() if is_turn and is_own else pytest.mark.matrix)
+            for number, name in enumerate(SHAPES)
+            for is_turn in [(number + question) % QUESTIONS < 2]
+            for kind in ("sync", "async")
+            for is_own in [name.startswith("async") == (kind == "async")]
+        ],
+        indirect=["post"],
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +103,7 @@ def assert_body(response: Any, shape: Shape, code: str) -> None:
         assert response.data["detail"].code == code
 
 
-@each_shape
+@each_shape(0)
 def test_a_view_whose_lock_is_free_answers_and_lets_it_go(
     name: str, post: Post, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -106,7 +115,7 @@ def test_a_view_whose_lock_is_free_answers_and_lets_it_go(
     assert logged(caplog) == [] or SHAPES[name].status >= 403
 
 
-@each_shape
+@each_shape(1)
 def test_a_view_whose_lock_is_busy_answers_409_without_running(
     name: str, post: Post, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -119,7 +128,7 @@ def test_a_view_whose_lock_is_busy_answers_409_without_running(
     assert logged(caplog) == [("django.request", logging.WARNING)]
 
 
-@each_shape
+@each_shape(2)
 def test_a_view_answers_503_while_redis_cannot_say(
     name: str, post: Post, fake_server: FakeServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -133,7 +142,7 @@ def test_a_view_answers_503_while_redis_cannot_say(
     assert logged(caplog) == [("django_setnx_lock.views", logging.ERROR)]
 
 
-@each_shape
+@each_shape(3)
 def test_a_view_that_loses_its_lock_is_rolled_back_and_answers_503(
     name: str, post: Post, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -153,7 +162,7 @@ def test_a_view_that_loses_its_lock_is_rolled_back_and_answers_503(
     assert ("django.request", logging.ERROR) not in logged(caplog)
 
 
-@each_shape
+@each_shape(4)
 def test_a_view_with_a_service_that_finds_its_lock_busy_is_rolled_back_and_answers_409(
     name: str, post: Post, caplog: pytest.LogCaptureFixture
 ) -> None:
