@@ -1597,6 +1597,21 @@ COMING_LOCKS = [
         "tokens = given.decode().split() if given else []",
         "tests/wire/test_next_connections.py::test_a_waiter_whose_token_is_no_text_breaks_no_release",
     ),
+    Mutant(
+        "to come: two names have two keys",
+        f"{COMING_CORE}/locks/several.py",
+        "if len({lock.key for lock in self._locks}) < len(self._locks):",
+        "if False:",
+        f"{CONTRACT}/test_options.py::test_two_names_have_two_keys",
+    ),
+    Mutant(
+        "to come: several that are interrupted as they are handed out are refused to a copy",
+        f"{COMING_CORE}/locks/several.py",
+        "cancel = partial(self._cancel, io, in_doubt=self.was_retried)",
+        "cancel = partial(self._cancel, io, in_doubt=False)",
+        f"{CONTRACT}/test_several.py::"
+        "test_a_copy_that_comes_after_an_interrupt_between_two_of_them_takes_none",
+    ),
 ]
 MUTANTS: list[Mutant] = [
     *TAKING,

@@ -132,6 +132,15 @@ async def test_a_name_is_a_text(a: World) -> None:
         MultiLock(a.client, "lock:a")
 
 
+@on([EXCLUSIVE], drivers=["blocking"])
+async def test_two_names_have_two_keys(a: World) -> None:
+    with pytest.raises(ValueError, match="give each name a key of its own"):
+        MultiLock(a.client, ["lock:a", "lock:b"], keys=["k", "k"])
+    # One that is given twice is taken once.
+    with MultiLock(a.client, ["lock:a", "lock:a"], keys=["k", "k"]) as held:
+        assert list(held) == ["k"]
+
+
 @on([EXCLUSIVE])
 async def test_a_waiting_time_that_is_none_is_told_at_the_call(a: World) -> None:
     for seconds in NO_WAIT[1]:

@@ -7,9 +7,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
-from django_setnx_lock import LockBusy, LockError, LockLost, LockUnavailable
+from django_setnx_lock import LockBusy, LockError, LockLost, LockUnavailable, signals
 from django_setnx_lock.core import MultiLock
+from tests.faults.proxy import Proxy
 from tests.support.drivers import Face
 from tests.support.kinds import SEVERAL, STEADY
 from tests.support.rows import on
@@ -197,6 +200,33 @@ async def test_an_operator_who_takes_an_earlier_one_away_ends_no_wait(a: World) 
     await held.check()
     await held.release()
     assert taken(a) == ""
+
+
+@on([SEVERAL], drivers=["blocking"], real=True)
+async def test_a_copy_that_comes_after_an_interrupt_between_two_of_them_takes_none(
+    a: World,
+) -> None:
+    def interrupt(key: str, **_: Any) -> None:
+        if key == "lock:a":
+            raise SystemExit
+
+    with Proxy(a.server.port) as proxy:
+        client = proxy.client(socket_timeout=0.3, retry=Retry(NoBackoff(), 1))
+        lock = MultiLock(client, ["lock:a", "lock:b"], 10)
+        lock.take(0).release()
+        # The first copy is kept back, and the second one answered.
+        proxy.hold(b"lock:a", once=True)
+        signals.lock_acquired.connect(interrupt)
+        try:
+            with pytest.raises(SystemExit):
+                lock.take(0)
+        finally:
+            signals.lock_acquired.disconnect(interrupt)
+        assert proxy.holds.is_set()
+
+        proxy.let_go()
+
+        assert taken(a) == ""
 
 
 @on([SEVERAL])

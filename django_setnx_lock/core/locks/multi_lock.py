@@ -241,6 +241,11 @@ class MultiLock(LocalLock[MultiLockHandle]):
     def _be(self, locks: Sequence[RedisLock], relay: LossRelay | None) -> None:
         if not locks:
             raise ValueError("there is no key to lock: give one at least")
+        if len({lock.key for lock in locks}) < len(locks):
+            raise ValueError(
+                f"keys has one of them twice, {names_of([lock.key for lock in locks])}, for two "
+                "names: give each name a key of its own"
+            )
         self._locks = locks
         self._relay = relay
         self._first = first = locks[0]

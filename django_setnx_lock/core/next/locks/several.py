@@ -62,8 +62,12 @@ class SeveralAttempt(Attempt):
                     events.ACQUIRED.tell(key=grant.key, fence=grant.fence, waited=waited)
             return taken
         except BaseException as error:
-            # Interrupts too.
-            await io.shield(partial(self._cancel, io, in_doubt=False), self.session.limit, error)
+            # Interrupts too. The requests were answered, but for a copy of one.
+            for grant in self._grants:
+                if grant.renewal is not None:
+                    grant.renewal.unregister(grant)
+            cancel = partial(self._cancel, io, in_doubt=self.was_retried)
+            await io.shield(cancel, self.session.limit, error)
             raise
 
     def _request(self, *, waits: bool) -> Request:
@@ -321,7 +325,8 @@ class MultiLock(ScopedLock[MultiLockHandle]):
     them together. Methods, but for an own ``token``, and errors are those of RedisLock; ``key`` of
     an error says which lock it was.
 
-    Raises ValueError for no name at all, TypeError for names that are one str, else as RedisLock.
+    Raises ValueError for no name at all and for two names with the same key, TypeError for names
+    that are one str, else as RedisLock.
     """
 
     _is_one = False
@@ -347,6 +352,11 @@ class MultiLock(ScopedLock[MultiLockHandle]):
         ]
         if not self._locks:
             raise ValueError("there is no key to lock: give one at least")
+        if len({lock.key for lock in self._locks}) < len(self._locks):
+            raise ValueError(
+                f"keys has one of them twice, {names_of(called.values())}, for two names: give "
+                "each name a key of its own"
+            )
         self._first = first = self._locks[0]
         super().__init__(
             first.target,
