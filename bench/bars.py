@@ -71,7 +71,7 @@ def total(parts: dict[str, Any]) -> Iterable[Bar]:
     others = {
         peer: value
         for peer in parts.get("contended", {})
-        if peer not in ("full", "plain", "nothing")
+        if peer not in ("full", "plain", "next", "nothing")
         and (value := seen(parts, "contended", "total_over_ideal", peer)) is not None
     }
     if mine is not None and others:

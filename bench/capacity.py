@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from bench.peers import Peer
 
 TITLE = "Capacity: one server, 1 to 8 processes, 1 to 10,000 names, up to 1,000 waiters"
-CYCLING = ("floor", "redis-py", "python-redis-lock", "plain", "full")
-WAITING = ("redis-py", "python-redis-lock", "plain", "full", "nothing")
+CYCLING = ("floor", "redis-py", "python-redis-lock", "plain", "next", "full")
+WAITING = ("redis-py", "python-redis-lock", "plain", "next", "full", "nothing")
 PROCESSES = (1, 2, 4, 8)
 NAMES = (1, 100, 10_000)
 WAITERS, WAITING_PROCESSES = (10, 1000), 2

@@ -41,7 +41,7 @@ WARM = 0.02
 # What a library does after a release, such as looking whether the next one came, is waited for.
 AFTERWARDS = 0.2
 # The libraries whose turns can be told apart at the server.
-WITH_TOKENS = ("redis-py", "django-redis", "python-redis-lock", "plain", "full")
+WITH_TOKENS = ("redis-py", "django-redis", "python-redis-lock", "plain", "next", "full")
 
 
 def job(pipe: Pipe, name: str, who: int, turns: int, cap: float, path: Path) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 TITLE = "Footprint: what 20,000 cycles, 20,000 busy answers and 20,000 names leave in Redis"
 TIMES, QUICK_TIMES = 20_000, 1000
-TAKING_PART = ("redis-py", "django-redis", "python-redis-lock", "sherlock", "plain", "full")
+TAKING_PART = ("redis-py", "django-redis", "python-redis-lock", "sherlock", "plain", "next", "full")
 LEASE = 30
 # How many of each are left alone, and for how long, in seconds: the longest a lock keeps anything.
 LEFT_ALONE, LATER = 200, 61.0

@@ -268,9 +268,10 @@ class Portalocker(Peer):
 class Plain(Peer):
     title = "django-setnx-lock, plain"
     package = "django-setnx-lock"
+    core: ClassVar[str] = "django_setnx_lock.core"
 
     def lock(self, name: str, lease: float) -> AbstractContextManager[Any]:
-        library: Any = import_module("django_setnx_lock.core")
+        library: Any = import_module(self.core)
         lock: AbstractContextManager[Any] = library.RedisLock(self.client, name, lease)
         return lock
 
@@ -286,6 +287,11 @@ class Plain(Peer):
 
     def token(self, held: Any) -> str | None:
         return str(held.token)
+
+
+class Next(Plain):
+    title = "django-setnx-lock, plain, on the core to come"
+    core = "django_setnx_lock.core.next"
 
 
 class Full(Plain):
@@ -336,10 +342,11 @@ PEERS: dict[str, type[Peer]] = {
     "pottery": Pottery,
     "portalocker": Portalocker,
     "plain": Plain,
+    "next": Next,
     "full": Full,
     "nothing": Nothing,
 }
-OURS = ("plain", "full")
+OURS = ("plain", "next", "full")
 BASE = "redis-py"
 # What can be waited for.
 LOCKS = tuple(name for name in PEERS if name not in ("floor", "nothing"))

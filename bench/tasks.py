@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 TITLE = "Tasks: one event loop with 8 that take turns, then with 3,000 that wait"
 # The libraries that have a lock for asyncio.
-WITH_TASKS = ("redis-py", "pottery", "plain", "full")
+WITH_TASKS = ("redis-py", "pottery", "plain", "next", "full")
 # pottery tells neither in Redis nor in its methods that somebody waits.
-IN_CROWDS = ("redis-py", "plain", "full")
+IN_CROWDS = ("redis-py", "plain", "next", "full")
 TASKS, TURNS, WORK = 8, 40, 0.005
 # No lease of a crowd ends meanwhile, with or without renewal.
 CROWD, QUICK_CROWD, LEASE = 3000, 500, 120
