@@ -62,8 +62,13 @@ coverage: .venv/ready-test
 mutants: .venv/ready-test
 	$(PY) -m tests.mutants $(MUTANTS)
 
+# And what of the way in of Django is run on it: OF_DJANGO in tests/support/next_core.py.
+WAY_IN := $(addprefix tests/,views $(addprefix test_,$(addsuffix .py,atomic_requests conf decorators \
+	decorators_views error_pages errors greenlets locks signals transactions \
+	transactions_testcase views_lost)))
+
 next: .venv/ready-test
-	SETNX_CORE=next $(PYTEST) $(SIDE_BY_SIDE) tests/contract
+	SETNX_CORE=next $(PYTEST) $(SIDE_BY_SIDE) tests/contract $(WAY_IN)
 
 matrix: .venv/ready-test
 	$(PYTEST) $(SIDE_BY_SIDE) -m matrix

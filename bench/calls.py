@@ -3,7 +3,8 @@
 ``python -m bench.calls [--list]``. For each way to take a lock: the calls of this package's
 functions, in how many of its files they are, and the opcodes of everything, redis-py included.
 Default settings, no transaction open, a spare connection and the scripts at hand; a private server.
-``--list`` names the functions by file.
+``--list`` names the functions by file. With ``SETNX_CORE=next`` in the environment ``lock()`` takes
+the locks of the core that is built beside today's.
 """
 
 from __future__ import annotations
@@ -37,8 +38,12 @@ def ways() -> dict[str, Use]:
     """Return each way to take and release a lock, by its name."""
     from django_redis import get_redis_connection  # noqa: TID251 - as a project has its client
 
-    from django_setnx_lock import core, lock  # the settings need the server
+    from django_setnx_lock import core, lock, lock_core, lock_core_coming  # they need the settings
 
+    if os.environ.get("SETNX_CORE") == "next":
+        vars(lock_core).update(
+            {name: vars(lock_core_coming)[name] for name in lock_core_coming.__all__}
+        )
     client = get_redis_connection("default")
     # What the settings of a project say by default.
     options = {"renew": True, "reentrant": True, "index": "{lock:}:index"}

@@ -15,6 +15,7 @@ from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.core.exceptions import PermissionDenied, SynchronousOnlyOperation
 from django.http import Http404
 
+from . import lock_core
 from .arguments import (
     arguments_in,
     dotted_name,
@@ -30,7 +31,6 @@ from .arguments import (
     takes_any_name,
 )
 from .core.errors import LockBusy, LockError, LockLost, LockUnavailable
-from .core.locks.cancel_scope import CancelScope
 from .key_template import KeyTemplate, NotCanonical
 from .locks import make_lock
 from .middleware import failed, noted
@@ -334,7 +334,7 @@ class ViewLock(DecoratedLock):
             held = await one.atake()
         except (LockBusy, LockUnavailable) as error:
             return await self._aanswer(request, error)
-        block = CancelScope(held)
+        block = lock_core.CancelScope(held)
         try:
             with ExitStack() as stack:
                 stack.enter_context(_request_lock(request, held))
@@ -431,7 +431,7 @@ def _request_lock(request: Any, held: Handle) -> Iterator[list[Handle]]:
 def _let_go(held: Handle, kind: object, error: BaseException | None, traceback: object) -> None:
     """Let ``held`` go at the end of a block, where ``error`` is on its way."""
     try:
-        held.finish(error)
+        lock_core.finish(held, error)
     except LockUnavailable as failure:
         # The view has done its work in time; the lease ends by itself.
         logger.error("%s", failure)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from . import conf, core_in_use
+from . import conf, lock_core
 from .conf import get_config
 from .connection import get_client, masters, steady_client
 from .core.inspection import Inspector
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 # After so many seconds a waiter looks whether it waits for itself, by way of others.
 _DEADLOCK_TIMEOUT = 1.0
 _MOST_PLANS = 256
+_DEFAULTS = LockOptions()
 _INSTEAD = {"shared": "rwlock(key).read()", "limit": "semaphore(key, limit)"}
 _name_of = lru_cache(maxsize=1024)(name_for)
 
@@ -64,13 +65,15 @@ def lock(
     option, ImproperlyConfigured when the cache cannot hold locks. Taking it raises
     :class:`LockBusy` and :class:`LockUnavailable`.
     """
+    chosen = _DEFAULTS
     if options:
         for name, instead in _INSTEAD.items():
             if name in options:
                 raise TypeError(f"lock() has no option {name!r}: write {instead}")
+        chosen = lock_options(options)
     if more:
-        return make_lock((key, *more), lock_options(options), on_lost=on_lost)
-    return make_one(key, lock_options(options), on_lost=on_lost)
+        return make_lock((key, *more), chosen, on_lost=on_lost)
+    return make_one(key, chosen, on_lost=on_lost)
 
 
 def make_lock(
@@ -96,7 +99,7 @@ def make_lock(
         on_lost = options.on_lost
     each = options if options.on_lost is None else replace(options, on_lost=None)
     make = partial(make_one, options=each, user=user)
-    return core_in_use.together(list(dict.fromkeys(keys)), make, on_lost)
+    return lock_core.together(list(dict.fromkeys(keys)), make, on_lost)
 
 
 class _Plan(NamedTuple):
@@ -109,7 +112,7 @@ class _Plan(NamedTuple):
     options: LockOptions
     client: Any
     prefix: str
-    kind: core_in_use.Maker
+    kind: lock_core.Maker
     timeout: float
     rest: dict[str, Any]
 
@@ -159,7 +162,7 @@ def _plan(options: LockOptions, wait_warning: float | Unset | None) -> _Plan:
 
     patience = options.blocking_timeout
     reentrant = config["REENTRANT"] and limit is None
-    kind, rest = core_in_use.kind_of(
+    kind, rest = lock_core.kind_of(
         {
             "blocking_timeout": config["BLOCKING_TIMEOUT"] if patience is UNSET else patience,
             "renew": chosen(options.renew, "RENEW"),
@@ -215,7 +218,7 @@ def rwlock(
     ``lock(key)`` is a writer. Raises as :func:`lock`.
     """
     readers, writers = (lock_options({**options, "shared": shared}) for shared in (True, False))
-    return core_in_use.read_and_write(
+    return lock_core.read_and_write(
         lambda shared: make_one(key, readers if shared else writers, on_lost=on_lost)
     )
 

@@ -24,7 +24,7 @@ from django.db import Error, connections
 from django.db.transaction import atomic
 from redis import Redis
 
-from . import core_in_use
+from . import lock_core
 from .core.connections.endpoints import server_id
 
 if TYPE_CHECKING:
@@ -61,9 +61,7 @@ class AtCommit:
         ):
             # One of several handles is enough to keep it.
             return False
-        one = DeferredRelease(held, set(around))
-        for transaction in around:
-            transaction.defer(one)
+        defer_to(around, held)
         return True
 
     def kept(self, target: Target) -> Grant | None:
@@ -92,6 +90,13 @@ class DeferredRelease:
 
     held: LockHandle
     waits_for: set[OpenTransaction]
+
+
+def defer_to(around: Sequence[OpenTransaction], held: Any) -> None:
+    """Release ``held`` when the last of the transactions ``around`` has ended."""
+    one = DeferredRelease(held, set(around))
+    for transaction in around:
+        transaction.defer(one)
 
 
 def open_transactions() -> list[OpenTransaction]:
@@ -156,12 +161,12 @@ class OpenTransaction:
         groups = by_client(due)[::-1]
         try:
             while groups:
-                for error in core_in_use.release_now(groups.pop()):
+                for error in lock_core.release_now(groups.pop()):
                     logger.warning("%s", error)
         finally:
             # An interrupt keeps nothing at another server.
             for some in groups:
-                core_in_use.release_now(some)
+                lock_core.release_now(some)
 
     def _watch_no_longer(self) -> None:
         own = vars(self._connection)
@@ -282,4 +287,4 @@ def check_all(held: Iterable[LockHandle | MultiLockHandle]) -> None:
     for one in held:
         parts += getattr(one, "parts", [one])
     for some in by_client(parts):
-        core_in_use.check_each(some)
+        lock_core.check_each(some)

@@ -269,6 +269,12 @@ def asyncio_twin(monkeypatch: pytest.MonkeyPatch) -> None:
 
     twin = fakeredis.aioredis.FakeAsyncRedisConnection
     monkeypatch.setitem(client_settings.TWINS, fakeredis.FakeRedisConnection, twin)
+    if next_core.IS_CHOSEN:
+        from fakeredis import _clients
+
+        # It has writelines() alone, which redis-py calls.
+        write: Any = lambda self, data: self.writelines([data])  # noqa: E731
+        monkeypatch.setattr(_clients._async.FakeWriter, "write", write, raising=False)
 
 
 def look_late(monkeypatch: pytest.MonkeyPatch) -> None:

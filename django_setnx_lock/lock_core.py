@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .core.locks.batch import check_each as check_each
-from .core.locks.batch import release_each
+from .core.locks.batch import check_each, release_each
+from .core.locks.cancel_scope import CancelScope
 from .core.locks.handle import LockHandle
 from .core.locks.lock import RedisLock, RWLock
-from .core.locks.multi_handle import LossRelay
+from .core.locks.multi_handle import LossRelay, MultiLockHandle
 from .core.locks.multi_lock import MultiLock
 from .core.locks.redlock import Redlock
+
+# What has another meaning with another core. lock_core_coming.py has the same names.
+__all__ = [
+    "CancelScope",
+    "check_each",
+    "finish",
+    "kind_of",
+    "read_and_write",
+    "release_now",
+    "together",
+]
 
 Maker = Callable[..., RedisLock]
 
@@ -37,3 +48,8 @@ def read_and_write(make: Maker) -> RWLock:
 def release_now(held: Sequence[LockHandle]) -> Sequence[Exception]:
     """Release each of ``held``, of one client; return the errors of those that could not be."""
     return release_each(held, now=True)
+
+
+def finish(held: LockHandle | MultiLockHandle, error: BaseException | None) -> None:
+    """Release ``held`` at the end of a block that raised ``error``, which is never hidden."""
+    held.finish(error)
