@@ -38,12 +38,10 @@ def ways() -> dict[str, Use]:
     """Return each way to take and release a lock, by its name."""
     from django_redis import get_redis_connection  # noqa: TID251 - as a project has its client
 
-    from django_setnx_lock import core, lock, lock_core, lock_core_coming  # they need the settings
+    from django_setnx_lock import core, lock, lock_core_coming  # the settings need the server
 
     if os.environ.get("SETNX_CORE") == "next":
-        vars(lock_core).update(
-            {name: vars(lock_core_coming)[name] for name in lock_core_coming.__all__}
-        )
+        lock_core_coming.choose()
     client = get_redis_connection("default")
     # What the settings of a project say by default.
     options = {"renew": True, "reentrant": True, "index": "{lock:}:index"}

@@ -5,6 +5,7 @@ The libraries are imported by name when they are asked for: they may be missing,
 
 from __future__ import annotations
 
+import os
 import secrets
 from abc import ABC, abstractmethod
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
@@ -300,6 +301,9 @@ class Full(Plain):
 
     def __init__(self, *, small: bool = False, large: bool = False) -> None:
         self.using = "small" if small else "default"
+        if os.environ.get("SETNX_CORE") == "next":
+            coming: Any = import_module("django_setnx_lock.lock_core_coming")
+            coming.choose()
 
     def lock(self, name: str, lease: float) -> AbstractContextManager[Any]:
         library: Any = import_module("django_setnx_lock")

@@ -7,6 +7,7 @@ from asyncio import _get_running_loop
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from . import conf, lock_core
 from .core.errors import LockError, LockUnavailable, LockUnsupported
 from .core.next.connections.backend import ASYNCIO, BLOCKING, run
 from .core.next.connections.session import session_of
@@ -23,16 +24,6 @@ if TYPE_CHECKING:
     from .core.next.connections.backend import Backend
     from .core.next.locks.several import MultiLockHandle
     from .core.next.owner import Owner
-
-__all__ = [
-    "CancelScope",
-    "check_each",
-    "finish",
-    "kind_of",
-    "read_and_write",
-    "release_now",
-    "together",
-]
 
 logger = logging.getLogger("django_setnx_lock.lock")
 
@@ -200,3 +191,9 @@ async def _release_each(io: Backend, held: Sequence[LockHandle]) -> list[LockErr
 
 def finish(held: LockHandle | MultiLockHandle, error: BaseException | None) -> None:
     run(held.finish(BLOCKING, error))
+
+
+def choose() -> None:
+    """Have the locks of the app be of this core from now on, in this process."""
+    vars(lock_core).update({name: globals()[name] for name in lock_core.__all__})
+    conf.known = conf.Known()

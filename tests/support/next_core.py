@@ -95,10 +95,8 @@ def put_in_place() -> None:
         setattr(core, name, getattr(coming, name))
     core.Inspector = import_module("tests.support.sight").Sight
     # The way in of Django has what differs from one core to another from one module.
-    in_use, coming = (
-        import_module(f"django_setnx_lock.{name}") for name in ("lock_core", "lock_core_coming")
-    )
-    vars(in_use).update({name: vars(coming)[name] for name in coming.__all__})
+    door: Any = import_module("django_setnx_lock.lock_core_coming")
+    door.choose()
     locks: Any = import_module("django_setnx_lock.locks")
     locks.Inspector = core.Inspector
     signals: Any = import_module("django_setnx_lock.signals")
