@@ -5,16 +5,20 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import LockError, LockLost
+from ..protocol.commands import milliseconds
 from .connections.backend import ASYNCIO, BLOCKING, Backend, run
+from .connections.session import session_of
+from .protocol.requests import Command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from typing_extensions import Self
+
+    from .options import Target
 
 logger = logging.getLogger("django_setnx_lock.lock")
 
@@ -22,10 +26,18 @@ logger = logging.getLogger("django_setnx_lock.lock")
 class Operations(ABC):
     """What can be asked about a lock that is held. Those with the prefix ``a`` are awaited."""
 
+    # The lock; of several the first.
+    target: Target
+
     @property
-    @abstractmethod
     def key(self) -> str:
         """What the caller calls it."""
+        return self.target.key
+
+    @property
+    def client(self) -> Any:
+        """The redis-py client."""
+        return self.target.client
 
     @abstractmethod
     async def _check(self, io: Backend) -> None: ...
@@ -37,8 +49,10 @@ class Operations(ABC):
     async def _reacquire(self, io: Backend) -> Literal[True]: ...
     @abstractmethod
     async def _release(self, io: Backend) -> None: ...
-    @abstractmethod
-    async def _locked(self, io: Backend) -> bool: ...
+
+    async def _locked(self, io: Backend) -> bool:
+        session, exists = session_of(self.target.client), Command(("EXISTS", self.target.keys[0]))
+        return bool((await session.call(io, exists, self.key)).value)
 
     def check(self) -> None:
         """Ask Redis whether the lock is still ours. One round trip.
@@ -136,6 +150,26 @@ class Handle(Operations):
     def remaining(self) -> float:
         """Return the seconds left of the lease by the local clock; 0.0 when lost or released."""
 
+    @abstractmethod
+    async def _renew(
+        self, io: Backend, what: str, ms: int | None, *, to_add: bool = False
+    ) -> Literal[True]:
+        """Have ``ms`` left of the lease at least, or see that the lock is ours. Raises LockLost.
+
+        ``what``: what messages call that. ``ms``: None for a full lease, -1 to change nothing.
+        ``to_add``: whether what is left comes on top.
+        """
+
+    async def _check(self, io: Backend) -> None:
+        await self._renew(io, "check", -1)
+
+    async def _extend(self, io: Backend, seconds: float, replace_ttl: bool) -> Literal[True]:
+        ms = milliseconds(seconds, "additional_time")
+        return await self._renew(io, "extend", ms, to_add=not replace_ttl)
+
+    async def _reacquire(self, io: Backend) -> Literal[True]:
+        return await self._renew(io, "extend", None)
+
     async def _owned(self, io: Backend) -> bool:
         if not self.remaining():
             return False
@@ -146,7 +180,7 @@ class Handle(Operations):
         return True
 
     async def give_back(self, io: Backend) -> None:
-        """Release what nobody will be told of. What Redis does not hear ends with its lease."""
+        """Release what the caller will not get. What cannot be released ends with its lease."""
         for grant in self.grants:
             grant.was_in_vain = len(grant.held_by()) == 1
         with suppress(LockError):
@@ -172,10 +206,10 @@ class Handle(Operations):
         except LockError as error:
             # What is the parent's is left alone.
             if self.is_here:
-                _tell_at_end(error, body_error, to_raise=to_raise)
+                _raise_at_end(error, body_error, to_raise=to_raise)
         except BaseException:
-            # Redis may have heard of it or not: releasing twice is as good as once. In asyncio the
-            # release itself has seen to it.
+            # The request may have reached Redis or not: to release twice does no harm. In asyncio
+            # the release itself has seen to it.
             if not io.is_asyncio and not self.released:
                 with suppress(LockError):
                     await self._release(io)
@@ -186,10 +220,7 @@ class Handle(Operations):
         return self
 
     def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
+        self, exc_type: object, exc_value: BaseException | None, traceback: object
     ) -> None:
         run(self.finish(BLOCKING, exc_value))
 
@@ -198,15 +229,12 @@ class Handle(Operations):
         return self
 
     async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
+        self, exc_type: object, exc_value: BaseException | None, traceback: object
     ) -> None:
         await self.finish(ASYNCIO, exc_value)
 
 
-def _tell_at_end(error: LockError, body_error: BaseException | None, *, to_raise: bool) -> None:
+def _raise_at_end(error: LockError, body_error: BaseException | None, *, to_raise: bool) -> None:
     """Raise ``error``, in which the release at the end of a block ended, if that is wanted.
 
     After a ``body_error``, which is never hidden, it is logged and noted there.
@@ -214,7 +242,7 @@ def _tell_at_end(error: LockError, body_error: BaseException | None, *, to_raise
     if body_error is None and to_raise:
         raise error
     if type(error) is type(body_error) and error.args == body_error.args:
-        # Both tell of the same loss.
+        # Both are about the same loss.
         return
     logger.warning("%s", error)
     if body_error is not None and hasattr(body_error, "add_note"):

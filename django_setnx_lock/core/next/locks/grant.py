@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from ... import clock, events
@@ -25,30 +25,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_setnx_lock.events")
 
 
-class Handle(Protocol):
-    """What a grant has to know of its handles."""
-
-    on_trouble: Callable[[], object] | None
-    target: Target
-
-    @property
-    def released(self) -> bool: ...
-    def notify_of_loss(self) -> None: ...
-    def notify_of_trouble(self) -> None: ...
-
-
 class Grant:
     """A lock that Redis granted: held, then released or lost.
 
     The lease is counted from before the request for it was sent, so it ends here before it ends in
-    Redis. ``owner``: what took it; None once it was handed over. ``is_listed``: whether it was
-    written to the index. ``was_retried``: whether a copy of a request of its token may be under
-    way. ``handles``: weak references; a lock whose handles were thrown away is renewed no longer.
+    Redis. ``owner``: what took it; None once it was handed over. ``handles``: each a
+    :class:`.LockHandle`; weak, as a lock whose handles were thrown away is renewed no longer.
     """
 
-    is_listed = was_retried = False
-    # Whether nothing was done under it.
-    was_in_vain = False
+    # Whether it was written to the index; whether a copy of a request of its token may be under
+    # way; whether nothing was done under it.
+    is_listed = was_retried = was_in_vain = False
     loss: LockLost | None = None
     # Whether Redis may have it still though it is lost here: an answer may be missing.
     may_stand = False
@@ -57,11 +44,10 @@ class Grant:
     waited: float | None = None
     # Why renewals fail.
     trouble: Exception | None = None
-    # What is to be cancelled when the lock is lost.
+    # What is to be cancelled when the lock is lost, and what renews it.
     scopes: tuple[Any, ...] = ()
-    handles: tuple[ref[Handle], ...] = ()
-    # What renews it.
     renewal: Any = None
+    handles: tuple[ref[Any], ...] = ()
 
     def __init__(
         self, target: Target, session: Session, token: str, fence: int, sent: float, owner: Owner
@@ -90,17 +76,23 @@ class Grant:
         """Whether this process took it: after a fork, the child owns nothing."""
         return self.pid == os.getpid()
 
-    def held_by(self) -> list[Handle]:
+    def held_by(self) -> list[Any]:
         """Return the handles by which it is held: neither released nor thrown away."""
-        found = [one() for one in self.handles]
-        return [one for one in found if one is not None and not one.released]
+        handles = [reference() for reference in self.handles]
+        return [handle for handle in handles if handle is not None and not handle.released]
 
     @property
     def is_renewed(self) -> bool:
-        """Whether one of those who have it wants that."""
+        """Whether that was asked for with one of its handles."""
         if len(self.handles) == 1:
             return self.target.options.renew
-        return any(one.target.options.renew for one in self.held_by())
+        return any(handle.target.options.renew for handle in self.held_by())
+
+    @property
+    def ended_owner(self) -> str:
+        """What took it, in a word, if that has ended without letting it go; else ""."""
+        owner = self.owner
+        return owner.kind if owner is not None and owner.kind and owner.has_ended else ""
 
     # Requests
 
@@ -111,10 +103,10 @@ class Grant:
 
     def release_request(self) -> Request:
         """Return the request that lets the lock go."""
-        least_ms = self.target.options.min_hold_ms
+        min_hold_ms = self.target.options.min_hold_ms
         args: tuple[str, ...] = (self.token, "repeat" if self.was_retried else "")
-        if least_ms and not self.was_in_vain:
-            args = (*args, str(least_ms))
+        if min_hold_ms and not self.was_in_vain:
+            args = (*args, str(min_hold_ms))
         return Request(RELEASE, self._keys, args)
 
     def renew_request(self, ms: int) -> Request:
@@ -146,27 +138,27 @@ class Grant:
 
     def ran_out(self) -> LockLost:
         """Return the error for a lease that is over by the local clock."""
-        options, lease = self.target.options, self.lease
+        max_hold = self.target.options.max_hold
         self.may_stand = self.is_renewed
-        over = f"the lease of the lock {self.key!r} ran out"
-        if options.max_hold is not None and lease.has_reached_max_hold:
-            why = f"the lock {self.key!r} was held for its max_hold of {options.max_hold:g} s"
+        why = f"the lease of the lock {self.key!r} ran out"
+        if max_hold is not None and self.lease.has_reached_max_hold:
+            why = f"the lock {self.key!r} was held for its max_hold of {max_hold:g} s"
         elif not self.is_renewed:
-            why = over
+            pass
         elif self.trouble is not None:
             why = (
                 f"the lock {self.key!r} could not be renewed before its lease ended: {self.trouble}"
             )
-        elif self.owner is not None and self.owner.kind and self.owner.has_ended:
-            why = f"{over}: the {self.owner.kind} that took it has ended"
+        elif self.ended_owner:
+            why += f": the {self.ended_owner} that took it has ended"
         else:
-            why = f"{over}: this process stood still and did not renew it"
+            why += ": this process stood still and did not renew it"
         return LockLost(why, key=self.key)
 
-    def hear(self, record: bytes | None) -> None:
-        """Look in a holder ``record`` whether an operator asks to stop; notify of it once."""
+    def notify_of_stop(self, record: bytes | None) -> None:
+        """Call ``on_trouble`` and the listeners, once, if a holder ``record`` asks to stop."""
         if self.stop_request is None and record:
-            stop = StopRequest.from_record(record.decode("utf-8", "backslashreplace"))
+            stop = StopRequest.from_record(text(record))
             if stop is not None and self.__dict__.setdefault("stop_request", stop) is stop:
                 self.notify_of_trouble()
                 if events.STOP_REQUESTED.listeners:

@@ -126,11 +126,6 @@ class LocalLock(Operations, Generic[_Handle]):
         """Take the lock for ``by`` within ``limit`` seconds. Raises LockBusy."""
 
     @property
-    def key(self) -> str:
-        """What the caller calls it."""
-        return self.target.key
-
-    @property
     def timeout(self) -> float:
         """The lease in seconds."""
         return self.options.timeout
@@ -139,11 +134,6 @@ class LocalLock(Operations, Generic[_Handle]):
     def reentrant(self) -> bool:
         """Whether its owner gets it again."""
         return self.options.reentrant
-
-    @property
-    def client(self) -> Any:
-        """The redis-py client it asks."""
-        return self.target.client
 
     # What this object holds
 

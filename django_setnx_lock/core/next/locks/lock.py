@@ -12,7 +12,7 @@ from ..options import Target, checked_callback, options_of
 from ..owner import Owner
 from ..protocol.keys import keys_of
 from .attempt import Attempt
-from .handle import LocalToken, LockHandle, is_taken
+from .handle import LocalToken, LockHandle
 from .local import LocalLock
 
 
@@ -147,8 +147,3 @@ class PlainLock(LocalLock[LockHandle]):
                 "and the methods with the prefix a, or give it a synchronous client, redis.Redis"
             )
         return session
-
-    # Asking
-
-    async def _locked(self, io: Backend) -> bool:
-        return await is_taken(io, session_of(self.target.client), self.name, self.key)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..connections.backend import Backend
     from ..options import Target
     from ..owner import Owner
+    from ..protocol.requests import Request
     from .grant import Grant
 
 
@@ -29,13 +30,13 @@ class SharedHandle(LockHandle):
         left = self.grant.lease.hold_until - clock.now()
         return min(self.target.options.lease, max(left, 0.001))
 
-    def _begin_release(self) -> bool:
+    def _begin_release(self) -> Request | None:
         grant = self.grant
-        if grant.target.options.reentrant and not self._released:
+        if grant.target.options.reentrant and not self.released:
             # Whether it is the last, or another is to be had, is decided by one thread at a time.
             with grant.session.deciding:
                 if len(grant.handles) > 1 and self._is_followed():
-                    return False
+                    return None
                 if grant.owner is not None:
                     # Of a lost lock that its owner took anew, another grant is noted by now.
                     place = grant.session.place, grant.target.keys[0]
@@ -47,11 +48,11 @@ class SharedHandle(LockHandle):
     def _is_followed(self) -> bool:
         """Let go this handle alone, if there are others."""
         grant = self.grant
-        others = [one for one in grant.held_by() if one is not self]
-        if not others or self._released or grant.is_over or not grant.is_here:
+        others = [handle for handle in grant.held_by() if handle is not self]
+        if not others or self.released or grant.is_over or not grant.is_here:
             return False
-        grant.handles = tuple([ref(one) for one in others])
-        self._released = True
+        grant.handles = tuple([ref(handle) for handle in others])
+        self.released = True
         return True
 
 
@@ -87,10 +88,11 @@ async def again(io: Backend, target: Target, by: Owner) -> LockHandle | None:
     lease, now = grant.lease, clock.now()
     seconds = min(target.options.lease, lease.hold_until - now)
     if lease.end - now < seconds / 2:
-        first = next((one for one in grant.held_by() if isinstance(one, LockHandle)), None)
+        first = next(iter(grant.held_by()), None)
         try:
             if first is not None:
-                await first._renew(io, int(seconds * 1000))
+                request = grant.renew_request(int(seconds * 1000))
+                await first._confirm(io, await grant.session.call(io, request, grant.key))
         except LockLost:
             return None
         finally:

@@ -211,7 +211,7 @@ class Renewal:
             events.RENEWED_LATE.tell(key=grant.key, fence=grant.fence, late=late)
         if len(value) > 2:
             with Apart(logger, "what was to be told of the lock %r failed", grant.key):
-                grant.hear(value[2])
+                grant.notify_of_stop(value[2])
 
     def _lose(self, grant: Grant, error: Any) -> None:
         with Apart(logger, "what was to be told of the lost lock %r failed", grant.key):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from weakref import ref
@@ -16,7 +16,8 @@ from ..operations import Handle
 from ..options import checked_callback
 from ..protocol.requests import RELEASE, SEVERAL, Batch, Request
 from .attempt import SLICE, Attempt, Busy
-from .grant import Grant, call_back, look
+from .grant import Grant, look
+from .handle import LockHandle
 from .layered import RedisLock
 from .reentrancy import again, note
 from .renewal import renewal_of
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from ..connections.session import Session
     from ..options import Target
     from ..owner import Owner
-    from .handle import LockHandle
 
 logger = logging.getLogger("django_setnx_lock.lock")
 
@@ -146,8 +146,17 @@ class MultiLockHandle(Handle, Mapping[str, "LockHandle"]):
     belongs to the process that took it. Each method is one round trip for all.
     """
 
-    def __init__(self, parts: Sequence[LockHandle]) -> None:
+    def __init__(
+        self,
+        parts: Sequence[LockHandle],
+        on_lost: Callable[[MultiLockHandle], object] | None = None,
+    ) -> None:
+        self.target = parts[0].target
         self._parts = {part.key: part for part in parts}
+        self._on_lost = on_lost
+        if on_lost is not None:
+            for part in parts:
+                part._on_lost = partial(_notify_of_loss, ref(self))
 
     def __getitem__(self, key: str) -> LockHandle:
         return self._parts[key]
@@ -240,37 +249,16 @@ class MultiLockHandle(Handle, Mapping[str, "LockHandle"]):
         """Let the locks go later: return what does that. See :meth:`LockHandle.detach`."""
         return MultiLockHandle([held._detached() for held in self.parts]).release
 
-    async def _check(self, io: Backend) -> None:
-        await self._renew(io, lambda held: held._checked())
-
     async def _locked(self, io: Backend) -> bool:
         return any([await held._locked(io) for held in self.parts])
 
-    async def _extend(self, io: Backend, seconds: float, replace_ttl: bool) -> Literal[True]:
-        return await self._renew(io, lambda held: held._extended(seconds, replace_ttl))
-
-    async def _reacquire(self, io: Backend) -> Literal[True]:
-        return await self._renew(io, lambda held: held._extended(held.timeout, replace_ttl=True))
-
-    async def _renew(self, io: Backend, ms_of: Callable[[LockHandle], int]) -> Literal[True]:
-        asked = [(held.grant.renew_request(ms_of(held)), held.key) for held in self.parts]
-        replies = await self._ask(io, asked)
-        errors: list[LockError] = []
-        for held, reply in zip(self.parts, replies, strict=True):
-            try:
-                if isinstance(reply, LockUnavailable):
-                    raise reply
-                held._confirm(reply)
-            except LockError as error:
-                errors.append(error)
-        raise_first(errors)
+    async def _renew(
+        self, io: Backend, what: str, ms: int | None, *, to_add: bool = False
+    ) -> Literal[True]:
+        parts = self.parts
+        requests = [(held, held._renew_request(what, ms, to_add=to_add)) for held in parts]
+        await self._ask(io, requests, LockHandle._confirm, [])
         return True
-
-    async def _ask(
-        self, io: Backend, requests: Sequence[tuple[Request, str]]
-    ) -> list[Reply | LockUnavailable]:
-        session = self.parts[0].grant.session
-        return await session.call_many(io, requests, 2 * session.limit)
 
     async def _release(self, io: Backend) -> None:
         if self.released:
@@ -280,35 +268,56 @@ class MultiLockHandle(Handle, Mapping[str, "LockHandle"]):
                 f"the locks {self.key} belong to another process, this one's parent", key=self.key
             )
         errors: list[LockError] = []
-        asked = self._begin_release(errors)
-        session = self.parts[0].grant.session
+        requests: list[tuple[LockHandle, Request]] = []
+        for held in self.parts:
+            try:
+                request = None if held.released else held._begin_release()
+            except LockError as error:
+                errors.append(error)
+            else:
+                requests += [] if request is None else [(held, request)]
         try:
-            requests = [(held.grant.release_request(), held.key) for held, _ in asked]
-            replies = await self._ask(io, requests) if requests else []
-        except BaseException as interrupt:
-            if io.is_asyncio:
-                await io.shield(self._release_again, 2 * session.limit, interrupt)
+            await self._ask(io, requests, LockHandle._end_release, errors)
+        except LockError:
             raise
-        for (held, was_asked), reply in zip(asked, replies, strict=True):
+        except BaseException as interrupt:
+            if io.is_asyncio and not self.released:
+                limit = 2 * self.parts[0].grant.session.limit
+                await io.shield(self._release_again, limit, interrupt)
+            raise
+
+    async def _ask(
+        self,
+        io: Backend,
+        requests: Sequence[tuple[LockHandle, Request]],
+        read: Callable[[LockHandle, Backend, Reply], Awaitable[None]],
+        errors: list[LockError],
+    ) -> None:
+        """Send all ``requests``, and ``read`` each reply. Raises the gravest error at the end."""
+        session = self.parts[0].grant.session
+        asked = [(request, held.key) for held, request in requests]
+        replies = await session.call_many(io, asked, 2 * session.limit) if asked else []
+        for (held, _), reply in zip(requests, replies, strict=True):
             try:
                 if isinstance(reply, LockUnavailable):
                     raise reply
-                await held._end_release(io, reply, was_asked)
+                await read(held, io, reply)
             except LockError as error:
                 errors.append(error)
-        raise_first(errors)
+        # A loss is the gravest.
+        errors.sort(key=lambda error: not isinstance(error, LockLost))
+        for other in errors[1:]:
+            logger.warning("%s", other)
+        if errors:
+            raise errors[0]
 
-    def _begin_release(self, errors: list[LockError]) -> list[tuple[LockHandle, bool]]:
-        """Return those that Redis is to be asked for, and whether it was asked before."""
-        asked = []
-        for held in self.parts:
-            try:
-                if not held.released and held._begin_release():
-                    asked.append((held, held._was_asked))
-                    held._was_asked = True
-            except LockError as error:
-                errors.append(error)
-        return asked
+
+def _notify_of_loss(reference: ref[MultiLockHandle], lost: object) -> None:
+    """Call ``on_lost`` with the handle of all, once; one of its locks is ``lost``."""
+    held = reference()
+    if held is not None and held._on_lost is not None and not held.released:
+        on_lost, held._on_lost = held._on_lost, None
+        on_lost(held)
 
 
 class MultiLock(ScopedLock[MultiLockHandle]):
@@ -421,10 +430,7 @@ class MultiLock(ScopedLock[MultiLockHandle]):
                     taken[part.key] = part
                     if self.reentrant:
                         note(part.grant, by)
-            held = MultiLockHandle([taken[key] for key in self.keys])
-            if self._on_lost is not None:
-                _Relay(held, self._on_lost)
-            return held
+            return MultiLockHandle([taken[key] for key in self.keys], self._on_lost)
         except BaseException as error:
             # Interrupts too.
             if taken:
@@ -436,44 +442,6 @@ class MultiLock(ScopedLock[MultiLockHandle]):
         return any([await lock._locked(io) for lock in self._locks])
 
 
-class _Relay:
-    """Calls ``on_lost`` with the handle of all, once, when the first of them is lost."""
-
-    # It stands where what is cancelled with a loss does, and is of no task.
-    task = None
-
-    def __init__(self, held: MultiLockHandle, on_lost: Callable[..., object]) -> None:
-        self._held = ref(held)
-        self._on_lost = on_lost
-        self._is_over = False
-        for grant in held.grants:
-            others = [one for one in grant.scopes if not getattr(one, "is_over", False)]
-            grant.scopes = (*others, self)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it calls nobody any more."""
-        held = self._held()
-        return self._is_over or held is None or held.released
-
-    def cancel(self) -> None:
-        """Call it."""
-        held = self._held()
-        if held is not None and not self.is_over:
-            self._is_over = True
-            call_back("on_lost", held.key, partial(self._on_lost, held))
-
-
 def names_of(keys: Iterable[str]) -> str:
     """Return ``keys`` as messages name them."""
     return ", ".join(map(repr, keys))
-
-
-def raise_first(errors: Sequence[LockError]) -> None:
-    """Raise the gravest of ``errors``, if there are any: a loss, else the first; log the others."""
-    losses = [error for error in errors if isinstance(error, LockLost)]
-    for error in (losses or errors)[:1]:
-        for other in errors:
-            if other is not error:
-                logger.warning("%s", other)
-        raise error
