@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .core.next.connections.backend import Backend
     from .core.next.locks.several import MultiLockHandle
     from .core.next.owner import Owner
+    from .core.next.protocol.requests import Request
 
 logger = logging.getLogger("django_setnx_lock.lock")
 
@@ -40,9 +41,9 @@ class CommitHandle(SharedHandle):
 
     is_put_off = False
 
-    def _begin_release(self) -> bool:
+    def _begin_release(self) -> Request | None:
         grant = self.grant
-        if not self._released:
+        if not self.released:
             around = () if self.is_put_off or _get_running_loop() else open_transactions()
             if around and grant.is_here and not grant.is_over:
                 later = type(self)(grant, self.target)
@@ -51,12 +52,12 @@ class CommitHandle(SharedHandle):
                     # It is had again before that, reentrant or not.
                     note(grant, grant.owner)
                 defer_to(around, later)
-                self._released = True
-                return False
+                self.released = True
+                return None
             if len(grant.handles) > 1:
                 with grant.session.deciding:
                     if self._is_followed():
-                        return False
+                        return None
         return super()._begin_release()
 
 
@@ -144,14 +145,14 @@ def check_each(held: Sequence[LockHandle]) -> None:
     if not asked:
         return
     session = asked[0].grant.session
-    requests = [(one.grant.renew_request(one._checked()), one.key) for one in asked]
+    requests = [(one._renew_request("check", -1), one.key) for one in asked]
     replies = run(session.call_many(BLOCKING, requests, 2 * session.limit))
     for one, reply in zip(asked, replies, strict=True):
         if isinstance(reply, LockUnavailable):
             logger.warning("%s; its lease still runs", reply)
-            one._checked()
+            one._refuse_if_over("check")
         else:
-            one._confirm(reply)
+            run(one._confirm(BLOCKING, reply))
 
 
 def release_now(held: Sequence[LockHandle]) -> Sequence[Exception]:
@@ -166,24 +167,24 @@ def release_now(held: Sequence[LockHandle]) -> Sequence[Exception]:
 
 async def _release_each(io: Backend, held: Sequence[LockHandle]) -> list[LockError]:
     errors: list[LockError] = []
-    asked: list[tuple[LockHandle, bool]] = []
+    asked: list[tuple[LockHandle, Request]] = []
     for one in held:
         try:
-            if one.is_here and not one.released and one._begin_release():
-                asked.append((one, one._was_asked))
-                one._was_asked = True
+            request = one._begin_release() if one.is_here and not one.released else None
+            if request is not None:
+                asked.append((one, request))
         except LockError as error:
             errors.append(error)
     if not asked:
         return errors
     session = asked[0][0].grant.session
-    requests = [(one.grant.release_request(), one.key) for one, _ in asked]
+    requests = [(request, one.key) for one, request in asked]
     replies = await session.call_many(io, requests, 2 * session.limit)
-    for (one, was_asked), reply in zip(asked, replies, strict=True):
+    for (one, _), reply in zip(asked, replies, strict=True):
         try:
             if isinstance(reply, LockUnavailable):
                 raise reply
-            await one._end_release(io, reply, was_asked)
+            await one._end_release(io, reply)
         except LockError as error:
             errors.append(error)
     return errors
