@@ -1274,6 +1274,21 @@ DOORS = [
         "tests/test_locks.py::test_what_an_option_cannot_be_is_refused_at_once_and_at_decoration",
     ),
     Mutant(
+        "on the core to come, a release in a transaction is left to its end",
+        "lock_core_coming.py",
+        "if around and grant.is_here and not grant.is_over:",
+        "if False:",
+        "tests/test_transactions.py::test_what_is_let_go_in_a_transaction_is_held_until_its_commit",
+    ),
+    Mutant(
+        "on the core to come, what is had again is left to its transaction, too",
+        "lock_core_coming.py",
+        "return self._handle(held.grant, held.target)",
+        "return held",
+        "tests/test_transactions.py::"
+        "test_what_was_had_again_waits_for_the_transaction_in_which_it_is_let_go",
+    ),
+    Mutant(
         "a lock with until_commit=False is let go before the commit",
         "locks.py",
         '"ending": AT_COMMIT if chosen(options.until_commit, "UNTIL_COMMIT") else None,',

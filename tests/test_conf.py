@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +18,7 @@ from django_redis.pool import ConnectionFactory
 
 from django_setnx_lock import lock, redis_lock
 from django_setnx_lock.core import RedisLock
+from tests.processes import FORKS
 
 if TYPE_CHECKING:
     from django.test import RequestFactory
@@ -187,6 +191,52 @@ def test_settings_that_change_while_they_are_read_are_not_kept() -> None:
         changes[0].disable()
 
     assert (first, later) == (3, 7)
+
+
+FORKING = """
+import os, sys
+import tests.support
+import django
+django.setup()
+from django_setnx_lock import lock
+from tests.processes import FORKS
+
+def hold(key):
+    for _ in range(50):
+        with lock(key) as held:
+            held.check()
+
+hold("a")
+with lock("a") as held:
+    child = FORKS[sys.argv[1]]()
+    if not child:
+        try:
+            is_busy = not lock("a").acquire(blocking=False)
+            hold("b")
+            os._exit(0 if is_busy else 1)
+        finally:
+            os._exit(2)
+    hold("c")
+    held.check()
+    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+sys.exit(ended)
+"""
+
+
+@pytest.mark.usefixtures("real_cache")
+@pytest.mark.parametrize("fork", FORKS)
+def test_a_child_goes_on_with_what_its_parent_knew_of_the_settings(fork: str) -> None:
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
+    done = subprocess.run(
+        [sys.executable, "-c", FORKING, fork],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
 
 
 class Renewing(ConnectionFactory):  # type: ignore[misc] # it is untyped

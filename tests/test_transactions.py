@@ -336,6 +336,36 @@ def test_what_was_put_off_can_be_taken_again_in_the_transaction(
     assert (journal, state("a")) == (["commit default locked"], "open")
 
 
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_what_was_had_again_waits_for_the_transaction_in_which_it_is_let_go(
+    reentrant: bool,
+) -> None:
+    with transaction.atomic():
+        with lock("a", reentrant=reentrant):
+            pass
+        held = lock("a", reentrant=reentrant).take(0)
+    between = state("a")
+    with transaction.atomic():
+        held.release()
+        within = state("a")
+
+    assert (between, within, state("a")) == ("locked", "locked", "open")
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_what_was_put_off_can_be_taken_again_together_with_another(
+    reentrant: bool, journal: list[str]
+) -> None:
+    with transaction.atomic():
+        with lock("a", reentrant=reentrant):
+            pass
+        for _ in range(2):
+            with lock("a", "b", reentrant=reentrant, blocking_timeout=0):
+                pass
+
+    assert (journal, state("a"), state("b")) == (["commit default locked"], "open", "open")
+
+
 def test_what_was_put_off_is_not_had_twice_at_a_time_without_reentrant() -> None:
     with transaction.atomic():
         by_block()
