@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
@@ -113,7 +112,9 @@ def lock_options(given: Mapping[str, Any]) -> LockOptions:
     """Return the :class:`LockOptions` of these values. Raises as that."""
     # A callback is not to be kept alive.
     if given.get("on_lost") is None:
-        # Values without a hash, such as a list of aliases, are made into options each time.
-        with suppress(TypeError):
+        try:
             return _made(**given)
+        except TypeError:
+            # Without a hash, as a list of aliases has none. (suppress() would take longer.)
+            pass
     return LockOptions(**given)
