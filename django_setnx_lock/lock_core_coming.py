@@ -14,6 +14,7 @@ from .core.next.connections.session import session_of
 from .core.next.locks import scope
 from .core.next.locks.handle import LockHandle
 from .core.next.locks.layered import RedisLock, RWLock
+from .core.next.locks.local import LocalLock
 from .core.next.locks.lock import PlainLock
 from .core.next.locks.reentrancy import SharedHandle, again, note
 from .core.next.locks.several import MultiLock
@@ -91,7 +92,7 @@ class _Together(MultiLock):
     def __init__(self, locks: list[RedisLock], on_lost: Callable[[Any], object] | None) -> None:
         self._locks = locks
         self._first = first = locks[0]
-        scope.ScopedLock.__init__(
+        LocalLock.__init__(
             self,
             first.target,
             blocking=first.blocking,

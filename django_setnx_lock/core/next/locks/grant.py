@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -21,8 +19,6 @@ if TYPE_CHECKING:
     from ..connections.session import Session
     from ..options import Target
     from ..owner import Owner
-
-logger = logging.getLogger("django_setnx_lock.events")
 
 
 class Grant:
@@ -128,12 +124,10 @@ class Grant:
             self.renewal.unregister(self)
         for scope in self.scopes:
             scope.cancel()
-        with ExitStack() as rest:
-            # Whatever one raises, such as SystemExit, the others are called before.
-            for handle in reversed(self.held_by()):
-                rest.callback(handle.notify_of_loss)
-            if events.LOST.listeners:
-                rest.callback(events.LOST.tell, **self.about(), error=error)
+        for handle in self.held_by():
+            handle.notify_of_loss()
+        if events.LOST.listeners:
+            events.LOST.tell(**self.about(), error=error)
         return error
 
     def ran_out(self) -> LockLost:
@@ -192,11 +186,3 @@ async def look(
             reply = await session.call(io, request, target.key)
             tokens = text(reply.value).split()
     return is_mine
-
-
-def call_back(what: str, key: str, callback: Callable[[], object]) -> None:
-    """Run ``callback``, which a user gave as ``what``. What it raises is logged."""
-    try:
-        callback()
-    except (Exception, SystemExit):
-        logger.exception("%s of the lock %r failed", what, key)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from os import getpid
 from typing import TYPE_CHECKING, Literal
@@ -16,7 +15,7 @@ from ...stop_request import StopRequest
 from ..connections.backend import Backend
 from ..operations import Handle
 from ..protocol.replies import lost
-from .grant import Grant, call_back, look
+from .grant import Grant, look
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -25,17 +24,19 @@ if TYPE_CHECKING:
     from ..options import Target
     from ..protocol.requests import Request
 
+logger = logging.getLogger("django_setnx_lock.events")
 
-@dataclass(frozen=True, slots=True)
+
 class LocalToken:
     """What ``local`` is, where redis-py's lock keeps its token: None while nothing is held."""
 
-    token: bytes | None = field(repr=False)
+    def __init__(self, token: str | None) -> None:
+        self._token = token
 
-    @classmethod
-    def of(cls, token: str | None) -> LocalToken:
-        """Return that of ``token`` as text."""
-        return cls(None if token is None else token.encode())
+    @property
+    def token(self) -> bytes | None:
+        """The token as it is in Redis."""
+        return None if self._token is None else self._token.encode()
 
 
 class LockHandle(Handle):
@@ -77,7 +78,7 @@ class LockHandle(Handle):
     @property
     def local(self) -> LocalToken:
         """Its ``token`` is :attr:`token` as bytes, or None once the lock was let go."""
-        return LocalToken.of(None if self.released else self.token)
+        return LocalToken(None if self.released else self.token)
 
     @property
     def fence(self) -> int:
@@ -135,16 +136,21 @@ class LockHandle(Handle):
 
     def notify_of_loss(self) -> None:
         """Call ``on_trouble`` and ``on_lost``."""
+        self.notify_of_trouble()
         on_lost = self._on_lost or self.target.on_lost
-        with ExitStack() as rest:
-            rest.callback(self.notify_of_trouble)
-            if on_lost is not None:
-                call_back("on_lost", self.key, partial(on_lost, self))
+        if on_lost is not None:
+            self._call("on_lost", partial(on_lost, self))
 
     def notify_of_trouble(self) -> None:
         """Call ``on_trouble``."""
         if self.on_trouble is not None:
-            call_back("on_trouble", self.key, self.on_trouble)
+            self._call("on_trouble", self.on_trouble)
+
+    def _call(self, what: str, callback: Callable[[], object]) -> None:
+        try:
+            callback()
+        except (Exception, SystemExit):
+            logger.exception("%s of the lock %r failed", what, self.key)
 
     # Renewing
 
@@ -175,21 +181,20 @@ class LockHandle(Handle):
 
     def _refuse_if_over(self, what: str) -> None:
         """Raise LockError or LockLost if it is known that nothing can be asked for any more."""
-        if self.released:
-            raise LockError(f"cannot {what} the lock {self.key!r}: it was released", key=self.key)
-        self._refuse_elsewhere()
+        self._refuse_if_not_ours(what)
         grant = self.grant
         if grant.loss is None and grant.is_over:
             grant.lose(grant.ran_out())
         if grant.loss is not None:
             raise grant.loss.again()
 
-    def _refuse_elsewhere(self) -> None:
+    def _refuse_if_not_ours(self, what: str) -> None:
+        why = "it was released already"
         if not self.grant.is_here:
-            raise LockError(
-                f"the lock {self.key!r} belongs to process {self.grant.pid}, this one's parent",
-                key=self.key,
-            )
+            why = f"it belongs to process {self.grant.pid}, this one's parent"
+        elif not self.released:
+            return
+        raise LockError(f"cannot {what} the lock {self.key!r}: {why}", key=self.key)
 
     # Letting go
 
@@ -212,10 +217,8 @@ class LockHandle(Handle):
     def _begin_release(self) -> Request | None:
         """Return the request for Redis, None if none is to be sent. Raises as :meth:`release`."""
         grant = self.grant
-        if self.released:
-            raise LockError(f"the lock {self.key!r} was released already", key=self.key)
-        if grant.pid != getpid():
-            self._refuse_elsewhere()
+        if self.released or grant.pid != getpid():
+            self._refuse_if_not_ours("release")
         if grant.renewal is not None:
             grant.renewal.unregister(grant)
         if grant.target.options.renew and clock.now() >= grant.lease.end:

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 from .handle import LockHandle
 from .lock import PlainLock
 from .reentrancy import SharedHandle, again, note
-from .scope import ScopedLock
+from .scope import CancelScope
 
 if TYPE_CHECKING:
     from ..connections.backend import Backend
     from ..owner import Owner
 
 
-class RedisLock(ScopedLock[LockHandle], PlainLock):
+class RedisLock(PlainLock):
     __doc__ = PlainLock.__doc__
 
     _handle = SharedHandle
+    _scope = CancelScope
 
     async def _take(
         self, io: Backend, limit: float | None, by: Owner, token: str | None = None

@@ -32,6 +32,10 @@ class Lease:
         """Whether a renewal would not lengthen it."""
         return self.end > self.hold_until - 0.01
 
+    def is_due_soon(self, now: float) -> bool:
+        """Return whether a renewal is due, or soon enough to go along with another."""
+        return self.due - self.seconds / 6 <= now and self.due != math.inf
+
     def to_ask(self, now: float) -> int:
         """Return the milliseconds that a renewal asks for at least; 0 beyond ``max_hold``."""
         return max(int(min(self.seconds, self.hold_until - now) * 1000), 0)

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from threading import get_ident
-from types import MethodType, TracebackType
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from weakref import ref
 
@@ -21,22 +21,26 @@ from ..owner import Owner, current, in_loop
 _Handle = TypeVar("_Handle", bound=Handle)
 
 
-def nothing() -> None:
+def _nothing() -> None:
     """Return None, as a dead reference does."""
 
 
 class Entry(Generic[_Handle]):
     """What was taken by one call, or for one ``with`` block, ``by`` whom.
 
-    ``scope``: what else ends with the block, and returns the error that is not of its own making.
+    ``is_kept``: whether the lock object holds on to it, which nobody else does. ``scope``: what
+    else ends with the block, and returns the error that is not of its own making.
     """
 
-    __slots__ = ("__weakref__", "by", "held", "is_block", "lock", "scope")
+    __slots__ = ("__weakref__", "by", "held", "is_block", "is_kept", "lock", "scope")
 
-    def __init__(self, lock: LocalLock[_Handle], by: Owner, *, is_block: bool) -> None:
+    def __init__(
+        self, lock: LocalLock[_Handle], by: Owner, *, is_block: bool = True, is_kept: bool = True
+    ) -> None:
         self.lock = lock
         self.by = by
         self.is_block = is_block
+        self.is_kept = is_kept
         self.held: _Handle | None = None
         self.scope: Any = None
 
@@ -53,12 +57,24 @@ class Entry(Generic[_Handle]):
             await held.finish(io, error, to_raise=to_raise)
         finally:
             self.held = None
-            if self.lock._kept:
+            if self.is_kept:
                 self.lock.drop(self)
 
 
+def _exit(
+    self: Entry[Any], exc_type: object, exc_value: BaseException | None, traceback: object
+) -> None:
+    run(self.leave(BLOCKING, exc_value))
+
+
+async def _aexit(
+    self: Entry[Any], exc_type: object, exc_value: BaseException | None, traceback: object
+) -> None:
+    await self.leave(ASYNCIO, exc_value)
+
+
 class _Exit:
-    """The end of a ``with`` block.
+    """The end of a ``with`` block: the method ``leave`` of an entry.
 
     Python looks it up before the block begins, and keeps what it got until the block has ended: the
     entry, which alone refers to the handle. So an interrupt that comes as the block is left leaves
@@ -73,28 +89,10 @@ class _Exit:
         if lock is None:
             # As ExitStack asks, which then begins the block.
             return self._leave
-        entry: Entry[Any] = Entry(lock, current(self._is_asyncio), is_block=True)
+        entry: Entry[Any] = Entry(lock, current(self._is_asyncio), is_kept=False)
         # Nothing else runs in this thread before __enter__() does.
         lock.begins[get_ident()] = ref(entry)
         return MethodType(self._leave, entry)
-
-
-def _leave(
-    self: Entry[Any],
-    exc_type: type[BaseException] | None,
-    exc_value: BaseException | None,
-    traceback: TracebackType | None,
-) -> None:
-    run(self.leave(BLOCKING, exc_value))
-
-
-async def _aleave(
-    self: Entry[Any],
-    exc_type: type[BaseException] | None,
-    exc_value: BaseException | None,
-    traceback: TracebackType | None,
-) -> None:
-    await self.leave(ASYNCIO, exc_value)
 
 
 class LocalLock(Operations, Generic[_Handle]):
@@ -102,6 +100,8 @@ class LocalLock(Operations, Generic[_Handle]):
 
     # Whether it has one key.
     _is_one = True
+    # The class of what else ends with an ``async with`` block.
+    _scope: type[Any] | None = None
 
     def __init__(
         self, target: Target, *, blocking: bool, thread_local: bool, raise_on_release_error: bool
@@ -113,7 +113,7 @@ class LocalLock(Operations, Generic[_Handle]):
         self.blocking_timeout = target.options.blocking_timeout
         self.thread_local = thread_local
         self.raise_on_release_error = raise_on_release_error
-        # In the order in which they were taken; those of blocks live as long as these.
+        # In the order in which they were taken; those that are not kept live as long as the block.
         self._entries: list[ref[Entry[_Handle]]] = []
         self._kept: list[Entry[_Handle]] = []
         # By thread, the block that begins.
@@ -145,42 +145,37 @@ class LocalLock(Operations, Generic[_Handle]):
 
     def _mine(self, is_asyncio: bool) -> Entry[_Handle] | None:
         """Return what the caller took last and has not let go; else what is nobody's, if one is."""
-        kept = [
+        entries = [
             entry
             for entry in self._known()
             if entry.held is not None and entry.held.is_here and not entry.held.released
         ]
-        if kept and self.thread_local:
-            me = current(is_asyncio)
-            mine = [one for one in kept if one.by is me]
-            ended = [one for one in kept if not one.by.kind]
-            kept = mine or (ended if len(ended) == 1 else [])
-        return kept[-1] if kept else None
+        if entries and self.thread_local:
+            entries = _entries_of(current(is_asyncio), entries, lambda owner: not owner.kind)
+        return entries[-1] if entries else None
 
     def _known(self) -> list[Entry[_Handle]]:
-        found = [one() for one in self._entries[:]]
-        return [one for one in found if one is not None]
+        entries = [reference() for reference in self._entries[:]]
+        return [entry for entry in entries if entry is not None]
 
-    def innermost(self, io: Backend) -> Entry[_Handle]:
-        """Return the block that the caller entered last. Raises LockError where there is none."""
-        me = current(io.is_asyncio)
-        entered = [one for one in self._known() if one.is_block]
-        mine = [one for one in entered if one.by is me]
-        ended = [one for one in entered if one.by.has_ended]
-        if mine or len(ended) == 1:
-            return (mine or ended)[-1]
-        raise LockError(
-            f"no block of the lock {self._named} was entered by this thread or task: leave a block "
-            "where it was entered",
-            key=self.key,
-        )
+    async def leave(self, io: Backend, error: BaseException | None) -> None:
+        """End the block that the caller entered last, as one of ExitStack. Raises LockError."""
+        entries = [entry for entry in self._known() if entry.is_block]
+        entries = _entries_of(current(io.is_asyncio), entries, lambda owner: owner.has_ended)
+        if not entries:
+            raise LockError(
+                f"no block of the lock {self._named} was entered by this thread or task: leave a "
+                "block where it was entered",
+                key=self.key,
+            )
+        await entries[-1].leave(io, error)
 
     def _prune(self) -> None:
-        """Throw away what is over."""
-        for one in self._kept[:]:
-            held = one.held
-            if held is not None and not one.is_block and (held.released or held.lost):
-                self.drop(one)
+        """Drop what is over."""
+        for entry in self._kept[:]:
+            held = entry.held
+            if held is not None and not entry.is_block and (held.released or held.lost):
+                self.drop(entry)
 
     def drop(self, entry: Entry[_Handle]) -> None:
         """Hold ``entry`` no longer."""
@@ -265,8 +260,6 @@ class LocalLock(Operations, Generic[_Handle]):
             blocking_timeout = self.blocking_timeout
         limit = waiting_time(blocking_timeout)
         entry: Entry[_Handle] = Entry(self, current(io.is_asyncio), is_block=False)
-        # Nobody else refers to it.
-        self._kept.append(entry)
         try:
             await self._enter(io, entry, limit, token)
         except LockBusy:
@@ -280,9 +273,11 @@ class LocalLock(Operations, Generic[_Handle]):
         held = None
         try:
             held = await self._take(io, limit, entry.by, token)
+            entry.held = held
             if self._kept:
                 self._prune()
-            entry.held = held
+            if entry.is_kept:
+                self._kept.append(entry)
             self._entries.append(ref(entry, self._entries.remove))
             return held
         except BaseException:
@@ -293,43 +288,29 @@ class LocalLock(Operations, Generic[_Handle]):
             raise
 
     def __enter__(self) -> _Handle:
-        entry = self.begins.pop(get_ident(), nothing)() or self._begin(BLOCKING)
+        entry = self.begins.pop(get_ident(), _nothing)() or Entry(self, current(False))
         limit = self.blocking_timeout if self.blocking else 0
         return run(self._enter(BLOCKING, entry, limit))
 
     async def __aenter__(self) -> _Handle:
-        entry = self.begins.pop(get_ident(), nothing)() or self._begin(ASYNCIO)
-        return await self._enter(ASYNCIO, entry, self._limit())
-
-    def _begin(self, io: Backend) -> Entry[_Handle]:
-        """Return the entry of a block that ``with`` does not begin."""
-        entry: Entry[_Handle] = Entry(self, current(io.is_asyncio), is_block=True)
-        # Nobody else refers to it.
-        self._kept.append(entry)
-        return entry
+        entry = self.begins.pop(get_ident(), _nothing)() or Entry(self, current(True))
+        held = await self._enter(ASYNCIO, entry, self._limit())
+        if self._scope is not None:
+            entry.scope = self._scope(held.grants)
+        return held
 
     if TYPE_CHECKING:
 
         def __exit__(
-            self,
-            exc_type: type[BaseException] | None,
-            exc_value: BaseException | None,
-            traceback: TracebackType | None,
+            self, exc_type: object, exc_value: BaseException | None, traceback: object
         ) -> None: ...
 
         async def __aexit__(
-            self,
-            exc_type: type[BaseException] | None,
-            exc_value: BaseException | None,
-            traceback: TracebackType | None,
+            self, exc_type: object, exc_value: BaseException | None, traceback: object
         ) -> None: ...
     else:
-        __exit__ = _Exit(_leave, is_asyncio=False)
-        __aexit__ = _Exit(_aleave, is_asyncio=True)
-
-    async def leave(self, io: Backend, error: BaseException | None) -> None:
-        """End the block that the caller entered last, as one of ExitStack."""
-        await self.innermost(io).leave(io, error)
+        __exit__ = _Exit(_exit, is_asyncio=False)
+        __aexit__ = _Exit(_aexit, is_asyncio=True)
 
     # Asking
 
@@ -364,10 +345,7 @@ class LocalLock(Operations, Generic[_Handle]):
             await held._release(io)
         finally:
             # Kept after a failure to reach Redis, so that it can be called again.
-            if held.released or held.lost:
-                for entry in self._kept[:]:
-                    if entry.held is held and not entry.is_block:
-                        self.drop(entry)
+            self._prune()
 
     def _chosen(self, token: object) -> str | None:
         if token is not None and (self.options.kind.is_shared or not self._is_one):
@@ -379,3 +357,12 @@ class LocalLock(Operations, Generic[_Handle]):
         if text is not None and text.split() != [text]:
             raise ValueError("a token must have no white space: the scripts part tokens by it")
         return text
+
+
+def _entries_of(
+    owner: Owner, entries: list[Entry[_Handle]], is_nobody: Callable[[Owner], bool]
+) -> list[Entry[_Handle]]:
+    """Return the ``entries`` of ``owner``, else the one that is nobody's, if there is just one."""
+    mine = [entry for entry in entries if entry.by is owner]
+    nobodys = [entry for entry in entries if is_nobody(entry.by)]
+    return mine or (nobodys if len(nobodys) == 1 else [])

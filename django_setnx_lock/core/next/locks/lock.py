@@ -118,7 +118,7 @@ class PlainLock(LocalLock[LockHandle]):
     @property
     def local(self) -> LocalToken:
         """Its ``token`` is :attr:`token` as bytes, as with redis-py's lock."""
-        return LocalToken.of(self.token)
+        return LocalToken(self.token)
 
     @property
     def fence(self) -> int | None:

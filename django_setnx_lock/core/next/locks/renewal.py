@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from ... import clock, events
-from ...errors import LockUnavailable
+from ...errors import LockLost, LockUnavailable
 from ...events import Apart
 from ..connections.backend import ASYNCIO, BLOCKING, Backend
 from ..connections.backend import run as run_blocking
@@ -50,7 +50,7 @@ class Renewal:
         self._worker: Any = None
         self._wakes_at = -math.inf
         self._needed_at = -math.inf
-        self._alarm: Any = None
+        self._alarm: Any = threading.Event()
 
     def register(self, grant: Grant) -> None:
         """Renew ``grant`` from now on, and find out when it is lost."""
@@ -67,47 +67,47 @@ class Renewal:
 
     def wake(self) -> None:
         """Have what is due by now done now."""
-        if self._alarm is not None:
-            self._alarm.set()
+        self._alarm.set()
 
     def _start(self) -> None:
         with here().mutex:
             if self._worker is not None:
                 return
-            self._alarm = threading.Event()
             worker = threading.Thread(target=self._work, name="setnx-lock-renewal", daemon=True)
             self._worker = worker
         try:
             worker.start()
-        except RuntimeError as error:
+        except BaseException as error:
             # The next lock tries again, for all of them.
             self._worker = None
+            if not isinstance(error, RuntimeError):
+                raise
             if isinstance(error.__context__, KeyboardInterrupt):
                 # It came as the thread began, and this is what threading has made of it.
                 raise error.__context__ from None
             logger.warning("no thread can be had that renews locks: %s", error)
-        except BaseException:
-            self._worker = None
-            raise
 
     def _work(self) -> None:
-        me = threading.current_thread()
+        me = self._worker
         while self._worker is me:
-            run_blocking(self._run_once())
-            if not self._is_needed:
-                self._worker = None
-                if self._grants:
-                    # One came just now, and has perhaps seen a thread that goes on.
-                    with here().mutex:
-                        if self._worker is None:
-                            self._worker = me
-                continue
-            self._alarm.wait(max(self._wakes_at - clock.now(), 0))
+            run_blocking(self._run())
+            self._worker = None
+            if self._grants:
+                # One came just now, and has perhaps seen a thread that goes on.
+                with here().mutex:
+                    self._worker = self._worker or me
+
+    async def _run(self) -> None:
+        """Renew until nothing has been held for a while."""
+        while True:
+            await self._run_once()
+            if not self._grants and clock.now() >= self._needed_at + _LINGER:
+                return
+            await self._sleep(max(self._wakes_at - clock.now(), 0))
             self._alarm.clear()
 
-    @property
-    def _is_needed(self) -> bool:
-        return bool(self._grants) or clock.now() < self._needed_at + _LINGER
+    async def _sleep(self, seconds: float) -> None:
+        self._alarm.wait(seconds)
 
     async def _run_once(self) -> None:
         """Do what is due, and plan when to look again."""
@@ -117,11 +117,12 @@ class Renewal:
             if due:
                 await self._renew(due, now)
             now = clock.now()
-            live = [grant for one, _ in list(self._grants.values()) if (grant := one()) is not None]
-            if live:
+            found = [reference() for reference, _ in list(self._grants.values())]
+            leases = [grant.lease for grant in found if grant is not None]
+            if leases:
                 self._needed_at = now
-            nexts = [min(grant.lease.due, grant.lease.end) for grant in live]
             # Never later than a lock is due that is taken from now on: that wakes nobody.
+            nexts = [min(lease.due, lease.end) for lease in leases]
             self._wakes_at = min([now + LISTED_AFTER, *nexts])
         except Exception:
             logger.exception("the renewal of locks stumbled, and goes on")
@@ -130,42 +131,35 @@ class Renewal:
     def _look(self, now: float) -> list[Grant]:
         """Return what is to be renewed; what was not renewed in time is lost."""
         due: list[Grant] = []
-        for number, (one, key) in list(self._grants.items()):
-            grant = one()
+        for number, (reference, key) in list(self._grants.items()):
+            grant = reference()
             if grant is None:
-                self._forget(number, one, key)
+                self._drop(number, reference, key)
             elif now >= grant.lease.end:
-                self.unregister(grant)
                 self._lose(grant, grant.ran_out())
-            elif grant.lease.due - grant.lease.seconds / 6 <= now and grant.lease.due != math.inf:
-                if self._is_orphaned(grant):
+            elif grant.lease.is_due_soon(now):
+                if grant.is_renewed and grant.ended_owner:
                     self.unregister(grant)
+                    logger.warning(
+                        "the %s that took the lock %r has ended without letting it go: it is no "
+                        "longer renewed and ends with its lease; handover() is for locks that "
+                        "outlive what took them",
+                        grant.ended_owner,
+                        grant.key,
+                    )
                 elif grant.lease.due <= now or due:
                     due.append(grant)
         return due
 
-    def _forget(self, number: int, one: ref[Grant], key: str) -> None:
-        # Another one may have that number by now.
-        if self._grants.get(number, (None,))[0] is one:
+    def _drop(self, number: int, reference: ref[Grant], key: str) -> None:
+        # Another grant may have that number by now.
+        if self._grants.get(number, (None,))[0] is reference:
             self._grants.pop(number, None)
             logger.warning(
                 "nobody refers to the lock %r any more, which was not let go: it is no longer "
                 "renewed and ends with its lease; give renew=False where that is meant",
                 key,
             )
-
-    def _is_orphaned(self, grant: Grant) -> bool:
-        owner = grant.owner
-        if not grant.is_renewed or owner is None or not owner.kind or not owner.has_ended:
-            return False
-        logger.warning(
-            "the %s that took the lock %r has ended without letting it go: it is no longer "
-            "renewed and ends with its lease; handover() is for locks that outlive their %s",
-            owner.kind,
-            grant.key,
-            owner.kind,
-        )
-        return True
 
     async def _renew(self, due: list[Grant], now: float) -> None:
         asked = []
@@ -183,38 +177,37 @@ class Renewal:
                 self._read(grant, answer)
 
     def _read(self, grant: Grant, answer: Reply | LockUnavailable) -> None:
+        key, lease = grant.key, grant.lease
         if isinstance(answer, LockUnavailable):
-            grant.lease.put_off(clock.now())
+            lease.put_off(clock.now())
             if grant.trouble is None:
                 grant.trouble = answer
-                logger.warning(
-                    "cannot renew the lock %r, and goes on trying: %s", grant.key, answer
-                )
-            with Apart(logger, "what was to be told of the lock %r failed", grant.key):
+                logger.warning("cannot renew the lock %r, and goes on trying: %s", key, answer)
+            with Apart(logger, "a callback of the lock %r failed", key):
                 grant.notify_of_trouble()
             return
         value = answer.value
         if value[0] != b"OK":
-            self.unregister(grant)
-            self._lose(grant, lost(grant.key, value[1]))
+            self._lose(grant, lost(key, value[1]))
             return
         if not grant.is_renewed:
-            grant.lease.due = math.inf
+            lease.due = math.inf
             return
-        late = grant.lease.late(clock.now())
-        grant.lease.confirm(answer.sent, int(value[1]) / 1000)
-        grant.lease.plan(answer.sent)
+        late = lease.late(clock.now())
+        lease.confirm(answer.sent, int(value[1]) / 1000)
+        lease.plan(answer.sent)
         if grant.trouble is not None:
             grant.trouble = None
-            logger.info("the lock %r is renewed again", grant.key)
-        if late > grant.lease.seconds / 3 and events.RENEWED_LATE.listeners:
-            events.RENEWED_LATE.tell(key=grant.key, fence=grant.fence, late=late)
+            logger.info("the lock %r is renewed again", key)
+        if late > lease.seconds / 3 and events.RENEWED_LATE.listeners:
+            events.RENEWED_LATE.tell(key=key, fence=grant.fence, late=late)
         if len(value) > 2:
-            with Apart(logger, "what was to be told of the lock %r failed", grant.key):
+            with Apart(logger, "a callback of the lock %r failed", key):
                 grant.notify_of_stop(value[2])
 
-    def _lose(self, grant: Grant, error: Any) -> None:
-        with Apart(logger, "what was to be told of the lost lock %r failed", grant.key):
+    def _lose(self, grant: Grant, error: LockLost) -> None:
+        self.unregister(grant)
+        with Apart(logger, "a callback of the lost lock %r failed", grant.key):
             if not any(handle.on_trouble for handle in grant.held_by()):
                 logger.warning("%s", error)
             grant.lose(error)
@@ -245,17 +238,12 @@ class LoopRenewal(Renewal):
             # One came just now, or somebody has cancelled whatever tasks there are.
             self._start()
 
-    async def _run(self) -> None:
-        while True:
-            await self._run_once()
-            if not self._is_needed:
-                return
-            timer = self._loop.call_later(max(self._wakes_at - clock.now(), 0), self._alarm.set)
-            try:
-                await self._alarm.wait()
-            finally:
-                timer.cancel()
-            self._alarm.clear()
+    async def _sleep(self, seconds: float) -> None:
+        timer = self._loop.call_later(seconds, self._alarm.set)
+        try:
+            await self._alarm.wait()
+        finally:
+            timer.cancel()
 
     def wake(self) -> None:
         # The loop may end at any time.

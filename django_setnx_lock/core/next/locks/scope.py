@@ -7,18 +7,13 @@ import sys
 from asyncio import _get_running_loop
 from collections.abc import Sequence
 from contextlib import suppress
-from threading import get_ident
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ... import clock
-from ..connections.backend import ASYNCIO
-from ..operations import Handle
-from .local import LocalLock, nothing
 
 if TYPE_CHECKING:
     from .grant import Grant
 
-_Handle = TypeVar("_Handle", bound=Handle)
 # Tells our cancellation from others where they are not counted.
 _MESSAGE = "the lock was lost"
 _COUNTS = sys.version_info >= (3, 11)
@@ -94,16 +89,6 @@ class CancelScope:
                 if grant.loss is None and grant.is_over:
                     grant.lose(grant.ran_out())
             self._look_at_the_end()
-
-
-class ScopedLock(LocalLock[_Handle]):
-    """One whose ``async with`` blocks are cancelled when it is lost."""
-
-    async def __aenter__(self) -> _Handle:
-        entry = self.begins.pop(get_ident(), nothing)() or self._begin(ASYNCIO)
-        held = await self._enter(ASYNCIO, entry, self._limit())
-        entry.scope = CancelScope(held.grants)
-        return held
 
 
 if sys.version_info >= (3, 11):

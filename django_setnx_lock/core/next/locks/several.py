@@ -19,9 +19,10 @@ from .attempt import SLICE, Attempt, Busy
 from .grant import Grant, look
 from .handle import LockHandle
 from .layered import RedisLock
+from .local import LocalLock
 from .reentrancy import again, note
 from .renewal import renewal_of
-from .scope import ScopedLock
+from .scope import CancelScope
 
 if TYPE_CHECKING:
     from ...stop_request import StopRequest
@@ -320,7 +321,7 @@ def _notify_of_loss(reference: ref[MultiLockHandle], lost: object) -> None:
         on_lost(held)
 
 
-class MultiLock(ScopedLock[MultiLockHandle]):
+class MultiLock(LocalLock[MultiLockHandle]):
     """Several locks that are taken together: all of them or none.
 
     They are taken in the order of their names, whatever the order given, each first come, first
@@ -339,6 +340,7 @@ class MultiLock(ScopedLock[MultiLockHandle]):
     """
 
     _is_one = False
+    _scope = CancelScope
 
     def __init__(
         self,
