@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from ..stop_request import StopRequest
     from .options import Target
 
 logger = logging.getLogger("django_setnx_lock.lock")
@@ -133,22 +134,48 @@ class Handle(Operations):
 
     @property
     @abstractmethod
-    def is_here(self) -> bool:
-        """Whether this process took it: after a fork, the child owns nothing."""
-
-    @property
-    @abstractmethod
     def lost(self) -> bool:
         """Whether it is known to be ours no longer, or its lease is over. Asks nobody."""
+
+    @abstractmethod
+    def remaining(self) -> float:
+        """Return the seconds left of the lease by the local clock; 0.0 when lost or released."""
 
     @property
     @abstractmethod
     def grants(self) -> Sequence[Any]:
         """What Redis granted: each a :class:`.grant.Grant`."""
 
-    @abstractmethod
-    def remaining(self) -> float:
-        """Return the seconds left of the lease by the local clock; 0.0 when lost or released."""
+    @property
+    def is_here(self) -> bool:
+        """Whether this process took it: after a fork, the child owns nothing."""
+        here: bool = self.grants[0].is_here
+        return here
+
+    @property
+    def loss(self) -> LockLost | None:
+        """Why it is lost, once that was found. Asks nobody."""
+        return next((grant.loss for grant in self.grants if grant.loss is not None), None)
+
+    @property
+    def stop_requested(self) -> StopRequest | None:
+        """Who asked the holder to stop, and why; None if nobody did. Asks no server.
+
+        It is known from the next renewal on. The lock stays held.
+        """
+        asked = [grant.stop_request for grant in self.grants]
+        return next((stop for stop in asked if stop is not None), None)
+
+    def handover(self) -> None:
+        """Let the lock outlive the thread or task that took it: whoever has the handle holds it.
+
+        Without this a lock is renewed no longer when that has ended. The event loop that a task
+        took it in has to go on all the same.
+        """
+        for grant in self.grants:
+            grant.owner = None
+            if grant.renewal is not None and grant.held_by() and not grant.is_over:
+                grant.renewal.register(grant)
 
     @abstractmethod
     async def _renew(

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from weakref import ref
 
 from ... import clock, events
-from ...errors import LockError, LockLost, LockUnavailable
-from ...stop_request import StopRequest
+from ...errors import LockError, LockUnavailable
 from ..connections.backend import Backend
 from ..operations import Handle
 from ..protocol.replies import lost
@@ -92,47 +91,16 @@ class LockHandle(Handle):
 
     @property
     def grants(self) -> Sequence[Grant]:
-        """What Redis granted."""
         return (self.grant,)
 
     @property
-    def is_here(self) -> bool:
-        """Whether this process took it: after a fork, the child owns nothing."""
-        return self.grant.is_here
-
-    @property
     def lost(self) -> bool:
-        """Whether it is known to be ours no longer, or its lease is over. Asks nobody."""
         return not self.released and self.grant.is_over
 
-    @property
-    def loss(self) -> LockLost | None:
-        """Why it is lost, once that was found. Asks nobody."""
-        return self.grant.loss
-
-    @property
-    def stop_requested(self) -> StopRequest | None:
-        """Return who asked the holder to stop, and why; None if nobody did. Asks no server.
-
-        It is known from the next renewal on. The lock stays held.
-        """
-        return self.grant.stop_request
-
     def remaining(self) -> float:
-        """Seconds left of the lease by the local clock; 0.0 when lost or released."""
         if self.released or self.lost or not self.is_here:
             return 0.0
         return max(self.grant.lease.end - clock.now(), 0.0)
-
-    def handover(self) -> None:
-        """Let the lock outlive the thread or task that took it: whoever has the handle holds it.
-
-        Without this a lock is renewed no longer when that has ended. The event loop that a task
-        took it in has to go on all the same.
-        """
-        self.grant.owner = None
-        if self.grant.renewal is not None and self.remaining():
-            self.grant.renewal.register(self.grant)
 
     def notify_of_loss(self) -> None:
         """Call ``on_trouble`` and ``on_lost``."""

@@ -25,7 +25,6 @@ from .renewal import renewal_of
 from .scope import CancelScope
 
 if TYPE_CHECKING:
-    from ...stop_request import StopRequest
     from ..connections.session import Session
     from ..options import Target
     from ..owner import Owner
@@ -188,7 +187,6 @@ class MultiLockHandle(Handle, Mapping[str, "LockHandle"]):
 
     @property
     def grants(self) -> Sequence[Grant]:
-        """What Redis granted."""
         return [held.grant for held in self.parts]
 
     @property
@@ -217,34 +215,11 @@ class MultiLockHandle(Handle, Mapping[str, "LockHandle"]):
         return not [held for held in self.parts if not held.released]
 
     @property
-    def is_here(self) -> bool:
-        """Whether this process took them: after a fork, the child owns nothing."""
-        return self.parts[0].is_here
-
-    @property
     def lost(self) -> bool:
-        """Whether any is known to be ours no longer, or its lease is over. Asks nobody."""
         return bool([held for held in self.parts if held.lost])
 
-    @property
-    def loss(self) -> LockLost | None:
-        """Why one is lost, once that was found. Asks nobody."""
-        return next((held.loss for held in self.parts if held.loss is not None), None)
-
-    @property
-    def stop_requested(self) -> StopRequest | None:
-        """The first of what operators ask the holder of one of them for. Asks nobody."""
-        asked = [held.stop_requested for held in self.parts]
-        return next((one for one in asked if one is not None), None)
-
     def remaining(self) -> float:
-        """Return the seconds left of the lease that ends first; 0.0 when one is lost or let go."""
         return min([held.remaining() for held in self.parts])
-
-    def handover(self) -> None:
-        """Let the locks outlive what took them. See :meth:`LockHandle.handover`."""
-        for held in self.parts:
-            held.handover()
 
     def detach(self) -> Callable[[], None]:
         """Let the locks go later: return what does that. See :meth:`LockHandle.detach`."""
