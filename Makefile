@@ -32,7 +32,7 @@ help:
 	@echo "             the same, measured: in twice the time"
 	@echo "make mutants each rule of the lock taken out by itself, and the test that fails then"
 	@echo "             (MUTANTS='release token': those with these words in their names)"
-	@echo "make next    what a lock is, on the core that is built beside today's"
+	@echo "make next    what a lock is, on the core that is built beside today's, and the way in to it"
 	@echo "make matrix  the same tests on the second kind of server, the fake, and in further combinations"
 	@echo "make storm   the long tests"
 	@echo "make marathon"
@@ -62,13 +62,10 @@ coverage: .venv/ready-test
 mutants: .venv/ready-test
 	$(PY) -m tests.mutants $(MUTANTS)
 
-# And what of the way in of Django is run on it: OF_DJANGO in tests/support/next_core.py.
-WAY_IN := $(addprefix tests/,views $(addprefix test_,$(addsuffix .py,atomic_requests conf decorators \
-	decorators_views error_pages errors greenlets locks signals transactions \
-	transactions_testcase views_lost)))
+WAY_IN := -c "from tests.support.next_core import OF_DJANGO; print(*OF_DJANGO)"
 
 next: .venv/ready-test
-	SETNX_CORE=next $(PYTEST) $(SIDE_BY_SIDE) tests/contract $(WAY_IN)
+	SETNX_CORE=next $(PYTEST) $(SIDE_BY_SIDE) tests/contract $$($(PY) $(WAY_IN))
 
 matrix: .venv/ready-test
 	$(PYTEST) $(SIDE_BY_SIDE) -m matrix

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 IS_CHOSEN = os.environ.get("SETNX_CORE") == "next"
 # What is run besides tests/contract.
 OF_DJANGO = (
+    "tests/faults/test_interrupts_transactions.py",
     "tests/test_atomic_requests.py",
     "tests/test_conf.py",
     "tests/test_decorators.py",
