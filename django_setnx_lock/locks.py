@@ -67,9 +67,8 @@ def lock(
     """
     chosen = _DEFAULTS
     if options:
-        for name, instead in _INSTEAD.items():
-            if name in options:
-                raise TypeError(f"lock() has no option {name!r}: write {instead}")
+        for name in _INSTEAD.keys() & options:
+            raise TypeError(f"lock() has no option {name!r}: write {_INSTEAD[name]}")
         chosen = lock_options(options)
     if more:
         return make_lock((key, *more), chosen, on_lost=on_lost)
