@@ -153,7 +153,7 @@ def check_each(held: Sequence[LockHandle]) -> None:
             logger.warning("%s; its lease still runs", reply)
             one._refuse_if_over("check")
         else:
-            run(one._confirm(BLOCKING, reply))
+            one.grant.confirm(reply)
 
 
 def release_now(held: Sequence[LockHandle]) -> Sequence[Exception]:

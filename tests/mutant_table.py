@@ -1531,8 +1531,8 @@ COMING_LOCKS = [
     Mutant(
         "to come: several keys are taken in the order of their names",
         f"{COMING_CORE}/locks/several.py",
-        "key=lambda one: one.keys)",
-        "key=lambda one: 0)",
+        "key=lambda target: target.keys)",
+        "key=lambda target: 0)",
         f"{CONTRACT}/test_several.py::test_callers_in_opposite_order_do_not_wait_for_each_other",
     ),
     Mutant(
@@ -1601,8 +1601,8 @@ COMING_LOCKS = [
     Mutant(
         "to come: who lets a lost lock go keeps the one taken since",
         f"{COMING_CORE}/locks/reentrancy.py",
-        "if noted is not None and noted() is grant:",
-        "if noted is not None:",
+        "if reference is not None and reference() is grant:",
+        "if reference is not None:",
         f"{CONTRACT}/test_reentrancy.py::test_who_lets_a_lost_one_go_has_the_one_taken_since_again",
     ),
     Mutant(

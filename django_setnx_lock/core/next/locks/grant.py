@@ -10,13 +10,13 @@ from weakref import ref
 from ... import clock, events
 from ...errors import LockLost, LockUnavailable
 from ...stop_request import StopRequest
-from ..protocol.replies import text
+from ..protocol.replies import lost, text
 from ..protocol.requests import LOOK, RELEASE, RENEW, Request
 from .lease import Lease
 
 if TYPE_CHECKING:
     from ..connections.backend import Backend
-    from ..connections.session import Session
+    from ..connections.session import Reply, Session
     from ..options import Target
     from ..owner import Owner
 
@@ -108,6 +108,14 @@ class Grant:
     def renew_request(self, ms: int) -> Request:
         """Return the request for at least ``ms`` of the lease; 0 lists it, -1 only asks."""
         return Request(RENEW, self._keys, (self.token, str(ms)))
+
+    def confirm(self, reply: Reply) -> None:
+        """Believe the ``reply`` to a renewal. Raises LockLost."""
+        value = reply.value
+        if value[0] != b"OK":
+            self.may_stand = False
+            raise self.lose(lost(self.key, value[1])).again()
+        self.lease.confirm(reply.sent, int(value[1]) / 1000)
 
     # Loss
 

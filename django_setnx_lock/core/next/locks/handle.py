@@ -126,7 +126,7 @@ class LockHandle(Handle):
         self, io: Backend, what: str, ms: int | None, *, to_add: bool = False
     ) -> Literal[True]:
         request = self._renew_request(what, ms, to_add=to_add)
-        await self._confirm(io, await self.grant.session.call(io, request, self.key))
+        self.grant.confirm(await self.grant.session.call(io, request, self.key))
         return True
 
     def _renew_request(self, what: str, ms: int | None, *, to_add: bool = False) -> Request:
@@ -136,16 +136,6 @@ class LockHandle(Handle):
             ms = int(self.timeout * 1000)
         # Counted here, where it is less than in Redis: a copy that arrives late adds nothing.
         return self.grant.renew_request(ms + int(self.remaining() * 1000) if to_add else ms)
-
-    async def _confirm(self, io: Backend, reply: Reply) -> None:
-        """Believe the ``reply`` to a renewal. Raises LockLost."""
-        value, grant = reply.value, self.grant
-        if value[0] != b"OK":
-            grant.may_stand = False
-            error = lost(self.key, value[1])
-            first = grant.lose(error)
-            raise first if first is error else first.again()
-        grant.lease.confirm(reply.sent, int(value[1]) / 1000)
 
     def _refuse_if_over(self, what: str) -> None:
         """Raise LockError or LockLost if it is known that nothing can be asked for any more."""

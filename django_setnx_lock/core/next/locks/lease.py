@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-# A lock that is held for so long is listed, and so are operators told of it.
+# A lock that is held for so many seconds is listed, for operators.
 LISTED_AFTER = 0.5
 # How soon a renewal that failed is tried again, at the latest.
 _PAUSE = 0.25
@@ -52,6 +52,6 @@ class Lease:
         """Have the next renewal a third of the lease after ``sent``."""
         self.due = sent + self.seconds / 3
 
-    def put_off(self, now: float) -> None:
+    def postpone(self, now: float) -> None:
         """Have a renewal that failed tried again soon."""
         self.due = now + min(_PAUSE, self.seconds / 10)

@@ -38,10 +38,10 @@ class SharedHandle(LockHandle):
                 if len(grant.handles) > 1 and self._is_followed():
                     return None
                 if grant.owner is not None:
-                    # Of a lost lock that its owner took anew, another grant is noted by now.
+                    # A lost lock that its owner took anew has another grant there by now.
                     place = grant.session.place, grant.target.keys[0]
-                    noted = grant.owner.holds.get(place)
-                    if noted is not None and noted() is grant:
+                    reference = grant.owner.holds.get(place)
+                    if reference is not None and reference() is grant:
                         grant.owner.holds.pop(place, None)
         return super()._begin_release()
 
@@ -59,11 +59,11 @@ class SharedHandle(LockHandle):
 def note(grant: Grant, by: Owner) -> None:
     """Note that ``by`` holds ``grant``, and may have it again."""
     place = grant.session.place, grant.target.keys[0]
-    by.holds[place] = ref(grant, partial(_forget, by.holds, place))
+    by.holds[place] = ref(grant, partial(_unregister, by.holds, place))
 
 
-def _forget(holds: dict[Any, Any], place: Any, gone: object) -> None:
-    if holds.get(place) is gone:
+def _unregister(holds: dict[Any, Any], place: Any, reference: object) -> None:
+    if holds.get(place) is reference:
         holds.pop(place, None)
 
 
@@ -74,8 +74,8 @@ async def again(io: Backend, target: Target, by: Owner) -> LockHandle | None:
     LockError where the caller reads, and asks for the lock alone.
     """
     place = session_of(target.client).place, target.keys[0]
-    noted = by.holds.get(place)
-    grant: Grant | None = None if noted is None else noted()
+    reference = by.holds.get(place)
+    grant: Grant | None = None if reference is None else reference()
     if grant is None or grant.is_over or not grant.is_here or grant.owner is not by:
         return None
     if grant.target.options.kind.is_shared and not target.options.kind.is_shared:
@@ -88,18 +88,13 @@ async def again(io: Backend, target: Target, by: Owner) -> LockHandle | None:
     lease, now = grant.lease, clock.now()
     seconds = min(target.options.lease, lease.hold_until - now)
     if lease.end - now < seconds / 2:
-        first = next(iter(grant.held_by()), None)
+        request = grant.renew_request(int(seconds * 1000))
         try:
-            if first is not None:
-                request = grant.renew_request(int(seconds * 1000))
-                await first._confirm(io, await grant.session.call(io, request, grant.key))
+            grant.confirm(await grant.session.call(io, request, grant.key))
         except LockLost:
             return None
-        finally:
-            # In the frames of a traceback it would be held on to.
-            first = None
     with grant.session.deciding:
-        if by.holds.get(place) is not noted or not grant.held_by():
+        if by.holds.get(place) is not reference or not grant.held_by():
             # It is being let go.
             return None
         held = SharedHandle(grant, target)

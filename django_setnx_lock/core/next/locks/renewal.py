@@ -46,7 +46,8 @@ class Renewal:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._grants: dict[int, tuple[ref[Grant], str]] = {}
+        # By reference, what messages call the lock.
+        self._grants: dict[ref[Grant], str] = {}
         self._worker: Any = None
         self._wakes_at = -math.inf
         self._needed_at = -math.inf
@@ -55,7 +56,7 @@ class Renewal:
     def register(self, grant: Grant) -> None:
         """Renew ``grant`` from now on, and find out when it is lost."""
         grant.renewal = self
-        self._grants[id(grant)] = ref(grant), grant.target.key
+        self._grants[ref(grant)] = grant.target.key
         if self._worker is None:
             self._start()
         elif grant.lease.due + _SLACK < self._wakes_at:
@@ -63,7 +64,7 @@ class Renewal:
 
     def unregister(self, grant: Grant) -> None:
         """Renew it no longer."""
-        self._grants.pop(id(grant), None)
+        self._grants.pop(ref(grant), None)
 
     def wake(self) -> None:
         """Have what is due by now done now."""
@@ -117,7 +118,7 @@ class Renewal:
             if due:
                 await self._renew(due, now)
             now = clock.now()
-            found = [reference() for reference, _ in list(self._grants.values())]
+            found = [reference() for reference in list(self._grants)]
             leases = [grant.lease for grant in found if grant is not None]
             if leases:
                 self._needed_at = now
@@ -131,35 +132,34 @@ class Renewal:
     def _look(self, now: float) -> list[Grant]:
         """Return what is to be renewed; what was not renewed in time is lost."""
         due: list[Grant] = []
-        for number, (reference, key) in list(self._grants.items()):
+        for reference, key in list(self._grants.items()):
             grant = reference()
             if grant is None:
-                self._drop(number, reference, key)
+                self._drop(
+                    reference,
+                    "nobody refers to the lock %r any more, which was not let go: it is no longer "
+                    "renewed and ends with its lease; give renew=False where that is meant",
+                    key,
+                )
             elif now >= grant.lease.end:
                 self._lose(grant, grant.ran_out())
             elif grant.lease.is_due_soon(now):
                 if grant.is_renewed and grant.ended_owner:
-                    self.unregister(grant)
-                    logger.warning(
+                    self._drop(
+                        reference,
                         "the %s that took the lock %r has ended without letting it go: it is no "
                         "longer renewed and ends with its lease; handover() is for locks that "
                         "outlive what took them",
                         grant.ended_owner,
-                        grant.key,
+                        key,
                     )
                 elif grant.lease.due <= now or due:
                     due.append(grant)
         return due
 
-    def _drop(self, number: int, reference: ref[Grant], key: str) -> None:
-        # Another grant may have that number by now.
-        if self._grants.get(number, (None,))[0] is reference:
-            self._grants.pop(number, None)
-            logger.warning(
-                "nobody refers to the lock %r any more, which was not let go: it is no longer "
-                "renewed and ends with its lease; give renew=False where that is meant",
-                key,
-            )
+    def _drop(self, reference: ref[Grant], why: str, *about: str) -> None:
+        self._grants.pop(reference, None)
+        logger.warning(why, *about)
 
     async def _renew(self, due: list[Grant], now: float) -> None:
         asked = []
@@ -173,13 +173,13 @@ class Renewal:
         answers = await self._session.call_many(self.io, asked, within)
         for grant, answer in zip(due, answers, strict=True):
             # It may have been let go meanwhile.
-            if id(grant) in self._grants:
+            if ref(grant) in self._grants:
                 self._read(grant, answer)
 
     def _read(self, grant: Grant, answer: Reply | LockUnavailable) -> None:
         key, lease = grant.key, grant.lease
         if isinstance(answer, LockUnavailable):
-            lease.put_off(clock.now())
+            lease.postpone(clock.now())
             if grant.trouble is None:
                 grant.trouble = answer
                 logger.warning("cannot renew the lock %r, and goes on trying: %s", key, answer)
@@ -253,7 +253,7 @@ class LoopRenewal(Renewal):
     def end(self) -> None:
         """End with the loop."""
         self._is_closed = True
-        for _, key in self._grants.values():
+        for key in self._grants.values():
             logger.warning(
                 "the event loop in which the lock %r was taken has ended: the lock is no longer "
                 "renewed and ends with its lease",

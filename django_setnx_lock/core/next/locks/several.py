@@ -46,7 +46,7 @@ class SeveralAttempt(Attempt):
         super().__init__(targets[0], session, owner, None)
         self._targets = targets
         self._grants: list[Grant] = []
-        # The place of the one that was not to be had.
+        # The place of the target that was not to be had.
         self._at = 0
 
     async def take_each(self, io: Backend, limit: float | None) -> list[LockHandle]:
@@ -109,30 +109,28 @@ class SeveralAttempt(Attempt):
         busy = Busy(int(values[-1][1]), values[-1][2])
         # One before those that were held is somebody else's now.
         behind = self._targets[self._at + 1 : before + 1]
-        held = [one for one, value in zip(self._targets, values, strict=False) if value[0] == b"OK"]
-        to_cancel = [*behind, *([] if self._waits else held)]
-        if to_cancel:
-            await self._cancel(io, in_doubt=False, targets=to_cancel)
+        pairs = zip(self._targets, values, strict=False)
+        held = [target for target, value in pairs if value[0] == b"OK" and not self._waits]
+        if behind or held:
+            await self._cancel(io, in_doubt=False, targets=[*behind, *held])
         self.longest_sleep = self.target.options.lease / 3 if self._at else SLICE
         if self._at == before:
             return busy
-        is_waiting = self._waits_since is not None
-        if is_waiting:
+        is_known = self._waits_since is not None
+        if is_known:
             self._end_wait(None)
         self.target = self._targets[self._at]
-        if is_waiting:
+        if is_known:
             self._notify_of_wait(busy)
         return busy
 
     def _undo(self) -> Batch:
-        return Batch([self._cancellation(target, in_doubt=True) for target in self._targets])
-
-    def _cancellation(self, target: Target, *, in_doubt: bool) -> Request:
-        return Request(RELEASE, target.keys, (self.token, "doubt" if in_doubt else "cancel"))
+        args = (self.token, "doubt")
+        return Batch([Request(RELEASE, target.keys, args) for target in self._targets])
 
     async def _cancel(self, io: Backend, *, in_doubt: bool, targets: Sequence[Target] = ()) -> None:
-        targets = targets or self._targets
-        requests = [(self._cancellation(one, in_doubt=in_doubt), one.key) for one in targets]
+        targets, args = targets or self._targets, (self.token, "doubt" if in_doubt else "cancel")
+        requests = [(Request(RELEASE, target.keys, args), target.key) for target in targets]
         replies = await self.session.call_many(io, requests, self.session.limit)
         for target, reply in zip(targets, replies, strict=True):
             if isinstance(reply, Reply):
@@ -231,9 +229,12 @@ class MultiLockHandle(Handle, Mapping[str, "LockHandle"]):
     async def _renew(
         self, io: Backend, what: str, ms: int | None, *, to_add: bool = False
     ) -> Literal[True]:
+        async def confirm(held: LockHandle, io: Backend, reply: Reply) -> None:
+            held.grant.confirm(reply)
+
         parts = self.parts
         requests = [(held, held._renew_request(what, ms, to_add=to_add)) for held in parts]
-        await self._ask(io, requests, LockHandle._confirm, [])
+        await self._ask(io, requests, confirm, [])
         return True
 
     async def _release(self, io: Backend) -> None:
@@ -393,7 +394,7 @@ class MultiLock(LocalLock[MultiLockHandle]):
     async def _take_once(
         self, io: Backend, session: Session, limit: float | None, by: Owner
     ) -> MultiLockHandle:
-        targets = sorted([lock.target for lock in self._locks], key=lambda one: one.keys)
+        targets = sorted([lock.target for lock in self._locks], key=lambda target: target.keys)
         taken: dict[str, LockHandle] = {}
         try:
             for target in targets if self.reentrant and by.holds else ():
