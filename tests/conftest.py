@@ -63,8 +63,8 @@ MEASURES = "COVERAGE_PROCESS_CONFIG"
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Have five workers for each processor: tests wait more than half of the time."""
-    return 5 * (os.cpu_count() or 1)
+    """Have four workers for each processor: tests wait more than half of the time."""
+    return 4 * (os.cpu_count() or 1)
 
 
 @pytest.hookimpl(optionalhook=True)

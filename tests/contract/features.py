@@ -40,6 +40,9 @@ class Kind(Protocol):
     def requests(self) -> int:
         """Return how many requests for locks the servers have had."""
 
+    def sleepers(self) -> int:
+        """Return how many wait to be woken by a server."""
+
     def lock(self, name: str = "lock:a", **options: Any) -> RedisLock:
         """Make a lock."""
 
@@ -112,7 +115,8 @@ def comes_in_order(kind: Kind) -> None:
             jobs = []
             for number in range(4):
                 jobs.append(pool.submit(work, number))
-                eventually(lambda: queued(kind) == len(jobs), seconds=1)
+                # Who does not listen yet when its turn comes is passed over.
+                eventually(lambda: queued(kind) == kind.sleepers() == len(jobs), seconds=3)
         for job in jobs:
             job.result(20)
     assert order == list(range(4))

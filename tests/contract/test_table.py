@@ -54,6 +54,9 @@ class OneServer:
             stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha")
         )
 
+    def sleepers(self) -> int:
+        return int(self.client.info("clients")["blocked_clients"])
+
     def lock(self, name: str = "lock:a", **options: Any) -> RedisLock:
         return RedisLock(self.client, name, **{**self._options, **options})
 
@@ -65,6 +68,10 @@ class ManyServers(OneServer):
         stats: Any = self.client.info("commandstats", target_nodes="primaries")
         names = ("cmdstat_eval", "cmdstat_evalsha")
         return sum(one[name]["calls"] for one in stats.values() for name in names if name in one)
+
+    def sleepers(self) -> int:
+        nodes: Any = self.client.info("clients", target_nodes="primaries")
+        return sum(node["blocked_clients"] for node in nodes.values())
 
 
 class Masters(OneServer):
