@@ -40,16 +40,39 @@ class Operations(ABC):
         """The redis-py client."""
         return self.target.client
 
+    @property
     @abstractmethod
-    async def _check(self, io: Backend) -> None: ...
+    def lost(self) -> bool:
+        """Whether it is known to be ours no longer, or its lease is over. Asks nobody."""
+
+    @abstractmethod
+    def remaining(self) -> float:
+        """Return the seconds left of the lease by the local clock; 0.0 when not held."""
+
     @abstractmethod
     async def _owned(self, io: Backend) -> bool: ...
     @abstractmethod
-    async def _extend(self, io: Backend, seconds: float, replace_ttl: bool) -> Literal[True]: ...
-    @abstractmethod
-    async def _reacquire(self, io: Backend) -> Literal[True]: ...
-    @abstractmethod
     async def _release(self, io: Backend) -> None: ...
+
+    @abstractmethod
+    async def _renew(
+        self, io: Backend, what: str, ms: int | None, *, to_add: bool = False
+    ) -> Literal[True]:
+        """Have ``ms`` left of the lease at least, or see that the lock is ours. Raises LockLost.
+
+        ``what``: what messages call that. ``ms``: None for a full lease, -1 to change nothing.
+        ``to_add``: whether what is left comes on top.
+        """
+
+    async def _check(self, io: Backend) -> None:
+        await self._renew(io, "check", -1)
+
+    async def _extend(self, io: Backend, seconds: float, replace_ttl: bool) -> Literal[True]:
+        ms = milliseconds(seconds, "additional_time")
+        return await self._renew(io, "extend", ms, to_add=not replace_ttl)
+
+    async def _reacquire(self, io: Backend) -> Literal[True]:
+        return await self._renew(io, "extend", None)
 
     async def _locked(self, io: Backend) -> bool:
         session, exists = session_of(self.target.client), Command(("EXISTS", self.target.keys[0]))
@@ -58,8 +81,8 @@ class Operations(ABC):
     def check(self) -> None:
         """Ask Redis whether the lock is still ours. One round trip.
 
-        Raises LockLost when it is not: it tells who force-released it and why. Raises
-        LockUnavailable when Redis cannot say, LockError when it was released.
+        Raises LockLost when it is not, with who force-released it and why, LockUnavailable when
+        Redis cannot say, and LockError when it was released.
         """
         run(self._check(BLOCKING))
 
@@ -134,15 +157,6 @@ class Handle(Operations):
 
     @property
     @abstractmethod
-    def lost(self) -> bool:
-        """Whether it is known to be ours no longer, or its lease is over. Asks nobody."""
-
-    @abstractmethod
-    def remaining(self) -> float:
-        """Return the seconds left of the lease by the local clock; 0.0 when lost or released."""
-
-    @property
-    @abstractmethod
     def grants(self) -> Sequence[Any]:
         """What Redis granted: each a :class:`.grant.Grant`."""
 
@@ -176,26 +190,6 @@ class Handle(Operations):
             grant.owner = None
             if grant.renewal is not None and grant.held_by() and not grant.is_over:
                 grant.renewal.register(grant)
-
-    @abstractmethod
-    async def _renew(
-        self, io: Backend, what: str, ms: int | None, *, to_add: bool = False
-    ) -> Literal[True]:
-        """Have ``ms`` left of the lease at least, or see that the lock is ours. Raises LockLost.
-
-        ``what``: what messages call that. ``ms``: None for a full lease, -1 to change nothing.
-        ``to_add``: whether what is left comes on top.
-        """
-
-    async def _check(self, io: Backend) -> None:
-        await self._renew(io, "check", -1)
-
-    async def _extend(self, io: Backend, seconds: float, replace_ttl: bool) -> Literal[True]:
-        ms = milliseconds(seconds, "additional_time")
-        return await self._renew(io, "extend", ms, to_add=not replace_ttl)
-
-    async def _reacquire(self, io: Backend) -> Literal[True]:
-        return await self._renew(io, "extend", None)
 
     async def _owned(self, io: Backend) -> bool:
         if not self.remaining():
@@ -264,7 +258,7 @@ class Handle(Operations):
 def _raise_at_end(error: LockError, body_error: BaseException | None, *, to_raise: bool) -> None:
     """Raise ``error``, in which the release at the end of a block ended, if that is wanted.
 
-    After a ``body_error``, which is never hidden, it is logged and noted there.
+    After a ``body_error``, which is never hidden, it is logged and added there as a note.
     """
     if body_error is None and to_raise:
         raise error

@@ -48,7 +48,7 @@ class RWLock:
 
     def __init__(self, client: Any, name: str, **options: Any) -> None:
         self._make: Callable[..., RedisLock] = functools.partial(RedisLock, client, name, **options)
-        # An option that is wrong is told at once.
+        # Refuses wrong options at once.
         self._key = self.read().key
 
     def __repr__(self) -> str:

@@ -186,12 +186,10 @@ class LocalLock(Operations, Generic[_Handle]):
 
     @property
     def lost(self) -> bool:
-        """Whether it was taken and is known to be ours no longer. Asks nobody."""
         held = self.held
         return held is not None and held.lost
 
     def remaining(self) -> float:
-        """Return the seconds left of the lease, of that which ends first; 0.0 when not held."""
         held = self.held
         return 0.0 if held is None else held.remaining()
 
@@ -326,18 +324,14 @@ class LocalLock(Operations, Generic[_Handle]):
             raise LockError(message, key=self.key)
         return entry.held
 
-    async def _check(self, io: Backend) -> None:
-        await self._held_to(io, "check")._check(io)
-
     async def _owned(self, io: Backend) -> bool:
         entry = self._mine(io.is_asyncio)
         return entry is not None and entry.held is not None and await entry.held._owned(io)
 
-    async def _extend(self, io: Backend, seconds: float, replace_ttl: bool) -> Literal[True]:
-        return await self._held_to(io, "extend")._extend(io, seconds, replace_ttl)
-
-    async def _reacquire(self, io: Backend) -> Literal[True]:
-        return await self._held_to(io, "extend")._reacquire(io)
+    async def _renew(
+        self, io: Backend, what: str, ms: int | None, *, to_add: bool = False
+    ) -> Literal[True]:
+        return await self._held_to(io, what)._renew(io, what, ms, to_add=to_add)
 
     async def _release(self, io: Backend) -> None:
         held = self._held_to(io, "release")

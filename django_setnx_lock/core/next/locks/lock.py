@@ -22,33 +22,28 @@ class PlainLock(LocalLock[LockHandle]):
     Methods, parameters (and their order) and exceptions are those of redis-py's ``Lock``, with
     which it excludes one another. :doc:`moving-from-cache-lock` lists what differs.
 
-    ``client``: a redis-py client; with one of ``redis.asyncio`` it has only the methods that are
-    awaited. ``name``: the key in Redis. ``timeout``: the lease in seconds (30; None means that
-    too). ``sleep``: how often redis-py's waiting callers ask; without effect here. ``blocking``:
-    whether :meth:`acquire` waits (True). ``blocking_timeout``: how long, in seconds (None: without
-    limit). ``thread_local``: whether each thread sees only what it took with this object itself
-    (True). ``raise_on_release_error``: whether leaving a ``with`` block raises when the release
-    failed; else it is logged (True). ``renew``: whether the lease is renewed in the background
-    while the lock is held (False): until it is let go, its thread has ended, or nobody refers to
-    the handle any more. ``max_hold``: the seconds that it is held at most, which bounds lease and
-    renewal, not :meth:`extend` (None: without limit). ``min_hold``: the seconds from the grant on
-    during which nobody else gets it, however soon it is let go (None: none). ``on_lost``: called
-    once with the handle when the lock was found to be lost, by the thread that found it: mostly the
-    one that renews, which it must not keep (None). ``key``: what the caller calls it in messages
-    (name). ``index``: the sorted set to list the lock in (None: in none). ``label``, ``user``,
-    ``note``: what the holder record says besides host, process and thread. ``reentrant``: whether
-    the thread or asyncio task that holds it by a lock with ``reentrant`` gets it again (False).
-    ``shared``: whether others that are ``shared`` may be held at the same time (False); ``limit``:
-    how many with a limit may (None: it is held alone). ``wait_warning``: after how many seconds of
-    waiting a warning in the log says who holds the lock (None: never).
+    ``client``: a redis-py client; with one of ``redis.asyncio`` only awaited methods work.
+    ``name``: the key in Redis. ``timeout``: the lease in seconds (None: 30). ``sleep``: without
+    effect, waiters do not poll. ``blocking``: whether :meth:`acquire` waits. ``blocking_timeout``:
+    how long, in seconds (None: without limit). ``thread_local``: whether each thread sees only what
+    it took with this object itself. ``raise_on_release_error``: whether leaving a ``with`` block
+    raises when the release failed; else it is logged. ``renew``: whether the lease is renewed in
+    the background until the lock is let go, its thread has ended, or nobody refers to the handle.
+    ``max_hold``: the seconds that it is held at most, which bounds lease and renewal, not
+    :meth:`extend`. ``min_hold``: the seconds from the grant on during which nobody else gets it,
+    however soon it is let go. ``on_lost``: called once with the handle when the lock is found to be
+    lost, mostly by the thread that renews, which it must not keep. ``key``: what messages call the
+    lock (None: its name). ``index``: the sorted set to list it in. ``label``, ``user``, ``note``:
+    what the holder record says besides host, process and thread. ``reentrant``: whether the thread
+    or task that holds it gets it again. ``shared``: whether others that are ``shared`` may be held
+    at the same time; ``limit``: how many with a limit may. ``wait_warning``: after how many seconds
+    of waiting a warning in the log says who holds the lock.
 
-    Raises ValueError for a timeout, ``max_hold``, ``min_hold`` or ``wait_warning`` that is not a
-    finite number above zero, a ``min_hold`` of more than ``max_hold``, a ``blocking_timeout`` or
-    ``sleep`` below zero, an impossible name, and a ``limit`` that is no number from 1 to 1,000,000;
+    Raises ValueError for a time that is no finite number above zero (``blocking_timeout`` and
+    ``sleep`` may be 0), a ``min_hold`` of more than ``max_hold``, an impossible name, and a
+    ``limit`` that is no number from 1 to 1,000,000; TypeError for a value of another type;
     LockUnsupported for two of ``shared``, ``limit`` and ``min_hold``, for ``limit`` with
-    ``reentrant``, and for a client whose class has its own ``execute_command()`` or the like;
-    TypeError when the name is no str, ``renew``, ``reentrant`` or ``shared`` no bool, or
-    ``on_lost`` not to be called.
+    ``reentrant``, and for a client whose class has its own ``execute_command()`` or the like.
 
     The methods with the prefix ``a`` are awaited, and mean what those without it do. What is
     cancelled while it takes or releases the lock leaves neither lock nor waiter in Redis: it takes

@@ -174,7 +174,8 @@ class Renewal:
         for grant, answer in zip(due, answers, strict=True):
             # It may have been let go meanwhile.
             if ref(grant) in self._grants:
-                self._read(grant, answer)
+                with Apart(logger, "a callback of the lock %r failed", grant.key):
+                    self._read(grant, answer)
 
     def _read(self, grant: Grant, answer: Reply | LockUnavailable) -> None:
         key, lease = grant.key, grant.lease
@@ -183,8 +184,7 @@ class Renewal:
             if grant.trouble is None:
                 grant.trouble = answer
                 logger.warning("cannot renew the lock %r, and goes on trying: %s", key, answer)
-            with Apart(logger, "a callback of the lock %r failed", key):
-                grant.notify_of_trouble()
+            grant.notify_of_trouble()
             return
         value = answer.value
         if value[0] != b"OK":
@@ -202,12 +202,11 @@ class Renewal:
         if late > lease.seconds / 3 and events.RENEWED_LATE.listeners:
             events.RENEWED_LATE.tell(key=key, fence=grant.fence, late=late)
         if len(value) > 2:
-            with Apart(logger, "a callback of the lock %r failed", key):
-                grant.notify_of_stop(value[2])
+            grant.notify_of_stop(value[2])
 
     def _lose(self, grant: Grant, error: LockLost) -> None:
         self.unregister(grant)
-        with Apart(logger, "a callback of the lost lock %r failed", grant.key):
+        with Apart(logger, "a callback of the lock %r failed", grant.key):
             if not any(handle.on_trouble for handle in grant.held_by()):
                 logger.warning("%s", error)
             grant.lose(error)

@@ -64,9 +64,9 @@ class CancelScope:
         return None if _COUNTS or _MESSAGE in error.args else error
 
     def _cancel(self) -> None:
-        # A task that finds the loss itself is told by an exception.
-        is_told = self._has_cancelled or asyncio.current_task() is self.task
-        if not (is_told or self._is_over or self._is_within_another()):
+        # A task that finds the loss itself gets an exception.
+        has_found = self._has_cancelled or asyncio.current_task() is self.task
+        if not (has_found or self._is_over or self._is_within_another()):
             self._has_cancelled = True
             self.task.cancel(_MESSAGE)
 

@@ -36,7 +36,7 @@ class SeveralAttempt(Attempt):
     """An attempt at several locks, in the order of their names, by one token.
 
     Each request asks for all of them, also for those that are held by then: that renews these while
-    the caller waits for another, and tells if one was lost. What comes behind the first that is not
+    the caller waits for another, and shows if one was lost. What comes behind the first that is not
     to be had is not asked for, so no two callers wait for each other. That first one is ``target``.
     """
 
