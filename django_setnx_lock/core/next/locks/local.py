@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
+from inspect import iscoroutinefunction
 from threading import get_ident
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 from weakref import ref
 
 from ...errors import LockBusy, LockError, LockUnsupported
@@ -19,6 +20,7 @@ from ..options import UNSET, Target, Unset
 from ..owner import Owner, current, in_loop
 
 _Handle = TypeVar("_Handle", bound=Handle)
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def _nothing() -> None:
@@ -61,38 +63,30 @@ class Entry(Generic[_Handle]):
                 self.lock.drop(self)
 
 
-def _exit(
-    self: Entry[Any], exc_type: object, exc_value: BaseException | None, traceback: object
-) -> None:
-    run(self.leave(BLOCKING, exc_value))
-
-
-async def _aexit(
-    self: Entry[Any], exc_type: object, exc_value: BaseException | None, traceback: object
-) -> None:
-    await self.leave(ASYNCIO, exc_value)
-
-
 class _Exit:
-    """The end of a ``with`` block: the method ``leave`` of an entry.
+    """The end of a ``with`` block: a method of a lock, which gets the entry in its place.
 
     Python looks it up before the block begins, and keeps what it got until the block has ended: the
     entry, which alone refers to the handle. So an interrupt that comes as the block is left leaves
     nobody who does, and the lock is renewed no longer.
     """
 
-    def __init__(self, leave: Callable[..., Any], *, is_asyncio: bool) -> None:
-        self._leave = leave
-        self._is_asyncio = is_asyncio
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self._method = method
+        self._is_asyncio = iscoroutinefunction(method)
 
     def __get__(self, lock: LocalLock[Any] | None, kind: type) -> Any:
         if lock is None:
             # As ExitStack asks, which then begins the block.
-            return self._leave
+            return self._method
         entry: Entry[Any] = Entry(lock, current(self._is_asyncio), is_kept=False)
         # Nothing else runs in this thread before __enter__() does.
         lock.begins[get_ident()] = ref(entry)
-        return MethodType(self._leave, entry)
+        return MethodType(self._method, entry)
+
+
+def _ends_block(method: _Method) -> _Method:
+    return _Exit(method)  # type: ignore[return-value]  # it is called as the method is
 
 
 class LocalLock(Operations, Generic[_Handle]):
@@ -297,18 +291,17 @@ class LocalLock(Operations, Generic[_Handle]):
             entry.scope = self._scope(held.grants)
         return held
 
-    if TYPE_CHECKING:
+    @_ends_block
+    def __exit__(
+        self, exc_type: object, exc_value: BaseException | None, traceback: object
+    ) -> None:
+        run(self.leave(BLOCKING, exc_value))
 
-        def __exit__(
-            self, exc_type: object, exc_value: BaseException | None, traceback: object
-        ) -> None: ...
-
-        async def __aexit__(
-            self, exc_type: object, exc_value: BaseException | None, traceback: object
-        ) -> None: ...
-    else:
-        __exit__ = _Exit(_exit, is_asyncio=False)
-        __aexit__ = _Exit(_aexit, is_asyncio=True)
+    @_ends_block
+    async def __aexit__(
+        self, exc_type: object, exc_value: BaseException | None, traceback: object
+    ) -> None:
+        await self.leave(ASYNCIO, exc_value)
 
     # Asking
 
