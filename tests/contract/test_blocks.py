@@ -371,3 +371,28 @@ async def test_of_several_that_tasks_took_the_object_releases_none(a: World) -> 
     with pytest.raises(LockError, match="not held here"):
         await lock.release()
     assert await lock.acquire() is False
+
+
+@on([EXCLUSIVE], drivers=["asyncio"])
+async def test_a_body_that_cleans_up_after_the_loss_is_not_looked_at_again(
+    a: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, timers = asyncio.get_running_loop(), []
+    call_later = loop.call_later
+
+    def note(delay: float, *callback: Any, **options: Any) -> asyncio.TimerHandle:
+        timers.append(delay)
+        return call_later(delay, *callback, **options)
+
+    async def work() -> None:
+        async with a.lock(timeout=SHORT, renew=False).block():
+            try:
+                await asyncio.sleep(LONG)
+            except asyncio.CancelledError:
+                monkeypatch.setattr(loop, "call_later", note)
+                await asyncio.sleep(0.05)
+                raise
+
+    with pytest.raises(LockLost):
+        await work()
+    assert timers == [0.05]

@@ -78,7 +78,7 @@ class CancelScope:
 
     def _look_at_the_end(self) -> None:
         """Look when the first lease ends that is not renewed: nobody else does."""
-        ends = [grant.lease.end for grant in self._grants if grant.renewal is None]
+        ends = [grant.lease.end for grant in self._grants if not (grant.renewal or grant.loss)]
         if ends:
             left = max(min(ends) - clock.now(), 0) + 0.001
             self._timer = self._loop.call_later(left, self._look)
@@ -91,20 +91,15 @@ class CancelScope:
             self._look_at_the_end()
 
 
-if sys.version_info >= (3, 11):
-
-    def _cancelling(task: asyncio.Task[Any]) -> int:
-        """Return how often ``task`` has been asked to end and has not declined."""
+def _cancelling(task: asyncio.Task[Any]) -> int:
+    """Return how often ``task`` was cancelled and went on all the same; 0 before Python 3.11."""
+    if sys.version_info >= (3, 11):
         return task.cancelling()
+    return 0
 
-    def _uncancel(task: asyncio.Task[Any]) -> int:
-        """Take one such request back; return how many are left."""
+
+def _uncancel(task: asyncio.Task[Any]) -> int:
+    """Take one cancellation back; return how many are left."""
+    if sys.version_info >= (3, 11):
         return task.uncancel()
-
-else:  # They are not counted.
-
-    def _cancelling(task: asyncio.Task[Any]) -> int:
-        return 0
-
-    def _uncancel(task: asyncio.Task[Any]) -> int:
-        return 0
+    return 0
