@@ -1573,8 +1573,8 @@ COMING_LOCKS = [
     Mutant(
         "to come: a connection is closed with its event loop",
         f"{COMING_CORE}/connections/pipe.py",
-        "if self._is_ending and not self._asking and self.connection is not None:",
-        "if False:",
+        "            for closing in (*self.lines, *self.renewals):\n",
+        "            for closing in self.renewals:\n",
         f"{CONTRACT}/test_renewals.py::test_a_loop_that_ends_leaves_no_connection_and_tells_of_what_is_held",
     ),
     Mutant(
@@ -1634,6 +1634,46 @@ COMING_LOCKS = [
         "cancel = partial(self._cancel, io, in_doubt=False)",
         f"{CONTRACT}/test_several.py::"
         "test_a_copy_that_comes_after_an_interrupt_between_two_of_them_takes_none",
+    ),
+    Mutant(
+        "to come: all steps of connecting share one limit",
+        f"{COMING_CORE}/connections/blocking.py",
+        "                _limit(self, until - clock.now())\n                return",
+        "                return",
+        f"{CONTRACT}/test_call_limits.py::"
+        "test_all_steps_of_connecting_to_a_slow_server_share_one_limit",
+    ),
+    Mutant(
+        "to come: who waits to be connected does so within the limit",
+        f"{COMING_CORE}/connections/pipe.py",
+        "await asyncio.wait({opening}, timeout=max(until - clock.now(), 0))",
+        "await asyncio.wait({opening})",
+        f"{CONTRACT}/test_call_limits.py::test_a_client_that_would_wait_longer_to_be_connected_"
+        "waits_no_longer_than_for_answers",
+    ),
+    Mutant(
+        "to come: an address of the host has what is left of the limit",
+        f"{COMING_CORE}/connections/blocking.py",
+        '        own["_until"] = until\n',
+        "",
+        f"{CONTRACT}/test_call_limits.py::test_a_client_that_would_wait_longer_to_be_connected_"
+        "waits_no_longer_than_for_answers",
+    ),
+    Mutant(
+        "to come: the connection of a loop ends with its client",
+        f"{COMING_CORE}/connections/pipe.py",
+        "self._loop.call_soon_threadsafe(self.line.close)",
+        "pass",
+        "tests/redis/test_async_connections.py::"
+        "test_clients_that_are_thrown_away_leave_no_connection_while_the_loop_runs",
+    ),
+    Mutant(
+        "to come: what breaks twice is undone behind each copy",
+        f"{COMING_CORE}/connections/exchanges.py",
+        "is_undone &= undo is not None and self.undo(line, undo().pack_in_full())",
+        "pass",
+        f"{CONTRACT}/test_network.py::"
+        "test_a_server_that_stands_still_and_goes_on_holds_no_lock_of_who_gave_up",
     ),
 ]
 MUTANTS: list[Mutant] = [

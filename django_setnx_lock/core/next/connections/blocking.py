@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import socket
+import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from redis import exceptions as redis_exceptions
@@ -14,7 +15,8 @@ from redis import exceptions as redis_exceptions
 from ... import clock
 from ...errors import LockError
 from ..protocol.requests import AnyRequest
-from .failures import ExchangeFailed, Undo
+from .exchanges import Exchanges
+from .failures import Undo
 
 if TYPE_CHECKING:
     from .session import Session
@@ -23,37 +25,28 @@ if TYPE_CHECKING:
 BATCH = 1000
 # How long sending may take that nobody is to wait for.
 _AT_ONCE = 0.1
-_BROKEN = (redis_exceptions.ConnectionError, redis_exceptions.TimeoutError)
-# Errors that another try would not help.
-_REFUSED = (redis_exceptions.AuthenticationError, redis_exceptions.AuthorizationError)
 
 
-class Blocking:
+class Blocking(Exchanges):
     """Sends, receives and sleeps in the calling thread: none of its coroutines suspends."""
 
     is_asyncio = False
 
     async def exchange(
-        self,
-        session: Session,
-        request: AnyRequest,
-        sent: float,
-        within: float | None,
-        undo: Undo,
+        self, session: Session, request: AnyRequest, sent: float, within: float | None, undo: Undo
     ) -> tuple[Any, bool]:
-        """Return the reply, and whether another copy of the request may be carried out yet.
-
-        Raises ExchangeFailed. See :meth:`.Session.call`.
-        """
+        """Ask on a connection at hand, in as few steps as can be."""
         connection = None
-        error: Exception
+        error: Exception | None
         try:
             connection = session.idle.pop()
             connection.send_packed_command((request.pack(),), check_health=False)
             if within is not None and within < session.limit and not connection.can_read(within):
                 raise redis_exceptions.TimeoutError("Timeout reading from the server")
             value = connection.read_response(disconnect_on_error=False)
-        except (redis_exceptions.RedisError, IndexError) as failure:
+        except IndexError:
+            error = None
+        except redis_exceptions.RedisError as failure:
             error = failure
         except BaseException:
             close(connection)
@@ -61,60 +54,50 @@ class Blocking:
         else:
             session.idle.append(connection)
             return value, False
-        longest = 2 * session.limit
-        until = sent + (longest if within is None else min(within, longest))
-        return _Persistent(session, request, until, undo).ask(connection, error)
+        return await self.persist(session, request, sent, within, undo, connection, error)
 
-    async def exchange_many(
-        self, session: Session, requests: Sequence[AnyRequest], within: float
+    async def line(self, session: Session, until: float, *, afresh: bool) -> Any:
+        return (None if afresh else take(session.idle)) or session.connection(until)
+
+    async def ask(
+        self, session: Session, line: Any, packed: Sequence[bytes], until: float
     ) -> list[Any]:
-        """Return the reply to each request, or an ExchangeFailed."""
-        until = clock.now() + within
-        values: list[Any] = []
-        connection = None
+        answers: list[Any] = []
         try:
-            connection = take(session.idle) or session.connection(within)
-            while len(values) < len(requests):
-                batch = requests[len(values) : len(values) + BATCH]
-                values += self._ask_batch(connection, batch, until)
+            for at in range(0, len(packed), BATCH):
+                batch = packed[at : at + BATCH]
+                _limit(line, until - clock.now())
+                line.send_packed_command((b"".join(batch),), check_health=False)
+                for _ in batch:
+                    _limit(line, until - clock.now())
+                    try:
+                        answers.append(line.read_response(disconnect_on_error=False))
+                    except redis_exceptions.ResponseError as error:
+                        answers.append(error)
+            _limit(line, session.limit)
         except redis_exceptions.RedisError as error:
-            # One has failed, so all may be dead.
-            session.idle.clear()
-            close(connection)
-            missing = len(requests) - len(values)
-            return [*values, *[ExchangeFailed(error, in_doubt=True, is_undone=False)] * missing]
+            answers += [error] * (len(packed) - len(answers))
         except BaseException:
-            close(connection)
+            close(line)
             raise
-        keep(session, connection)
-        return values
+        return answers
 
-    def _ask_batch(
-        self, connection: Any, requests: Sequence[AnyRequest], until: float
-    ) -> list[Any]:
-        packed = b"".join([request.pack() for request in requests])
-        connection.send_packed_command((packed,), check_health=False)
-        values: list[Any] = [self._read(connection, until) for _ in requests]
-        for at, value in enumerate(values):
-            if isinstance(value, redis_exceptions.NoScriptError):
-                in_full = requests[at].pack_in_full()
-                connection.send_packed_command((in_full,), check_health=False)
-                values[at] = self._read(connection, until)
-        return [
-            ExchangeFailed(value, in_doubt=False, is_undone=False)
-            if isinstance(value, redis_exceptions.ResponseError)
-            else value
-            for value in values
-        ]
+    def keep(self, session: Session, line: Any) -> None:
+        session.idle.append(line)
 
-    @staticmethod
-    def _read(connection: Any, until: float) -> Any:
-        if not connection.can_read(max(until - clock.now(), 0)):
-            raise redis_exceptions.TimeoutError("Timeout reading from the server")
+    def drop(self, line: Any) -> None:
+        close(line)
+
+    def undo(self, line: Any, packed: bytes) -> bool:
+        # The fake's has no time limit, and one that is closed would be opened again.
+        if not hasattr(line._sock, "settimeout"):
+            return False
         try:
-            return connection.read_response(disconnect_on_error=False)
-        except redis_exceptions.ResponseError as error:
-            return error
+            _limit(line, _AT_ONCE)
+            line.send_packed_command((packed,), check_health=False)
+        except (redis_exceptions.RedisError, OSError):
+            return False
+        return True
 
     async def sleep(self, seconds: float) -> None:
         """Sleep."""
@@ -128,90 +111,83 @@ class Blocking:
             await clean_up()
 
 
-class _Persistent:
-    """A request that is sent on a new connection if the one at hand broke, or there is none."""
+def _limit(connection: Any, seconds: float) -> None:
+    """Have the next step on ``connection`` take so long at most. Raises TimeoutError at none."""
+    if seconds <= 0:
+        raise redis_exceptions.TimeoutError("Timeout reading from the server")
+    if hasattr(connection._sock, "settimeout"):
+        connection._sock.settimeout(seconds)
 
-    def __init__(self, session: Session, request: AnyRequest, until: float, undo: Undo) -> None:
-        self._session = session
-        self._request = request
-        self._until = until
-        self._undo = undo
-        # Whether it was sent on the connection at hand, and whether another copy has no answer.
-        self._has_sent = self._in_doubt = False
-        # Connections on which a copy has none, and may be undone.
-        self._owing: list[Any] = []
 
-    def ask(self, connection: Any, error: Exception) -> tuple[Any, bool]:
-        """Return as :meth:`Blocking.exchange`; on ``connection`` it has ended in ``error``."""
-        packed, tries = self._request.pack(), 0
-        self._has_sent = connection is not None
+class _Bounded:
+    """Makes a connection of redis-py by a given time, all of it; each step gets what is left."""
+
+    connect: Callable[[], None]
+    _until = math.inf
+
+    def _left(self, limit: float) -> float:
+        return max(min(limit, self._until - clock.now()), 0.001)
+
+    # Asked for at each address of the host, and for TLS.
+    @property
+    def socket_connect_timeout(self) -> float:
+        return self._left(self._socket_connect_timeout)
+
+    @socket_connect_timeout.setter
+    def socket_connect_timeout(self, seconds: float) -> None:
+        self._socket_connect_timeout = seconds
+
+    @property
+    def socket_timeout(self) -> float:
+        return self._left(self._socket_timeout)
+
+    @socket_timeout.setter
+    def socket_timeout(self, seconds: float) -> None:
+        self._socket_timeout = seconds
+
+    def _connect(self) -> Any:
         try:
-            while True:
-                if isinstance(error, redis_exceptions.NoScriptError):
-                    packed = self._request.pack_in_full()
-                elif connection is not None:
-                    broken, connection = connection, None
-                    self._give_up_on(broken, error)
-                    tries += 1
-                    if tries == 2 or clock.now() >= self._until:
-                        raise error
-                try:
-                    if connection is None:
-                        self._has_sent = False
-                        connection = self._session.connection(self._until - clock.now())
-                        connection.connect()
-                    self._has_sent = True
-                    connection.send_packed_command((packed,), check_health=False)
-                    value = connection.read_response(disconnect_on_error=False)
-                except redis_exceptions.RedisError as failure:
-                    if connection is None:
-                        # None can be made: its settings are refused, as often as it is tried.
-                        raise
-                    error = failure
-                    continue
-                free, connection = connection, None
-                keep(self._session, free)
-                return value, bool(self._owing or self._in_doubt)
-        except redis_exceptions.RedisError as failure:
-            is_undone = self._is_undone()
-            in_doubt = self._in_doubt or not is_undone
-            is_undone &= not isinstance(failure, redis_exceptions.ResponseError)
-            raise ExchangeFailed(failure, in_doubt=in_doubt, is_undone=is_undone) from None
+            return super()._connect()  # type: ignore[misc]  # redis-py's
         finally:
-            # An interrupt may come at any time.
-            for one in (*self._owing, connection):
-                close(one)
+            # The parser takes over the limit for later.
+            self._until = math.inf
 
-    def _give_up_on(self, connection: Any, error: Exception) -> None:
-        """Raise ``error`` if another try would not help."""
-        if isinstance(error, redis_exceptions.ResponseError):
-            keep(self._session, connection)
-            raise error
-        # One has failed, so all may be dead.
-        self._session.idle.clear()
-        if self._has_sent and isinstance(error, redis_exceptions.TimeoutError):
-            self._owing.append(connection)
-        else:
-            self._in_doubt |= self._has_sent
-            close(connection)
-        if not isinstance(error, _BROKEN) or isinstance(error, _REFUSED):
-            raise error
+    def connect_by(self, until: float) -> None:
+        """Connect by ``until``, with TLS and all that redis-py says and is answered at first.
 
-    def _is_undone(self) -> bool:
-        """Send behind each copy that has no answer what undoes it; return whether none is left."""
-        is_undone = not self._in_doubt
-        for connection in self._owing:
-            sock = getattr(connection, "_sock", None)
-            # The fake's is no socket, and one that is closed would be opened again.
-            if self._undo is None or not isinstance(sock, socket.socket):
-                is_undone = False
-                continue
-            try:
-                sock.settimeout(_AT_ONCE)
-                connection.send_packed_command((self._undo().pack_in_full(),), check_health=False)
-            except (redis_exceptions.RedisError, OSError):
-                is_undone = False
-        return is_undone
+        Not bounded are how long the system looks up the name of the host, what a credential
+        provider or ``redis_connect_func`` does besides asking, and an answer that comes in pieces.
+        """
+
+        def limited(name: str) -> Callable[..., Any]:
+            def step(*args: Any, **options: Any) -> Any:
+                _limit(self, until - clock.now())
+                return getattr(type(self), name)(self, *args, **options)
+
+            return step
+
+        own = vars(self)
+        own["_until"] = until
+        for name in _STEPS:
+            own[name] = limited(name)
+        try:
+            self.connect()
+            _limit(self, self._socket_timeout)
+        except BaseException:
+            close(self)
+            raise
+        finally:
+            for name in _STEPS:
+                del own[name]
+
+
+_STEPS = "send_packed_command", "read_response"
+
+
+@cache
+def bounded(kind: type) -> Any:
+    """Return the class of connections like ``kind`` that can be made by a given time."""
+    return type(f"Bounded{kind.__name__}", (_Bounded, kind), {})
 
 
 def take(idle: deque[Any]) -> Any:
@@ -220,14 +196,6 @@ def take(idle: deque[Any]) -> Any:
         return idle.pop()
     except IndexError:
         return None
-
-
-def keep(session: Session, connection: Any) -> None:
-    """Keep ``connection``, on which nothing is under way, for the next who asks."""
-    if connection.socket_timeout >= session.limit:
-        session.idle.append(connection)
-    else:
-        close(connection)
 
 
 def close(connection: Any) -> None:

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import suppress
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakSet
 
 from redis import exceptions as redis_exceptions
 
@@ -17,8 +18,7 @@ from ... import clock
 from ...connections.client_settings import hang_up
 from ...errors import LockError
 from ..process import here
-from ..protocol.requests import AnyRequest
-from .failures import ExchangeFailed, Undo
+from .exchanges import Exchanges
 
 if TYPE_CHECKING:
     from .session import Session
@@ -26,52 +26,132 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_setnx_lock.lock")
 
 _FOREVER = 1e6
-_BROKEN = (redis_exceptions.ConnectionError, redis_exceptions.TimeoutError)
-_REFUSED = (redis_exceptions.AuthenticationError, redis_exceptions.AuthorizationError)
 
 
-class Pipe:
+class Line:
     """One connection of an event loop. Its answers come in the order of what was asked.
 
     Whoever is cancelled disturbs nobody: the answer is passed over. Where one does not come in
-    time, all who wait ask again on another connection; the one before is kept open for as long as
-    they do, for what undoes their requests there.
+    time, all who wait get an error; the connection is kept open for a while, for what undoes their
+    requests there.
+    """
+
+    def __init__(self, connection: Any, limit: float, loop: asyncio.AbstractEventLoop) -> None:
+        self._connection = connection
+        self._limit = limit
+        self._loop = loop
+        self._asked: deque[asyncio.Future[Any]] = deque()
+        self._end = end_of_loop()
+        self._end.lines.add(self)
+        # Whether to be closed as soon as nobody waits for an answer: others may let a lock go even
+        # when the loop ends.
+        self._is_last = self._end.is_over
+        # With nobody's context. None: it is read no more.
+        self._reader: asyncio.Task[None] | None = Context().run(loop.create_task, self._read())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be asked on."""
+        return self._reader is not None
+
+    def send(self, *packed: bytes) -> list[asyncio.Future[Any]]:
+        """Send requests in one write; return the future answers. Raises ConnectionError."""
+        if not self.is_open:
+            raise redis_exceptions.ConnectionError("the connection was closed")
+        answers: list[asyncio.Future[Any]] = [self._loop.create_future() for _ in packed]
+        self._asked += answers
+        # Not by redis-py's own method, which closes the connection when it is cancelled.
+        self._connection._writer.write(b"".join(packed))
+        return answers
+
+    def expire(self, answer: asyncio.Future[Any]) -> None:
+        """Give the connection up if there is no ``answer`` yet: its time is over."""
+        if not answer.done():
+            self._stop(redis_exceptions.TimeoutError("Timeout reading from the server"))
+            self._loop.call_later(2 * self._limit, self.close)
+
+    def undo(self, packed: bytes) -> bool:
+        """Send what is ``packed`` behind all, and read no answer; return whether it could."""
+        # The fake's has none.
+        transport = getattr(self._connection._writer, "transport", None)
+        if transport is None or transport.is_closing():
+            return False
+        self._connection._writer.write(packed)
+        return True
+
+    def end(self) -> None:
+        """Be closed as soon as nobody waits for an answer."""
+        self._is_last = True
+        if not self._asked:
+            self.close()
+
+    def close(self, why: str = "the connection was closed") -> None:
+        """Close the connection; those who wait for an answer get a ConnectionError."""
+        self._stop(redis_exceptions.ConnectionError(why))
+        self._end.lines.discard(self)
+        with suppress(Exception):
+            # What was written is sent, if the socket takes it.
+            self._connection._close()
+
+    def _stop(self, error: redis_exceptions.RedisError) -> None:
+        reader, self._reader = self._reader, None
+        if reader is None:
+            return
+        reader.cancel()
+        while self._asked:
+            answer = self._asked.popleft()
+            if not answer.done():
+                answer.set_exception(error)
+                # Whoever it is for may be gone.
+                answer.exception()
+
+    async def _read(self) -> None:
+        why = "the connection was closed"
+        try:
+            while True:
+                try:
+                    reply = await self._connection.read_response(
+                        timeout=_FOREVER, disconnect_on_error=False
+                    )
+                except redis_exceptions.ResponseError as error:
+                    # Without its frames, in which the connection is.
+                    reply = error.with_traceback(None)
+                answer = self._asked.popleft()
+                if not answer.done():
+                    if isinstance(reply, redis_exceptions.ResponseError):
+                        answer.set_exception(reply)
+                    else:
+                        answer.set_result(reply)
+                if self._is_last and not self._asked:
+                    return
+        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait are to know
+            why = str(error)
+        finally:
+            # The loop may end, and cancel whatever there is. Else it is kept for what undoes.
+            if self.is_open:
+                self.close(why)
+
+
+class Pipe:
+    """The line that the tasks of an event loop share, and the next one where that has broken.
+
+    It ends with the session, and so with the client: of the two, it knows neither.
     """
 
     def __init__(self, session: Session, loop: asyncio.AbstractEventLoop) -> None:
-        self._session = session
+        self._make = session.aio_connection
+        self._limit = session.limit
         self._loop = loop
-        self.connection: Any = None
-        # Those on which an answer did not come in time.
-        self._retired: list[Any] = []
-        # How many wait for an answer.
-        self._asking = 0
-        self._is_ending = False
-        self._asked: deque[asyncio.Future[Any]] = deque()
+        self.line: Line | None = None
         self._opening: asyncio.Task[None] | None = None
-        self._reader: asyncio.Task[None] | None = None
-        at_end_of_loop(self)
 
-    async def ask(self, packed: bytes, until: float) -> Any:
-        """Return the reply to what is ``packed``. Raises what redis-py raises.
+    async def open(self, until: float) -> Line:
+        """Return the line, connected by ``until``. Raises what redis-py raises.
 
-        ``until``: when it has to be there, on the local clock.
+        Who waits is bounded, however slowly the server answers what redis-py says at first, and the
+        system looks up the name of the host.
         """
-        if self.connection is None:
-            await self.open(until)
-        (answer,) = self.send(packed)
-        self._asking += 1
-        timer = self._loop.call_later(max(until - clock.now(), 0), self.expire, answer)
-        try:
-            return await answer
-        finally:
-            timer.cancel()
-            self._asking -= 1
-            self.rest()
-
-    async def open(self, until: float) -> None:
-        """Connect, unless it is connected. Raises what redis-py raises."""
-        while self.connection is None:
+        while self.line is None or not self.line.is_open:
             if self._opening is None:
                 # With nobody's context. A task of its own: before Python 3.12 redis-py may swallow
                 # a cancellation there, and others wait for it, too.
@@ -85,188 +165,71 @@ class Pipe:
             if opening.cancelled():
                 raise redis_exceptions.ConnectionError("what was to connect was cancelled")
             opening.result()
-
-    def send(self, *packed: bytes) -> list[asyncio.Future[Any]]:
-        """Send requests in one write, on a connection that is open; return the future answers."""
-        answers: list[asyncio.Future[Any]] = [self._loop.create_future() for _ in packed]
-        self._asked += answers
-        # Not by redis-py's own method, which closes the connection when it is cancelled.
-        self.connection._writer.write(b"".join(packed))
-        return answers
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it can be sent on."""
-        return self.connection is not None
-
-    def expire(self, answer: asyncio.Future[Any]) -> None:
-        """Give the connection up if there is no ``answer`` yet: its time is over."""
-        if not answer.done():
-            answer.set_exception(redis_exceptions.TimeoutError("Timeout reading from the server"))
-            self.retire()
-
-    def retire(self) -> None:
-        """Have another connection from now on; those who wait for an answer get an error."""
-        if self.connection is not None:
-            self._retired.append(self.connection)
-            self._loop.call_later(2 * self._session.limit, self._hang_up_retired)
-            self.connection = None
-        self.close("Timeout reading from the server")
-
-    def _hang_up_retired(self) -> None:
-        if self._retired:
-            _close(self._retired.pop(0))
+        return self.line
 
     async def _open(self) -> None:
         connection = None
         try:
-            connection = self._session.aio_connection()
+            connection = self._make()
             await connection.connect()
-            self.connection, connection = connection, None
-            reading = self._read(self.connection)
-            self._reader = Context().run(self._loop.create_task, reading)
+            self.line, connection = Line(connection, self._limit, self._loop), None
         finally:
             self._opening = None
             if connection is not None:
                 hang_up(connection)
 
-    async def _read(self, connection: Any) -> None:
-        try:
-            while True:
-                try:
-                    reply = await connection.read_response(
-                        timeout=_FOREVER, disconnect_on_error=False
-                    )
-                except redis_exceptions.ResponseError as error:
-                    # Without its frames, in which the connection is.
-                    reply = error.with_traceback(None)
-                answer = self._asked.popleft()
-                if answer.done():
-                    continue
-                if isinstance(reply, redis_exceptions.ResponseError):
-                    answer.set_exception(reply)
-                else:
-                    answer.set_result(reply)
-        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait are to know
-            if self.connection is connection:
-                self.close(str(error))
-        finally:
-            # The loop may end, and cancel whatever there is.
-            if self.connection is connection:
-                self.close()
-
-    def end(self) -> None:
-        """Be closed from now on whenever nobody waits for an answer: the loop ends.
-
-        Others may let a lock go even then.
-        """
-        self._is_ending = True
-        while self._retired:
-            self._hang_up_retired()
-        self.rest()
-
-    def rest(self) -> None:
-        """Close the connection if nobody waits for an answer, and the loop ends."""
-        if self._is_ending and not self._asking and self.connection is not None:
-            self.close()
-
-    def close(self, why: str = "the connection was closed") -> None:
-        """Close the connection; those who wait for an answer get a ConnectionError."""
-        connection, self.connection = self.connection, None
-        asked, self._asked = self._asked, deque()
-        reader, self._reader = self._reader, None
-        if connection is not None:
-            _close(connection)
-        if reader is not None:
-            reader.cancel()
-        for answer in asked:
-            if not answer.done():
-                answer.set_exception(redis_exceptions.ConnectionError(why))
-                # Whoever it is for may be gone.
-                answer.exception()
+    def __del__(self) -> None:
+        # In any thread. Nobody waits for an answer: whoever does has this.
+        if self.line is not None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self.line.close)
 
 
-class Asyncio:
+class Asyncio(Exchanges):
     """Sends, receives and sleeps in the running event loop."""
 
     is_asyncio = True
 
-    async def exchange(
-        self,
-        session: Session,
-        request: AnyRequest,
-        sent: float,
-        within: float | None,
-        undo: Undo,
-    ) -> tuple[Any, bool]:
-        """Return the reply, and whether another copy of the request may be carried out yet.
-
-        Raises ExchangeFailed. See :meth:`.Session.call`.
-        """
-        pipe = pipe_of(session)
-        longest = 2 * session.limit
-        until = sent + (longest if within is None else min(within, longest))
-        packed, tries = request.pack(), 0
-        # Connections on which a copy has no answer.
-        owing: list[Any] = []
-        while True:
-            connection = None
-            try:
-                await pipe.open(min(until, clock.now() + session.limit))
-                connection = pipe.connection
-                value = await pipe.ask(packed, min(until, clock.now() + session.limit))
-                return value, bool(owing)
-            except redis_exceptions.NoScriptError:
-                packed = request.pack_in_full()
-            except redis_exceptions.ResponseError as error:
-                in_doubt = not _undo_behind(owing, undo)
-                raise ExchangeFailed(error, in_doubt=in_doubt, is_undone=False) from None
-            except redis_exceptions.RedisError as error:
-                tries += 1
-                if connection is not None:
-                    owing.append(connection)
-                is_broken = isinstance(error, _BROKEN) and not isinstance(error, _REFUSED)
-                if tries == 2 or clock.now() >= until or not is_broken:
-                    is_undone = _undo_behind(owing, undo)
-                    raise ExchangeFailed(
-                        error, in_doubt=not is_undone, is_undone=is_undone
-                    ) from None
-            except asyncio.CancelledError as error:
-                # What undoes it runs behind it, unless that is another connection by then.
-                is_behind = connection is None or connection is pipe.connection
-                error.in_doubt = bool(owing) or not is_behind  # type: ignore[attr-defined]  # for who asked
-                raise
-            except (OSError, RuntimeError) as error:
-                # The loop or the transport is closed.
-                failure = redis_exceptions.ConnectionError(str(error))
-                raise ExchangeFailed(failure, in_doubt=True, is_undone=False) from error
-
-    async def exchange_many(
-        self, session: Session, requests: Sequence[AnyRequest], within: float
-    ) -> list[Any]:
-        """Return the reply to each request, or an ExchangeFailed."""
-        pipe, until = pipe_of(session), clock.now() + within
+    async def line(self, session: Session, until: float, *, afresh: bool) -> Line:
+        pipe: Pipe = of_loop(session.pipes, lambda loop: Pipe(session, loop))
         try:
-            await pipe.open(until)
-            answers = pipe.send(*[request.pack() for request in requests])
-            await asyncio.wait(answers, timeout=max(until - clock.now(), 0))
-            if not all(answer.done() for answer in answers):
-                pipe.retire()
-        except redis_exceptions.RedisError as error:
-            return [ExchangeFailed(error, in_doubt=False, is_undone=True)] * len(requests)
+            return await pipe.open(until)
+        except (OSError, RuntimeError) as error:
+            # The loop is closed.
+            raise redis_exceptions.ConnectionError(str(error)) from error
+
+    async def ask(
+        self, session: Session, line: Line, packed: Sequence[bytes], until: float
+    ) -> list[Any]:
+        try:
+            answers = line.send(*packed)
+        except (OSError, RuntimeError, redis_exceptions.ConnectionError) as error:
+            # The loop or the transport is closed.
+            return [redis_exceptions.ConnectionError(str(error))] * len(packed)
+        last = answers[-1]
+        timer = last.get_loop().call_later(max(until - clock.now(), 0), line.expire, last)
+        try:
+            for answer in answers:
+                with suppress(redis_exceptions.RedisError):
+                    await answer
+        except asyncio.CancelledError as error:
+            # What undoes it runs behind it, unless that is another line by then.
+            error.in_doubt = not line.is_open  # type: ignore[attr-defined]  # for who asked
+            raise
         finally:
-            pipe.rest()
-        values = []
-        for answer, request in zip(answers, requests, strict=True):
-            try:
-                try:
-                    values.append(answer.result())
-                except redis_exceptions.NoScriptError:
-                    values.append(await pipe.ask(request.pack_in_full(), until))
-            except redis_exceptions.RedisError as error:
-                is_refused = isinstance(error, redis_exceptions.ResponseError)
-                values.append(ExchangeFailed(error, in_doubt=not is_refused, is_undone=False))
-        return values
+            timer.cancel()
+            for answer in answers:
+                answer.cancel()
+        return [answer.exception() or answer.result() for answer in answers]
+
+    def keep(self, session: Session, line: Line) -> None:
+        """Do nothing: each line is shared, and closes itself."""
+
+    def drop(self, line: Line) -> None:
+        """Do nothing, as :meth:`keep`."""
+
+    def undo(self, line: Line, packed: bytes) -> bool:
+        return line.undo(packed)
 
     async def sleep(self, seconds: float) -> None:
         """Sleep."""
@@ -313,35 +276,10 @@ def _has_cleaned_up(task: asyncio.Task[None]) -> None:
         logger.error("a lock could not be given up: %r", error)
 
 
-def _undo_behind(owing: Sequence[Any], undo: Undo) -> bool:
-    """Send what undoes a request behind each copy; return whether that is done for all."""
-    is_undone = True
-    for connection in owing:
-        # The fake's has none.
-        transport = getattr(connection._writer, "transport", None)
-        if undo is None or transport is None or transport.is_closing():
-            is_undone = False
-        else:
-            connection._writer.write(undo().pack_in_full())
-    return is_undone
-
-
-def _close(connection: Any) -> None:
-    with suppress(Exception):
-        # What was written is sent, if the socket takes it.
-        connection._close()
-
-
 def _take_note(task: asyncio.Task[Any]) -> None:
     """Take note of an error of ``task`` that nobody may wait for any more."""
     if not task.cancelled():
         task.exception()
-
-
-def pipe_of(session: Session) -> Pipe:
-    """Return the connection of the running event loop to the server of ``session``."""
-    pipe: Pipe = of_loop(session.pipes, lambda loop: Pipe(session, loop))
-    return pipe
 
 
 def of_loop(known: dict[Any, Any], make: Callable[[asyncio.AbstractEventLoop], Any]) -> Any:
@@ -357,7 +295,7 @@ def of_loop(known: dict[Any, Any], make: Callable[[asyncio.AbstractEventLoop], A
 
 
 class Closing(Protocol):
-    """A pipe or a renewal, which ends when its event loop does."""
+    """A renewal, which ends when its event loop does."""
 
     def end(self) -> None: ...
 
@@ -370,7 +308,10 @@ class EndOfLoop:
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.closing: list[Closing] = []
+        # Nothing else may refer to those, not even the loop.
+        self.lines: set[Line] = set()
+        # Those end with their session before.
+        self.renewals: WeakSet[Closing] = WeakSet()
         self.is_over = False
         self._at_end = self._close_at_end()
         with suppress(StopIteration):
@@ -381,15 +322,21 @@ class EndOfLoop:
             yield
         finally:
             self.is_over = True
-            for closing in self.closing:
+            for closing in (*self.lines, *self.renewals):
                 closing.end()
             # Transports are closed in the loop's next turn.
             await asyncio.sleep(0)
 
 
-def at_end_of_loop(closing: Closing) -> None:
-    """Have ``closing`` closed at the end of the running event loop."""
+def end_of_loop() -> EndOfLoop:
+    """Return what closes the connections of the running event loop."""
     end: EndOfLoop = of_loop(here().loops, EndOfLoop)
+    return end
+
+
+def at_end_of_loop(renewal: Closing) -> None:
+    """Have ``renewal`` closed at the end of the running event loop, if it is in use yet."""
+    end = end_of_loop()
     if end.is_over:
-        closing.end()
-    end.closing.append(closing)
+        renewal.end()
+    end.renewals.add(renewal)

@@ -7,7 +7,8 @@ import secrets
 import threading
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import Any, NamedTuple
 from weakref import ref
 
 from redis.asyncio.connection import AbstractConnection
@@ -17,11 +18,12 @@ from ...connections.client_settings import aio_connection_of, refuse_many_server
 from ...errors import LockUnavailable
 from ..process import here
 from ..protocol.requests import AnyRequest
+from .blocking import bounded
+from .exchanges import Exchanges
 from .failures import ExchangeFailed, Undo, unavailable
 from .settings import settings_of
 
 _SPARE_AT_MOST = 16
-_LEAST = 0.05
 # After such a failure it is not known what became of a request.
 _UNSURE = ("unreachable", "timeout")
 
@@ -37,23 +39,6 @@ class Reply(NamedTuple):
     was_retried: bool
 
 
-class Exchanging(Protocol):
-    """What a session has of a backend, which says more."""
-
-    async def exchange(
-        self,
-        session: Session,
-        request: AnyRequest,
-        sent: float,
-        within: float | None,
-        undo: Undo,
-    ) -> tuple[Any, bool]: ...
-
-    async def exchange_many(
-        self, session: Session, requests: Sequence[AnyRequest], within: float
-    ) -> list[Any]: ...
-
-
 class Session:
     """One server, for the threads and event loops of this process.
 
@@ -66,6 +51,8 @@ class Session:
     def __init__(self, pool: Any) -> None:
         self._settings = settings_of(pool)
         self._kind = pool.connection_class
+        # What makes a connection for an event loop; without the session, which ends with its pool.
+        self.aio_connection = partial(aio_connection_of, self._kind, **self._settings)
         # Two clients of one database are in one place.
         where = self._settings
         self.place = (
@@ -90,7 +77,7 @@ class Session:
 
     async def call(
         self,
-        io: Exchanging,
+        io: Exchanges,
         request: AnyRequest,
         key: str,
         within: float | None = None,
@@ -112,7 +99,7 @@ class Session:
         return Reply(value, sent, was_retried)
 
     async def call_many(
-        self, io: Exchanging, requests: Sequence[tuple[AnyRequest, str]], within: float
+        self, io: Exchanges, requests: Sequence[tuple[AnyRequest, str]], within: float
     ) -> list[Reply | LockUnavailable]:
         """Return the reply to each of ``requests``, beside their keys, or why it has none.
 
@@ -137,21 +124,11 @@ class Session:
             self.idle.clear()
         return [found[at] for at in range(len(requests))]
 
-    def connection(self, within: float | None = None) -> Any:
-        """Return a new connection for threads; ``within``: a limit of its own, in seconds."""
-        return self._kind(**self._limited(within))
-
-    def aio_connection(self, within: float | None = None) -> Any:
-        """Return a new connection for an event loop."""
-        return aio_connection_of(self._kind, **self._limited(within))
-
-    def _limited(self, within: float | None) -> dict[str, Any]:
-        settings = self._settings
-        if within is None or within >= self.limit:
-            return settings
-        within = max(within, _LEAST)
-        connect = min(within, settings["socket_connect_timeout"])
-        return settings | {"socket_timeout": within, "socket_connect_timeout": connect}
+    def connection(self, until: float | None = None) -> Any:
+        """Return a new connection for threads, connected by ``until`` (None: within the limit)."""
+        connection = bounded(self._kind)(**self._settings)
+        connection.connect_by(clock.now() + self.limit if until is None else until)
+        return connection
 
 
 def session_of(client: Any) -> Session:

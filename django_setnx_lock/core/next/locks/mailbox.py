@@ -8,16 +8,19 @@ import asyncio
 import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakMethod
 
 from redis import exceptions as redis_exceptions
 
 from ... import clock
 from ..connections.blocking import close, take
-from ..connections.pipe import Pipe, of_loop
+from ..connections.pipe import Line, Pipe, of_loop
 from ..protocol.replies import text
 from ..protocol.requests import pack
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..connections.session import Session
     from ..protocol.requests import Request
 
@@ -118,8 +121,7 @@ class LoopMailbox:
         """
         if self._tasks[token] is None:
             if self._under_way < _LISTENING:
-                await self._pipe.open(clock.now() + self._limit)
-                self._listen()
+                self._listen(await self._pipe.open(clock.now() + self._limit))
             woken = self._loop.create_future()
             self._tasks[token] = woken
             timer = self._loop.call_later(max(seconds, 0.001), _end, woken)
@@ -129,17 +131,17 @@ class LoopMailbox:
                 timer.cancel()
         self._tasks[token] = None
 
-    def _listen(self) -> None:
+    def _listen(self, line: Line) -> None:
         while self._under_way < _LISTENING:
             self._under_way += 1
-            answer = self._pipe.send(self._packed)[0]
+            answer = line.send(self._packed)[0]
             # One after the other.
             longest = _LISTENS_FOR * _LISTENING + self._limit
-            timer = self._loop.call_later(longest, self._pipe.expire, answer)
-            answer.add_done_callback(partial(self._has_heard, timer))
+            timer = self._loop.call_later(longest, line.expire, answer)
+            # It ends with the session, whatever is under way.
+            answer.add_done_callback(partial(_tell, WeakMethod(self._has_heard), line, timer))
 
-    def _has_heard(self, timer: asyncio.TimerHandle, answer: asyncio.Future[Any]) -> None:
-        timer.cancel()
+    def _has_heard(self, line: Line, answer: asyncio.Future[Any]) -> None:
         self._under_way -= 1
         if answer.cancelled():
             return
@@ -160,8 +162,20 @@ class LoopMailbox:
                 _end(woken)
             else:
                 self._tasks[token] = True
-        if self._tasks and self._pipe.is_open:
-            self._listen()
+        if self._tasks and line.is_open:
+            self._listen(line)
+
+
+def _tell(
+    heard: WeakMethod[Callable[[Line, asyncio.Future[Any]], None]],
+    line: Line,
+    timer: asyncio.TimerHandle,
+    answer: asyncio.Future[Any],
+) -> None:
+    timer.cancel()
+    method = heard()
+    if method is not None:
+        method(line, answer)
 
 
 def _end(woken: asyncio.Future[None], error: BaseException | None = None) -> None:
