@@ -55,7 +55,10 @@ def in_loop() -> bool:
 def current(is_asyncio: bool) -> Owner:
     """Return the owner that calls; a new one each time for a callback of an event loop.
 
-    ``is_asyncio``: whether a task is asked for; what blocks is a thread's, even in a loop.
+    ``is_asyncio``: whether a task is asked for; what blocks is a thread's, even in a loop. A thread
+    is one owner in each context, and in the copies of one in which it has asked before. What it
+    runs in another context is another owner: that looks like a job of a pool's thread, as of
+    asyncio.to_thread(), and one job must not have the lock of the one before.
     """
     if is_asyncio:
         task = asyncio.current_task()

@@ -33,28 +33,33 @@ class Blocking(Exchanges):
     is_asyncio = False
 
     async def exchange(
-        self, session: Session, request: AnyRequest, sent: float, within: float | None, undo: Undo
+        self,
+        session: Session,
+        request: AnyRequest,
+        sent: float,
+        within: float | None,
+        undo: Undo,
+        line: Any = None,
+        answer: Any = None,
     ) -> tuple[Any, bool]:
-        """Ask on a connection at hand, in as few steps as can be."""
-        connection = None
-        error: Exception | None
+        """Ask on a connection at hand first, in as few steps as can be."""
         try:
-            connection = session.idle.pop()
-            connection.send_packed_command((request.pack(),), check_health=False)
-            if within is not None and within < session.limit and not connection.can_read(within):
+            line = session.idle.pop()
+            line.send_packed_command((request.pack(),), check_health=False)
+            if within is not None and within < session.limit and not line.can_read(within):
                 raise redis_exceptions.TimeoutError("Timeout reading from the server")
-            value = connection.read_response(disconnect_on_error=False)
+            value = line.read_response(disconnect_on_error=False)
         except IndexError:
-            error = None
-        except redis_exceptions.RedisError as failure:
-            error = failure
+            pass
+        except redis_exceptions.RedisError as error:
+            answer = error
         except BaseException:
-            close(connection)
+            close(line)
             raise
         else:
-            session.idle.append(connection)
+            session.idle.append(line)
             return value, False
-        return await self.persist(session, request, sent, within, undo, connection, error)
+        return await super().exchange(session, request, sent, within, undo, line, answer)
 
     async def line(self, session: Session, until: float, *, afresh: bool) -> Any:
         return (None if afresh else take(session.idle)) or session.connection(until)

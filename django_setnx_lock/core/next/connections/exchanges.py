@@ -54,15 +54,6 @@ class Exchanges(ABC):
         """Send what is ``packed`` behind what has no answer; return whether that could be done."""
 
     async def exchange(
-        self, session: Session, request: AnyRequest, sent: float, within: float | None, undo: Undo
-    ) -> tuple[Any, bool]:
-        """Return the reply, and whether another copy of the request may be carried out yet.
-
-        Raises ExchangeFailed. See :meth:`.Session.call`.
-        """
-        return await self.persist(session, request, sent, within, undo)
-
-    async def persist(
         self,
         session: Session,
         request: AnyRequest,
@@ -72,7 +63,11 @@ class Exchanges(ABC):
         line: Any = None,
         answer: Any = None,
     ) -> tuple[Any, bool]:
-        """Do as :meth:`exchange`; it has had ``answer``, an error, on ``line``, if that is any."""
+        """Return the reply, and whether another copy of the request may be carried out yet.
+
+        ``answer``: the error that it has ended in on ``line`` already. Raises ExchangeFailed. See
+        :meth:`.Session.call`.
+        """
         longest = 2 * session.limit
         until = sent + (longest if within is None else min(within, longest))
         packed, tries = request.pack(), 0
@@ -146,11 +141,8 @@ class Exchanges(ABC):
         try:
             line = await self.line(session, until, afresh=False)
             values = await self.ask(session, line, [one.pack() for one in requests], until)
-            unknown = [
-                at
-                for at, value in enumerate(values)
-                if isinstance(value, redis_exceptions.NoScriptError)
-            ]
+            missing = redis_exceptions.NoScriptError
+            unknown = [at for at, value in enumerate(values) if isinstance(value, missing)]
             if unknown:
                 in_full = [requests[at].pack_in_full() for at in unknown]
                 answers = await self.ask(session, line, in_full, until)
