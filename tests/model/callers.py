@@ -43,6 +43,8 @@ RULES = {
     "anew": "a grant that came too late is cancelled, and the attempt asks with a new token",
     "leave": "a waiter that gives up asks once more, without a place",
     "ride": "the first sleep carries the next request",
+    "listen": "a thread that sleeps is not taken for awake",
+    "longer": "it still listens when its sleep is over, until it has asked",
     "early": "a loop keeps mail for a task that does not sleep yet",
     "cut_early": "a task that asks while its loop's mail connection breaks asks once more",
     "order": "what a cancelled task of a loop sent is carried out before its cancel",
@@ -198,6 +200,13 @@ class Clients:
             c[PC], c[TIMER], c[SOCK], c[OP] = "ride", min(pause, 1), SENT, ("acq", 1)
         else:
             c[PC], c[TIMER], c[SOCK] = "slp", pause, c[SOCK] or SENT
+            if self.rules["longer"]:
+                # Behind the BRPOP that an earlier sleep left, another one.
+                rows = [
+                    (*e[:1], max(e[1], pause + 1), *e[2:]) if e[2] == i and e[3] else e
+                    for e in d.server[BLOCKED]
+                ]
+                d.server = (*d.server[:BLOCKED], tuple(rows))
         return None
 
     def fail(self, d: Draft, i: int, c: list[Any]) -> None:

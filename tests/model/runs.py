@@ -257,6 +257,12 @@ MUTANTS = {
     "look-cancel": Mutant(RULES["look_cancel"], "force-row", "sleep", "look_cancel"),
     "anew": Mutant(RULES["anew"], "frozen", "sleep", "anew"),
     "leave": Mutant(RULES["leave"], "limits-slow", "over", "leave"),
+    "longer": Mutant(RULES["longer"], "plain", "order", "longer"),
+    "awake": Mutant(
+        "mail that lies unread while a waiter asks does not mean that nobody lives",
+        *("plain", "order"),
+        ("acquire", "  mark_awake(ARGV[5])\n", ""),
+    ),
     "early": Mutant(RULES["early"], "loop-3", "sleep", "early"),
     "cut-early": Mutant(RULES["cut_early"], "loop-again", "sleep", "cut_early"),
     "order": Mutant(RULES["order"], "loop-cancel", "over", "order"),

@@ -28,6 +28,7 @@ from .callers import (
     State,
 )
 from .server import (
+    AWAKE,
     BLOCKED,
     BOXES,
     FORCED,
@@ -158,6 +159,7 @@ def _renamed(s: Server, perm: tuple[int, ...], t: Any, b: Any) -> Server:
             out[at] = tuple(sorted((t(token), number) for token, number in s[at][0])), s[at][1]
     if s[FORCED]:
         out[FORCED] = tuple(sorted(map(t, s[FORCED][0]))), s[FORCED][1]
+    out[AWAKE] = tuple(sorted(map(b, s[AWAKE])))
     out[BOXES] = tuple(sorted((b(box), tuple(map(t, mail)), ttl) for box, mail, ttl in s[BOXES]))
     out[BLOCKED] = tuple(
         (box, timer, owner, live, behind)

@@ -15,6 +15,7 @@ HOLDERS  (((token, fence), ...), ttl)
 GONE     (((token, until), ...), ttl)
 FORCED   ((token, ...), ttl)
 INDEX    0 or 1
+AWAKE    (box, ...)
 BOXES    ((box, (token, ...), ttl), ...)
 BLOCKED  ((box, timer, owner, live, behind), ...)
 
@@ -39,8 +40,9 @@ SCRIPTS = Path(django_setnx_lock.__file__).parent / "core/next/protocol/scripts"
 # µs in a tick.
 PER = 1_000_000
 NOW_US = NOW * 1000
-NAME, META, WAITERS, WAITING, SHARES, HOLDERS, GONE, FORCED, INDEX, BOXES, BLOCKED = range(11)
-EMPTY: tuple[Any, ...] = (*(None,) * 8, 0, (), ())
+NAME, META, WAITERS, WAITING, SHARES, HOLDERS, GONE, FORCED = range(8)
+INDEX, AWAKE, BOXES, BLOCKED = range(8, 12)
+EMPTY: tuple[Any, ...] = (*(None,) * 8, 0, (), (), ())
 _BESIDE = ("meta", "waiters", "waiting", "shares", "holders", "gone", "forced")
 KEYS = ("k", *(f"{{k}}:{end}" for end in _BESIDE))
 LETTERS = "ABCDEFGH"
@@ -100,9 +102,10 @@ class Redis:
             return runtime.execute(f"return function(KEYS, ARGV) {source}\nend")
 
         self._scripts = {name: compiled(source) for name, source in FOREIGN.items()}
+        constants = {"CLAIM": claim, "LATE": late, "MEMORY": memory}
         for name in ("acquire", "release", "renew", "look", "force"):
             source = script(name, edits).replace("+ 60000", f"+ {memory * 1000}")
-            for constant, value in (("CLAIM", claim), ("LATE", late), ("MEMORY", memory)):
+            for constant, value in constants.items():
                 source = re.sub(
                     rf"local {constant} = \d+", f"local {constant} = {value}000", source
                 )
@@ -160,6 +163,8 @@ class Redis:
             db["{k}:forced"] = {names[t]: "why" for t in s[FORCED][0]}
         if s[INDEX]:
             db["idx"] = {"k": NOW}
+        for box in s[AWAKE]:
+            db[f"box:{box}:awake"], keys.ends[f"box:{box}:awake"] = "1", NOW + 1000
         for box, mail, ttl in s[BOXES]:
             db[f"box:{box}"] = [names[t] for t in mail]
             keys.ends[f"box:{box}"] = NOW + ttl * 1000
@@ -170,7 +175,7 @@ class Redis:
             if key not in self._keys.ends and key != "idx":
                 raise Violation(f"expiry: a key has no end, {key}")
         ttl = {key: (end - NOW) // 1000 for key, end in self._keys.ends.items()}
-        out: list[Any] = [None] * 11
+        out: list[Any] = [None] * 12
 
         def tick(text: Any) -> int:
             return max((int(text) - NOW) // 1000, self.floor)
@@ -202,11 +207,13 @@ class Redis:
         if "{k}:forced" in db:
             out[FORCED] = tuple(sorted(token[t] for t in db["{k}:forced"])), ttl["{k}:forced"]
         out[INDEX] = int("idx" in db)
+        awake = (key for key in db if key.endswith(":awake"))
+        out[AWAKE] = tuple(sorted(int(key.split(":")[1]) for key in awake))
         out[BOXES] = tuple(
             sorted(
                 (int(key[4:]), tuple(token[t] for t in mail), ttl[key])
                 for key, mail in db.items()
-                if key.startswith("box:")
+                if key.startswith("box:") and type(mail) is list
             )
         )
         out[BLOCKED] = blocked
@@ -308,6 +315,13 @@ class Redis:
         return state, top, reply, tuple(served)
 
     @staticmethod
+    def listen(s: Server, box: int) -> Server:
+        """Return the state after listen.lua."""
+        if any(key == box for key, *_ in s[BOXES]):
+            return s
+        return (*s[:AWAKE], tuple(awake for awake in s[AWAKE] if awake != box), *s[BOXES:])
+
+    @staticmethod
     def pop(s: Server, box: int) -> tuple[Server, int] | None:
         """Return the state after a BRPOP that finds mail, and the mail; else None."""
         for at, (key, mail, ttl) in enumerate(s[BOXES]):
@@ -352,6 +366,8 @@ class Redis:
             if out[at]:
                 out[at] = tuple((t, max(end + by, floor)) for t, end in out[at][0]), out[at][1]
         out[GONE] = _without_past(out[GONE])
+        if by < 0:
+            out[AWAKE] = ()
         out[BOXES] = tuple((box, mail, ttl + by) for box, mail, ttl in out[BOXES] if ttl + by > 0)
         ended = tuple(entry for entry in out[BLOCKED] if entry[1] + by <= 0)
         out[BLOCKED] = tuple(

@@ -44,6 +44,7 @@ from .callers import (
     is_blocked,
 )
 from .server import (
+    AWAKE,
     BLOCKED,
     BOXES,
     EMPTY,
@@ -90,6 +91,8 @@ class World(Clients):
         # Else no lock with a lease can exclude, and all but that must hold.
         keeps = not (self.has["flush"] or self.has["forward"])
         super().__init__(everybody, sleep, out, keeps)
+        # Whether whoever is awake asks within the tick.
+        self.is_prompt = set(faults) <= {"kill", "zombie", "force", "cancel"}
         self.step, self.slack, self.memory = step, slack, 5
         self.count = len(everybody)
         self.loops = 1 + max((c.loop for c in everybody if c.loop is not None), default=-1)
@@ -189,6 +192,11 @@ class World(Clients):
             if c[PC] == "ride":
                 # Without a second try.
                 c[PC], c[SOCK], c[OP], c[RETRIED] = "req", 0, ("acq", 1), 1
+                if mail is None:
+                    # Redis does nothing before that.
+                    reply = self.carry_out(d, c[OP], c[N], c[BOX])
+                    c = d.client(owner)
+                    c[PC], c[REPLY] = "rep", reply
         elif behind is not None:
             d.under_way(("acq", 1), behind, box)
 
@@ -197,9 +205,17 @@ class World(Clients):
         if d.clients[token // 16][N] == token:
             d.client(token // 16)[FLAGS] |= flag
 
-    def sleeps(self, d: Draft, i: int) -> bool:
-        """Return whether that caller sleeps, so that mail for it is fetched at once."""
+    def waits(self, d: Draft, i: int) -> bool:
+        """Return whether nobody may get the lock before that caller, which came earlier.
+
+        Where a caller may be frozen or a request be lost, and of a loop, only if it sleeps, so that
+        mail for it is fetched at once.
+        """
         c, loop = d.clients[i], self.callers[i].loop
+        if self.is_prompt and loop is None:
+            op: Any = c[OP] or ("acq", 1)
+            is_asking = op[:2] == ("acq", 1) or (op[0] == "look" and op[2][0] in ("busy", "again"))
+            return c[PC] in ("slp", "ride") or (c[PC] in ("req", "rep") and is_asking)
         if loop is not None:
             return c[PC] == "slp" and c[SOCK] == IN_LOOP and is_blocked(d.server, -1 - loop)
         return c[PC] in ("slp", "ride") and c[SOCK] == ASLEEP
@@ -212,14 +228,12 @@ class World(Clients):
                 for earlier in d.arrivals:
                     if new == earlier:
                         break
-                    is_asleep = d.clients[earlier // 16][N] == earlier and self.sleeps(
+                    is_waiting = d.clients[earlier // 16][N] == earlier and self.waits(
                         d, earlier // 16
                     )
-                    if is_asleep and not stands(s, earlier) and alive.get(earlier, -1) >= 0:
+                    if is_waiting and not stands(s, earlier) and alive.get(earlier, -1) >= 0:
                         names = self.redis.names
-                        raise Violation(
-                            f"order: {names[new]} overtakes {names[earlier]}, which sleeps"
-                        )
+                        raise Violation(f"order: {names[new]} overtakes {names[earlier]}")
         if op[0] == "acq" and reply[0] == "BUSY" and op[1] and token not in d.arrivals:
             d.arrivals = (*d.arrivals, token)
 
@@ -366,15 +380,17 @@ class World(Clients):
     def _brpop_arrives(self, st: State, i: int) -> Step:
         d = Draft(st)
         c = d.client(i)
-        found = self.redis.pop(st.server, c[BOX])
+        server = self.redis.listen(st.server, c[BOX]) if self.rules["listen"] else st.server
+        found = self.redis.pop(server, c[BOX])
         if found is not None:
             d.server, c[SOCK] = found[0], READY
             if c[PC] == "ride":
                 c[PC], c[SOCK], c[RETRIED] = "req", 0, 1
             return f"{LETTERS[i]}: BRPOP arrives, finds mail", self.tidy(d)
         c[SOCK] = ASLEEP
-        entry = c[BOX], max(c[TIMER], 1), i, 1, c[N] if c[PC] == "ride" else None
-        d.server = (*st.server[:BLOCKED], (*st.server[BLOCKED], entry))
+        longer = self.rules["longer"] and c[PC] == "slp"
+        entry = c[BOX], max(c[TIMER], 1) + longer, i, 1, c[N] if c[PC] == "ride" else None
+        d.server = (*server[:BLOCKED], (*server[BLOCKED], entry))
         return f"{LETTERS[i]}: BRPOP arrives, sleeps", self.tidy(d)
 
     def _held_steps(self, st: State, i: int, faults: bool) -> Iterator[Step]:
@@ -660,12 +676,13 @@ class World(Clients):
             c[PC] in ("slp", "ride") or (c[PC] in ("req", "rep") and c[OP][0] in ("acq", "look"))
             for c in clients
         ]
-        if s[BOXES]:
+        if s[BOXES] or s[AWAKE]:
             used = {c[BOX] for c, is_waiting in zip(clients, waits, strict=True) if is_waiting}
             used |= {row[4] for row in s[WAITING][0]} if s[WAITING] else set()
-            if any(box[0] not in used for box in s[BOXES]):
+            if not used.issuperset(s[AWAKE]) or any(box[0] not in used for box in s[BOXES]):
+                awake = tuple(box for box in s[AWAKE] if box in used)
                 boxes = tuple(box for box in s[BOXES] if box[0] in used)
-                s = (*s[:BOXES], boxes, *s[BLOCKED:])
+                s = (*s[:AWAKE], awake, boxes, *s[BLOCKED:])
         if d.arrivals:
             queued = {row[0] for row in s[WAITING][0]} if s[WAITING] else set()
             d.arrivals = tuple(

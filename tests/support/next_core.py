@@ -50,9 +50,6 @@ FILES = {
 }
 # Files of what that core alone has.
 ITS_OWN = {"test_call_limits", "test_later_releases"}
-# Not here, as it fails now and then: a waiter that is roused in vain, and does not listen again yet
-# when the lock is given to it, is passed over. test_threads_and_tasks_wait_in_one_queue and
-# test_those_who_wait_hear_of_the_earlier_end_and_come_in_order then find two in wrong order.
 # Rows that fail: words that are in their ids, and what comes before they can pass.
 NOT_YET = {
     "test_all_kinds_at_one_name_exclude_each_other": "hosted",

@@ -16,17 +16,18 @@ from ... import clock
 from ..connections.blocking import close, take
 from ..connections.pipe import Line, Pipe, of_loop
 from ..protocol.replies import text
-from ..protocol.requests import pack
+from ..protocol.requests import LISTEN, Request, pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..connections.session import Session
-    from ..protocol.requests import Request
 
-# For so many seconds a loop listens at a time. Mail never lies unread because the loop is busy with
-# the last one: so many listen.
-_LISTENS_FOR, _LISTENING = 5, 2
+# A loop listens for so many seconds at a time; a thread for so many more than it sleeps, so that
+# mail does not lie unread while it asks.
+_LISTENS_FOR, _LONGER = 5, 0.5
+# Nor while the last BRPOP is read, or before the next one is sent: so many may be under way.
+_LISTENING = 2
 
 
 class ThreadMailbox:
@@ -36,8 +37,8 @@ class ThreadMailbox:
         self.key = key
         self._session = session
         self._connection: Any = None
-        # Whether the answer that ends the last sleep is still to come, and until when it has to.
-        self._listens = False
+        # How many BRPOPs are under way, and until when the last of them has to be answered.
+        self._under_way = 0
         self._until = 0.0
 
     async def wait(self, token: str, seconds: float, request: Request | None = None) -> Any:
@@ -46,34 +47,42 @@ class ThreadMailbox:
         ``request``: sent along, which Redis carries out when the sleep ends; its reply is returned,
         None where it has to be asked anew.
         """
-        if self._listens and clock.now() > self._until:
+        end = clock.now() + seconds
+        if self._under_way and clock.now() > self._until:
             # Nobody is there any more, and nothing has said so.
             self.close(token)
-        connection = self._connection
-        if connection is None:
-            connection = take(self._session.listening) or self._session.connection()
-            self._connection = connection
-            connection.connect()
-        if not self._listens:
-            # A sleep of 0 would have no end.
-            packed = pack("BRPOP", self.key, f"{max(seconds, 0.01):.2f}")
-            if request is not None:
-                packed += request.pack()
-            self._listens, self._until = True, clock.now() + seconds + self._session.limit
-            connection.send_packed_command((packed,), check_health=False)
+        if self._connection is None:
+            self._connection = take(self._session.listening) or self._session.connection()
+            self._connection.connect()
+        if self._under_way < _LISTENING:
+            self._listen(seconds, request)
         if request is None:
-            # Redis ends it up to 0.1 s late: the waiter wakes in time, and reads the answer later.
-            if connection.can_read(max(seconds, 0)):
-                connection.read_response(disconnect_on_error=False)
-                self._listens = False
+            while self._connection.can_read(max(end - clock.now(), 0)):
+                mail = self._read()
+                self._under_way -= 1
+                if mail is not None or not self._under_way:
+                    break
             return None
         self._read()
         try:
             reply = self._read()
         except redis_exceptions.NoScriptError:
             reply = None
-        self._listens = False
+        self._under_way = 0
         return reply
+
+    def _listen(self, seconds: float, request: Request | None) -> None:
+        # A sleep of 0 would have no end.
+        lasts = max(seconds, 0.01) + (_LONGER if request is None else 0)
+        packed = pack("BRPOP", self.key, f"{lasts:.2f}") + (request.pack() if request else b"")
+        is_awake = not self._under_way
+        if is_awake:
+            packed = Request(LISTEN, (self.key, f"{self.key}:awake"), ()).pack_in_full() + packed
+        self._under_way += 1
+        self._until = clock.now() + lasts + self._session.limit
+        self._connection.send_packed_command((packed,), check_health=False)
+        if is_awake:
+            self._read()
 
     def _read(self) -> Any:
         if not self._connection.can_read(max(self._until - clock.now(), 0)):
@@ -83,12 +92,10 @@ class ThreadMailbox:
     def close(self, token: str) -> None:
         """Wait no longer."""
         connection, self._connection = self._connection, None
-        listens, self._listens = self._listens, False
-        if connection is None:
-            return
-        if listens:
+        under_way, self._under_way = self._under_way, 0
+        if under_way:
             close(connection)
-        else:
+        elif connection is not None:
             self._session.listening.append(connection)
 
 

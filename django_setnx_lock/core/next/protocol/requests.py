@@ -24,8 +24,8 @@ class Script:
         self.head = f"$7\r\nEVALSHA\r\n$40\r\n{self.sha}\r\n"
 
 
-ACQUIRE, SEVERAL, RELEASE, RENEW, LOOK, FORCE = map(
-    Script, ("acquire", "several", "release", "renew", "look", "force")
+ACQUIRE, SEVERAL, RELEASE, RENEW, LOOK, LISTEN, FORCE = map(
+    Script, ("acquire", "several", "release", "renew", "look", "listen", "force")
 )
 
 
