@@ -52,7 +52,8 @@ class Blocking(Exchanges):
         except IndexError:
             pass
         except redis_exceptions.RedisError as error:
-            answer = error
+            # Without its frames, which refer to it: they hold the session and the connection.
+            answer = error.with_traceback(None)
         except BaseException:
             close(line)
             raise
@@ -78,10 +79,10 @@ class Blocking(Exchanges):
                     try:
                         answers.append(line.read_response(disconnect_on_error=False))
                     except redis_exceptions.ResponseError as error:
-                        answers.append(error)
+                        answers.append(error.with_traceback(None))
             _limit(line, session.limit)
         except redis_exceptions.RedisError as error:
-            answers += [error] * (len(packed) - len(answers))
+            answers += [error.with_traceback(None)] * (len(packed) - len(answers))
         except BaseException:
             close(line)
             raise

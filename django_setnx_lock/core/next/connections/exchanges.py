@@ -113,7 +113,7 @@ class Exchanges(ABC):
             line = await self.line(session, by, afresh=afresh)
             (answer,) = await self.ask(session, line, (packed,), by)
         except redis_exceptions.RedisError as error:
-            return None, error
+            return None, error.with_traceback(None)
         return line, answer
 
     def _broken(self, session: Session, line: Any, error: Exception) -> list[Any]:

@@ -220,7 +220,11 @@ class Asyncio(Exchanges):
             timer.cancel()
             for answer in answers:
                 answer.cancel()
-        return [answer.exception() or answer.result() for answer in answers]
+        errors = [answer.exception() for answer in answers]
+        return [
+            answer.result() if error is None else error.with_traceback(None)
+            for answer, error in zip(answers, errors, strict=True)
+        ]
 
     def keep(self, session: Session, line: Line) -> None:
         """Do nothing: each line is shared, and closes itself."""

@@ -35,7 +35,7 @@ _LEAST = 0.05
 
 
 class Renewal:
-    """Renews the locks that threads hold at the server of ``session``, in a thread of its own.
+    """Renews the locks that threads hold at one server, in a thread of its own.
 
     One write has all that is due. The first renewal of a lock also lists it, for operators, so that
     short holds cost nothing; of a lock that is not renewed it does that alone. The references are
@@ -44,8 +44,7 @@ class Renewal:
 
     io: Backend = BLOCKING
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self) -> None:
         # By reference, what messages call the lock.
         self._grants: dict[ref[Grant], str] = {}
         self._worker: Any = None
@@ -169,8 +168,10 @@ class Renewal:
             ms = grant.lease.to_ask(now) if grant.is_renewed else 0
             asked.append((grant.renew_request(ms), grant.key))
         first_end = min(grant.lease.end for grant in due)
-        within = max(min(self._session.limit, (first_end - now) / 2), _LEAST)
-        answers = await self._session.call_many(self.io, asked, within)
+        # Not kept here: a session that nobody uses is closed at once, not with the next garbage.
+        session = due[0].session
+        within = max(min(session.limit, (first_end - now) / 2), _LEAST)
+        answers = await session.call_many(self.io, asked, within)
         for grant, answer in zip(due, answers, strict=True):
             # It may have been let go meanwhile.
             if ref(grant) in self._grants:
@@ -217,8 +218,8 @@ class LoopRenewal(Renewal):
 
     io: Backend = ASYNCIO
 
-    def __init__(self, session: Session, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(session)
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
         self._loop = loop
         self._alarm = asyncio.Event()
         self._is_closed = False
@@ -266,11 +267,11 @@ class LoopRenewal(Renewal):
 def renewal_of(session: Session, io: Backend) -> Renewal:
     """Return what renews the locks of this thread's process, or of the running event loop."""
     if io.is_asyncio:
-        found: Renewal = of_loop(session.renewals, lambda loop: LoopRenewal(session, loop))
+        found: Renewal = of_loop(session.renewals, LoopRenewal)
         return found
     if session.renewal is None:
         with here().mutex:
             # Another thread may have been first.
-            session.renewal = getattr(session, "renewal", None) or Renewal(session)
+            session.renewal = getattr(session, "renewal", None) or Renewal()
     made: Renewal = session.renewal
     return made
