@@ -146,9 +146,9 @@ class LoopMailbox:
             longest = _LISTENS_FOR * _LISTENING + self._limit
             timer = self._loop.call_later(longest, line.expire, answer)
             # It ends with the session, whatever is under way.
-            answer.add_done_callback(partial(_tell, WeakMethod(self._has_heard), line, timer))
+            answer.add_done_callback(partial(_pass_on, WeakMethod(self._read_mail), line, timer))
 
-    def _has_heard(self, line: Line, answer: asyncio.Future[Any]) -> None:
+    def _read_mail(self, line: Line, answer: asyncio.Future[Any]) -> None:
         self._under_way -= 1
         if answer.cancelled():
             return
@@ -173,7 +173,7 @@ class LoopMailbox:
             self._listen(line)
 
 
-def _tell(
+def _pass_on(
     heard: WeakMethod[Callable[[Line, asyncio.Future[Any]], None]],
     line: Line,
     timer: asyncio.TimerHandle,
