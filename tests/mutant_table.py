@@ -1637,8 +1637,8 @@ COMING_LOCKS = [
     ),
     Mutant(
         "to come: all steps of connecting share one limit",
-        f"{COMING_CORE}/connections/blocking.py",
-        "                _limit(self, until - clock.now())\n                return",
+        f"{COMING_CORE}/connections/connection.py",
+        "                limit_to(self, until - clock.now())\n                return",
         "                return",
         f"{CONTRACT}/test_call_limits.py::"
         "test_all_steps_of_connecting_to_a_slow_server_share_one_limit",
@@ -1653,7 +1653,7 @@ COMING_LOCKS = [
     ),
     Mutant(
         "to come: an address of the host has what is left of the limit",
-        f"{COMING_CORE}/connections/blocking.py",
+        f"{COMING_CORE}/connections/connection.py",
         '        own["_until"] = until\n',
         "",
         f"{CONTRACT}/test_call_limits.py::test_a_client_that_would_wait_longer_to_be_connected_"

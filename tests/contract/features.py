@@ -115,8 +115,9 @@ def comes_in_order(kind: Kind) -> None:
             jobs = []
             for number in range(4):
                 jobs.append(pool.submit(work, number))
-                # Who does not listen yet when its turn comes is passed over.
-                eventually(lambda: queued(kind) == kind.sleepers() == len(jobs), seconds=3)
+                eventually(lambda: queued(kind) == len(jobs), seconds=1)
+            # Who does not listen yet when its turn comes is passed over.
+            eventually(lambda: kind.sleepers() == len(jobs))
         for job in jobs:
             job.result(20)
     assert order == list(range(4))

@@ -30,6 +30,7 @@ def hanging(a: World, *numbers: int) -> Iterator[None]:
             server.resume()  # type: ignore[attr-defined]  # the same
 
 
+@pytest.mark.matrix
 @on([REDLOCK], drivers=["blocking"], real=True)
 async def test_one_master_that_hangs_keeps_nobody_out_and_lets_nobody_in(a: World) -> None:
     with hanging(a, 2):

@@ -139,6 +139,7 @@ def test_a_killed_holder_is_not_renewed_within_one_and_a_half_intervals(
     assert took <= 1.5 + 0.1
 
 
+@pytest.mark.matrix
 def test_a_killed_holder_is_gone_within_15_seconds_however_long_its_lease(
     real_server: RealServer, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
@@ -153,6 +154,7 @@ def test_a_killed_holder_is_gone_within_15_seconds_however_long_its_lease(
     figure(f"lease of 300 s: gone {time.monotonic() - killed:.1f} s after it was killed")
 
 
+@pytest.mark.matrix
 @pytest.mark.usefixtures("faster")
 @pytest.mark.parametrize("code", [HOLDING, IN_ASYNCIO], ids=["thread", "asyncio"])
 def test_a_living_holder_is_never_gone(
@@ -177,6 +179,7 @@ def test_without_its_heartbeat_a_living_holder_would_be_gone(
     eventually(lambda: states(client, "long", "renewed") == [State.GONE] * 2, 6)
 
 
+@pytest.mark.matrix
 @pytest.mark.usefixtures("faster")
 def test_a_forked_child_does_not_keep_the_locks_of_its_dead_parent_alive(
     real_server: RealServer, start: Callable[..., subprocess.Popen[str]]

@@ -93,6 +93,7 @@ def test_a_command_whose_lock_is_lost_is_asked_to_end(forking: Forking, log: Pat
     assert lose(forking, log, ENDS_POLITELY) == (76, ["asked"])
 
 
+@pytest.mark.matrix
 def test_a_lost_lock_leaves_the_time_that_was_asked_for_to_end(forking: Forking, log: Path) -> None:
     script = (
         'trap "sleep 1.5; echo ended >>$0; exit" TERM; echo on >>"$0"; while :; do sleep 0.05; done'

@@ -15,6 +15,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.matrix
 @pytest.mark.usefixtures("whole_postgres")
 def test_of_several_who_save_at_once_without_redis_one_has_saved() -> None:
     for number in range(5):

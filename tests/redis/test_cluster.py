@@ -43,6 +43,7 @@ def cluster(server_kind: str) -> Iterator[redis.RedisCluster]:
             yield cluster
 
 
+@pytest.mark.matrix
 def test_a_process_says_that_it_lives_and_is_asked_about(cluster: redis.RedisCluster) -> None:
     inspector = Inspector(cluster, "lock:")
     processes = heartbeat_prefix_for("lock:")

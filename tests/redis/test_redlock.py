@@ -534,6 +534,7 @@ print(os.waitstatus_to_exitcode(status), held.owned())
 )
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("fork", FORKS)
 def test_a_fork_owns_nothing_and_a_process_that_holds_it_can_end(five: Five, fork: str) -> None:
     ports = [str(server.port) for server in five.servers]
@@ -570,6 +571,7 @@ sys.stdin.read()
 )
 
 
+@pytest.mark.matrix
 def test_each_master_is_told_that_the_process_lives(five: Five) -> None:
     processes = heartbeat_prefix_for("lock:")
     with five.lock(timeout=300, renew=True, heartbeat_prefix=processes):
@@ -579,6 +581,7 @@ def test_each_master_is_told_that_the_process_lives(five: Five) -> None:
         assert states == {State.HELD}
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("fork", FORKS)
 def test_a_fork_does_not_renew_what_its_parent_held(five: Five, fork: str) -> None:
     ports = [str(server.port) for server in five.servers]

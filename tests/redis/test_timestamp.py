@@ -36,6 +36,7 @@ with lock("k", blocking_timeout=0, reentrant=True) as held:
 """
 
 
+@pytest.mark.matrix
 @REAL
 @EACH
 def test_a_lock_is_renewed_for_as_long_as_it_is_held(server: RealServer, unit: str) -> None:

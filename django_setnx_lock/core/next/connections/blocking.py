@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from redis import exceptions as redis_exceptions
@@ -15,6 +12,7 @@ from redis import exceptions as redis_exceptions
 from ... import clock
 from ...errors import LockError
 from ..protocol.requests import AnyRequest
+from .connection import close, limit_to, take
 from .exchanges import Exchanges
 from .failures import Undo
 
@@ -72,15 +70,15 @@ class Blocking(Exchanges):
         try:
             for at in range(0, len(packed), BATCH):
                 batch = packed[at : at + BATCH]
-                _limit(line, until - clock.now())
+                limit_to(line, until - clock.now())
                 line.send_packed_command((b"".join(batch),), check_health=False)
                 for _ in batch:
-                    _limit(line, until - clock.now())
+                    limit_to(line, until - clock.now())
                     try:
                         answers.append(line.read_response(disconnect_on_error=False))
                     except redis_exceptions.ResponseError as error:
                         answers.append(error.with_traceback(None))
-            _limit(line, session.limit)
+            limit_to(line, session.limit)
         except redis_exceptions.RedisError as error:
             answers += [error.with_traceback(None)] * (len(packed) - len(answers))
         except BaseException:
@@ -99,7 +97,7 @@ class Blocking(Exchanges):
         if not hasattr(line._sock, "settimeout"):
             return False
         try:
-            _limit(line, _AT_ONCE)
+            limit_to(line, _AT_ONCE)
             line.send_packed_command((packed,), check_health=False)
         except (redis_exceptions.RedisError, OSError):
             return False
@@ -115,97 +113,3 @@ class Blocking(Exchanges):
         """Run ``clean_up``. What Redis cannot be told is dropped: it ends with its lease."""
         with suppress(LockError):
             await clean_up()
-
-
-def _limit(connection: Any, seconds: float) -> None:
-    """Have the next step on ``connection`` take so long at most. Raises TimeoutError at none."""
-    if seconds <= 0:
-        raise redis_exceptions.TimeoutError("Timeout reading from the server")
-    if hasattr(connection._sock, "settimeout"):
-        connection._sock.settimeout(seconds)
-
-
-class _Bounded:
-    """Makes a connection of redis-py by a given time, all of it; each step gets what is left."""
-
-    connect: Callable[[], None]
-    _until = math.inf
-
-    def _left(self, limit: float) -> float:
-        return max(min(limit, self._until - clock.now()), 0.001)
-
-    # Asked for at each address of the host, and for TLS.
-    @property
-    def socket_connect_timeout(self) -> float:
-        return self._left(self._socket_connect_timeout)
-
-    @socket_connect_timeout.setter
-    def socket_connect_timeout(self, seconds: float) -> None:
-        self._socket_connect_timeout = seconds
-
-    @property
-    def socket_timeout(self) -> float:
-        return self._left(self._socket_timeout)
-
-    @socket_timeout.setter
-    def socket_timeout(self, seconds: float) -> None:
-        self._socket_timeout = seconds
-
-    def _connect(self) -> Any:
-        try:
-            return super()._connect()  # type: ignore[misc]  # redis-py's
-        finally:
-            # The parser takes over the limit for later.
-            self._until = math.inf
-
-    def connect_by(self, until: float) -> None:
-        """Connect by ``until``, with TLS and all that redis-py says and is answered at first.
-
-        Not bounded are how long the system looks up the name of the host, what a credential
-        provider or ``redis_connect_func`` does besides asking, and an answer that comes in pieces.
-        """
-
-        def limited(name: str) -> Callable[..., Any]:
-            def step(*args: Any, **options: Any) -> Any:
-                _limit(self, until - clock.now())
-                return getattr(type(self), name)(self, *args, **options)
-
-            return step
-
-        own = vars(self)
-        own["_until"] = until
-        for name in _STEPS:
-            own[name] = limited(name)
-        try:
-            self.connect()
-            _limit(self, self._socket_timeout)
-        except BaseException:
-            close(self)
-            raise
-        finally:
-            for name in _STEPS:
-                del own[name]
-
-
-_STEPS = "send_packed_command", "read_response"
-
-
-@cache
-def bounded(kind: type) -> Any:
-    """Return the class of connections like ``kind`` that can be made by a given time."""
-    return type(f"Bounded{kind.__name__}", (_Bounded, kind), {})
-
-
-def take(idle: deque[Any]) -> Any:
-    """Return one of the ``idle`` connections, None if there is none; others take some meanwhile."""
-    try:
-        return idle.pop()
-    except IndexError:
-        return None
-
-
-def close(connection: Any) -> None:
-    """Close a connection, which may be None or broken."""
-    if connection is not None:
-        with suppress(redis_exceptions.RedisError, OSError):
-            connection.disconnect()

@@ -18,8 +18,7 @@ from ...connections.client_settings import aio_connection_of, refuse_many_server
 from ...errors import LockUnavailable
 from ..process import here
 from ..protocol.requests import AnyRequest
-from .blocking import bounded
-from .exchanges import Exchanges
+from .connection import bounded
 from .failures import ExchangeFailed, Undo, unavailable
 from .settings import settings_of
 
@@ -77,7 +76,7 @@ class Session:
 
     async def call(
         self,
-        io: Exchanges,
+        io: Any,
         request: AnyRequest,
         key: str,
         within: float | None = None,
@@ -85,9 +84,9 @@ class Session:
     ) -> Reply:
         """Return the reply to ``request``, which is sent again once if the connection broke.
 
-        ``key``: what messages call the lock. ``within``: the seconds that it may take, if they are
-        less than twice the limit. ``undo``: returns what is sent behind the request if that has no
-        answer at the end. Raises LockUnavailable.
+        ``io``: how, one of :mod:`.backend`. ``key``: what messages call the lock. ``within``: the
+        seconds that it may take, if they are less than twice the limit. ``undo``: returns what is
+        sent behind the request if that has no answer at the end. Raises LockUnavailable.
         """
         sent = clock.now()
         try:
@@ -99,12 +98,12 @@ class Session:
         return Reply(value, sent, was_retried)
 
     async def call_many(
-        self, io: Exchanges, requests: Sequence[tuple[AnyRequest, str]], within: float
+        self, io: Any, requests: Sequence[tuple[AnyRequest, str]], within: float
     ) -> list[Reply | LockUnavailable]:
         """Return the reply to each of ``requests``, beside their keys, or why it has none.
 
-        All are sent in one write, and again if the connection broke, and are answered ``within`` so
-        many seconds or not at all.
+        ``io``: as for :meth:`call`. All are sent in one write, and again if the connection broke,
+        and are answered ``within`` so many seconds or not at all.
         """
         until = clock.now() + within
         found: dict[int, Reply | LockUnavailable] = {}

@@ -13,7 +13,7 @@ from weakref import WeakMethod
 from redis import exceptions as redis_exceptions
 
 from ... import clock
-from ..connections.blocking import close, take
+from ..connections.connection import close, take
 from ..connections.pipe import Line, Pipe, of_loop
 from ..protocol.replies import text
 from ..protocol.requests import LISTEN, Request, pack
