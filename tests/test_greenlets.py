@@ -199,7 +199,7 @@ print(lost == {name: name == "lock:ended" for name in lost}, len(lost), lost)
     [
         pytest.param("gevent", "early", marks=pytest.mark.matrix),
         ("gevent", "late"),
-        ("gevent", "held"),
+        pytest.param("gevent", "held", marks=pytest.mark.matrix),
         pytest.param("eventlet", "early", marks=[WITH_EVENTLET, pytest.mark.matrix]),
         pytest.param("eventlet", "late", marks=[WITH_EVENTLET, pytest.mark.matrix]),
     ],

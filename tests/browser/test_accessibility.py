@@ -333,7 +333,7 @@ PAGES: dict[Callable[[Operator], None], str] = {
 
 
 # What the other pages add to these, `make matrix` looks at.
-ALWAYS = (a_list_of_all_kinds, held, question, all_history, busy_view)
+ALWAYS = (a_list_of_all_kinds, question, busy_view)
 
 
 def faults(browser: Browser) -> set[str]:

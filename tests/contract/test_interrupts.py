@@ -158,7 +158,10 @@ async def test_a_waiter_that_is_interrupted_at_any_step_is_not_waited_for(
 
 
 @on([kind for kind in ALL if kind is not REDLOCK], drivers=["blocking"], real=True)
-@pytest.mark.parametrize("renew", [False, True], ids=["plain", "renewed"])
+@pytest.mark.parametrize(
+    "renew",
+    [pytest.param(False, marks=pytest.mark.matrix, id="plain"), pytest.param(True, id="renewed")],
+)
 async def test_a_block_that_is_interrupted_at_any_call_costs_one_lease_at_most(
     a: World, renew: bool
 ) -> None:

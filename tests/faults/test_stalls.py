@@ -59,7 +59,13 @@ def stall(server: RealServer, began: float) -> int:
     return int(watch.exists(*KEYS))
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param(way, marks=pytest.mark.matrix if number % 2 else ())
+        for number, way in enumerate(WAYS)
+    ],
+)
 def test_no_key_is_left_that_nobody_holds(
     real_server: RealServer, client: redis.Redis, way: str
 ) -> None:

@@ -95,7 +95,11 @@ KILLED = [by_kill_of_the_wrapper, by_kill_of_the_guard]
     ("job", "end"),
     [
         *(("timeout", end) for end in (by_term, *KILLED)),
-        *((job, end) for job in ("set -m", "su", "daemon") for end in (by_term, KILLED[0])),
+        *(
+            pytest.param(job, end, marks=pytest.mark.matrix if end == by_term else ())
+            for job in ("set -m", "su", "daemon")
+            for end in (by_term, KILLED[0])
+        ),
     ],
 )
 def test_nobody_gets_the_lock_before_the_last_descendant_is_gone(
@@ -116,7 +120,9 @@ def test_nobody_gets_the_lock_before_the_last_descendant_is_gone(
     assert not wrapper_was_killed or status == 75
 
 
-@pytest.mark.parametrize("job", ["timeout", "set -m", "su"])
+@pytest.mark.parametrize(
+    "job", ["timeout", *(pytest.param(job, marks=pytest.mark.matrix) for job in ("set -m", "su"))]
+)
 def test_after_a_force_release_none_outlives_the_lease(
     forking: Forking, log: Path, job: str
 ) -> None:

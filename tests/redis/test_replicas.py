@@ -199,7 +199,13 @@ def test_a_reply_that_is_lost_is_asked_for_again(pair: Pair) -> None:
         held.release()
 
 
-@pytest.mark.parametrize("way", ["one", "a reader", "several", "in asyncio"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        *("one", "in asyncio"),
+        *(pytest.param(way, marks=pytest.mark.matrix) for way in ("a reader", "several")),
+    ],
+)
 def test_replicas_are_waited_for_once_where_the_script_was_unknown(cut_off: Pair, way: str) -> None:
     client = cut_off.primary.client(retry=ONCE)
     one = lock(client, replica_timeout=1)

@@ -53,12 +53,7 @@ class Shapes(WebServer):
             connection.close()
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(kind, marks=() if kind == "uvicorn" else pytest.mark.matrix)
-        for kind in SERVERS
-    ]
-)
+@pytest.fixture(params=SERVERS)
 def served(
     request: pytest.FixtureRequest, real_server: RealServer, tmp_path: Path
 ) -> Iterator[tuple[Shapes, Path]]:
@@ -75,6 +70,7 @@ def served(
         yield shapes, said
 
 
+@pytest.mark.matrix
 @pytest.mark.timeout(120)
 def test_every_shape_answers_under_every_server_as_in_the_table(
     served: tuple[Shapes, Path], real_server: RealServer
