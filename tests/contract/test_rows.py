@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tests.contract.__main__ import behaviours
 
 
-def test_each_behaviour_is_always_run_for_each_of_its_kinds() -> None:
+def test_each_kind_is_always_run_by_each_of_its_drivers_in_a_quarter_of_its_behaviours() -> None:
+    all_of, always = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for _, name, row, _ in behaviours():
-        kinds = {kind.name for kind in row.kinds if row.drivers_of(kind)}
-        assert {kind for kind, _ in row.always(name)} == kinds, name
+        all_of.update((kind.name, each) for kind in row.kinds for each in row.drivers_of(kind))
+        always.update(row.always(name))
+
+    for each, count in all_of.items():
+        assert always[each] > count / 5, each
 
 
 def test_each_behaviour_is_always_run_by_each_of_its_drivers_for_its_first_kind() -> None:

@@ -32,8 +32,8 @@ class Row:
     def always(self, behaviour: str) -> set[tuple[str, str]]:
         """Return the kinds, each with a driver, that `make test` runs ``behaviour`` for.
 
-        The first kind has each driver. The others have one, in turns: the name of the behaviour
-        says with which the second begins. `make matrix` has the rest.
+        The first kind has each driver. Every other of the rest has one, in turns: the name of the
+        behaviour says with which they begin. `make matrix` has the others.
         """
         begin = zlib.crc32(behaviour.encode())
         return {
@@ -41,7 +41,8 @@ class Row:
             for place, kind in enumerate(self.kinds)
             for drivers in [self.drivers_of(kind)]
             for turn, driver in enumerate(drivers)
-            if place == 0 or (begin + place) % len(drivers) == turn
+            if place == 0
+            or ((begin // 2 + place) % 2 == 0 and (begin + place // 2) % len(drivers) == turn)
         }
 
 
