@@ -52,6 +52,9 @@ FILES = {
 ITS_OWN = {"test_call_limits", "test_later_releases"}
 # Rows that fail: words that are in their ids, and what comes before they can pass.
 NOT_YET = {
+    # The mark that somebody of a loop's mailbox is awake stands beside that, for half a second.
+    "test_no_key_is_outside_of_the_slot_of_its_name asyncio": "a mailbox for each slot",
+    "test_the_hash_tag_of_a_name_is_the_locks_own asyncio": "a mailbox for each slot",
     "test_all_kinds_at_one_name_exclude_each_other": "hosted",
     "test_a_fence_is_of_the_name_and_not_of_the_kind": "hosted",
     "test_times_at_the_names_are_taken_one_after_the_other": "timestamps",
