@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from inspect import iscoroutinefunction
 from typing import Any, Final, NamedTuple
@@ -12,27 +11,6 @@ from ..errors import LockUnsupported
 from ..protocol.commands import DEFAULT_TIMEOUT, least_hold, milliseconds, waiting_time
 
 _MOST_PERMITS = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """How a lock stands in Redis.
-
-    ``prefix``: what its tokens begin with. ``is_shared``: whether others of the kind may be held
-    at the same time.
-    """
-
-    prefix: str = ""
-    is_shared: bool = False
-
-
-EXCLUSIVE = Kind()
-READERS = Kind("read:", is_shared=True)
-
-
-def permits(limit: int) -> Kind:
-    """Return the kind of which ``limit`` may be held at the same time."""
-    return Kind(f"permit:{limit}:", is_shared=True)
 
 
 class Unset:
@@ -49,11 +27,13 @@ UNSET: Final = Unset()
 class Options(NamedTuple):
     """The options of a lock that no server is needed for. See :class:`.RedisLock`.
 
-    ``lease``: the seconds that are asked for when the lock is taken, and ``lease_ms`` as text.
-    ``about``: what else the holder record says.
+    ``prefix``: what its tokens begin with. ``is_shared``: whether others with that may be held at
+    the same time. ``lease``: the seconds that are asked for when the lock is taken, and
+    ``lease_ms`` as text. ``about``: what else the holder record says.
     """
 
-    kind: Kind
+    prefix: str
+    is_shared: bool
     timeout: float
     lease: float
     lease_ms: str
@@ -108,14 +88,15 @@ def options_of(
     waiting_time(sleep, "sleep")
     if wait_warning is not None:
         milliseconds(wait_warning, "wait_warning")
-    kind = _kind_of(shared, limit)
-    if kind.is_shared and min_hold is not None:
+    prefix = _prefix_of(shared, limit)
+    if prefix and min_hold is not None:
         raise LockUnsupported("min_hold is for a lock that is held alone")
     if limit is not None and reentrant:
         raise LockUnsupported("limit and reentrant do not go together: who has a permit has one")
     lease = min(lease_ms, longest) / 1000
     return Options(
-        kind=kind,
+        prefix=prefix,
+        is_shared=bool(prefix),
         timeout=float(DEFAULT_TIMEOUT if timeout is None else timeout),
         lease=lease,
         lease_ms=str(min(lease_ms, longest)),
@@ -129,14 +110,14 @@ def options_of(
     )
 
 
-def _kind_of(shared: bool, limit: int | None) -> Kind:
+def _prefix_of(shared: bool, limit: int | None) -> str:
     if limit is None:
-        return READERS if shared else EXCLUSIVE
+        return "read:" if shared else ""
     if shared:
         raise LockUnsupported("shared and limit do not go together: give one of them")
     if type(limit) is not int or not 1 <= limit <= _MOST_PERMITS:
         raise ValueError(f"limit is a number from 1 to {_MOST_PERMITS:,}, not {limit!r}")
-    return permits(limit)
+    return f"permit:{limit}:"
 
 
 def checked_callback(on_lost: Any) -> Callable[..., object] | None:

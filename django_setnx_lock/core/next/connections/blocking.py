@@ -13,8 +13,7 @@ from ... import clock
 from ...errors import LockError
 from ..protocol.requests import AnyRequest
 from .connection import close, limit_to, take
-from .exchanges import Exchanges
-from .failures import Undo
+from .exchanges import Exchanges, Undo
 
 if TYPE_CHECKING:
     from .session import Session
@@ -38,7 +37,7 @@ class Blocking(Exchanges):
         within: float | None,
         undo: Undo,
         line: Any = None,
-        answer: Any = None,
+        answers: Sequence[Any] = (),
     ) -> tuple[Any, bool]:
         """Ask on a connection at hand first, in as few steps as can be."""
         try:
@@ -51,14 +50,14 @@ class Blocking(Exchanges):
             pass
         except redis_exceptions.RedisError as error:
             # Without its frames, which refer to it: they hold the session and the connection.
-            answer = error.with_traceback(None)
+            answers = (error.with_traceback(None),)
         except BaseException:
             close(line)
             raise
         else:
             session.idle.append(line)
             return value, False
-        return await super().exchange(session, request, sent, within, undo, line, answer)
+        return await super().exchange(session, request, sent, within, undo, line, answers)
 
     async def line(self, session: Session, until: float, *, afresh: bool) -> Any:
         return (None if afresh else take(session.idle)) or session.connection(until)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 from redis import exceptions as redis_exceptions
 
 from ... import clock
-
-# What makes a connection asks the server by these.
-_STEPS = "send_packed_command", "read_response"
 
 
 def limit_to(connection: Any, seconds: float) -> None:
@@ -25,72 +23,61 @@ def limit_to(connection: Any, seconds: float) -> None:
         connection._sock.settimeout(seconds)
 
 
-class _Bounded:
-    """Makes a connection of redis-py by a given time, all of it; each step gets what is left."""
+def _limit(name: str) -> Any:
+    """Return the setting ``name`` of a connection that is being made: what is left is less."""
 
-    connect: Callable[[], None]
-    _until = math.inf
+    def left(connection: Any) -> float:
+        limit: float = connection.settings.get(name, math.inf)
+        # Once it is connected, its parser takes over the limit for later.
+        is_connected = getattr(connection, "_sock", None)
+        return limit if is_connected else max(min(limit, connection.until - clock.now()), 0.001)
 
-    def _left(self, limit: float) -> float:
-        return max(min(limit, self._until - clock.now()), 0.001)
-
-    # Asked for at each address of the host, and for TLS.
-    @property
-    def socket_connect_timeout(self) -> float:
-        return self._left(self._socket_connect_timeout)
-
-    @socket_connect_timeout.setter
-    def socket_connect_timeout(self, seconds: float) -> None:
-        self._socket_connect_timeout = seconds
-
-    @property
-    def socket_timeout(self) -> float:
-        return self._left(self._socket_timeout)
-
-    @socket_timeout.setter
-    def socket_timeout(self, seconds: float) -> None:
-        self._socket_timeout = seconds
-
-    def _connect(self) -> Any:
-        try:
-            return super()._connect()  # type: ignore[misc]  # redis-py's
-        finally:
-            # The parser takes over the limit for later.
-            self._until = math.inf
-
-    def connect_by(self, until: float) -> None:
-        """Connect by ``until``, with TLS and all that redis-py says and is answered at first.
-
-        Not bounded are how long the system looks up the name of the host, what a credential
-        provider or ``redis_connect_func`` does besides asking, and an answer that comes in pieces.
-        """
-
-        def limited(name: str) -> Callable[..., Any]:
-            def step(*args: Any, **options: Any) -> Any:
-                limit_to(self, until - clock.now())
-                return getattr(type(self), name)(self, *args, **options)
-
-            return step
-
-        own = vars(self)
-        own["_until"] = until
-        for name in _STEPS:
-            own[name] = limited(name)
-        try:
-            self.connect()
-            limit_to(self, self._socket_timeout)
-        except BaseException:
-            close(self)
-            raise
-        finally:
-            for name in _STEPS:
-                del own[name]
+    return property(left, lambda connection, seconds: None)
 
 
 @cache
-def bounded(kind: type) -> Any:
-    """Return the class of connections like ``kind`` that can be made by a given time."""
-    return type(f"Bounded{kind.__name__}", (_Bounded, kind), {})
+def _making(kind: Any) -> Any:
+    """Return the class of connections like ``kind`` that are made by the time ``until``."""
+
+    class Making(kind):  # type: ignore[misc]  # which of redis-py's is found out here
+        until = math.inf
+        settings: Mapping[str, Any] = MappingProxyType({})
+        # Asked for at each address of the host, and for TLS.
+        socket_timeout = _limit("socket_timeout")
+        socket_connect_timeout = _limit("socket_connect_timeout")
+
+        # What makes a connection asks the server by these.
+        def send_packed_command(self, *args: Any, **options: Any) -> None:
+            limit_to(self, self.until - clock.now())
+            super().send_packed_command(*args, **options)
+
+        def read_response(self, *args: Any, **options: Any) -> Any:
+            limit_to(self, self.until - clock.now())
+            return super().read_response(*args, **options)
+
+    return Making
+
+
+def connected(kind: Any, settings: dict[str, Any], until: float) -> Any:
+    """Return a connection that is made by ``until``, with TLS and all that is asked at first.
+
+    Not bounded are how long the system looks up the name of the host, what a credential provider or
+    ``redis_connect_func`` does besides asking, and an answer that comes in pieces. Raises what
+    redis-py raises.
+    """
+    made = _making(kind)(**settings)
+    made.until, made.settings = until, settings
+    try:
+        made.connect()
+        # From now on it is one like any, and each step as quick.
+        made.__class__ = kind
+        made.socket_timeout = settings["socket_timeout"]
+        made.socket_connect_timeout = settings["socket_connect_timeout"]
+        limit_to(made, made.socket_timeout)
+    except BaseException:
+        close(made)
+        raise
+    return made
 
 
 def take(idle: deque[Any]) -> Any:

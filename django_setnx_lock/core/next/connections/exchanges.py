@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from redis import exceptions as redis_exceptions
 
 from ... import clock
+from ...connections import failures
+from ...errors import LockUnavailable
 from ..protocol.requests import AnyRequest
-from .failures import ExchangeFailed, Undo
 
 if TYPE_CHECKING:
     from .session import Session
+
+#: Returns, packed, what undoes a request.
+Undo: TypeAlias = Callable[[], bytes] | None
 
 _BROKEN = (redis_exceptions.ConnectionError, redis_exceptions.TimeoutError)
 # Errors that another try would not help.
@@ -42,16 +46,14 @@ class Exchanges(ABC):
         """
 
     @abstractmethod
-    def keep(self, session: Session, line: Any) -> None:
-        """Have others use ``line``, on which nothing is under way."""
-
-    @abstractmethod
-    def drop(self, line: Any) -> None:
-        """Have nobody use ``line``, which may be broken."""
-
-    @abstractmethod
     def undo(self, line: Any, packed: bytes) -> bool:
         """Send what is ``packed`` behind what has no answer; return whether that could be done."""
+
+    def keep(self, session: Session, line: Any) -> None:  # noqa: B027 - a shared line needs nothing
+        """Have others use ``line``, on which nothing is under way."""
+
+    def drop(self, line: Any) -> None:  # noqa: B027 - it closes itself
+        """Have nobody use ``line``, which may be broken."""
 
     async def exchange(
         self,
@@ -61,103 +63,123 @@ class Exchanges(ABC):
         within: float | None,
         undo: Undo,
         line: Any = None,
-        answer: Any = None,
+        answers: Sequence[Any] = (),
     ) -> tuple[Any, bool]:
         """Return the reply, and whether another copy of the request may be carried out yet.
 
-        ``answer``: the error that it has ended in on ``line`` already. Raises ExchangeFailed. See
-        :meth:`.Session.call`.
+        ``answers``: the error that it has ended in on ``line`` already. Raises what redis-py
+        raises, as :meth:`exchange_many` returns it. See :meth:`.Session.call`.
         """
         longest = 2 * session.limit
         until = sent + (longest if within is None else min(within, longest))
-        packed, tries = request.pack(), 0
-        # Those on which a copy has no answer.
+        if not answers:
+            line, answers = await self._try(session, (request.pack(),), until, afresh=False)
+        if not isinstance(answers[0], redis_exceptions.RedisError):
+            self.keep(session, line)
+            return answers[0], False
+        found = await self.exchange_many(session, (request,), until, undo, line, answers)
+        if isinstance(found[0][0], redis_exceptions.RedisError):
+            raise found[0][0]
+        return found[0]
+
+    async def exchange_many(
+        self,
+        session: Session,
+        requests: Sequence[AnyRequest],
+        until: float,
+        undo: Undo = None,
+        line: Any = None,
+        answers: Sequence[Any] = (),
+    ) -> list[tuple[Any, bool]]:
+        """Return for each request what :meth:`exchange` does, or an error of redis-py.
+
+        An error has two attributes. ``in_doubt``: whether its request may be carried out yet, and
+        nothing that undoes it was sent behind it. ``is_undone``: whether there is nothing to undo,
+        or that was sent behind it. ``answers``: what was answered on ``line`` already.
+        """
+        asked = {at: request.pack() for at, request in enumerate(requests)}
+        found: dict[int, Any] = {}
+        tries = 0
+        # Those of which another copy has no answer, and the lines on which that is.
+        copies: set[int] = set()
         owing: list[Any] = []
         try:
-            while True:
-                if line is None:
-                    line, answer = await self._try(session, packed, until, afresh=tries > 0)
-                if isinstance(answer, _BROKEN):
-                    tries += 1
-                    owing += self._broken(session, line, answer)
-                    if tries == 2 or clock.now() >= until or isinstance(answer, _REFUSED):
-                        break
-                else:
+            while asked:
+                if not answers:
+                    packed = list(asked.values())
+                    line, answers = await self._try(session, packed, until, afresh=tries > 0)
+                found.update(zip(asked, answers, strict=True))
+                broken = next((one for one in answers if isinstance(one, _BROKEN)), None)
+                asked, answers = _to_repeat(requests, asked, answers), ()
+                if broken is None:
                     if line is not None:
                         self.keep(session, line)
-                    if not isinstance(answer, redis_exceptions.NoScriptError):
-                        break
-                    packed = request.pack_in_full()
-                line = None
-            if not isinstance(answer, redis_exceptions.RedisError):
-                return answer, bool(owing)
-            is_undone = self._undo_each(owing, undo)
+                    continue
+                tries += 1
+                if line is not None:
+                    copies.update(asked)
+                    owing.append(line)
+                    self._has_broken(session, line, broken)
+                if tries == 2 or clock.now() >= until or isinstance(broken, _REFUSED):
+                    break
+            self._undo(found.values(), owing, undo)
+            return [(found[at], at in copies) for at in range(len(requests))]
         except BaseException as error:
-            in_doubt = bool(owing) or getattr(error, "in_doubt", not self.is_asyncio)
-            error.in_doubt = in_doubt  # type: ignore[attr-defined]  # for who asked
+            if owing:
+                error.in_doubt = True  # type: ignore[attr-defined]  # for who asked
             raise
         finally:
             # An interrupt may come at any time.
             for one in owing:
                 self.drop(one)
-        is_refused = isinstance(answer, redis_exceptions.ResponseError)
-        raise ExchangeFailed(answer, in_doubt=not is_undone, is_undone=is_undone and not is_refused)
 
     async def _try(
-        self, session: Session, packed: bytes, until: float, *, afresh: bool
-    ) -> tuple[Any, Any]:
-        """Return the line on which that was asked, None if there is none, and the answer."""
-        line = None
+        self, session: Session, packed: Sequence[bytes], until: float, *, afresh: bool
+    ) -> tuple[Any, Sequence[Any]]:
+        """Return the line on which that was asked, None if there is none, and the answers."""
         by = min(until, clock.now() + session.limit)
         try:
             line = await self.line(session, by, afresh=afresh)
-            (answer,) = await self.ask(session, line, (packed,), by)
         except redis_exceptions.RedisError as error:
-            return None, error.with_traceback(None)
-        return line, answer
+            # Without its frames, which refer to it: they hold the session and the connection.
+            return None, [error.with_traceback(None)] * len(packed)
+        return line, await self.ask(session, line, packed, by)
 
-    def _broken(self, session: Session, line: Any, error: Exception) -> list[Any]:
-        """Return ``line``, where it ended in ``error``, as one that may owe an answer."""
-        if line is None:
-            return []
+    def _has_broken(self, session: Session, line: Any, error: Exception) -> None:
         # One has failed, so all may be dead.
         session.idle.clear()
         if not isinstance(error, redis_exceptions.TimeoutError):
             self.drop(line)
-        return [line]
 
-    def _undo_each(self, owing: Sequence[Any], undo: Undo) -> bool:
-        """Send behind each copy that has no answer what undoes it; return whether none is left."""
+    def _undo(self, answers: Iterable[Any], owing: Sequence[Any], undo: Undo) -> None:
+        """Send behind each copy that has no answer what undoes it, and note that in the errors."""
+        kind: Any = redis_exceptions.RedisError
+        errors = [one for one in answers if isinstance(one, kind)]
         is_undone = True
-        for line in owing:
-            is_undone &= undo is not None and self.undo(line, undo().pack_in_full())
-        return is_undone
+        for line in owing if errors else ():
+            is_undone &= undo is not None and self.undo(line, undo())
+        for error in errors:
+            is_refused = isinstance(error, redis_exceptions.ResponseError)
+            error.in_doubt, error.is_undone = not is_undone, is_undone and not is_refused
 
-    async def exchange_many(
-        self, session: Session, requests: Sequence[AnyRequest], within: float
-    ) -> list[Any]:
-        """Return the reply to each request, or an ExchangeFailed."""
-        until = clock.now() + within
-        try:
-            line = await self.line(session, until, afresh=False)
-            values = await self.ask(session, line, [one.pack() for one in requests], until)
-            missing = redis_exceptions.NoScriptError
-            unknown = [at for at, value in enumerate(values) if isinstance(value, missing)]
-            if unknown:
-                in_full = [requests[at].pack_in_full() for at in unknown]
-                answers = await self.ask(session, line, in_full, until)
-                for at, value in zip(unknown, answers, strict=True):
-                    values[at] = value
-        except redis_exceptions.RedisError as error:
-            return [ExchangeFailed(error, in_doubt=False, is_undone=True)] * len(requests)
-        if any(isinstance(value, _BROKEN) for value in values):
-            session.idle.clear()
-            self.drop(line)
-        else:
-            self.keep(session, line)
-        return [
-            ExchangeFailed(value, in_doubt=isinstance(value, _BROKEN), is_undone=False)
-            if isinstance(value, redis_exceptions.RedisError)
-            else value
-            for value in values
-        ]
+
+def _to_repeat(
+    requests: Sequence[AnyRequest], asked: dict[int, bytes], answers: Sequence[Any]
+) -> dict[int, bytes]:
+    """Return what broke, and in full what the server has no script for."""
+    again: dict[int, bytes] = {}
+    for (at, packed), answer in zip(asked.items(), answers, strict=True):
+        if isinstance(answer, _BROKEN):
+            again[at] = packed
+        elif isinstance(answer, redis_exceptions.NoScriptError):
+            again[at] = requests[at].pack_in_full()
+    return again
+
+
+def unavailable(error: Exception, key: str) -> LockUnavailable:
+    """Return what callers get for an ``error`` of an exchange about the lock ``key``."""
+    found = failures.unavailable(error, key)
+    found.in_doubt = getattr(error, "in_doubt", False)
+    found.is_undone = getattr(error, "is_undone", False)
+    found.__cause__ = error
+    return found

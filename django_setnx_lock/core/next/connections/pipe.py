@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import suppress
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from redis import exceptions as redis_exceptions
@@ -41,11 +41,9 @@ class Line:
         self._limit = limit
         self._loop = loop
         self._asked: deque[asyncio.Future[Any]] = deque()
-        self._end = end_of_loop()
-        self._end.lines.add(self)
         # Whether to be closed as soon as nobody waits for an answer: others may let a lock go even
         # when the loop ends.
-        self._is_last = self._end.is_over
+        self._is_last = at_end_of_loop(self)
         # With nobody's context. None: it is read no more.
         self._reader: asyncio.Task[None] | None = Context().run(loop.create_task, self._read())
 
@@ -54,14 +52,17 @@ class Line:
         """Whether it can be asked on."""
         return self._reader is not None
 
-    def send(self, *packed: bytes) -> list[asyncio.Future[Any]]:
-        """Send requests in one write; return the future answers. Raises ConnectionError."""
+    def send(self, packed: Sequence[bytes]) -> list[asyncio.Future[Any]]:
+        """Send requests in one write; return the future answers, each a reply or an error.
+
+        Raises ConnectionError.
+        """
         if not self.is_open:
             raise redis_exceptions.ConnectionError("the connection was closed")
         answers: list[asyncio.Future[Any]] = [self._loop.create_future() for _ in packed]
         self._asked += answers
         # Not by redis-py's own method, which closes the connection when it is cancelled.
-        self._connection._writer.write(b"".join(packed))
+        self._connection._writer.writelines(packed)
         return answers
 
     def expire(self, answer: asyncio.Future[Any]) -> None:
@@ -88,22 +89,21 @@ class Line:
     def close(self, why: str = "the connection was closed") -> None:
         """Close the connection; those who wait for an answer get a ConnectionError."""
         self._stop(redis_exceptions.ConnectionError(why))
-        self._end.lines.discard(self)
         with suppress(Exception):
             # What was written is sent, if the socket takes it.
             self._connection._close()
 
     def _stop(self, error: redis_exceptions.RedisError) -> None:
         reader, self._reader = self._reader, None
-        if reader is None:
-            return
-        reader.cancel()
-        while self._asked:
-            answer = self._asked.popleft()
-            if not answer.done():
-                answer.set_exception(error)
-                # Whoever it is for may be gone.
-                answer.exception()
+        if reader is not None:
+            reader.cancel()
+            while self._asked:
+                self._answer(error)
+
+    def _answer(self, answer: Any) -> None:
+        future = self._asked.popleft()
+        if not future.done():
+            future.set_result(answer)
 
     async def _read(self) -> None:
         why = "the connection was closed"
@@ -116,12 +116,7 @@ class Line:
                 except redis_exceptions.ResponseError as error:
                     # Without its frames, in which the connection is.
                     reply = error.with_traceback(None)
-                answer = self._asked.popleft()
-                if not answer.done():
-                    if isinstance(reply, redis_exceptions.ResponseError):
-                        answer.set_exception(reply)
-                    else:
-                        answer.set_result(reply)
+                self._answer(reply)
                 if self._is_last and not self._asked:
                     return
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait are to know
@@ -155,9 +150,9 @@ class Pipe:
             if self._opening is None:
                 # With nobody's context. A task of its own: before Python 3.12 redis-py may swallow
                 # a cancellation there, and others wait for it, too.
-                opening = Context().run(self._loop.create_task, self._open())
-                opening.add_done_callback(_take_note)
-                self._opening = opening
+                self._opening = Context().run(self._loop.create_task, self._open())
+                # Perhaps nobody waits for it by then.
+                self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())
             opening = self._opening
             await asyncio.wait({opening}, timeout=max(until - clock.now(), 0))
             if not opening.done():
@@ -202,7 +197,7 @@ class Asyncio(Exchanges):
         self, session: Session, line: Line, packed: Sequence[bytes], until: float
     ) -> list[Any]:
         try:
-            answers = line.send(*packed)
+            answers = line.send(packed)
         except (OSError, RuntimeError, redis_exceptions.ConnectionError) as error:
             # The loop or the transport is closed.
             return [redis_exceptions.ConnectionError(str(error))] * len(packed)
@@ -210,8 +205,7 @@ class Asyncio(Exchanges):
         timer = last.get_loop().call_later(max(until - clock.now(), 0), line.expire, last)
         try:
             for answer in answers:
-                with suppress(redis_exceptions.RedisError):
-                    await answer
+                await answer
         except asyncio.CancelledError as error:
             # What undoes it runs behind it, unless that is another line by then.
             error.in_doubt = not line.is_open  # type: ignore[attr-defined]  # for who asked
@@ -220,17 +214,7 @@ class Asyncio(Exchanges):
             timer.cancel()
             for answer in answers:
                 answer.cancel()
-        errors = [answer.exception() for answer in answers]
-        return [
-            answer.result() if error is None else error.with_traceback(None)
-            for answer, error in zip(answers, errors, strict=True)
-        ]
-
-    def keep(self, session: Session, line: Line) -> None:
-        """Do nothing: each line is shared, and closes itself."""
-
-    def drop(self, line: Line) -> None:
-        """Do nothing, as :meth:`keep`."""
+        return [answer.result() for answer in answers]
 
     def undo(self, line: Line, packed: bytes) -> bool:
         return line.undo(packed)
@@ -280,12 +264,6 @@ def _has_cleaned_up(task: asyncio.Task[None]) -> None:
         logger.error("a lock could not be given up: %r", error)
 
 
-def _take_note(task: asyncio.Task[Any]) -> None:
-    """Take note of an error of ``task`` that nobody may wait for any more."""
-    if not task.cancelled():
-        task.exception()
-
-
 def of_loop(known: dict[Any, Any], make: Callable[[asyncio.AbstractEventLoop], Any]) -> Any:
     """Return what is ``known`` of the running event loop; at first, what ``make`` makes for it."""
     loop = asyncio.get_running_loop()
@@ -298,13 +276,7 @@ def of_loop(known: dict[Any, Any], make: Callable[[asyncio.AbstractEventLoop], A
     return found
 
 
-class Closing(Protocol):
-    """A renewal, which ends when its event loop does."""
-
-    def end(self) -> None: ...
-
-
-class EndOfLoop:
+class _EndOfLoop:
     """Closes the connections and renewals of an event loop when the loop ends.
 
     asyncio has no public hook for that. But asyncio.run() closes the asynchronous generators of its
@@ -312,10 +284,8 @@ class EndOfLoop:
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        # Nothing else may refer to those, not even the loop.
-        self.lines: set[Line] = set()
-        # Those end with their session before.
-        self.renewals: WeakSet[Closing] = WeakSet()
+        # A line lives as long as the loop reads it, a renewal as long as its session.
+        self.closing: WeakSet[Any] = WeakSet()
         self.is_over = False
         self._at_end = self._close_at_end()
         with suppress(StopIteration):
@@ -326,21 +296,14 @@ class EndOfLoop:
             yield
         finally:
             self.is_over = True
-            for closing in (*self.lines, *self.renewals):
-                closing.end()
+            for one in list(self.closing):
+                one.end()
             # Transports are closed in the loop's next turn.
             await asyncio.sleep(0)
 
 
-def end_of_loop() -> EndOfLoop:
-    """Return what closes the connections of the running event loop."""
-    end: EndOfLoop = of_loop(here().loops, EndOfLoop)
-    return end
-
-
-def at_end_of_loop(renewal: Closing) -> None:
-    """Have ``renewal`` closed at the end of the running event loop, if it is in use yet."""
-    end = end_of_loop()
-    if end.is_over:
-        renewal.end()
-    end.renewals.add(renewal)
+def at_end_of_loop(one: Any) -> bool:
+    """Have ``one.end()`` called as the running event loop ends; return whether it does already."""
+    end: _EndOfLoop = of_loop(here().loops, _EndOfLoop)
+    end.closing.add(one)
+    return end.is_over

@@ -11,20 +11,18 @@ from functools import partial
 from typing import Any, NamedTuple
 from weakref import ref
 
+from redis import exceptions as redis_exceptions
 from redis.asyncio.connection import AbstractConnection
 
 from ... import clock
-from ...connections.client_settings import aio_connection_of, refuse_many_servers
+from ...connections.client_settings import aio_connection_of, options_for, refuse_many_servers
 from ...errors import LockUnavailable
 from ..process import here
 from ..protocol.requests import AnyRequest
-from .connection import bounded
-from .failures import ExchangeFailed, Undo, unavailable
-from .settings import settings_of
+from .connection import connected
+from .exchanges import Undo, unavailable
 
 _SPARE_AT_MOST = 16
-# After such a failure it is not known what became of a request.
-_UNSURE = ("unreachable", "timeout")
 
 
 class Reply(NamedTuple):
@@ -43,13 +41,14 @@ class Session:
 
     ``limit``: the seconds that one try of a request takes at most; a call takes two at most.
     ``idle``: connections with nothing under way, and ``listening``: those for mailboxes. ``pipes``
-    and ``mailboxes``: of event loops. ``renewal``: what renews the
-    locks of threads; ``renewals``: of event loops.
+    and ``mailboxes``: of event loops. ``renewal``: what renews the locks of threads; ``renewals``:
+    of event loops.
     """
 
-    def __init__(self, pool: Any) -> None:
-        self._settings = settings_of(pool)
-        self._kind = pool.connection_class
+    def __init__(self, client: Any) -> None:
+        # Nothing is tried again below us, and replies are bytes.
+        self._settings = options_for(client, None) | {"decode_responses": False}
+        self._kind = client.connection_pool.connection_class
         # What makes a connection for an event loop; without the session, which ends with its pool.
         self.aio_connection = partial(aio_connection_of, self._kind, **self._settings)
         # Two clients of one database are in one place.
@@ -91,10 +90,10 @@ class Session:
         sent = clock.now()
         try:
             value, was_retried = await io.exchange(self, request, sent, within, undo)
-        except ExchangeFailed as failed:
+        except redis_exceptions.RedisError as failed:
             error = unavailable(failed, key)
             error.time_left = max(sent + 2 * self.limit - clock.now(), 0)
-            raise error from failed.error
+            raise error from failed
         return Reply(value, sent, was_retried)
 
     async def call_many(
@@ -105,29 +104,21 @@ class Session:
         ``io``: as for :meth:`call`. All are sent in one write, and again if the connection broke,
         and are answered ``within`` so many seconds or not at all.
         """
-        until = clock.now() + within
-        found: dict[int, Reply | LockUnavailable] = {}
-        unsure = list(range(len(requests)))
-        for is_copy in (False, True):
-            sent = clock.now()
-            asked = [requests[at][0] for at in unsure]
-            values = await io.exchange_many(self, asked, min(until - sent, self.limit))
-            for at, value in zip(unsure, values, strict=True):
-                if isinstance(value, ExchangeFailed):
-                    found[at] = unavailable(value, requests[at][1])
-                else:
-                    found[at] = Reply(value, sent, is_copy)
-            unsure = [at for at in unsure if getattr(found[at], "cause", "") in _UNSURE]
-            if not unsure or clock.now() >= until:
-                break
-            self.idle.clear()
-        return [found[at] for at in range(len(requests))]
+        sent = clock.now()
+        asked = [request for request, _ in requests]
+        return [
+            unavailable(value, key)
+            if isinstance(value, redis_exceptions.RedisError)
+            else Reply(value, sent, was_retried)
+            for (value, was_retried), (_, key) in zip(
+                await io.exchange_many(self, asked, sent + within), requests, strict=True
+            )
+        ]
 
     def connection(self, until: float | None = None) -> Any:
         """Return a new connection for threads, connected by ``until`` (None: within the limit)."""
-        connection = bounded(self._kind)(**self._settings)
-        connection.connect_by(clock.now() + self.limit if until is None else until)
-        return connection
+        by = clock.now() + self.limit if until is None else until
+        return connected(self._kind, self._settings, by)
 
 
 def session_of(client: Any) -> Session:
@@ -145,7 +136,7 @@ def session_of(client: Any) -> Session:
     if found is not None and found[0]() is pool:
         return found[1]  # type: ignore[no-any-return]  # what a process keeps has no types
     number = id(pool)
-    session = Session(pool)
+    session = Session(client)
     # Where another thread was first, its session.
     known = sessions.setdefault(number, (ref(pool, lambda _: sessions.pop(number, None)), session))
     if known[0]() is not pool:

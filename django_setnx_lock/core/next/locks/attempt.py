@@ -15,10 +15,10 @@ from redis import exceptions as redis_exceptions
 from ... import clock, events
 from ...errors import LockBusy, LockError, LockUnavailable
 from ...holder import Holder
-from ..connections.failures import ExchangeFailed, unavailable
+from ..connections.exchanges import unavailable
 from ..connections.session import Reply
 from ..protocol.replies import text
-from ..protocol.requests import ACQUIRE, RELEASE, AnyRequest, Request
+from ..protocol.requests import ACQUIRE, RELEASE, Request
 from .grant import Grant, look
 from .handle import LockHandle
 from .mailbox import ThreadMailbox, mailbox_of
@@ -102,7 +102,7 @@ class Attempt:
         self.session = session
         self.owner = owner
         self._is_chosen = token is not None
-        self.token = token or target.options.kind.prefix + urandom(16).hex()
+        self.token = token or target.options.prefix + urandom(16).hex()
         self._record = _record(getpid(), owner.thread.name, target.options.about)
         self._began = clock.now()
 
@@ -123,15 +123,9 @@ class Attempt:
                 if isinstance(answer, Busy):
                     answer = await self._wait(io, limit, answer)
             grant = answer
-            held: LockHandle = self.target.handle(grant)
-            if self.target.is_watched:
-                renewal = None if io.is_asyncio else self.session.renewal
-                (renewal or renewal_of(self.session, io)).register(grant)
+            held = self._hold(io, grant)
             if self._waits_since is not None:
                 self._end_wait(None)
-            if events.ACQUIRED.listeners:
-                waited = clock.now() - self._began
-                events.ACQUIRED.tell(key=self.target.key, fence=grant.fence, waited=waited)
             return held
         except BaseException as error:
             # Interrupts and cancellations too: it may have been granted all the same.
@@ -142,6 +136,17 @@ class Attempt:
         finally:
             if self._mailbox is not None:
                 self._mailbox.close(self.token)
+
+    def _hold(self, io: Backend, grant: Grant) -> LockHandle:
+        """Return the handle of what was granted, which is renewed from now on if that is asked."""
+        held: LockHandle = grant.target.handle(grant)
+        if grant.target.is_watched:
+            renewal = None if io.is_asyncio else self.session.renewal
+            (renewal or renewal_of(self.session, io)).register(grant)
+        if events.ACQUIRED.listeners:
+            waited = clock.now() - self._began
+            events.ACQUIRED.tell(key=grant.key, fence=grant.fence, waited=waited)
+        return held
 
     # Asking
 
@@ -195,7 +200,7 @@ class Attempt:
                 key=key,
             )
         before, self.was_retried = self.token, False
-        self.token = self.target.options.kind.prefix + urandom(16).hex()
+        self.token = self.target.options.prefix + urandom(16).hex()
         if self._mailbox is not None:
             self._mailbox.close(before)
             self._mailbox.expect(self.token)
@@ -256,8 +261,7 @@ class Attempt:
             self._failures += 1
             self.was_retried |= request is not None
             if self._failures > 1 and isinstance(error, redis_exceptions.ResponseError):
-                failed = ExchangeFailed(error, in_doubt=False, is_undone=False)
-                raise unavailable(failed, self.target.key) from error
+                raise unavailable(error, self.target.key) from error
             if self._mailbox is None:
                 box.close(self.token)
             await io.sleep(min(_PAUSE * 2.0**self._failures, _PAUSE_LONGEST, seconds))
@@ -267,9 +271,9 @@ class Attempt:
 
     # Giving up
 
-    def _undo(self) -> AnyRequest:
-        """Return the request that undoes those whose answers will not be read."""
-        return self._cancel_request(in_doubt=True)
+    def _undo(self) -> bytes:
+        """Return, packed, what undoes the requests whose answers will not be read."""
+        return self._cancel_request(in_doubt=True).pack_in_full()
 
     def _cancel_request(self, *, in_doubt: bool) -> Request:
         how = "doubt" if in_doubt else "cancel"

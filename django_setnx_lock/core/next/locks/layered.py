@@ -12,6 +12,8 @@ from .reentrancy import SharedHandle, again, note
 from .scope import CancelScope
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from ..connections.backend import Backend
     from ..owner import Owner
 
@@ -25,13 +27,16 @@ class RedisLock(PlainLock):
     async def _take(
         self, io: Backend, limit: float | None, by: Owner, token: str | None = None
     ) -> LockHandle:
-        if not self.options.reentrant:
-            return await super()._take(io, limit, by, token)
-        held = await again(io, self.target, by) if token is None and by.holds else None
+        held = await self._again(io, by) if token is None and by.holds else None
         if held is None:
             held = await super()._take(io, limit, by, token)
-            note(held.grant, by)
+            if self.options.reentrant:
+                note(held.grant, by)
         return held
+
+    async def _again(self, io: Backend, by: Owner) -> LockHandle | None:
+        """Return one more handle if ``by`` holds the lock and is to have it again, else None."""
+        return await again(io, self.target, by) if self.options.reentrant else None
 
 
 class RWLock:
@@ -47,9 +52,19 @@ class RWLock:
     """
 
     def __init__(self, client: Any, name: str, **options: Any) -> None:
-        self._make: Callable[..., RedisLock] = functools.partial(RedisLock, client, name, **options)
+        self._begin(functools.partial(RedisLock, client, name, **options))
+
+    def _begin(self, make: Callable[..., RedisLock]) -> None:
+        self._make = make
         # Refuses wrong options at once.
         self._key = self.read().key
+
+    @classmethod
+    def made_by(cls, make: Callable[..., RedisLock]) -> Self:
+        """Return the lock of which ``make(shared=...)`` makes that of a reader or a writer."""
+        made = cls.__new__(cls)
+        made._begin(make)
+        return made
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._key!r}>"

@@ -335,7 +335,7 @@ class LocalLock(Operations, Generic[_Handle]):
             self._prune()
 
     def _chosen(self, token: object) -> str | None:
-        if token is not None and (self.options.kind.is_shared or not self._is_one):
+        if token is not None and (self.options.is_shared or not self._is_one):
             raise LockUnsupported(
                 f"the lock {self._named} is held with others: none of them chooses its token",
                 key=self.key,

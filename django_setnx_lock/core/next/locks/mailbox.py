@@ -141,7 +141,7 @@ class LoopMailbox:
     def _listen(self, line: Line) -> None:
         while self._under_way < _LISTENING:
             self._under_way += 1
-            answer = line.send(self._packed)[0]
+            answer = line.send((self._packed,))[0]
             # One after the other.
             longest = _LISTENS_FOR * _LISTENING + self._limit
             timer = self._loop.call_later(longest, line.expire, answer)
@@ -152,16 +152,15 @@ class LoopMailbox:
         self._under_way -= 1
         if answer.cancelled():
             return
-        error = answer.exception()
-        if error is not None:
+        mail = answer.result()
+        if isinstance(mail, Exception):
             # All ask, and find out what there is: the mail that is lost may have been for any.
             for token, woken in list(self._tasks.items()):
                 if isinstance(woken, asyncio.Future):
-                    _end(woken, error)
+                    _end(woken, mail)
                 else:
                     self._tasks[token] = True
             return
-        mail = answer.result()
         token = "" if mail is None else text(mail[1])
         if token in self._tasks:
             woken = self._tasks[token]

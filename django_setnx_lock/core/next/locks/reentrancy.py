@@ -32,7 +32,8 @@ class SharedHandle(LockHandle):
 
     def _begin_release(self) -> Request | None:
         grant = self.grant
-        if grant.target.options.reentrant and not self.released:
+        is_counted = grant.target.options.reentrant or len(grant.handles) > 1
+        if is_counted and not self.released:
             # Whether it is the last, or another is to be had, is decided by one thread at a time.
             with grant.session.deciding:
                 if len(grant.handles) > 1 and self._is_followed():
@@ -78,7 +79,7 @@ async def again(io: Backend, target: Target, by: Owner) -> LockHandle | None:
     grant: Grant | None = None if reference is None else reference()
     if grant is None or grant.is_over or not grant.is_here or grant.owner is not by:
         return None
-    if grant.target.options.kind.is_shared and not target.options.kind.is_shared:
+    if grant.target.options.is_shared and not target.options.is_shared:
         raise LockError(
             f"the lock {target.key!r} is held for reading here, and whoever has it alone waits for "
             "all who read: this caller would wait for itself; let it go first, or take it alone "
@@ -97,7 +98,7 @@ async def again(io: Backend, target: Target, by: Owner) -> LockHandle | None:
         if by.holds.get(place) is not reference or not grant.held_by():
             # It is being let go.
             return None
-        held = SharedHandle(grant, target)
+        held: LockHandle = target.handle(grant, target)
     lease.seconds = max(lease.seconds, seconds)
     if target.options.renew:
         if lease.due == math.inf:

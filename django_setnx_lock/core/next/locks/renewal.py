@@ -222,8 +222,7 @@ class LoopRenewal(Renewal):
         super().__init__()
         self._loop = loop
         self._alarm = asyncio.Event()
-        self._is_closed = False
-        at_end_of_loop(self)
+        self._is_closed = at_end_of_loop(self)
 
     def _start(self) -> None:
         if not self._is_closed:

@@ -8,23 +8,24 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from weakref import ref
 
-from ... import clock, events
-from ...errors import LockBusy, LockError, LockLost, LockUnavailable, LockUnsupported
+from ... import clock
+from ...errors import LockError, LockLost, LockUnavailable, LockUnsupported
 from ..connections.backend import Backend
 from ..connections.session import Reply
 from ..operations import Handle
 from ..options import checked_callback
-from ..protocol.requests import RELEASE, SEVERAL, Batch, Request
+from ..protocol.requests import RELEASE, SEVERAL, Request
 from .attempt import SLICE, Attempt, Busy
 from .grant import Grant, look
 from .handle import LockHandle
 from .layered import RedisLock
 from .local import LocalLock
-from .reentrancy import again, note
-from .renewal import renewal_of
+from .reentrancy import note
 from .scope import CancelScope
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from ..connections.session import Session
     from ..options import Target
     from ..owner import Owner
@@ -46,29 +47,25 @@ class SeveralAttempt(Attempt):
         super().__init__(targets[0], session, owner, None)
         self._targets = targets
         self._grants: list[Grant] = []
+        self._taken: list[LockHandle] = []
         # The place of the target that was not to be had.
         self._at = 0
 
     async def take_each(self, io: Backend, limit: float | None) -> list[LockHandle]:
         """Return the locks when all are granted. Raises as :meth:`take`."""
-        taken = [await self.take(io, limit)]
-        try:
-            for grant in self._grants[-2::-1]:
-                taken.insert(0, grant.target.handle(grant))
-                if grant.target.is_watched:
-                    renewal_of(self.session, io).register(grant)
-                if events.ACQUIRED.listeners:
-                    waited = clock.now() - self._began
-                    events.ACQUIRED.tell(key=grant.key, fence=grant.fence, waited=waited)
-            return taken
-        except BaseException as error:
-            # Interrupts too. The requests were answered, but for a copy of one.
-            for grant in self._grants:
-                if grant.renewal is not None:
-                    grant.renewal.unregister(grant)
-            cancel = partial(self._cancel, io, in_doubt=self.was_retried)
-            await io.shield(cancel, self.session.limit, error)
-            raise
+        await self.take(io, limit)
+        return self._taken
+
+    def _hold(self, io: Backend, grant: Grant) -> LockHandle:
+        hold = super()._hold
+        self._taken = [hold(io, grant) for grant in self._grants]
+        return self._taken[-1]
+
+    async def _give_up(self, io: Backend, error: BaseException) -> None:
+        for grant in self._grants:
+            if grant.renewal is not None:
+                grant.renewal.unregister(grant)
+        await super()._give_up(io, error)
 
     def _request(self, *, waits: bool) -> Request:
         self._waits = waits
@@ -88,9 +85,11 @@ class SeveralAttempt(Attempt):
             return await self._read_busy(io, values)
         if last[0] == b"OK":
             self._grants = [
-                self._grant(target, value, reply.sent)
+                Grant(target, self.session, self.token, int(value[1]), reply.sent, self.owner)
                 for target, value in zip(self._targets, values, strict=True)
             ]
+            for grant, value in zip(self._grants, values, strict=True):
+                grant.was_retried, grant.is_listed = self.was_retried, len(value) > 2
             if clock.now() < self._grants[-1].lease.end:
                 self.target = self._targets[-1]
                 return self._grants[-1]
@@ -98,11 +97,6 @@ class SeveralAttempt(Attempt):
         self._begin_anew()
         self._at = 0
         return Busy(0, None) if last[0] == b"OK" else None
-
-    def _grant(self, target: Target, value: Sequence[Any], sent: float) -> Grant:
-        grant = Grant(target, self.session, self.token, int(value[1]), sent, self.owner)
-        grant.was_retried, grant.is_listed = self.was_retried, len(value) > 2
-        return grant
 
     async def _read_busy(self, io: Backend, values: Sequence[Any]) -> Busy:
         before, self._at = self._at, len(values) - 1
@@ -124,13 +118,19 @@ class SeveralAttempt(Attempt):
             self._notify_of_wait(busy)
         return busy
 
-    def _undo(self) -> Batch:
-        args = (self.token, "doubt")
-        return Batch([Request(RELEASE, target.keys, args) for target in self._targets])
+    def _undo(self) -> bytes:
+        cancels = self._cancels(self._targets, in_doubt=True)
+        return b"".join([request.pack_in_full() for request, _ in cancels])
+
+    def _cancels(
+        self, targets: Sequence[Target], *, in_doubt: bool
+    ) -> Sequence[tuple[Request, str]]:
+        args = (self.token, "doubt" if in_doubt else "cancel")
+        return [(Request(RELEASE, target.keys, args), target.key) for target in targets]
 
     async def _cancel(self, io: Backend, *, in_doubt: bool, targets: Sequence[Target] = ()) -> None:
-        targets, args = targets or self._targets, (self.token, "doubt" if in_doubt else "cancel")
-        requests = [(Request(RELEASE, target.keys, args), target.key) for target in targets]
+        targets = targets or self._targets
+        requests = self._cancels(targets, in_doubt=in_doubt)
         replies = await self.session.call_many(io, requests, self.session.limit)
         for target, reply in zip(targets, replies, strict=True):
             if isinstance(reply, Reply):
@@ -229,12 +229,8 @@ class MultiLockHandle(Handle, Mapping[str, "LockHandle"]):
     async def _renew(
         self, io: Backend, what: str, ms: int | None, *, to_add: bool = False
     ) -> Literal[True]:
-        async def confirm(held: LockHandle, io: Backend, reply: Reply) -> None:
-            held.grant.confirm(reply)
-
-        parts = self.parts
-        requests = [(held, held._renew_request(what, ms, to_add=to_add)) for held in parts]
-        await self._ask(io, requests, confirm, [])
+        asked = [(held, held._renew_request(what, ms, to_add=to_add)) for held in self.parts]
+        _raise_gravest(await _ask(io, asked, _confirm))
         return True
 
     async def _release(self, io: Backend) -> None:
@@ -244,49 +240,7 @@ class MultiLockHandle(Handle, Mapping[str, "LockHandle"]):
             raise LockError(
                 f"the locks {self.key} belong to another process, this one's parent", key=self.key
             )
-        errors: list[LockError] = []
-        requests: list[tuple[LockHandle, Request]] = []
-        for held in self.parts:
-            try:
-                request = None if held.released else held._begin_release()
-            except LockError as error:
-                errors.append(error)
-            else:
-                requests += [] if request is None else [(held, request)]
-        try:
-            await self._ask(io, requests, LockHandle._end_release, errors)
-        except LockError:
-            raise
-        except BaseException as interrupt:
-            if io.is_asyncio and not self.released:
-                limit = 2 * self.parts[0].grant.session.limit
-                await io.shield(self._release_again, limit, interrupt)
-            raise
-
-    async def _ask(
-        self,
-        io: Backend,
-        requests: Sequence[tuple[LockHandle, Request]],
-        read: Callable[[LockHandle, Backend, Reply], Awaitable[None]],
-        errors: list[LockError],
-    ) -> None:
-        """Send all ``requests``, and ``read`` each reply. Raises the gravest error at the end."""
-        session = self.parts[0].grant.session
-        asked = [(request, held.key) for held, request in requests]
-        replies = await session.call_many(io, asked, 2 * session.limit) if asked else []
-        for (held, _), reply in zip(requests, replies, strict=True):
-            try:
-                if isinstance(reply, LockUnavailable):
-                    raise reply
-                await read(held, io, reply)
-            except LockError as error:
-                errors.append(error)
-        # A loss is the gravest.
-        errors.sort(key=lambda error: not isinstance(error, LockLost))
-        for other in errors[1:]:
-            logger.warning("%s", other)
-        if errors:
-            raise errors[0]
+        _raise_gravest(await release_each(io, self.parts))
 
 
 def _notify_of_loss(reference: ref[MultiLockHandle], lost: object) -> None:
@@ -333,27 +287,44 @@ class MultiLock(LocalLock[MultiLockHandle]):
             raise TypeError(f"names is a list of names, not {names!r}: write [{names!r}]")
         names = list(names)
         called = dict(zip(names, names if keys is None else keys, strict=True))
-        self._locks = [
-            RedisLock(client, name, timeout, sleep, key=key, **options)
-            for name, key in called.items()
-        ]
-        if not self._locks:
+        if not called:
             raise ValueError("there is no key to lock: give one at least")
-        if len({lock.key for lock in self._locks}) < len(self._locks):
+        if len(set(called.values())) < len(called):
             raise ValueError(
                 f"keys has one of them twice, {names_of(called.values())}, for two names: give "
                 "each name a key of its own"
             )
-        self._first = first = self._locks[0]
+        locks = [
+            RedisLock(client, name, timeout, sleep, key=key, **options)
+            for name, key in called.items()
+        ]
+        self._begin(locks, on_lost)
+
+    def _begin(
+        self, locks: Sequence[RedisLock], on_lost: Callable[[MultiLockHandle], object] | None
+    ) -> None:
+        first = locks[0]
         super().__init__(
             first.target,
             blocking=first.blocking,
             thread_local=first.thread_local,
             raise_on_release_error=first.raise_on_release_error,
         )
+        self._locks = locks
         self._on_lost = checked_callback(on_lost)
-        self.keys = tuple([lock.key for lock in self._locks])
-        self.names = tuple([lock.name for lock in self._locks])
+        self.keys = tuple([lock.key for lock in locks])
+        self.names = tuple([lock.name for lock in locks])
+
+    @classmethod
+    def of(
+        cls,
+        locks: Sequence[RedisLock],
+        on_lost: Callable[[MultiLockHandle], object] | None = None,
+    ) -> Self:
+        """Return what takes ``locks`` together, which differ by name and key alone."""
+        made = cls.__new__(cls)
+        made._begin(locks, on_lost)
+        return made
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.keys} timeout={self.timeout:g}>"
@@ -375,36 +346,28 @@ class MultiLock(LocalLock[MultiLockHandle]):
     async def _take(
         self, io: Backend, limit: float | None, by: Owner, token: str | None = None
     ) -> MultiLockHandle:
-        session = self._first.session_for(io)
         end = None if limit is None else clock.now() + limit
         while True:
             left = None if end is None else max(end - clock.now(), 0.0)
-            held = await self._take_once(io, session, left, by)
+            held = await self._take_once(io, left, by)
             if not held.lost:
                 return held
-            # One that was had again may be lost by the time the others are taken.
-            lost = [part.key for part in held.parts if part.lost]
+            # One that was had again was lost while the others were waited for.
             await held.give_back(io)
-            if left == 0:
-                raise LockBusy(
-                    f"the lock {lost[0]!r} was lost again while others were waited for",
-                    key=lost[0],
-                )
 
-    async def _take_once(
-        self, io: Backend, session: Session, limit: float | None, by: Owner
-    ) -> MultiLockHandle:
-        targets = sorted([lock.target for lock in self._locks], key=lambda target: target.keys)
+    async def _take_once(self, io: Backend, limit: float | None, by: Owner) -> MultiLockHandle:
+        session = self._locks[0].session_for(io)
         taken: dict[str, LockHandle] = {}
+        missing: list[Target] = []
         try:
-            for target in targets if self.reentrant and by.holds else ():
-                share = await again(io, target, by)
-                if share is not None:
-                    taken[target.key] = share
-            missing = [target for target in targets if target.key not in taken]
+            for lock in sorted(self._locks, key=lambda lock: lock.name):
+                share = await lock._again(io, by) if by.holds else None
+                if share is None:
+                    missing.append(lock.target)
+                else:
+                    taken[lock.key] = share
             if missing:
-                attempt = SeveralAttempt(missing, session, by)
-                for part in await attempt.take_each(io, limit):
+                for part in await SeveralAttempt(missing, session, by).take_each(io, limit):
                     taken[part.key] = part
                     if self.reentrant:
                         note(part.grant, by)
@@ -423,3 +386,86 @@ class MultiLock(LocalLock[MultiLockHandle]):
 def names_of(keys: Iterable[str]) -> str:
     """Return ``keys`` as messages name them."""
     return ", ".join(map(repr, keys))
+
+
+# What is asked of several handles of one server, in one write
+
+
+async def release_each(io: Backend, handles: Sequence[LockHandle]) -> list[LockError]:
+    """Release each of ``handles`` that is not released; return the errors.
+
+    One of a parent process is left alone. When it is interrupted it releases all the same before it
+    raises that.
+    """
+    try:
+        return await _release_each(io, handles)
+    except BaseException as interrupt:
+
+        async def again() -> None:
+            for error in await _release_each(io, handles):
+                logger.warning("%s", error)
+
+        # To release twice is as good as once.
+        await io.shield(again, 2 * handles[0].grant.session.limit, interrupt)
+        raise
+
+
+async def _release_each(io: Backend, handles: Sequence[LockHandle]) -> list[LockError]:
+    errors: list[LockError] = []
+    asked: list[tuple[LockHandle, Request]] = []
+    for held in handles:
+        try:
+            request = held._begin_release() if held.is_here and not held.released else None
+            if request is not None:
+                asked.append((held, request))
+        except LockError as error:
+            errors.append(error)
+    return errors + await _ask(io, asked, LockHandle._end_release)
+
+
+async def check_each(io: Backend, handles: Sequence[LockHandle]) -> None:
+    """Raise LockLost if one of ``handles`` is no longer ours, by Redis' word.
+
+    Where Redis cannot say, the lease counts by the local clock.
+    """
+    ours = {held.grant: held for held in handles if held.is_here and not held.released}
+    asked = [(held, held._renew_request("check", -1)) for held in ours.values()]
+    for error in await _ask(io, asked, _confirm):
+        if isinstance(error, LockUnavailable):
+            logger.warning("%s; its lease still runs", error)
+    for held, _ in asked:
+        held._refuse_if_over("check")
+
+
+async def _confirm(held: LockHandle, io: Backend, reply: Reply) -> None:
+    held.grant.confirm(reply)
+
+
+async def _ask(
+    io: Backend,
+    asked: Sequence[tuple[LockHandle, Request]],
+    read: Callable[[LockHandle, Backend, Reply], Awaitable[None]],
+) -> list[LockError]:
+    """Send the request of each, and ``read`` the reply to it; return the errors."""
+    errors: list[LockError] = []
+    if asked:
+        session = asked[0][0].grant.session
+        requests = [(request, held.key) for held, request in asked]
+        replies = await session.call_many(io, requests, 2 * session.limit)
+        for (held, _), reply in zip(asked, replies, strict=True):
+            try:
+                if isinstance(reply, LockUnavailable):
+                    raise reply
+                await read(held, io, reply)
+            except LockError as error:
+                errors.append(error)
+    return errors
+
+
+def _raise_gravest(errors: list[LockError]) -> None:
+    """Raise a loss, else another of ``errors``, if there is one, and log the others."""
+    errors.sort(key=lambda error: not isinstance(error, LockLost))
+    for other in errors[1:]:
+        logger.warning("%s", other)
+    if errors:
+        raise errors[0]

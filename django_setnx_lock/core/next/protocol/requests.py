@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -72,24 +71,10 @@ class Command(NamedTuple):
 
     def pack_in_full(self) -> bytes:
         """Return the same."""
-        return pack(*self.parts)
+        return self.pack()
 
 
-class Batch(NamedTuple):
-    """Several requests in one write, whose answers nobody reads."""
-
-    requests: Sequence[Request]
-
-    def pack_in_full(self) -> bytes:
-        """Return them as they are sent to any server."""
-        return b"".join([request.pack_in_full() for request in self.requests])
-
-    def pack(self) -> bytes:
-        """Return them as :meth:`pack_in_full`."""
-        return self.pack_in_full()
-
-
-AnyRequest: TypeAlias = Request | Command | Batch
+AnyRequest: TypeAlias = Request | Command
 
 
 def pack(*parts: str) -> bytes:
