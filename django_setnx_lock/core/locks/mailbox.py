@@ -32,6 +32,8 @@ from .listener import listener_of
 SLICE_MS = 25_000
 # The same behind several who hold it together, as the scripts have it.
 GROUP_SLICE_MS = 5_000
+# A thread listens for so many seconds at least: who sleeps again then has not to send it anew.
+_LISTENS = 100.0
 # A sleep that failed later than that was well begun: proxies cut what is idle for too long.
 AT_ONCE = 1.0
 # A waiter with less time than that still connects, if connecting takes no longer.
@@ -211,7 +213,7 @@ class BlockingMailbox(Mailbox):
     def _begin(self, box: str, seconds: float) -> bool:
         """Whether there was time to connect."""
         self._listening_at = box
-        command = ("BLPOP", box, f"{max(seconds, 0.001):.3f}")
+        command = ("BLPOP", box, f"{max(seconds, _LISTENS):.3f}")
         try:
             self._connection.send(command, within=max(seconds, CONNECT_AT_LEAST))
         except redis_exceptions.TimeoutError:
