@@ -1675,6 +1675,13 @@ COMING_LOCKS = [
         f"{CONTRACT}/test_network.py::"
         "test_a_server_that_stands_still_and_goes_on_holds_no_lock_of_who_gave_up",
     ),
+    Mutant(
+        "to come: programs that tests start have the core that is chosen",
+        "../tests/__init__.py",
+        "import tests.support  # noqa: F401",
+        "pass",
+        "tests/contract/test_next_core.py::test_a_program_of_the_tests_has_the_core_that_is_chosen",
+    ),
 ]
 MUTANTS: list[Mutant] = [
     *TAKING,

@@ -35,7 +35,8 @@ NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "build", "*.egg-info", 
 
 def core_of(mutant: Mutant) -> str:
     """Return the core that the test is to run on, as SETNX_CORE says it."""
-    return "next" if mutant.file.startswith(("core/next/", "lock_core_coming")) else ""
+    of_next = ("core/next/", "lock_core_coming", "../tests/")
+    return "next" if mutant.file.startswith(of_next) else ""
 
 
 def run(

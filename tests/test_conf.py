@@ -19,6 +19,7 @@ from django_redis.pool import ConnectionFactory
 from django_setnx_lock import lock, redis_lock
 from django_setnx_lock.core import RedisLock
 from tests.processes import FORKS
+from tests.support.next_core import CHOSEN
 
 if TYPE_CHECKING:
     from django.test import RequestFactory
@@ -195,11 +196,12 @@ def test_settings_that_change_while_they_are_read_are_not_kept() -> None:
 
 FORKING = """
 import os, sys
-import tests.support
 import django
 django.setup()
 from django_setnx_lock import lock
 from tests.processes import FORKS
+from tests.support.next_core import core_of
+assert core_of(type(lock("a"))) == sys.argv[2]
 
 def hold(key):
     for _ in range(50):
@@ -228,7 +230,7 @@ sys.exit(ended)
 def test_a_child_goes_on_with_what_its_parent_knew_of_the_settings(fork: str) -> None:
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
     done = subprocess.run(
-        [sys.executable, "-c", FORKING, fork],
+        [sys.executable, "-c", FORKING, fork, CHOSEN],
         env=environment,
         capture_output=True,
         text=True,

@@ -22,6 +22,7 @@ import redis
 
 from django_setnx_lock import LockBusy, LockError
 from django_setnx_lock.core import LockHandle, RedisLock
+from tests.support import next_core
 
 NAME = "storm"
 
@@ -84,6 +85,7 @@ class Stormer:
 def main() -> None:
     url, seconds, seed, mode = sys.argv[1:]
     stormer = Stormer(url, int(seed), mode)
+    next_core.say(stormer.notes, RedisLock)
     end = time.monotonic() + float(seconds)
     while time.monotonic() < end:
         stormer.turn()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.faults.storming import overlaps
+from tests.support import next_core
 
 if TYPE_CHECKING:
     from tests.servers import RealServer
@@ -38,6 +39,7 @@ def storm(server: RealServer, seconds: float, mode: str) -> list[dict[str, int]]
         time.sleep(0.05)
     for process in running:
         process.wait(timeout=30)
+    assert next_core.said(server.client()) == {next_core.CHOSEN}
     notes = [json.loads(note) for note in server.client().lrange("stays", 0, -1)]
     longest = {(note["began"], note["fence"]): note for note in notes}
     return sorted(longest.values(), key=lambda stay: stay["began"])

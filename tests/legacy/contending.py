@@ -17,6 +17,7 @@ import redis
 from django_setnx_lock.core import RedisLock
 from tests.faults.storming import server_now
 from tests.legacy.clients import KINDS, SUFFIX
+from tests.support import next_core
 
 NAME = "job"
 
@@ -52,7 +53,9 @@ def contend(client: Any, seconds: float, kind: str, unit: str) -> None:
 
 def main() -> None:
     url, seconds, kind, unit = sys.argv[1:]
-    contend(redis.Redis.from_url(url), float(seconds), kind, unit)
+    client = redis.Redis.from_url(url)
+    next_core.say(client, RedisLock)
+    contend(client, float(seconds), kind, unit)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import pytest
 
 from tests.faults.storming import overlaps
 from tests.legacy.contending import contend
+from tests.support import next_core
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,6 +59,7 @@ def in_processes(
         subprocess.Popen([*command, kind, unit], cwd=ROOT) for kind in kinds for _ in range(EACH)
     ]
     assert [process.wait(timeout=seconds + 60) for process in running] == [0] * len(running)
+    assert next_core.said(server.client()) == {next_core.CHOSEN}
     return results(server, kinds)
 
 

@@ -2,6 +2,9 @@
 
 So do tests of the way in of Django: those of ``lock()``, of the settings and of transactions.
 
+Programs that tests start have it by importing ``tests``, after all that patches what it imports,
+and tell their :func:`core_of` to who started them. They do not import pytest, which takes long.
+
 What it does not have yet is said here, and nowhere else: kinds and files that are left out, and
 rows that have to fail.
 """
@@ -12,12 +15,13 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 if TYPE_CHECKING:
+    import pytest
+
     from tests.support.kinds import Kind
 
 IS_CHOSEN = os.environ.get("SETNX_CORE") == "next"
+CHOSEN = "next" if IS_CHOSEN else "old"
 # What is run besides tests/contract.
 OF_DJANGO = (
     "tests/faults/test_interrupts_transactions.py",
@@ -36,12 +40,13 @@ OF_DJANGO = (
     "tests/views/",
 )
 KINDS = {"exclusive", "readers", "permits", "several"}
-# Files of the suite that are left out, and what comes before they can run.
+# Files and tests that are left out, and what comes before they can run.
 FILES = {
     "test_dead_holders": "inspection",
     "test_deadlocks": "deadlock",
     "test_inspector": "inspection",
     "test_masters": "several masters",
+    "test_one_greenlet_is_inside_a_redlock": "several masters",
     "test_operators": "inspection",
     "test_redlock": "several masters",
     "test_started_under": "the environment of a process under with_lock",
@@ -104,6 +109,22 @@ def put_in_place() -> None:
     signals.RedisLock = core.RedisLock
 
 
+def core_of(lock: type) -> str:
+    """Return the core that the class ``lock``, as this process uses it, is of."""
+    coming = "django_setnx_lock.core.next."
+    return "next" if any(one.__module__.startswith(coming) for one in lock.__mro__) else "old"
+
+
+def say(client: Any, lock: type) -> None:
+    """Tell those who started this process, at ``client``'s server, which core ``lock`` is of."""
+    client.sadd("cores", core_of(lock))
+
+
+def said(client: Any) -> set[str]:
+    """Return the cores that processes said they have."""
+    return {one.decode() for one in client.smembers("cores")}
+
+
 def is_chosen_for(item: pytest.Item) -> bool:
     return IS_CHOSEN and item.nodeid.startswith(("tests/contract/", *OF_DJANGO))
 
@@ -114,13 +135,16 @@ def leaves_out(item: pytest.Item) -> bool:
         return item.path.stem in ITS_OWN
     params = item.callspec.params if hasattr(item, "callspec") else {}
     kind: Kind | None = params["a"][0] if "a" in params else None
-    return item.path.stem in FILES or (kind is not None and kind.name not in KINDS)
+    names = {item.path.stem, getattr(item, "originalname", "")}
+    return bool(names & set(FILES)) or (kind is not None and kind.name not in KINDS)
 
 
 def mark(item: pytest.Item) -> None:
     """Have a row fail that is not there yet, and one pass that today's core is marked for."""
     if not is_chosen_for(item):
         return
+    import pytest
+
     item.own_markers = [one for one in item.own_markers if one.name != "xfail"]
     for words, why in NOT_YET.items():
         if all(word in item.nodeid for word in words.split()):

@@ -18,6 +18,7 @@ from django.db import connections
 from tests.contrib.fencing.models import Seat
 from tests.contrib.fencing.storming import LEASE, NOTES, late
 from tests.processes import figure
+from tests.support import next_core
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,6 +72,7 @@ def storm(server: RealServer, alias: str, mode: str, pauses: int) -> Counter[str
         for process in running.values():
             process.kill()
             process.wait(timeout=10)
+    assert next_core.said(server.client()) == {next_core.CHOSEN}
     with connections[alias].cursor() as cursor:
         cursor.execute("SELECT array_agg(writer ORDER BY id) FROM written GROUP BY seat")
         counts["late"] = sum(late(writers) for (writers,) in cursor.fetchall())
