@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING, Any
 from . import conf, lock_core
 from .core.errors import LockUnsupported
 from .core.next.connections.backend import ASYNCIO, BLOCKING, run
-from .core.next.connections.session import session_of
 from .core.next.locks import scope, several
 from .core.next.locks.handle import LockHandle
-from .core.next.locks.layered import RedisLock, RWLock
-from .core.next.locks.reentrancy import SharedHandle, again, note
+from .core.next.locks.layered import RedisLock, RWLock, SharedHandle, note
 from .core.next.locks.several import MultiLock
 from .transactions import defer_to, open_transactions
 
 if TYPE_CHECKING:
-    from .core.next.connections.backend import Backend
+    from .core.next.locks.grant import Grant
     from .core.next.locks.several import MultiLockHandle
-    from .core.next.owner import Owner
     from .core.next.protocol.requests import Request
 
 Maker = Callable[..., RedisLock]
@@ -57,17 +54,11 @@ class CommitLock(RedisLock):
 
     _handle = CommitHandle
 
-    async def _again(self, io: Backend, by: Owner) -> LockHandle | None:
-        if self.options.reentrant or self._is_put_off(by):
-            return await again(io, self.target, by)
-        return None
-
-    def _is_put_off(self, by: Owner) -> bool:
-        """Return whether ``by`` has let it go, and a transaction alone keeps it."""
-        noted = by.holds.get((session_of(self.client).place, self.name))
-        grant = None if noted is None else noted()
-        handles = [] if grant is None else grant.held_by()
-        return bool(handles) and all(getattr(one, "is_put_off", False) for one in handles)
+    def _is_had_again(self, grant: Grant) -> bool:
+        handles = grant.held_by()
+        # Reentrant or not where a transaction alone keeps it.
+        is_put_off = handles and all(getattr(one, "is_put_off", False) for one in handles)
+        return super()._is_had_again(grant) or bool(is_put_off)
 
 
 class CancelScope:

@@ -60,13 +60,13 @@ HANDS_ON: CodeType = backends.run.__code__
 def _next() -> Any:
     """Return modules of the core that is built beside today's, by their names."""
     core = "django_setnx_lock.core.next"
-    names = ("owner", "process", "protocol.keys", "protocol.requests")
+    names = ("owner", "process", "protocol.requests")
     found = {name.rpartition(".")[2]: import_module(f"{core}.{name}") for name in names}
     return SimpleNamespace(**found)
 
 
 def _renewals_of_next() -> list[Any]:
-    sessions = [session for _, session in list(_next().process.here().sessions.values())]
+    sessions = list(_next().process.here().sessions.values())
     found = [each for one in sessions for each in (one.renewal, *list(one.renewals.values()))]
     return [renewal for renewal in found if renewal is not None]
 
@@ -239,7 +239,7 @@ def clean_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def force(client: Any, name: str, token: str, by: str, reason: str) -> bool:
     """Take a lock of the new core from the holder with ``token``, if it has it still."""
     core = _next()
-    keys = core.keys.keys_of(name, None)
+    keys = core.requests.keys_of(name, None)
     about = json.dumps({"by": by, "reason": reason})
     reply = client.eval(core.requests.FORCE.source, len(keys), *keys, token, about)
     return reply[0] in (b"OK", "OK")
@@ -269,12 +269,6 @@ def asyncio_twin(monkeypatch: pytest.MonkeyPatch) -> None:
 
     twin = fakeredis.aioredis.FakeAsyncRedisConnection
     monkeypatch.setitem(client_settings.TWINS, fakeredis.FakeRedisConnection, twin)
-    if next_core.IS_CHOSEN:
-        from fakeredis import _clients
-
-        # It has writelines() alone, which redis-py calls.
-        write: Any = lambda self, data: self.writelines([data])  # noqa: E731
-        monkeypatch.setattr(_clients._async.FakeWriter, "write", write, raising=False)
 
 
 def look_late(monkeypatch: pytest.MonkeyPatch) -> None:

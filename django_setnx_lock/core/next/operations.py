@@ -11,7 +11,7 @@ from ..errors import LockError, LockLost
 from ..protocol.commands import milliseconds
 from .connections.backend import ASYNCIO, BLOCKING, Backend, run
 from .connections.session import session_of
-from .protocol.requests import Command
+from .protocol.requests import LOCKED, Request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +41,11 @@ class Operations(ABC):
         return self.target.client
 
     @property
+    def _named(self) -> str:
+        """What messages call it."""
+        return repr(self.key)
+
+    @property
     @abstractmethod
     def lost(self) -> bool:
         """Whether it is known to be ours no longer, or its lease is over. Asks nobody."""
@@ -64,19 +69,9 @@ class Operations(ABC):
         ``to_add``: whether what is left comes on top.
         """
 
-    async def _check(self, io: Backend) -> None:
-        await self._renew(io, "check", -1)
-
-    async def _extend(self, io: Backend, seconds: float, replace_ttl: bool) -> Literal[True]:
-        ms = milliseconds(seconds, "additional_time")
-        return await self._renew(io, "extend", ms, to_add=not replace_ttl)
-
-    async def _reacquire(self, io: Backend) -> Literal[True]:
-        return await self._renew(io, "extend", None)
-
     async def _locked(self, io: Backend) -> bool:
-        session, exists = session_of(self.target.client), Command(("EXISTS", self.target.keys[0]))
-        return bool((await session.call(io, exists, self.key)).value)
+        request = Request(LOCKED, self.target.keys[:1], ())
+        return bool((await session_of(self.target.client).call(io, request, self.key)).value)
 
     def check(self) -> None:
         """Ask Redis whether the lock is still ours. One round trip.
@@ -84,11 +79,11 @@ class Operations(ABC):
         Raises LockLost when it is not, with who force-released it and why, LockUnavailable when
         Redis cannot say, and LockError when it was released.
         """
-        run(self._check(BLOCKING))
+        run(self._renew(BLOCKING, "check", -1))
 
     async def acheck(self) -> None:
         """Ask as :meth:`check` does."""
-        await self._check(ASYNCIO)
+        await self._renew(ASYNCIO, "check", -1)
 
     def owned(self) -> bool:
         """Return whether the lock is ours, by Redis' word. Raises LockUnavailable."""
@@ -114,19 +109,21 @@ class Operations(ABC):
         time that is no finite number above zero, LockLost, LockUnavailable, and LockError when the
         lock was released.
         """
-        return run(self._extend(BLOCKING, additional_time, replace_ttl))
+        ms = milliseconds(additional_time, "additional_time")
+        return run(self._renew(BLOCKING, "extend", ms, to_add=not replace_ttl))
 
     async def aextend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
         """Extend the lease as :meth:`extend` does."""
-        return await self._extend(ASYNCIO, additional_time, replace_ttl)
+        ms = milliseconds(additional_time, "additional_time")
+        return await self._renew(ASYNCIO, "extend", ms, to_add=not replace_ttl)
 
     def reacquire(self) -> Literal[True]:
         """Renew the lease: at least a full ``timeout`` is left. Raises as :meth:`extend`."""
-        return run(self._reacquire(BLOCKING))
+        return run(self._renew(BLOCKING, "extend", None))
 
     async def areacquire(self) -> Literal[True]:
         """Renew the lease as :meth:`reacquire` does."""
-        return await self._reacquire(ASYNCIO)
+        return await self._renew(ASYNCIO, "extend", None)
 
     def release(self) -> None:
         """Let the lock go, or this handle where others hold the lock as well.
@@ -149,6 +146,10 @@ class Operations(ABC):
 
 class Handle(Operations):
     """What is held: a lock, or several."""
+
+    def __repr__(self) -> str:
+        state = "released" if self.released else "lost" if self.lost else "held"
+        return f"<{type(self).__name__} {self._named} {state}>"
 
     @property
     @abstractmethod
@@ -195,7 +196,7 @@ class Handle(Operations):
         if not self.remaining():
             return False
         try:
-            await self._check(io)
+            await self._renew(io, "check", -1)
         except LockLost:
             return False
         return True
@@ -218,16 +219,23 @@ class Handle(Operations):
     ) -> None:
         """Release at the end of a block that raised ``body_error``, which is never hidden.
 
-        When it is interrupted, as by Ctrl-C, it releases all the same before it raises that.
-        ``to_raise``: whether an error of the release is raised; else it is logged.
+        Another error of the release is raised, or after ``body_error``, and without ``to_raise``,
+        logged and noted. When it is interrupted, as by Ctrl-C, it releases all the same before it
+        raises that.
         """
         try:
             if not self.released:
                 await self._release(io)
         except LockError as error:
+            is_told = type(error) is type(body_error) and error.args == body_error.args
             # What is the parent's is left alone.
-            if self.is_here:
-                _raise_at_end(error, body_error, to_raise=to_raise)
+            if is_told or not self.is_here:
+                return
+            if body_error is None and to_raise:
+                raise
+            logger.warning("%s", error)
+            if body_error is not None and hasattr(body_error, "add_note"):
+                body_error.add_note(str(error))
         except BaseException:
             # The request may have reached Redis or not: to release twice does no harm. In asyncio
             # the release itself has seen to it.
@@ -253,18 +261,3 @@ class Handle(Operations):
         self, exc_type: object, exc_value: BaseException | None, traceback: object
     ) -> None:
         await self.finish(ASYNCIO, exc_value)
-
-
-def _raise_at_end(error: LockError, body_error: BaseException | None, *, to_raise: bool) -> None:
-    """Raise ``error``, in which the release at the end of a block ended, if that is wanted.
-
-    After a ``body_error``, which is never hidden, it is logged and added there as a note.
-    """
-    if body_error is None and to_raise:
-        raise error
-    if type(error) is type(body_error) and error.args == body_error.args:
-        # Both are about the same loss.
-        return
-    logger.warning("%s", error)
-    if body_error is not None and hasattr(body_error, "add_note"):
-        body_error.add_note(str(error))

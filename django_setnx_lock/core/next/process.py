@@ -15,14 +15,14 @@ from weakref import WeakKeyDictionary
 class Here:
     """What this process keeps, with the kind of locks and threads that it has now.
 
-    ``sessions``: by the id of a redis-py pool. ``local``: of each thread. ``owners``: of each task
+    ``sessions``: by redis-py's pool. ``local``: of each thread. ``owners``: of each task
     and greenlet. ``loops``: of each event loop.
     """
 
     def __init__(self, pid: int, kind: object) -> None:
         self.pid = pid
         self.kind = kind
-        self.sessions: dict[int, Any] = {}
+        self.sessions: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self.local = threading.local()
         self.owners: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self.loops: dict[Any, Any] = {}
@@ -52,7 +52,7 @@ def _begin_anew() -> Here:
     _all.setdefault((before.pid, before.kind), before)
     if before.pid != found.pid:
         # Those of threads can be closed here, without a word to the server.
-        for _, session in list(before.sessions.values()):
+        for session in list(before.sessions.values()):
             session.idle.clear()
             session.listening.clear()
     return found

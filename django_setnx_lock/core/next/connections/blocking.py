@@ -11,9 +11,10 @@ from redis import exceptions as redis_exceptions
 
 from ... import clock
 from ...errors import LockError
-from ..protocol.requests import AnyRequest
+from ..protocol.replies import Reply
+from ..protocol.requests import Request, Undo
 from .connection import close, limit_to, take
-from .exchanges import Exchanges, Undo
+from .exchanges import Exchanges
 
 if TYPE_CHECKING:
     from .session import Session
@@ -32,13 +33,13 @@ class Blocking(Exchanges):
     async def exchange(
         self,
         session: Session,
-        request: AnyRequest,
+        request: Request,
         sent: float,
         within: float | None,
         undo: Undo,
         line: Any = None,
         answers: Sequence[Any] = (),
-    ) -> tuple[Any, bool]:
+    ) -> Reply:
         """Ask on a connection at hand first, in as few steps as can be."""
         try:
             line = session.idle.pop()
@@ -56,15 +57,13 @@ class Blocking(Exchanges):
             raise
         else:
             session.idle.append(line)
-            return value, False
+            return Reply(value, sent, False)
         return await super().exchange(session, request, sent, within, undo, line, answers)
 
     async def line(self, session: Session, until: float, *, afresh: bool) -> Any:
         return (None if afresh else take(session.idle)) or session.connection(until)
 
-    async def ask(
-        self, session: Session, line: Any, packed: Sequence[bytes], until: float
-    ) -> list[Any]:
+    async def ask(self, line: Any, packed: Sequence[bytes], until: float) -> list[Any]:
         answers: list[Any] = []
         try:
             for at in range(0, len(packed), BATCH):
@@ -77,7 +76,6 @@ class Blocking(Exchanges):
                         answers.append(line.read_response(disconnect_on_error=False))
                     except redis_exceptions.ResponseError as error:
                         answers.append(error.with_traceback(None))
-            limit_to(line, session.limit)
         except redis_exceptions.RedisError as error:
             answers += [error.with_traceback(None)] * (len(packed) - len(answers))
         except BaseException:
@@ -86,6 +84,7 @@ class Blocking(Exchanges):
         return answers
 
     def keep(self, session: Session, line: Any) -> None:
+        limit_to(line, session.limit)
         session.idle.append(line)
 
     def drop(self, line: Any) -> None:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from redis import exceptions as redis_exceptions
 
 from ... import clock
-from ...connections import failures
-from ...errors import LockUnavailable
-from ..protocol.requests import AnyRequest
+from ..protocol.replies import Reply
+from ..protocol.requests import Request, Undo
 
 if TYPE_CHECKING:
     from .session import Session
-
-#: Returns, packed, what undoes a request.
-Undo: TypeAlias = Callable[[], bytes] | None
 
 _BROKEN = (redis_exceptions.ConnectionError, redis_exceptions.TimeoutError)
 # Errors that another try would not help.
@@ -37,9 +33,7 @@ class Exchanges(ABC):
         """
 
     @abstractmethod
-    async def ask(
-        self, session: Session, line: Any, packed: Sequence[bytes], until: float
-    ) -> list[Any]:
+    async def ask(self, line: Any, packed: Sequence[bytes], until: float) -> list[Any]:
         """Return the answer to each of what is ``packed``, or the error of redis-py.
 
         One that is interrupted has its line dropped, or what is asked next runs behind it.
@@ -58,17 +52,17 @@ class Exchanges(ABC):
     async def exchange(
         self,
         session: Session,
-        request: AnyRequest,
+        request: Request,
         sent: float,
         within: float | None,
         undo: Undo,
         line: Any = None,
         answers: Sequence[Any] = (),
-    ) -> tuple[Any, bool]:
-        """Return the reply, and whether another copy of the request may be carried out yet.
+    ) -> Reply:
+        """Return the reply. See :meth:`.Session.call`.
 
         ``answers``: the error that it has ended in on ``line`` already. Raises what redis-py
-        raises, as :meth:`exchange_many` returns it. See :meth:`.Session.call`.
+        raises, as :meth:`exchange_many` returns it.
         """
         longest = 2 * session.limit
         until = sent + (longest if within is None else min(within, longest))
@@ -76,22 +70,24 @@ class Exchanges(ABC):
             line, answers = await self._try(session, (request.pack(),), until, afresh=False)
         if not isinstance(answers[0], redis_exceptions.RedisError):
             self.keep(session, line)
-            return answers[0], False
-        found = await self.exchange_many(session, (request,), until, undo, line, answers)
-        if isinstance(found[0][0], redis_exceptions.RedisError):
-            raise found[0][0]
-        return found[0]
+            return Reply(answers[0], sent, False)
+        requests = (request,)
+        (found,) = await self.exchange_many(session, requests, sent, until, undo, line, answers)
+        if isinstance(found, Reply):
+            return found
+        raise found
 
     async def exchange_many(
         self,
         session: Session,
-        requests: Sequence[AnyRequest],
+        requests: Sequence[Request],
+        sent: float,
         until: float,
         undo: Undo = None,
         line: Any = None,
         answers: Sequence[Any] = (),
-    ) -> list[tuple[Any, bool]]:
-        """Return for each request what :meth:`exchange` does, or an error of redis-py.
+    ) -> list[Reply | redis_exceptions.RedisError]:
+        """Return the reply to each request, or an error of redis-py.
 
         An error has two attributes. ``in_doubt``: whether its request may be carried out yet, and
         nothing that undoes it was sent behind it. ``is_undone``: whether there is nothing to undo,
@@ -123,7 +119,12 @@ class Exchanges(ABC):
                 if tries == 2 or clock.now() >= until or isinstance(broken, _REFUSED):
                     break
             self._undo(found.values(), owing, undo)
-            return [(found[at], at in copies) for at in range(len(requests))]
+            return [
+                answer
+                if isinstance(answer, redis_exceptions.RedisError)
+                else Reply(answer, sent, at in copies)
+                for at, answer in sorted(found.items())
+            ]
         except BaseException as error:
             if owing:
                 error.in_doubt = True  # type: ignore[attr-defined]  # for who asked
@@ -143,7 +144,7 @@ class Exchanges(ABC):
         except redis_exceptions.RedisError as error:
             # Without its frames, which refer to it: they hold the session and the connection.
             return None, [error.with_traceback(None)] * len(packed)
-        return line, await self.ask(session, line, packed, by)
+        return line, await self.ask(line, packed, by)
 
     def _has_broken(self, session: Session, line: Any, error: Exception) -> None:
         # One has failed, so all may be dead.
@@ -164,7 +165,7 @@ class Exchanges(ABC):
 
 
 def _to_repeat(
-    requests: Sequence[AnyRequest], asked: dict[int, bytes], answers: Sequence[Any]
+    requests: Sequence[Request], asked: dict[int, bytes], answers: Sequence[Any]
 ) -> dict[int, bytes]:
     """Return what broke, and in full what the server has no script for."""
     again: dict[int, bytes] = {}
@@ -174,12 +175,3 @@ def _to_repeat(
         elif isinstance(answer, redis_exceptions.NoScriptError):
             again[at] = requests[at].pack_in_full()
     return again
-
-
-def unavailable(error: Exception, key: str) -> LockUnavailable:
-    """Return what callers get for an ``error`` of an exchange about the lock ``key``."""
-    found = failures.unavailable(error, key)
-    found.in_doubt = getattr(error, "in_doubt", False)
-    found.is_undone = getattr(error, "is_undone", False)
-    found.__cause__ = error
-    return found

@@ -193,9 +193,7 @@ class Asyncio(Exchanges):
             # The loop is closed.
             raise redis_exceptions.ConnectionError(str(error)) from error
 
-    async def ask(
-        self, session: Session, line: Line, packed: Sequence[bytes], until: float
-    ) -> list[Any]:
+    async def ask(self, line: Line, packed: Sequence[bytes], until: float) -> list[Any]:
         try:
             answers = line.send(packed)
         except (OSError, RuntimeError, redis_exceptions.ConnectionError) as error:
@@ -240,14 +238,12 @@ class Asyncio(Exchanges):
         task = loop.create_task(clean_up())
         _LATER.add(task)
         task.add_done_callback(_has_cleaned_up)
+        timer = loop.call_later(seconds, task.cancel)
+        task.add_done_callback(lambda _: timer.cancel())
         cancelled: asyncio.CancelledError | None = None
-        give_up_at = loop.time() + seconds
         while not isinstance(after, GeneratorExit) and not task.done():
-            if (left := give_up_at - loop.time()) <= 0:
-                task.cancel()
-                break
             try:
-                await asyncio.wait({task}, timeout=left)
+                await asyncio.wait({task})
             except asyncio.CancelledError as error:
                 cancelled = error
         if cancelled is not None:

@@ -8,32 +8,21 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
-from weakref import ref
+from typing import Any
 
 from redis import exceptions as redis_exceptions
 from redis.asyncio.connection import AbstractConnection
 
 from ... import clock
+from ...connections import failures
 from ...connections.client_settings import aio_connection_of, options_for, refuse_many_servers
 from ...errors import LockUnavailable
 from ..process import here
-from ..protocol.requests import AnyRequest
+from ..protocol.replies import Reply
+from ..protocol.requests import Request, Undo
 from .connection import connected
-from .exchanges import Undo, unavailable
 
 _SPARE_AT_MOST = 16
-
-
-class Reply(NamedTuple):
-    """The answer to a request: ``sent``: when it was sent, on the local clock.
-
-    ``was_retried``: whether another copy of the request may be carried out yet.
-    """
-
-    value: Any
-    sent: float
-    was_retried: bool
 
 
 class Session:
@@ -76,7 +65,7 @@ class Session:
     async def call(
         self,
         io: Any,
-        request: AnyRequest,
+        request: Request,
         key: str,
         within: float | None = None,
         undo: Undo = None,
@@ -89,15 +78,15 @@ class Session:
         """
         sent = clock.now()
         try:
-            value, was_retried = await io.exchange(self, request, sent, within, undo)
+            reply: Reply = await io.exchange(self, request, sent, within, undo)
         except redis_exceptions.RedisError as failed:
             error = unavailable(failed, key)
             error.time_left = max(sent + 2 * self.limit - clock.now(), 0)
             raise error from failed
-        return Reply(value, sent, was_retried)
+        return reply
 
     async def call_many(
-        self, io: Any, requests: Sequence[tuple[AnyRequest, str]], within: float
+        self, io: Any, requests: Sequence[tuple[Request, str]], within: float
     ) -> list[Reply | LockUnavailable]:
         """Return the reply to each of ``requests``, beside their keys, or why it has none.
 
@@ -106,13 +95,10 @@ class Session:
         """
         sent = clock.now()
         asked = [request for request, _ in requests]
+        answers = await io.exchange_many(self, asked, sent, sent + within)
         return [
-            unavailable(value, key)
-            if isinstance(value, redis_exceptions.RedisError)
-            else Reply(value, sent, was_retried)
-            for (value, was_retried), (_, key) in zip(
-                await io.exchange_many(self, asked, sent + within), requests, strict=True
-            )
+            answer if isinstance(answer, Reply) else unavailable(answer, key)
+            for answer, (_, key) in zip(answers, requests, strict=True)
         ]
 
     def connection(self, until: float | None = None) -> Any:
@@ -132,13 +118,15 @@ def session_of(client: Any) -> Session:
         refuse_many_servers(client)
         raise
     sessions = here().sessions
-    found = sessions.get(id(pool))
-    if found is not None and found[0]() is pool:
-        return found[1]  # type: ignore[no-any-return]  # what a process keeps has no types
-    number = id(pool)
-    session = Session(client)
+    found: Session | None = sessions.get(pool)
     # Where another thread was first, its session.
-    known = sessions.setdefault(number, (ref(pool, lambda _: sessions.pop(number, None)), session))
-    if known[0]() is not pool:
-        sessions[number] = known = (ref(pool), session)
-    return known[1]  # type: ignore[no-any-return]
+    return found if found is not None else sessions.setdefault(pool, Session(client))
+
+
+def unavailable(error: Exception, key: str) -> LockUnavailable:
+    """Return what callers get for an ``error`` of an exchange about the lock ``key``."""
+    found = failures.unavailable(error, key)
+    found.in_doubt = getattr(error, "in_doubt", False)
+    found.is_undone = getattr(error, "is_undone", False)
+    found.__cause__ = error
+    return found

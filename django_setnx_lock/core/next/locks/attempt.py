@@ -15,9 +15,8 @@ from redis import exceptions as redis_exceptions
 from ... import clock, events
 from ...errors import LockBusy, LockError, LockUnavailable
 from ...holder import Holder
-from ..connections.exchanges import unavailable
-from ..connections.session import Reply
-from ..protocol.replies import text
+from ..connections.session import unavailable
+from ..protocol.replies import Reply, text
 from ..protocol.requests import ACQUIRE, RELEASE, Request
 from .grant import Grant, look
 from .handle import LockHandle

@@ -10,13 +10,13 @@ from weakref import ref
 from ... import clock, events
 from ...errors import LockLost, LockUnavailable
 from ...stop_request import StopRequest
-from ..protocol.replies import lost, text
+from ..protocol.replies import Reply, lost, text
 from ..protocol.requests import LOOK, RELEASE, RENEW, Request
 from .lease import Lease
 
 if TYPE_CHECKING:
     from ..connections.backend import Backend
-    from ..connections.session import Reply, Session
+    from ..connections.session import Session
     from ..options import Target
     from ..owner import Owner
 

@@ -13,13 +13,12 @@ from ... import clock, events
 from ...errors import LockError, LockUnavailable
 from ..connections.backend import Backend
 from ..operations import Handle
-from ..protocol.replies import lost
+from ..protocol.replies import Reply, lost
 from .grant import Grant, look
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from ..connections.session import Reply
     from ..options import Target
     from ..protocol.requests import Request
 
@@ -59,10 +58,6 @@ class LockHandle(Handle):
         self.grant = grant
         self.target = target or grant.target
         grant.handles += (ref(self),)
-
-    def __repr__(self) -> str:
-        state = "released" if self.released else "lost" if self.lost else "held"
-        return f"<{type(self).__name__} {self.key!r} fence={self.fence} {state}>"
 
     @property
     def name(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from contextlib import suppress
 from inspect import iscoroutinefunction
 from threading import get_ident
 from types import MethodType
@@ -23,8 +22,8 @@ _Handle = TypeVar("_Handle", bound=Handle)
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
-def _nothing() -> None:
-    """Return None, as a dead reference does."""
+# Called, it gives None, as a dead reference does.
+_nothing: Callable[[], Any] = type(None)
 
 
 class Entry(Generic[_Handle]):
@@ -98,7 +97,7 @@ class LocalLock(Operations, Generic[_Handle]):
     _scope: type[Any] | None = None
 
     def __init__(
-        self, target: Target, *, blocking: bool, thread_local: bool, raise_on_release_error: bool
+        self, target: Target, blocking: bool, thread_local: bool, raise_on_release_error: bool
     ) -> None:
         """``target``: the lock, or the first of several."""
         self.target = target
@@ -109,9 +108,12 @@ class LocalLock(Operations, Generic[_Handle]):
         self.raise_on_release_error = raise_on_release_error
         # In the order in which they were taken; those that are not kept live as long as the block.
         self._entries: list[ref[Entry[_Handle]]] = []
-        self._kept: list[Entry[_Handle]] = []
+        self._kept: set[Entry[_Handle]] = set()
         # By thread, the block that begins.
         self.begins: dict[int, ref[Entry[_Handle]]] = {}
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._named} timeout={self.timeout:g}>"
 
     @abstractmethod
     async def _take(
@@ -134,10 +136,9 @@ class LocalLock(Operations, Generic[_Handle]):
     @property
     def held(self) -> _Handle | None:
         """The handle of what this thread holds through this object, or None."""
-        entry = self._mine(in_loop())
-        return None if entry is None else entry.held
+        return self._mine(in_loop())
 
-    def _mine(self, is_asyncio: bool) -> Entry[_Handle] | None:
+    def _mine(self, is_asyncio: bool) -> _Handle | None:
         """Return what the caller took last and has not let go; else what is nobody's, if one is."""
         entries = [
             entry
@@ -146,7 +147,7 @@ class LocalLock(Operations, Generic[_Handle]):
         ]
         if entries and self.thread_local:
             entries = _entries_of(current(is_asyncio), entries, lambda owner: not owner.kind)
-        return entries[-1] if entries else None
+        return entries[-1].held if entries else None
 
     def _known(self) -> list[Entry[_Handle]]:
         entries = [reference() for reference in self._entries[:]]
@@ -166,7 +167,7 @@ class LocalLock(Operations, Generic[_Handle]):
 
     def _prune(self) -> None:
         """Drop what is over."""
-        for entry in self._kept[:]:
+        for entry in tuple(self._kept):
             held = entry.held
             if held is not None and not entry.is_block and (held.released or held.lost):
                 self.drop(entry)
@@ -174,9 +175,7 @@ class LocalLock(Operations, Generic[_Handle]):
     def drop(self, entry: Entry[_Handle]) -> None:
         """Hold ``entry`` no longer."""
         entry.held = None
-        # Another thread may do so meanwhile.
-        with suppress(ValueError):
-            self._kept.remove(entry)
+        self._kept.discard(entry)
 
     @property
     def lost(self) -> bool:
@@ -269,7 +268,7 @@ class LocalLock(Operations, Generic[_Handle]):
             if self._kept:
                 self._prune()
             if entry.is_kept:
-                self._kept.append(entry)
+                self._kept.add(entry)
             self._entries.append(ref(entry, self._entries.remove))
             return held
         except BaseException:
@@ -305,21 +304,16 @@ class LocalLock(Operations, Generic[_Handle]):
 
     # Asking
 
-    @property
-    def _named(self) -> str:
-        """What messages call it."""
-        return repr(self.key)
-
     def _held_to(self, io: Backend, what: str) -> _Handle:
-        entry = self._mine(io.is_asyncio)
-        if entry is None or entry.held is None:
+        held = self._mine(io.is_asyncio)
+        if held is None:
             message = f"cannot {what} the lock {self._named}: it is not held here"
             raise LockError(message, key=self.key)
-        return entry.held
+        return held
 
     async def _owned(self, io: Backend) -> bool:
-        entry = self._mine(io.is_asyncio)
-        return entry is not None and entry.held is not None and await entry.held._owned(io)
+        held = self._mine(io.is_asyncio)
+        return held is not None and await held._owned(io)
 
     async def _renew(
         self, io: Backend, what: str, ms: int | None, *, to_add: bool = False

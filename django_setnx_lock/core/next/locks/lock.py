@@ -10,7 +10,7 @@ from ..connections.backend import Backend
 from ..connections.session import Session, session_of
 from ..options import Target, checked_callback, options_of
 from ..owner import Owner
-from ..protocol.keys import keys_of
+from ..protocol.requests import keys_of
 from .attempt import Attempt
 from .handle import LocalToken, LockHandle
 from .local import LocalLock
@@ -95,15 +95,7 @@ class PlainLock(LocalLock[LockHandle]):
             self._handle,
         )
         self.sleep = sleep
-        super().__init__(
-            target,
-            blocking=blocking,
-            thread_local=thread_local,
-            raise_on_release_error=raise_on_release_error,
-        )
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.key!r} timeout={self.timeout:g}>"
+        super().__init__(target, blocking, thread_local, raise_on_release_error)
 
     @property
     def name(self) -> str:

@@ -18,11 +18,11 @@ from ..connections.backend import ASYNCIO, BLOCKING, Backend
 from ..connections.backend import run as run_blocking
 from ..connections.pipe import at_end_of_loop, of_loop
 from ..process import here
-from ..protocol.replies import lost
+from ..protocol.replies import Reply, lost
 from .lease import LISTED_AFTER
 
 if TYPE_CHECKING:
-    from ..connections.session import Reply, Session
+    from ..connections.session import Session
     from .grant import Grant
 
 logger = logging.getLogger("django_setnx_lock.renewal")

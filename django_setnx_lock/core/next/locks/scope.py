@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ... import clock
+from ..connections.backend import ASYNCIO
+from .renewal import renewal_of
 
 if TYPE_CHECKING:
     from .grant import Grant
@@ -35,10 +36,11 @@ class CancelScope:
         self._before = _cancelling(task)
         self._loop = asyncio.get_running_loop()
         self._has_cancelled = self._is_over = False
-        self._timer: asyncio.TimerHandle | None = None
         for grant in grants:
             grant.scopes += (self,)
-        self._look_at_the_end()
+            if grant.renewal is None:
+                # Nobody else looks when its lease ends.
+                renewal_of(grant.session, ASYNCIO).register(grant)
 
     def cancel(self) -> None:
         """Cancel the task: a lock is lost. Any thread may call it."""
@@ -51,8 +53,6 @@ class CancelScope:
     def leave(self, error: BaseException | None) -> BaseException | None:
         """Cancel the task no longer; return ``error`` of its body, None if that is our doing."""
         self._is_over = True
-        if self._timer is not None:
-            self._timer.cancel()
         for grant in self._grants:
             grant.scopes = tuple(scope for scope in grant.scopes if scope is not self)
         if not self._has_cancelled:
@@ -75,20 +75,6 @@ class CancelScope:
             scope for grant in self._grants for scope in grant.scopes[: grant.scopes.index(self)]
         ]
         return any(scope.task is self.task for scope in around)
-
-    def _look_at_the_end(self) -> None:
-        """Look when the first lease ends that is not renewed: nobody else does."""
-        ends = [grant.lease.end for grant in self._grants if not (grant.renewal or grant.loss)]
-        if ends:
-            left = max(min(ends) - clock.now(), 0) + 0.001
-            self._timer = self._loop.call_later(left, self._look)
-
-    def _look(self) -> None:
-        if not self._is_over:
-            for grant in self._grants:
-                if grant.loss is None and grant.is_over:
-                    grant.lose(grant.ran_out())
-            self._look_at_the_end()
 
 
 def _cancelling(task: asyncio.Task[Any]) -> int:

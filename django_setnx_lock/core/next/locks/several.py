@@ -11,16 +11,15 @@ from weakref import ref
 from ... import clock
 from ...errors import LockError, LockLost, LockUnavailable, LockUnsupported
 from ..connections.backend import Backend
-from ..connections.session import Reply
 from ..operations import Handle
 from ..options import checked_callback
+from ..protocol.replies import Reply
 from ..protocol.requests import RELEASE, SEVERAL, Request
 from .attempt import SLICE, Attempt, Busy
 from .grant import Grant, look
 from .handle import LockHandle
-from .layered import RedisLock
+from .layered import RedisLock, note
 from .local import LocalLock
-from .reentrancy import note
 from .scope import CancelScope
 
 if TYPE_CHECKING:
@@ -101,21 +100,19 @@ class SeveralAttempt(Attempt):
     async def _read_busy(self, io: Backend, values: Sequence[Any]) -> Busy:
         before, self._at = self._at, len(values) - 1
         busy = Busy(int(values[-1][1]), values[-1][2])
-        # One before those that were held is somebody else's now.
-        behind = self._targets[self._at + 1 : before + 1]
-        pairs = zip(self._targets, values, strict=False)
-        held = [target for target, value in pairs if value[0] == b"OK" and not self._waits]
-        if behind or held:
-            await self._cancel(io, in_doubt=False, targets=[*behind, *held])
+        # One before those that were held is somebody else's now; or none is to be held.
+        unwanted = [*self._targets[self._at + 1 : before + 1]]
+        if not self._waits:
+            pairs = zip(self._targets, values, strict=False)
+            unwanted += [target for target, value in pairs if value[0] == b"OK"]
+        if unwanted:
+            await self._cancel(io, in_doubt=False, targets=unwanted)
         self.longest_sleep = self.target.options.lease / 3 if self._at else SLICE
-        if self._at == before:
-            return busy
-        is_known = self._waits_since is not None
-        if is_known:
+        if self._at != before:
             self._end_wait(None)
-        self.target = self._targets[self._at]
-        if is_known:
-            self._notify_of_wait(busy)
+            self.target = self._targets[self._at]
+            if self._waits_since is not None:
+                self._notify_of_wait(busy)
         return busy
 
     def _undo(self) -> bytes:
@@ -169,10 +166,6 @@ class MultiLockHandle(Handle, Mapping[str, "LockHandle"]):
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
-    def __repr__(self) -> str:
-        state = "released" if self.released else "lost" if self.lost else "held"
-        return f"<{type(self).__name__} {self.key} {state}>"
-
     @property
     def parts(self) -> list[LockHandle]:
         """The handle of each lock, in the order in which the keys were given."""
@@ -182,6 +175,8 @@ class MultiLockHandle(Handle, Mapping[str, "LockHandle"]):
     def key(self) -> str:
         """The name in messages: all keys."""
         return names_of(self)
+
+    _named = key
 
     @property
     def grants(self) -> Sequence[Grant]:
@@ -234,12 +229,8 @@ class MultiLockHandle(Handle, Mapping[str, "LockHandle"]):
         return True
 
     async def _release(self, io: Backend) -> None:
-        if self.released:
-            raise LockError(f"the locks {self.key} were released already", key=self.key)
-        if not self.is_here:
-            raise LockError(
-                f"the locks {self.key} belong to another process, this one's parent", key=self.key
-            )
+        if self.released or not self.is_here:
+            self.parts[0]._refuse_if_not_ours("release")
         _raise_gravest(await release_each(io, self.parts))
 
 
@@ -305,10 +296,7 @@ class MultiLock(LocalLock[MultiLockHandle]):
     ) -> None:
         first = locks[0]
         super().__init__(
-            first.target,
-            blocking=first.blocking,
-            thread_local=first.thread_local,
-            raise_on_release_error=first.raise_on_release_error,
+            first.target, first.blocking, first.thread_local, first.raise_on_release_error
         )
         self._locks = locks
         self._on_lost = checked_callback(on_lost)
@@ -326,17 +314,12 @@ class MultiLock(LocalLock[MultiLockHandle]):
         made._begin(locks, on_lost)
         return made
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.keys} timeout={self.timeout:g}>"
-
     @property
     def key(self) -> str:
         """The name in messages: all keys."""
         return names_of(self.keys)
 
-    @property
-    def _named(self) -> str:
-        return self.key
+    _named = key
 
     @property
     def fences(self) -> dict[str, int] | None:

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import LockLost
 from ...plain import plain
+
+
+class Reply(NamedTuple):
+    """The answer to a request: ``sent``: when it was sent, on the local clock.
+
+    ``was_retried``: whether another copy of the request may be carried out yet.
+    """
+
+    value: Any
+    sent: float
+    was_retried: bool
 
 
 def text(value: bytes | None) -> str:

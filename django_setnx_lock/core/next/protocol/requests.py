@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
+
+from ...protocol.keys import lock_keys
+
+#: Returns, packed, what undoes a request.
+Undo: TypeAlias = Callable[[], bytes] | None
 
 _SCRIPTS = Path(__file__).parent / "scripts"
 
@@ -23,9 +29,20 @@ class Script:
         self.head = f"$7\r\nEVALSHA\r\n$40\r\n{self.sha}\r\n"
 
 
-ACQUIRE, SEVERAL, RELEASE, RENEW, LOOK, LISTEN, FORCE = map(
-    Script, ("acquire", "several", "release", "renew", "look", "listen", "force")
+ACQUIRE, SEVERAL, RELEASE, RENEW, LOOK, LISTEN, LOCKED, FORCE = map(
+    Script, ("acquire", "several", "release", "renew", "look", "listen", "locked", "force")
 )
+
+
+@lru_cache(maxsize=1024)
+def keys_of(name: str, index: str | None) -> tuple[str, ...]:
+    """Return name, meta and, unless it is None, ``index``: the KEYS of each script.
+
+    The scripts make the names of the other keys out of that of meta. Raises ValueError and
+    TypeError for a name that no lock can have.
+    """
+    meta = lock_keys(name).meta
+    return (name, meta) if index is None else (name, meta, index)
 
 
 @lru_cache(maxsize=1024)
@@ -58,23 +75,6 @@ class Request(NamedTuple):
     def pack_in_full(self) -> bytes:
         """Return it as it is sent to any server."""
         return pack("EVAL", self.script.source, str(len(self.keys)), *self.keys, *self.args)
-
-
-class Command(NamedTuple):
-    """One command of Redis, in the place of a :class:`Request`."""
-
-    parts: tuple[str, ...]
-
-    def pack(self) -> bytes:
-        """Return it as it is sent."""
-        return pack(*self.parts)
-
-    def pack_in_full(self) -> bytes:
-        """Return the same."""
-        return self.pack()
-
-
-AnyRequest: TypeAlias = Request | Command
 
 
 def pack(*parts: str) -> bytes:

@@ -1,0 +1,2 @@
+-- Whether anybody holds it.
+return redis.call('EXISTS', KEYS[1])
