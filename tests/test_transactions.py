@@ -290,17 +290,6 @@ def test_what_is_put_off_is_renewed() -> None:
         assert held.owned()
 
 
-def test_a_handle_tells_that_it_is_put_off_until_the_end() -> None:
-    with transaction.atomic():
-        with lock("a", timeout=30) as held:
-            pass
-        within = (held.is_put_off, held.released, held.lost, held.remaining() > 20)
-        held.check()
-
-    assert within == (True, False, False, True)
-    assert (held.released, held.remaining()) == (True, 0.0)
-
-
 def test_what_is_put_off_cannot_be_released_again() -> None:
     one = lock("a")
 

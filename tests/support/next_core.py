@@ -87,7 +87,6 @@ NOT_YET = {
     "test_replicas_are_asked_for_as_the_setting_or_the_lock_says -False": "replicas",
     "test_the_settings_give_the_protocol": "protocols",
     "test_with_the_timestamp_protocol_the_lock_outlives_the_transaction": "protocols",
-    "test_a_handle_tells_that_it_is_put_off_until_the_end": "no more: it counts as released then",
 }
 
 

@@ -47,11 +47,6 @@ class Owner:
         return bool(what.done() if self.kind == "task" else what.dead)
 
 
-def in_loop() -> bool:
-    """Return whether an event loop runs in this thread."""
-    return _get_running_loop() is not None
-
-
 def current(is_asyncio: bool) -> Owner:
     """Return the owner that calls; a new one each time for a callback of an event loop.
 
@@ -75,7 +70,7 @@ def current(is_asyncio: bool) -> Owner:
 
 
 def _of_thread() -> Owner:
-    if not in_loop():
+    if _get_running_loop() is None:
         owner = Owner("thread")
         _found.set(owner)
         return owner

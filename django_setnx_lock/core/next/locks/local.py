@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from asyncio import _get_running_loop
 from collections.abc import Callable
 from inspect import iscoroutinefunction
 from threading import get_ident
@@ -16,7 +17,7 @@ from ...protocol.commands import waiting_time
 from ..connections.backend import ASYNCIO, BLOCKING, Backend, run
 from ..operations import Handle, Operations
 from ..options import UNSET, Target, Unset
-from ..owner import Owner, current, in_loop
+from ..owner import Owner, current
 
 _Handle = TypeVar("_Handle", bound=Handle)
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -136,7 +137,7 @@ class LocalLock(Operations, Generic[_Handle]):
     @property
     def held(self) -> _Handle | None:
         """The handle of what this thread holds through this object, or None."""
-        return self._mine(in_loop())
+        return self._mine(_get_running_loop() is not None)
 
     def _mine(self, is_asyncio: bool) -> _Handle | None:
         """Return what the caller took last and has not let go; else what is nobody's, if one is."""

@@ -33,7 +33,8 @@ class CancelScope:
             raise RuntimeError("only a task can run under a lock")
         self._grants = grants
         self.task: asyncio.Task[Any] = task
-        self._before = _cancelling(task)
+        # How often it was cancelled and went on all the same; Python 3.10 does not count.
+        self._before: int = getattr(task, "cancelling", int)()
         self._loop = asyncio.get_running_loop()
         self._has_cancelled = self._is_over = False
         for grant in grants:
@@ -58,7 +59,7 @@ class CancelScope:
         if not self._has_cancelled:
             return error
         # Somebody else may have cancelled the task as well.
-        others = _uncancel(self.task) > self._before
+        others = getattr(self.task, "uncancel", int)() > self._before
         if others or not isinstance(error, asyncio.CancelledError):
             return error
         return None if _COUNTS or _MESSAGE in error.args else error
@@ -75,17 +76,3 @@ class CancelScope:
             scope for grant in self._grants for scope in grant.scopes[: grant.scopes.index(self)]
         ]
         return any(scope.task is self.task for scope in around)
-
-
-def _cancelling(task: asyncio.Task[Any]) -> int:
-    """Return how often ``task`` was cancelled and went on all the same; 0 before Python 3.11."""
-    if sys.version_info >= (3, 11):
-        return task.cancelling()
-    return 0
-
-
-def _uncancel(task: asyncio.Task[Any]) -> int:
-    """Take one cancellation back; return how many are left."""
-    if sys.version_info >= (3, 11):
-        return task.uncancel()
-    return 0
