@@ -13,8 +13,8 @@ TITLE = "Idle: 50 waiters behind a lock with a lease of 30 s"
 WAITERS, LEASE = 50, 30
 # For holders that nobody renews: longer than this part takes.
 UNRENEWED = 120
-# Till all of them wait.
-SETTLE = 2.0
+# Till all of them wait, and have warned of it.
+SETTLE = 6.0
 
 
 def run(bench: Bench) -> Outcome:

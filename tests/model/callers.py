@@ -44,7 +44,7 @@ RULES = {
     "leave": "a waiter that gives up asks once more, without a place",
     "ride": "the first sleep carries the next request",
     "listen": "a thread that sleeps is not taken for awake",
-    "longer": "it still listens when its sleep is over, until it has asked",
+    "longer": "it listens on when its sleep is over, while it asks",
     "early": "a loop keeps mail for a task that does not sleep yet",
     "cut_early": "a task that asks while its loop's mail connection breaks asks once more",
     "order": "what a cancelled task of a loop sent is carried out before its cancel",
@@ -61,8 +61,8 @@ SENT, ASLEEP, READY, IN_LOOP = 1, 2, 3, 4
 TAINT, LET_GO, FORCED_OFF, UNSURE = 1, 2, 4, 8
 OVER = ("idle", "done", "dead", "op")
 LOOP_BOX = 1000
-# Ticks of a loop's BRPOP, and how many it has under way.
-LOOP_SLEEP, LISTENING = 3, 2
+# Ticks of a loop's BRPOP, and how many it has under way; ticks of a thread's.
+LOOP_SLEEP, LISTENING, LISTENS_FOR = 3, 2, 4
 
 Client = tuple[Any, ...]
 
@@ -200,13 +200,6 @@ class Clients:
             c[PC], c[TIMER], c[SOCK], c[OP] = "ride", min(pause, 1), SENT, ("acq", 1)
         else:
             c[PC], c[TIMER], c[SOCK] = "slp", pause, c[SOCK] or SENT
-            if self.rules["longer"]:
-                # Behind the BRPOP that an earlier sleep left, another one.
-                rows = [
-                    (*e[:1], max(e[1], pause + 1), *e[2:]) if e[2] == i and e[3] else e
-                    for e in d.server[BLOCKED]
-                ]
-                d.server = (*d.server[:BLOCKED], tuple(rows))
         return None
 
     def fail(self, d: Draft, i: int, c: list[Any]) -> None:

@@ -19,6 +19,7 @@ from .callers import (
     FORCED_OFF,
     IN_LOOP,
     LET_GO,
+    LISTENS_FOR,
     LOOP_BOX,
     LOOP_SLEEP,
     OP,
@@ -388,8 +389,8 @@ class World(Clients):
                 c[PC], c[SOCK], c[RETRIED] = "req", 0, 1
             return f"{LETTERS[i]}: BRPOP arrives, finds mail", self.tidy(d)
         c[SOCK] = ASLEEP
-        longer = self.rules["longer"] and c[PC] == "slp"
-        entry = c[BOX], max(c[TIMER], 1) + longer, i, 1, c[N] if c[PC] == "ride" else None
+        longer = LISTENS_FOR if self.rules["longer"] and c[PC] == "slp" else 1
+        entry = c[BOX], max(c[TIMER], longer), i, 1, c[N] if c[PC] == "ride" else None
         d.server = (*server[:BLOCKED], (*server[BLOCKED], entry))
         return f"{LETTERS[i]}: BRPOP arrives, sleeps", self.tidy(d)
 

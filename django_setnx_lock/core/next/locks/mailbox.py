@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakMethod
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
 
     from ..connections.session import Session
 
-# A loop listens for so many seconds at a time; a thread for so many more than it sleeps, so that
-# mail does not lie unread while it asks.
-_LISTENS_FOR, _LONGER = 5, 0.5
-# Nor while the last BRPOP is read, or before the next one is sent: so many may be under way.
-_LISTENING = 2
+# A loop listens for so many seconds at a time, twice, as mail is not to lie unread before the next
+# BRPOP is sent.
+_LISTENS_FOR, _LISTENING = 5, 2
+# A thread for so many, also while it asks: who sleeps again has nothing to send.
+_THREAD_LISTENS_FOR = 100
 
 
 class ThreadMailbox:
@@ -37,8 +38,7 @@ class ThreadMailbox:
         self.key = key
         self._session = session
         self._connection: Any = None
-        # How many BRPOPs are under way, and until when the last of them has to be answered.
-        self._under_way = 0
+        # Until when the BRPOP that is under way has to be answered; 0: none is.
         self._until = 0.0
 
     async def wait(self, token: str, seconds: float, request: Request | None = None) -> Any:
@@ -48,41 +48,35 @@ class ThreadMailbox:
         None where it has to be asked anew.
         """
         end = clock.now() + seconds
-        if self._under_way and clock.now() > self._until:
+        if self._until and clock.now() > self._until:
             # Nobody is there any more, and nothing has said so.
             self.close(token)
         if self._connection is None:
             self._connection = take(self._session.listening) or self._session.connection()
             self._connection.connect()
-        if self._under_way < _LISTENING:
+        if not self._until:
             self._listen(seconds, request)
-        if request is None:
-            while self._connection.can_read(max(end - clock.now(), 0)):
-                mail = self._read()
-                self._under_way -= 1
-                if mail is not None or not self._under_way:
-                    break
+        reply = None
+        if request is not None:
+            self._read()
+            with suppress(redis_exceptions.NoScriptError):
+                reply = self._read()
+        elif self._connection.can_read(max(end - clock.now(), 0)):
+            self._read()
+        else:
             return None
-        self._read()
-        try:
-            reply = self._read()
-        except redis_exceptions.NoScriptError:
-            reply = None
-        self._under_way = 0
+        self._until = 0.0
         return reply
 
     def _listen(self, seconds: float, request: Request | None) -> None:
         # A sleep of 0 would have no end.
-        lasts = max(seconds, 0.01) + (_LONGER if request is None else 0)
+        lasts = _THREAD_LISTENS_FOR if request is None else max(seconds, 0.01)
         packed = pack("BRPOP", self.key, f"{lasts:.2f}") + (request.pack() if request else b"")
-        is_awake = not self._under_way
-        if is_awake:
-            packed = Request(LISTEN, (self.key, f"{self.key}:awake"), ()).pack_in_full() + packed
-        self._under_way += 1
-        self._until = clock.now() + lasts + self._session.limit
-        self._connection.send_packed_command((packed,), check_health=False)
-        if is_awake:
-            self._read()
+        listen = Request(LISTEN, (self.key, f"{self.key}:awake"), ()).pack_in_full()
+        self._until = clock.now() + self._session.limit
+        self._connection.send_packed_command((listen, packed), check_health=False)
+        self._read()
+        self._until += lasts
 
     def _read(self) -> Any:
         if not self._connection.can_read(max(self._until - clock.now(), 0)):
@@ -92,8 +86,8 @@ class ThreadMailbox:
     def close(self, token: str) -> None:
         """Wait no longer."""
         connection, self._connection = self._connection, None
-        under_way, self._under_way = self._under_way, 0
-        if under_way:
+        until, self._until = self._until, 0.0
+        if until:
             close(connection)
         elif connection is not None:
             self._session.listening.append(connection)
