@@ -18,7 +18,7 @@ CORE = f"{PACKAGE}.core"
 FILES = sorted(ROOT.rglob("*.py"))
 EXAMPLE = sorted((ROOT.parent / "example_project").rglob("*.py"))
 # What a plain lock is, in the core that is built beside today's. What it can do besides are layers.
-PLAIN = {"__init__", "lock", "local", "attempt", "mailbox", "grant", "handle", "lease", "renewal"}
+PLAIN = {"__init__", "lock", "local", "attempt", "mailbox", "grant", "handle", "renewal"}
 WITHOUT_DJANGO = """
 import importlib.abc, pkgutil, sys
 

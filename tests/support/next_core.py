@@ -81,7 +81,6 @@ NOT_YET = {
     "test_a_held_lock_is_listed": "inspection",
     "test_several_keys_take_the_options_of_one": "inspection",
     "test_readers_hold_a_lock_together_and_exclude_a_writer": "inspection",
-    "test_a_lease_is_no_longer_than_the_lock_may_be_held": "max_hold: what is left",
     "test_a_lease_is_renewed_as_the_setting_or_the_lock_says -True]": "the kit for tests",
     "test_what_is_put_off_is_renewed": "the kit for tests",
     "test_replicas_are_asked_for_as_the_setting_or_the_lock_says -False": "replicas",

@@ -174,7 +174,7 @@ class Attempt:
             grant = Grant(target, self.session, self.token, fence, reply.sent, self.owner)
             if self.was_retried:
                 grant.was_retried = True
-            if clock.now() < grant.lease.end:
+            if clock.now() < grant.end:
                 if len(value) > 2:
                     grant.is_listed = True
                     await look(io, self.session, target, value[3])
@@ -239,7 +239,6 @@ class Attempt:
         finally:
             box.close(self.token)
         assert isinstance(answer, Grant)  # noqa: S101 - the loop ends with one
-        answer.waited = clock.now() - self._began
         return answer
 
     async def _sleep(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,6 @@ from ...errors import LockLost, LockUnavailable
 from ...stop_request import StopRequest
 from ..protocol.replies import Reply, lost, text
 from ..protocol.requests import LOOK, RELEASE, RENEW, Request
-from .lease import Lease
 
 if TYPE_CHECKING:
     from ..connections.backend import Backend
@@ -20,13 +20,18 @@ if TYPE_CHECKING:
     from ..options import Target
     from ..owner import Owner
 
+# A lock that is held for so many seconds is listed, for operators.
+LISTED_AFTER = 0.5
+
 
 class Grant:
     """A lock that Redis granted: held, then released or lost.
 
-    The lease is counted from before the request for it was sent, so it ends here before it ends in
-    Redis. ``owner``: what took it; None once it was handed over. ``handles``: each a
-    :class:`.LockHandle`; weak, as a lock whose handles were thrown away is renewed no longer.
+    ``lease``: the seconds of a full lease. ``end``: until when the lock is ours by the local clock,
+    counted from before the request was sent: it ends here before it ends in Redis. ``due``: when to
+    ask for more. ``hold_until``: beyond which it is not renewed. ``owner``: what took it; None once
+    it was handed over. ``handles``: each a :class:`.LockHandle`; weak, as a lock whose handles were
+    thrown away is renewed no longer.
     """
 
     # Whether it was written to the index; whether a copy of a request of its token may be under
@@ -36,14 +41,13 @@ class Grant:
     # Whether Redis may have it still though it is lost here: an answer may be missing.
     may_stand = False
     stop_request: StopRequest | None = None
-    # For how many seconds the holder had waited; None: it was free.
-    waited: float | None = None
     # Why renewals fail.
     trouble: Exception | None = None
     # What is to be cancelled when the lock is lost, and what renews it.
     scopes: tuple[Any, ...] = ()
     renewal: Any = None
     handles: tuple[ref[Any], ...] = ()
+    hold_until = math.inf
 
     def __init__(
         self, target: Target, session: Session, token: str, fence: int, sent: float, owner: Owner
@@ -54,8 +58,12 @@ class Grant:
         self.fence = fence
         self.sent = sent
         self.owner: Owner | None = owner
-        self.lease = Lease(target.options.lease, sent, target.options.max_hold)
         self.pid = os.getpid()
+        self.lease = lease = target.options.lease
+        self.end = sent + lease
+        self.due = sent + (lease / 3 if lease < 3 * LISTED_AFTER else LISTED_AFTER)
+        if target.options.max_hold is not None:
+            self.hold_until = sent + target.options.max_hold
 
     @property
     def key(self) -> str:
@@ -65,7 +73,7 @@ class Grant:
     @property
     def is_over(self) -> bool:
         """Whether the lock is lost or its lease over, whoever knows of it."""
-        return self.loss is not None or clock.now() >= self.lease.end
+        return self.loss is not None or clock.now() >= self.end
 
     @property
     def is_here(self) -> bool:
@@ -90,6 +98,20 @@ class Grant:
         owner = self.owner
         return owner.kind if owner is not None and owner.kind and owner.has_ended else ""
 
+    # Its time
+
+    def to_ask(self) -> int:
+        """Return the milliseconds that a renewal asks for at least; 0 beyond ``max_hold``."""
+        return max(int(min(self.lease, self.hold_until - clock.now()) * 1000), 0)
+
+    def confirm(self, reply: Reply) -> None:
+        """Believe the ``reply`` to a renewal. Raises LockLost."""
+        value = reply.value
+        if value[0] != b"OK":
+            self.may_stand = False
+            raise self.lose(lost(self.key, value[1])).again()
+        self.end = max(self.end, reply.sent + int(value[1]) / 1000)
+
     # Requests
 
     @property
@@ -108,14 +130,6 @@ class Grant:
     def renew_request(self, ms: int) -> Request:
         """Return the request for at least ``ms`` of the lease; 0 lists it, -1 only asks."""
         return Request(RENEW, self._keys, (self.token, str(ms)))
-
-    def confirm(self, reply: Reply) -> None:
-        """Believe the ``reply`` to a renewal. Raises LockLost."""
-        value = reply.value
-        if value[0] != b"OK":
-            self.may_stand = False
-            raise self.lose(lost(self.key, value[1])).again()
-        self.lease.confirm(reply.sent, int(value[1]) / 1000)
 
     # Loss
 
@@ -143,7 +157,8 @@ class Grant:
         max_hold = self.target.options.max_hold
         self.may_stand = self.is_renewed
         why = f"the lease of the lock {self.key!r} ran out"
-        if max_hold is not None and self.lease.has_reached_max_hold:
+        # A renewal would not lengthen it.
+        if self.end > self.hold_until - 0.01:
             why = f"the lock {self.key!r} was held for its max_hold of {max_hold:g} s"
         elif not self.is_renewed:
             pass

@@ -95,7 +95,7 @@ class LockHandle(Handle):
     def remaining(self) -> float:
         if self.released or self.lost or not self.is_here:
             return 0.0
-        return max(self.grant.lease.end - clock.now(), 0.0)
+        return max(self.grant.end - clock.now(), 0.0)
 
     def notify_of_loss(self) -> None:
         """Call ``on_trouble`` and ``on_lost``."""
@@ -128,7 +128,7 @@ class LockHandle(Handle):
         """Return the request of a renewal. Raises LockError and LockLost; see :class:`Handle`."""
         self._refuse_if_over(what)
         if ms is None:
-            ms = int(self.timeout * 1000)
+            ms = self.grant.to_ask()
         # Counted here, where it is less than in Redis: a copy that arrives late adds nothing.
         return self.grant.renew_request(ms + int(self.remaining() * 1000) if to_add else ms)
 
@@ -174,7 +174,7 @@ class LockHandle(Handle):
             self._refuse_if_not_ours("release")
         if grant.renewal is not None:
             grant.renewal.unregister(grant)
-        if grant.target.options.renew and clock.now() >= grant.lease.end:
+        if grant.target.options.renew and clock.now() >= grant.end:
             grant.lose(grant.ran_out())
         if grant.loss is not None and not grant.may_stand:
             raise grant.loss.again()
@@ -187,7 +187,7 @@ class LockHandle(Handle):
         is_ours = value[0] == b"OK"
         if not is_ours and (reply.was_retried or self._times_asked > 1):
             # An earlier copy of the request has let it go, while the lease ran.
-            is_ours = value[1] is None and clock.now() < grant.lease.end
+            is_ours = value[1] is None and clock.now() < grant.end
         if is_ours and grant.loss is None:
             self.released = True
         if len(value) > 1:

@@ -31,12 +31,6 @@ if TYPE_CHECKING:
 class SharedHandle(LockHandle):
     """One of the handles of a grant. The last one that is released lets the lock go."""
 
-    @property
-    def timeout(self) -> float:
-        """The lease in seconds, as asked for, within ``max_hold`` of who had the lock first."""
-        left = self.grant.lease.hold_until - clock.now()
-        return min(self.target.options.lease, max(left, 0.001))
-
     def _begin_release(self) -> Request | None:
         grant = self.grant
         is_counted = grant.target.options.reentrant or len(grant.handles) > 1
@@ -118,9 +112,9 @@ class RedisLock(PlainLock):
                 "alone before reading",
                 key=target.key,
             )
-        lease, now = grant.lease, clock.now()
-        seconds = min(target.options.lease, lease.hold_until - now)
-        if lease.end - now < seconds / 2:
+        now = clock.now()
+        seconds = min(target.options.lease, grant.hold_until - now)
+        if grant.end - now < seconds / 2:
             request = grant.renew_request(int(seconds * 1000))
             try:
                 grant.confirm(await grant.session.call(io, request, grant.key))
@@ -131,10 +125,10 @@ class RedisLock(PlainLock):
                 # It is being let go.
                 return None
             held: LockHandle = target.handle(grant, target)
-        lease.seconds = max(lease.seconds, seconds)
+        grant.lease = max(grant.lease, seconds)
         if target.options.renew:
-            if lease.due == math.inf:
-                lease.plan(now)
+            if grant.due == math.inf:
+                grant.due = now + grant.lease / 3
             renewal_of(grant.session, io).register(grant)
         return held
 

@@ -19,7 +19,7 @@ from ..connections.backend import run as run_blocking
 from ..connections.pipe import at_end_of_loop, of_loop
 from ..process import here
 from ..protocol.replies import Reply, lost
-from .lease import LISTED_AFTER
+from .grant import LISTED_AFTER
 
 if TYPE_CHECKING:
     from ..connections.session import Session
@@ -32,6 +32,8 @@ _LINGER = 5.0
 # So much later than due is soon enough, and wakes nobody.
 _SLACK = 0.1
 _LEAST = 0.05
+# How soon a renewal that failed is tried again, at the latest.
+_PAUSE = 0.25
 
 
 class Renewal:
@@ -58,7 +60,7 @@ class Renewal:
         self._grants[ref(grant)] = grant.target.key
         if self._worker is None:
             self._start()
-        elif grant.lease.due + _SLACK < self._wakes_at:
+        elif grant.due + _SLACK < self._wakes_at:
             self.wake()
 
     def unregister(self, grant: Grant) -> None:
@@ -118,11 +120,10 @@ class Renewal:
                 await self._renew(due, now)
             now = clock.now()
             found = [reference() for reference in list(self._grants)]
-            leases = [grant.lease for grant in found if grant is not None]
-            if leases:
+            nexts = [min(grant.due, grant.end) for grant in found if grant is not None]
+            if nexts:
                 self._needed_at = now
             # Never later than a lock is due that is taken from now on: that wakes nobody.
-            nexts = [min(lease.due, lease.end) for lease in leases]
             self._wakes_at = min([now + LISTED_AFTER, *nexts])
         except Exception:
             logger.exception("the renewal of locks stumbled, and goes on")
@@ -140,9 +141,10 @@ class Renewal:
                     "renewed and ends with its lease; give renew=False where that is meant",
                     key,
                 )
-            elif now >= grant.lease.end:
+            elif now >= grant.end:
                 self._lose(grant, grant.ran_out())
-            elif grant.lease.is_due_soon(now):
+            elif grant.due - grant.lease / 6 <= now:
+                # It is due, or soon enough to go along with another.
                 if grant.is_renewed and grant.ended_owner:
                     self._drop(
                         reference,
@@ -152,7 +154,7 @@ class Renewal:
                         grant.ended_owner,
                         key,
                     )
-                elif grant.lease.due <= now or due:
+                elif grant.due <= now or due:
                     due.append(grant)
         return due
 
@@ -165,9 +167,9 @@ class Renewal:
         for grant in due:
             # The index may be written though no answer comes.
             grant.is_listed = True
-            ms = grant.lease.to_ask(now) if grant.is_renewed else 0
+            ms = grant.to_ask() if grant.is_renewed else 0
             asked.append((grant.renew_request(ms), grant.key))
-        first_end = min(grant.lease.end for grant in due)
+        first_end = min(grant.end for grant in due)
         # Not kept here: a session that nobody uses is closed at once, not with the next garbage.
         session = due[0].session
         within = max(min(session.limit, (first_end - now) / 2), _LEAST)
@@ -179,9 +181,9 @@ class Renewal:
                     self._read(grant, answer)
 
     def _read(self, grant: Grant, answer: Reply | LockUnavailable) -> None:
-        key, lease = grant.key, grant.lease
+        key = grant.key
         if isinstance(answer, LockUnavailable):
-            lease.postpone(clock.now())
+            grant.due = clock.now() + min(_PAUSE, grant.lease / 10)
             if grant.trouble is None:
                 grant.trouble = answer
                 logger.warning("cannot renew the lock %r, and goes on trying: %s", key, answer)
@@ -192,15 +194,16 @@ class Renewal:
             self._lose(grant, lost(key, value[1]))
             return
         if not grant.is_renewed:
-            lease.due = math.inf
+            grant.due = math.inf
             return
-        late = lease.late(clock.now())
-        lease.confirm(answer.sent, int(value[1]) / 1000)
-        lease.plan(answer.sent)
+        # For how long a third of the lease had been over.
+        late = clock.now() - grant.end + grant.lease * 2 / 3
+        grant.confirm(answer)
+        grant.due = answer.sent + grant.lease / 3
         if grant.trouble is not None:
             grant.trouble = None
             logger.info("the lock %r is renewed again", key)
-        if late > lease.seconds / 3 and events.RENEWED_LATE.listeners:
+        if late > grant.lease / 3 and events.RENEWED_LATE.listeners:
             events.RENEWED_LATE.tell(key=key, fence=grant.fence, late=late)
         if len(value) > 2:
             grant.notify_of_stop(value[2])

@@ -89,7 +89,7 @@ class SeveralAttempt(Attempt):
             ]
             for grant, value in zip(self._grants, values, strict=True):
                 grant.was_retried, grant.is_listed = self.was_retried, len(value) > 2
-            if clock.now() < self._grants[-1].lease.end:
+            if clock.now() < self._grants[-1].end:
                 self.target = self._targets[-1]
                 return self._grants[-1]
         await self._cancel(io, in_doubt=self.was_retried)
