@@ -53,16 +53,16 @@ if TYPE_CHECKING:
 
     from django_setnx_lock.core import LockHandle, RedisLock
 
-# Hands on the result of an operation that has ended: no handler of a signal is run there.
-HANDS_ON: CodeType = backends.run.__code__
-
-
 def _next() -> Any:
     """Return modules of the core that is built beside today's, by their names."""
     core = "django_setnx_lock.core.next"
-    names = ("owner", "process", "protocol.requests")
+    names = ("owner", "process", "protocol.requests", "connections.blocking")
     found = {name.rpartition(".")[2]: import_module(f"{core}.{name}") for name in names}
     return SimpleNamespace(**found)
+
+
+# Hands on the result of an operation that has ended: no handler of a signal is run there.
+HANDS_ON: CodeType = (_next().blocking if next_core.IS_CHOSEN else backends).run.__code__
 
 
 def _renewals_of_next() -> list[Any]:

@@ -43,7 +43,7 @@ def run(operation: Coroutine[Any, Any, _Result]) -> _Result:
     try:
         # Much quicker than get_running_loop(), which raises where there is none.
         if _get_running_loop() is not None:
-            refuse(_MESSAGE)
+            refuse(BLOCKS_THE_LOOP)
         operation.send(None)
     except StopIteration as done:
         # No call from here on: none in which a handler of a signal could lose what was granted.
@@ -56,7 +56,7 @@ def run(operation: Coroutine[Any, Any, _Result]) -> _Result:
     raise RuntimeError("an operation on the blocking backend has suspended")
 
 
-_MESSAGE = (
+BLOCKS_THE_LOOP = (
     "This call waits for Redis, and nothing else runs in the event loop of this thread meanwhile: "
     "use the method with the prefix a (async with, aacquire, arelease), or another thread."
 )

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from ...connections.backends import run as run
 from .blocking import Blocking
+from .blocking import run as run
 from .pipe import Asyncio
 
 Backend: TypeAlias = Blocking | Asyncio

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from asyncio import _get_running_loop
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis import exceptions as redis_exceptions
 
 from ... import clock
+from ...connections import backends
 from ...errors import LockError
 from ..protocol.replies import Reply
 from ..protocol.requests import Request, Undo
@@ -18,6 +20,8 @@ from .exchanges import Exchanges
 
 if TYPE_CHECKING:
     from .session import Session
+
+_Result = TypeVar("_Result")
 
 # How many requests are in one write: with more, each side may wait for the other to read.
 BATCH = 1000
@@ -111,3 +115,25 @@ class Blocking(Exchanges):
         """Run ``clean_up``. What Redis cannot be told is dropped: it ends with its lease."""
         with suppress(LockError):
             await clean_up()
+
+
+def run(operation: Coroutine[Any, Any, _Result]) -> _Result:
+    """Run ``operation``, which blocks and so never suspends, to its end in one step.
+
+    Raises what it raises, and RuntimeError where an event loop runs in this thread, unless blocking
+    it is allowed there.
+    """
+    try:
+        # Much quicker than get_running_loop(), which raises where there is none.
+        if _get_running_loop() is not None:
+            backends.refuse(backends.BLOCKS_THE_LOOP)
+        operation.send(None)
+    except StopIteration as done:
+        # No call from here on: none in which a handler of a signal could lose what was granted.
+        return done.value  # type: ignore[no-any-return]  # StopIteration has no type for it
+    except BaseException:
+        # An interrupt may come before it has begun.
+        operation.close()
+        raise
+    operation.close()
+    raise RuntimeError("an operation on the blocking backend has suspended")
