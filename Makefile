@@ -62,7 +62,7 @@ coverage: .venv/ready-test
 mutants: .venv/ready-test
 	$(PY) -m tests.mutants $(MUTANTS)
 
-WAY_IN := -c "from tests.support.next_core import OF_DJANGO; print(*OF_DJANGO)"
+WAY_IN := -c "from tests.support.next_core import BESIDES; print(*BESIDES)"
 
 next: .venv/ready-test
 	SETNX_CORE=next $(PYTEST) $(SIDE_BY_SIDE) tests/contract $$($(PY) $(WAY_IN))

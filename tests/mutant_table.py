@@ -1283,8 +1283,8 @@ DOORS = [
     Mutant(
         "on the core to come, what is had again is left to its transaction, too",
         f"{COMING_CORE}/locks/layered.py",
-        "held: LockHandle = target.handle(grant, target)",
-        "held = SharedHandle(grant, target)",
+        "return target.handle(grant, target)",
+        "return SharedHandle(grant, target)",
         "tests/test_transactions.py::"
         "test_what_was_had_again_waits_for_the_transaction_in_which_it_is_let_go",
     ),
@@ -1673,6 +1673,40 @@ COMING_LOCKS = [
         "pass",
         f"{CONTRACT}/test_network.py::"
         "test_a_server_that_stands_still_and_goes_on_holds_no_lock_of_who_gave_up",
+    ),
+    Mutant(
+        "to come: who was given the lock has it for its lease, not for the claim",
+        f"{COMING_CORE}/protocol/scripts/acquire.lua",
+        "read_waiter(token) and lease or math.max(lease, left)",
+        "math.max(lease, left)",
+        "tests/faults/test_killed_holder.py::"
+        "test_who_was_given_the_lock_has_it_for_its_lease_however_short",
+    ),
+    Mutant(
+        "to come: of a lock that is had again, the handle comes last",
+        f"{COMING_CORE}/locks/layered.py",
+        "        return target.handle(grant, target)",
+        "        held = target.handle(grant, target)\n"
+        "        now = clock.now()\n        return held",
+        "tests/faults/test_interrupts_sharing.py::test_no_interrupt_leaks_a_count",
+    ),
+    Mutant(
+        "to come: a handle of several counts as released before the others are counted",
+        f"{COMING_CORE}/locks/layered.py",
+        "        self.released = True\n"
+        "        grant.handles = tuple([ref(handle) for handle in others])",
+        "        grant.handles = tuple([ref(handle) for handle in others])\n"
+        "        self.released = True",
+        "tests/faults/test_interrupts_sharing.py::test_no_interrupt_leaks_a_count",
+    ),
+    Mutant(
+        "to come: an interrupt gives back what several keys were had again by",
+        f"{COMING_CORE}/locks/several.py",
+        "taken.append(await lock._again(io, by) if by.holds else None)\n"
+        "                if taken[-1] is None:",
+        "had = await lock._again(io, by) if by.holds else None\n"
+        "                taken.append(had)\n                if had is None:",
+        "tests/faults/test_interrupts_many.py::test_no_interrupt_leaves_a_lock_behind",
     ),
     Mutant(
         "to come: programs that tests start have the core that is chosen",

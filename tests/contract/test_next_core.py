@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.support.kinds import KINDS
-from tests.support.next_core import CHOSEN, FILES, ITS_OWN, NOT_YET, OF_DJANGO
+from tests.support.next_core import BESIDES, CHOSEN, FILES, ITS_OWN, NOT_YET
 from tests.support.next_core import KINDS as KINDS_OF_NEXT
 
 HERE = Path(__file__).parent
@@ -29,7 +29,7 @@ def test_a_program_of_the_tests_has_the_core_that_is_chosen() -> None:
 
 def test_what_is_left_out_or_marked_is_in_the_suite() -> None:
     root = HERE.parents[1]
-    named = [root.joinpath(name) for name in OF_DJANGO]
+    named = [root.joinpath(name) for name in BESIDES]
     files = [file for one in (HERE, *named) for file in ([one] if one.is_file() else one.glob("*"))]
     suite = "".join(file.read_text() for file in files if file.suffix == ".py")
 

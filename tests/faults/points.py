@@ -6,6 +6,7 @@ import contextlib
 import functools
 import gc
 import inspect
+import re
 import sys
 import threading
 from pathlib import Path
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
     import pytest
     import redis
+
+# What a waiter sends before it sleeps.
+_SLEEPS = re.compile(b"B[LR]POP")
 
 
 @contextlib.contextmanager
@@ -41,14 +45,15 @@ def traced(trace: Callable[..., Any]) -> Iterator[None]:
 @functools.cache
 def _line_of_try(code: CodeType) -> int:
     lines, start = inspect.getsourcelines(code)
-    return start + next((at for at, line in enumerate(lines) if line.strip() == "try:"), 0)
+    return start + next((at for at, line in enumerate(lines) if line.strip() == "try:"), len(lines))
 
 
 class Lines:
     """Interrupts this thread at the line number ``at`` of the package, from 1; 0: at none.
 
     ``passed``: the lines that were run. Those of ``__exit__``, and of ``but``, up to their
-    ``try`` are not counted: what comes before it no Python code can guard.
+    ``try``, or to their end if they have none, are not counted: what comes before it no Python code
+    can guard.
     """
 
     def __init__(self, at: int = 0, but: Callable[..., object] | None = None) -> None:
@@ -76,13 +81,12 @@ class Lines:
         code = frame.f_code
         # A handler of a signal is run at calls and in loops: not while the result of an operation
         # that has ended is handed on.
-        if not code.co_filename.startswith(self._root) or code is seams.HANDS_ON:
+        if not code.co_filename.startswith(self._root) or code in seams.HANDS_ON:
             if code.co_name == "read_response":
                 self._answered_after = len(self.passed)
             return None
-        is_guarded = (code.co_name != "__exit__" and code is not self._but) or (
-            frame.f_lineno > _line_of_try(code)
-        )
+        is_end = code.co_name == "__exit__" or code is self._but or code in seams.ENDS_BLOCK
+        is_guarded = not is_end or frame.f_lineno > _line_of_try(code)
         if event == "line" and is_guarded:
             self.passed.append(f"{Path(code.co_filename).name}:{frame.f_lineno} {code.co_name}")
             if len(self.passed) == self._at:
@@ -127,8 +131,8 @@ class Points:
     def _watched(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         def watched(connection: Any, *args: Any, **options: Any) -> Any:
             step = name
-            if name == "send_packed_command" and b"BLPOP" in b"".join(map(_bytes, args[0])):
-                step = "BLPOP"
+            if name == "send_packed_command" and _SLEEPS.search(b"".join(map(_bytes, args[0]))):
+                step = "sleep"
             self._pass(f"before {step}")
             result = method(connection, *args, **options)
             self._pass(f"after {step}")

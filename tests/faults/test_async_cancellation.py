@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Story = Callable[[redis.Redis, Awaits], Coroutine[Any, Any, None]]
 
-KEYS = ("lock:a", "{lock:a}:waiters", "{lock:a}:alive")
+KEYS = ("lock:a", "{lock:a}:waiters", "{lock:a}:alive", "{lock:a}:waiting")
 # Nothing here takes long, but for a machine that does something else.
 DEADLINE = 20
 

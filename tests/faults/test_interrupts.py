@@ -15,6 +15,7 @@ import pytest
 from django_setnx_lock.core import RedisLock
 from tests.faults.points import Lines, Points
 from tests.support import seams
+from tests.support.next_core import program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,10 +52,6 @@ def count_points(server: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[P
     return take
 
 
-def interrupt() -> None:
-    raise KeyboardInterrupt
-
-
 @pytest.mark.parametrize("error", INTERRUPTS)
 def test_an_acquire_interrupted_anywhere_is_undone(
     server: Server, count_points: Callable[[Points], None], error: type[BaseException]
@@ -79,7 +76,13 @@ def test_without_undoing_the_interrupted_lock_would_stand_for_its_lease(
 ) -> None:
     seams.clean_nothing_up(monkeypatch)
     points = Points()
-    points.meanwhile("after read_response", interrupt)
+
+    def interrupt() -> None:
+        if server.client().exists("lock:a"):
+            raise KeyboardInterrupt
+        points.meanwhile("after read_response", interrupt)
+
+    interrupt()
 
     with pytest.raises(KeyboardInterrupt):
         count_points(points)
@@ -122,9 +125,11 @@ def test_a_block_whose_end_is_interrupted_at_any_line_lets_the_lock_go(
     client, watch = real_server.client(), real_server.client()
     for at in itertools.count(1):
         block = RedisLock(client, "lock:a", **options)
+        # As ``with`` does, which looks it up before the block begins.
+        leave = block.__exit__
         block.__enter__()
         lines = Lines(at)
-        if not lines.run(lambda: block.__exit__(None, None, None)):  # noqa: B023 - run at once
+        if not lines.run(lambda: leave(None, None, None)):  # noqa: B023 - run at once
             break
         assert not watch.exists("lock:a"), lines.passed[-1]
     assert lines.surrounds_a_request
@@ -157,7 +162,7 @@ def test_ctrl_c_in_a_real_process_leaves_no_lock(proxy: Proxy, real_server: Real
     direct: redis.Redis = real_server.client()
     direct.script_load(seams.script("ACQUIRE").source)
     taker = subprocess.Popen(
-        [sys.executable, "-c", TAKER, str(proxy.port)],
+        [sys.executable, "-c", program(TAKER), str(proxy.port)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

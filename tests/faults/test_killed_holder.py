@@ -17,6 +17,8 @@ import pytest
 from django_setnx_lock.core import RedisLock
 from tests.processes import eventually, figure, may_be_late
 from tests.servers import server_kinds
+from tests.support.next_core import program
+from tests.support.waiters import Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -104,7 +106,7 @@ if not child:
 @contextlib.contextmanager
 def holder(server: RealServer, lease: float) -> Iterator[subprocess.Popen[str]]:
     """Run a process that holds ``lock:a``."""
-    command = [sys.executable, "-c", HOLDING, str(server.port), str(lease)]
+    command = [sys.executable, "-c", program(HOLDING), str(server.port), str(lease)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         assert process.stdout.readline() == "held\n"
@@ -117,7 +119,14 @@ def holder(server: RealServer, lease: float) -> Iterator[subprocess.Popen[str]]:
 def forked(server: RealServer, script: str) -> str:
     """Return what ``script`` prints, which forks; run apart from the tests' own threads."""
     # Forking with threads about is deprecated, and hiredis or coverage may have some.
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script, str(server.port)]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore::DeprecationWarning",
+        "-c",
+        program(script),
+        str(server.port),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -144,6 +153,18 @@ def test_a_killed_holder_is_followed_soon_after_the_end_of_its_lease(
     assert left > 0
     assert held.owned()
     assert -0.05 < after < late
+
+
+@REAL
+def test_who_was_given_the_lock_has_it_for_its_lease_however_short(server: RealServer) -> None:
+    client = server.client()
+    held = RedisLock(client, "lock:a").take()
+    waiter = Waiter(RedisLock(client, "lock:a", 0.2), client)
+    held.release()
+    waiter.held()
+
+    # Shorter than it was given for. Else nobody follows at its end, should it be killed.
+    assert client.pttl("lock:a") <= 200
 
 
 @REAL

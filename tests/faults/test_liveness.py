@@ -17,6 +17,7 @@ from tests.processes import eventually, figure
 from tests.servers import RealServer, any_binary
 from tests.support import seams
 from tests.support.locks import PREFIX
+from tests.support.next_core import program
 from tests.support.seams import heartbeat_prefix_for
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
             first, *others = map(str, ports)
             arguments = [first, str(faster), "mute" if says_nothing else "", *others]
             process = subprocess.Popen(
-                [sys.executable, "-c", BEGINNING + code, *arguments],
+                [sys.executable, "-c", program(BEGINNING + code), *arguments],
                 cwd=ROOT,
                 stdout=subprocess.PIPE,
                 text=True,

@@ -20,6 +20,7 @@ from tests.processes import eventually, may_be_late, until
 from tests.servers import ONCE
 from tests.support import seams
 from tests.support.locks import held_names, listed, listeners, many, queue_of
+from tests.support.next_core import program
 from tests.support.waiters import Waiter
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def waits_for_the_second(server: Server, points: Points, monkeypatch: pytest.Mon
             behind.append(Waiter(listed(other, "a"), other))
             busy.release()
 
-    points.meanwhile("before BLPOP", meanwhile)
+    points.meanwhile("before sleep", meanwhile)
     take_if_not_interrupted(server, points, monkeypatch, None)
     meanwhile()
     behind[0].held().release()
@@ -181,7 +182,7 @@ def test_where_every_reply_is_cut_off_none_is_held(proxy: Proxy, real_server: Re
     # The holder record is in every copy, whether it names the script or has it in full.
     proxy.drop_replies(b'"pid":')
 
-    with pytest.raises(LockUnavailable, match="the locks are unavailable"):
+    with pytest.raises(LockUnavailable, match="unavailable"):
         many(proxy.client(retry=ONCE), "abc").take(0)
 
     assert direct.keys("*:meta")
@@ -194,7 +195,7 @@ def test_who_is_killed_while_he_waits_is_followed_at_the_end_of_his_lease(
 ) -> None:
     client = real_server.client()
     busy = listed(client, "b").take()
-    waiter = subprocess.Popen([sys.executable, "-c", WAITER, str(real_server.port)])
+    waiter = subprocess.Popen([sys.executable, "-c", program(WAITER), str(real_server.port)])
     with waiter:
         eventually(lambda: listeners(real_server) == 1)
         assert held_names(client) == "ab"

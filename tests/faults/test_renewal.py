@@ -18,6 +18,7 @@ from django_setnx_lock.core import RedisLock
 from tests.processes import eventually, figure
 from tests.servers import ONCE
 from tests.support import seams
+from tests.support.next_core import program
 from tests.support.renewals import IS_RENEWED, end_of, is_renewed
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ except LockLost as error:
 @REAL
 def test_a_holder_that_was_stopped_past_its_lease_knows_at_once(server: RealServer) -> None:
     client = server.client()
-    command = [sys.executable, "-c", STOPPING, str(server.port)]
+    command = [sys.executable, "-c", program(STOPPING), str(server.port)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as holder:
@@ -184,7 +185,7 @@ def ran(server: RealServer, script: str, *arguments: str) -> str:
     """Return what ``script`` prints, which runs in a process of its own."""
     # Forking with threads about is deprecated, and hiredis or coverage may have some.
     python = [sys.executable, "-W", "ignore::DeprecationWarning"]
-    command = [*python, "-c", script, str(server.port), *arguments]
+    command = [*python, "-c", program(script), str(server.port), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -340,7 +341,7 @@ with mine("lock:first"):
 
 
 def test_a_lock_taken_at_the_exit_of_the_process_is_renewed(real_server: RealServer) -> None:
-    command = [sys.executable, "-c", AT_EXIT, real_server.url]
+    command = [sys.executable, "-c", program(AT_EXIT), real_server.url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
 
     assert (done.stdout, done.stderr) == ("kept\n", "")

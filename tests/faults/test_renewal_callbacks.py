@@ -16,6 +16,7 @@ from django_setnx_lock.core import RedisLock
 from django_setnx_lock.signals import lock_lost
 from tests.processes import eventually, run, until
 from tests.support import seams
+from tests.support.next_core import program
 from tests.support.renewals import IS_RENEWED, end_of, is_longer, is_renewed, threads
 
 if TYPE_CHECKING:
@@ -203,12 +204,13 @@ WORK = '''
 import sys
 sys.path[:] = {path!r}
 {is_renewed}
+{begins}
 import redis
 from django_setnx_lock.core import RedisLock
 with RedisLock(redis.Redis(port={port}), "lock:a", 3, renew=True) as held:
     assert is_renewed(held)
 print("renewed", flush=True)
-'''.format(path=sys.path, port=int(sys.argv[1]), is_renewed=sys.argv[2])
+'''.format(path=sys.path, port=int(sys.argv[1]), is_renewed=sys.argv[2], begins=sys.argv[3])
 for _ in range(2):
     print(_testcapi.run_in_subinterp(WORK), flush=True)
 print("end", flush=True)
@@ -217,7 +219,8 @@ print("end", flush=True)
 
 @pytest.mark.skipif(not find_spec("_testcapi"), reason="needs what CPython is tested with")
 def test_a_sub_interpreter_ends_without_the_process(real_server: RealServer) -> None:
-    command = [sys.executable, "-c", IN_SUB_INTERPRETERS, str(real_server.port), IS_RENEWED]
+    arguments = [str(real_server.port), IS_RENEWED, program("")]
+    command = [sys.executable, "-c", IN_SUB_INTERPRETERS, *arguments]
 
     done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
 

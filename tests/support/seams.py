@@ -53,16 +53,29 @@ if TYPE_CHECKING:
 
     from django_setnx_lock.core import LockHandle, RedisLock
 
+
 def _next() -> Any:
     """Return modules of the core that is built beside today's, by their names."""
     core = "django_setnx_lock.core.next"
-    names = ("owner", "process", "protocol.requests", "connections.blocking")
+    names = ("owner", "process", "protocol.requests", "connections.blocking", "connections.pipe")
     found = {name.rpartition(".")[2]: import_module(f"{core}.{name}") for name in names}
     return SimpleNamespace(**found)
 
 
-# Hands on the result of an operation that has ended: no handler of a signal is run there.
-HANDS_ON: CodeType = (_next().blocking if next_core.IS_CHOSEN else backends).run.__code__
+# Hand on the result of an operation that has ended: no handler of a signal is run there.
+HANDS_ON: set[CodeType] = {backends.run.__code__}
+# Ends a block, as __exit__() does: what comes before its ``try`` no Python code can guard.
+ENDS_BLOCK: set[CodeType] = set()
+if next_core.IS_CHOSEN:
+    ENDS_BLOCK.add(import_module("django_setnx_lock.core").LockHandle.finish.__code__)
+    HANDS_ON.add(_next().blocking.run.__code__)
+    HANDS_ON.add(import_module("django_setnx_lock.core").RedisLock._take.__code__)
+    # Nor here, but in the first instruction, which costs one lease at most.
+    HANDS_ON.add(import_module("django_setnx_lock.core.next.locks.local").Entry.leave.__code__)
+
+
+def _backends_of_next() -> list[type]:
+    return [_next().blocking.Blocking, _next().pipe.Asyncio]
 
 
 def _renewals_of_next() -> list[Any]:
@@ -207,6 +220,9 @@ def started_under(*handles: LockHandle) -> Iterator[None]:
 
 def script(name: str) -> scripts.Script:
     """Return a script of the package by its name, as ``ACQUIRE``: its ``source`` and ``sha``."""
+    if next_core.IS_CHOSEN:
+        coming: Any = {"ACQUIRE_ALL": "SEVERAL", "RELEASE_ALL": "RELEASE"}.get(name, name)
+        return getattr(_next().requests, coming)  # type: ignore[no-any-return]  # it has these two
     found: scripts.Script = getattr(scripts, name)
     return found
 
@@ -223,6 +239,8 @@ def mutate(monkeypatch: pytest.MonkeyPatch, name: str, rule: str, instead: str) 
 def send_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have what has no answer undone on another connection alone, as by who cannot wait there."""
     monkeypatch.setattr(DedicatedConnection, "send_behind", lambda self, commands: False)
+    for kind in _backends_of_next():
+        monkeypatch.setattr(kind, "undo", lambda self, line, packed: False)
 
 
 def clean_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +249,7 @@ def clean_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing(*args: Any) -> None:
         pass
 
-    for backend in (backends.Blocking, backends.Asyncio):
+    for backend in (backends.Blocking, backends.Asyncio, *_backends_of_next()):
         monkeypatch.setattr(backend, "shield", nothing)
     send_nothing_behind(monkeypatch)
 

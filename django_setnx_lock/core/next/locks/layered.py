@@ -53,8 +53,9 @@ class SharedHandle(LockHandle):
         others = [handle for handle in grant.held_by() if handle is not self]
         if not others or self.released or grant.is_over or not grant.is_here:
             return False
-        grant.handles = tuple([ref(handle) for handle in others])
+        # First: an interrupt in between must not have the last one let go twice.
         self.released = True
+        grant.handles = tuple([ref(handle) for handle in others])
         return True
 
 
@@ -124,13 +125,13 @@ class RedisLock(PlainLock):
             if self._grant_of(by) is not grant or not grant.held_by():
                 # It is being let go.
                 return None
-            held: LockHandle = target.handle(grant, target)
-        grant.lease = max(grant.lease, seconds)
-        if target.options.renew:
-            if grant.due == math.inf:
-                grant.due = now + grant.lease / 3
-            renewal_of(grant.session, io).register(grant)
-        return held
+            grant.lease = max(grant.lease, seconds)
+            if target.options.renew:
+                if grant.due == math.inf:
+                    grant.due = now + grant.lease / 3
+                renewal_of(grant.session, io).register(grant)
+            # Last: an interrupt after it would leave a handle that nobody knows, and that counts.
+            return target.handle(grant, target)  # type: ignore[no-any-return]  # it is of that class
 
 
 class RWLock:

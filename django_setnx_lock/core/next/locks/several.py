@@ -330,37 +330,42 @@ class MultiLock(LocalLock[MultiLockHandle]):
         self, io: Backend, limit: float | None, by: Owner, token: str | None = None
     ) -> MultiLockHandle:
         end = None if limit is None else clock.now() + limit
-        while True:
+        held = None
+        while held is None:
             left = None if end is None else max(end - clock.now(), 0.0)
             held = await self._take_once(io, left, by)
+        return held
+
+    async def _take_once(
+        self, io: Backend, limit: float | None, by: Owner
+    ) -> MultiLockHandle | None:
+        session = self._locks[0].session_for(io)
+        missing: list[Target] = []
+        # Nothing else refers to them: an interrupt may come anywhere.
+        taken: list[LockHandle | None] = []
+        try:
+            for lock in sorted(self._locks, key=lambda lock: lock.name):
+                taken.append(await lock._again(io, by) if by.holds else None)
+                if taken[-1] is None:
+                    missing.append(lock.target)
+            if missing:
+                taken += await SeveralAttempt(missing, session, by).take_each(io, limit)
+            by_key = {one.key: one for one in taken if one is not None}
+            if self.reentrant:
+                for one in by_key.values():
+                    note(one.grant, by)
+            held = MultiLockHandle([by_key[key] for key in self.keys], self._on_lost)
             if not held.lost:
                 return held
             # One that was had again was lost while the others were waited for.
             await held.give_back(io)
-
-    async def _take_once(self, io: Backend, limit: float | None, by: Owner) -> MultiLockHandle:
-        session = self._locks[0].session_for(io)
-        taken: dict[str, LockHandle] = {}
-        missing: list[Target] = []
-        try:
-            for lock in sorted(self._locks, key=lambda lock: lock.name):
-                share = await lock._again(io, by) if by.holds else None
-                if share is None:
-                    missing.append(lock.target)
-                else:
-                    taken[lock.key] = share
-            if missing:
-                for part in await SeveralAttempt(missing, session, by).take_each(io, limit):
-                    taken[part.key] = part
-                    if self.reentrant:
-                        note(part.grant, by)
-            return MultiLockHandle([taken[key] for key in self.keys], self._on_lost)
         except BaseException as error:
             # Interrupts too.
-            if taken:
-                give_back = MultiLockHandle(list(taken.values())).give_back
+            if parts := [one for one in taken if one is not None]:
+                give_back = MultiLockHandle(parts).give_back
                 await io.shield(partial(give_back, io), 2 * session.limit, error)
             raise
+        return None
 
     async def _locked(self, io: Backend) -> bool:
         return any([await lock._locked(io) for lock in self._locks])
