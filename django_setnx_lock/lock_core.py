@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .core.locks.batch import check_each, release_each
+from .core.locks.batch import check_each, release_each, take_each
 from .core.locks.cancel_scope import CancelScope
 from .core.locks.handle import LockHandle
 from .core.locks.lock import RedisLock, RWLock
@@ -20,8 +20,11 @@ __all__ = [
     "finish",
     "kind_of",
     "read_and_write",
+    "release_each",
     "release_now",
+    "take_each",
     "together",
+    "waive_min_hold",
 ]
 
 Maker = Callable[..., RedisLock]
@@ -48,6 +51,11 @@ def read_and_write(make: Maker) -> RWLock:
 def release_now(held: Sequence[LockHandle]) -> Sequence[Exception]:
     """Release each of ``held``, of one client; return the errors of those that could not be."""
     return release_each(held, now=True)
+
+
+def waive_min_hold(held: LockHandle) -> None:
+    """Have ``held`` released at once, whatever its ``min_hold``: nothing was done under it."""
+    held.waive_min_hold()
 
 
 def finish(held: LockHandle | MultiLockHandle, error: BaseException | None) -> None:

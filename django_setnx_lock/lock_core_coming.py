@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import conf, lock_core
-from .core.errors import LockUnsupported
+from .core.errors import LockBusy, LockError, LockUnavailable, LockUnsupported
+from .core.locks import batch
 from .core.next.connections.backend import ASYNCIO, BLOCKING, run
 from .core.next.locks import scope, several
 from .core.next.locks.handle import LockHandle
@@ -96,8 +97,35 @@ def check_each(held: Sequence[LockHandle]) -> None:
     run(several.check_each(BLOCKING, held))
 
 
-def release_now(held: Sequence[LockHandle]) -> Sequence[Exception]:
-    return run(several.release_each(BLOCKING, held))
+def release_each(held: Sequence[LockHandle]) -> Sequence[LockError]:
+    return run(several.release_each(BLOCKING, held)) if held else []
+
+
+# What waits for the end of a transaction is another handle, and released as any.
+release_now = release_each
+
+
+def take_each(locks: Sequence[RedisLock]) -> list[Any]:
+    made: Any = batch.Taken
+    taken: dict[RedisLock, Any] = {}
+    try:
+        for one in sorted(locks, key=lambda one: one.name):
+            try:
+                taken[one] = made(one, one.take(0))
+            except LockUnavailable as error:
+                if error.cause in {"unreachable", "timeout"}:
+                    raise
+                taken[one] = made(one, error=error)
+            except LockBusy as error:
+                taken[one] = made(one, error=error)
+    except BaseException:
+        release_each([one.held for one in taken.values() if one.held is not None])
+        raise
+    return [taken[one] for one in locks]
+
+
+def waive_min_hold(held: LockHandle) -> None:
+    held.grant.was_in_vain = True
 
 
 def finish(held: LockHandle | MultiLockHandle, error: BaseException | None) -> None:

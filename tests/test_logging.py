@@ -47,7 +47,7 @@ NAME = "django_setnx_lock"
 PACKAGE = Path(django_setnx_lock.__file__).parent
 PAGE = (PACKAGE.parent / "docs" / "logging.md").read_text()
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
-OWN_TOKEN = "chosen by the caller"
+OWN_TOKEN = "chosen-by-the-caller"
 
 
 def logged_by(tree: ast.AST) -> set[tuple[str, str]]:
@@ -269,7 +269,7 @@ def soon_warned() -> Iterator[None]:
 
 
 def test_a_wait_of_more_than_the_setting_is_warned_of(
-    soon_warned: None, caplog: pytest.LogCaptureFixture
+    real_cache: RealServer, soon_warned: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     with lock("k", label="view pay"), pytest.raises(LockBusy):
         lock("k").take(0.3)

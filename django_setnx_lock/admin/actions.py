@@ -15,10 +15,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from .. import lock_core
 from ..checks import message
 from ..connection import aliases_in, client_problem
 from ..core.errors import LockBusy, LockError, LockLost, LockUnavailable, LockUnsupported
-from ..core.locks.batch import release_each, take_each
 from ..core.protocol.keys import lock_keys, name_for
 from ..descriptions import duration, problem_in_short
 from ..key_template import KeyTemplate, MissingValue
@@ -68,7 +68,8 @@ def locked_action(template: str, **options: Unpack[Options]) -> Callable[[_Actio
                 rows_of = rows_by_key(queryset, parsed, skipped)
                 usual = f"action {modeladmin.opts.label_lower}.{action.__name__}"
                 own, user = replace(given, label=given.label or usual), request.user.get_username()
-                taken = take_each([make_one(key, own, user=user) for key in rows_of])
+                made = [make_one(key, own, user=user) for key in rows_of]
+                taken = lock_core.take_each(made)
             except (ImproperlyConfigured, LockUnavailable, LockUnsupported) as error:
                 why = str(error) if isinstance(error, LockUnsupported) else problem_in_short(error)
                 text = _("Nothing was done: %(problem)s") % {"problem": why}
@@ -84,10 +85,10 @@ def locked_action(template: str, **options: Unpack[Options]) -> Callable[[_Actio
                 rows = _unchanged(queryset, parsed, keys, skipped)
                 if rows is None:
                     for unused in held:
-                        unused.waive_min_hold()
+                        lock_core.waive_min_hold(unused)
                 response = action(modeladmin, request, rows) if rows is not None else None
             finally:
-                for failed in release_each(held):
+                for failed in lock_core.release_each(held):
                     modeladmin.message_user(request, _not_released(failed), messages.ERROR)
             tell_skipped(modeladmin, request, skipped)
             return response

@@ -13,6 +13,7 @@ from celery.contrib.django.task import DjangoTask
 from celery.exceptions import Ignore, Retry
 from django.core.checks import CheckMessage, Tags, register
 
+from .. import lock_core
 from ..arguments import arguments_in, names_in, takes_any_name
 from ..checks import unusable_caches
 from ..core.errors import LockBusy, LockError, LockUnavailable
@@ -75,10 +76,10 @@ class LockedTask(DjangoTask):  # type: ignore[misc]  # Celery ships no types
         try:
             result = self.run(*args, **kwargs)
         except BaseException as error:
-            held.finish(error)
+            lock_core.finish(held, error)
             raise
         try:
-            held.finish(None)
+            lock_core.finish(held, None)
         except LockUnavailable as error:
             # The work was done in time; the lease ends by itself.
             logger.error("%s", error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from django_setnx_lock.core import Holder, LockInfo, Outcome, ShareInfo, State, WaiterInfo
@@ -41,11 +42,17 @@ class Sight:
             state=State.HELD if is_ours else State.FOREIGN if value else State.FREE,
             holder=Holder.from_json(record) if is_ours else None,
             fence=int(fence) if is_ours else None,
+            remaining=ask.pttl(name) / 1000 if is_ours else None,
             waiting=len(waiters),
             waiters=tuple(waiters),
             shares=tuple(shares),
             fingerprint=value,
         )
+
+    def find(self) -> SimpleNamespace:
+        """Return all that are held, by their names."""
+        names = sorted(text(name) for name in self._client.scan_iter(f"{self._prefix}*"))
+        return SimpleNamespace(locks=[self.get(name) for name in names])
 
     def force_release(
         self, name: str, fingerprint: str, *, by: str = "", reason: str = "", **options: Any

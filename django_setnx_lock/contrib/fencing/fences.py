@@ -12,10 +12,11 @@ from django.core.exceptions import FieldDoesNotExist
 from django.db import connections, models, transaction
 
 from ...core.errors import StaleFence
-from ...core.locks.handle import LockHandle
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
+
+    from ...core.locks.handle import LockHandle
 
     _BigIntegerField = models.BigIntegerField[int, int]
 else:
@@ -55,7 +56,8 @@ class Fence:
             )
         if not 0 < number <= _LARGEST:
             raise ValueError(f"fence must be a number from 1 to {_LARGEST}, not {number}")
-        return cls(number, key, held if isinstance(held, LockHandle) else None)
+        handle: Any = held if hasattr(held, "refuse_if_over") else None
+        return cls(number, key, handle)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A queryset can be pickled, a handle cannot: it belongs to its process.

@@ -213,7 +213,9 @@ class BlockingMailbox(Mailbox):
     def _begin(self, box: str, seconds: float) -> bool:
         """Whether there was time to connect."""
         self._listening_at = box
-        command = ("BLPOP", box, f"{max(seconds, _LISTENS):.3f}")
+        # The fake, which has no socket, blocks as this is sent.
+        longest = seconds if self._connection.fileno() is None else max(seconds, _LISTENS)
+        command = ("BLPOP", box, f"{max(longest, 0.001):.3f}")
         try:
             self._connection.send(command, within=max(seconds, CONNECT_AT_LEAST))
         except redis_exceptions.TimeoutError:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from django_setnx_lock import lock_core
 from django_setnx_lock.core import clock
 from django_setnx_lock.core.errors import LockError, LockLost
 from django_setnx_lock.core.locks.handle import LockHandle
@@ -83,7 +84,7 @@ def supervise(
             child.close()
     finally:
         if watch is None:
-            held.waive_min_hold()
+            lock_core.waive_min_hold(held)
         is_lost = _let_go(held, interrupts, said, is_lost=is_lost)
     child_status = child.status or 0
     if is_lost:

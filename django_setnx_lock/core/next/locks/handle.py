@@ -126,13 +126,13 @@ class LockHandle(Handle):
 
     def _renew_request(self, what: str, ms: int | None, *, to_add: bool = False) -> Request:
         """Return the request of a renewal. Raises LockError and LockLost; see :class:`Handle`."""
-        self._refuse_if_over(what)
+        self.refuse_if_over(what)
         if ms is None:
             ms = self.grant.to_ask()
         # Counted here, where it is less than in Redis: a copy that arrives late adds nothing.
         return self.grant.renew_request(ms + int(self.remaining() * 1000) if to_add else ms)
 
-    def _refuse_if_over(self, what: str) -> None:
+    def refuse_if_over(self, what: str) -> None:
         """Raise LockError or LockLost if it is known that nothing can be asked for any more."""
         self._refuse_if_not_ours(what)
         grant = self.grant
@@ -209,7 +209,7 @@ class LockHandle(Handle):
 
     def _detached(self) -> Self:
         """Return another handle in the place of this one."""
-        self._refuse_if_over("leave the release of")
+        self.refuse_if_over("leave the release of")
         later = type(self)(self.grant, self.target)
         self.released = True
         return later

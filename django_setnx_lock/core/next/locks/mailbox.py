@@ -69,8 +69,9 @@ class ThreadMailbox:
         return reply
 
     def _listen(self, seconds: float, request: Request | None) -> None:
-        # A sleep of 0 would have no end.
-        lasts = _THREAD_LISTENS_FOR if request is None else max(seconds, 0.01)
+        # A sleep of 0 would have no end. The fake blocks as this is sent.
+        is_short = request is not None or not hasattr(self._connection._sock, "settimeout")
+        lasts = max(seconds, 0.01) if is_short else _THREAD_LISTENS_FOR
         packed = pack("BRPOP", self.key, f"{lasts:.2f}") + (request.pack() if request else b"")
         listen = Request(LISTEN, (self.key, f"{self.key}:awake"), ()).pack_in_full()
         self._until = clock.now() + self._session.limit

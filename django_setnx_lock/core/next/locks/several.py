@@ -422,7 +422,7 @@ async def check_each(io: Backend, handles: Sequence[LockHandle]) -> None:
         if isinstance(error, LockUnavailable):
             logger.warning("%s; its lease still runs", error)
     for held, _ in asked:
-        held._refuse_if_over("check")
+        held.refuse_if_over("check")
 
 
 async def _confirm(held: LockHandle, io: Backend, reply: Reply) -> None:
