@@ -1559,8 +1559,8 @@ COMING_LOCKS = [
     Mutant(
         "to come: a waiter whose connection broke listens again",
         f"{COMING_CORE}/locks/mailbox.py",
-        "under_way, self._under_way = self._under_way, 0",
-        "under_way = self._under_way",
+        "until, self._until = self._until, 0.0",
+        "until = self._until",
         f"{CONTRACT}/test_waiting.py::test_a_wait_goes_on_when_its_connections_break",
     ),
     Mutant(

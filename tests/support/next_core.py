@@ -101,8 +101,6 @@ NOT_YET = {
     "test_a_view_may_outlast_its_lease_when_that_is_renewed {}-200": "the kit for tests",
     "test_a_holder_that_is_asked_to_stop_sends_who_asks": "inspection",
     "test_the_handle_can_be_given_away": "transfer",
-    "test_a_held_lock_is_listed": "inspection",
-    "test_several_keys_take_the_options_of_one": "inspection",
     "test_readers_hold_a_lock_together_and_exclude_a_writer": "inspection",
     "test_a_lease_is_renewed_as_the_setting_or_the_lock_says -True]": "the kit for tests",
     "test_what_is_put_off_is_renewed": "the kit for tests",
