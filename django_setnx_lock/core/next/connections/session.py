@@ -34,6 +34,8 @@ class Session:
     of event loops.
     """
 
+    renewal: Any = None
+
     def __init__(self, client: Any) -> None:
         # Nothing is tried again below us, and replies are bytes.
         self._settings = options_for(client, None) | {"decode_responses": False}
@@ -56,7 +58,6 @@ class Session:
         self.listening: deque[Any] = deque(maxlen=_SPARE_AT_MOST)
         self.pipes: dict[Any, Any] = {}
         self.mailboxes: dict[Any, Any] = {}
-        self.renewal: Any = None
         self.renewals: dict[Any, Any] = {}
         # Mailboxes have names of their own.
         self.number = secrets.token_hex(8)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 import random
@@ -20,7 +19,7 @@ from ..protocol.replies import Reply, text
 from ..protocol.requests import ACQUIRE, RELEASE, Request
 from .grant import Grant, look
 from .handle import LockHandle
-from .mailbox import ThreadMailbox, mailbox_of
+from .mailbox import LoopMailbox, ThreadMailbox, mailbox_of
 from .renewal import renewal_of
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from ..connections.session import Session
     from ..options import Target
     from ..owner import Owner
-    from .mailbox import LoopMailbox
 
 logger = logging.getLogger("django_setnx_lock.lock")
 
@@ -42,6 +40,7 @@ _FIRST, _FIRST_FROM = 0.4, 2.0
 _FOREIGN_FIRST, _FOREIGN_LONGEST = 0.005, 0.05
 # Where listening failed and asking did not: the pauses from the first to the last.
 _PAUSE, _PAUSE_LONGEST = 0.025, 0.4
+# A sleep may end so much early, and nobody is to ask twice for a warning.
 _EARLY = 0.01
 
 
@@ -70,6 +69,18 @@ class Busy(NamedTuple):
         until = "never expires" if self.remaining is None else f"has {self.remaining:.1f} s left"
         return f"held by {whom}; the lease {until}"
 
+    def pause(self, tries: int) -> float:
+        """Return for how many seconds to sleep at most, after so many ``tries``.
+
+        All sleeps are of random length, so that many waiters do not ask in step.
+        """
+        if self.record is None:
+            seconds = min(_FOREIGN_FIRST * 2.0 ** min(tries, 10), _FOREIGN_LONGEST)
+            seconds *= random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, secures nothing
+        else:
+            seconds = SLICE * random.uniform(0.9, 1.0)  # noqa: S311
+        return seconds if self.ms < 0 else max(min(seconds, self.ms / 1000 + 0.001), 0.001)
+
 
 @lru_cache(maxsize=256)
 def _record(pid: int, thread: str, about: tuple[Any, ...]) -> str:
@@ -82,17 +93,14 @@ class Attempt:
 
     # Whether a request of the token may have been sent twice.
     was_retried = False
-    # Where a waiting task is woken, with all others of its loop.
-    _mailbox: LoopMailbox | None = None
-    _box_key = ""
+    # Where a waiter is woken; a thread's is made when it sleeps.
+    _mailbox: ThreadMailbox | LoopMailbox | None = None
+    _mailbox_key = ""
     # Since when the caller waits, and for whom.
     _waits_since: float | None = None
     _waits_for: Holder | None = None
-    _has_warned = False
     # The seconds to sleep at most.
     longest_sleep = SLICE
-    # The seconds that giving up may take at most, if they are less than the limit.
-    _time_left = math.inf
     # How often listening has failed in a row.
     _failures = 0
 
@@ -112,15 +120,13 @@ class Attempt:
         """
         grant = None
         try:
-            if limit == 0:
-                answer = await self._ask(io, waits=False)
-                if isinstance(answer, Busy):
+            if limit != 0:
+                self._choose_mailbox(io)
+            answer = await self._ask(io, waits=limit != 0)
+            if isinstance(answer, Busy):
+                if limit == 0:
                     raise self._busy(answer)
-            else:
-                self._begin(io)
-                answer = await self._ask(io, waits=True)
-                if isinstance(answer, Busy):
-                    answer = await self._wait(io, limit, answer)
+                answer = await self._wait(io, limit, answer)
             grant = answer
             held = self._hold(io, grant)
             if self._waits_since is not None:
@@ -151,7 +157,7 @@ class Attempt:
 
     def _request(self, *, waits: bool) -> Request:
         target = self.target
-        tail = (_SLICE_MS, self._box_key) if waits else ("0",)
+        tail = (_SLICE_MS, self._mailbox_key) if waits else ("0",)
         args = (self.token, target.options.lease_ms, self._record, *tail)
         return Request(ACQUIRE, target.keys, args)
 
@@ -180,16 +186,16 @@ class Attempt:
                     await look(io, self.session, target, value[3])
                 return grant
             await self._cancel(io, in_doubt=self.was_retried)
-            self._begin_anew()
+            self._begin_anew(io)
             return Busy(0, None)
         if value[0] == b"BUSY":
             if await look(io, self.session, target, value[3], self.token):
                 return None
             return Busy(int(value[1]), value[2])
-        self._begin_anew()
+        self._begin_anew(io)
         return None
 
-    def _begin_anew(self) -> None:
+    def _begin_anew(self, io: Backend) -> None:
         """Go on with another token: one that was given up is never used again."""
         if self._is_chosen:
             key = self.target.key
@@ -198,70 +204,70 @@ class Attempt:
                 "last minute: choose another one, or none",
                 key=key,
             )
-        before, self.was_retried = self.token, False
-        self.token = self.target.options.prefix + urandom(16).hex()
         if self._mailbox is not None:
-            self._mailbox.close(before)
-            self._mailbox.expect(self.token)
+            self._mailbox.close(self.token)
+        self.token, self.was_retried = self.target.options.prefix + urandom(16).hex(), False
+        if self._mailbox_key:
+            self._choose_mailbox(io)
 
     # Waiting
 
-    def _begin(self, io: Backend) -> None:
+    def _choose_mailbox(self, io: Backend) -> None:
         if io.is_asyncio:
             self._mailbox = mailbox_of(self.session)
             self._mailbox.expect(self.token)
-            self._box_key = self._mailbox.key
+            self._mailbox_key = self._mailbox.key
         else:
             # A new list, in the slot of the lock.
-            session, beside = self.session, self.target.keys[1][:-4]
-            self._box_key = f"{beside}wake:{next(session.numbers)}:{session.number}"
+            session, beside, self._mailbox = self.session, self.target.keys[1][:-4], None
+            self._mailbox_key = f"{beside}wake:{next(session.numbers)}:{session.number}"
 
     async def _wait(self, io: Backend, limit: float | None, busy: Busy) -> Grant:
         """Sleep and ask in turn, until granted. Raises LockBusy after ``limit`` seconds."""
         end = math.inf if limit is None else self._began + limit
+        key, after = self.target.key, self.target.options.wait_warning
+        warn_at = math.inf if after is None else self._began + after
         self._notify_of_wait(busy)
-        box = self._mailbox or ThreadMailbox(self.session, self._box_key)
         answer: Grant | Busy | None = busy
-        try:
-            for tries in itertools.count():
-                left = end - clock.now()
-                if answer is None or left <= 0:
-                    # At the end without a place in the queue.
-                    answer = await self._ask(io, waits=left > 0)
-                if isinstance(answer, Grant):
-                    break
-                if left <= 0:
-                    raise self._busy(answer)
-                pause = min(_pause(answer, tries), self.longest_sleep)
-                seconds = min(pause, left, self._warn_in(answer))
-                is_first = not tries and answer.record is not None and left > 2 * _FIRST
-                answer = await self._sleep(io, box, seconds, is_first=is_first)
-        finally:
-            box.close(self.token)
-        assert isinstance(answer, Grant)  # noqa: S101 - the loop ends with one
-        return answer
+        tries = 0
+        while True:
+            left = end - clock.now()
+            if answer is None or left <= 0:
+                # At the end without a place in the queue.
+                answer = await self._ask(io, waits=left > 0)
+            if isinstance(answer, Grant):
+                return answer
+            if left <= 0:
+                raise self._busy(answer)
+            now = clock.now()
+            if now > warn_at - _EARLY:
+                waited, warn_at = now - self._began, math.inf
+                logger.warning("has waited %.1f s for the lock %r, %s", waited, key, answer)
+            seconds = min(answer.pause(tries), self.longest_sleep, left, warn_at - now)
+            is_first = not tries and answer.record is not None and left > 2 * _FIRST
+            answer = await self._sleep(io, seconds, is_first=is_first)
+            tries += 1
 
-    async def _sleep(
-        self, io: Backend, box: ThreadMailbox | LoopMailbox, seconds: float, *, is_first: bool
-    ) -> Grant | Busy | None:
+    async def _sleep(self, io: Backend, seconds: float, *, is_first: bool) -> Grant | Busy | None:
         """Sleep until woken or for so many ``seconds``; return the answer, if it is there by then.
 
-        The first sleep carries the next request.
+        The first sleep of a thread carries the next request.
         """
-        request = None
+        mailbox = self._mailbox or ThreadMailbox(self.session, self._mailbox_key)
+        self._mailbox, request, sent = mailbox, None, clock.now()
         if is_first and not io.is_asyncio and self.target.options.lease > _FIRST_FROM:
             seconds, request = min(seconds, _FIRST), self._request(waits=True)
-        sent = clock.now()
         try:
-            value = await box.wait(self.token, seconds, request)
+            value = await mailbox.wait(self.token, seconds, request)
         except redis_exceptions.RedisError as error:
             # Asking shows whether the server is there.
             self._failures += 1
             self.was_retried |= request is not None
             if self._failures > 1 and isinstance(error, redis_exceptions.ResponseError):
                 raise unavailable(error, self.target.key) from error
-            if self._mailbox is None:
-                box.close(self.token)
+            if not io.is_asyncio:
+                # The next sleep is on another connection.
+                mailbox.close(self.token)
             await io.sleep(min(_PAUSE * 2.0**self._failures, _PAUSE_LONGEST, seconds))
             return None
         self._failures = 0
@@ -277,10 +283,10 @@ class Attempt:
         how = "doubt" if in_doubt else "cancel"
         return Request(RELEASE, self.target.keys, (self.token, how))
 
-    async def _cancel(self, io: Backend, *, in_doubt: bool) -> None:
+    async def _cancel(self, io: Backend, *, in_doubt: bool, within: float = math.inf) -> None:
         """Give up whatever was or will be granted to the token."""
         request, target = self._cancel_request(in_doubt=in_doubt), self.target
-        within = min(self.session.limit, self._time_left)
+        within = min(self.session.limit, within)
         reply = await self.session.call(io, request, target.key, within)
         await look(io, self.session, target, reply.value[1])
         logger.debug("gave up the lock %r", target.key)
@@ -296,8 +302,8 @@ class Attempt:
         try:
             if not is_over:
                 # With the request that failed, it takes two limits at most.
-                self._time_left = getattr(error, "time_left", math.inf)
-                cancel = partial(self._cancel, io, in_doubt=in_doubt)
+                within = getattr(error, "time_left", math.inf)
+                cancel = partial(self._cancel, io, in_doubt=in_doubt, within=within)
                 await io.shield(cancel, self.session.limit, error)
         finally:
             self._end_wait(error)
@@ -307,32 +313,18 @@ class Attempt:
     def _notify_of_wait(self, busy: Busy) -> None:
         logger.debug("waits for the lock %r, %s", self.target.key, busy)
         self._waits_since, self._waits_for = clock.now(), busy.holder
-        if events.WAITING.listeners:
-            events.WAITING.tell(key=self.target.key, holder=self._waits_for)
-
-    def _warn_in(self, busy: Busy) -> float:
-        """Return in how many seconds to warn that the wait is long; warn if it is by now."""
-        after = self.target.options.wait_warning
-        if after is None or self._has_warned or self._waits_since is None:
-            return math.inf
-        waited = clock.now() - self._waits_since
-        # A sleep may end a little early, and nobody is to ask twice for a warning.
-        if waited < after - _EARLY:
-            return after - waited
-        self._has_warned = True
-        logger.warning("has waited %.1f s for the lock %r, %s", waited, self.target.key, busy)
-        return math.inf
+        events.WAITING.tell(key=self.target.key, holder=self._waits_for)
 
     def _end_wait(self, error: BaseException | None) -> None:
         """Have listeners know how it ended."""
-        key, waited = self.target.key, clock.now() - self._began
-        if self._waits_since is not None and events.WAITED.listeners:
-            since = clock.now() - self._waits_since
-            events.WAITED.tell(key=key, holder=self._waits_for, waited=since, error=error)
+        key, now = self.target.key, clock.now()
+        if self._waits_since is not None:
+            waited = now - self._waits_since
+            events.WAITED.tell(key=key, holder=self._waits_for, waited=waited, error=error)
         if isinstance(error, LockBusy):
-            events.BUSY.tell(key=key, waited=waited, error=error)
+            events.BUSY.tell(key=key, waited=now - self._began, error=error)
         elif isinstance(error, LockUnavailable):
-            events.UNAVAILABLE.tell(key=key, waited=waited, error=error)
+            events.UNAVAILABLE.tell(key=key, waited=now - self._began, error=error)
 
     def _busy(self, busy: Busy) -> LockBusy:
         key = self.target.key
@@ -341,16 +333,3 @@ class Attempt:
         )
         logger.debug("%s", error)
         return error
-
-
-def _pause(busy: Busy, tries: int) -> float:
-    """Return for how many seconds to sleep at most after the answer ``busy``.
-
-    All sleeps are of random length, so that many waiters do not ask in step.
-    """
-    if busy.record is None:
-        seconds = min(_FOREIGN_FIRST * 2.0 ** min(tries, 10), _FOREIGN_LONGEST)
-        seconds *= random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, secures nothing
-    else:
-        seconds = SLICE * random.uniform(0.9, 1.0)  # noqa: S311
-    return seconds if busy.ms < 0 else max(min(seconds, busy.ms / 1000 + 0.001), 0.001)

@@ -148,8 +148,7 @@ class Grant:
             scope.cancel()
         for handle in self.held_by():
             handle.notify_of_loss()
-        if events.LOST.listeners:
-            events.LOST.tell(**self.about(), error=error)
+        events.LOST.tell(**self.about(), error=error)
         return error
 
     def ran_out(self) -> LockLost:
@@ -157,18 +156,16 @@ class Grant:
         max_hold = self.target.options.max_hold
         self.may_stand = self.is_renewed
         why = f"the lease of the lock {self.key!r} ran out"
-        # A renewal would not lengthen it.
         if self.end > self.hold_until - 0.01:
+            # A renewal would not lengthen it.
             why = f"the lock {self.key!r} was held for its max_hold of {max_hold:g} s"
-        elif not self.is_renewed:
-            pass
-        elif self.trouble is not None:
+        elif self.is_renewed and self.trouble is not None:
             why = (
                 f"the lock {self.key!r} could not be renewed before its lease ended: {self.trouble}"
             )
-        elif self.ended_owner:
+        elif self.is_renewed and self.ended_owner:
             why += f": the {self.ended_owner} that took it has ended"
-        else:
+        elif self.is_renewed:
             why += ": this process stood still and did not renew it"
         return LockLost(why, key=self.key)
 
@@ -178,8 +175,7 @@ class Grant:
             stop = StopRequest.from_record(text(record))
             if stop is not None and self.__dict__.setdefault("stop_request", stop) is stop:
                 self.notify_of_trouble()
-                if events.STOP_REQUESTED.listeners:
-                    events.STOP_REQUESTED.tell(**self.about(), stop_request=stop)
+                events.STOP_REQUESTED.tell(**self.about(), stop_request=stop)
 
     def notify_of_trouble(self) -> None:
         """Call ``on_trouble`` of all handles."""

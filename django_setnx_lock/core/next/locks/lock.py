@@ -120,10 +120,7 @@ class PlainLock(LocalLock[LockHandle]):
     async def _take(
         self, io: Backend, limit: float | None, by: Owner, token: str | None = None
     ) -> LockHandle:
-        session = session_of(self.target.client)
-        if session.is_awaited:
-            self.session_for(io)
-        return await Attempt(self.target, session, by, token).take(io, limit)
+        return await Attempt(self.target, self.session_for(io), by, token).take(io, limit)
 
     def session_for(self, io: Backend) -> Session:
         """Return the session with the server. Raises TypeError where nothing would be awaited."""

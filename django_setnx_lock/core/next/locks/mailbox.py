@@ -1,5 +1,7 @@
 """Where a waiter sleeps until it is woken: each thread at a list of its own, all tasks of a loop at
 one.
+
+Mail is the token of the waiter that it is for.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import secrets
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from weakref import WeakMethod
+from weakref import ref
 
 from redis import exceptions as redis_exceptions
 
@@ -20,8 +22,6 @@ from ..protocol.replies import text
 from ..protocol.requests import LISTEN, Request, pack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ..connections.session import Session
 
 # A loop listens for so many seconds at a time, twice, as mail is not to lie unread before the next
@@ -34,12 +34,13 @@ _THREAD_LISTENS_FOR = 100
 class ThreadMailbox:
     """The list ``key``, at which one thread waits, on a connection for that."""
 
+    _connection: Any = None
+    # Until when the BRPOP that is under way has to be answered; 0: none is.
+    _until = 0.0
+
     def __init__(self, session: Session, key: str) -> None:
         self.key = key
         self._session = session
-        self._connection: Any = None
-        # Until when the BRPOP that is under way has to be answered; 0: none is.
-        self._until = 0.0
 
     async def wait(self, token: str, seconds: float, request: Request | None = None) -> Any:
         """Sleep until woken, or for so many ``seconds``. Raises what redis-py raises.
@@ -87,9 +88,9 @@ class ThreadMailbox:
     def close(self, token: str) -> None:
         """Wait no longer."""
         connection, self._connection = self._connection, None
-        until, self._until = self._until, 0.0
-        if until:
+        if self._until:
             close(connection)
+            self._until = 0.0
         elif connection is not None:
             self._session.listening.append(connection)
 
@@ -102,36 +103,35 @@ class LoopMailbox:
         self._limit = session.limit
         self._loop = loop
         self._pipe = Pipe(session, loop)
-        # By token: the future of a task that sleeps; None for one that asks; True where mail came
-        # meanwhile.
-        self._tasks: dict[str, asyncio.Future[None] | bool | None] = {}
+        # By token: is done when there is mail, or with the error of the connection for that.
+        self._woken: dict[str, asyncio.Future[Exception | None]] = {}
         self._under_way = 0
         self._packed = pack("BRPOP", self.key, str(_LISTENS_FOR))
 
     def expect(self, token: str) -> None:
-        """Take in the mail of ``token`` from now on."""
-        self._tasks[token] = None
+        """Take in the mail of ``token`` from now on, also while it does not sleep."""
+        self._woken[token] = self._loop.create_future()
 
     def close(self, token: str) -> None:
         """Take it in no longer."""
-        self._tasks.pop(token, None)
+        self._woken.pop(token, None)
 
     async def wait(self, token: str, seconds: float, request: Request | None = None) -> None:
         """Sleep until ``token`` was woken, or for so many ``seconds``. Raises what redis-py raises.
 
         Where the connection breaks, the sleep ends.
         """
-        if self._tasks[token] is None:
-            if self._under_way < _LISTENING:
-                self._listen(await self._pipe.open(clock.now() + self._limit))
-            woken = self._loop.create_future()
-            self._tasks[token] = woken
-            timer = self._loop.call_later(max(seconds, 0.001), _end, woken)
-            try:
-                await woken
-            finally:
-                timer.cancel()
-        self._tasks[token] = None
+        woken = self._woken[token]
+        if not woken.done() and self._under_way < _LISTENING:
+            self._listen(await self._pipe.open(clock.now() + self._limit))
+        timer = self._loop.call_later(max(seconds, 0.001), _end, woken)
+        try:
+            error = await woken
+        finally:
+            timer.cancel()
+        self.expect(token)
+        if error is not None:
+            raise redis_exceptions.ConnectionError(str(error))
 
     def _listen(self, line: Line) -> None:
         while self._under_way < _LISTENING:
@@ -141,51 +141,35 @@ class LoopMailbox:
             longest = _LISTENS_FOR * _LISTENING + self._limit
             timer = self._loop.call_later(longest, line.expire, answer)
             # It ends with the session, whatever is under way.
-            answer.add_done_callback(partial(_pass_on, WeakMethod(self._read_mail), line, timer))
+            answer.add_done_callback(partial(_pass_on, ref(self), line, timer))
 
-    def _read_mail(self, line: Line, answer: asyncio.Future[Any]) -> None:
-        self._under_way -= 1
-        if answer.cancelled():
-            return
-        mail = answer.result()
+    def read_mail(self, line: Line, mail: Any) -> None:
+        """Wake whom the answer of a BRPOP on ``line`` is for."""
         if isinstance(mail, Exception):
             # All ask, and find out what there is: the mail that is lost may have been for any.
-            for token, woken in list(self._tasks.items()):
-                if isinstance(woken, asyncio.Future):
-                    _end(woken, mail)
-                else:
-                    self._tasks[token] = True
+            for woken in self._woken.values():
+                _end(woken, mail)
             return
-        token = "" if mail is None else text(mail[1])
-        if token in self._tasks:
-            woken = self._tasks[token]
-            if isinstance(woken, asyncio.Future):
-                _end(woken)
-            else:
-                self._tasks[token] = True
-        if self._tasks and line.is_open:
+        if mail is not None and text(mail[1]) in self._woken:
+            _end(self._woken[text(mail[1])])
+        if self._woken and line.is_open:
             self._listen(line)
 
 
 def _pass_on(
-    heard: WeakMethod[Callable[[Line, asyncio.Future[Any]], None]],
-    line: Line,
-    timer: asyncio.TimerHandle,
-    answer: asyncio.Future[Any],
+    reference: ref[LoopMailbox], line: Line, timer: asyncio.TimerHandle, answer: asyncio.Future[Any]
 ) -> None:
     timer.cancel()
-    method = heard()
-    if method is not None:
-        method(line, answer)
+    mailbox = reference()
+    if mailbox is not None:
+        mailbox._under_way -= 1
+        if not answer.cancelled():
+            mailbox.read_mail(line, answer.result())
 
 
-def _end(woken: asyncio.Future[None], error: BaseException | None = None) -> None:
-    if woken.done():
-        return
-    if error is None:
-        woken.set_result(None)
-    else:
-        woken.set_exception(redis_exceptions.ConnectionError(str(error)))
+def _end(woken: asyncio.Future[Exception | None], error: Exception | None = None) -> None:
+    if not woken.done():
+        woken.set_result(error)
 
 
 def mailbox_of(session: Session) -> LoopMailbox:

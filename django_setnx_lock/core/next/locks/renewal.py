@@ -51,7 +51,6 @@ class Renewal:
         self._grants: dict[ref[Grant], str] = {}
         self._worker: Any = None
         self._wakes_at = -math.inf
-        self._needed_at = -math.inf
         self._alarm: Any = threading.Event()
 
     def register(self, grant: Grant) -> None:
@@ -101,10 +100,11 @@ class Renewal:
 
     async def _run(self) -> None:
         """Renew until nothing has been held for a while."""
-        while True:
+        needed_at = clock.now()
+        while self._grants or clock.now() < needed_at + _LINGER:
+            if self._grants:
+                needed_at = clock.now()
             await self._run_once()
-            if not self._grants and clock.now() >= self._needed_at + _LINGER:
-                return
             await self._sleep(max(self._wakes_at - clock.now(), 0))
             self._alarm.clear()
 
@@ -121,8 +121,6 @@ class Renewal:
             now = clock.now()
             found = [reference() for reference in list(self._grants)]
             nexts = [min(grant.due, grant.end) for grant in found if grant is not None]
-            if nexts:
-                self._needed_at = now
             # Never later than a lock is due that is taken from now on: that wakes nobody.
             self._wakes_at = min([now + LISTED_AFTER, *nexts])
         except Exception:
@@ -203,7 +201,7 @@ class Renewal:
         if grant.trouble is not None:
             grant.trouble = None
             logger.info("the lock %r is renewed again", key)
-        if late > grant.lease / 3 and events.RENEWED_LATE.listeners:
+        if late > grant.lease / 3:
             events.RENEWED_LATE.tell(key=key, fence=grant.fence, late=late)
         if len(value) > 2:
             grant.notify_of_stop(value[2])
@@ -272,8 +270,7 @@ def renewal_of(session: Session, io: Backend) -> Renewal:
         found: Renewal = of_loop(session.renewals, LoopRenewal)
         return found
     if session.renewal is None:
-        with here().mutex:
-            # Another thread may have been first.
-            session.renewal = getattr(session, "renewal", None) or Renewal()
+        # Another thread may have been first.
+        vars(session).setdefault("renewal", Renewal())
     made: Renewal = session.renewal
     return made

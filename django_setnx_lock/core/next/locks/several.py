@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
@@ -93,7 +94,7 @@ class SeveralAttempt(Attempt):
                 self.target = self._targets[-1]
                 return self._grants[-1]
         await self._cancel(io, in_doubt=self.was_retried)
-        self._begin_anew()
+        self._begin_anew(io)
         self._at = 0
         return Busy(0, None) if last[0] == b"OK" else None
 
@@ -125,10 +126,17 @@ class SeveralAttempt(Attempt):
         args = (self.token, "doubt" if in_doubt else "cancel")
         return [(Request(RELEASE, target.keys, args), target.key) for target in targets]
 
-    async def _cancel(self, io: Backend, *, in_doubt: bool, targets: Sequence[Target] = ()) -> None:
+    async def _cancel(
+        self,
+        io: Backend,
+        *,
+        in_doubt: bool,
+        within: float = math.inf,
+        targets: Sequence[Target] = (),
+    ) -> None:
         targets = targets or self._targets
         requests = self._cancels(targets, in_doubt=in_doubt)
-        replies = await self.session.call_many(io, requests, self.session.limit)
+        replies = await self.session.call_many(io, requests, min(self.session.limit, within))
         for target, reply in zip(targets, replies, strict=True):
             if isinstance(reply, Reply):
                 await look(io, self.session, target, reply.value[1])
