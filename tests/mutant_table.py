@@ -1559,8 +1559,8 @@ COMING_LOCKS = [
     Mutant(
         "to come: a waiter whose connection broke listens again",
         f"{COMING_CORE}/locks/mailbox.py",
-        "until, self._until = self._until, 0.0",
-        "until = self._until",
+        "            close(connection)\n            self._until = 0.0\n",
+        "            close(connection)\n",
         f"{CONTRACT}/test_waiting.py::test_a_wait_goes_on_when_its_connections_break",
     ),
     Mutant(
