@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 def _next() -> Any:
     """Return modules of the core that is built beside today's, by their names."""
     core = "django_setnx_lock.core.next"
-    names = ("owner", "process", "protocol.requests", "connections.blocking", "connections.pipe")
+    names = ("process", "protocol.requests", "connections.blocking", "connections.pipe")
     found = {name.rpartition(".")[2]: import_module(f"{core}.{name}") for name in names}
     return SimpleNamespace(**found)
 
@@ -91,7 +91,7 @@ def reset() -> None:
     if next_core.IS_CHOSEN:
         for renewal in _renewals_of_next():
             renewal._grants.clear()
-        _next().owner.current(False).holds.clear()
+        _next().process.current(False).holds.clear()
     for dog in (watchdog.WATCHDOG, redlock.WATCHDOG):
         dog._held.clear()
         dog.heartbeats.clear()

@@ -52,10 +52,11 @@ class Line:
         """Whether it can be asked on."""
         return self._reader is not None
 
-    def send(self, packed: Sequence[bytes]) -> list[asyncio.Future[Any]]:
+    def send(self, packed: Sequence[bytes], seconds: float) -> list[asyncio.Future[Any]]:
         """Send requests in one write; return the future answers, each a reply or an error.
 
-        Raises ConnectionError.
+        If the last is not there after so many ``seconds``, the connection is given up. Raises
+        ConnectionError.
         """
         if not self.is_open:
             raise redis_exceptions.ConnectionError("the connection was closed")
@@ -63,10 +64,11 @@ class Line:
         self._asked += answers
         # Not by redis-py's own method, which closes the connection when it is cancelled.
         self._connection._writer.writelines(packed)
+        timer = self._loop.call_later(seconds, self._expire, answers[-1])
+        answers[-1].add_done_callback(lambda _: timer.cancel())
         return answers
 
-    def expire(self, answer: asyncio.Future[Any]) -> None:
-        """Give the connection up if there is no ``answer`` yet: its time is over."""
+    def _expire(self, answer: asyncio.Future[Any]) -> None:
         if not answer.done():
             self._stop(redis_exceptions.TimeoutError("Timeout reading from the server"))
             self._loop.call_later(2 * self._limit, self.close)
@@ -195,12 +197,10 @@ class Asyncio(Exchanges):
 
     async def ask(self, line: Line, packed: Sequence[bytes], until: float) -> list[Any]:
         try:
-            answers = line.send(packed)
+            answers = line.send(packed, max(until - clock.now(), 0))
         except (OSError, RuntimeError, redis_exceptions.ConnectionError) as error:
             # The loop or the transport is closed.
             return [redis_exceptions.ConnectionError(str(error))] * len(packed)
-        last = answers[-1]
-        timer = last.get_loop().call_later(max(until - clock.now(), 0), line.expire, last)
         try:
             for answer in answers:
                 await answer
@@ -209,7 +209,6 @@ class Asyncio(Exchanges):
             error.in_doubt = not line.is_open  # type: ignore[attr-defined]  # for who asked
             raise
         finally:
-            timer.cancel()
             for answer in answers:
                 answer.cancel()
         return [answer.result() for answer in answers]

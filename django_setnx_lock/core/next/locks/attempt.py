@@ -7,7 +7,7 @@ import math
 import random
 from functools import lru_cache, partial
 from os import getpid, urandom
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from redis import exceptions as redis_exceptions
 
@@ -15,7 +15,7 @@ from ... import clock, events
 from ...errors import LockBusy, LockError, LockUnavailable
 from ...holder import Holder
 from ..connections.session import unavailable
-from ..protocol.replies import Reply, text
+from ..protocol.replies import Busy, Reply
 from ..protocol.requests import ACQUIRE, RELEASE, Request
 from .grant import Grant, look
 from .handle import LockHandle
@@ -23,10 +23,12 @@ from .mailbox import LoopMailbox, ThreadMailbox, mailbox_of
 from .renewal import renewal_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..connections.backend import Backend
     from ..connections.session import Session
     from ..options import Target
-    from ..owner import Owner
+    from ..process import Owner
 
 logger = logging.getLogger("django_setnx_lock.lock")
 
@@ -42,44 +44,6 @@ _FOREIGN_FIRST, _FOREIGN_LONGEST = 0.005, 0.05
 _PAUSE, _PAUSE_LONGEST = 0.025, 0.4
 # A sleep may end so much early, and nobody is to ask twice for a warning.
 _EARLY = 0.01
-
-
-class Busy(NamedTuple):
-    """The answer that somebody else has the lock.
-
-    ``ms``: what is left of the lease; below 0: it never ends. ``record``: the holder's; None where
-    that wakes nobody, as another program.
-    """
-
-    ms: int
-    record: bytes | None
-
-    @property
-    def remaining(self) -> float | None:
-        """What is left of the lease in seconds; None for what never ends."""
-        return None if self.ms < 0 else self.ms / 1000
-
-    @property
-    def holder(self) -> Holder | None:
-        """Who has the lock; None where nobody knows."""
-        return Holder.from_json(text(self.record))
-
-    def __str__(self) -> str:
-        whom = str(self.holder or "somebody else")
-        until = "never expires" if self.remaining is None else f"has {self.remaining:.1f} s left"
-        return f"held by {whom}; the lease {until}"
-
-    def pause(self, tries: int) -> float:
-        """Return for how many seconds to sleep at most, after so many ``tries``.
-
-        All sleeps are of random length, so that many waiters do not ask in step.
-        """
-        if self.record is None:
-            seconds = min(_FOREIGN_FIRST * 2.0 ** min(tries, 10), _FOREIGN_LONGEST)
-            seconds *= random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, secures nothing
-        else:
-            seconds = SLICE * random.uniform(0.9, 1.0)  # noqa: S311
-        return seconds if self.ms < 0 else max(min(seconds, self.ms / 1000 + 0.001), 0.001)
 
 
 @lru_cache(maxsize=256)
@@ -99,6 +63,8 @@ class Attempt:
     # Since when the caller waits, and for whom.
     _waits_since: float | None = None
     _waits_for: Holder | None = None
+    # What was granted to the token.
+    _grants: Sequence[Grant] = ()
     # The seconds to sleep at most.
     longest_sleep = SLICE
     # How often listening has failed in a row.
@@ -118,7 +84,6 @@ class Attempt:
 
         Raises LockUnavailable. Whatever it raises, what it was granted is given back.
         """
-        grant = None
         try:
             if limit != 0:
                 self._choose_mailbox(io)
@@ -127,15 +92,12 @@ class Attempt:
                 if limit == 0:
                     raise self._busy(answer)
                 answer = await self._wait(io, limit, answer)
-            grant = answer
-            held = self._hold(io, grant)
+            held = self._hold(io, answer)
             if self._waits_since is not None:
                 self._end_wait(None)
             return held
         except BaseException as error:
             # Interrupts and cancellations too: it may have been granted all the same.
-            if grant is not None and grant.renewal is not None:
-                grant.renewal.unregister(grant)
             await self._give_up(io, error)
             raise
         finally:
@@ -178,8 +140,7 @@ class Attempt:
         if value[0] == b"OK":
             fence = int(value[1])
             grant = Grant(target, self.session, self.token, fence, reply.sent, self.owner)
-            if self.was_retried:
-                grant.was_retried = True
+            grant.was_retried, self._grants = self.was_retried, (grant,)
             if clock.now() < grant.end:
                 if len(value) > 2:
                     grant.is_listed = True
@@ -243,7 +204,7 @@ class Attempt:
             if now > warn_at - _EARLY:
                 waited, warn_at = now - self._began, math.inf
                 logger.warning("has waited %.1f s for the lock %r, %s", waited, key, answer)
-            seconds = min(answer.pause(tries), self.longest_sleep, left, warn_at - now)
+            seconds = min(_pause(answer, tries), self.longest_sleep, left, warn_at - now)
             is_first = not tries and answer.record is not None and left > 2 * _FIRST
             answer = await self._sleep(io, seconds, is_first=is_first)
             tries += 1
@@ -293,12 +254,14 @@ class Attempt:
 
     async def _give_up(self, io: Backend, error: BaseException) -> None:
         """See that nothing is left in Redis of an attempt that ends in ``error``."""
+        for grant in self._grants:
+            if grant.renewal is not None:
+                grant.renewal.unregister(grant)
         in_doubt = self.was_retried or getattr(error, "in_doubt", not io.is_asyncio)
+        is_over = getattr(error, "is_undone", False) and self._waits_since is None
         if isinstance(error, LockBusy):
             # The last request has left the queue.
             is_over = not self.was_retried
-        else:
-            is_over = getattr(error, "is_undone", False) and self._waits_since is None
         try:
             if not is_over:
                 # With the request that failed, it takes two limits at most.
@@ -333,3 +296,16 @@ class Attempt:
         )
         logger.debug("%s", error)
         return error
+
+
+def _pause(busy: Busy, tries: int) -> float:
+    """Return for how many seconds to sleep at most after the answer ``busy``.
+
+    All sleeps are of random length, so that many waiters do not ask in step.
+    """
+    if busy.record is None:
+        seconds = min(_FOREIGN_FIRST * 2.0 ** min(tries, 10), _FOREIGN_LONGEST)
+        seconds *= random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, secures nothing
+    else:
+        seconds = SLICE * random.uniform(0.9, 1.0)  # noqa: S311
+    return seconds if busy.ms < 0 else max(min(seconds, busy.ms / 1000 + 0.001), 0.001)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..connections.backend import Backend
     from ..connections.session import Session
     from ..options import Target
-    from ..owner import Owner
+    from ..process import Owner
 
 # A lock that is held for so many seconds is listed, for operators.
 LISTED_AFTER = 0.5
@@ -61,7 +61,7 @@ class Grant:
         self.pid = os.getpid()
         self.lease = lease = target.options.lease
         self.end = sent + lease
-        self.due = sent + (lease / 3 if lease < 3 * LISTED_AFTER else LISTED_AFTER)
+        self.due = sent + min(lease / 3, LISTED_AFTER)
         if target.options.max_hold is not None:
             self.hold_until = sent + target.options.max_hold
 
@@ -88,8 +88,6 @@ class Grant:
     @property
     def is_renewed(self) -> bool:
         """Whether that was asked for with one of its handles."""
-        if len(self.handles) == 1:
-            return self.target.options.renew
         return any(handle.target.options.renew for handle in self.held_by())
 
     @property
@@ -99,10 +97,6 @@ class Grant:
         return owner.kind if owner is not None and owner.kind and owner.has_ended else ""
 
     # Its time
-
-    def to_ask(self) -> int:
-        """Return the milliseconds that a renewal asks for at least; 0 beyond ``max_hold``."""
-        return max(int(min(self.lease, self.hold_until - clock.now()) * 1000), 0)
 
     def confirm(self, reply: Reply) -> None:
         """Believe the ``reply`` to a renewal. Raises LockLost."""
@@ -127,8 +121,13 @@ class Grant:
             args = (*args, str(min_hold_ms))
         return Request(RELEASE, self._keys, args)
 
-    def renew_request(self, ms: int) -> Request:
-        """Return the request for at least ``ms`` of the lease; 0 lists it, -1 only asks."""
+    def renew_request(self, ms: int | None) -> Request:
+        """Return the request for ``ms`` of the lease at least; 0 lists it, -1 only asks.
+
+        None is for a full one, but not beyond ``max_hold``.
+        """
+        if ms is None:
+            ms = max(int(min(self.lease, self.hold_until - clock.now()) * 1000), 0)
         return Request(RENEW, self._keys, (self.token, str(ms)))
 
     # Loss
@@ -146,8 +145,7 @@ class Grant:
             self.renewal.unregister(self)
         for scope in self.scopes:
             scope.cancel()
-        for handle in self.held_by():
-            handle.notify_of_loss()
+        self.notify_of_trouble(is_lost=True)
         events.LOST.tell(**self.about(), error=error)
         return error
 
@@ -177,10 +175,10 @@ class Grant:
                 self.notify_of_trouble()
                 events.STOP_REQUESTED.tell(**self.about(), stop_request=stop)
 
-    def notify_of_trouble(self) -> None:
-        """Call ``on_trouble`` of all handles."""
+    def notify_of_trouble(self, *, is_lost: bool = False) -> None:
+        """Have all handles call ``on_trouble``, and ``on_lost`` if the lock is lost."""
         for handle in self.held_by():
-            handle.notify_of_trouble()
+            handle.notify_of_trouble(is_lost=is_lost)
 
     def about(self) -> dict[str, Any]:
         """Return what listeners get of a lock that is, or was, held."""

@@ -97,23 +97,18 @@ class LockHandle(Handle):
             return 0.0
         return max(self.grant.end - clock.now(), 0.0)
 
-    def notify_of_loss(self) -> None:
-        """Call ``on_trouble`` and ``on_lost``."""
-        self.notify_of_trouble()
+    def notify_of_trouble(self, *, is_lost: bool) -> None:
+        """Call ``on_trouble``, and ``on_lost`` if the lock is lost."""
+        callbacks = {"on_trouble": self.on_trouble}
         on_lost = self._on_lost or self.target.on_lost
-        if on_lost is not None:
-            self._call("on_lost", partial(on_lost, self))
-
-    def notify_of_trouble(self) -> None:
-        """Call ``on_trouble``."""
-        if self.on_trouble is not None:
-            self._call("on_trouble", self.on_trouble)
-
-    def _call(self, what: str, callback: Callable[[], object]) -> None:
-        try:
-            callback()
-        except (Exception, SystemExit):
-            logger.exception("%s of the lock %r failed", what, self.key)
+        if is_lost and on_lost is not None:
+            callbacks["on_lost"] = partial(on_lost, self)
+        for name, callback in callbacks.items():
+            try:
+                if callback is not None:
+                    callback()
+            except (Exception, SystemExit):
+                logger.exception("%s of the lock %r failed", name, self.key)
 
     # Renewing
 
@@ -127,19 +122,17 @@ class LockHandle(Handle):
     def _renew_request(self, what: str, ms: int | None, *, to_add: bool = False) -> Request:
         """Return the request of a renewal. Raises LockError and LockLost; see :class:`Handle`."""
         self.refuse_if_over(what)
-        if ms is None:
-            ms = self.grant.to_ask()
-        # Counted here, where it is less than in Redis: a copy that arrives late adds nothing.
-        return self.grant.renew_request(ms + int(self.remaining() * 1000) if to_add else ms)
+        if ms is not None and to_add:
+            # Counted here, where it is less than in Redis: a copy that arrives late adds nothing.
+            ms += int(self.remaining() * 1000)
+        return self.grant.renew_request(ms)
 
     def refuse_if_over(self, what: str) -> None:
         """Raise LockError or LockLost if it is known that nothing can be asked for any more."""
         self._refuse_if_not_ours(what)
         grant = self.grant
-        if grant.loss is None and grant.is_over:
-            grant.lose(grant.ran_out())
-        if grant.loss is not None:
-            raise grant.loss.again()
+        if grant.is_over:
+            raise (grant.loss or grant.lose(grant.ran_out())).again()
 
     def _refuse_if_not_ours(self, what: str) -> None:
         why = "it was released already"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ..connections.backend import Backend
-    from ..owner import Owner
+    from ..process import Owner
     from ..protocol.requests import Request
     from .grant import Grant
 

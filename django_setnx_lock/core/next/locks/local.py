@@ -17,7 +17,7 @@ from ...protocol.commands import waiting_time
 from ..connections.backend import ASYNCIO, BLOCKING, Backend, run
 from ..operations import Handle, Operations
 from ..options import UNSET, Target, Unset
-from ..owner import Owner, current
+from ..process import Owner, current
 
 _Handle = TypeVar("_Handle", bound=Handle)
 _Method = TypeVar("_Method", bound=Callable[..., Any])

@@ -9,7 +9,7 @@ from ...connections.client_settings import refuse_own_calls
 from ..connections.backend import Backend
 from ..connections.session import Session, session_of
 from ..options import Target, checked_callback, options_of
-from ..owner import Owner
+from ..process import Owner
 from ..protocol.requests import keys_of
 from .attempt import Attempt
 from .handle import LocalToken, LockHandle

@@ -106,7 +106,6 @@ class LoopMailbox:
         # By token: is done when there is mail, or with the error of the connection for that.
         self._woken: dict[str, asyncio.Future[Exception | None]] = {}
         self._under_way = 0
-        self._packed = pack("BRPOP", self.key, str(_LISTENS_FOR))
 
     def expect(self, token: str) -> None:
         """Take in the mail of ``token`` from now on, also while it does not sleep."""
@@ -134,14 +133,13 @@ class LoopMailbox:
             raise redis_exceptions.ConnectionError(str(error))
 
     def _listen(self, line: Line) -> None:
+        # One after the other.
+        longest = _LISTENS_FOR * _LISTENING + self._limit
         while self._under_way < _LISTENING:
+            (answer,) = line.send((pack("BRPOP", self.key, str(_LISTENS_FOR)),), longest)
             self._under_way += 1
-            answer = line.send((self._packed,))[0]
-            # One after the other.
-            longest = _LISTENS_FOR * _LISTENING + self._limit
-            timer = self._loop.call_later(longest, line.expire, answer)
             # It ends with the session, whatever is under way.
-            answer.add_done_callback(partial(_pass_on, ref(self), line, timer))
+            answer.add_done_callback(partial(_pass_on, ref(self), line))
 
     def read_mail(self, line: Line, mail: Any) -> None:
         """Wake whom the answer of a BRPOP on ``line`` is for."""
@@ -156,10 +154,7 @@ class LoopMailbox:
             self._listen(line)
 
 
-def _pass_on(
-    reference: ref[LoopMailbox], line: Line, timer: asyncio.TimerHandle, answer: asyncio.Future[Any]
-) -> None:
-    timer.cancel()
+def _pass_on(reference: ref[LoopMailbox], line: Line, answer: asyncio.Future[Any]) -> None:
     mailbox = reference()
     if mailbox is not None:
         mailbox._under_way -= 1

@@ -14,8 +14,7 @@ from weakref import ref
 from ... import clock, events
 from ...errors import LockLost, LockUnavailable
 from ...events import Apart
-from ..connections.backend import ASYNCIO, BLOCKING, Backend
-from ..connections.backend import run as run_blocking
+from ..connections.backend import ASYNCIO, BLOCKING, Backend, run
 from ..connections.pipe import at_end_of_loop, of_loop
 from ..process import here
 from ..protocol.replies import Reply, lost
@@ -89,14 +88,15 @@ class Renewal:
             logger.warning("no thread can be had that renews locks: %s", error)
 
     def _work(self) -> None:
-        me = self._worker
-        while self._worker is me:
-            run_blocking(self._run())
-            self._worker = None
-            if self._grants:
-                # One came just now, and has perhaps seen a thread that goes on.
-                with here().mutex:
-                    self._worker = self._worker or me
+        run(self._run())
+        self._has_ended()
+
+    def _has_ended(self, *worker: object) -> None:
+        self._worker = None
+        if self._grants:
+            # One came just now, and has perhaps seen a worker that goes on; or somebody has
+            # cancelled whatever tasks there are.
+            self._start()
 
     async def _run(self) -> None:
         """Renew until nothing has been held for a while."""
@@ -133,8 +133,8 @@ class Renewal:
         for reference, key in list(self._grants.items()):
             grant = reference()
             if grant is None:
-                self._drop(
-                    reference,
+                self._grants.pop(reference, None)
+                logger.warning(
                     "nobody refers to the lock %r any more, which was not let go: it is no longer "
                     "renewed and ends with its lease; give renew=False where that is meant",
                     key,
@@ -144,8 +144,8 @@ class Renewal:
             elif grant.due - grant.lease / 6 <= now:
                 # It is due, or soon enough to go along with another.
                 if grant.is_renewed and grant.ended_owner:
-                    self._drop(
-                        reference,
+                    self._grants.pop(reference, None)
+                    logger.warning(
                         "the %s that took the lock %r has ended without letting it go: it is no "
                         "longer renewed and ends with its lease; handover() is for locks that "
                         "outlive what took them",
@@ -156,17 +156,12 @@ class Renewal:
                     due.append(grant)
         return due
 
-    def _drop(self, reference: ref[Grant], why: str, *about: str) -> None:
-        self._grants.pop(reference, None)
-        logger.warning(why, *about)
-
     async def _renew(self, due: list[Grant], now: float) -> None:
         asked = []
         for grant in due:
             # The index may be written though no answer comes.
             grant.is_listed = True
-            ms = grant.to_ask() if grant.is_renewed else 0
-            asked.append((grant.renew_request(ms), grant.key))
+            asked.append((grant.renew_request(None if grant.is_renewed else 0), grant.key))
         first_end = min(grant.end for grant in due)
         # Not kept here: a session that nobody uses is closed at once, not with the next garbage.
         session = due[0].session
@@ -231,12 +226,6 @@ class LoopRenewal(Renewal):
             self._worker = Context().run(self._loop.create_task, self._run())
             self._worker.set_name("setnx-lock-renewal")
             self._worker.add_done_callback(self._has_ended)
-
-    def _has_ended(self, task: asyncio.Task[None]) -> None:
-        self._worker = None
-        if self._grants:
-            # One came just now, or somebody has cancelled whatever tasks there are.
-            self._start()
 
     async def _sleep(self, seconds: float) -> None:
         timer = self._loop.call_later(seconds, self._alarm.set)

@@ -14,9 +14,9 @@ from ...errors import LockError, LockLost, LockUnavailable, LockUnsupported
 from ..connections.backend import Backend
 from ..operations import Handle
 from ..options import checked_callback
-from ..protocol.replies import Reply
+from ..protocol.replies import Busy, Reply
 from ..protocol.requests import RELEASE, SEVERAL, Request
-from .attempt import SLICE, Attempt, Busy
+from .attempt import SLICE, Attempt
 from .grant import Grant, look
 from .handle import LockHandle
 from .layered import RedisLock, note
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ..connections.session import Session
     from ..options import Target
-    from ..owner import Owner
+    from ..process import Owner
 
 logger = logging.getLogger("django_setnx_lock.lock")
 
@@ -46,7 +46,6 @@ class SeveralAttempt(Attempt):
     def __init__(self, targets: Sequence[Target], session: Session, owner: Owner) -> None:
         super().__init__(targets[0], session, owner, None)
         self._targets = targets
-        self._grants: list[Grant] = []
         self._taken: list[LockHandle] = []
         # The place of the target that was not to be had.
         self._at = 0
@@ -60,12 +59,6 @@ class SeveralAttempt(Attempt):
         hold = super()._hold
         self._taken = [hold(io, grant) for grant in self._grants]
         return self._taken[-1]
-
-    async def _give_up(self, io: Backend, error: BaseException) -> None:
-        for grant in self._grants:
-            if grant.renewal is not None:
-                grant.renewal.unregister(grant)
-        await super()._give_up(io, error)
 
     def _request(self, *, waits: bool) -> Request:
         self._waits = waits

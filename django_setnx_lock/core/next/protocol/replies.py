@@ -6,6 +6,7 @@ import json
 from typing import Any, NamedTuple
 
 from ...errors import LockLost
+from ...holder import Holder
 from ...plain import plain
 
 
@@ -23,6 +24,32 @@ class Reply(NamedTuple):
 def text(value: bytes | None) -> str:
     """Return a reply as text, whatever others wrote there; "" for none."""
     return "" if value is None else value.decode("utf-8", "backslashreplace")
+
+
+class Busy(NamedTuple):
+    """The answer that somebody else has the lock.
+
+    ``ms``: what is left of the lease; below 0: it never ends. ``record``: the holder's; None where
+    that wakes nobody, as another program.
+    """
+
+    ms: int
+    record: bytes | None
+
+    @property
+    def remaining(self) -> float | None:
+        """What is left of the lease in seconds; None for what never ends."""
+        return None if self.ms < 0 else self.ms / 1000
+
+    @property
+    def holder(self) -> Holder | None:
+        """Who has the lock; None where nobody knows."""
+        return Holder.from_json(text(self.record))
+
+    def __str__(self) -> str:
+        whom = str(self.holder or "somebody else")
+        until = "never expires" if self.remaining is None else f"has {self.remaining:.1f} s left"
+        return f"held by {whom}; the lease {until}"
 
 
 def lost(key: str, mark: bytes | None) -> LockLost:
