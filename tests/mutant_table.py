@@ -1545,7 +1545,7 @@ COMING_LOCKS = [
     Mutant(
         "to come: what stands behind a lost key is let go",
         f"{COMING_CORE}/locks/several.py",
-        "unwanted = [*self._targets[self._at + 1 : before + 1]]",
+        "unwanted = [*self._several[self._at + 1 : before + 1]]",
         "unwanted: list[Target] = []",
         f"{CONTRACT}/test_several.py::test_who_loses_an_earlier_one_as_it_waits_and_gives_up_leaves_no_place",
     ),
@@ -1628,9 +1628,9 @@ COMING_LOCKS = [
     ),
     Mutant(
         "to come: several that are interrupted as they are handed out are refused to a copy",
-        f"{COMING_CORE}/locks/several.py",
-        "requests = self._cancels(targets, in_doubt=in_doubt)",
-        "requests = self._cancels(targets, in_doubt=False)",
+        f"{COMING_CORE}/locks/attempt.py",
+        'self._cancels("doubt" if in_doubt else "cancel", targets)',
+        'self._cancels("cancel", targets)',
         f"{CONTRACT}/test_several.py::"
         "test_a_copy_that_comes_after_an_interrupt_between_two_of_them_takes_none",
     ),

@@ -60,9 +60,7 @@ class Operations(ABC):
     async def _release(self, io: Backend) -> None: ...
 
     @abstractmethod
-    async def _renew(
-        self, io: Backend, what: str, ms: int | None, *, to_add: bool = False
-    ) -> Literal[True]:
+    async def _renew(self, io: Backend, what: str, ms: int | None, *, to_add: bool = False) -> None:
         """Have ``ms`` left of the lease at least, or see that the lock is ours. Raises LockLost.
 
         ``what``: what messages call that. ``ms``: None for a full lease, -1 to change nothing.
@@ -110,20 +108,24 @@ class Operations(ABC):
         lock was released.
         """
         ms = milliseconds(additional_time, "additional_time")
-        return run(self._renew(BLOCKING, "extend", ms, to_add=not replace_ttl))
+        run(self._renew(BLOCKING, "extend", ms, to_add=not replace_ttl))
+        return True
 
     async def aextend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
         """Extend the lease as :meth:`extend` does."""
         ms = milliseconds(additional_time, "additional_time")
-        return await self._renew(ASYNCIO, "extend", ms, to_add=not replace_ttl)
+        await self._renew(ASYNCIO, "extend", ms, to_add=not replace_ttl)
+        return True
 
     def reacquire(self) -> Literal[True]:
         """Renew the lease: at least a full ``timeout`` is left. Raises as :meth:`extend`."""
-        return run(self._renew(BLOCKING, "extend", None))
+        run(self._renew(BLOCKING, "extend", None))
+        return True
 
     async def areacquire(self) -> Literal[True]:
         """Renew the lease as :meth:`reacquire` does."""
-        return await self._renew(ASYNCIO, "extend", None)
+        await self._renew(ASYNCIO, "extend", None)
+        return True
 
     def release(self) -> None:
         """Let the lock go, or this handle where others hold the lock as well.
@@ -164,13 +166,12 @@ class Handle(Operations):
     @property
     def is_here(self) -> bool:
         """Whether this process took it: after a fork, the child owns nothing."""
-        here: bool = self.grants[0].is_here
-        return here
+        return bool(self.grants[0].is_here)
 
     @property
     def loss(self) -> LockLost | None:
         """Why it is lost, once that was found. Asks nobody."""
-        return next((grant.loss for grant in self.grants if grant.loss is not None), None)
+        return next((grant.loss for grant in self.grants if grant.loss), None)
 
     @property
     def stop_requested(self) -> StopRequest | None:
@@ -178,8 +179,7 @@ class Handle(Operations):
 
         It is known from the next renewal on. The lock stays held.
         """
-        asked = [grant.stop_request for grant in self.grants]
-        return next((stop for stop in asked if stop is not None), None)
+        return next((grant.stop_request for grant in self.grants if grant.stop_request), None)
 
     def handover(self) -> None:
         """Let the lock outlive the thread or task that took it: whoever has the handle holds it.
@@ -248,16 +248,12 @@ class Handle(Operations):
         """Hold it for a block, at whose end it is let go."""
         return self
 
-    def __exit__(
-        self, exc_type: object, exc_value: BaseException | None, traceback: object
-    ) -> None:
-        run(self.finish(BLOCKING, exc_value))
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        run(self.finish(BLOCKING, error))
 
     async def __aenter__(self) -> Self:
         """Hold it for a block, at whose end it is let go."""
         return self
 
-    async def __aexit__(
-        self, exc_type: object, exc_value: BaseException | None, traceback: object
-    ) -> None:
-        await self.finish(ASYNCIO, exc_value)
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        await self.finish(ASYNCIO, error)

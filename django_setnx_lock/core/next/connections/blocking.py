@@ -14,7 +14,7 @@ from ... import clock
 from ...connections import backends
 from ...errors import LockError
 from ..protocol.replies import Reply
-from ..protocol.requests import Request, Undo
+from ..protocol.requests import Request
 from .connection import close, limit_to, take
 from .exchanges import Exchanges
 
@@ -34,17 +34,11 @@ class Blocking(Exchanges):
 
     is_asyncio = False
 
-    async def exchange(
-        self,
-        session: Session,
-        request: Request,
-        sent: float,
-        within: float | None,
-        undo: Undo,
-        line: Any = None,
-        answers: Sequence[Any] = (),
-    ) -> Reply:
-        """Ask on a connection at hand first, in as few steps as can be."""
+    async def at_once(
+        self, session: Session, request: Request, sent: float, within: float | None
+    ) -> Reply | tuple[Any, Sequence[Any]]:
+        """Ask once, in as few steps as can be where a connection is at hand."""
+        line = None
         try:
             line = session.idle.pop()
             line.send_packed_command((request.pack(),), check_health=False)
@@ -52,17 +46,15 @@ class Blocking(Exchanges):
                 raise redis_exceptions.TimeoutError("Timeout reading from the server")
             value = line.read_response(disconnect_on_error=False)
         except IndexError:
-            pass
+            return await super().at_once(session, request, sent, within)
         except redis_exceptions.RedisError as error:
             # Without its frames, which refer to it: they hold the session and the connection.
-            answers = (error.with_traceback(None),)
+            return line, (error.with_traceback(None),)
         except BaseException:
             close(line)
             raise
-        else:
-            session.idle.append(line)
-            return Reply(value, sent, False)
-        return await super().exchange(session, request, sent, within, undo, line, answers)
+        session.idle.append(line)
+        return Reply(value, sent, False)
 
     async def line(self, session: Session, until: float, *, afresh: bool) -> Any:
         return (None if afresh else take(session.idle)) or session.connection(until)

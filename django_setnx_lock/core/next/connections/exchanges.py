@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -49,35 +50,18 @@ class Exchanges(ABC):
     def drop(self, line: Any) -> None:  # noqa: B027 - it closes itself
         """Have nobody use ``line``, which may be broken."""
 
+    async def at_once(
+        self, session: Session, request: Request, sent: float, within: float | None
+    ) -> Reply | tuple[Any, Sequence[Any]]:
+        """Ask once. Return the reply, or the line and the error of redis-py in which it ended."""
+        until = math.inf if within is None else sent + within
+        line, answers = await self._try(session, (request.pack(),), until, afresh=False)
+        if isinstance(answers[0], redis_exceptions.RedisError):
+            return line, answers
+        self.keep(session, line)
+        return Reply(answers[0], sent, False)
+
     async def exchange(
-        self,
-        session: Session,
-        request: Request,
-        sent: float,
-        within: float | None,
-        undo: Undo,
-        line: Any = None,
-        answers: Sequence[Any] = (),
-    ) -> Reply:
-        """Return the reply. See :meth:`.Session.call`.
-
-        ``answers``: the error that it has ended in on ``line`` already. Raises what redis-py
-        raises, as :meth:`exchange_many` returns it.
-        """
-        longest = 2 * session.limit
-        until = sent + (longest if within is None else min(within, longest))
-        if not answers:
-            line, answers = await self._try(session, (request.pack(),), until, afresh=False)
-        if not isinstance(answers[0], redis_exceptions.RedisError):
-            self.keep(session, line)
-            return Reply(answers[0], sent, False)
-        requests = (request,)
-        (found,) = await self.exchange_many(session, requests, sent, until, undo, line, answers)
-        if isinstance(found, Reply):
-            return found
-        raise found
-
-    async def exchange_many(
         self,
         session: Session,
         requests: Sequence[Request],
@@ -87,7 +71,7 @@ class Exchanges(ABC):
         line: Any = None,
         answers: Sequence[Any] = (),
     ) -> list[Reply | redis_exceptions.RedisError]:
-        """Return the reply to each request, or an error of redis-py.
+        """Return the reply to each request, or an error of redis-py. See :meth:`.Session.call`.
 
         An error has two attributes. ``in_doubt``: whether its request may be carried out yet, and
         nothing that undoes it was sent behind it. ``is_undone``: whether there is nothing to undo,

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from redis import exceptions as redis_exceptions
 from redis.asyncio.connection import AbstractConnection
 
 from ... import clock
@@ -78,13 +77,17 @@ class Session:
         sent behind the request if that has no answer at the end. Raises LockUnavailable.
         """
         sent = clock.now()
-        try:
-            reply: Reply = await io.exchange(self, request, sent, within, undo)
-        except redis_exceptions.RedisError as failed:
-            error = unavailable(failed, key)
-            error.time_left = max(sent + 2 * self.limit - clock.now(), 0)
-            raise error from failed
-        return reply
+        first = await io.at_once(self, request, sent, within)
+        if isinstance(first, Reply):
+            return first
+        longest = 2 * self.limit
+        until = sent + (longest if within is None else min(within, longest))
+        (found,) = await io.exchange(self, (request,), sent, until, undo, *first)
+        if isinstance(found, Reply):
+            return found
+        error = unavailable(found, key)
+        error.time_left = max(sent + longest - clock.now(), 0)
+        raise error from found
 
     async def call_many(
         self, io: Any, requests: Sequence[tuple[Request, str]], within: float
@@ -96,7 +99,7 @@ class Session:
         """
         sent = clock.now()
         asked = [request for request, _ in requests]
-        answers = await io.exchange_many(self, asked, sent, sent + within)
+        answers = await io.exchange(self, asked, sent, sent + within)
         return [
             answer if isinstance(answer, Reply) else unavailable(answer, key)
             for answer, (_, key) in zip(answers, requests, strict=True)

@@ -69,6 +69,8 @@ class Attempt:
     longest_sleep = SLICE
     # How often listening has failed in a row.
     _failures = 0
+    # All that are asked for, where that is not the target alone.
+    _several: Sequence[Target] = ()
 
     def __init__(self, target: Target, session: Session, owner: Owner, token: str | None) -> None:
         self.target = target
@@ -238,19 +240,29 @@ class Attempt:
 
     def _undo(self) -> bytes:
         """Return, packed, what undoes the requests whose answers will not be read."""
-        return self._cancel_request(in_doubt=True).pack_in_full()
+        targets = self._several or (self.target,)
+        return b"".join([each.pack_in_full() for each, _ in self._cancels("doubt", targets)])
 
-    def _cancel_request(self, *, in_doubt: bool) -> Request:
-        how = "doubt" if in_doubt else "cancel"
-        return Request(RELEASE, self.target.keys, (self.token, how))
+    def _cancels(self, how: str, targets: Sequence[Target]) -> list[tuple[Request, str]]:
+        args = (self.token, how)
+        return [(Request(RELEASE, target.keys, args), target.key) for target in targets]
 
-    async def _cancel(self, io: Backend, *, in_doubt: bool, within: float = math.inf) -> None:
-        """Give up whatever was or will be granted to the token."""
-        request, target = self._cancel_request(in_doubt=in_doubt), self.target
-        within = min(self.session.limit, within)
-        reply = await self.session.call(io, request, target.key, within)
-        await look(io, self.session, target, reply.value[1])
-        logger.debug("gave up the lock %r", target.key)
+    async def _cancel(
+        self,
+        io: Backend,
+        *,
+        in_doubt: bool,
+        targets: Sequence[Target] = (),
+        within: float = math.inf,
+    ) -> None:
+        """Give up whatever was or will be granted to the token, of all or some ``targets``."""
+        targets = targets or self._several or (self.target,)
+        requests = self._cancels("doubt" if in_doubt else "cancel", targets)
+        replies = await self.session.call_many(io, requests, min(self.session.limit, within))
+        for target, reply in zip(targets, replies, strict=True):
+            if isinstance(reply, Reply):
+                await look(io, self.session, target, reply.value[1])
+                logger.debug("gave up the lock %r", target.key)
 
     async def _give_up(self, io: Backend, error: BaseException) -> None:
         """See that nothing is left in Redis of an attempt that ends in ``error``."""

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from os import getpid
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 from weakref import ref
 
 from ... import clock, events
@@ -112,12 +112,9 @@ class LockHandle(Handle):
 
     # Renewing
 
-    async def _renew(
-        self, io: Backend, what: str, ms: int | None, *, to_add: bool = False
-    ) -> Literal[True]:
+    async def _renew(self, io: Backend, what: str, ms: int | None, *, to_add: bool = False) -> None:
         request = self._renew_request(what, ms, to_add=to_add)
         self.grant.confirm(await self.grant.session.call(io, request, self.key))
-        return True
 
     def _renew_request(self, what: str, ms: int | None, *, to_add: bool = False) -> Request:
         """Return the request of a renewal. Raises LockError and LockLost; see :class:`Handle`."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from inspect import iscoroutinefunction
 from threading import get_ident
 from types import MethodType
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import ref
 
 from ...errors import LockBusy, LockError, LockUnsupported
@@ -20,7 +20,6 @@ from ..options import UNSET, Target, Unset
 from ..process import Owner, current
 
 _Handle = TypeVar("_Handle", bound=Handle)
-_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 # Called, it gives None, as a dead reference does.
@@ -63,7 +62,7 @@ class Entry(Generic[_Handle]):
                 self.lock.drop(self)
 
 
-class _Exit:
+class _EndOfBlock:
     """The end of a ``with`` block: a method of a lock, which gets the entry in its place.
 
     Python looks it up before the block begins, and keeps what it got until the block has ended: the
@@ -83,10 +82,6 @@ class _Exit:
         # Nothing else runs in this thread before __enter__() does.
         lock.begins[get_ident()] = ref(entry)
         return MethodType(self._method, entry)
-
-
-def _ends_block(method: _Method) -> _Method:
-    return _Exit(method)  # type: ignore[return-value]  # it is called as the method is
 
 
 class LocalLock(Operations, Generic[_Handle]):
@@ -291,17 +286,13 @@ class LocalLock(Operations, Generic[_Handle]):
             entry.scope = self._scope(held.grants)
         return held
 
-    @_ends_block
-    def __exit__(
-        self, exc_type: object, exc_value: BaseException | None, traceback: object
-    ) -> None:
-        run(self.leave(BLOCKING, exc_value))
+    @_EndOfBlock
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        run(self.leave(BLOCKING, error))
 
-    @_ends_block
-    async def __aexit__(
-        self, exc_type: object, exc_value: BaseException | None, traceback: object
-    ) -> None:
-        await self.leave(ASYNCIO, exc_value)
+    @_EndOfBlock
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        await self.leave(ASYNCIO, error)
 
     # Asking
 
@@ -316,10 +307,8 @@ class LocalLock(Operations, Generic[_Handle]):
         held = self._mine(io.is_asyncio)
         return held is not None and await held._owned(io)
 
-    async def _renew(
-        self, io: Backend, what: str, ms: int | None, *, to_add: bool = False
-    ) -> Literal[True]:
-        return await self._held_to(io, what)._renew(io, what, ms, to_add=to_add)
+    async def _renew(self, io: Backend, what: str, ms: int | None, *, to_add: bool = False) -> None:
+        await self._held_to(io, what)._renew(io, what, ms, to_add=to_add)
 
     async def _release(self, io: Backend) -> None:
         held = self._held_to(io, "release")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import ref
 
 from ... import clock
@@ -15,7 +14,7 @@ from ..connections.backend import Backend
 from ..operations import Handle
 from ..options import checked_callback
 from ..protocol.replies import Busy, Reply
-from ..protocol.requests import RELEASE, SEVERAL, Request
+from ..protocol.requests import SEVERAL, Request
 from .attempt import SLICE, Attempt
 from .grant import Grant, look
 from .handle import LockHandle
@@ -45,7 +44,7 @@ class SeveralAttempt(Attempt):
 
     def __init__(self, targets: Sequence[Target], session: Session, owner: Owner) -> None:
         super().__init__(targets[0], session, owner, None)
-        self._targets = targets
+        self._several = targets
         self._taken: list[LockHandle] = []
         # The place of the target that was not to be had.
         self._at = 0
@@ -62,7 +61,7 @@ class SeveralAttempt(Attempt):
 
     def _request(self, *, waits: bool) -> Request:
         self._waits = waits
-        names = [key for target in self._targets for key in target.keys[:2]]
+        names = [key for target in self._several for key in target.keys[:2]]
         keys = (*names, *self.target.keys[2:])
         return Request(SEVERAL, keys, super()._request(waits=waits).args)
 
@@ -70,7 +69,7 @@ class SeveralAttempt(Attempt):
         values, last = reply.value, reply.value[-1]
         if reply.was_retried:
             self.was_retried = True
-        for target, value in zip(self._targets, values, strict=False):
+        for target, value in zip(self._several, values, strict=False):
             if len(value) == 4 and await look(io, self.session, target, value[3], self.token):
                 # It was given to this caller just now.
                 return None
@@ -79,12 +78,12 @@ class SeveralAttempt(Attempt):
         if last[0] == b"OK":
             self._grants = [
                 Grant(target, self.session, self.token, int(value[1]), reply.sent, self.owner)
-                for target, value in zip(self._targets, values, strict=True)
+                for target, value in zip(self._several, values, strict=True)
             ]
             for grant, value in zip(self._grants, values, strict=True):
                 grant.was_retried, grant.is_listed = self.was_retried, len(value) > 2
             if clock.now() < self._grants[-1].end:
-                self.target = self._targets[-1]
+                self.target = self._several[-1]
                 return self._grants[-1]
         await self._cancel(io, in_doubt=self.was_retried)
         self._begin_anew(io)
@@ -95,44 +94,19 @@ class SeveralAttempt(Attempt):
         before, self._at = self._at, len(values) - 1
         busy = Busy(int(values[-1][1]), values[-1][2])
         # One before those that were held is somebody else's now; or none is to be held.
-        unwanted = [*self._targets[self._at + 1 : before + 1]]
+        unwanted = [*self._several[self._at + 1 : before + 1]]
         if not self._waits:
-            pairs = zip(self._targets, values, strict=False)
+            pairs = zip(self._several, values, strict=False)
             unwanted += [target for target, value in pairs if value[0] == b"OK"]
         if unwanted:
             await self._cancel(io, in_doubt=False, targets=unwanted)
         self.longest_sleep = self.target.options.lease / 3 if self._at else SLICE
         if self._at != before:
             self._end_wait(None)
-            self.target = self._targets[self._at]
+            self.target = self._several[self._at]
             if self._waits_since is not None:
                 self._notify_of_wait(busy)
         return busy
-
-    def _undo(self) -> bytes:
-        cancels = self._cancels(self._targets, in_doubt=True)
-        return b"".join([request.pack_in_full() for request, _ in cancels])
-
-    def _cancels(
-        self, targets: Sequence[Target], *, in_doubt: bool
-    ) -> Sequence[tuple[Request, str]]:
-        args = (self.token, "doubt" if in_doubt else "cancel")
-        return [(Request(RELEASE, target.keys, args), target.key) for target in targets]
-
-    async def _cancel(
-        self,
-        io: Backend,
-        *,
-        in_doubt: bool,
-        within: float = math.inf,
-        targets: Sequence[Target] = (),
-    ) -> None:
-        targets = targets or self._targets
-        requests = self._cancels(targets, in_doubt=in_doubt)
-        replies = await self.session.call_many(io, requests, min(self.session.limit, within))
-        for target, reply in zip(targets, replies, strict=True):
-            if isinstance(reply, Reply):
-                await look(io, self.session, target, reply.value[1])
 
 
 class MultiLockHandle(Handle, Mapping[str, "LockHandle"]):
@@ -222,12 +196,9 @@ class MultiLockHandle(Handle, Mapping[str, "LockHandle"]):
     async def _locked(self, io: Backend) -> bool:
         return any([await held._locked(io) for held in self.parts])
 
-    async def _renew(
-        self, io: Backend, what: str, ms: int | None, *, to_add: bool = False
-    ) -> Literal[True]:
+    async def _renew(self, io: Backend, what: str, ms: int | None, *, to_add: bool = False) -> None:
         asked = [(held, held._renew_request(what, ms, to_add=to_add)) for held in self.parts]
         _raise_gravest(await _ask(io, asked, _confirm))
-        return True
 
     async def _release(self, io: Backend) -> None:
         if self.released or not self.is_here:
