@@ -109,6 +109,7 @@ NOT_YET = {
     "test_under_with_lock_of_its_key_it_goes_on_with_that": "under with_lock",
     "test_no_log_tells_a_token": "under with_lock",
     "test_what_a_scrape_finds_in_redis_has_the_label_too": "inspection",
+    "test_a_child_has_a_name_of_its_own": "inspection: which processes live",
     "test_the_configuration_in_the_docs_keeps_force_releases_in_a_file": "inspection",
     "test_replicas_are_asked_for_as_the_setting_or_the_lock_says -False": "replicas",
     "test_the_settings_give_the_protocol": "protocols",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from asyncio import _get_running_loop
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,7 +16,7 @@ from ...errors import LockError
 from ..protocol.replies import Reply
 from ..protocol.requests import Request
 from .connection import close, limit_to, take
-from .exchanges import Exchanges
+from .exchanges import CleanUp, Exchanges, First
 
 if TYPE_CHECKING:
     from .session import Session
@@ -34,19 +34,15 @@ class Blocking(Exchanges):
 
     is_asyncio = False
 
-    async def at_once(
-        self, session: Session, request: Request, sent: float, within: float | None
-    ) -> Reply | tuple[Any, Sequence[Any]]:
+    async def at_once(self, session: Session, request: Request, sent: float) -> First:
         """Ask once, in as few steps as can be where a connection is at hand."""
         line = None
         try:
             line = session.idle.pop()
             line.send_packed_command((request.pack(),), check_health=False)
-            if within is not None and within < session.limit and not line.can_read(within):
-                raise redis_exceptions.TimeoutError("Timeout reading from the server")
             value = line.read_response(disconnect_on_error=False)
         except IndexError:
-            return await super().at_once(session, request, sent, within)
+            return await super().at_once(session, request, sent)
         except redis_exceptions.RedisError as error:
             # Without its frames, which refer to it: they hold the session and the connection.
             return line, (error.with_traceback(None),)
@@ -86,24 +82,18 @@ class Blocking(Exchanges):
     def drop(self, line: Any) -> None:
         close(line)
 
-    def undo(self, line: Any, packed: bytes) -> bool:
+    def undo(self, line: Any, packed: bytes) -> None:
         # The fake's has no time limit, and one that is closed would be opened again.
-        if not hasattr(line._sock, "settimeout"):
-            return False
-        try:
-            limit_to(line, _AT_ONCE)
-            line.send_packed_command((packed,), check_health=False)
-        except (redis_exceptions.RedisError, OSError):
-            return False
-        return True
+        if hasattr(line._sock, "settimeout"):
+            with suppress(redis_exceptions.RedisError, OSError):
+                limit_to(line, _AT_ONCE)
+                line.send_packed_command((packed,), check_health=False)
 
     async def sleep(self, seconds: float) -> None:
         """Sleep."""
         time.sleep(seconds)  # noqa: ASYNC251 - it never runs in an event loop
 
-    async def shield(
-        self, clean_up: Callable[[], Awaitable[None]], seconds: float, after: BaseException
-    ) -> None:
+    async def shield(self, clean_up: CleanUp, seconds: float, after: BaseException) -> None:
         """Run ``clean_up``. What Redis cannot be told is dropped: it ends with its lease."""
         with suppress(LockError):
             await clean_up()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from redis import exceptions as redis_exceptions
 
@@ -16,9 +15,9 @@ from ..protocol.requests import Request, Undo
 if TYPE_CHECKING:
     from .session import Session
 
+CleanUp: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+First: TypeAlias = Reply | tuple[Any, Sequence[Any]]
 _BROKEN = (redis_exceptions.ConnectionError, redis_exceptions.TimeoutError)
-# Errors that another try would not help.
-_REFUSED = (redis_exceptions.AuthenticationError, redis_exceptions.AuthorizationError)
 
 
 class Exchanges(ABC):
@@ -41,8 +40,8 @@ class Exchanges(ABC):
         """
 
     @abstractmethod
-    def undo(self, line: Any, packed: bytes) -> bool:
-        """Send what is ``packed`` behind what has no answer; return whether that could be done."""
+    def undo(self, line: Any, packed: bytes) -> None:
+        """Send what is ``packed`` behind what has no answer, if that can be."""
 
     def keep(self, session: Session, line: Any) -> None:  # noqa: B027 - a shared line needs nothing
         """Have others use ``line``, on which nothing is under way."""
@@ -50,11 +49,9 @@ class Exchanges(ABC):
     def drop(self, line: Any) -> None:  # noqa: B027 - it closes itself
         """Have nobody use ``line``, which may be broken."""
 
-    async def at_once(
-        self, session: Session, request: Request, sent: float, within: float | None
-    ) -> Reply | tuple[Any, Sequence[Any]]:
+    async def at_once(self, session: Session, request: Request, sent: float) -> First:
         """Ask once. Return the reply, or the line and the error of redis-py in which it ended."""
-        until = math.inf if within is None else sent + within
+        until = sent + session.limit
         line, answers = await self._try(session, (request.pack(),), until, afresh=False)
         if isinstance(answers[0], redis_exceptions.RedisError):
             return line, answers
@@ -73,9 +70,8 @@ class Exchanges(ABC):
     ) -> list[Reply | redis_exceptions.RedisError]:
         """Return the reply to each request, or an error of redis-py. See :meth:`.Session.call`.
 
-        An error has two attributes. ``in_doubt``: whether its request may be carried out yet, and
-        nothing that undoes it was sent behind it. ``is_undone``: whether there is nothing to undo,
-        or that was sent behind it. ``answers``: what was answered on ``line`` already.
+        An error has the attribute ``in_doubt``: whether its request may be carried out yet.
+        ``answers``: what was answered on ``line`` already.
         """
         asked = {at: request.pack() for at, request in enumerate(requests)}
         found: dict[int, Any] = {}
@@ -100,7 +96,7 @@ class Exchanges(ABC):
                     copies.update(asked)
                     owing.append(line)
                     self._has_broken(session, line, broken)
-                if tries == 2 or clock.now() >= until or isinstance(broken, _REFUSED):
+                if tries == 2 or clock.now() >= until:
                     break
             self._undo(found.values(), owing, undo)
             return [
@@ -137,15 +133,14 @@ class Exchanges(ABC):
             self.drop(line)
 
     def _undo(self, answers: Iterable[Any], owing: Sequence[Any], undo: Undo) -> None:
-        """Send behind each copy that has no answer what undoes it, and note that in the errors."""
+        """Send behind each copy that has no answer what undoes it, if there are errors."""
         kind: Any = redis_exceptions.RedisError
         errors = [one for one in answers if isinstance(one, kind)]
-        is_undone = True
-        for line in owing if errors else ():
-            is_undone &= undo is not None and self.undo(line, undo())
         for error in errors:
-            is_refused = isinstance(error, redis_exceptions.ResponseError)
-            error.in_doubt, error.is_undone = not is_undone, is_undone and not is_refused
+            error.in_doubt = bool(owing)
+        if errors and undo is not None:
+            for line in owing:
+                self.undo(line, undo())
 
 
 def _to_repeat(

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from asyncio import _get_running_loop
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from ... import clock
 from ...connections.client_settings import hang_up
 from ...errors import LockError
 from ..process import here
-from .exchanges import Exchanges
+from .exchanges import CleanUp, Exchanges
 
 if TYPE_CHECKING:
     from .session import Session
@@ -73,14 +73,12 @@ class Line:
             self._stop(redis_exceptions.TimeoutError("Timeout reading from the server"))
             self._loop.call_later(2 * self._limit, self.close)
 
-    def undo(self, packed: bytes) -> bool:
-        """Send what is ``packed`` behind all, and read no answer; return whether it could."""
+    def undo(self, packed: bytes) -> None:
+        """Send what is ``packed`` behind all, if it can be, and read no answer."""
         # The fake's has none.
         transport = getattr(self._connection._writer, "transport", None)
-        if transport is None or transport.is_closing():
-            return False
-        self._connection._writer.write(packed)
-        return True
+        if transport is not None and not transport.is_closing():
+            transport.write(packed)
 
     def end(self) -> None:
         """Be closed as soon as nobody waits for an answer."""
@@ -213,19 +211,14 @@ class Asyncio(Exchanges):
                 answer.cancel()
         return [answer.result() for answer in answers]
 
-    def undo(self, line: Line, packed: bytes) -> bool:
-        return line.undo(packed)
+    def undo(self, line: Line, packed: bytes) -> None:
+        line.undo(packed)
 
     async def sleep(self, seconds: float) -> None:
         """Sleep."""
         await asyncio.sleep(seconds)
 
-    async def shield(
-        self,
-        clean_up: Callable[[], Coroutine[Any, Any, None]],
-        seconds: float,
-        after: BaseException,
-    ) -> None:
+    async def shield(self, clean_up: CleanUp, seconds: float, after: BaseException) -> None:
         """Run ``clean_up`` to its end, for ``seconds`` at most, though the task may be cancelled.
 
         A coroutine that is closed (``after`` is GeneratorExit) cannot await: then a task of its own

@@ -62,31 +62,23 @@ class Session:
         self.number = secrets.token_hex(8)
         self.numbers = itertools.count()
 
-    async def call(
-        self,
-        io: Any,
-        request: Request,
-        key: str,
-        within: float | None = None,
-        undo: Undo = None,
-    ) -> Reply:
+    async def call(self, io: Any, request: Request, key: str, undo: Undo = None) -> Reply:
         """Return the reply to ``request``, which is sent again once if the connection broke.
 
-        ``io``: how, one of :mod:`.backend`. ``key``: what messages call the lock. ``within``: the
-        seconds that it may take, if they are less than twice the limit. ``undo``: returns what is
-        sent behind the request if that has no answer at the end. Raises LockUnavailable.
+        ``io``: how, one of :mod:`.backend`. ``key``: what messages call the lock. ``undo``: returns
+        what is sent behind the request if that has no answer at the end. Raises LockUnavailable,
+        after twice the limit at the latest.
         """
         sent = clock.now()
-        first = await io.at_once(self, request, sent, within)
+        first = await io.at_once(self, request, sent)
         if isinstance(first, Reply):
             return first
-        longest = 2 * self.limit
-        until = sent + (longest if within is None else min(within, longest))
+        until = sent + 2 * self.limit
         (found,) = await io.exchange(self, (request,), sent, until, undo, *first)
         if isinstance(found, Reply):
             return found
         error = unavailable(found, key)
-        error.time_left = max(sent + longest - clock.now(), 0)
+        error.time_left = max(until - clock.now(), 0)
         raise error from found
 
     async def call_many(
@@ -131,6 +123,5 @@ def unavailable(error: Exception, key: str) -> LockUnavailable:
     """Return what callers get for an ``error`` of an exchange about the lock ``key``."""
     found = failures.unavailable(error, key)
     found.in_doubt = getattr(error, "in_doubt", False)
-    found.is_undone = getattr(error, "is_undone", False)
     found.__cause__ = error
     return found

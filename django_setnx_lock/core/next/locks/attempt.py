@@ -129,7 +129,7 @@ class Attempt:
         """Ask until there is an answer."""
         while True:
             request = self._request(waits=waits)
-            reply = await self.session.call(io, request, self.target.key, None, self._undo)
+            reply = await self.session.call(io, request, self.target.key, self._undo)
             answer = await self._read(io, reply)
             if answer is not None:
                 return answer
@@ -270,12 +270,9 @@ class Attempt:
             if grant.renewal is not None:
                 grant.renewal.unregister(grant)
         in_doubt = self.was_retried or getattr(error, "in_doubt", not io.is_asyncio)
-        is_over = getattr(error, "is_undone", False) and self._waits_since is None
-        if isinstance(error, LockBusy):
-            # The last request has left the queue.
-            is_over = not self.was_retried
         try:
-            if not is_over:
+            # Else the last request has left the queue.
+            if self.was_retried or not isinstance(error, LockBusy):
                 # With the request that failed, it takes two limits at most.
                 within = getattr(error, "time_left", math.inf)
                 cancel = partial(self._cancel, io, in_doubt=in_doubt, within=within)

@@ -122,11 +122,6 @@ class LocalLock(Operations, Generic[_Handle]):
         """The lease in seconds."""
         return self.options.timeout
 
-    @property
-    def reentrant(self) -> bool:
-        """Whether its owner gets it again."""
-        return self.options.reentrant
-
     # What this object holds
 
     @property

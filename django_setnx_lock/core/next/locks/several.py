@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from weakref import ref
 
 from ... import clock
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ..connections.session import Session
     from ..options import Target
     from ..process import Owner
+
+    OnLost: TypeAlias = Callable[["MultiLockHandle"], object] | None
 
 logger = logging.getLogger("django_setnx_lock.lock")
 
@@ -116,11 +118,7 @@ class MultiLockHandle(Handle, Mapping[str, "LockHandle"]):
     belongs to the process that took it. Each method is one round trip for all.
     """
 
-    def __init__(
-        self,
-        parts: Sequence[LockHandle],
-        on_lost: Callable[[MultiLockHandle], object] | None = None,
-    ) -> None:
+    def __init__(self, parts: Sequence[LockHandle], on_lost: OnLost = None) -> None:
         self.target = parts[0].target
         self._parts = {part.key: part for part in parts}
         self._on_lost = on_lost
@@ -243,7 +241,7 @@ class MultiLock(LocalLock[MultiLockHandle]):
         sleep: float = 0.1,
         *,
         keys: Iterable[str] | None = None,
-        on_lost: Callable[[MultiLockHandle], object] | None = None,
+        on_lost: OnLost = None,
         **options: Any,
     ) -> None:
         if isinstance(names, str):
@@ -263,9 +261,7 @@ class MultiLock(LocalLock[MultiLockHandle]):
         ]
         self._begin(locks, on_lost)
 
-    def _begin(
-        self, locks: Sequence[RedisLock], on_lost: Callable[[MultiLockHandle], object] | None
-    ) -> None:
+    def _begin(self, locks: Sequence[RedisLock], on_lost: OnLost) -> None:
         first = locks[0]
         super().__init__(
             first.target, first.blocking, first.thread_local, first.raise_on_release_error
@@ -276,11 +272,7 @@ class MultiLock(LocalLock[MultiLockHandle]):
         self.names = tuple([lock.name for lock in locks])
 
     @classmethod
-    def of(
-        cls,
-        locks: Sequence[RedisLock],
-        on_lost: Callable[[MultiLockHandle], object] | None = None,
-    ) -> Self:
+    def of(cls, locks: Sequence[RedisLock], on_lost: OnLost = None) -> Self:
         """Return what takes ``locks`` together, which differ by name and key alone."""
         made = cls.__new__(cls)
         made._begin(locks, on_lost)
@@ -323,7 +315,7 @@ class MultiLock(LocalLock[MultiLockHandle]):
             if missing:
                 taken += await SeveralAttempt(missing, session, by).take_each(io, limit)
             by_key = {one.key: one for one in taken if one is not None}
-            if self.reentrant:
+            if self.options.reentrant:
                 for one in by_key.values():
                     note(one.grant, by)
             held = MultiLockHandle([by_key[key] for key in self.keys], self._on_lost)
