@@ -1564,6 +1564,58 @@ COMING_LOCKS = [
         f"{CONTRACT}/test_waiting.py::test_a_wait_goes_on_when_its_connections_break",
     ),
     Mutant(
+        "to come: a thread that sleeps is not taken for awake",
+        f"{COMING_CORE}/locks/mailbox.py",
+        "send_packed_command((listen, packed), check_health=False)\n        self._read()\n",
+        "send_packed_command((packed,), check_health=False)\n",
+        f"{WIRE}/test_next_connections.py::test_a_thread_that_sleeps_is_not_taken_for_awake",
+    ),
+    Mutant(
+        "to come: a thread listens on while it asks",
+        f"{COMING_CORE}/locks/mailbox.py",
+        "lasts = max(seconds, 0.01) if is_short else _THREAD_LISTENS_FOR",
+        "lasts = max(seconds, 0.01)",
+        f"{WIRE}/test_next_connections.py::test_a_thread_listens_on_while_it_asks",
+    ),
+    Mutant(
+        "to come: a waiter sleeps no longer than the lease that it saw",
+        f"{COMING_CORE}/locks/attempt.py",
+        "max(min(seconds, busy.ms / 1000 + 0.001), 0.001)",
+        "seconds",
+        f"{WIRE}/test_next_connections.py::"
+        "test_a_thread_sleeps_no_longer_than_the_lease_that_it_saw",
+    ),
+    Mutant(
+        "to come: who gives up lets go what it was given",
+        f"{COMING_CORE}/locks/attempt.py",
+        "            if not is_over:\n",
+        "            if False:\n",
+        f"{WIRE}/test_next_connections.py::"
+        "test_who_gives_up_what_it_was_given_has_the_next_have_it",
+    ),
+    Mutant(
+        "to come: who gives up looks whether the next woke",
+        f"{COMING_CORE}/locks/attempt.py",
+        "                await look(io, self.session, target, reply.value[1])\n",
+        "",
+        f"{WIRE}/test_next_connections.py::"
+        "test_who_gives_up_what_it_was_given_has_the_next_have_it",
+    ),
+    Mutant(
+        "to come: who asks just now is not taken for dead",
+        f"{COMING_SCRIPTS}/acquire.lua",
+        "  mark_awake(ARGV[5])\n",
+        "",
+        f"{WIRE}/test_next_scripts.py::test_mail_of_who_asks_just_now_may_lie_unread",
+    ),
+    Mutant(
+        "to come: who was roused is not taken for dead",
+        f"{COMING_SCRIPTS}/lib.lua",
+        "    wake(box, token)\n    mark_awake(box)\n",
+        "    wake(box, token)\n",
+        f"{WIRE}/test_next_scripts.py::test_who_was_roused_counts_as_awake_until_it_listens_again",
+    ),
+    Mutant(
         "to come: a grant that comes too late is none",
         f"{COMING_CORE}/locks/attempt.py",
         "if clock.now() < grant.end:",
@@ -1629,8 +1681,8 @@ COMING_LOCKS = [
     Mutant(
         "to come: several that are interrupted as they are handed out are refused to a copy",
         f"{COMING_CORE}/locks/attempt.py",
-        'self._cancels("doubt" if in_doubt else "cancel", targets)',
-        'self._cancels("cancel", targets)',
+        'self._cancels("doubt" if in_doubt else "cancel", only)',
+        'self._cancels("cancel", only)',
         f"{CONTRACT}/test_several.py::"
         "test_a_copy_that_comes_after_an_interrupt_between_two_of_them_takes_none",
     ),

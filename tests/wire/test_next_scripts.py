@@ -15,7 +15,7 @@ from tests.support.locks import command, text
 if TYPE_CHECKING:
     from tests.servers import RealServer
 
-NAMES = ("acquire", "several", "release", "renew", "look", "force", "stop")
+NAMES = ("acquire", "several", "release", "renew", "look", "listen", "force", "stop")
 SCRIPTS = {name: Script(name) for name in NAMES}
 INDEX = "lock:index"
 BESIDE = ("meta", "waiters", "waiting", "shares", "holders", "gone", "forced")
@@ -203,3 +203,37 @@ def test_several_are_taken_as_far_as_they_go(redis_client: redis.Redis) -> None:
     first, busy = run(redis_client, "several", "w2", "1000", RECORD, "1000", "box", at=at)
     assert (first[0], busy[0]) == (b"OK", b"BUSY")
     assert run(redis_client, "release", "w1", "", at=at[2:4]) == [b"OK", b"w2"]
+
+
+def queue(client: redis.Redis, token: str, *, is_asleep: bool = True) -> None:
+    box = f"{{lock:a}}:wake:{token}"
+    reply = run(client, "acquire", token, "30000", RECORD, "25000", box)
+    assert reply[0] == b"BUSY"
+    if is_asleep:
+        run(client, "listen", at=(box, f"{box}:awake"))
+
+
+def test_mail_of_who_asks_just_now_may_lie_unread(redis_client: redis.Redis) -> None:
+    run(redis_client, "acquire", "holder", "30000", RECORD, "0")
+    queue(redis_client, "first", is_asleep=False)
+    queue(redis_client, "second")
+
+    assert run(redis_client, "release", "holder", "") == [b"OK", b"first"]
+    run(redis_client, "look", "first")
+
+    assert redis_client.get("lock:a") == b"first"
+
+
+def test_who_was_roused_counts_as_awake_until_it_listens_again(redis_client: redis.Redis) -> None:
+    run(redis_client, "acquire", "holder", "30000", RECORD, "0")
+    queue(redis_client, "first")
+    queue(redis_client, "roused")
+    run(redis_client, "release", "holder", "")
+    redis_client.delete("{lock:a}:wake:first")
+    assert run(redis_client, "look", "first") == b"roused"
+    queue(redis_client, "last")
+
+    assert run(redis_client, "release", "first", "cancel") == [b"OK", b"roused"]
+    run(redis_client, "look", "roused")
+
+    assert redis_client.get("lock:a") == b"roused"

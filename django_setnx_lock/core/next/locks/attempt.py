@@ -42,8 +42,6 @@ _FIRST, _FIRST_FROM = 0.4, 2.0
 _FOREIGN_FIRST, _FOREIGN_LONGEST = 0.005, 0.05
 # Where listening failed and asking did not: the pauses from the first to the last.
 _PAUSE, _PAUSE_LONGEST = 0.025, 0.4
-# A sleep may end so much early, and nobody is to ask twice for a warning.
-_EARLY = 0.01
 
 
 @lru_cache(maxsize=256)
@@ -203,10 +201,10 @@ class Attempt:
             if left <= 0:
                 raise self._busy(answer)
             now = clock.now()
-            if now > warn_at - _EARLY:
+            if now >= warn_at:
                 waited, warn_at = now - self._began, math.inf
                 logger.warning("has waited %.1f s for the lock %r, %s", waited, key, answer)
-            seconds = min(_pause(answer, tries), self.longest_sleep, left, warn_at - now)
+            seconds = min(_pause(answer, tries), self.longest_sleep, left, warn_at - now + 0.001)
             is_first = not tries and answer.record is not None and left > 2 * _FIRST
             answer = await self._sleep(io, seconds, is_first=is_first)
             tries += 1
@@ -240,26 +238,20 @@ class Attempt:
 
     def _undo(self) -> bytes:
         """Return, packed, what undoes the requests whose answers will not be read."""
-        targets = self._several or (self.target,)
-        return b"".join([each.pack_in_full() for each, _ in self._cancels("doubt", targets)])
+        return b"".join([request.pack_in_full() for _, request in self._cancels("doubt")])
 
-    def _cancels(self, how: str, targets: Sequence[Target]) -> list[tuple[Request, str]]:
-        args = (self.token, how)
-        return [(Request(RELEASE, target.keys, args), target.key) for target in targets]
+    def _cancels(self, how: str, only: Sequence[Target] = ()) -> list[tuple[Target, Request]]:
+        targets = only or self._several or (self.target,)
+        return [(target, Request(RELEASE, target.keys, (self.token, how))) for target in targets]
 
     async def _cancel(
-        self,
-        io: Backend,
-        *,
-        in_doubt: bool,
-        targets: Sequence[Target] = (),
-        within: float = math.inf,
+        self, io: Backend, *, in_doubt: bool, within: float = math.inf, only: Sequence[Target] = ()
     ) -> None:
-        """Give up whatever was or will be granted to the token, of all or some ``targets``."""
-        targets = targets or self._several or (self.target,)
-        requests = self._cancels("doubt" if in_doubt else "cancel", targets)
-        replies = await self.session.call_many(io, requests, min(self.session.limit, within))
-        for target, reply in zip(targets, replies, strict=True):
+        """Give up whatever was or will be granted to the token, of all targets or ``only`` some."""
+        cancels = self._cancels("doubt" if in_doubt else "cancel", only)
+        asked = [(request, target.key) for target, request in cancels]
+        replies = await self.session.call_many(io, asked, min(self.session.limit, within))
+        for (target, _), reply in zip(cancels, replies, strict=True):
             if isinstance(reply, Reply):
                 await look(io, self.session, target, reply.value[1])
                 logger.debug("gave up the lock %r", target.key)

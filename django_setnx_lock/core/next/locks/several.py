@@ -101,7 +101,7 @@ class SeveralAttempt(Attempt):
             pairs = zip(self._several, values, strict=False)
             unwanted += [target for target, value in pairs if value[0] == b"OK"]
         if unwanted:
-            await self._cancel(io, in_doubt=False, targets=unwanted)
+            await self._cancel(io, in_doubt=False, only=unwanted)
         self.longest_sleep = self.target.options.lease / 3 if self._at else SLICE
         if self._at != before:
             self._end_wait(None)
