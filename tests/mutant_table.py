@@ -1761,6 +1761,35 @@ COMING_LOCKS = [
         "tests/faults/test_interrupts_many.py::test_no_interrupt_leaves_a_lock_behind",
     ),
     Mutant(
+        "to come: what renews goes on, whatever has ended it",
+        f"{COMING_CORE}/locks/renewal.py",
+        "            self._worker = None\n            if self._grants:\n",
+        "            if self._grants:\n",
+        "tests/faults/test_renewal_callbacks.py::"
+        "test_a_renewal_that_is_ended_from_outside_begins_again",
+    ),
+    Mutant(
+        "to come: a sub-interpreter ends without the process",
+        f"{COMING_CORE}/locks/renewal.py",
+        "            session.renewal.end()",
+        "            pass",
+        "tests/faults/test_renewal_callbacks.py::test_a_sub_interpreter_ends_without_the_process",
+    ),
+    Mutant(
+        "to come: without the right to ask for the time nothing is taken",
+        f"{COMING_CORE}/protocol/scripts/acquire.lua",
+        "true) and redis.call('TIME') --",
+        "true) and {} --",
+        "tests/faults/test_refusals.py::test_a_user_who_lacks_a_right_gets_no_lock",
+    ),
+    Mutant(
+        "to come: a renewal that fails says at which server",
+        f"{COMING_CORE}/locks/renewal.py",
+        "at = grant.session.where",
+        'at = ""',
+        "tests/faults/test_renewal_servers.py::test_a_renewal_that_fails_says_at_which_server",
+    ),
+    Mutant(
         "to come: programs that tests start have the core that is chosen",
         "../tests/__init__.py",
         "import tests.support  # noqa: F401",

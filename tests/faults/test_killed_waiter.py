@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
 REAL = pytest.mark.real
 CLAIM = 1.0
+# With a longer lease it may have the lock as its first sleep ends, for that: it stops as a holder.
 WAITING = """
 import sys, redis
 from django_setnx_lock.core import RedisLock
-RedisLock(redis.Redis(port=int(sys.argv[1])), "lock:a").take()
+RedisLock(redis.Redis(port=int(sys.argv[1])), "lock:a", 2).take()
 """
 
 

@@ -11,7 +11,7 @@ from django.db import transaction
 from django_setnx_lock import LockBusy, LockLost
 from django_setnx_lock.core import MultiLock, RedisLock
 from tests.faults.pools import full_pool, only_one
-from tests.support.seams import AT_COMMIT, release_each, take_each
+from tests.support.seams import commit_lock, release_each, take_each
 
 if TYPE_CHECKING:
     from tests.servers import RealServer
@@ -74,7 +74,7 @@ def test_a_full_pool_keeps_no_lock_from_its_release_at_the_commit(
     with full_pool(real_server, pool, **options) as client:
         with transaction.atomic():
             for name in names:
-                RedisLock(client, name, ending=AT_COMMIT).take(0).release()
+                commit_lock(client, name).take(0).release()
             within = real_server.client().exists(*names)
 
         assert (within, real_server.client().exists(*names)) == (300, 0)
@@ -87,7 +87,7 @@ def test_a_full_pool_keeps_no_loss_from_being_found_before_the_commit(
 ) -> None:
     def work() -> None:
         with transaction.atomic():
-            RedisLock(client, "lock:a", ending=AT_COMMIT).take(0).release()
+            commit_lock(client, "lock:a").take(0).release()
             real_server.client().delete("lock:a")
 
     with full_pool(real_server, pool, **options) as client, pytest.raises(LockLost):

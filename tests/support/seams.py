@@ -133,6 +133,14 @@ def any_lock(key: str, *, user: str = "", **options: Any) -> RedisLock:
     return make_one(key, LockOptions(**options), user=user)
 
 
+def commit_lock(client: Any, name: str) -> RedisLock:
+    """Make a lock that is let go at the end of the transactions around its release."""
+    if next_core.IS_CHOSEN:
+        door: Any = import_module("django_setnx_lock.lock_core_coming")
+        return door.CommitLock(client, name)  # type: ignore[no-any-return]  # it is not today's
+    return django_setnx_lock.core.RedisLock(client, name, ending=AT_COMMIT)
+
+
 def pass_time(seconds: float) -> None:
     """Have the local clock be ``seconds`` ahead, and what is due by then done now.
 
@@ -156,16 +164,29 @@ class _Paused(watchdog.Watchdog):
 def pause_renewals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have nothing renewed in the background, and nobody looked after who was given a lock."""
     monkeypatch.setattr(watchdog, "WATCHDOG", _Paused())
+    if next_core.IS_CHOSEN:
+        renewal: Any = import_module("django_setnx_lock.core.next.locks.renewal")
+        monkeypatch.setattr(renewal.Renewal, "_look", lambda self, now: [])
 
 
 def end_renewals() -> None:
     """End the thread that renews, and with it its connections; the next lock has a new one."""
+    for renewal in _renewals_of_next() if next_core.IS_CHOSEN else ():
+        renewal.end()
     watchdog.WATCHDOG.before_fork()
     redlock.WATCHDOG.before_fork()
 
 
 def renew_now(*handles: LockHandle) -> None:
     """Have locks renewed at once, not after a third of their leases."""
+    if next_core.IS_CHOSEN:
+        every: Any = handles
+        grants = [grant for held in every for grant in held.grants]
+        for grant in grants:
+            grant.due = clock.now()
+        for grant in grants:
+            grant.renewal.wake()
+        return
     for held in handles:
         held.lease.due = clock.now()
     for held in handles:
@@ -174,6 +195,8 @@ def renew_now(*handles: LockHandle) -> None:
 
 def fails(held: LockHandle) -> bool:
     """Return whether the last renewal has failed."""
+    if next_core.IS_CHOSEN:
+        return held.grant.trouble is not None  # type: ignore[attr-defined]  # it is not of today's core
     return held.lease.trouble is not None
 
 

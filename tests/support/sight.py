@@ -45,7 +45,6 @@ class Sight:
             remaining=ask.pttl(name) / 1000 if is_ours else None,
             waiting=len(waiters),
             waiters=tuple(waiters),
-            remaining=ask.pttl(name) / 1000 if value else None,
             shares=tuple(shares),
             fingerprint=value,
         )

@@ -62,6 +62,12 @@ class Session:
         self.number = secrets.token_hex(8)
         self.numbers = itertools.count()
 
+    @property
+    def where(self) -> str:
+        """What messages call the server."""
+        _, at, db = self.place
+        return f"{at if isinstance(at, str) else f'{at[0]}:{at[1]}'}/{db}"
+
     async def call(self, io: Any, request: Request, key: str, undo: Undo = None) -> Reply:
         """Return the reply to ``request``, which is sent again once if the connection broke.
 

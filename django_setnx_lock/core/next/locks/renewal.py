@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
 import math
 import threading
@@ -31,6 +32,7 @@ _LINGER = 5.0
 # So much later than due is soon enough, and wakes nobody.
 _SLACK = 0.1
 _LEAST = 0.05
+_END_WITHIN = 0.5
 # How soon a renewal that failed is tried again, at the latest.
 _PAUSE = 0.25
 
@@ -88,8 +90,11 @@ class Renewal:
             logger.warning("no thread can be had that renews locks: %s", error)
 
     def _work(self) -> None:
-        run(self._run())
-        self._has_ended()
+        try:
+            run(self._run())
+        finally:
+            # Whatever has ended it.
+            self._has_ended()
 
     def _has_ended(self, *worker: object) -> None:
         self._worker = None
@@ -97,6 +102,14 @@ class Renewal:
             # One came just now, and has perhaps seen a worker that goes on; or somebody has
             # cancelled whatever tasks there are.
             self._start()
+
+    def end(self) -> None:
+        """Renew no longer, and wait for the end of the thread, but not for a server that hangs."""
+        worker, self._needed_at = self._worker, -math.inf
+        self._grants.clear()
+        self.wake()
+        if worker is not None:
+            worker.join(_END_WITHIN)
 
     async def _run(self) -> None:
         """Renew until nothing has been held for a while."""
@@ -179,7 +192,10 @@ class Renewal:
             grant.due = clock.now() + min(_PAUSE, grant.lease / 10)
             if grant.trouble is None:
                 grant.trouble = answer
-                logger.warning("cannot renew the lock %r, and goes on trying: %s", key, answer)
+                at = grant.session.where
+                logger.warning(
+                    "cannot renew the lock %r, at %s, and goes on trying: %s", key, at, answer
+                )
             grant.notify_of_trouble()
             return
         value = answer.value
@@ -263,3 +279,11 @@ def renewal_of(session: Session, io: Backend) -> Renewal:
         vars(session).setdefault("renewal", Renewal())
     made: Renewal = session.renewal
     return made
+
+
+@atexit.register
+def _end_all() -> None:
+    """End the threads: a sub-interpreter that ends with one running takes the process with it."""
+    for session in list(here().sessions.values()):
+        if session.renewal is not None:
+            session.renewal.end()
