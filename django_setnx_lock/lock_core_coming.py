@@ -118,10 +118,10 @@ def take_each(locks: Sequence[RedisLock]) -> list[Any]:
                 taken[one] = made(one, error=error)
             except LockBusy as error:
                 taken[one] = made(one, error=error)
+        return [taken[one] for one in locks]
     except BaseException:
         release_each([one.held for one in taken.values() if one.held is not None])
         raise
-    return [taken[one] for one in locks]
 
 
 def waive_min_hold(held: LockHandle) -> None:

@@ -1763,16 +1763,16 @@ COMING_LOCKS = [
     Mutant(
         "to come: what renews goes on, whatever has ended it",
         f"{COMING_CORE}/locks/renewal.py",
-        "            self._worker = None\n            if self._grants:\n",
-        "            if self._grants:\n",
+        "        finally:\n            # Whatever has ended it.\n            self._has_ended()",
+        "        except ZeroDivisionError:\n            pass\n        self._has_ended()",
         "tests/faults/test_renewal_callbacks.py::"
         "test_a_renewal_that_is_ended_from_outside_begins_again",
     ),
     Mutant(
         "to come: a sub-interpreter ends without the process",
         f"{COMING_CORE}/locks/renewal.py",
-        "            session.renewal.end()",
-        "            pass",
+        "        renewal.end()",
+        "        pass",
         "tests/faults/test_renewal_callbacks.py::test_a_sub_interpreter_ends_without_the_process",
     ),
     Mutant(

@@ -59,14 +59,12 @@ FILES = {
     "test_inspector": "inspection",
     "test_masters": "several masters",
     "test_a_lock_is_force_released_while_the_server_is_out_of_memory": "inspection",
-    "test_a_server_out_of_memory_gives_none_of_many_locks": "the rows of an action of the admin's",
-    "test_batches": "the rows of an action of the admin's",
-    "test_a_full_pool_keeps_nobody_from_many_locks_at_once": "the rows of an action of the admin's",
+    "test_a_wait_outlasts_a_restart_that_its_client_outlasts": "no more: it has our retry alone",
+    "test_a_child_has_a_name_of_its_own": "inspection",
     "test_liveness": "inspection",
+    "test_of_each_that_was_taken_with_others": "no more: they are taken one after the other",
     "test_of_a_lock_that_was_taken_over": "transfer",
     "test_of_a_lock_that_is_held_around_the_process": "the environment of a process",
-    "test_of_each_that_was_taken_with_others": "the rows of an action of the admin's",
-    "test_many_locks_are_released_while_the_server_is_out_of_memory": "the rows of such an action",
     "test_no_interrupt_leaves_a_lock_that_was_taken_over_to_nobody": "transfer",
     "test_no_interrupt_leaves_one_behind_that_is_taken_after_another": "hosted",
     "test_who_looks_at_a_server_that_refuses_everything_is_told_the_same": "inspection",
@@ -82,7 +80,6 @@ ITS_OWN = {"test_call_limits", "test_later_releases"}
 # Rows that fail: words that are in their ids, and what comes before they can pass.
 NOT_YET = {
     "test_no_key_is_left_that_nobody_holds hosted": "hosted",
-    "test_no_interrupt_leaves_a_lock_behind each": "the rows of an action of the admin's",
     # The mark that somebody of a loop's mailbox is awake stands beside that, for half a second.
     "test_no_key_is_outside_of_the_slot_of_its_name asyncio": "a mailbox for each slot",
     "test_the_hash_tag_of_a_name_is_the_locks_own asyncio": "a mailbox for each slot",

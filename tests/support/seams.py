@@ -17,14 +17,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import django_setnx_lock
-from django_setnx_lock import connection, history, key_template
+from django_setnx_lock import connection, history, key_template, lock_core
 from django_setnx_lock.core import clock as clock
 from django_setnx_lock.core import inspection, liveness
 from django_setnx_lock.core.connections import backends, client_settings, execute, sentinel
 from django_setnx_lock.core.connections.connection import Connection, DedicatedConnection
 from django_setnx_lock.core.locks import owner, parent_process, redlock
-from django_setnx_lock.core.locks.batch import release_each as release_each
-from django_setnx_lock.core.locks.batch import take_each as take_each
 from django_setnx_lock.core.locks.mailbox import SLICE_MS as SLICE_MS
 from django_setnx_lock.core.protocol import commands as commands
 from django_setnx_lock.core.protocol import replies as replies
@@ -46,7 +44,7 @@ from django_setnx_lock.transactions import AT_COMMIT as AT_COMMIT
 from tests.support import next_core
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from types import CodeType
 
     import pytest
@@ -141,6 +139,16 @@ def commit_lock(client: Any, name: str) -> RedisLock:
     return django_setnx_lock.core.RedisLock(client, name, ending=AT_COMMIT)
 
 
+def take_each(locks: Sequence[RedisLock]) -> list[Any]:
+    """Take each of ``locks`` as an action of the admin does; a result has a handle or an error."""
+    return list(lock_core.take_each(locks))
+
+
+def release_each(held: Sequence[LockHandle]) -> list[Any]:
+    """Release each of ``held`` as the action of an admin does; return the errors."""
+    return list(lock_core.release_each(held))
+
+
 def pass_time(seconds: float) -> None:
     """Have the local clock be ``seconds`` ahead, and what is due by then done now.
 
@@ -171,7 +179,7 @@ def pause_renewals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def end_renewals() -> None:
     """End the thread that renews, and with it its connections; the next lock has a new one."""
-    for renewal in _renewals_of_next() if next_core.IS_CHOSEN else ():
+    for renewal in list(_next().process.here().renewing) if next_core.IS_CHOSEN else ():
         renewal.end()
     watchdog.WATCHDOG.before_fork()
     redlock.WATCHDOG.before_fork()

@@ -21,7 +21,7 @@ class Here:
     """What this process keeps, with the kind of locks and threads that it has now.
 
     ``sessions``: by redis-py's pool. ``local``: of each thread. ``owners``: of each task
-    and greenlet. ``loops``: of each event loop.
+    and greenlet. ``loops``: of each event loop. ``renewing``: what renews, and has a thread.
     """
 
     def __init__(self, pid: int, kind: object) -> None:
@@ -31,6 +31,7 @@ class Here:
         self.local = threading.local()
         self.owners: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self.loops: dict[Any, Any] = {}
+        self.renewing: set[Any] = set()
         # For handlers of signals, too.
         self.mutex = threading.RLock()
 

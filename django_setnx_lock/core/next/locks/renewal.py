@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_setnx_lock.renewal")
 
-# The thread or task ends when nothing was held for so many seconds.
-_LINGER = 5.0
 # So much later than due is soon enough, and wakes nobody.
 _SLACK = 0.1
 _LEAST = 0.05
@@ -46,6 +44,8 @@ class Renewal:
     """
 
     io: Backend = BLOCKING
+    # The thread or task ends when nothing was held for so many seconds.
+    _lingers = 5.0
 
     def __init__(self) -> None:
         # By reference, what messages call the lock.
@@ -77,6 +77,7 @@ class Renewal:
                 return
             worker = threading.Thread(target=self._work, name="setnx-lock-renewal", daemon=True)
             self._worker = worker
+        here().renewing.add(self)
         try:
             worker.start()
         except BaseException as error:
@@ -96,8 +97,9 @@ class Renewal:
             # Whatever has ended it.
             self._has_ended()
 
-    def _has_ended(self, *worker: object) -> None:
+    def _has_ended(self) -> None:
         self._worker = None
+        here().renewing.discard(self)
         if self._grants:
             # One came just now, and has perhaps seen a worker that goes on; or somebody has
             # cancelled whatever tasks there are.
@@ -105,7 +107,7 @@ class Renewal:
 
     def end(self) -> None:
         """Renew no longer, and wait for the end of the thread, but not for a server that hangs."""
-        worker, self._needed_at = self._worker, -math.inf
+        worker, self._lingers = self._worker, 0.0
         self._grants.clear()
         self.wake()
         if worker is not None:
@@ -114,7 +116,7 @@ class Renewal:
     async def _run(self) -> None:
         """Renew until nothing has been held for a while."""
         needed_at = clock.now()
-        while self._grants or clock.now() < needed_at + _LINGER:
+        while self._grants or clock.now() < needed_at + self._lingers:
             if self._grants:
                 needed_at = clock.now()
             await self._run_once()
@@ -241,7 +243,12 @@ class LoopRenewal(Renewal):
             # Not with the context of whoever happens to take the first lock.
             self._worker = Context().run(self._loop.create_task, self._run())
             self._worker.set_name("setnx-lock-renewal")
-            self._worker.add_done_callback(self._has_ended)
+            self._worker.add_done_callback(self._has_ended_by)
+
+    def _has_ended_by(self, task: asyncio.Task[None]) -> None:
+        # Nobody else asks for what it raised.
+        task.cancelled() or task.exception()
+        self._has_ended()
 
     async def _sleep(self, seconds: float) -> None:
         timer = self._loop.call_later(seconds, self._alarm.set)
@@ -284,6 +291,5 @@ def renewal_of(session: Session, io: Backend) -> Renewal:
 @atexit.register
 def _end_all() -> None:
     """End the threads: a sub-interpreter that ends with one running takes the process with it."""
-    for session in list(here().sessions.values()):
-        if session.renewal is not None:
-            session.renewal.end()
+    for renewal in list(here().renewing):
+        renewal.end()
