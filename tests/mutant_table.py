@@ -1588,7 +1588,7 @@ COMING_LOCKS = [
     Mutant(
         "to come: who gives up lets go what it was given",
         f"{COMING_CORE}/locks/attempt.py",
-        "            if not is_over:\n",
+        "            if self.was_retried or not isinstance(error, LockBusy):\n",
         "            if False:\n",
         f"{WIRE}/test_next_connections.py::"
         "test_who_gives_up_what_it_was_given_has_the_next_have_it",

@@ -42,7 +42,6 @@ class Sight:
             state=State.HELD if is_ours else State.FOREIGN if value else State.FREE,
             holder=Holder.from_json(record) if is_ours else None,
             fence=int(fence) if is_ours else None,
-            remaining=ask.pttl(name) / 1000 if is_ours else None,
             waiting=len(waiters),
             waiters=tuple(waiters),
             shares=tuple(shares),
