@@ -44,6 +44,7 @@ class Sight:
             fence=int(fence) if is_ours else None,
             waiting=len(waiters),
             waiters=tuple(waiters),
+            remaining=ask.pttl(name) / 1000 if value else None,
             shares=tuple(shares),
             fingerprint=value,
         )
