@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import _get_running_loop
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,54 +11,16 @@ from .core.locks import batch
 from .core.next.connections.backend import ASYNCIO, BLOCKING, run
 from .core.next.locks import scope, several
 from .core.next.locks.handle import LockHandle
-from .core.next.locks.layered import RedisLock, RWLock, SharedHandle, note
+from .core.next.locks.layered import RedisLock, RWLock
 from .core.next.locks.several import MultiLock
-from .transactions import defer_to, open_transactions
+from .transactions import CommitLock
 
 if TYPE_CHECKING:
-    from .core.next.locks.grant import Grant
     from .core.next.locks.several import MultiLockHandle
-    from .core.next.protocol.requests import Request
 
 Maker = Callable[..., RedisLock]
 # What this core does not take: what it does in any case, or not yet.
 _NOT_TAKEN = {"replicas", "protocol", "ending", "deadlock_timeout", "heartbeat_prefix"}
-
-
-class CommitHandle(SharedHandle):
-    """A handle whose release waits for the end of the transactions around it.
-
-    It counts as released by then: another one, which ``is_put_off``, keeps the lock.
-    """
-
-    is_put_off = False
-
-    def _begin_release(self) -> Request | None:
-        grant = self.grant
-        if not (self.released or self.is_put_off or _get_running_loop()):
-            around = open_transactions()
-            if around and grant.is_here and not grant.is_over:
-                later = type(self)(grant, self.target)
-                later.is_put_off = True
-                if grant.owner is not None:
-                    # It is had again before that, reentrant or not.
-                    note(grant, grant.owner)
-                defer_to(around, later)
-                self.released = True
-                return None
-        return super()._begin_release()
-
-
-class CommitLock(RedisLock):
-    """A lock that is let go at the end of the transactions around its release."""
-
-    _handle = CommitHandle
-
-    def _is_had_again(self, grant: Grant) -> bool:
-        handles = grant.held_by()
-        # Reentrant or not where a transaction alone keeps it.
-        is_put_off = handles and all(getattr(one, "is_put_off", False) for one in handles)
-        return super()._is_had_again(grant) or bool(is_put_off)
 
 
 class CancelScope:

@@ -12,6 +12,7 @@ A locked view opts out, and opens them itself.
 from __future__ import annotations
 
 import logging
+from asyncio import _get_running_loop
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from redis import Redis
 
 from . import lock_core
 from .core.connections.endpoints import server_id
+from .core.next.locks.layered import RedisLock, SharedHandle, note
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from .core.locks.grant import Grant
     from .core.locks.handle import LockHandle
     from .core.locks.multi_handle import MultiLockHandle
+    from .core.next.locks.grant import Grant as ComingGrant
+    from .core.next.protocol.requests import Request
 
 _WATCHED = ("commit", "rollback", "close", "set_autocommit")
 _MARK = "_setnx_lock_transaction"
@@ -82,6 +86,42 @@ class AtCommit:
 
 
 AT_COMMIT = AtCommit()
+
+
+class CommitHandle(SharedHandle):
+    """A handle whose release waits for the end of the transactions around it.
+
+    It counts as released by then: another one, which ``is_put_off``, keeps the lock.
+    """
+
+    is_put_off = False
+
+    def _begin_release(self) -> Request | None:
+        grant = self.grant
+        if not (self.released or self.is_put_off or _get_running_loop()):
+            around = open_transactions()
+            if around and grant.is_here and not grant.is_over:
+                later = type(self)(grant, self.target)
+                later.is_put_off = True
+                if grant.owner is not None:
+                    # It is had again before that, reentrant or not.
+                    note(grant, grant.owner)
+                defer_to(around, later)
+                self.released = True
+                return None
+        return super()._begin_release()
+
+
+class CommitLock(RedisLock):
+    """A lock that is let go at the end of the transactions around its release."""
+
+    _handle = CommitHandle
+
+    def _is_had_again(self, grant: ComingGrant) -> bool:
+        handles = grant.held_by()
+        # Reentrant or not where a transaction alone keeps it.
+        is_put_off = handles and all(getattr(one, "is_put_off", False) for one in handles)
+        return super()._is_had_again(grant) or bool(is_put_off)
 
 
 @dataclass(eq=False)

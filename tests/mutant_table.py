@@ -1275,7 +1275,7 @@ DOORS = [
     ),
     Mutant(
         "on the core to come, a release in a transaction is left to its end",
-        "lock_core_coming.py",
+        "transactions.py",
         "if around and grant.is_here and not grant.is_over:",
         "if False:",
         "tests/test_transactions.py::test_what_is_let_go_in_a_transaction_is_held_until_its_commit",

@@ -74,7 +74,7 @@ class Attempt:
         self.target = target
         self.session = session
         self.owner = owner
-        self._is_chosen = token is not None
+        self._chosen = token
         self.token = token or target.options.prefix + urandom(16).hex()
         self._record = _record(getpid(), owner.thread.name, target.options.about)
         self._began = clock.now()
@@ -138,8 +138,7 @@ class Attempt:
         if reply.was_retried:
             self.was_retried = True
         if value[0] == b"OK":
-            fence = int(value[1])
-            grant = Grant(target, self.session, self.token, fence, reply.sent, self.owner)
+            grant = Grant(target, self.session, self.token, int(value[1]), reply.sent, self.owner)
             grant.was_retried, self._grants = self.was_retried, (grant,)
             if clock.now() < grant.end:
                 if len(value) > 2:
@@ -158,7 +157,7 @@ class Attempt:
 
     def _begin_anew(self, io: Backend) -> None:
         """Go on with another token: one that was given up is never used again."""
-        if self._is_chosen:
+        if self._chosen is not None:
             key = self.target.key
             raise LockError(
                 f"the token that was chosen for the lock {key!r} was given up or lost within the "
