@@ -1,9 +1,9 @@
 """A process that takes and leaves one lock at random until its time is over.
 
 Run as ``python -m tests.faults.storming URL SECONDS SEED MODE``. It notes each stay under the
-lock in the Redis list ``stays``: when it began and ended, by the server's clock, and its fence.
-A stay ends where the process still believes in its lease. MODE is ``locked``, or ``unlocked``
-for the control.
+lock in the Redis list ``stays``: when it began and ended, by the server's clock, its fence, and the
+core of the process. A stay ends where the process still believes in its lease. MODE is ``locked``,
+or ``unlocked`` for the control.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class Stormer:
     def note(self, began: int, held: LockHandle | None) -> None:
         ended = server_now(self.notes)
         if held is None or held.remaining() > 0:
-            stay = {"began": began, "ended": ended, "fence": held.fence if held else 0}
+            fence, core = held.fence if held else 0, next_core.core_of(RedisLock)
+            stay = {"began": began, "ended": ended, "fence": fence, "core": core}
             self.notes.rpush("stays", json.dumps(stay))
 
 

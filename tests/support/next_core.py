@@ -33,6 +33,8 @@ BESIDES = (
     "tests/contrib/test_rest_framework.py",
     "tests/faults/",
     "tests/management/test_locked_command.py",
+    "tests/redis/test_exclusion.py",
+    "tests/redis/test_shared_storm.py",
     "tests/test_atomic_requests.py",
     "tests/test_conf.py",
     "tests/test_decorators.py",
