@@ -156,9 +156,17 @@ async def test_an_object_whose_leases_run_out_forgets_them(a: World) -> None:
 @on(drivers=["asyncio"])
 @pytest.mark.parametrize("options", [{}, {"renew": True, "max_hold": 0.8}], ids=str)
 async def test_a_lease_that_is_over_cancels_the_block(a: World, options: dict[str, Any]) -> None:
-    with pytest.raises(LockLost):
+    is_over = False
+
+    async def work() -> None:
+        nonlocal is_over
         async with a.lock(timeout=SHORT, blocking_timeout=20, **options).block():
             await asyncio.sleep(LONG)
+            is_over = True
+
+    with pytest.raises(LockLost):
+        await work()
+    assert not is_over
     assert not is_cancelled()
 
 

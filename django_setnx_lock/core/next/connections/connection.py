@@ -46,11 +46,7 @@ def _making(kind: Any) -> Any:
         socket_timeout = _limit("socket_timeout")
         socket_connect_timeout = _limit("socket_connect_timeout")
 
-        # What makes a connection asks the server by these.
-        def send_packed_command(self, *args: Any, **options: Any) -> None:
-            limit_to(self, self.until - clock.now())
-            super().send_packed_command(*args, **options)
-
+        # The socket has that limit for what is sent next, too.
         def read_response(self, *args: Any, **options: Any) -> Any:
             limit_to(self, self.until - clock.now())
             return super().read_response(*args, **options)
