@@ -1660,8 +1660,8 @@ COMING_LOCKS = [
     Mutant(
         "to come: a waiter whose token is no text breaks no release",
         f"{COMING_CORE}/locks/grant.py",
-        "tokens = text(given).split()",
-        "tokens = given.decode().split() if given else []",
+        "named = text(given).split()",
+        "named = given.decode().split() if given else []",
         "tests/wire/test_next_connections.py::test_a_waiter_whose_token_is_no_text_breaks_no_release",
     ),
     Mutant(

@@ -111,8 +111,7 @@ class Attempt:
             renewal = None if io.is_asyncio else self.session.renewal
             (renewal or renewal_of(self.session, io)).register(grant)
         if events.ACQUIRED.listeners:
-            waited = clock.now() - self._began
-            events.ACQUIRED.tell(key=grant.key, fence=grant.fence, waited=waited)
+            events.ACQUIRED.tell(key=grant.key, fence=grant.fence, waited=clock.now() - self._began)
         return held
 
     # Asking

@@ -96,8 +96,6 @@ class Grant:
         owner = self.owner
         return owner.kind if owner is not None and owner.kind and owner.has_ended else ""
 
-    # Its time
-
     def confirm(self, reply: Reply) -> None:
         """Believe the ``reply`` to a renewal. Raises LockLost."""
         value = reply.value
@@ -192,14 +190,12 @@ async def look(
 
     ``given``: their tokens. Return whether ``mine`` is among them, which is awake.
     """
-    tokens = text(given).split()
-    is_mine = mine in tokens
-    if is_mine:
-        tokens.remove(mine)
+    named = text(given).split()
+    tokens = [token for token in named if token != mine]
     # What it was given for ends by itself, and what the caller did is done.
     with suppress(LockUnavailable):
         while tokens:
             request = Request(LOOK, target.keys, (" ".join(tokens),))
             reply = await session.call(io, request, target.key)
             tokens = text(reply.value).split()
-    return is_mine
+    return mine in named

@@ -15,6 +15,7 @@ from ..connections.backend import Backend
 from ..operations import Handle
 from ..protocol.replies import Reply, lost
 from .grant import Grant, look
+from .local import LocalToken
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -23,18 +24,6 @@ if TYPE_CHECKING:
     from ..protocol.requests import Request
 
 logger = logging.getLogger("django_setnx_lock.events")
-
-
-class LocalToken:
-    """What ``local`` is, where redis-py's lock keeps its token: None while nothing is held."""
-
-    def __init__(self, token: str | None) -> None:
-        self._token = token
-
-    @property
-    def token(self) -> bytes | None:
-        """The token as it is in Redis."""
-        return None if self._token is None else self._token.encode()
 
 
 class LockHandle(Handle):

@@ -84,6 +84,18 @@ class _EndOfBlock:
         return MethodType(self._method, entry)
 
 
+class LocalToken:
+    """What ``local`` is, where redis-py's lock keeps its token: None while nothing is held."""
+
+    def __init__(self, token: str | None) -> None:
+        self._token = token
+
+    @property
+    def token(self) -> bytes | None:
+        """The token as it is in Redis."""
+        return None if self._token is None else self._token.encode()
+
+
 class LocalLock(Operations, Generic[_Handle]):
     """A lock, or several, as its caller has it: taken by a call or by ``with``, and asked about."""
 

@@ -12,8 +12,8 @@ from ..options import Target, checked_callback, options_of
 from ..process import Owner
 from ..protocol.requests import keys_of
 from .attempt import Attempt
-from .handle import LocalToken, LockHandle
-from .local import LocalLock
+from .handle import LockHandle
+from .local import LocalLock, LocalToken
 
 
 class PlainLock(LocalLock[LockHandle]):

@@ -133,11 +133,10 @@ class Renewal:
             due = self._look(now)
             if due:
                 await self._renew(due, now)
-            now = clock.now()
             found = [reference() for reference in list(self._grants)]
             nexts = [min(grant.due, grant.end) for grant in found if grant is not None]
             # Never later than a lock is due that is taken from now on: that wakes nobody.
-            self._wakes_at = min([now + LISTED_AFTER, *nexts])
+            self._wakes_at = min([clock.now() + LISTED_AFTER, *nexts])
         except Exception:
             logger.exception("the renewal of locks stumbled, and goes on")
             self._wakes_at = clock.now() + LISTED_AFTER
@@ -243,12 +242,9 @@ class LoopRenewal(Renewal):
             # Not with the context of whoever happens to take the first lock.
             self._worker = Context().run(self._loop.create_task, self._run())
             self._worker.set_name("setnx-lock-renewal")
-            self._worker.add_done_callback(self._has_ended_by)
-
-    def _has_ended_by(self, task: asyncio.Task[None]) -> None:
-        # Nobody else asks for what it raised.
-        task.cancelled() or task.exception()
-        self._has_ended()
+            # Nobody else asks for what it raised.
+            self._worker.add_done_callback(lambda task: task.cancelled() or task.exception())
+            self._worker.add_done_callback(lambda _: self._has_ended())
 
     async def _sleep(self, seconds: float) -> None:
         timer = self._loop.call_later(seconds, self._alarm.set)
@@ -280,12 +276,10 @@ def renewal_of(session: Session, io: Backend) -> Renewal:
     """Return what renews the locks of this thread's process, or of the running event loop."""
     if io.is_asyncio:
         found: Renewal = of_loop(session.renewals, LoopRenewal)
-        return found
-    if session.renewal is None:
-        # Another thread may have been first.
-        vars(session).setdefault("renewal", Renewal())
-    made: Renewal = session.renewal
-    return made
+    else:
+        # Another thread may be first.
+        found = session.renewal or vars(session).setdefault("renewal", Renewal())
+    return found
 
 
 @atexit.register
