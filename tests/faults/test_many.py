@@ -123,14 +123,16 @@ def interrupted_at_each_line(
     for at in itertools.count(1):
         block = many(client, "ab", renew=True)
         lines = Lines(at, but=what)
+        # As ``with`` does, which looks both up before the block begins.
+        leave = block.__exit__
         if what is MultiLock.__exit__:
             block.__enter__()
-        is_interrupted = lines.run(
-            lambda: what(*((block,) if what is MultiLock.__enter__ else (block, None, None, None)))  # noqa: B023 - run at once
-        )
+            is_interrupted = lines.run(lambda: leave(None, None, None))  # noqa: B023 - run at once
+        else:
+            is_interrupted = lines.run(block.__enter__)
         if not is_interrupted:
             if what is MultiLock.__enter__:
-                block.__exit__(None, None, None)
+                leave(None, None, None)
             return lines
         assert held_names(watch) == "", lines.passed[-1]
     raise AssertionError

@@ -81,7 +81,10 @@ FILES = {
 ITS_OWN = {"test_call_limits", "test_later_releases"}
 # Rows that fail: words that are in their ids, and what comes before they can pass.
 NOT_YET = {
+    # A few bytecodes, none of which calls: no handler of a signal is run there.
+    "test_a_block_that_is_interrupted_at_any_line_lets_all_go __enter__": "the end of an attempt",
     "test_no_key_is_left_that_nobody_holds hosted": "hosted",
+    "test_no_key_is_left_that_nobody_holds timestamp": "timestamps",
     # The mark that somebody of a loop's mailbox is awake stands beside that, for half a second.
     "test_no_key_is_outside_of_the_slot_of_its_name asyncio": "a mailbox for each slot",
     "test_the_hash_tag_of_a_name_is_the_locks_own asyncio": "a mailbox for each slot",
