@@ -81,7 +81,8 @@ matrix: .venv/ready-test
 LONG := -o faulthandler_timeout=0
 
 storm: .venv/ready-test
-	$(PYTEST) $(LONG) -n 3 --dist loadgroup -m "storm and not alone"
+	@# make next has those of processes, on the core to come.
+	$(PYTEST) $(LONG) -n 3 --dist loadgroup -m "storm and not alone" $(addprefix --deselect=,$(STORMS))
 	$(PYTEST) $(LONG) -m "storm and alone"
 
 marathon: .venv/ready-test
