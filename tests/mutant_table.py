@@ -1616,6 +1616,14 @@ COMING_LOCKS = [
         f"{WIRE}/test_next_scripts.py::test_who_was_roused_counts_as_awake_until_it_listens_again",
     ),
     Mutant(
+        "to come: what is neither renewed nor on a list asks nothing while it is held",
+        f"{COMING_CORE}/locks/grant.py",
+        "min(lease / 3, LISTED_AFTER) if is_kept else math.inf",
+        "min(lease / 3, LISTED_AFTER)",
+        f"{CONTRACT}/test_footprint.py::"
+        "test_a_lock_that_is_neither_renewed_nor_on_a_list_asks_nothing_while_it_is_held",
+    ),
+    Mutant(
         "to come: a grant that comes too late is none",
         f"{COMING_CORE}/locks/attempt.py",
         "if clock.now() < grant.end:",

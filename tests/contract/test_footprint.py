@@ -87,6 +87,11 @@ async def test_a_lock_that_went_through_a_queue_leaves_as_little(a: World) -> No
     assert len(left(a)) <= 3
 
 
+def scripts_run(a: World) -> int:
+    stats: Any = a.direct.info("commandstats")
+    return sum(one["calls"] for name, one in stats.items() if "eval" in name)
+
+
 @on(SINGLE, real=True)
 async def test_a_lock_is_listed_in_its_index_while_it_is_held_for_long(a: World) -> None:
     index = "{lock:}:index"
@@ -105,6 +110,16 @@ async def test_a_lock_that_is_asked_about_and_let_go_soon_is_on_no_list(a: World
         await held.check()
         await held.extend(5)
     assert not a.direct.exists(index)
+
+
+@on([EXCLUSIVE], real=True)
+async def test_a_lock_that_is_neither_renewed_nor_on_a_list_asks_nothing_while_it_is_held(
+    a: World,
+) -> None:
+    async with a.lock(timeout=10).block():
+        end, before = server_ms(a.direct) + 700, scripts_run(a)
+        await a.eventually(lambda: server_ms(a.direct) > end)
+        assert scripts_run(a) == before
 
 
 @on(SINGLE, real=True)

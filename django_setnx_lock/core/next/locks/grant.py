@@ -61,7 +61,8 @@ class Grant:
         self.pid = os.getpid()
         self.lease = lease = target.options.lease
         self.end = sent + lease
-        self.due = sent + min(lease / 3, LISTED_AFTER)
+        is_kept = target.options.renew or len(target.keys) > 2
+        self.due = sent + min(lease / 3, LISTED_AFTER) if is_kept else math.inf
         if target.options.max_hold is not None:
             self.hold_until = sent + target.options.max_hold
 
