@@ -29,8 +29,7 @@ logger = logging.getLogger("django_setnx_lock.renewal")
 
 # So much later than due is soon enough, and wakes nobody.
 _SLACK = 0.1
-_LEAST = 0.05
-_END_WITHIN = 0.5
+_LEAST, _END_WITHIN = 0.05, 0.5
 # How soon a renewal that failed is tried again, at the latest.
 _PAUSE = 0.25
 
