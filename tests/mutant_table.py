@@ -1798,6 +1798,14 @@ COMING_LOCKS = [
         "tests/faults/test_renewal_servers.py::test_a_renewal_that_fails_says_at_which_server",
     ),
     Mutant(
+        "to come: what connects ends with its loop",
+        f"{COMING_CORE}/connections/pipe.py",
+        "            self._opening.cancel()\n",
+        "            pass\n",
+        "tests/faults/test_renewal_servers.py::"
+        "test_a_loop_that_ends_beside_a_frozen_server_leaves_no_task",
+    ),
+    Mutant(
         "to come: programs that tests start have the core that is chosen",
         "../tests/__init__.py",
         "import tests.support  # noqa: F401",

@@ -330,8 +330,11 @@ def test_a_loop_that_ends_beside_a_frozen_server_leaves_no_task(
         before = asyncio.all_tasks()
         seams.renew_now(held)
         await until(lambda: asyncio.all_tasks() - before)
+        loops.append(asyncio.get_running_loop())
 
+    loops: list[asyncio.AbstractEventLoop] = []
     asyncio.run(work())
+    assert asyncio.all_tasks(loops[0]) == set()
     gc.collect()
 
     assert "was destroyed" not in caplog.text

@@ -139,6 +139,12 @@ class Pipe:
         self._loop = loop
         self.line: Line | None = None
         self._opening: asyncio.Task[None] | None = None
+        at_end_of_loop(self)
+
+    def end(self) -> None:
+        """Connect no longer: the loop ends."""
+        if self._opening is not None:
+            self._opening.cancel()
 
     async def open(self, until: float) -> Line:
         """Return the line, connected by ``until``. Raises what redis-py raises.
@@ -286,8 +292,9 @@ class _EndOfLoop:
             self.is_over = True
             for one in list(self.closing):
                 one.end()
-            # Transports are closed in the loop's next turn.
-            await asyncio.sleep(0)
+            # Who is cancelled goes on in the loop's next turn; transports are closed after that.
+            for _ in range(3):
+                await asyncio.sleep(0)
 
 
 def at_end_of_loop(one: Any) -> bool:
