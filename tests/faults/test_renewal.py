@@ -114,7 +114,8 @@ def test_a_holder_whose_server_stands_still_hears_of_the_loss_before_it_goes_on(
         assert heard[0] >= deadline
         with pytest.raises(LockLost, match="could not be renewed before its lease ended"):
             held.check()
-    else:
+    elif not next_core.IS_CHOSEN:
+        # With the core to come, who asked for it hears of every loss.
         assert heard == []
 
 
