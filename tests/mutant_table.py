@@ -1624,6 +1624,14 @@ COMING_LOCKS = [
         "test_a_lock_that_is_neither_renewed_nor_on_a_list_asks_nothing_while_it_is_held",
     ),
     Mutant(
+        "to come: a waiter that could not listen asks for one limit, not two",
+        f"{COMING_CORE}/locks/attempt.py",
+        "1 if self._failures else 2",
+        "2",
+        f"{CONTRACT}/test_call_limits.py::"
+        "test_a_waiter_that_cannot_listen_any_more_is_back_after_another_limit",
+    ),
+    Mutant(
         "to come: a grant that comes too late is none",
         f"{COMING_CORE}/locks/attempt.py",
         "if clock.now() < grant.end:",

@@ -69,3 +69,20 @@ async def test_a_waiter_whose_server_hangs_is_back_two_limits_after_its_sleep(a:
         a.server.resume()
     assert unavailable.value.cause == "timeout"
     assert time.monotonic() - began < 2 + 2 * 0.5 + LATE
+
+
+@on([EXCLUSIVE], drivers=["blocking"], real=True)
+async def test_a_waiter_that_cannot_listen_any_more_is_back_after_another_limit(a: World) -> None:
+    with network(a, socket_timeout=2) as proxy:
+        await a.rival().take(0)
+        proxy.hold(b":awake")
+        job = a.spawn(a.lock().take(0.3))
+        await a.eventually(proxy.holds.is_set)
+        began = time.monotonic()
+        proxy.hold()
+
+        with pytest.raises(LockUnavailable):
+            await job.result()
+
+        # One limit to listen, one to ask; with two to ask it were six seconds.
+        assert time.monotonic() - began < 5.7

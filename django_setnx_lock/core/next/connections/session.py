@@ -68,18 +68,20 @@ class Session:
         _, at, db = self.place
         return f"{at if isinstance(at, str) else f'{at[0]}:{at[1]}'}/{db}"
 
-    async def call(self, io: Any, request: Request, key: str, undo: Undo = None) -> Reply:
+    async def call(
+        self, io: Any, request: Request, key: str, undo: Undo = None, limits: int = 2
+    ) -> Reply:
         """Return the reply to ``request``, which is sent again once if the connection broke.
 
         ``io``: how, one of :mod:`.backend`. ``key``: what messages call the lock. ``undo``: returns
         what is sent behind the request if that has no answer at the end. Raises LockUnavailable,
-        after twice the limit at the latest.
+        after so many ``limits`` at the latest.
         """
         sent = clock.now()
         first = await io.at_once(self, request, sent)
         if isinstance(first, Reply):
             return first
-        until = sent + 2 * self.limit
+        until = sent + limits * self.limit
         (found,) = await io.exchange(self, (request,), sent, until, undo, *first)
         if isinstance(found, Reply):
             return found

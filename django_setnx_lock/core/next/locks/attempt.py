@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_setnx_lock.lock")
 
 # A waiter asks again after so long, whatever it was told: who was to wake it may be gone.
-SLICE = 25.0
-_SLICE_MS = "25000"
+SLICE, _SLICE_MS = 25.0, "25000"
 # In the first sleep, of so many seconds at most, the next request is already on its way; with
 # leases of more than so many, as that is what such a grant may cost of its lease.
 _FIRST, _FIRST_FROM = 0.4, 2.0
@@ -125,8 +124,8 @@ class Attempt:
     async def _ask(self, io: Backend, *, waits: bool) -> Grant | Busy:
         """Ask until there is an answer."""
         while True:
-            request = self._request(waits=waits)
-            reply = await self.session.call(io, request, self.target.key, self._undo)
+            request, limits = self._request(waits=waits), 1 if self._failures else 2
+            reply = await self.session.call(io, request, self.target.key, self._undo, limits)
             answer = await self._read(io, reply)
             if answer is not None:
                 return answer
@@ -219,8 +218,9 @@ class Attempt:
         try:
             value = await mailbox.wait(self.token, seconds, request)
         except redis_exceptions.RedisError as error:
-            # Asking shows whether the server is there.
+            # Asking shows whether the server is there, once, as this has taken a limit.
             self._failures += 1
+            self.session.idle.clear()
             self.was_retried |= request is not None
             if self._failures > 1 and isinstance(error, redis_exceptions.ResponseError):
                 raise unavailable(error, self.target.key) from error
