@@ -81,8 +81,7 @@ matrix: .venv/ready-test
 LONG := -o faulthandler_timeout=0
 
 storm: .venv/ready-test
-	@# make next has those of processes, on the core to come.
-	$(PYTEST) $(LONG) -n 3 --dist loadgroup -m "storm and not alone" $(addprefix --deselect=,$(STORMS))
+	$(PYTEST) $(LONG) -n 3 --dist loadgroup -m "storm and not alone"
 	$(PYTEST) $(LONG) -m "storm and alone"
 
 marathon: .venv/ready-test

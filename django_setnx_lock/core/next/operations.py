@@ -147,7 +147,7 @@ class Operations(ABC):
 
 
 class Handle(Operations):
-    """What is held: a lock, or several."""
+    """The handle of one lock that is held, or of several."""
 
     def __repr__(self) -> str:
         state = "released" if self.released else "lost" if self.lost else "held"
@@ -175,7 +175,7 @@ class Handle(Operations):
 
     @property
     def stop_requested(self) -> StopRequest | None:
-        """Who asked the holder to stop, and why; None if nobody did. Asks no server.
+        """Return who asked the holder to stop, and why, without asking Redis; None if nobody did.
 
         It is known from the next renewal on. The lock stays held.
         """

@@ -270,7 +270,7 @@ class Attempt:
         finally:
             self._end_wait(error)
 
-    # What others learn of it
+    # Events and messages
 
     def _notify_of_wait(self, busy: Busy) -> None:
         logger.debug("waits for the lock %r, %s", self.target.key, busy)

@@ -1,1 +1,1 @@
-"""What is said to Redis, and what its answers mean. Pure: no I/O, no clock."""
+"""The requests and replies of the scripts. Nothing here sends, waits or reads a clock."""
