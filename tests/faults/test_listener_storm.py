@@ -38,8 +38,10 @@ class Storm:
 
     def __init__(self, server: RealServer, kind: str) -> None:
         self.random = random.Random(1)  # noqa: S311 - to be repeatable, not secret
+        # Who is cut off at every try cannot know whether it has the lock, which is then nobody's
+        # until its lease ends. On a machine that stands still, two cuts can meet one call.
         self.client = server.client(
-            retry=Retry(NoBackoff(), 1), retry_on_error=[RedisConnectionError]
+            retry=Retry(NoBackoff(), 10), retry_on_error=[RedisConnectionError]
         )
         self.admin = server.client()
         self.changing = threading.Lock()

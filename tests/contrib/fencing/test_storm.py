@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -70,8 +71,8 @@ def storm(server: RealServer, alias: str, mode: str, pauses: int) -> Counter[str
             counts.update(json.loads(said))
     finally:
         for process in running.values():
-            process.kill()
-            process.wait(timeout=10)
+            with process:
+                process.kill()
     assert next_core.said(server.client()) == {next_core.CHOSEN}
     with connections[alias].cursor() as cursor:
         cursor.execute("SELECT array_agg(writer ORDER BY id) FROM written GROUP BY seat")
@@ -87,8 +88,10 @@ def let_go_on_after_their_leases(processes: list[subprocess.Popen[bytes]]) -> No
         now = time.monotonic()
         assert now < deadline
         for process in left:
-            if os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG):
-                stopped[process.pid] = now
+            # One that has just ended has no state to tell.
+            with contextlib.suppress(ChildProcessError):
+                if os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG):
+                    stopped[process.pid] = now
             if now - stopped.get(process.pid, now) > 2 * LEASE:
                 del stopped[process.pid]
                 process.send_signal(signal.SIGCONT)
