@@ -11,7 +11,8 @@ from django.conf import settings
 from django.core.exceptions import AppRegistryNotReady, ImproperlyConfigured
 from django.core.signals import setting_changed
 
-from .core.protocol import commands
+from .core import values
+from .core.protocol.commands import PROTOCOLS
 from .core.protocol.keys import lock_keys
 
 APP = __package__
@@ -113,7 +114,7 @@ def are_aliases(value: object) -> bool:
 def _time_or_none(value: object, what: str) -> None:
     if value is not None:
         try:
-            commands.milliseconds(value, what)
+            values.milliseconds(value, what)
         except ValueError as error:
             raise ValueError(f"{error}; None is possible, too") from error
 
@@ -136,8 +137,8 @@ _SWITCH = _must_be("True or False", lambda value: isinstance(value, bool))
 _VALIDATORS: dict[str, Callable[[Any, str], object]] = {
     "CACHE": _must_be("a cache alias or a list of them", are_aliases),
     "KEY_PREFIX": _prefix,
-    "TIMEOUT": commands.milliseconds,
-    "BLOCKING_TIMEOUT": commands.waiting_time,
+    "TIMEOUT": values.milliseconds,
+    "BLOCKING_TIMEOUT": values.waiting_time,
     "RENEW": _SWITCH,
     "REENTRANT": _SWITCH,
     "UNTIL_COMMIT": _SWITCH,
@@ -145,7 +146,7 @@ _VALIDATORS: dict[str, Callable[[Any, str], object]] = {
         "a number of replicas, 0 or more", lambda value: type(value) is int and value >= 0
     ),
     "PROTOCOL": _must_be(
-        f"one of {', '.join(map(repr, commands.PROTOCOLS))}", tuple(commands.PROTOCOLS).__contains__
+        f"one of {', '.join(map(repr, PROTOCOLS))}", tuple(PROTOCOLS).__contains__
     ),
     "HISTORY": _must_be(
         f"a number of entries from 0 to {MOST_ENTRIES:,}",

@@ -11,8 +11,8 @@ from . import conf, lock_core
 from .conf import get_config
 from .connection import get_client, masters, steady_client
 from .core.inspection import Inspector
-from .core.locks.options import UNSET, Unset
 from .core.protocol.keys import heartbeat_prefix_for, index_for, name_for
+from .core.values import UNSET, Unset
 from .options import LockOptions, lock_options
 from .transactions import AT_COMMIT
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from .conf import are_aliases
 from .core.connections.execute import checked_replicas
-from .core.locks.options import UNSET, Unset, core_options
+from .core.locks.options import core_options
+from .core.values import UNSET, Unset
 
 if TYPE_CHECKING:
     from typing_extensions import Self

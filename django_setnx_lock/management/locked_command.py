@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser, OutputWrapper
 
+from django_setnx_lock.core import values
 from django_setnx_lock.core.errors import LockBusy, LockLost, LockUnavailable
 from django_setnx_lock.core.locks.handle import LockHandle
 from django_setnx_lock.core.locks.lock import RedisLock
-from django_setnx_lock.core.locks.options import Unset
-from django_setnx_lock.core.protocol import commands
+from django_setnx_lock.core.values import Unset
 from django_setnx_lock.key_template import KeyTemplate, MissingValue
 from django_setnx_lock.locks import make_one
 from django_setnx_lock.management import statuses
@@ -109,7 +109,7 @@ class LockedCommand(BaseCommand):
         elif wait is None:
             wait = self._patience()
         with statuses.given_for(ValueError, statuses.USAGE):
-            return commands.waiting_time(wait, "--wait")
+            return values.waiting_time(wait, "--wait")
 
 
 @contextmanager

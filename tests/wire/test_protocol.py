@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from django_setnx_lock import LockLost
-from django_setnx_lock.core import Holder
+from django_setnx_lock.core import Holder, values
 from django_setnx_lock.core.protocol import commands, replies, scripts
 from django_setnx_lock.core.protocol.commands import PROTOCOLS, READERS
 from django_setnx_lock.core.protocol.keys import lock_keys
@@ -19,7 +19,7 @@ COMMAND_SETS: list[Any] = [*PROTOCOLS.values(), READERS]
     ("seconds", "ms"), [(1, 1000), (0.001, 1), (2.5, 2500), (0.0019, 1), (86400, 86_400_000)]
 )
 def test_seconds_become_whole_milliseconds(seconds: float, ms: int) -> None:
-    assert commands.milliseconds(seconds, "timeout") == ms
+    assert values.milliseconds(seconds, "timeout") == ms
 
 
 def test_a_request_runs_as_evalsha_takes_it() -> None:

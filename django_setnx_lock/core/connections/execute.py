@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from redis import exceptions as redis_exceptions
 
 from ..errors import LockUnavailable, LockUnsupported, subject
-from ..protocol.commands import PlainRequest, Request, milliseconds
+from ..protocol.commands import PlainRequest, Request
 from ..protocol.replies import is_ok
+from ..values import milliseconds
 from . import cluster
 from .cluster_routes import is_cluster
 from .connection import Command

@@ -11,7 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-from .. import clock, events
+from .. import clock, events, values
 from ..connections.backends import ASYNCIO, BLOCKING, Backend, run
 from ..connections.endpoints import Target
 from ..errors import LockError, LockLost, LockUnavailable
@@ -402,7 +402,7 @@ class LockHandle(Handle):
 
     def extending(self, seconds: float, replace_ttl: bool) -> commands.Request:
         """Return the request that extends the lease. Raises as :meth:`extend`."""
-        extra_ms = commands.milliseconds(seconds, "additional_time")
+        extra_ms = values.milliseconds(seconds, "additional_time")
         self.refuse_if_over("extend")
         self.refuse_if_followed()
         # Counted here, where it is less than in Redis: a copy that arrives late adds nothing.
@@ -412,7 +412,7 @@ class LockHandle(Handle):
     def reacquiring(self) -> commands.Request:
         """Return the request that renews the whole lease. Raises as :meth:`reacquire`."""
         self.refuse_if_over("extend")
-        return self.grant.renewing(commands.milliseconds(self.timeout, "timeout"))
+        return self.grant.renewing(values.milliseconds(self.timeout, "timeout"))
 
     def refuse_if_followed(self, what: str = "extend") -> None:
         """Raise LockError if the lease is not ours to change."""
@@ -428,9 +428,9 @@ class LockHandle(Handle):
 
         Raises as :meth:`LockHandle.give_away`.
         """
-        lease_ms = commands.milliseconds(self.timeout, "timeout")
+        lease_ms = values.milliseconds(self.timeout, "timeout")
         if within is not None:
-            lease_ms = max(lease_ms, commands.milliseconds(within, "within"))
+            lease_ms = max(lease_ms, values.milliseconds(within, "within"))
         self.refuse_if_over("give away")
         self.refuse_if_followed("give away")
         refuse_unless_possible(self.target)

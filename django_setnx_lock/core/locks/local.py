@@ -10,11 +10,10 @@ from typing import Generic, Literal, TypeVar
 
 from ..connections.backends import ASYNCIO, BLOCKING, Backend, run
 from ..errors import LockBusy, LockError
-from ..protocol.commands import waiting_time
+from ..values import UNSET, Unset, waiting_time
 from . import owner
 from .cancel_scope import CancelScope
 from .operations import Handle, Operations
-from .options import UNSET, Unset
 
 _Handle = TypeVar("_Handle", bound=Handle)
 

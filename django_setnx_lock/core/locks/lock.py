@@ -14,15 +14,15 @@ from ..connections.execute import DEFAULT_REPLICA_TIMEOUT, Replicas, wanted_repl
 from ..connections.failures import worth_undoing
 from ..errors import LockBusy, LockLost, LockUnsupported
 from ..holder import Holder
-from ..protocol.commands import waiting_time
 from ..protocol.keys import lock_keys
+from ..values import UNSET, Unset, checked_token, waiting_time
 from . import parent_process, reentrancy
 from .attempt import AcquireAttempt, wait_for
 from .grant import Grant
 from .handle import LocalToken, LockHandle
 from .local import LocalHandles, LocalLock
-from .options import UNSET, ReleasePolicy, Unset, core_options
-from .transfer import Secret, checked_token
+from .options import ReleasePolicy, core_options
+from .transfer import Secret
 
 
 @functools.lru_cache(maxsize=32)

@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from .. import clock
+from .. import clock, values
 from ..connections import batcher, execute
 from ..connections.backends import ASYNCIO, BLOCKING, Backend, run
 from ..connections.failures import unavailable, worth_undoing
 from ..errors import LockBusy, LockLost, LockUnavailable, WaitStep
 from ..protocol import commands, replies
+from ..values import Unset
 from .attempt import AcquireAttempt, wait_for
 from .batch import cancel_each, is_one_client, note_repeat, share_each
 from .handle import LockHandle
 from .local import LocalHandles, LocalLock
 from .lock import RedisLock
 from .multi_handle import LossRelay, MultiLockHandle, names_of
-from .options import Unset
 from .redlock import Redlock
 from .redlock_servers import RedlockServers
 
@@ -386,7 +386,7 @@ class MultiLock(LocalLock[MultiLockHandle]):
         ``blocking`` and ``blocking_timeout`` (seconds) default to those of the lock; ``sleep``
         (seconds) has no effect. Raises LockUnavailable and ValueError as :meth:`take`.
         """
-        commands.waiting_time(sleep, "sleep, the first argument of acquire(),")
+        values.waiting_time(sleep, "sleep, the first argument of acquire(),")
         return run(self._acquire(BLOCKING, blocking, blocking_timeout))
 
     async def aacquire(
@@ -396,7 +396,7 @@ class MultiLock(LocalLock[MultiLockHandle]):
         blocking_timeout: float | None = None,
     ) -> bool:
         """Take all the locks as :meth:`acquire` does."""
-        commands.waiting_time(sleep, "sleep, the first argument of aacquire(),")
+        values.waiting_time(sleep, "sleep, the first argument of aacquire(),")
         return await self._acquire(ASYNCIO, blocking, blocking_timeout)
 
     def locked(self) -> bool:

@@ -4,29 +4,11 @@ from __future__ import annotations
 
 import functools
 from inspect import iscoroutinefunction
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from ..errors import LockUnsupported
-from ..protocol.commands import (
-    DEFAULT_TIMEOUT,
-    SETNX,
-    CommandSet,
-    command_set,
-    least_hold,
-    milliseconds,
-    waiting_time,
-)
-
-
-class Unset:
-    """The type of :data:`UNSET`."""
-
-    def __repr__(self) -> str:
-        return "UNSET"
-
-
-#: The value of a parameter that was not given, where None has a meaning of its own.
-UNSET: Final = Unset()
+from ..protocol.commands import SETNX, CommandSet, command_set
+from ..values import DEFAULT_TIMEOUT, least_hold, milliseconds, waiting_time
 
 
 class ReleasePolicy(Protocol):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
+from .. import values
 from ..connections.endpoints import Target, is_portable, server_id
 from ..connections.primitives import Guard
 from ..errors import LockLost
@@ -46,7 +47,7 @@ class _Entry:
     timeout: float
 
     def __post_init__(self) -> None:
-        commands.milliseconds(self.timeout, "timeout")
+        values.milliseconds(self.timeout, "timeout")
         texts: tuple[object, ...] = (self.place, self.name, self.token)
         if not all(isinstance(text, str) for text in texts):
             raise TypeError("not all text")

@@ -20,11 +20,11 @@ from ..renewal.lease import Lease
 from ..renewal.requests import Asked, RenewalPipeline
 from ..renewal.scheduler import RenewalScheduler
 from ..renewal.watchdog import Watchdog
+from ..values import UNSET, Unset
 from .attempt import AcquireAttempt
 from .grant import Grant
 from .handle import LockHandle
 from .lock import RedisLock
-from .options import UNSET, Unset
 from .redlock_servers import DEFAULT_TIMEOUT, RedlockServers, servers_of
 from .transfer import Secret, refuse
 

@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 
 from redis import exceptions as redis_exceptions
 
+from .. import values
 from ..connections.client_settings import refuse_own_calls
 from ..connections.connection import Command, Connection
 from ..connections.endpoints import server_id
@@ -21,7 +22,6 @@ from ..connections.failures import unavailable
 from ..connections.pool import IdleConnections
 from ..connections.primitives import in_thread
 from ..errors import LockUnavailable, subject
-from ..protocol import commands
 from ..protocol.commands import PlainRequest, Request
 
 # A command, and what is sent instead where its script may be missing; None: it has no script.
@@ -357,7 +357,7 @@ def servers_of(
     known = _known.get(known_by)
     if known is not None:
         return known
-    commands.milliseconds(timeout, "master_timeout")
+    values.milliseconds(timeout, "master_timeout")
     for client in clients:
         if any(kind.__module__.startswith("redis.asyncio") for kind in type(client).__mro__):
             raise TypeError("a Redlock has no asyncio: give clients of redis.Redis")

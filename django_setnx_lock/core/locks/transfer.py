@@ -15,7 +15,6 @@ from ..errors import LockUnsupported
 
 # What stands at a name while the lock is being handed to a waiter, kept after its release, or held
 # by several together, begins with one of these, and so do the tokens of these.
-_RESERVED = ("baton:", "kept:", "readers:", "permits:", "read:", "permit:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,22 +74,3 @@ def refuse(key: str, how: str) -> NoReturn:
         "and take it there",
         key=key,
     )
-
-
-def checked_token(token: object) -> str:
-    """Return ``token``, a str or bytes, as text.
-
-    Raises TypeError when it is neither; ValueError when it is empty, is no UTF-8, or begins with a
-    word that the scripts know.
-    """
-    if not isinstance(token, (str, bytes)):
-        raise TypeError(f"a token is a str or bytes, not {type(token).__name__}")
-    # Without the token itself: it is a secret.
-    try:
-        text = token.decode() if isinstance(token, bytes) else token
-        text.encode()
-    except UnicodeError:
-        raise ValueError("a token must be UTF-8: for raw bytes give token.hex()") from None
-    if not text or text.startswith(_RESERVED):
-        raise ValueError(f"a token must not be empty, nor begin with {' or '.join(_RESERVED)}")
-    return text

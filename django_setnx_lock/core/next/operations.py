@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import LockError, LockLost
-from ..protocol.commands import milliseconds
+from ..values import milliseconds
 from .connections.backend import ASYNCIO, BLOCKING, Backend, run
 from .connections.session import session_of
 from .protocol.requests import LOCKED, Request

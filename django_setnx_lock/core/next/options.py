@@ -5,23 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from inspect import iscoroutinefunction
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import LockUnsupported
-from ..protocol.commands import DEFAULT_TIMEOUT, least_hold, milliseconds, waiting_time
+from ..values import DEFAULT_TIMEOUT, least_hold, milliseconds, waiting_time
 
 _MOST_PERMITS = 1_000_000
-
-
-class Unset:
-    """The type of :data:`UNSET`."""
-
-    def __repr__(self) -> str:
-        return "UNSET"
-
-
-#: The value of a parameter that was not given, where None has a meaning of its own.
-UNSET: Final = Unset()
 
 
 class Options(NamedTuple):

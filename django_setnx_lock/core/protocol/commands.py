@@ -15,8 +15,6 @@ from ..plain import plain
 from . import scripts
 from .keys import LockKeys
 
-DEFAULT_TIMEOUT = 30.0
-LONGEST = 1e9
 # For how long a lock is left to a waiter; the scripts know it as CLAIM.
 CLAIM_MS = 1000
 MOST_PERMITS = 1_000_000
@@ -460,42 +458,3 @@ def deadlock(
 def glob_escaped(text: str) -> str:
     """Return the pattern of Redis that is this text alone."""
     return "".join(f"\\{character}" if character in "*?[]\\^" else character for character in text)
-
-
-def milliseconds(seconds: object, what: str) -> int:
-    """``seconds`` in whole milliseconds.
-
-    Raises ValueError unless it is a number from 0.001 to 1e9 (some 31 years).
-    """
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-        raise ValueError(f"{what} is a number of seconds, not {seconds!r}")
-    if not 0.001 <= seconds <= LONGEST:
-        raise ValueError(
-            f"{what} must be at least 0.001 and finite, and at most {LONGEST:g} seconds, "
-            f"not {seconds!r}"
-        )
-    return int(seconds * 1000)
-
-
-def least_hold(min_hold: object, max_hold: float | None = None) -> int:
-    """``min_hold``, seconds or None, in whole milliseconds; 0 for None.
-
-    Raises ValueError as :func:`milliseconds`, and when it is more than ``max_hold``.
-    """
-    if min_hold is None:
-        return 0
-    min_hold_ms = milliseconds(min_hold, "min_hold")
-    if max_hold is not None and min_hold_ms > milliseconds(max_hold, "max_hold"):
-        raise ValueError(f"min_hold, {min_hold!r}, must not be more than max_hold, {max_hold!r}")
-    return min_hold_ms
-
-
-def waiting_time(seconds: object, what: str = "blocking_timeout") -> float | None:
-    """``seconds`` as given. Raises ValueError unless it is None or a number from 0 to 1e9."""
-    if seconds is None:
-        return None
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-        raise ValueError(f"{what} is a number of seconds or None, not {seconds!r}")
-    if not 0 <= seconds <= LONGEST:
-        raise ValueError(f"{what} must be a finite number >= 0 or None, not {seconds!r}")
-    return float(seconds)

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 from django.core.management.base import CommandError, CommandParser
 
+from django_setnx_lock.core import values
 from django_setnx_lock.core.connections.execute import checked_replicas
-from django_setnx_lock.core.protocol import commands
 from django_setnx_lock.core.protocol.commands import command_set
 from django_setnx_lock.core.protocol.keys import lock_keys, name_for
 from django_setnx_lock.management import statuses
@@ -220,11 +220,11 @@ def check(options: Mapping[str, Any], prefix: str) -> None:
         raise ValueError("KEY has bytes in it that are no UTF-8") from None
     if options["busy_code"] not in range(256):
         raise ValueError(f"--busy-code is a number from 0 to 255, not {options['busy_code']!r}")
-    commands.waiting_time(options["wait"], "--wait")
+    values.waiting_time(options["wait"], "--wait")
     if options["timeout"] is not None:
-        commands.milliseconds(options["timeout"], "--timeout")
+        values.milliseconds(options["timeout"], "--timeout")
     if options["min_hold"] is not None:
-        commands.milliseconds(options["min_hold"], "--min-hold")
+        values.milliseconds(options["min_hold"], "--min-hold")
     own = {name: options[name] for name in ("shared", "limit", "min_hold")}
     try:
         checked_replicas(options["replicas"])
@@ -241,7 +241,7 @@ def terms_of(options: Mapping[str, Any], lease: float) -> Terms:
     Raises ValueError, also when there is no time to end CMD before the lease does.
     """
     kill_after = options["kill_after"]
-    commands.waiting_time(kill_after, "--kill-after")
+    values.waiting_time(kill_after, "--kill-after")
     margin = min(_MARGIN, lease / 10)
     terms = Terms(
         kill_after=min(_KILL_AFTER, lease / 3) if kill_after is None else kill_after, margin=margin

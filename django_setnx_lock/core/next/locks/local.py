@@ -12,11 +12,10 @@ from typing import Any, Generic, TypeVar
 from weakref import ref
 
 from ...errors import LockBusy, LockError, LockUnsupported
-from ...locks.transfer import checked_token
-from ...protocol.commands import waiting_time
+from ...values import UNSET, Unset, checked_token, waiting_time
 from ..connections.backend import ASYNCIO, BLOCKING, Backend, run
 from ..operations import Handle, Operations
-from ..options import UNSET, Target, Unset
+from ..options import Target
 from ..process import Owner, current
 
 _Handle = TypeVar("_Handle", bound=Handle)
