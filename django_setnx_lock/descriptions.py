@@ -14,14 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext, pgettext_lazy
 
 from .core.errors import LockUnavailable
-from .core.inspection import (
-    TROUBLES,
-    AwaitedLock,
-    LockInfo,
-    State,
-    WaiterInfo,
-    hears_requests,
-)
+from .core.lock_info import TROUBLES, AwaitedLock, LockInfo, State, WaiterInfo, hears_requests
 from .core.plain import plain
 
 if TYPE_CHECKING:

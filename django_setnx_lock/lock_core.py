@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .core.inspection import Inspector
 from .core.locks.batch import check_each, release_each, take_each
 from .core.locks.cancel_scope import CancelScope
 from .core.locks.handle import LockHandle
@@ -16,6 +17,7 @@ from .core.locks.redlock import Redlock
 # What has another meaning with another core. lock_core_coming.py has the same names.
 __all__ = [
     "CancelScope",
+    "Inspector",
     "check_each",
     "finish",
     "kind_of",

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 from . import conf, lock_core
 from .conf import get_config
 from .connection import get_client, masters, steady_client
-from .core.inspection import Inspector
 from .core.protocol.keys import heartbeat_prefix_for, index_for, name_for
 from .core.values import UNSET, Unset
 from .options import LockOptions, lock_options
@@ -19,6 +18,7 @@ from .transactions import AT_COMMIT
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from .core import Inspector
     from .core.locks.handle import LockHandle
     from .core.locks.lock import RedisLock, RWLock
     from .core.locks.multi_handle import MultiLockHandle
@@ -200,7 +200,9 @@ def inspector(using: str | None = None) -> Inspector:
     """
     protocol = get_config()["PROTOCOL"]
     has_index = protocol != "hosted"
-    return Inspector(get_client(using), key_prefix(), use_index=has_index, protocol=protocol)
+    return lock_core.Inspector(
+        get_client(using), key_prefix(), use_index=has_index, protocol=protocol
+    )
 
 
 def key_prefix() -> str:

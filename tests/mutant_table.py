@@ -694,7 +694,7 @@ OPERATORS = [
     ),
     Mutant(
         "a release by force compares the fingerprint",
-        "core/inspection.py",
+        "core/lock_info.py",
         "(one for one in holders if one.fingerprint == fingerprint)",
         "(one for one in holders)",
         f"{CONTRACT}/test_operators.py::test_nobody_but_the_holder_that_was_seen_is_forced_out",
@@ -702,7 +702,7 @@ OPERATORS = [
     Mutant(
         "a holder that lives again keeps its lock",
         "core/inspection.py",
-        "        if _SEVERITY.get(seen.state, 0) < severity:\n            return Outcome.REVIVED\n",
+        "        if SEVERITY.get(seen.state, 0) < severity:\n            return Outcome.REVIVED\n",
         "",
         "tests/admin/test_interventions.py::"
         "test_a_holder_that_lives_again_keeps_its_lock_and_is_shown_anew",

@@ -13,8 +13,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 
+from ..core import Inspector
 from ..core.errors import LockUnavailable, LockUnsupported
-from ..core.inspection import Inspector, LockInfo, Outcome, State
+from ..core.lock_info import LockInfo, Outcome, State
 from ..core.plain import plain
 from ..descriptions import Said, problem_in_short
 from .actions import named

@@ -14,7 +14,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..conf import get_config
-from ..core.inspection import Inspector, LockInfo, Outcome, State
+from ..core import Inspector
+from ..core.lock_info import LockInfo, Outcome, State
 from ..core.plain import plain
 from ..descriptions import Said
 from ..models import Lock

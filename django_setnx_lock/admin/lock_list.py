@@ -12,7 +12,8 @@ from django.core.paginator import Page, Paginator
 from django.http import QueryDict
 from django.utils.translation import gettext as _
 
-from ..core.inspection import ORDERS, Inspector, LockInfo, State
+from ..core import Inspector
+from ..core.lock_info import ORDERS, LockInfo, State
 from ..core.protocol.keys import name_for
 from ..descriptions import state_word
 from ..locks import key_prefix

@@ -25,8 +25,8 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
 from ..connection import default_alias, redis_aliases
+from ..core import Inspector
 from ..core.errors import LockUnavailable
-from ..core.inspection import Inspector
 from ..core.plain import plain
 from ..core.protocol.keys import lock_keys
 from ..descriptions import (

@@ -10,8 +10,8 @@ from django.core import signing
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy
 
+from ..core import Inspector
 from ..core.errors import LockUnavailable
-from ..core.inspection import Inspector
 from ..core.protocol.keys import name_for
 from ..key_template import KeyTemplate
 from ..locks import inspector, key_prefix

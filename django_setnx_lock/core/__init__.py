@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .holder import Holder
-    from .inspection import Inspector, LockInfo, LockPage, Outcome, ShareInfo, State, WaiterInfo
+    from .inspection import Inspector
+    from .lock_info import LockInfo, LockPage, Outcome, ShareInfo, State, WaiterInfo
     from .locks.handle import LockHandle
     from .locks.lock import RedisLock, RWLock
     from .locks.multi_handle import MultiLockHandle
@@ -42,12 +43,13 @@ _MODULE_OF = {
     "MultiLockHandle": "locks.multi_handle",
     "Redlock": "locks.redlock",
     "StopRequest": "stop_request",
+    "Inspector": "inspection",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_MODULE_OF.get(name, 'inspection')}"), name)
+    value = getattr(import_module(f"{__name__}.{_MODULE_OF.get(name, 'lock_info')}"), name)
     globals()[name] = value
     return value

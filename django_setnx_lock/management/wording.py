@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from django_setnx_lock.core.errors import LockBusy
 from django_setnx_lock.core.holder import Holder
-from django_setnx_lock.core.inspection import LockInfo
+from django_setnx_lock.core.lock_info import LockInfo
 from django_setnx_lock.core.plain import plain
 
 # How many of those who hold a lock together are named.

@@ -14,11 +14,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
+from .. import lock_core
 from ..core.connections import execute
 from ..core.connections.backends import BLOCKING, run
 from ..core.errors import LockError, LockLost
 from ..core.holder import Holder
-from ..core.inspection import Inspector, LockInfo, State
+from ..core.lock_info import LockInfo, State
 from ..core.locks import owner
 from ..core.locks.grant import Grant
 from ..core.protocol.keys import name_for
@@ -259,7 +260,7 @@ def _take_elsewhere(key: str, user: str, options: LockOptions) -> LockHandle:
 def _taken_away(grant: Grant, by: str, reason: str) -> LockLost | None:
     """Take it away on the server; return what its holder is told, if by somebody."""
     target = grant.target
-    looking = Inspector(target.client, target.keys.name.removesuffix(target.key))
+    looking = lock_core.Inspector(target.client, target.keys.name.removesuffix(target.key))
     seen = looking.get(grant.name)
     mine = [one for one in seen.shares if one.token == grant.token.encode()]
     fingerprint = mine[0].fingerprint if mine else seen.fingerprint

@@ -17,12 +17,12 @@ from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
-from .. import history
+from .. import history, lock_core
 from ..conf import get_config
 from ..connection import aliases_in, database_of, get_client, redis_aliases
 from ..core import clock
 from ..core.connections import client_settings
-from ..core.inspection import Inspector, LockInfo, State
+from ..core.lock_info import LockInfo, State
 from ..core.protocol import scripts
 from ..core.protocol.keys import lock_keys
 from ..core.renewal import watchdog
@@ -214,7 +214,7 @@ class MemoryServers(ExitStack):
         seen: dict[tuple[str, str], LockInfo] = {}
         for alias in self._aliases:
             client = get_client(alias)
-            locks = Inspector(client, key_prefix()).all(everything=True)
+            locks = lock_core.Inspector(client, key_prefix()).all(everything=True)
             where = str(id(client.connection_pool))
             seen |= {(where, one.name): one for one in locks if one.state not in _NOT_LEFT}
         return list(seen.values())

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import django_setnx_lock
 from django_setnx_lock import connection, history, key_template, lock_core
 from django_setnx_lock.core import clock as clock
-from django_setnx_lock.core import inspection, liveness
+from django_setnx_lock.core import liveness, lock_info
 from django_setnx_lock.core.connections import backends, client_settings, execute, sentinel
 from django_setnx_lock.core.connections.connection import Connection, DedicatedConnection
 from django_setnx_lock.core.locks import owner, parent_process, redlock
@@ -210,7 +210,7 @@ def fails(held: LockHandle) -> bool:
 
 def look_faster(monkeypatch: pytest.MonkeyPatch, times: float) -> None:
     """Have what looks at holders give up sooner those that say nothing."""
-    monkeypatch.setattr(inspection, "GRACE", liveness.GRACE / times)
+    monkeypatch.setattr(lock_info, "GRACE", liveness.GRACE / times)
 
 
 def say_faster(times: float, *, never: bool = False) -> None:

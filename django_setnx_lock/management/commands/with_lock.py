@@ -16,7 +16,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from django_setnx_lock.core import clock
 from django_setnx_lock.core.errors import LockBusy, LockError, LockLost, LockUnavailable
-from django_setnx_lock.core.inspection import LockInfo
+from django_setnx_lock.core.lock_info import LockInfo
 from django_setnx_lock.core.locks.attempt import PASSING
 from django_setnx_lock.core.locks.handle import LockHandle
 from django_setnx_lock.core.locks.lock import RedisLock

@@ -16,7 +16,7 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, OutputWrapper
 
-from django_setnx_lock.core.inspection import LockInfo
+from django_setnx_lock.core.lock_info import LockInfo
 from django_setnx_lock.descriptions import Said, duration
 from django_setnx_lock.management.wording import printable
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from django_setnx_lock.core.inspection import LockInfo, ShareInfo
+from django_setnx_lock.core.lock_info import LockInfo, ShareInfo
 
 
 def lock_fields(info: LockInfo, using: str) -> dict[str, Any]:

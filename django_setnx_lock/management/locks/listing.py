@@ -11,8 +11,9 @@ from django.core.management.base import CommandError, OutputWrapper
 
 from django_setnx_lock.conf import get_config
 from django_setnx_lock.connection import aliases_in, default_alias
+from django_setnx_lock.core import Inspector
 from django_setnx_lock.core.errors import LockUnavailable
-from django_setnx_lock.core.inspection import ORDERS, Inspector, LockInfo, State
+from django_setnx_lock.core.lock_info import ORDERS, LockInfo, State
 from django_setnx_lock.core.protocol.keys import lock_keys, name_for
 from django_setnx_lock.descriptions import (
     NOT_KNOWN,

@@ -12,7 +12,7 @@ from django.core.management.base import CommandError, OutputWrapper
 
 from django_setnx_lock.conf import SETTING, get_config
 from django_setnx_lock.core.errors import LockUnavailable, LockUnsupported
-from django_setnx_lock.core.inspection import Outcome
+from django_setnx_lock.core.lock_info import Outcome
 from django_setnx_lock.descriptions import Said
 from django_setnx_lock.locks import inspector
 from django_setnx_lock.management import statuses
