@@ -10,8 +10,7 @@ from .core.errors import LockBusy, LockError, LockUnavailable, LockUnsupported
 from .core.locks import batch
 from .core.next.connections.backend import ASYNCIO, BLOCKING, run
 from .core.next.locks import scope, several
-from .core.next.locks.handle import LockHandle
-from .core.next.locks.layered import RedisLock, RWLock
+from .core.next.locks.layered import LockHandle, RedisLock, RWLock
 from .core.next.locks.several import MultiLock
 from .transactions import CommitLock
 

@@ -27,7 +27,8 @@ from redis import Redis
 
 from . import lock_core
 from .core.connections.endpoints import server_id
-from .core.next.locks.layered import RedisLock, SharedHandle, note
+from .core.next.locks.layered import LockHandle as ComingHandle
+from .core.next.locks.layered import RedisLock, note
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -88,7 +89,7 @@ class AtCommit:
 AT_COMMIT = AtCommit()
 
 
-class CommitHandle(SharedHandle):
+class CommitHandle(ComingHandle):
     """A handle whose release waits for the end of the transactions around it.
 
     It counts as released by then: another one, which ``is_put_off``, keeps the lock.

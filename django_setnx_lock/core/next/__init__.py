@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from .locks.handle import LockHandle
-from .locks.layered import RedisLock, RWLock
+from .locks.layered import LockHandle, RedisLock, RWLock
 from .locks.several import MultiLock, MultiLockHandle
 
 __all__ = ["LockHandle", "MultiLock", "MultiLockHandle", "RWLock", "RedisLock"]

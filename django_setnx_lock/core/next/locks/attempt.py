@@ -18,7 +18,6 @@ from ..connections.session import unavailable
 from ..protocol.replies import Busy, Reply
 from ..protocol.requests import ACQUIRE, RELEASE, Request
 from .grant import Grant, look
-from .handle import LockHandle
 from .mailbox import LoopMailbox, ThreadMailbox, mailbox_of
 from .renewal import renewal_of
 
@@ -78,8 +77,8 @@ class Attempt:
         self._record = _record(getpid(), owner.thread.name, target.options.about)
         self._began = clock.now()
 
-    async def take(self, io: Backend, limit: float | None) -> LockHandle:
-        """Return the lock when it is granted. Raises LockBusy after ``limit`` s (None: never).
+    async def take(self, io: Backend, limit: float | None) -> Any:
+        """Return the handle when it is granted. Raises LockBusy after ``limit`` s (None: never).
 
         Raises LockUnavailable. Whatever it raises, what it was granted is given back.
         """
@@ -103,9 +102,9 @@ class Attempt:
             if self._mailbox is not None:
                 self._mailbox.close(self.token)
 
-    def _hold(self, io: Backend, grant: Grant) -> LockHandle:
+    def _hold(self, io: Backend, grant: Grant) -> Any:
         """Return the handle of what was granted, which is renewed from now on if that is asked."""
-        held: LockHandle = grant.target.handle(grant)
+        held = grant.target.handle(grant)
         if grant.target.is_watched:
             renewal = None if io.is_asyncio else self.session.renewal
             (renewal or renewal_of(self.session, io)).register(grant)

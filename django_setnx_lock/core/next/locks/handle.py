@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_setnx_lock.events")
 
 
-class LockHandle(Handle):
+class PlainHandle(Handle):
     """A lock that is held; what ``with lock(...) as held`` gives.
 
     It may be passed to other threads and tasks, but belongs to the process that took it.
@@ -38,7 +38,7 @@ class LockHandle(Handle):
     on_trouble: Callable[[], object] | None = None
     released = False
     # Called in the place of the target's on_lost.
-    _on_lost: Callable[[LockHandle], object] | None = None
+    _on_lost: Callable[[PlainHandle], object] | None = None
     # How often Redis was asked to let it go.
     _times_asked = 0
 

@@ -14,7 +14,7 @@ from weakref import ref
 from ... import clock
 from ...errors import LockError, LockLost
 from ..connections.session import session_of
-from .handle import LockHandle
+from .handle import PlainHandle
 from .lock import PlainLock
 from .renewal import renewal_of
 from .scope import CancelScope
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .grant import Grant
 
 
-class SharedHandle(LockHandle):
+class LockHandle(PlainHandle):
     """One of the handles of a grant. The last one that is released lets the lock go."""
 
     def _begin_release(self) -> Request | None:
@@ -70,10 +70,10 @@ def _unregister(holds: dict[Any, Any], place: Any, reference: object) -> None:
         holds.pop(place, None)
 
 
-class RedisLock(PlainLock):
+class RedisLock(PlainLock[LockHandle]):
     __doc__ = PlainLock.__doc__
 
-    _handle = SharedHandle
+    _handle = LockHandle
     _scope = CancelScope
 
     async def _take(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from ...connections.client_settings import refuse_own_calls
 from ..connections.backend import Backend
@@ -12,11 +12,13 @@ from ..options import Target, checked_callback, options_of
 from ..process import Owner
 from ..protocol.requests import keys_of
 from .attempt import Attempt
-from .handle import LockHandle
+from .handle import PlainHandle
 from .local import LocalLock, LocalToken
 
+_Handle = TypeVar("_Handle", bound=PlainHandle)
 
-class PlainLock(LocalLock[LockHandle]):
+
+class PlainLock(LocalLock[_Handle]):
     """One distributed lock, taken with ``SET name token NX PX ms``.
 
     Methods, parameters (and their order) and exceptions are those of redis-py's ``Lock``, with
@@ -50,7 +52,7 @@ class PlainLock(LocalLock[LockHandle]):
     as long as Redis takes to answer that, or a socket timeout at most.
     """
 
-    _handle: type[LockHandle] = LockHandle
+    _handle: type[PlainHandle] = PlainHandle
 
     def __init__(
         self,
@@ -66,7 +68,7 @@ class PlainLock(LocalLock[LockHandle]):
         renew: bool = False,
         max_hold: float | None = None,
         min_hold: float | None = None,
-        on_lost: Callable[[LockHandle], object] | None = None,
+        on_lost: Callable[[_Handle], object] | None = None,
         key: str | None = None,
         index: str | None = None,
         label: str = "",
@@ -119,8 +121,9 @@ class PlainLock(LocalLock[LockHandle]):
 
     async def _take(
         self, io: Backend, limit: float | None, by: Owner, token: str | None = None
-    ) -> LockHandle:
-        return await Attempt(self.target, self.session_for(io), by, token).take(io, limit)
+    ) -> _Handle:
+        attempt = Attempt(self.target, self.session_for(io), by, token)
+        return await attempt.take(io, limit)  # type: ignore[no-any-return]  # of that class
 
     def session_for(self, io: Backend) -> Session:
         """Return the session with the server. Raises TypeError where nothing would be awaited."""

@@ -17,8 +17,7 @@ from ..protocol.replies import Busy, Reply
 from ..protocol.requests import SEVERAL, Request
 from .attempt import SLICE, Attempt
 from .grant import Grant, look
-from .handle import LockHandle
-from .layered import RedisLock, note
+from .layered import LockHandle, RedisLock, note
 from .local import LocalLock
 from .scope import CancelScope
 
