@@ -62,7 +62,7 @@ TAINT, LET_GO, FORCED_OFF, UNSURE = 1, 2, 4, 8
 OVER = ("idle", "done", "dead", "op")
 LOOP_BOX = 1000
 # Ticks of a loop's BRPOP, and how many it has under way; ticks of a thread's.
-LOOP_SLEEP, LISTENING, LISTENS_FOR = 3, 2, 4
+LOOP_SLEEP, LISTENING, LISTENS_FOR = 3, 2, 8
 
 Client = tuple[Any, ...]
 

@@ -389,8 +389,10 @@ class World(Clients):
                 c[PC], c[SOCK], c[RETRIED] = "req", 0, 1
             return f"{LETTERS[i]}: BRPOP arrives, finds mail", self.tidy(d)
         c[SOCK] = ASLEEP
-        longer = LISTENS_FOR if self.rules["longer"] and c[PC] == "slp" else 1
-        entry = c[BOX], max(c[TIMER], longer), i, 1, c[N] if c[PC] == "ride" else None
+        is_longer = self.rules["longer"] and c[PC] == "slp"
+        # Longer than any sleep.
+        lasts = max(c[TIMER] + 1, LISTENS_FOR) if is_longer else max(c[TIMER], 1)
+        entry = c[BOX], lasts, i, 1, c[N] if c[PC] == "ride" else None
         d.server = (*server[:BLOCKED], (*server[BLOCKED], entry))
         return f"{LETTERS[i]}: BRPOP arrives, sleeps", self.tidy(d)
 
