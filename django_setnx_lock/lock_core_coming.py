@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .core.next.locks.several import MultiLockHandle
 
 Maker = Callable[..., RedisLock]
+Inspector = lock_core.Inspector
 # What this core does not take: what it does in any case, or not yet.
 _NOT_TAKEN = {"replicas", "protocol", "ending", "deadlock_timeout", "heartbeat_prefix"}
 

@@ -1484,6 +1484,35 @@ COMING = [
         "",
         f"{WIRE}/test_next_scripts.py::test_several_are_taken_as_far_as_they_go",
     ),
+    Mutant(
+        "to come: a ticket is good for one",
+        f"{COMING_SCRIPTS}/swap.lua",
+        "  redis.call('SET', NAME, token, 'KEEPTTL')\n",
+        "",
+        f"{CONTRACT}/test_releasing.py::test_a_lock_is_given_away_with_its_fence",
+    ),
+    Mutant(
+        "to come: a token that was taken over takes no lock",
+        f"{COMING_SCRIPTS}/swap.lua",
+        "  refuse(ARGV[1])\n",
+        "",
+        f"{WIRE}/test_next_scripts.py::test_late_copies_of_a_lock_that_was_taken_over_do_nothing",
+    ),
+    Mutant(
+        "to come: what was taken over in vain is not taken over later",
+        f"{COMING_SCRIPTS}/swap.lua",
+        "is_gone(token) or ",
+        "",
+        f"{WIRE}/test_next_scripts.py::test_who_took_a_lock_over_in_vain_has_it_in_no_copy",
+    ),
+    Mutant(
+        "to come: a ticket is not shown",
+        f"{COMING_CORE}/locks/transfer.py",
+        "    text: str = field(repr=False)\n",
+        "    text: str\n",
+        f"{CONTRACT}/test_transfer.py::"
+        "test_no_frame_of_a_lock_that_was_not_taken_over_shows_the_ticket",
+    ),
 ]
 COMING_LOCKS = [
     Mutant(

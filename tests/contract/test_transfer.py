@@ -208,7 +208,7 @@ REFUSED: dict[str, Callable[[World, str], Any]] = {
     "not held": lambda a, ticket: a.lock().raw.adopt(ticket),
     "another lock": lambda a, ticket: a.lock("lock:z").raw.adopt(ticket),
     "no ticket": lambda a, ticket: a.lock().raw.adopt(f"{ticket}}}"),
-    "of a kind": lambda a, ticket: HOSTED.make(a.clients).adopt(ticket),
+    "of a kind": lambda a, ticket: READERS.make(a.clients).adopt(ticket),
     "several masters": lambda a, ticket: Redlock(nowhere(3), "lock:a").adopt(ticket),
     "no server": lambda a, ticket: EXCLUSIVE.make(nowhere(1)).adopt(ticket),
 }

@@ -26,6 +26,7 @@ CHOSEN = "next" if IS_CHOSEN else "old"
 BESIDES = (
     "tests/admin/test_actions.py",
     "tests/admin/test_actions_transactions.py",
+    "tests/admin/test_edit_interleavings.py",
     "tests/contrib/fencing/",
     "tests/contrib/test_celery.py",
     "tests/contrib/test_django_tasks.py",
@@ -65,9 +66,7 @@ FILES = {
     "test_a_child_has_a_name_of_its_own": "inspection",
     "test_liveness": "inspection",
     "test_of_each_that_was_taken_with_others": "no more: they are taken one after the other",
-    "test_of_a_lock_that_was_taken_over": "transfer",
     "test_of_a_lock_that_is_held_around_the_process": "the environment of a process",
-    "test_no_interrupt_leaves_a_lock_that_was_taken_over_to_nobody": "transfer",
     "test_no_interrupt_leaves_one_behind_that_is_taken_after_another": "hosted",
     "test_who_looks_at_a_server_that_refuses_everything_is_told_the_same": "inspection",
     "test_one_greenlet_is_inside_a_redlock": "several masters",
@@ -75,7 +74,6 @@ FILES = {
     "test_redlock": "several masters",
     "test_started_under": "the environment of a process under with_lock",
     "test_table": "every protocol",
-    "test_transfer": "transfer",
 }
 # Files of what that core alone has.
 ITS_OWN = {"test_call_limits", "test_later_releases"}
@@ -91,9 +89,6 @@ NOT_YET = {
     "test_all_kinds_at_one_name_exclude_each_other": "hosted",
     "test_a_fence_is_of_the_name_and_not_of_the_kind": "hosted",
     "test_times_at_the_names_are_taken_one_after_the_other": "timestamps",
-    "test_a_ticket_is_good_for_its_lock_alone": "transfer",
-    "test_a_lock_is_given_away_with_its_fence": "transfer",
-    "test_what_cannot_be_given_away_says_so": "transfer",
     "test_of_two_who_wait_for_each_other_one_is_refused": "deadlock",
     "test_operators_see_that_it_is_kept_and_by_whom_and_free_it": "inspection",
     "test_nobody_looks_at_locks_in_an_event_loop": "inspection",
@@ -105,7 +100,6 @@ NOT_YET = {
     "test_two_options_that_do_not_go_together 'protocol'": "protocols",
     "test_a_view_may_outlast_its_lease_when_that_is_renewed {}-200": "the kit for tests",
     "test_a_holder_that_is_asked_to_stop_sends_who_asks": "inspection",
-    "test_the_handle_can_be_given_away": "transfer",
     "test_readers_hold_a_lock_together_and_exclude_a_writer": "inspection",
     "test_a_lease_is_renewed_as_the_setting_or_the_lock_says -True]": "the kit for tests",
     "test_what_is_put_off_is_renewed": "the kit for tests",

@@ -15,7 +15,7 @@ from tests.support.locks import command, text
 if TYPE_CHECKING:
     from tests.servers import RealServer
 
-NAMES = ("acquire", "several", "release", "renew", "look", "listen", "force", "stop")
+NAMES = ("acquire", "several", "release", "renew", "look", "listen", "force", "stop", "swap")
 SCRIPTS = {name: Script(name) for name in NAMES}
 INDEX = "lock:index"
 BESIDE = ("meta", "waiters", "waiting", "shares", "holders", "gone", "forced")
@@ -72,6 +72,7 @@ def everything(token: str) -> list[tuple[str, ...]]:
         ("look", f"{token} w2"),
         ("force", token, '{"by":"ann"}'),
         ("stop", token, '{"by":"ann"}'),
+        ("swap", token, "w9", "1", "1000", RECORD),
     ]
 
 
@@ -179,6 +180,32 @@ def test_who_is_asked_to_stop_hears_it_when_it_asks(redis_client: redis.Redis, t
         record = json.loads(run(redis_client, "renew", token, ms)[2])
         assert record.pop("stop").keys() == {"by", "reason", "at"}
         assert record == json.loads(RECORD)
+
+
+def test_late_copies_of_a_lock_that_was_taken_over_do_nothing(redis_client: redis.Redis) -> None:
+    took = ("acquire", "w1", "1000", RECORD, "0", "")
+    _, fence = run(redis_client, *took)
+    swap = ("swap", "w1", "w2", fence.decode(), "9000", RECORD)
+    assert run(redis_client, *swap) == run(redis_client, *swap) == [b"OK", fence, b"listed", None]
+    assert 8000 < redis_client.pttl("lock:a") <= 9000
+    record = str(text(redis_client.get("{lock:a}:meta"))).split(" w2 ")[1]
+    assert json.loads(record)["since"] > 0
+    # Another with the same ticket, and who gave it away.
+    assert run(redis_client, "swap", "w1", "w3", *swap[3:])[0] == b"LOST"
+    assert run(redis_client, "release", "w1", "")[0] == b"LOST"
+    assert run(redis_client, "release", "w2", "") == [b"OK"]
+
+    assert run(redis_client, *swap)[0] == b"LOST"
+    assert run(redis_client, *took) == [b"GONE"]
+    assert not redis_client.exists("lock:a")
+
+
+def test_who_took_a_lock_over_in_vain_has_it_in_no_copy(redis_client: redis.Redis) -> None:
+    _, fence = run(redis_client, "acquire", "w1", "1000", RECORD, "0", "")
+    run(redis_client, "release", "w2", "doubt")
+    swap = ("swap", "w1", "w2", fence.decode(), "9000", RECORD)
+    assert run(redis_client, *swap) == [b"LOST", None]
+    assert text(redis_client.get("lock:a")) == "w1"
 
 
 def test_a_check_changes_nothing(redis_client: redis.Redis) -> None:

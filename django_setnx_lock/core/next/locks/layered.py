@@ -14,10 +14,10 @@ from weakref import ref
 from ... import clock
 from ...errors import LockError, LockLost
 from ..connections.session import session_of
-from .handle import PlainHandle
 from .lock import PlainLock
 from .renewal import renewal_of
 from .scope import CancelScope
+from .transfer import Adopter, Giver
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from ..process import Owner
     from ..protocol.requests import Request
     from .grant import Grant
+    from .transfer import Secret
 
 
-class LockHandle(PlainHandle):
+class LockHandle(Giver):
     """One of the handles of a grant. The last one that is released lets the lock go."""
 
     def _begin_release(self) -> Request | None:
@@ -70,7 +71,7 @@ def _unregister(holds: dict[Any, Any], place: Any, reference: object) -> None:
         holds.pop(place, None)
 
 
-class RedisLock(PlainLock[LockHandle]):
+class RedisLock(Adopter[LockHandle]):
     __doc__ = PlainLock.__doc__
 
     _handle = LockHandle
@@ -81,9 +82,15 @@ class RedisLock(PlainLock[LockHandle]):
     ) -> LockHandle:
         held = await self._again(io, by) if token is None and by.holds else None
         if held is None:
-            held = await super()._take(io, limit, by, token)
-            if self.options.reentrant:
-                note(held.grant, by)
+            held = self._noted(await super()._take(io, limit, by, token), by)
+        return held
+
+    async def _adopt(self, io: Backend, secret: Secret, by: Owner) -> LockHandle:
+        return self._noted(await super()._adopt(io, secret, by), by)
+
+    def _noted(self, held: LockHandle, by: Owner) -> LockHandle:
+        if self.options.reentrant:
+            note(held.grant, by)
         return held
 
     def _grant_of(self, by: Owner) -> Grant | None:

@@ -1,0 +1,17 @@
+-- Put the token of who takes the lock over in the place of the one by which it was given away. Sent twice, it is done once.
+-- ARGV  1 token that was given away  2 the new one  3 fence of the lock  4 lease that is left at the least  5 holder record
+-- Reply {'OK', fence, 'listed', false}  {'LOST', who forced it and why (JSON), or false}
+local NAME, META, INDEX = KEYS[1], KEYS[2], KEYS[3]
+local BESIDE, token = string.sub(META, 1, -5), ARGV[2]
+--- lib
+local value, fence = standing(), read_meta()
+if is_gone(token) or fence ~= tonumber(ARGV[3]) or value ~= ARGV[1] and value ~= token then
+  return {'LOST', redis.call('HGET', BESIDE .. 'forced', ARGV[1])}
+elseif value ~= token then
+  keep(value, nil, token, math.max(ARGV[4], redis.call('PTTL', NAME)))
+  local record = string.gsub(ARGV[5], '}$', ',"since":' .. whole(now) .. '}')
+  redis.call('SET', META, table.concat({whole(fence), token, record}, ' '), 'KEEPTTL')
+  redis.call('SET', NAME, token, 'KEEPTTL')
+  refuse(ARGV[1])
+end
+return {'OK', whole(fence), 'listed', false}
