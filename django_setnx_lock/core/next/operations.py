@@ -11,7 +11,7 @@ from ..errors import LockError, LockLost
 from ..values import milliseconds
 from .connections.backend import ASYNCIO, BLOCKING, Backend, run
 from .connections.session import session_of
-from .protocol.requests import LOCKED, Request
+from .protocol.requests import Request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +68,7 @@ class Operations(ABC):
         """
 
     async def _locked(self, io: Backend) -> bool:
-        request = Request(LOCKED, self.target.keys[:1], ())
+        request = Request(self.target.scripts.locked, self.target.keys[:2], ())
         return bool((await session_of(self.target.client).call(io, request, self.key)).value)
 
     def check(self) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from inspect import iscoroutinefunction
 from typing import Any, NamedTuple
 
 from ..errors import LockUnsupported
 from ..values import DEFAULT_TIMEOUT, least_hold, milliseconds, waiting_time
+from .protocol.requests import PLAIN, Scripts
 
 _MOST_PERMITS = 1_000_000
 
@@ -39,7 +40,8 @@ class Target(NamedTuple):
     """Which lock: the client to ask, the keys in Redis, and what the caller calls it.
 
     ``is_watched``: whether the thread that renews is to see to it. ``handle``: the class of what is
-    taken.
+    taken. ``scripts``: what is sent. ``confirm``: called with backend and grants, raises LockError
+    where these are to be given up.
     """
 
     client: Any
@@ -49,6 +51,8 @@ class Target(NamedTuple):
     on_lost: Callable[..., object] | None
     is_watched: bool
     handle: Callable[..., Any]
+    scripts: Scripts = PLAIN
+    confirm: Callable[..., Awaitable[None]] | None = None
 
 
 # Most locks of a program have the same options. Typed: True is not 1 here.

@@ -16,7 +16,7 @@ from ...errors import LockBusy, LockError, LockUnavailable
 from ...holder import Holder
 from ..connections.session import unavailable
 from ..protocol.replies import Busy, Reply
-from ..protocol.requests import ACQUIRE, RELEASE, Request
+from ..protocol.requests import Request
 from .grant import Grant, look
 from .mailbox import LoopMailbox, ThreadMailbox, mailbox_of
 from .renewal import renewal_of
@@ -90,6 +90,8 @@ class Attempt:
                 if limit == 0:
                     raise self._busy(answer)
                 answer = await self._wait(io, limit, answer)
+            if self.target.confirm is not None:
+                await self.target.confirm(io, self._grants)
             held = self._hold(io, answer)
             if self._waits_since is not None:
                 self._end_wait(None)
@@ -118,7 +120,7 @@ class Attempt:
         target = self.target
         tail = (_SLICE_MS, self._mailbox_key) if waits else ("0",)
         args = (self.token, target.options.lease_ms, self._record, *tail)
-        return Request(ACQUIRE, target.keys, args)
+        return Request(target.scripts.acquire, target.keys, args)
 
     async def _ask(self, io: Backend, *, waits: bool) -> Grant | Busy:
         """Ask until there is an answer."""
@@ -200,7 +202,8 @@ class Attempt:
             if now >= warn_at:
                 waited, warn_at = now - self._began, math.inf
                 logger.warning("has waited %.1f s for the lock %r, %s", waited, key, answer)
-            seconds = min(_pause(answer, tries), self.longest_sleep, left, warn_at - now + 0.001)
+            pause = _pause(answer, tries, polls=self.target.scripts.polls)
+            seconds = min(pause, self.longest_sleep, left, warn_at - now + 0.001)
             is_first = not tries and answer.record is not None and left > 2 * _FIRST
             answer = await self._sleep(io, seconds, is_first=is_first)
             tries += 1
@@ -210,6 +213,9 @@ class Attempt:
 
         The first sleep of a thread carries the next request.
         """
+        if self.target.scripts.polls:
+            await io.sleep(seconds)
+            return None
         mailbox = self._mailbox or ThreadMailbox(self.session, self._mailbox_key)
         self._mailbox, request, sent = mailbox, None, clock.now()
         if is_first and not io.is_asyncio and self.target.options.lease > _FIRST_FROM:
@@ -239,7 +245,7 @@ class Attempt:
 
     def _cancels(self, how: str, only: Sequence[Target] = ()) -> list[tuple[Target, Request]]:
         targets = only or self._several or (self.target,)
-        return [(target, Request(RELEASE, target.keys, (self.token, how))) for target in targets]
+        return [(one, Request(one.scripts.release, one.keys, (self.token, how))) for one in targets]
 
     async def _cancel(
         self, io: Backend, *, in_doubt: bool, within: float = math.inf, only: Sequence[Target] = ()
@@ -288,20 +294,18 @@ class Attempt:
             events.UNAVAILABLE.tell(key=key, waited=now - self._began, error=error)
 
     def _busy(self, busy: Busy) -> LockBusy:
-        key = self.target.key
-        error = LockBusy(
-            f"the lock {key!r} is {busy}", key=key, holder=busy.holder, remaining=busy.remaining
-        )
+        key, left = self.target.key, busy.remaining
+        error = LockBusy(f"the lock {key!r} is {busy}", key=key, holder=busy.holder, remaining=left)
         logger.debug("%s", error)
         return error
 
 
-def _pause(busy: Busy, tries: int) -> float:
+def _pause(busy: Busy, tries: int, *, polls: bool) -> float:
     """Return for how many seconds to sleep at most after the answer ``busy``.
 
     All sleeps are of random length, so that many waiters do not ask in step.
     """
-    if busy.record is None:
+    if polls or busy.record is None:
         seconds = min(_FOREIGN_FIRST * 2.0 ** min(tries, 10), _FOREIGN_LONGEST)
         seconds *= random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, secures nothing
     else:

@@ -12,7 +12,7 @@ from ... import clock, events
 from ...errors import LockLost, LockUnavailable
 from ...stop_request import StopRequest
 from ..protocol.replies import Reply, lost, text
-from ..protocol.requests import LOOK, RELEASE, RENEW, Request
+from ..protocol.requests import Request
 
 if TYPE_CHECKING:
     from ..connections.backend import Backend
@@ -118,7 +118,7 @@ class Grant:
         args: tuple[str, ...] = (self.token, "repeat" if self.was_retried else "")
         if min_hold_ms and not self.was_in_vain:
             args = (*args, str(min_hold_ms))
-        return Request(RELEASE, self._keys, args)
+        return Request(self.target.scripts.release, self._keys, args)
 
     def renew_request(self, ms: int | None) -> Request:
         """Return the request for ``ms`` of the lease at least; 0 lists it, -1 only asks.
@@ -127,7 +127,7 @@ class Grant:
         """
         if ms is None:
             ms = max(int(min(self.lease, self.hold_until - clock.now()) * 1000), 0)
-        return Request(RENEW, self._keys, (self.token, str(ms)))
+        return Request(self.target.scripts.renew, self._keys, (self.token, str(ms)))
 
     # Loss
 
@@ -150,21 +150,19 @@ class Grant:
 
     def ran_out(self) -> LockLost:
         """Return the error for a lease that is over by the local clock."""
-        max_hold = self.target.options.max_hold
+        key, max_hold = self.key, self.target.options.max_hold
         self.may_stand = self.is_renewed
-        why = f"the lease of the lock {self.key!r} ran out"
+        why = f"the lease of the lock {key!r} ran out"
         if self.end > self.hold_until - 0.01:
             # A renewal would not lengthen it.
-            why = f"the lock {self.key!r} was held for its max_hold of {max_hold:g} s"
+            why = f"the lock {key!r} was held for its max_hold of {max_hold:g} s"
         elif self.is_renewed and self.trouble is not None:
-            why = (
-                f"the lock {self.key!r} could not be renewed before its lease ended: {self.trouble}"
-            )
+            why = f"the lock {key!r} could not be renewed before its lease ended: {self.trouble}"
         elif self.is_renewed and self.ended_owner:
             why += f": the {self.ended_owner} that took it has ended"
         elif self.is_renewed:
             why += ": this process stood still and did not renew it"
-        return LockLost(why, key=self.key)
+        return LockLost(why, key=key)
 
     def notify_of_stop(self, record: bytes | None) -> None:
         """Call ``on_trouble`` and the listeners, once, if a holder ``record`` asks to stop."""
@@ -196,7 +194,7 @@ async def look(
     # What it was given for ends by itself, and what the caller did is done.
     with suppress(LockUnavailable):
         while tokens:
-            request = Request(LOOK, target.keys, (" ".join(tokens),))
+            request = Request(target.scripts.look, target.keys, (" ".join(tokens),))
             reply = await session.call(io, request, target.key)
             tokens = text(reply.value).split()
     return mine in named

@@ -15,7 +15,6 @@ from ..connections.backend import Backend
 from ..operations import Handle
 from ..protocol.replies import Reply, lost
 from .grant import Grant, look
-from .local import LocalToken
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -57,11 +56,6 @@ class PlainHandle(Handle):
     def token(self) -> str:
         """The secret value in Redis. Whoever knows it can release the lock."""
         return self.grant.token
-
-    @property
-    def local(self) -> LocalToken:
-        """Its ``token`` is :attr:`token` as bytes, or None once the lock was let go."""
-        return LocalToken(None if self.released else self.token)
 
     @property
     def fence(self) -> int:

@@ -14,6 +14,7 @@ from weakref import ref
 from ... import clock
 from ...errors import LockError, LockLost
 from ..connections.session import session_of
+from .local import LocalToken
 from .lock import PlainLock
 from .renewal import renewal_of
 from .scope import CancelScope
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
 
 class LockHandle(Giver):
     """One of the handles of a grant. The last one that is released lets the lock go."""
+
+    @property
+    def local(self) -> LocalToken:
+        """Its ``token`` is :attr:`token` as bytes, or None once the lock was let go."""
+        return LocalToken(None if self.released else self.token)
 
     def _begin_release(self) -> Request | None:
         grant = self.grant
@@ -76,6 +82,11 @@ class RedisLock(Adopter[LockHandle]):
 
     _handle = LockHandle
     _scope = CancelScope
+
+    @property
+    def local(self) -> LocalToken:
+        """Its ``token`` is :attr:`token` as bytes, as with redis-py's lock."""
+        return LocalToken(self.token)
 
     async def _take(
         self, io: Backend, limit: float | None, by: Owner, token: str | None = None

@@ -122,6 +122,10 @@ class LocalLock(Operations, Generic[_Handle]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._named} timeout={self.timeout:g}>"
 
+    def _with_layers(self, target: Target) -> Target:
+        """Return ``target`` as options beyond those of a plain lock have it."""
+        return target
+
     @abstractmethod
     async def _take(
         self, io: Backend, limit: float | None, by: Owner, token: str | None = None
@@ -329,6 +333,10 @@ class LocalLock(Operations, Generic[_Handle]):
             raise LockUnsupported(
                 f"the lock {self._named} is held with others: none of them chooses its token",
                 key=self.key,
+            )
+        if token is not None and not self.target.scripts.takes_token:
+            raise LockUnsupported(
+                f"no token can be chosen for the lock {self._named} with its protocol", key=self.key
             )
         text = None if token is None else checked_token(token)
         if text is not None and text.split() != [text]:

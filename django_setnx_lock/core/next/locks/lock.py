@@ -13,7 +13,7 @@ from ..process import Owner
 from ..protocol.requests import keys_of
 from .attempt import Attempt
 from .handle import PlainHandle
-from .local import LocalLock, LocalToken
+from .local import LocalLock
 
 _Handle = TypeVar("_Handle", bound=PlainHandle)
 
@@ -78,6 +78,7 @@ class PlainLock(LocalLock[_Handle]):
         shared: bool = False,
         limit: int | None = None,
         wait_warning: float | None = None,
+        **layers: Any,
     ) -> None:
         refuse_own_calls(client.__class__)
         given = (timeout, blocking_timeout, sleep, renew, max_hold, min_hold, reentrant, shared)
@@ -97,17 +98,14 @@ class PlainLock(LocalLock[_Handle]):
             self._handle,
         )
         self.sleep = sleep
+        if layers:
+            target = self._with_layers(target, **layers)
         super().__init__(target, blocking, thread_local, raise_on_release_error)
 
     @property
     def name(self) -> str:
         """The name in Redis."""
         return self.target.keys[0]
-
-    @property
-    def local(self) -> LocalToken:
-        """Its ``token`` is :attr:`token` as bytes, as with redis-py's lock."""
-        return LocalToken(self.token)
 
     @property
     def fence(self) -> int | None:

@@ -14,7 +14,7 @@ from ..connections.backend import Backend
 from ..operations import Handle
 from ..options import checked_callback
 from ..protocol.replies import Busy, Reply
-from ..protocol.requests import SEVERAL, Request
+from ..protocol.requests import Request
 from .attempt import SLICE, Attempt
 from .grant import Grant, look
 from .layered import LockHandle, RedisLock, note
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..connections.session import Session
     from ..options import Target
     from ..process import Owner
+    from ..protocol.requests import Script
 
     OnLost: TypeAlias = Callable[["MultiLockHandle"], object] | None
 
@@ -60,11 +61,33 @@ class SeveralAttempt(Attempt):
         self._taken = [hold(io, grant) for grant in self._grants]
         return self._taken[-1]
 
-    def _request(self, *, waits: bool) -> Request:
+    async def _ask(self, io: Backend, *, waits: bool) -> Grant | Busy:
         self._waits = waits
+        answer = None
+        while answer is None:
+            answer = await self._read(io, await self._call(io, self.target.scripts.several))
+        return answer
+
+    async def _call(self, io: Backend, together: Script | None) -> Reply:
+        """Ask for the locks ``together``, else for one after the other as far as they are had."""
+        if together is not None:
+            request = self._request(waits=self._waits)
+            return await self.session.call(io, request, self.target.key, self._undo)
+        args = super()._request(waits=self._waits).args
+        replies: list[Reply] = []
+        for target in self._several:
+            request = Request(target.scripts.acquire, target.keys, args)
+            replies.append(await self.session.call(io, request, target.key, self._undo))
+            if replies[-1].value[0] != b"OK":
+                break
+        values, retried = [one.value for one in replies], [one.was_retried for one in replies]
+        return Reply(values, replies[0].sent, any(retried))
+
+    def _request(self, *, waits: bool) -> Request:
         names = [key for target in self._several for key in target.keys[:2]]
-        keys = (*names, *self.target.keys[2:])
-        return Request(SEVERAL, keys, super()._request(waits=waits).args)
+        request = super()._request(waits=waits)
+        script = self.target.scripts.several or request.script
+        return request._replace(script=script, keys=(*names, *self.target.keys[2:]))
 
     async def _read(self, io: Backend, reply: Reply) -> Grant | Busy | None:
         values, last = reply.value, reply.value[-1]

@@ -34,6 +34,28 @@ ACQUIRE, SEVERAL, RELEASE, RENEW, LOOK, LISTEN, LOCKED, FORCE = map(
 )
 
 
+class Scripts(NamedTuple):
+    """The scripts of one sort of locks.
+
+    ``several``: takes several at once; None: they are taken one after the other. ``polls``: whether
+    who waits asks again and again, as nobody wakes it. ``takes_token``: whether a caller can choose
+    its token.
+    """
+
+    acquire: Script = ACQUIRE
+    release: Script = RELEASE
+    renew: Script = RENEW
+    look: Script = LOOK
+    locked: Script = LOCKED
+    force: Script = FORCE
+    several: Script | None = SEVERAL
+    polls: bool = False
+    takes_token: bool = True
+
+
+PLAIN = Scripts()
+
+
 @lru_cache(maxsize=1024)
 def keys_of(name: str, index: str | None) -> tuple[str, ...]:
     """Return name, meta and, unless it is None, ``index``: the KEYS of each script.
