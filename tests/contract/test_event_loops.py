@@ -21,6 +21,7 @@ from tests.support.rows import on
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.support.world import World
 
@@ -54,6 +55,26 @@ async def test_nobody_looks_at_locks_in_an_event_loop(a: World) -> None:
     for look in LOOKS.values():
         with pytest.raises(Exception, match="waits for Redis"):
             look(Inspector(a.client, "lock:"))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="no tasks begin at once before Python 3.12")
+@on([EXCLUSIVE], drivers=["asyncio"], real=True)
+async def test_a_server_that_comes_late_is_found_where_tasks_begin_at_once(
+    a: World, tmp_path: Path
+) -> None:
+    path, loop = tmp_path / "late.sock", asyncio.get_running_loop()
+    a.asks_at(redis.Redis(unix_socket_path=str(path)))
+    loop.set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined]  # of Python 3.12
+    try:
+        with pytest.raises(LockUnavailable):
+            await a.lock().take(0)
+        path.symlink_to(a.server.directory / "redis.sock")
+
+        held = await a.lock().take(0)
+        await held.release()
+    finally:
+        loop.set_task_factory(None)
+        a.client.close()
 
 
 @on(ONE_SERVER, drivers=["asyncio"])

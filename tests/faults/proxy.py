@@ -48,6 +48,7 @@ class Proxy:
         self.holds = threading.Event()
         self._dropping: tuple[bytes, threading.Event] | None = None
         self._dropping_all: bytes | None = None
+        self._garbling: bytes | None = None
         self._holding: bytes | None = None
         self._holds_once = False
         self._halving: bytes | None = None
@@ -87,6 +88,10 @@ class Proxy:
     def drop_replies(self, match: bytes) -> None:
         """Cut the connection instead of answering whenever a request contains ``match``."""
         self._dropping_all = match
+
+    def garble_next_reply(self, match: bytes) -> None:
+        """Say what is no reply of Redis before the reply to the next request with ``match``."""
+        self._garbling = match
 
     def cut_all(self) -> None:
         """Cut every connection; new ones are served."""
@@ -257,4 +262,6 @@ class Proxy:
                     data = data[2:]
                     self.holds.set()
                     await self._gate.wait()
+                if self._garbling is not None and self._garbling in link.request:
+                    self._garbling, data = None, b"garbage\r\n" + data
                 link.client.write(data)

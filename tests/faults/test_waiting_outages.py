@@ -56,6 +56,41 @@ def test_a_wait_goes_on_when_its_connection_is_killed(server: RealServer) -> Non
         assert result.result(10).token == waiter
 
 
+def calls(server: RealServer) -> int:
+    """Return how many scripts were run."""
+    stats: Any = server.client().info("commandstats")
+    return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha"))
+
+
+@REAL
+def test_a_waiter_finds_out_once_that_what_was_kept_for_waiters_has_died(
+    server: RealServer,
+) -> None:
+    client = server.client(**ONCE)
+
+    def take() -> None:
+        with RedisLock(client, "lock:a", blocking_timeout=30):
+            pass
+
+    with ThreadPoolExecutor(8) as pool:
+        with holder(server.client()):
+            results = [pool.submit(take) for _ in range(8)]
+            eventually(lambda: listeners(server) == 8)
+        for taken in results:
+            taken.result(10)
+    held = holder(server.client())
+    kill_clients(server)
+
+    before = calls(server)
+    with waiting(server, client) as result:
+        after = calls(server)
+        held.release()
+        assert result.result(10).owned()
+
+    # It asks, is cut off as it listens, asks again and listens.
+    assert after - before <= 6
+
+
 @REAL
 def test_a_wait_goes_on_however_often_its_connection_is_cut_after_a_while(
     server: RealServer,

@@ -59,8 +59,7 @@ def _begin_anew() -> Here:
     if before.pid != found.pid:
         # Those of threads can be closed here, without a word to the server.
         for session in list(before.sessions.values()):
-            session.idle.clear()
-            session.listening.clear()
+            session.close_idle()
     return found
 
 

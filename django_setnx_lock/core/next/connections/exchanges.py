@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 CleanUp: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 First: TypeAlias = Reply | tuple[Any, Sequence[Any]]
-_BROKEN = (redis_exceptions.ConnectionError, redis_exceptions.TimeoutError)
+# Behind what is no reply of Redis, what comes next is of another request.
+_BROKEN = (
+    redis_exceptions.ConnectionError,
+    redis_exceptions.TimeoutError,
+    redis_exceptions.InvalidResponse,
+)
 
 
 class Exchanges(ABC):
@@ -127,8 +132,7 @@ class Exchanges(ABC):
         return line, await self.ask(line, packed, by)
 
     def _has_broken(self, session: Session, line: Any, error: Exception) -> None:
-        # One has failed, so all may be dead.
-        session.idle.clear()
+        session.close_idle()
         if not isinstance(error, redis_exceptions.TimeoutError):
             self.drop(line)
 

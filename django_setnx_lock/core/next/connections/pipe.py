@@ -6,9 +6,10 @@ import asyncio
 import logging
 from asyncio import _get_running_loop
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import suppress
 from contextvars import Context
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -44,8 +45,8 @@ class Line:
         # Whether to be closed as soon as nobody waits for an answer: others may let a lock go even
         # when the loop ends.
         self._is_last = at_end_of_loop(self)
-        # With nobody's context. None: it is read no more.
-        self._reader: asyncio.Task[None] | None = Context().run(loop.create_task, self._read())
+        # None: it is read no more.
+        self._reader: asyncio.Task[None] | None = task_of(loop, self._read())
 
     @property
     def is_open(self) -> bool:
@@ -154,9 +155,9 @@ class Pipe:
         """
         while self.line is None or not self.line.is_open:
             if self._opening is None:
-                # With nobody's context. A task of its own: before Python 3.12 redis-py may swallow
-                # a cancellation there, and others wait for it, too.
-                self._opening = Context().run(self._loop.create_task, self._open())
+                # A task of its own: before Python 3.12 redis-py may swallow a cancellation there,
+                # and others wait for it, too.
+                self._opening = task_of(self._loop, self._open())
                 # Perhaps nobody waits for it by then.
                 self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())
             opening = self._opening
@@ -256,6 +257,14 @@ def _has_cleaned_up(task: asyncio.Task[None]) -> None:
     error = None if task.cancelled() else task.exception()
     if error is not None and not isinstance(error, LockError):
         logger.error("a lock could not be given up: %r", error)
+
+
+def task_of(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Have ``loop`` run ``work``, with nobody's context and from its next turn on.
+
+    What makes the loop's own tasks may begin them at once, before we know the task.
+    """
+    return Context().run(partial(asyncio.Task, work, loop=loop))
 
 
 def of_loop(known: dict[Any, Any], make: Callable[[asyncio.AbstractEventLoop], Any]) -> Any:

@@ -68,6 +68,11 @@ class Session:
         _, at, db = self.place
         return f"{at if isinstance(at, str) else f'{at[0]}:{at[1]}'}/{db}"
 
+    def close_idle(self) -> None:
+        """Close what nothing is under way on: one connection has failed, so all may be dead."""
+        self.idle.clear()
+        self.listening.clear()
+
     async def call(
         self, io: Any, request: Request, key: str, undo: Undo = None, limits: int = 2
     ) -> Reply:

@@ -225,7 +225,7 @@ class Attempt:
         except redis_exceptions.RedisError as error:
             # Asking shows whether the server is there, once, as this has taken a limit.
             self._failures += 1
-            self.session.idle.clear()
+            self.session.close_idle()
             self.was_retried |= request is not None
             if self._failures > 1 and isinstance(error, redis_exceptions.ResponseError):
                 raise unavailable(error, self.target.key) from error

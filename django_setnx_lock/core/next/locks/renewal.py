@@ -8,7 +8,6 @@ import logging
 import math
 import threading
 from contextlib import suppress
-from contextvars import Context
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -16,7 +15,7 @@ from ... import clock, events
 from ...errors import LockLost, LockUnavailable
 from ...events import Apart
 from ..connections.backend import ASYNCIO, BLOCKING, Backend, run
-from ..connections.pipe import at_end_of_loop, of_loop
+from ..connections.pipe import at_end_of_loop, of_loop, task_of
 from ..process import here
 from ..protocol.replies import Reply, lost
 from .grant import LISTED_AFTER
@@ -238,8 +237,7 @@ class LoopRenewal(Renewal):
 
     def _start(self) -> None:
         if not self._is_closed:
-            # Not with the context of whoever happens to take the first lock.
-            self._worker = Context().run(self._loop.create_task, self._run())
+            self._worker = task_of(self._loop, self._run())
             self._worker.set_name("setnx-lock-renewal")
             # Nobody else asks for what it raised.
             self._worker.add_done_callback(lambda task: task.cancelled() or task.exception())
