@@ -9,6 +9,7 @@ from . import conf, lock_core
 from .core.errors import LockBusy, LockError, LockUnavailable, LockUnsupported
 from .core.locks import batch
 from .core.next.connections.backend import ASYNCIO, BLOCKING, run
+from .core.next.inspection import inspector
 from .core.next.locks import scope, several
 from .core.next.locks.layered import LockHandle, RedisLock, RWLock
 from .core.next.locks.several import MultiLock
@@ -17,6 +18,7 @@ from .transactions import CommitLock
 if TYPE_CHECKING:
     from .core.next.locks.several import MultiLockHandle
 
+Inspector = inspector.Inspector
 Maker = Callable[..., RedisLock]
 Inspector = lock_core.Inspector
 # What this core does not take: what it does in any case, or not yet.

@@ -6,10 +6,9 @@ Programs that tests start import it, too: pytest, which takes long, is imported 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -177,6 +176,25 @@ def pause_renewals(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(renewal.Renewal, "_look", lambda self, now: [])
 
 
+def list_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have what is taken be in the index at once, as what is held for half a second is."""
+    if not next_core.IS_CHOSEN:
+        return
+    renewal: Any = import_module("django_setnx_lock.core.next.locks.renewal")
+    register = renewal.Renewal.register
+
+    def register_and_list(self: Any, grant: Any) -> None:
+        register(self, grant)
+        if not (grant.is_listed or grant.session.is_awaited) and len(grant.target.keys) > 2:
+            grant.is_listed = True
+            listing = grant.session.call(renewal.BLOCKING, grant.renew_request(0), grant.key)
+            with suppress(StopIteration):
+                # Also where an event loop runs.
+                listing.send(None)
+
+    monkeypatch.setattr(renewal.Renewal, "register", register_and_list)
+
+
 def end_renewals() -> None:
     """End the thread that renews, and with it its connections; the next lock has a new one."""
     for renewal in list(_next().process.here().renewing) if next_core.IS_CHOSEN else ():
@@ -283,15 +301,6 @@ def clean_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
     for backend in (backends.Blocking, backends.Asyncio, *_backends_of_next()):
         monkeypatch.setattr(backend, "shield", nothing)
     send_nothing_behind(monkeypatch)
-
-
-def force(client: Any, name: str, token: str, by: str, reason: str) -> bool:
-    """Take a lock of the new core from the holder with ``token``, if it has it still."""
-    core = _next()
-    keys = core.requests.keys_of(name, None)
-    about = json.dumps({"by": by, "reason": reason})
-    reply = client.eval(core.requests.FORCE.source, len(keys), *keys, token, about)
-    return reply[0] in (b"OK", "OK")
 
 
 def package_root() -> Path:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from .inspection.inspector import Inspector
 from .locks.layered import LockHandle, RedisLock, RWLock
 from .locks.several import MultiLock, MultiLockHandle
 
-__all__ = ["LockHandle", "MultiLock", "MultiLockHandle", "RWLock", "RedisLock"]
+__all__ = ["Inspector", "LockHandle", "MultiLock", "MultiLockHandle", "RWLock", "RedisLock"]

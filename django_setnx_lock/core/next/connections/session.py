@@ -17,8 +17,8 @@ from ...connections import failures
 from ...connections.client_settings import aio_connection_of, options_for, refuse_many_servers
 from ...errors import LockUnavailable
 from ..process import here
-from ..protocol.replies import Reply
-from ..protocol.requests import Request, Undo
+from ..protocol.replies import Reply, text
+from ..protocol.requests import Command, Request, Undo
 from .connection import connected
 
 _SPARE_AT_MOST = 16
@@ -109,6 +109,18 @@ class Session:
             answer if isinstance(answer, Reply) else unavailable(answer, key)
             for answer, (_, key) in zip(answers, requests, strict=True)
         ]
+
+    async def scan(
+        self, io: Any, cursor: str, pattern: str, count: int
+    ) -> tuple[str, Sequence[bytes]]:
+        """Look through some ``count`` keys from ``cursor`` on, which is "0" at the beginning.
+
+        Return the cursor that follows, "0" at the end, and the names that match ``pattern``. Raises
+        LockUnavailable.
+        """
+        words = ("SCAN", cursor, "MATCH", pattern, "COUNT", str(count))
+        onward, names = (await self.call(io, Command.of(*words), "")).value
+        return text(onward), names
 
     def connection(self, until: float | None = None) -> Any:
         """Return a new connection for threads, connected by ``until`` (None: within the limit)."""

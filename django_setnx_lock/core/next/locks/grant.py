@@ -104,6 +104,8 @@ class Grant:
             self.may_stand = False
             raise self.lose(lost(self.key, value[1])).again()
         self.end = max(self.end, reply.sent + int(value[1]) / 1000)
+        if len(value) > 2:
+            self.notify_of_stop(value[2])
 
     # Requests
 

@@ -213,8 +213,6 @@ class Renewal:
             logger.info("the lock %r is renewed again", key)
         if late > grant.lease / 3:
             events.RENEWED_LATE.tell(key=key, fence=grant.fence, late=late)
-        if len(value) > 2:
-            grant.notify_of_stop(value[2])
 
     def _lose(self, grant: Grant, error: LockLost) -> None:
         self.unregister(grant)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ...protocol.keys import lock_keys
 
@@ -99,8 +99,28 @@ class Request(NamedTuple):
         return pack("EVAL", self.script.source, str(len(self.keys)), *self.keys, *self.args)
 
 
+class Command(Request):
+    """One command that is no script: ``args`` are its words, ``keys`` the keys among them."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, *words: str, keys: tuple[str, ...] = ()) -> Command:
+        """Return the command of these words."""
+        no_script: Any = None
+        return cls(no_script, keys, words)
+
+    def __repr__(self) -> str:
+        return f"<Command {self.args[0]}>"
+
+    def pack(self) -> bytes:
+        return pack(*self.args)
+
+    pack_in_full = pack
+
+
 def pack(*parts: str) -> bytes:
-    """Return a command as it is sent."""
-    in_bytes = [part.encode() for part in parts]
+    """Return a command as it is sent; surrogates stand for bytes that are no UTF-8."""
+    in_bytes = [part.encode("utf-8", "surrogateescape") for part in parts]
     body = b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in in_bytes])
     return b"*%d\r\n%b" % (len(parts), body)

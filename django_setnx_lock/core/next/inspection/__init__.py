@@ -1,0 +1,1 @@
+"""What an operator sees of the locks, and does to their holders."""
