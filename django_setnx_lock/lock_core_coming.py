@@ -18,7 +18,7 @@ from .transactions import CommitLock
 if TYPE_CHECKING:
     from .core.next.locks.several import MultiLockHandle
 
-Inspector = inspector.Inspector
+Inspector: Any = inspector.Inspector
 Maker = Callable[..., RedisLock]
 Inspector = lock_core.Inspector
 # What this core does not take: what it does in any case, or not yet.
