@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .core.inspection import Inspector
+from .core.locks import parent_process
 from .core.locks.batch import check_each, release_each, take_each
 from .core.locks.cancel_scope import CancelScope
 from .core.locks.handle import LockHandle
@@ -19,6 +20,7 @@ __all__ = [
     "CancelScope",
     "Inspector",
     "check_each",
+    "environment_under",
     "finish",
     "kind_of",
     "read_and_write",
@@ -58,6 +60,14 @@ def release_now(held: Sequence[LockHandle]) -> Sequence[Exception]:
 def waive_min_hold(held: LockHandle) -> None:
     """Have ``held`` released at once, whatever its ``min_hold``: nothing was done under it."""
     held.waive_min_hold()
+
+
+def environment_under(held: LockHandle, variables: Mapping[str, str]) -> dict[str, str]:
+    """Return what the environment of a process that is started under ``held`` says of that.
+
+    ``variables``: the rest of it.
+    """
+    return {parent_process.VARIABLE: parent_process.described(held.grant, variables)}
 
 
 def finish(held: LockHandle | MultiLockHandle, error: BaseException | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import conf, lock_core
@@ -10,7 +10,7 @@ from .core.errors import LockBusy, LockError, LockUnavailable, LockUnsupported
 from .core.locks import batch
 from .core.next.connections.backend import ASYNCIO, BLOCKING, run
 from .core.next.inspection import inspector
-from .core.next.locks import scope, several
+from .core.next.locks import parent, scope, several
 from .core.next.locks.layered import LockHandle, RedisLock, RWLock
 from .core.next.locks.several import MultiLock
 from .transactions import CommitLock
@@ -89,6 +89,10 @@ def take_each(locks: Sequence[RedisLock]) -> list[Any]:
 
 def waive_min_hold(held: LockHandle) -> None:
     held.grant.was_in_vain = True
+
+
+def environment_under(held: LockHandle, variables: Mapping[str, str]) -> dict[str, str]:
+    return {parent.VARIABLE: parent.described(held.grant, variables)}
 
 
 def finish(held: LockHandle | MultiLockHandle, error: BaseException | None) -> None:

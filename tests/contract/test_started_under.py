@@ -195,12 +195,11 @@ async def test_no_password_stands_in_the_environment(a: World) -> None:
 async def test_what_cannot_be_understood_is_told_and_ignored(
     a: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, text: str
 ) -> None:
-    with seams.started_under():
-        monkeypatch.setenv(VARIABLE, text)
-        with caplog.at_level(logging.WARNING, "django_setnx_lock"):
-            for name in ("lock:a", "lock:z"):
-                async with a.lock(name, reentrant=True).block():
-                    pass
+    monkeypatch.setenv(VARIABLE, text)
+    with seams.started_under(), caplog.at_level(logging.WARNING, "django_setnx_lock"):
+        for name in ("lock:a", "lock:z"):
+            async with a.lock(name, reentrant=True).block():
+                pass
     (record,) = caplog.records
     assert VARIABLE in record.getMessage()
     assert "secret" not in caplog.text

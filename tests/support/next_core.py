@@ -64,14 +64,12 @@ FILES = {
     "test_a_child_has_a_name_of_its_own": "inspection",
     "test_liveness": "inspection",
     "test_of_each_that_was_taken_with_others": "no more: they are taken one after the other",
-    "test_of_a_lock_that_is_held_around_the_process": "the environment of a process",
     "test_no_interrupt_leaves_one_behind_that_is_taken_after_another": "hosted",
     "test_who_looks_at_a_server_that_refuses_everything_is_told_the_same": "inspection",
     "test_one_greenlet_is_inside_a_redlock": "several masters",
     "test_redlock": "several masters",
     "test_what_a_holder_waits_for_itself_is_told": "deadlock",
     "test_bytes_that_are_no_text_are_a_clear_error_for_a_client_that_decodes": "no more",
-    "test_started_under": "the environment of a process under with_lock",
     "test_table": "every protocol",
 }
 # Files of what that core alone has.

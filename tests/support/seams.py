@@ -256,15 +256,17 @@ def started_under(*handles: LockHandle) -> Iterator[None]:
     """Have this process hold the locks as one does that ``with_lock`` has started."""
     import pytest
 
+    core = "django_setnx_lock.core.next.locks.parent"
+    forget: Any = import_module(core).begin if next_core.IS_CHOSEN else parent_process.forget
     with pytest.MonkeyPatch.context() as patched:
         for held in handles:
-            told = parent_process.described(held.grant, os.environ)
-            patched.setenv(parent_process.VARIABLE, told)
-        parent_process.forget()
+            for name, told in lock_core.environment_under(held, os.environ).items():
+                patched.setenv(name, told)
+        forget()
         try:
             yield
         finally:
-            parent_process.forget()
+            forget()
 
 
 def script(name: str) -> scripts.Script:

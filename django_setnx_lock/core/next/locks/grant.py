@@ -114,7 +114,7 @@ class Grant:
         # The index is written by the first renewal, and asked for only where it may have been.
         return self.target.keys if self.is_listed else self.target.keys[:2]
 
-    def release_request(self) -> Request:
+    def release_request(self) -> Request | None:
         """Return the request that lets the lock go."""
         min_hold_ms = self.target.options.min_hold_ms
         args: tuple[str, ...] = (self.token, "repeat" if self.was_retried else "")

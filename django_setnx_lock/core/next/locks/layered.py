@@ -14,8 +14,10 @@ from weakref import ref
 from ... import clock
 from ...errors import LockError, LockLost
 from ..connections.session import session_of
+from . import parent
 from .local import LocalToken
 from .lock import PlainLock
+from .parent import Borrower
 from .renewal import renewal_of
 from .scope import CancelScope
 from .transfer import Adopter, Giver
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from .transfer import Secret
 
 
-class LockHandle(Giver):
+class LockHandle(Giver, Borrower):
     """One of the handles of a grant. The last one that is released lets the lock go."""
 
     @property
@@ -91,7 +93,8 @@ class RedisLock(Adopter[LockHandle]):
     async def _take(
         self, io: Backend, limit: float | None, by: Owner, token: str | None = None
     ) -> LockHandle:
-        held = await self._again(io, by) if token is None and by.holds else None
+        may_be_again = token is None and (by.holds or parent.environment.names_any)
+        held = await self._again(io, by) if may_be_again else None
         if held is None:
             held = self._noted(await super()._take(io, limit, by, token), by)
         return held
@@ -118,20 +121,36 @@ class RedisLock(Adopter[LockHandle]):
     async def _again(self, io: Backend, by: Owner) -> LockHandle | None:
         """Return one more handle if ``by`` holds the lock and is to have it again, else None.
 
-        Redis is asked only where less than half of the lease is left. Raises LockUnavailable, and
-        LockError where the caller reads, and asks for the lock alone.
+        Redis is asked only where less than half of the lease is left, or where the lock is held
+        around this process. Raises LockUnavailable, and LockError where the caller reads, and asks
+        for the lock alone.
         """
-        grant, target = self._grant_of(by), self.target
-        if grant is None:
+        grant = self._grant_of(by) if by.holds else None
+        if grant is not None:
+            self._refuse_upgrade(grant.token)
+            return await self._another(io, by, grant)
+        if not (parent.environment.names_any and self.options.reentrant):
             return None
-        if grant.target.options.is_shared and not target.options.is_shared:
+        session = self.session_for(io)
+        around = parent.environment.find(self.target, session)
+        if around is None:
+            return None
+        self._refuse_upgrade(around.token)
+        held = await parent.environment.enter(io, around, self.target, session, by)
+        return None if held is None else self._noted(held, by)
+
+    def _refuse_upgrade(self, token: str) -> None:
+        key = self.key
+        if token.startswith("read:") and not self.options.is_shared:
             raise LockError(
-                f"the lock {target.key!r} is held for reading here, and whoever has it alone waits "
-                "for all who read: this caller would wait for itself; let it go first, or take it "
+                f"the lock {key!r} is held for reading here, and whoever has it alone waits for "
+                "all who read: this caller would wait for itself; let it go first, or take it "
                 "alone before reading",
-                key=target.key,
+                key=key,
             )
-        now = clock.now()
+
+    async def _another(self, io: Backend, by: Owner, grant: Grant) -> LockHandle | None:
+        target, now = self.target, clock.now()
         seconds = min(target.options.lease, grant.hold_until - now)
         if grant.end - now < seconds / 2:
             request = grant.renew_request(int(seconds * 1000))

@@ -331,7 +331,7 @@ class MultiLock(LocalLock[MultiLockHandle]):
         taken: list[LockHandle | None] = []
         try:
             for lock in sorted(self._locks, key=lambda lock: lock.name):
-                taken.append(await lock._again(io, by) if by.holds else None)
+                taken.append(await lock._again(io, by))
                 if taken[-1] is None:
                     missing.append(lock.target)
             if missing:

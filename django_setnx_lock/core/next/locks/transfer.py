@@ -66,10 +66,10 @@ class Secret:
 
 def _refuse_unless_possible(target: Target) -> None:
     """Raise LockUnsupported for a lock whose holder cannot be replaced."""
-    if target.options.is_shared:
+    if target.options.is_shared or not target.scripts.takes_token:
         raise LockUnsupported(
-            f"the lock {target.key!r} is held with others, and cannot be given away to another "
-            "process: let it go, and take it there",
+            f"the lock {target.key!r} is held with others, or with another protocol, and so cannot "
+            "be given away to another process: let it go, and take it there",
             key=target.key,
         )
 
