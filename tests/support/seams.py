@@ -23,6 +23,7 @@ from django_setnx_lock.core.connections import backends, client_settings, execut
 from django_setnx_lock.core.connections.connection import Connection, DedicatedConnection
 from django_setnx_lock.core.locks import owner, parent_process, redlock
 from django_setnx_lock.core.locks.mailbox import SLICE_MS as SLICE_MS
+from django_setnx_lock.core.next.connections import sentinel as next_sentinel
 from django_setnx_lock.core.protocol import commands as commands
 from django_setnx_lock.core.protocol import replies as replies
 from django_setnx_lock.core.protocol import scripts as scripts
@@ -244,6 +245,7 @@ def say_faster(times: float, *, never: bool = False) -> None:
 def ask_sentinels_always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have each call ask where the primary is, not one a second."""
     monkeypatch.setattr(sentinel, "EVERY", 0.0)
+    monkeypatch.setattr(next_sentinel, "EVERY", 0.01)
 
 
 def wait_for_what_is_behind(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:

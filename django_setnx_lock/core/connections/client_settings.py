@@ -196,7 +196,7 @@ def aio_connection_of(kind: type, /, **options: Any) -> Any:
         if _CLUSTER_PARSER is not None:
             settings["parser_class"] = _CLUSTER_PARSER
     if twin is not kind and hasattr(settings.get("connection_pool"), "sentinel_manager"):
-        settings["connection_pool"] = _Service(settings["connection_pool"])
+        settings["connection_pool"] = Service(settings["connection_pool"])
     try:
         return twin(**settings)
     except TypeError as error:
@@ -217,7 +217,7 @@ def _twin_of(kind: type) -> Any:
     )
 
 
-class _Service:
+class Service:
     """Tells where the primary of a Sentinel's service is, in the place of a pool."""
 
     is_master = True

@@ -62,6 +62,11 @@ class Session:
         self.number = secrets.token_hex(8)
         self.numbers = itertools.count()
 
+    @classmethod
+    def suits(cls, client: Any) -> bool:
+        """Return whether ``client`` has a session of this class: of each subclass, see there."""
+        return cls is Session
+
     @property
     def where(self) -> str:
         """What messages call the server."""
@@ -141,7 +146,12 @@ def session_of(client: Any) -> Session:
     sessions = here().sessions
     found: Session | None = sessions.get(pool)
     # Where another thread was first, its session.
-    return found if found is not None else sessions.setdefault(pool, Session(client))
+    return found if found is not None else sessions.setdefault(pool, _begin(client))
+
+
+def _begin(client: Any) -> Session:
+    kinds = [kind for kind in Session.__subclasses__() if kind.suits(client)]
+    return (kinds or [Session])[0](client)
 
 
 def unavailable(error: Exception, key: str) -> LockUnavailable:
