@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 Inspector: Any = inspector.Inspector
 Maker = Callable[..., RedisLock]
-Inspector = lock_core.Inspector
 # What this core does not take: what it does in any case, or not yet.
 _NOT_TAKEN = {"replicas", "protocol", "ending", "deadlock_timeout", "heartbeat_prefix"}
 
