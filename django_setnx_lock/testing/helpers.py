@@ -15,25 +15,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from .. import lock_core
-from ..core.connections import execute
-from ..core.connections.backends import BLOCKING, run
 from ..core.errors import LockError, LockLost
 from ..core.holder import Holder
 from ..core.lock_info import LockInfo, State
-from ..core.locks import owner
-from ..core.locks.grant import Grant
 from ..core.protocol.keys import name_for
-from ..core.protocol.replies import read_kept
-from ..core.renewal.loop_watchdog import all_watchdogs
 from ..locks import inspector, key_prefix, make_one
 from ..options import LockOptions
+from . import inside
 from .server import Clocks, MemoryServers
 
 if TYPE_CHECKING:
     from django.test import SimpleTestCase
     from typing_extensions import Unpack
 
-    from ..core.locks.attempt import AcquireAttempt
     from ..core.locks.handle import LockHandle
     from ..options import DoorOptions
 
@@ -106,11 +100,7 @@ class LockHelpers:
         LookupError where nothing of the kind is held here.
         """
         if isinstance(held, str):
-            name = name_for(key_prefix(), held)
-            noted: list[Any] = [one for dog in all_watchdogs() for one in dog.watched()]
-            # A lock that is not renewed was taken by this thread or task.
-            noted += filter(None, [ref() for ref in owner.current().holds.get(name, [])])
-            found: list[Grant] = [one for one in noted if one.name == name and not one.is_over]
+            found: list[Any] = inside.held_here(name_for(key_prefix(), held))
         else:
             found = [held.grant]
         if not found:
@@ -243,36 +233,20 @@ def _take_elsewhere(key: str, user: str, options: LockOptions) -> LockHandle:
         pid=os.getpid() + 1,
         thread="MainThread",
     ).to_json()
-    make_attempt = one.attempt
-
-    def attempt() -> AcquireAttempt:
-        made = make_attempt()
-        made.record = record
-        return made
-
-    one.attempt = attempt  # type: ignore[method-assign]  # of this one lock
-    held = one.take(0)
-    # Neither this thread nor this task is the holder.
-    held.handover()
-    return held
+    return inside.take_as(one, record)  # type: ignore[no-any-return]  # it is one
 
 
-def _taken_away(grant: Grant, by: str, reason: str) -> LockLost | None:
+def _taken_away(grant: Any, by: str, reason: str) -> LockLost | None:
     """Take it away on the server; return what its holder is told, if by somebody."""
-    target = grant.target
-    looking = lock_core.Inspector(target.client, target.keys.name.removesuffix(target.key))
-    seen = looking.get(grant.name)
-    mine = [one for one in seen.shares if one.token == grant.token.encode()]
-    fingerprint = mine[0].fingerprint if mine else seen.fingerprint
+    name = inside.name_of(grant)
+    looking = lock_core.Inspector(grant.target.client, name.removesuffix(grant.key))
+    seen = looking.get(name)
+    mine = [one for one in seen.shares if one.token == inside.token_of(grant)]
     if not grant.handles or not seen.is_held:
         raise LookupError(f"the lock {grant.key!r} is not held, and so cannot be lost")
-    looking.force_release(grant.name, fingerprint, by=by, reason=reason)
-    if not by and not reason:
-        return None
-    try:
-        read_kept(
-            run(execute.call(BLOCKING, target.client, grant.checking(), grant.key)), grant.key
-        )
-    except LockLost as error:
-        return error
-    raise AssertionError(f"the lock {grant.key!r} could not be taken away")
+    fingerprint = mine[0].fingerprint if mine else seen.fingerprint
+    looking.force_release(name, fingerprint, by=by, reason=reason)
+    error = inside.loss_of(grant)
+    if error is None:
+        raise AssertionError(f"the lock {grant.key!r} could not be taken away")
+    return error if by or reason else None

@@ -23,12 +23,9 @@ from ..connection import aliases_in, database_of, get_client, redis_aliases
 from ..core import clock
 from ..core.connections import client_settings
 from ..core.lock_info import LockInfo, State
-from ..core.protocol import scripts
 from ..core.protocol.keys import lock_keys
-from ..core.renewal import watchdog
-from ..core.renewal.loop_watchdog import running_watchdog
-from ..core.renewal.scheduler import RenewalRegistry
 from ..locks import key_prefix
+from . import inside
 
 try:
     import fakeredis
@@ -44,7 +41,6 @@ _numbers = itertools.count(1)
 # The OPTIONS that a cache keeps: how values are written, not where to.
 _KEPT = ("SERIALIZER", "COMPRESSOR", "PICKLE_VERSION", "IGNORE_EXCEPTIONS")
 _NOT_LEFT = frozenset({State.FREE, State.KEPT, State.NO_LOCK})
-_SCRIPTS = [one for one in vars(scripts).values() if isinstance(one, scripts.Script)]
 _QUEUE = lock_keys("any").waiters.removeprefix("{any}").encode()
 # Renewals and whoever waits have that long of real time.
 _WITHIN = 10.0
@@ -61,7 +57,7 @@ class MemoryServer(fakeredis.FakeServer):
     def __init__(self, servers: MemoryServers) -> None:
         super().__init__(version=(7,))
         self.servers = servers
-        for one in _SCRIPTS:
+        for one in inside.SCRIPTS:
             self.script_cache[one.sha.encode()] = one.source.encode()
 
     def waiting(self) -> int:
@@ -124,12 +120,7 @@ class MemoryServers(ExitStack):
 
     def _end(self) -> None:
         """Renew nothing that was taken on these servers, and give it to nobody, from now on."""
-        mine = set(map(id, self._servers))
-        watched: list[Any] = watchdog.WATCHDOG.watched()
-        for held in watched:
-            if id(held.client.connection_pool.connection_kwargs.get("server")) in mine:
-                held.close()
-                held.end_renewal()
+        inside.forget(set(map(id, self._servers)))
         # Or it would use a connection that is being closed.
         history.flush()
         pools = caches[self._aliases[0]].client.connection_factory._pools if self._aliases else {}  # type: ignore[attr-defined]  # BaseCache has none
@@ -241,11 +232,12 @@ class Clocks(ExitStack):
 
     def advance(self, seconds: float) -> None:
         """Go on by ``seconds``; what is due meanwhile is done meanwhile."""
-        dog = watchdog.WATCHDOG
+        renewals = inside.renewals()
         all_sleep = self._all_sleep()
-        for _ in self._steps(seconds, dog):
-            for _ in _until_nothing_is_due(dog):
-                time.sleep(_PAUSE)
+        for _ in self._steps(seconds, renewals):
+            for renewal in renewals:
+                for _ in _until_nothing_is_due(renewal):
+                    time.sleep(_PAUSE)
             # Time that goes on while somebody is about to ask would take him for dead.
             all_sleep = all_sleep and self._all_sleep()
 
@@ -260,30 +252,30 @@ class Clocks(ExitStack):
 
     async def aadvance(self, seconds: float) -> None:
         """Do the same for locks that were taken in this event loop, and in threads."""
-        dogs = running_watchdog(), watchdog.WATCHDOG
-        for _ in self._steps(seconds, *dogs):
-            for dog in dogs:
-                for _ in _until_nothing_is_due(dog):
+        renewals = inside.renewals(of_loop=True)
+        for _ in self._steps(seconds, renewals):
+            for renewal in renewals:
+                for _ in _until_nothing_is_due(renewal):
                     await asyncio.sleep(_PAUSE)
 
-    def _steps(self, seconds: float, *dogs: RenewalRegistry) -> Iterator[None]:
+    def _steps(self, seconds: float, renewals: list[Any]) -> Iterator[None]:
         if not seconds >= 0:
             raise ValueError(f"clocks only go forward, not by {seconds!r} s")
         end = self.ahead + seconds
         yield
         while self.ahead < end:
-            due = min(dog.next_due() for dog in dogs) - clock.now()
+            due = min(one.next_due() for one in renewals) - clock.now()
             with self.servers.all_awake():
                 self.ahead = min(end, self.ahead + min(max(due, _PAUSE), _STEP))
             yield
 
 
-def _until_nothing_is_due(dog: RenewalRegistry) -> Iterator[None]:
-    """Wake ``dog`` again and again, and give the caller time to wait, until it has caught up."""
+def _until_nothing_is_due(renewal: Any) -> Iterator[None]:
+    """Wake ``renewal`` again and again until it has caught up; the caller waits in between."""
     give_up_at = time.monotonic() + _WITHIN
-    while dog.next_due() <= clock.now():
+    while renewal.next_due() <= clock.now():
         if time.monotonic() > give_up_at:
             raise AssertionError(f"locks were not renewed within {_WITHIN:g} s")
         # It may have looked just before the clocks went on.
-        dog.wake()
+        renewal.wake()
         yield

@@ -1,0 +1,101 @@
+"""What inside.py has, of the core that is built beside today's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from ..core.errors import LockLost
+from ..core.next.connections.backend import ASYNCIO, BLOCKING, run
+from ..core.next.locks.attempt import Attempt
+from ..core.next.locks.renewal import renewal_of
+from ..core.next.process import Owner, here
+from ..core.next.protocol import requests
+from ..core.next.protocol.replies import lost
+
+__all__ = [
+    "SCRIPTS",
+    "forget",
+    "held_here",
+    "loss_of",
+    "name_of",
+    "renewals",
+    "take_as",
+    "token_of",
+]
+
+SCRIPTS = [one for one in vars(requests).values() if isinstance(one, requests.Script)]
+
+
+class Renewals:
+    """What renews the locks that were taken at the servers of some sessions."""
+
+    def __init__(self, each: Iterable[Any]) -> None:
+        self._each = [one for one in each if one is not None]
+
+    def grants(self) -> list[Any]:
+        """Return what is renewed, or looked after."""
+        found = [reference() for one in self._each for reference in list(one._grants)]
+        return [grant for grant in found if grant is not None]
+
+    def next_due(self) -> float:
+        """Return when the next renewal or the end of a lease is due; ``inf`` for never."""
+        return min((min(one.due, one.end) for one in self.grants()), default=math.inf)
+
+    def wake(self) -> None:
+        """Have what is due done now."""
+        for one in self._each:
+            one.wake()
+
+
+def _sessions() -> list[Any]:
+    return list(here().sessions.values())
+
+
+def _everywhere() -> Renewals:
+    return Renewals(
+        [one for each in _sessions() for one in (each.renewal, *each.renewals.values())]
+    )
+
+
+def take_as(lock: Any, record: str) -> Any:
+    attempt = Attempt(lock.target, lock.session_for(BLOCKING), Owner(), None)
+    attempt._record = record
+    return run(attempt.take(BLOCKING, 0))
+
+
+def held_here(name: str) -> list[Any]:
+    grants = _everywhere().grants()
+    return [one for one in grants if one.target.keys[0] == name and not one.is_over]
+
+
+def loss_of(grant: Any) -> LockLost | None:
+    reply = run(grant.session.call(BLOCKING, grant.renew_request(-1), grant.key))
+    return None if reply.value[0] == b"OK" else lost(grant.key, reply.value[1])
+
+
+def name_of(grant: Any) -> str:
+    name: str = grant.target.keys[0]
+    return name
+
+
+def token_of(grant: Any) -> str:
+    token: str = grant.token
+    return token
+
+
+def renewals(*, of_loop: bool = False) -> list[Any]:
+    sessions = _sessions()
+    threads = Renewals([one.renewal for one in sessions])
+    return (
+        [Renewals([renewal_of(one, ASYNCIO) for one in sessions]), threads]
+        if of_loop
+        else [threads]
+    )
+
+
+def forget(servers: Collection[int]) -> None:
+    for session in _sessions():
+        if session.place[0] in servers and session.renewal is not None:
+            session.renewal._grants.clear()
