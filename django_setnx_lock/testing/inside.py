@@ -19,7 +19,9 @@ from . import inside_coming
 if TYPE_CHECKING:
     from ..core.locks.attempt import AcquireAttempt
 
-SCRIPTS: list[Any] = [one for one in vars(scripts).values() if isinstance(one, scripts.Script)]
+_scripts = [one for one in vars(scripts).values() if isinstance(one, scripts.Script)]
+# By the names that servers know them by.
+SCRIPTS = {one.sha: one.source for one in _scripts}
 
 
 def take_as(lock: Any, record: str) -> Any:
@@ -59,11 +61,6 @@ def loss_of(grant: Any) -> LockLost | None:
 def name_of(grant: Any) -> str:
     name: str = grant.name
     return name
-
-
-def token_of(grant: Any) -> bytes:
-    token: bytes = grant.token.encode()
-    return token
 
 
 def renewals(*, of_loop: bool = False) -> list[Any]:

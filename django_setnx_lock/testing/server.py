@@ -57,8 +57,8 @@ class MemoryServer(fakeredis.FakeServer):
     def __init__(self, servers: MemoryServers) -> None:
         super().__init__(version=(7,))
         self.servers = servers
-        for one in inside.SCRIPTS:
-            self.script_cache[one.sha.encode()] = one.source.encode()
+        for sha, source in inside.SCRIPTS.items():
+            self.script_cache[sha.encode()] = source.encode()
 
     def waiting(self) -> int:
         """Return how many stand in the queues of locks."""

@@ -57,6 +57,7 @@ BESIDES = (
     "tests/test_transactions.py",
     "tests/test_transactions_testcase.py",
     "tests/test_views_lost.py",
+    "tests/testing/",
     "tests/views/",
 )
 KINDS = {"exclusive", "readers", "permits", "several"}
@@ -103,11 +104,7 @@ NOT_YET = {
     "test_an_option_that_is_wrong -deadlock_timeout": "deadlock",
     "test_an_option_that_is_wrong -protocol": "protocols",
     "test_two_options_that_do_not_go_together 'protocol'": "protocols",
-    "test_a_view_may_outlast_its_lease_when_that_is_renewed {}-200": "the kit for tests",
     "test_a_holder_that_is_asked_to_stop_sends_who_asks": "inspection",
-    "test_a_lease_is_renewed_as_the_setting_or_the_lock_says -True]": "the kit for tests",
-    "test_what_is_put_off_is_renewed": "the kit for tests",
-    "test_a_lease_is_renewed_unless_it_is_told_not_to_be": "the kit for tests",
     "test_one_lock_is_one_label_through_each_door with_lock": "under with_lock",
     "test_with_replicas_there_is_one": "replicas",
     "test_where_a_primary_needs_a_replica_to_write 2": "replicas",
