@@ -135,6 +135,9 @@ def test_replicas_are_asked_for_as_the_setting_or_the_lock_says(
 
 def test_a_held_lock_is_listed() -> None:
     with lock("order:42", label="test"):
+        # A lock that somebody meets is listed at once.
+        with pytest.raises(LockBusy):
+            lock("order:42", reentrant=False).take(0)
         (found,) = inspector().find().locks
 
     assert (found.key, found.holder and found.holder.label) == ("order:42", "test")
@@ -254,10 +257,8 @@ def test_one_busy_key_is_named_and_nothing_is_taken(fake_server: FakeServer) -> 
 
 def test_several_keys_take_the_options_of_one(fake_server: FakeServer) -> None:
     with lock("a", "b", min_hold=5, label="nightly"):
-        assert [one.holder.label for one in inspector().find().locks if one.holder] == [
-            "nightly",
-            "nightly",
-        ]
+        found = inspector().get_each(["lock:a", "lock:b"])
+        assert [one.holder.label for one in found if one.holder] == ["nightly", "nightly"]
 
     assert fake_server.client().exists("lock:a", "lock:b") == 2
 
