@@ -141,6 +141,41 @@ async def test_a_reader_waits_behind_a_writer_that_came_before(a: World) -> None
 
 
 @on([READERS])
+async def test_who_gives_up_lets_in_those_behind_who_may_share_the_lock(a: World) -> None:
+    async with a.lock(timeout=60).block():
+        writer = a.spawn(a.rival().acquire(blocking_timeout=1))
+        await a.waiting(1)
+        reader = a.spawn(a.lock().take(20))
+        await a.waiting(2)
+        assert await writer.result() is False
+        await a.eventually(reader.done, seconds=WOKEN)
+    await (await reader.result()).release()
+
+
+@on([EXCLUSIVE])
+async def test_who_gives_up_has_another_ask_when_a_lease_ends_of_which_it_alone_was_told(
+    a: World,
+) -> None:
+    held = await a.rival(timeout=60).take(0)
+    # It does not let the lock go.
+    brief = a.spawn(a.lock(timeout=1.5).take(20))
+    await a.waiting(1)
+    waits = a.spawn(a.lock().take(20))
+    await a.waiting(2)
+    last = a.spawn(a.lock().acquire(blocking_timeout=1.2))
+    await a.waiting(3)
+    # The first sleep of each is a short one.
+    await a.sleep(0.5)
+
+    await held.release()
+
+    assert await last.result() is False
+    await a.eventually(waits.done, seconds=WOKEN)
+    await brief.result()
+    await (await waits.result()).release()
+
+
+@on([READERS])
 async def test_readers_who_waited_are_in_together(a: World) -> None:
     writer = await a.rival().take(0)
     jobs = []

@@ -139,6 +139,9 @@ RUNS = {
     "readers-late": run(
         "two readers and a writer, a copy is late", READER, READER, ONE, late=1, size="marathon"
     ),
+    "readers-limit": run(
+        "a reader, and one behind a writer that gives up", READER, Caller(limit=1), READER
+    ),
     "permits": run("two permits for three, one is killed", PERMIT, PERMIT, PERMIT, kill=1),
     "permits-loss": run(
         "two permits for three, something is lost", PERMIT, PERMIT, PERMIT, loss=1, size="marathon"
@@ -162,6 +165,24 @@ RUNS = {
         "and so is the next waiter",
         *(HOLDER._replace(lasts=5), Caller(lasts=1, follows=True, mortal="held"), DOOMED, LIVES),
         kill=2,
+        out=("ride",),
+        sleep=8,
+        size="marathon",
+    ),
+    "lease-leave": run(
+        "and who came last, and knows of it, gives up",
+        *(HOLDER._replace(lasts=4), Caller(lasts=1, follows=True, mortal="held"), LIVES),
+        LIVES._replace(limit=1),
+        kill=1,
+        out=("ride",),
+        sleep=8,
+        states=60_000,
+    ),
+    "lease-cancel": run(
+        "or is cancelled",
+        *(HOLDER._replace(lasts=4), Caller(lasts=1, follows=True, mortal="held"), LIVES, LIVES),
+        kill=1,
+        cancel=1,
         out=("ride",),
         sleep=8,
         size="marathon",
@@ -356,6 +377,21 @@ MUTANTS = {
         "that is the one who came last, and is the likeliest to live",
         *("cut-off-row", "sleep"),
         ("lib", "first_waiter(without_mail, 'ZREVRANGE')", "first_waiter(without_mail)"),
+    ),
+    "leave-room": Mutant(
+        "who gives up lets in those behind it who may share the lock",
+        *("readers-limit", "room"),
+        ("acquire", "group and admit(value, group) or left", "left"),
+    ),
+    "leave-rouse": Mutant(
+        "and has another ask in its place when the lease ends",
+        *("lease-leave", "sleep"),
+        ("acquire", "left >= 0 and rouse(left)", "nil"),
+    ),
+    "cancel-rouse": Mutant(
+        "so does who is cancelled",
+        *("lease-cancel", "sleep"),
+        ("release", "and value then\n  rest", "and false then\n  rest"),
     ),
     "rank": Mutant(
         "who asks again keeps its place",

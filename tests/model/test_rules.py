@@ -18,7 +18,7 @@ MARKS = {
     "marathon": (pytest.mark.marathon, pytest.mark.timeout(3600)),
 }
 # States within which a rule that is left out is found.
-FEW = 15_000
+FEW = 60_000
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ from .server import (
     NAME,
     PER,
     SHARES,
+    WAITERS,
     WAITING,
     Edit,
     Redis,
@@ -156,6 +157,8 @@ class World(Clients):
         self._check_hold(before, d.server, op, token)
         if what == "look":
             self._check_mail(before, d.server, reply)
+        elif reply[0] != "GONE":
+            self._check_room(d.server)
         self._note_arrival(before, d, token, op, reply)
         for entry, mail in served:
             self._serve(d, entry, mail)
@@ -260,6 +263,21 @@ class World(Clients):
         for token in given:
             if stands(s, token) and not stands(before, token) and boxes.get(token) in full:
                 raise Violation(f"mail: a look gives it to {self.redis.names[token]}, unread mail")
+
+    def _check_room(self, s: Server) -> None:
+        """Whoever is first in the queue cannot join those who have the lock."""
+        value = s[NAME] and s[NAME][0]
+        if not s[WAITERS] or type(value) is not tuple or not s[SHARES]:
+            return
+        alive = {row[0]: row[1] for row in s[WAITING][0]}
+        token = next((token for token, _ in s[WAITERS][0] if alive[token] >= 0), None)
+        prefix = "" if token is None else self.callers[token // 16].prefix
+        room = {
+            "readers": 99 * (prefix == "read:"),
+            "permits": int(prefix[7:-1]) if prefix[:7] == "permit:" else 0,
+        }
+        if len(standing(s)) < room[value[0]]:
+            raise Violation(f"room: {self.redis.names[token]} waits, and need not")
 
     # Steps.
 
