@@ -52,6 +52,7 @@ class Proxy:
         self._holding: bytes | None = None
         self._holds_once = False
         self._halving: bytes | None = None
+        self._halves_once = False
         self._gate = asyncio.Event()
         self._held: list[_Link] = []
         self._delay = 0.0
@@ -115,14 +116,15 @@ class Proxy:
         self._holding = match
         self._holds_once = once
 
-    def halve_replies(self, match: bytes) -> None:
+    def halve_replies(self, match: bytes, *, once: bool = False) -> None:
         """Keep back all but the beginning of the answers to the requests that contain ``match``.
 
-        ``holds`` is set when one has begun.
+        ``holds`` is set when one has begun. ``once``: the first only.
         """
         self.holds.clear()
         self._gate = asyncio.Event()
         self._halving = match
+        self._halves_once = once
 
     def let_go(self) -> None:
         """Send on what was held, also of clients that have gone; return when it is answered."""
@@ -260,6 +262,8 @@ class Proxy:
                 if self._halving is not None and self._halving in link.request:
                     link.client.write(data[:2])
                     data = data[2:]
+                    if self._halves_once:
+                        self._halving = None
                     self.holds.set()
                     await self._gate.wait()
                 if self._garbling is not None and self._garbling in link.request:

@@ -102,6 +102,46 @@ with lock("a", renew=True) as held:
     assert said == [[True, True, False, 0.0], True, True]
 
 
+def test_a_child_leaves_its_parents_block_whatever_other_threads_did_as_it_was_forked(
+    ran: Any,
+) -> None:
+    said = ran(
+        """
+import signal, threading
+
+# That in C waits until all other threads sleep.
+fork = os.fork
+
+def enter_again_and_again():
+    other = lock("b", timeout=30, reentrant=True)
+    with other:
+        while not is_over.is_set():
+            with other:
+                pass
+
+def child():
+    # It would wait for ever for a thread that it does not have.
+    signal.alarm(20)
+    try:
+        held.release()
+    except LockError:
+        return True
+
+is_over = threading.Event()
+thread = threading.Thread(target=enter_again_and_again)
+thread.start()
+try:
+    with lock("a", timeout=30, reentrant=True) as held:
+        said = [beside(child) for _ in range(20)]
+finally:
+    is_over.set()
+    thread.join()
+"""
+    )
+
+    assert said == [True] * 20
+
+
 def test_a_child_has_a_name_of_its_own(ran: Any) -> None:
     said = ran(
         """

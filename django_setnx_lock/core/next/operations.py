@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..errors import LockError, LockLost
+from ..errors import LockError, LockLost, LockUnavailable
 from ..values import milliseconds
 from .connections.backend import ASYNCIO, BLOCKING, Backend, run
 from .connections.session import session_of
@@ -197,7 +197,10 @@ class Handle(Operations):
             return False
         try:
             await self._renew(io, "check", -1)
-        except LockLost:
+        except LockUnavailable:
+            raise
+        except LockError:
+            # It is lost, or released just now.
             return False
         return True
 

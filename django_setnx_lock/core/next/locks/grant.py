@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from ... import clock, events
-from ...errors import LockLost, LockUnavailable
+from ...errors import LockError, LockLost, LockUnavailable
 from ...stop_request import StopRequest
 from ..protocol.replies import Reply, lost, text
 from ..protocol.requests import Request
@@ -37,6 +37,8 @@ class Grant:
     # Whether it was written to the index; whether a copy of a request of its token may be under
     # way; whether nothing was done under it.
     is_listed = was_retried = was_in_vain = False
+    # How often Redis was asked to let it go.
+    times_asked = 0
     loss: LockLost | None = None
     # Whether Redis may have it still though it is lost here: an answer may be missing.
     may_stand = False
@@ -98,9 +100,12 @@ class Grant:
         return owner.kind if owner is not None and owner.kind and owner.has_ended else ""
 
     def confirm(self, reply: Reply) -> None:
-        """Believe the ``reply`` to a renewal. Raises LockLost."""
+        """Believe the ``reply`` to a renewal. Raises LockLost, LockError where it is let go."""
         value = reply.value
         if value[0] != b"OK":
+            if self.times_asked and value[1] is None and not self.is_over:
+                # By another thread or task, which is about to know.
+                raise LockError(f"the lock {self.key!r} was released meanwhile", key=self.key)
             self.may_stand = False
             raise self.lose(lost(self.key, value[1])).again()
         self.end = max(self.end, reply.sent + int(value[1]) / 1000)

@@ -38,8 +38,6 @@ class PlainHandle(Handle):
     released = False
     # Called in the place of the target's on_lost.
     _on_lost: Callable[[PlainHandle], object] | None = None
-    # How often Redis was asked to let it go.
-    _times_asked = 0
 
     def __init__(self, grant: Grant, target: Target | None = None) -> None:
         """``target``: what was asked for, if that is not what was granted."""
@@ -151,14 +149,14 @@ class PlainHandle(Handle):
             grant.lose(grant.ran_out())
         if grant.loss is not None and not grant.may_stand:
             raise grant.loss.again()
-        self._times_asked += 1
+        grant.times_asked += 1
         return grant.release_request()
 
     async def _end_release(self, io: Backend, reply: Reply) -> None:
         """Read the ``reply`` to a release. Raises LockLost."""
         grant, value = self.grant, reply.value
         is_ours = value[0] == b"OK"
-        if not is_ours and (reply.was_retried or self._times_asked > 1):
+        if not is_ours and (reply.was_retried or grant.times_asked > 1):
             # An earlier copy of the request has let it go, while the lease ran.
             is_ours = value[1] is None and clock.now() < grant.end
         if is_ours and grant.loss is None:

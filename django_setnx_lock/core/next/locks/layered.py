@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from ... import clock
-from ...errors import LockError, LockLost
+from ...errors import LockError, LockUnavailable
 from ..connections.session import session_of
 from . import parent
 from .local import LocalToken
@@ -43,7 +43,8 @@ class LockHandle(Giver, Borrower):
     def _begin_release(self) -> Request | None:
         grant = self.grant
         is_counted = grant.target.options.reentrant or len(grant.handles) > 1
-        if is_counted and not self.released:
+        # What decides may be in the hands of a thread that this process, a child, does not have.
+        if is_counted and not self.released and grant.is_here:
             # Whether it is the last, or another is to be had, is decided by one thread at a time.
             with grant.session.deciding:
                 if len(grant.handles) > 1 and self._is_followed():
@@ -60,7 +61,7 @@ class LockHandle(Giver, Borrower):
         """Let go this handle alone, if there are others."""
         grant = self.grant
         others = [handle for handle in grant.held_by() if handle is not self]
-        if not others or self.released or grant.is_over or not grant.is_here:
+        if not others or self.released or grant.is_over:
             return False
         # First: an interrupt in between must not have the last one let go twice.
         self.released = True
@@ -156,7 +157,10 @@ class RedisLock(Adopter[LockHandle]):
             request = grant.renew_request(int(seconds * 1000))
             try:
                 grant.confirm(await grant.session.call(io, request, grant.key))
-            except LockLost:
+            except LockUnavailable:
+                raise
+            except LockError:
+                # It is lost, or released just now.
                 return None
         with grant.session.deciding:
             if self._grant_of(by) is not grant or not grant.held_by():
