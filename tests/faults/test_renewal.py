@@ -88,6 +88,23 @@ def test_a_renewal_whose_reply_was_cut_off_is_sent_again(proxy: Proxy, direct: r
     assert held.remaining() <= there + 0.002
 
 
+def test_a_renewal_without_an_answer_delays_none_of_a_shorter_lease(proxy: Proxy) -> None:
+    client = proxy.client(socket_timeout=20)
+    long, short = [renewed(client, f"lock:{lease}", lease).take(0) for lease in (60, 3)]
+    assert is_renewed(short)
+    # Its connection has died, and nothing says so.
+    proxy.hold(b"lock:60", once=True)
+    seams.renew_now(long)
+    eventually(proxy.holds.is_set)
+
+    assert is_renewed(short)
+
+    proxy.let_go()
+    assert is_renewed(long)
+    for held in (short, long):
+        held.release()
+
+
 @REAL
 @pytest.mark.parametrize("renew", [True, False], ids=["renewed", "control: not renewed"])
 def test_a_holder_whose_server_stands_still_hears_of_the_loss_before_it_goes_on(

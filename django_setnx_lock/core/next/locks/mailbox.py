@@ -35,7 +35,7 @@ class ThreadMailbox:
     """The list ``key``, at which one thread waits, on a connection for that."""
 
     _connection: Any = None
-    # Until when the BRPOP that is under way has to be answered; 0: none is.
+    # Until when what is under way, a BRPOP in the end, has to be answered; 0: nothing is.
     _until = 0.0
 
     def __init__(self, session: Session, key: str) -> None:
@@ -54,18 +54,15 @@ class ThreadMailbox:
             self.close(token)
         if self._connection is None:
             self._connection = take(self._session.listening) or self._session.connection()
-            self._connection.connect()
         if not self._until:
             self._listen(seconds, request)
+        if request is None and not self._connection.can_read(max(end - clock.now(), 0)):
+            return None
+        self._read()
         reply = None
         if request is not None:
-            self._read()
             with suppress(redis_exceptions.NoScriptError):
                 reply = self._read()
-        elif self._connection.can_read(max(end - clock.now(), 0)):
-            self._read()
-        else:
-            return None
         self._until = 0.0
         return reply
 

@@ -131,13 +131,16 @@ class Renewal:
             due = self._look(now)
             if due:
                 await self._renew(due, now)
-            found = [reference() for reference in list(self._grants)]
-            nexts = [min(grant.due, grant.end) for grant in found if grant is not None]
+            nexts = [min(grant.due, grant.end) for grant in self._held()]
             # Never later than a lock is due that is taken from now on: that wakes nobody.
             self._wakes_at = min([clock.now() + LISTED_AFTER, *nexts])
         except Exception:
             logger.exception("the renewal of locks stumbled, and goes on")
             self._wakes_at = clock.now() + LISTED_AFTER
+
+    def _held(self) -> list[Grant]:
+        found = [reference() for reference in list(self._grants)]
+        return [grant for grant in found if grant is not None]
 
     def _look(self, now: float) -> list[Grant]:
         """Return what is to be renewed; what was not renewed in time is lost."""
@@ -174,7 +177,8 @@ class Renewal:
             # The index may be written though no answer comes.
             grant.is_listed = True
             asked.append((grant.renew_request(None if grant.is_renewed else 0), grant.key))
-        first_end = min(grant.end for grant in due)
+        # Others become due meanwhile, and are not to end before the next round.
+        first_end = min([grant.end for grant in (*due, *self._held())])
         # Not kept here: a session that nobody uses is closed at once, not with the next garbage.
         session = due[0].session
         within = max(min(session.limit, (first_end - now) / 2), _LEAST)
