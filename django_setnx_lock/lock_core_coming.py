@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Inspector: Any = inspector.Inspector
 Maker = Callable[..., RedisLock]
 # What this core does not take: what it does in any case, or not yet.
-_NOT_TAKEN = {"replicas", "protocol", "ending", "deadlock_timeout", "heartbeat_prefix"}
+_NOT_TAKEN = {"replicas", "protocol", "ending", "heartbeat_prefix"}
 
 
 class CancelScope:

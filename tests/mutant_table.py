@@ -1506,6 +1506,77 @@ COMING = [
         f"{WIRE}/test_next_scripts.py::test_who_took_a_lock_over_in_vain_has_it_in_no_copy",
     ),
     Mutant(
+        "to come: a wait that has ended is no part of a deadlock",
+        f"{COMING_SCRIPTS}/deadlock.lua",
+        " and is_queued(name, queued) then",
+        " then",
+        f"{CONTRACT}/test_deadlocks.py::test_a_wait_that_ended_is_no_part_of_a_deadlock",
+    ),
+    Mutant(
+        "to come: of a deadlock one is refused",
+        f"{COMING_SCRIPTS}/deadlock.lua",
+        "  redis.call('DEL', beside(KEYS[at], 'waits:' .. ARGV[at + 1]))\n",
+        "",
+        f"{CONTRACT}/test_deadlocks.py::test_exactly_one_of_a_deadlock_is_refused",
+    ),
+    Mutant(
+        "to come: one permit that becomes free is enough",
+        f"{COMING_SCRIPTS}/deadlock.lua",
+        "staying < (waiter.enough or 1)",
+        "staying < 1",
+        f"{CONTRACT}/test_deadlocks.py::test_where_a_permit_becomes_free_there_is_no_deadlock",
+    ),
+    Mutant(
+        "to come: who stands before a reader keeps it waiting",
+        f"{COMING_SCRIPTS}/deadlock.lua",
+        "for at = 0, #queue do",
+        "for at = 0, 0 do",
+        f"{CONTRACT}/test_deadlocks.py::test_a_reader_behind_a_waiting_writer_is_in_its_deadlock",
+    ),
+    Mutant(
+        "to come: who waits for itself may be helped",
+        f"{COMING_SCRIPTS}/deadlock.lua",
+        "queued ~= waiter.token and ",
+        "",
+        f"{CONTRACT}/test_deadlocks.py::test_a_caller_that_waits_for_itself_is_not_refused",
+    ),
+    Mutant(
+        "to come: who is refused for a deadlock leaves the queue",
+        f"{COMING_CORE}/locks/attempt.py",
+        "type(error) is not LockBusy",
+        "not isinstance(error, LockBusy)",
+        f"{CONTRACT}/test_deadlocks.py::test_who_is_refused_has_left_the_queue",
+    ),
+    Mutant(
+        "to come: a lock that is held around a process is not released in it",
+        f"{COMING_CORE}/locks/parent.py",
+        "        for handle in self.held_by():\n            handle.released = True\n",
+        "        return super().release_request()\n",
+        f"{CONTRACT}/test_started_under.py::"
+        "test_it_has_the_lock_again_and_leaving_it_releases_nothing",
+    ),
+    Mutant(
+        "to come: one thread has the lock around a process at a time",
+        f"{COMING_CORE}/locks/parent.py",
+        "None if is_had or self._pid",
+        "None if self._pid",
+        f"{CONTRACT}/test_started_under.py::test_one_thread_or_task_has_it_at_a_time",
+    ),
+    Mutant(
+        "to come: a fork has no lock that is held around its parent",
+        f"{COMING_CORE}/locks/parent.py",
+        "is_had or self._pid != os.getpid() else",
+        "is_had else",
+        f"{CONTRACT}/test_started_under.py::test_a_fork_has_none_of_it",
+    ),
+    Mutant(
+        "to come: a lock that is held around a process is followed",
+        f"{COMING_CORE}/locks/parent.py",
+        "        return super().renew_request(-1)",
+        "        return super().renew_request(ms)",
+        f"{CONTRACT}/test_started_under.py::test_the_lease_is_followed_and_never_lengthened",
+    ),
+    Mutant(
         "to come: a ticket is not shown",
         f"{COMING_CORE}/locks/transfer.py",
         "    text: str = field(repr=False)\n",
@@ -1539,7 +1610,7 @@ COMING_LOCKS = [
     Mutant(
         "to come: who reads and wants to write is refused",
         f"{COMING_CORE}/locks/layered.py",
-        "if grant.target.options.is_shared and not target.options.is_shared:",
+        'if token.startswith("read:") and not self.options.is_shared:',
         "if False:",
         f"{CONTRACT}/test_reentrancy.py::test_a_reader_who_wants_to_write_is_told_that_it_waits_for_itself",
     ),
@@ -1567,8 +1638,8 @@ COMING_LOCKS = [
     Mutant(
         "to come: who waits for one of several keys renews those it holds",
         f"{COMING_CORE}/locks/several.py",
-        "self.longest_sleep = self.target.options.lease / 3 if self._at else SLICE",
-        "self.longest_sleep = SLICE",
+        "return min(longest, self.target.options.lease / 3) if self._at else longest",
+        "return longest",
         f"{CONTRACT}/test_several.py::test_what_is_held_early_outlives_its_lease_and_is_whole_in_the_end",
     ),
     Mutant(
@@ -1617,7 +1688,7 @@ COMING_LOCKS = [
     Mutant(
         "to come: who gives up lets go what it was given",
         f"{COMING_CORE}/locks/attempt.py",
-        "            if self.was_retried or not isinstance(error, LockBusy):\n",
+        "            if self.was_retried or type(error) is not LockBusy:\n",
         "            if False:\n",
         f"{WIRE}/test_next_connections.py::"
         "test_who_gives_up_what_it_was_given_has_the_next_have_it",
@@ -1799,9 +1870,8 @@ COMING_LOCKS = [
     Mutant(
         "to come: an interrupt gives back what several keys were had again by",
         f"{COMING_CORE}/locks/several.py",
-        "taken.append(await lock._again(io, by) if by.holds else None)\n"
-        "                if taken[-1] is None:",
-        "had = await lock._again(io, by) if by.holds else None\n"
+        "taken.append(await lock._again(io, by))\n                if taken[-1] is None:",
+        "had = await lock._again(io, by)\n"
         "                taken.append(had)\n                if had is None:",
         "tests/faults/test_interrupts_many.py::test_no_interrupt_leaves_a_lock_behind",
     ),

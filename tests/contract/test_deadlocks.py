@@ -122,6 +122,23 @@ async def test_the_error_is_a_busy_one_that_draws_the_cycle_and_comes_home_from_
 
 
 @on([EXCLUSIVE])
+async def test_who_is_refused_has_left_the_queue(a: World) -> None:
+    holding: list[str] = []
+    waiting: list[int] = []
+
+    async def take(held: str, wanted: str) -> None:
+        async with lock(a, held).block():
+            holding.append(held)
+            await a.eventually(lambda: len(holding) == 2)
+            if await refusal(lock(a, wanted)) is not None:
+                waiting.append(a.info(f"lock:{wanted}").waiting)
+
+    for job in [a.spawn(take("a", "b")), a.spawn(take("b", "a"))]:
+        await job.result()
+    assert waiting == [0]
+
+
+@on([EXCLUSIVE])
 async def test_a_caller_with_some_of_several_keys_is_one_of_a_deadlock(a: World) -> None:
     async def take_all() -> LockDeadlock | None:
         return await refusal(lock(a, "ac"))

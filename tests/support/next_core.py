@@ -64,7 +64,6 @@ KINDS = {"exclusive", "readers", "permits", "several"}
 # Files and tests that are left out, and what comes before they can run.
 FILES = {
     "test_dead_holders": "inspection",
-    "test_deadlocks": "deadlock",
     "test_masters": "several masters",
     "test_a_wait_outlasts_a_restart_that_its_client_outlasts": "no more: it has our retry alone",
     "test_a_child_has_a_name_of_its_own": "inspection",
@@ -97,11 +96,9 @@ NOT_YET = {
     "test_all_kinds_at_one_name_exclude_each_other": "hosted",
     "test_a_fence_is_of_the_name_and_not_of_the_kind": "hosted",
     "test_times_at_the_names_are_taken_one_after_the_other": "timestamps",
-    "test_of_two_who_wait_for_each_other_one_is_refused": "deadlock",
     "test_an_option_that_is_wrong -replicas": "replicas",
     "test_an_option_that_is_wrong -replica_timeout": "replicas",
     "test_an_option_that_is_right_is_taken -replicas": "replicas",
-    "test_an_option_that_is_wrong -deadlock_timeout": "deadlock",
     "test_an_option_that_is_wrong -protocol": "protocols",
     "test_two_options_that_do_not_go_together 'protocol'": "protocols",
     "test_a_holder_that_is_asked_to_stop_sends_who_asks": "inspection",

@@ -33,6 +33,7 @@ class Options(NamedTuple):
     min_hold_ms: int
     reentrant: bool
     wait_warning: float | None
+    deadlock_timeout: float | None
     about: tuple[Any, ...]
 
 
@@ -68,6 +69,7 @@ def options_of(
     shared: bool,
     limit: int | None,
     wait_warning: float | None,
+    deadlock_timeout: float | None,
     label: str,
     user: str,
     note: str,
@@ -81,6 +83,8 @@ def options_of(
     waiting_time(sleep, "sleep")
     if wait_warning is not None:
         milliseconds(wait_warning, "wait_warning")
+    if deadlock_timeout is not None:
+        milliseconds(deadlock_timeout, "deadlock_timeout")
     prefix = _prefix_of(shared, limit)
     if prefix and min_hold is not None:
         raise LockUnsupported("min_hold is for a lock that is held alone")
@@ -99,6 +103,7 @@ def options_of(
         min_hold_ms=least_hold(min_hold, max_hold),
         reentrant=reentrant,
         wait_warning=wait_warning,
+        deadlock_timeout=deadlock_timeout,
         about=(label, user, note, lease, renew, max_hold or 0.0),
     )
 

@@ -61,8 +61,6 @@ class Attempt:
     _waits_for: Holder | None = None
     # What was granted to the token.
     _grants: Sequence[Grant] = ()
-    # The seconds to sleep at most.
-    longest_sleep = SLICE
     # How often listening has failed in a row.
     _failures = 0
     # All that are asked for, where that is not the target alone.
@@ -184,8 +182,6 @@ class Attempt:
     async def _wait(self, io: Backend, limit: float | None, busy: Busy) -> Grant:
         """Sleep and ask in turn, until granted. Raises LockBusy after ``limit`` seconds."""
         end = math.inf if limit is None else self._began + limit
-        key, after = self.target.key, self.target.options.wait_warning
-        warn_at = math.inf if after is None else self._began + after
         self._notify_of_wait(busy)
         answer: Grant | Busy | None = busy
         tries = 0
@@ -198,15 +194,15 @@ class Attempt:
                 return answer
             if left <= 0:
                 raise self._busy(answer)
-            now = clock.now()
-            if now >= warn_at:
-                waited, warn_at = now - self._began, math.inf
-                logger.warning("has waited %.1f s for the lock %r, %s", waited, key, answer)
             pause = _pause(answer, tries, polls=self.target.scripts.polls)
-            seconds = min(pause, self.longest_sleep, left, warn_at - now + 0.001)
+            seconds = min(pause, left, await self._longest_sleep(io, answer))
             is_first = not tries and answer.record is not None and left > 2 * _FIRST
             answer = await self._sleep(io, seconds, is_first=is_first)
             tries += 1
+
+    async def _longest_sleep(self, io: Backend, busy: Busy) -> float:
+        """Return the seconds to sleep at most; called before each sleep."""
+        return SLICE
 
     async def _sleep(self, io: Backend, seconds: float, *, is_first: bool) -> Grant | Busy | None:
         """Sleep until woken or for so many ``seconds``; return the answer, if it is there by then.
@@ -267,7 +263,7 @@ class Attempt:
         in_doubt = self.was_retried or getattr(error, "in_doubt", not io.is_asyncio)
         try:
             # Else the last request has left the queue.
-            if self.was_retried or not isinstance(error, LockBusy):
+            if self.was_retried or type(error) is not LockBusy:
                 # With the request that failed, it takes two limits at most.
                 within = getattr(error, "time_left", math.inf)
                 cancel = partial(self._cancel, io, in_doubt=in_doubt, within=within)

@@ -15,6 +15,7 @@ from ... import clock
 from ...errors import LockError, LockUnavailable
 from ..connections.session import session_of
 from . import parent
+from .deadlock import WatchfulAttempt
 from .local import LocalToken
 from .lock import PlainLock
 from .parent import Borrower
@@ -84,6 +85,7 @@ class RedisLock(Adopter[LockHandle]):
     __doc__ = PlainLock.__doc__
 
     _handle = LockHandle
+    _attempt = WatchfulAttempt
     _scope = CancelScope
 
     @property
@@ -97,14 +99,15 @@ class RedisLock(Adopter[LockHandle]):
         may_be_again = token is None and (by.holds or parent.environment.names_any)
         held = await self._again(io, by) if may_be_again else None
         if held is None:
-            held = self._noted(await super()._take(io, limit, by, token), by)
+            held = self.note(await super()._take(io, limit, by, token), by)
         return held
 
     async def _adopt(self, io: Backend, secret: Secret, by: Owner) -> LockHandle:
-        return self._noted(await super()._adopt(io, secret, by), by)
+        return self.note(await super()._adopt(io, secret, by), by)
 
-    def _noted(self, held: LockHandle, by: Owner) -> LockHandle:
-        if self.options.reentrant:
+    def note(self, held: LockHandle, by: Owner) -> LockHandle:
+        """Note that ``by`` holds it, where that is asked for later."""
+        if self.options.reentrant or self.options.deadlock_timeout is not None:
             note(held.grant, by)
         return held
 
@@ -138,7 +141,7 @@ class RedisLock(Adopter[LockHandle]):
             return None
         self._refuse_upgrade(around.token)
         held = await parent.environment.enter(io, around, self.target, session, by)
-        return None if held is None else self._noted(held, by)
+        return None if held is None else self.note(held, by)
 
     def _refuse_upgrade(self, token: str) -> None:
         key = self.key

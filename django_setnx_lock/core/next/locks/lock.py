@@ -39,7 +39,9 @@ class PlainLock(LocalLock[_Handle]):
     what the holder record says besides host, process and thread. ``reentrant``: whether the thread
     or task that holds it gets it again. ``shared``: whether others that are ``shared`` may be held
     at the same time; ``limit``: how many with a limit may. ``wait_warning``: after how many seconds
-    of waiting a warning in the log says who holds the lock.
+    of waiting a warning in the log says who holds the lock. ``deadlock_timeout``: after how many
+    the caller looks, again and again, whether it waits for itself by way of others, which raises
+    LockDeadlock (None: never); :doc:`deadlocks` has the rules.
 
     Raises ValueError for a time that is no finite number above zero (``blocking_timeout`` and
     ``sleep`` may be 0), a ``min_hold`` of more than ``max_hold``, an impossible name, and a
@@ -53,6 +55,7 @@ class PlainLock(LocalLock[_Handle]):
     """
 
     _handle: type[PlainHandle] = PlainHandle
+    _attempt: type[Attempt] = Attempt
 
     def __init__(
         self,
@@ -78,11 +81,12 @@ class PlainLock(LocalLock[_Handle]):
         shared: bool = False,
         limit: int | None = None,
         wait_warning: float | None = None,
+        deadlock_timeout: float | None = None,
         **layers: Any,
     ) -> None:
         refuse_own_calls(client.__class__)
         given = (timeout, blocking_timeout, sleep, renew, max_hold, min_hold, reentrant, shared)
-        values = (*given, limit, wait_warning, label, user, note)
+        values = (*given, limit, wait_warning, deadlock_timeout, label, user, note)
         try:
             options = options_of(*values)
         except TypeError:
@@ -120,7 +124,7 @@ class PlainLock(LocalLock[_Handle]):
     async def _take(
         self, io: Backend, limit: float | None, by: Owner, token: str | None = None
     ) -> _Handle:
-        attempt = Attempt(self.target, self.session_for(io), by, token)
+        attempt = self._attempt(self.target, self.session_for(io), by, token)
         return await attempt.take(io, limit)  # type: ignore[no-any-return]  # of that class
 
     def session_for(self, io: Backend) -> Session:

@@ -15,9 +15,9 @@ from ..operations import Handle
 from ..options import checked_callback
 from ..protocol.replies import Busy, Reply
 from ..protocol.requests import Request
-from .attempt import SLICE, Attempt
+from .deadlock import WatchfulAttempt
 from .grant import Grant, look
-from .layered import LockHandle, RedisLock, note
+from .layered import LockHandle, RedisLock
 from .local import LocalLock
 from .scope import CancelScope
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_setnx_lock.lock")
 
 
-class SeveralAttempt(Attempt):
+class SeveralAttempt(WatchfulAttempt):
     """An attempt at several locks, in the order of their names, by one token.
 
     Each request asks for all of them, also for those that are held by then: that renews these while
@@ -114,6 +114,11 @@ class SeveralAttempt(Attempt):
         self._at = 0
         return Busy(0, None) if last[0] == b"OK" else None
 
+    async def _longest_sleep(self, io: Backend, busy: Busy) -> float:
+        longest = await super()._longest_sleep(io, busy)
+        # What is held meanwhile is renewed by asking.
+        return min(longest, self.target.options.lease / 3) if self._at else longest
+
     async def _read_busy(self, io: Backend, values: Sequence[Any]) -> Busy:
         before, self._at = self._at, len(values) - 1
         busy = Busy(int(values[-1][1]), values[-1][2])
@@ -124,7 +129,6 @@ class SeveralAttempt(Attempt):
             unwanted += [target for target, value in pairs if value[0] == b"OK"]
         if unwanted:
             await self._cancel(io, in_doubt=False, only=unwanted)
-        self.longest_sleep = self.target.options.lease / 3 if self._at else SLICE
         if self._at != before:
             self._end_wait(None)
             self.target = self._several[self._at]
@@ -337,9 +341,8 @@ class MultiLock(LocalLock[MultiLockHandle]):
             if missing:
                 taken += await SeveralAttempt(missing, session, by).take_each(io, limit)
             by_key = {one.key: one for one in taken if one is not None}
-            if self.options.reentrant:
-                for one in by_key.values():
-                    note(one.grant, by)
+            for lock in self._locks:
+                lock.note(by_key[lock.key], by)
             held = MultiLockHandle([by_key[key] for key in self.keys], self._on_lost)
             if not held.lost:
                 return held

@@ -1,0 +1,121 @@
+-- Say of a caller which holds locks that it waits for one more, and see whether it waits for itself by way of others. All is
+-- read at one moment. Who looks after a caller that is refused does not find the same: one is refused, not two.
+-- '{N}:waits:TOKEN' says of the holder of N by that token, for a short while: 'TOKEN LENGTH NAME RECORD', its token in the
+-- queue of the lock that it waits for, and that name, which has that length. It is believed only where that token queues.
+-- KEYS  1 name and 2 meta of the lock waited for  3... the names of the locks that the caller holds
+-- ARGV  1 its token in the queue  2 for how many ms to believe it  3 its holder record  4... the tokens by which it holds them
+-- Reply {record, name, record, name, ...}: the caller waits for the first name, whose holder, of the second record, waits for
+--       the second name, and so on; the caller holds the last. Empty if it is no deadlock
+local NAME, META, INDEX = KEYS[1], KEYS[2], nil
+local BESIDE, token = string.sub(META, 1, -5), ARGV[1]
+--- lib
+local MOST = 200 -- of so many callers, or holders of one lock, a search goes no further
+
+local function beside(name, what)
+  local tag = string.match(name, '^[^{]*{([^}]+)}')
+  return (tag and '{' .. tag .. '}:' .. name or '{' .. name .. '}') .. ':' .. what
+end
+
+-- What is of another type says nothing.
+local function ask(...)
+  local reply = redis.pcall(...)
+  return not (type(reply) == 'table' and reply.err) and reply or nil
+end
+
+local function is_queued(name, queued)
+  local alive = parse_waiter(ask('HGET', beside(name, 'waiting'), queued))
+  return alive and alive >= now and ask('ZSCORE', beside(name, 'waiters'), queued)
+end
+
+-- The tokens by which the lock is held, and how many of these have to stay for that waiter to stay: of permits all, as one
+-- that becomes free is enough. One that stands before it and cannot go on keeps it waiting, too.
+local function in_the_way(waiter)
+  local value = ask('GET', waiter.name) or ''
+  local kind, enough = string.match(value, '^(%l+):%d+$'), math.huge
+  if kind ~= 'readers' and kind ~= 'permits' then
+    return {value}, 1
+  end
+  local queue = ask('ZRANGE', beside(waiter.name, 'waiters'), 0, 9) or {}
+  for at = 0, #queue do
+    local queued = queue[at] or waiter.token -- which may be further behind
+    if at > 0 and queued == waiter.token then
+      break
+    elseif is_queued(waiter.name, queued) then
+      local group, limit = group_of(queued)
+      enough = math.min(enough, group == kind and limit or 1)
+    end
+  end
+  return ask('ZRANGEBYSCORE', beside(waiter.name, 'shares'), '(' .. whole(now), '+inf', 'LIMIT', 0, MOST) or {}, enough
+end
+
+local own = {token = token, name = NAME, record = ARGV[3]}
+local known = {[token] = own}
+
+-- Have a waiter know those who hold what it waits for, and wait themselves. One that waits for what it holds itself may be
+-- helped by another thread.
+local function look_behind(waiter)
+  local holders, enough = in_the_way(waiter)
+  waiter.behind, waiter.enough = {}, enough
+  for _, holder in ipairs(holders) do
+    local said = ask('GET', beside(waiter.name, 'waits:' .. holder)) or ''
+    local queued, length, rest = string.match(said, '^(%S+) (%d+) (.*)$')
+    local name = rest and string.sub(rest, 1, length)
+    if rest and queued ~= waiter.token and is_queued(name, queued) then
+      known[queued] = known[queued] or {token = queued, name = name, record = string.sub(rest, length + 2)}
+      table.insert(waiter.behind, known[queued])
+    end
+  end
+end
+
+-- All that the caller waits for by way of others, the nearest first, but those who go on; and the last before itself again.
+local function search()
+  local reached, seen, last = {own}, {[own] = true}, nil
+  for number = 1, MOST do
+    local waiter = reached[number]
+    if waiter and not waiter.behind then
+      look_behind(waiter)
+    end
+    for _, other in ipairs(waiter and waiter.behind or {}) do
+      last = last or other == own and waiter
+      if not seen[other] and not other.goes_on then
+        seen[other], other.after = true, waiter
+        table.insert(reached, other)
+      end
+    end
+  end
+  return reached, last
+end
+
+if not is_queued(NAME, token) then
+  return {}
+end
+for at = 3, #KEYS do
+  local link = table.concat({token, #NAME, NAME, ARGV[3]}, ' ')
+  redis.call('SET', beside(KEYS[at], 'waits:' .. ARGV[at + 1]), link, 'PX', ARGV[2])
+end
+
+-- One goes on if not enough of those before it stay. Who does is taken out, until all who are left stay.
+local waiters, last, has_changed
+repeat
+  waiters, last, has_changed = search()
+  for _, waiter in ipairs(waiters) do
+    local staying = 0
+    for _, other in ipairs(waiter.behind or {}) do
+      staying = staying + (other.goes_on and 0 or 1)
+    end
+    if not waiter.goes_on and staying < (waiter.enough or 1) then
+      waiter.goes_on, has_changed = true, true
+    end
+  end
+until not has_changed
+local reply = {}
+last = not own.goes_on and last
+for at = 3, last and #KEYS or 0 do
+  redis.call('DEL', beside(KEYS[at], 'waits:' .. ARGV[at + 1]))
+end
+while last do
+  table.insert(reply, 1, last.name)
+  table.insert(reply, 1, last.record)
+  last = last.after
+end
+return reply
