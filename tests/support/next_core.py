@@ -86,8 +86,6 @@ NOT_YET = {
     "test_each_state_is_told_with_what_is_known hosted": "hosted",
     "test_each_state_is_told_with_what_is_known timestamp": "timestamps",
     "test_a_fingerprint_stands_for_one_hold_whoever_looks timestamp": "timestamps",
-    # A few bytecodes, none of which calls: no handler of a signal is run there.
-    "test_a_block_that_is_interrupted_at_any_line_lets_all_go __enter__": "the end of an attempt",
     "test_no_key_is_left_that_nobody_holds hosted": "hosted",
     "test_no_key_is_left_that_nobody_holds timestamp": "timestamps",
     # The mark that somebody of a loop's mailbox is awake stands beside that, for half a second.

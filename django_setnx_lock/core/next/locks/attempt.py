@@ -93,14 +93,13 @@ class Attempt:
             held = self._hold(io, answer)
             if self._waits_since is not None:
                 self._end_wait(None)
+            if self._mailbox is not None:
+                self._mailbox.close(self.token)
             return held
         except BaseException as error:
             # Interrupts and cancellations too: it may have been granted all the same.
             await self._give_up(io, error)
             raise
-        finally:
-            if self._mailbox is not None:
-                self._mailbox.close(self.token)
 
     def _hold(self, io: Backend, grant: Grant) -> Any:
         """Return the handle of what was granted, which is renewed from now on if that is asked."""
@@ -269,6 +268,8 @@ class Attempt:
                 cancel = partial(self._cancel, io, in_doubt=in_doubt, within=within)
                 await io.shield(cancel, self.session.limit, error)
         finally:
+            if self._mailbox is not None:
+                self._mailbox.close(self.token)
             self._end_wait(error)
 
     # Events and messages
