@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .connections import sentinel as _sentinel  # noqa: F401 - so that there are its sessions
+from .connections import cluster, sentinel  # noqa: F401 - so that there are their sessions
 from .inspection.inspector import Inspector
 from .locks.layered import LockHandle, RedisLock, RWLock
 from .locks.several import MultiLock, MultiLockHandle

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import secrets
 import threading
 from collections import deque
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from redis import exceptions as redis_exceptions
 from redis.asyncio.connection import AbstractConnection
 
 from ... import clock
@@ -34,25 +36,31 @@ class Session:
     """
 
     renewal: Any = None
+    is_awaited = False
+    # What the mailboxes of event loops begin with, and how long a waiter sleeps at most.
+    mail = "{mail}"
+    longest_sleep = math.inf
+    # Whether its locks can be in an index.
+    has_index = True
 
     def __init__(self, client: Any) -> None:
         # Nothing is tried again below us, and replies are bytes.
-        self._settings = options_for(client, None) | {"decode_responses": False}
+        self._settings = settings = options_for(client, None) | {"decode_responses": False}
         self._kind = client.connection_pool.connection_class
         # What makes a connection for an event loop; without the session, which ends with its pool.
         self.aio_connection = partial(aio_connection_of, self._kind, **self._settings)
-        # Two clients of one database are in one place.
-        where = self._settings
-        self.place = (
-            id(where.get("server")),
-            where.get("path") or (where.get("host", "localhost"), where.get("port", 6379)),
-            where.get("db") or 0,
-        )
-        # For handlers of signals, too.
-        self.deciding = threading.RLock()
+        at = settings.get("path") or (settings.get("host", "localhost"), settings.get("port", 6379))
         # Whether only event loops can ask.
         self.is_awaited = issubclass(self._kind, AbstractConnection)
-        self.limit: float = self._settings["socket_timeout"]
+        place = (id(settings.get("server")), at, settings.get("db") or 0)
+        self._begin(place, settings["socket_timeout"])
+
+    def _begin(self, place: tuple[Any, Any, Any], limit: float) -> None:
+        # Two clients of one database are in one place.
+        self.place = place
+        self.limit = limit
+        # For handlers of signals, too.
+        self.deciding = threading.RLock()
         self.idle: deque[Any] = deque(maxlen=_SPARE_AT_MOST)
         self.listening: deque[Any] = deque(maxlen=_SPARE_AT_MOST)
         self.pipes: dict[Any, Any] = {}
@@ -66,6 +74,18 @@ class Session:
     def suits(cls, client: Any) -> bool:
         """Return whether ``client`` has a session of this class: of each subclass, see there."""
         return cls is Session
+
+    def at(self, key: str) -> Session:
+        """Return the session with the server that has ``key``."""
+        return self
+
+    def beside(self, key: str) -> Any:
+        """Return the session whose mailboxes are where ``key`` is."""
+        return self
+
+    def may_pass(self, error: Exception) -> bool:
+        """Return whether to listen again may help after ``error``."""
+        return not isinstance(error, redis_exceptions.ResponseError)
 
     @property
     def where(self) -> str:
@@ -142,7 +162,7 @@ def session_of(client: Any) -> Session:
         pool = client.connection_pool
     except AttributeError:
         refuse_many_servers(client)
-        raise
+        pool = client
     sessions = here().sessions
     found: Session | None = sessions.get(pool)
     # Where another thread was first, its session.

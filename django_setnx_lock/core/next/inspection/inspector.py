@@ -70,7 +70,8 @@ class Inspector:
         refuse_own_calls(client.__class__)
         self._client = client
         self._prefix = prefix
-        self._index = index_for(prefix) if use_index else None
+        has_index = use_index and session_of(client).has_index
+        self._index = index_for(prefix) if has_index else None
         unit = protocol.removeprefix("timestamp-")
         self._reader = Reader(prefix, unit if unit != protocol else "")
 

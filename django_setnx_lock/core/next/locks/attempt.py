@@ -106,7 +106,7 @@ class Attempt:
         held = grant.target.handle(grant)
         if grant.target.is_watched:
             renewal = None if io.is_asyncio else self.session.renewal
-            (renewal or renewal_of(self.session, io)).register(grant)
+            (renewal or renewal_of(grant, io)).register(grant)
         if events.ACQUIRED.listeners:
             events.ACQUIRED.tell(key=grant.key, fence=grant.fence, waited=clock.now() - self._began)
         return held
@@ -170,7 +170,7 @@ class Attempt:
 
     def _choose_mailbox(self, io: Backend) -> None:
         if io.is_asyncio:
-            self._mailbox = mailbox_of(self.session)
+            self._mailbox = mailbox_of(self.session.beside(self.target.keys[1]))
             self._mailbox.expect(self.token)
             self._mailbox_key = self._mailbox.key
         else:
@@ -201,7 +201,7 @@ class Attempt:
 
     async def _longest_sleep(self, io: Backend, busy: Busy) -> float:
         """Return the seconds to sleep at most; called before each sleep."""
-        return SLICE
+        return self.session.longest_sleep
 
     async def _sleep(self, io: Backend, seconds: float, *, is_first: bool) -> Grant | Busy | None:
         """Sleep until woken or for so many ``seconds``; return the answer, if it is there by then.
@@ -222,7 +222,7 @@ class Attempt:
             self._failures += 1
             self.session.close_idle()
             self.was_retried |= request is not None
-            if self._failures > 1 and isinstance(error, redis_exceptions.ResponseError):
+            if self._failures > 1 and not self.session.may_pass(error):
                 raise unavailable(error, self.target.key) from error
             if not io.is_asyncio:
                 # The next sleep is on another connection.

@@ -173,7 +173,7 @@ class RedisLock(Adopter[LockHandle]):
             if target.options.renew:
                 if grant.due == math.inf:
                     grant.due = now + grant.lease / 3
-                renewal_of(grant.session, io).register(grant)
+                (grant.renewal or renewal_of(grant, io)).register(grant)
             # Last: an interrupt after it would leave a handle that nobody knows, and that counts.
             return target.handle(grant, target)  # type: ignore[no-any-return]  # it is of that class
 

@@ -40,7 +40,7 @@ class ThreadMailbox:
 
     def __init__(self, session: Session, key: str) -> None:
         self.key = key
-        self._session = session
+        self._session = self._home = session
 
     async def wait(self, token: str, seconds: float, request: Request | None = None) -> Any:
         """Sleep until woken, or for so many ``seconds``. Raises what redis-py raises.
@@ -49,11 +49,12 @@ class ThreadMailbox:
         None where it has to be asked anew.
         """
         end = clock.now() + seconds
-        if self._until and clock.now() > self._until:
+        home = self._session.at(self.key)
+        if home is not self._home or (self._until and clock.now() > self._until):
             # Nobody is there any more, and nothing has said so.
             self.close(token)
         if self._connection is None:
-            self._connection = take(self._session.listening) or self._session.connection()
+            self._home, self._connection = home, take(home.listening) or home.connection()
         if not self._until:
             self._listen(seconds, request)
         if request is None and not self._connection.can_read(max(end - clock.now(), 0)):
@@ -89,14 +90,14 @@ class ThreadMailbox:
             close(connection)
             self._until = 0.0
         elif connection is not None:
-            self._session.listening.append(connection)
+            self._home.listening.append(connection)
 
 
 class LoopMailbox:
     """The list at which all waiting tasks of a loop are woken, on one connection."""
 
     def __init__(self, session: Session, loop: asyncio.AbstractEventLoop) -> None:
-        self.key = f"{{mail}}:{secrets.token_hex(8)}"
+        self.key = f"{session.mail}:{secrets.token_hex(8)}"
         self._limit = session.limit
         self._loop = loop
         self._pipe = Pipe(session, loop)
@@ -142,6 +143,7 @@ class LoopMailbox:
         """Wake whom the answer of a BRPOP on ``line`` is for."""
         if isinstance(mail, Exception):
             # All ask, and find out what there is: the mail that is lost may have been for any.
+            line.close()
             for woken in self._woken.values():
                 _end(woken, mail)
             return

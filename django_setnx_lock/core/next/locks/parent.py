@@ -100,7 +100,7 @@ class Environment:
                 return None
             self._had[around.place, around.name] = ref(grant)
             held = target.handle(grant)
-        renewal_of(session, io).register(grant)
+        renewal_of(grant, io).register(grant)
         return held
 
 

@@ -21,7 +21,6 @@ from ..protocol.replies import Reply, lost
 from .grant import LISTED_AFTER
 
 if TYPE_CHECKING:
-    from ..connections.session import Session
     from .grant import Grant
 
 logger = logging.getLogger("django_setnx_lock.renewal")
@@ -271,8 +270,9 @@ class LoopRenewal(Renewal):
             self._worker.cancel()
 
 
-def renewal_of(session: Session, io: Backend) -> Renewal:
-    """Return what renews the locks of this thread's process, or of the running event loop."""
+def renewal_of(grant: Grant, io: Backend) -> Renewal:
+    """Return what renews ``grant``, of a thread of the process or of the running event loop."""
+    session = grant.session.at(grant.target.keys[0])
     if io.is_asyncio:
         found: Renewal = of_loop(session.renewals, LoopRenewal)
     else:

@@ -41,7 +41,7 @@ class CancelScope:
             grant.scopes += (self,)
             if grant.renewal is None:
                 # Nobody else looks when its lease ends.
-                renewal_of(grant.session, ASYNCIO).register(grant)
+                renewal_of(grant, ASYNCIO).register(grant)
 
     def cancel(self) -> None:
         """Cancel the task: a lock is lost. Any thread may call it."""

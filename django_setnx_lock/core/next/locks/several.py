@@ -110,8 +110,8 @@ class SeveralAttempt(WatchfulAttempt):
                 self.target = self._several[-1]
                 return self._grants[-1]
         await self._cancel(io, in_doubt=self.was_retried)
+        self._at, self.target = 0, self._several[0]
         self._begin_anew(io)
-        self._at = 0
         return Busy(0, None) if last[0] == b"OK" else None
 
     async def _longest_sleep(self, io: Backend, busy: Busy) -> float:
@@ -119,7 +119,7 @@ class SeveralAttempt(WatchfulAttempt):
         # What is held meanwhile is renewed by asking.
         return min(longest, self.target.options.lease / 3) if self._at else longest
 
-    async def _read_busy(self, io: Backend, values: Sequence[Any]) -> Busy:
+    async def _read_busy(self, io: Backend, values: Sequence[Any]) -> Busy | None:
         before, self._at = self._at, len(values) - 1
         busy = Busy(int(values[-1][1]), values[-1][2])
         # One before those that were held is somebody else's now; or none is to be held.
@@ -131,9 +131,16 @@ class SeveralAttempt(WatchfulAttempt):
             await self._cancel(io, in_doubt=False, only=unwanted)
         if self._at != before:
             self._end_wait(None)
-            self.target = self._several[self._at]
+            last, self.target = self.target, self._several[self._at]
             if self._waits_since is not None:
                 self._notify_of_wait(busy)
+            homes = [self.session.beside(target.keys[1]) for target in (last, self.target)]
+            if self._mailbox_key and homes[0] is not homes[1]:
+                # Where that is, nobody knows of this mailbox.
+                if self._mailbox is not None:
+                    self._mailbox.close(self.token)
+                self._choose_mailbox(io)
+                return None
         return busy
 
 
