@@ -201,6 +201,18 @@ async def test_readers_are_in_together_and_a_writer_is_alone(a: World) -> None:
         assert await a.rival().acquire(blocking=False) is False
 
 
+@on([READERS, PERMITS])
+async def test_of_those_who_hold_it_one_who_has_not_left_is_named(a: World) -> None:
+    options = {} if a.kind is READERS else {"limit": 2}
+    async with a.lock(label="first", **options).block():
+        async with a.lock(label="second", **options).block():
+            pass
+        with pytest.raises(LockBusy) as busy:
+            await a.rival().take(0)
+    assert busy.value.holder is not None
+    assert busy.value.holder.label == "first"
+
+
 @on([PERMITS])
 async def test_so_many_are_in_together_as_there_are_permits(a: World) -> None:
     async with a.lock(limit=2).block() as first, a.lock(limit=2).block() as second:

@@ -307,6 +307,39 @@ async def test_a_release_after_the_loss_says_so_though_an_earlier_copy_is_under_
 
 
 @on(ONE_SERVER, real=True)
+async def test_a_release_that_is_called_again_when_the_lease_is_over_says_so(a: World) -> None:
+    with network(a, socket_timeout=0.3) as proxy:
+        await begun(a)
+        held = await a.lock(timeout=1.5).take(0)
+        proxy.hold(NAMED)
+        with pytest.raises(LockUnavailable):
+            await held.release()
+        proxy.hold(b"nothing has this in it")
+        other = await a.rival().take(20)
+
+        with pytest.raises(LockLost):
+            await held.release()
+
+        await other.check()
+
+
+@on(SINGLE, real=True)
+async def test_a_copy_that_comes_after_the_loss_takes_no_lock(a: World) -> None:
+    with network(a, socket_timeout=0.3, retry=Retry(NoBackoff(), 1)) as proxy:
+        await begun(a)
+        proxy.hold(NAMED, once=True)
+        held = await a.lock().take(0)
+        assert proxy.holds.is_set()
+        a.direct.delete(a.kind.contested)
+        with pytest.raises(LockLost):
+            await held.release()
+
+        proxy.let_go()
+
+        assert a.is_free()
+
+
+@on(ONE_SERVER, real=True)
 async def test_scripts_that_the_server_forgot_are_sent_again(a: World) -> None:
     for step in STEPS:
         a.direct.script_flush()

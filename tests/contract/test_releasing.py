@@ -19,6 +19,7 @@ from tests.support.kinds import (
     HOSTED,
     ONE_SERVER,
     PERMITS,
+    QUEUED,
     READERS,
     REDLOCK,
     SEVERAL,
@@ -68,6 +69,23 @@ async def test_a_block_that_outlasts_its_lease_lets_go_of_what_redis_still_has(a
         assert held.lost
         assert not a.is_free()
     assert a.is_free()
+
+
+@on(QUEUED)
+async def test_who_finds_its_lock_lost_and_free_leaves_it_to_who_waits(a: World) -> None:
+    held = await a.rival(timeout=60).take(0)
+    job = a.spawn(a.lock().take(20))
+    await a.waiting(1)
+    # The first sleep may be a short one.
+    await a.sleep(0.5)
+    a.direct.delete(a.kind.contested)
+
+    with pytest.raises(LockLost):
+        await held.release()
+
+    # A waiter that nobody wakes sleeps for longer.
+    await a.eventually(job.done, seconds=4.5)
+    await (await job.result()).release()
 
 
 @on()

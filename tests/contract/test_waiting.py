@@ -192,6 +192,45 @@ async def test_readers_who_waited_are_in_together(a: World) -> None:
         await one.release()
 
 
+@on([READERS])
+async def test_a_writer_has_it_when_the_leases_of_those_who_are_left_end(a: World) -> None:
+    long = await a.lock(timeout=60).take(0)
+    _short = await a.lock(timeout=1.5).take(0)
+    writer = a.spawn(a.rival().take(20))
+    await a.waiting(1)
+    # The first sleep may be a short one.
+    await a.sleep(0.5)
+
+    await long.release()
+
+    assert a.direct.pttl(a.kind.contested) <= 1500
+    await a.eventually(writer.done, seconds=WOKEN)
+    await (await writer.result()).release()
+
+
+@on([PERMITS])
+async def test_a_permit_that_is_returned_goes_to_who_waits_for_it(a: World) -> None:
+    async with a.lock(limit=2, timeout=60).block():
+        held = await a.lock(limit=2, timeout=60).take(0)
+        job = a.spawn(a.lock(limit=2).take(20))
+        await a.waiting(1)
+        await a.sleep(0.5)
+
+        await held.release()
+
+        await a.eventually(job.done, seconds=WOKEN)
+        await (await job.result()).release()
+
+
+@on([PERMITS])
+async def test_a_permit_whose_lease_is_over_is_free(a: World) -> None:
+    async with a.lock(limit=2, timeout=60).block():
+        lost = await a.lock(limit=2, timeout=a.kind.brief).take(0)
+        mine = await a.lock(limit=2).take(20)
+        assert lost.lost
+        await mine.release()
+
+
 @on()
 @pytest.mark.parametrize("seconds", [0, 0.15])
 async def test_nobody_waits_for_longer_than_told(a: World, seconds: float) -> None:

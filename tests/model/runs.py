@@ -142,6 +142,15 @@ RUNS = {
     "readers-limit": run(
         "a reader, and one behind a writer that gives up", READER, Caller(limit=1), READER
     ),
+    "readers-leases": run(
+        "a reader with a long lease, one with a short one that is killed, and a writer",
+        READER._replace(lasts=5, mortal=False, limit=0),
+        READER._replace(lasts=2, mortal="held", follows=True, limit=0),
+        LIVES,
+        kill=1,
+        out=("ride",),
+        sleep=8,
+    ),
     "permits": run("two permits for three, one is killed", PERMIT, PERMIT, PERMIT, kill=1),
     "permits-loss": run(
         "two permits for three, something is lost", PERMIT, PERMIT, PERMIT, loss=1, size="marathon"
@@ -391,7 +400,11 @@ MUTANTS = {
     "cancel-rouse": Mutant(
         "so does who is cancelled",
         *("lease-cancel", "sleep"),
-        ("release", "and value then\n  rest", "and false then\n  rest"),
+        (
+            "release",
+            "(leave_queue(token) or was_held) and",
+            "(leave_queue(token) and false or was_held) and",
+        ),
     ),
     "rank": Mutant(
         "who asks again keeps its place",
@@ -410,8 +423,18 @@ MUTANTS = {
     ),
     "shares": Mutant(
         "a share ends with its lease",
-        *("readers-kill", "sleep"),
+        *("readers-kill", "sleep or truth"),
         ("lib", "'-inf', now)) do", "'-inf', 0)) do"),
+    ),
+    "shares-name": Mutant(
+        "the name is taken for as long as the longest lease of those who hold it",
+        *("readers-leases", "sleep"),
+        ("lib", "redis.call('PEXPIRE', NAME, whole(last_end() - now)) --", "--"),
+    ),
+    "shares-rouse": Mutant(
+        "who lets a share go has a waiter ask when the others' leases end",
+        *("readers-leases", "sleep"),
+        ("release", "or was_held) and", "or false) and"),
     ),
     "room": Mutant(
         "there are as many permits as there are",
