@@ -207,6 +207,7 @@ def test_a_permit_that_nobody_fetches_goes_to_the_next(redis_client: redis.Redis
     assert let_go(redis_client, permits[0]) == [permits[2]]
     assert look(redis_client, permits[2]) == [permits[3]]
 
+    assert queue_of(redis_client) == [permits[2]]
     assert sorted(redis_client.zrange("{lock:a}:shares", 0, -1)) == [
         permits[1].encode(),
         permits[3].encode(),
