@@ -67,6 +67,19 @@ def standing(client: redis.Redis, work: Callable[[RedisLock], None]) -> Iterator
     assert lines.passed
 
 
+def test_no_interrupt_leaves_a_lock_that_could_be_had_again(real_server: RealServer) -> None:
+    client, at, interrupted = real_server.client(), 0, True
+    # What is made but once is not counted.
+    enter_and_leave(RedisLock(client, "lock:b"))
+    while interrupted:
+        at += 1
+        lines = Lines(at)
+        lock = RedisLock(client, "lock:a", reentrant=True, blocking=False)
+        interrupted = lines.run(lambda: enter_and_leave(lock))  # noqa: B023 - run at once
+        assert not client.exists("lock:a"), lines.passed[-1]
+    assert lines.surrounds_a_request
+
+
 @pytest.mark.parametrize("work", [enter_and_leave, acquire_and_release, take])
 def test_no_interrupt_leaks_a_count(
     real_server: RealServer, work: Callable[[RedisLock], None]

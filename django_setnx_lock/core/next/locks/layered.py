@@ -27,14 +27,23 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ..connections.backend import Backend
+    from ..options import Target
     from ..process import Owner
     from ..protocol.requests import Request
     from .grant import Grant
-    from .transfer import Secret
 
 
 class LockHandle(Giver, Borrower):
     """One of the handles of a grant. The last one that is released lets the lock go."""
+
+    def __init__(self, grant: Grant, target: Target | None = None) -> None:
+        options, owner = grant.target.options, grant.owner
+        is_noted = options.reentrant or options.deadlock_timeout is not None
+        # With the first handle: an interrupt right after the attempt would lose the lock.
+        if is_noted and owner is not None and not grant.handles:
+            note(grant, owner)
+        # Last: an interrupt after it would leave a handle that nobody knows, and that counts.
+        super().__init__(grant, target)
 
     @property
     def local(self) -> LocalToken:
@@ -98,18 +107,7 @@ class RedisLock(Adopter[LockHandle]):
     ) -> LockHandle:
         may_be_again = token is None and (by.holds or parent.environment.names_any)
         held = await self._again(io, by) if may_be_again else None
-        if held is None:
-            held = self.note(await super()._take(io, limit, by, token), by)
-        return held
-
-    async def _adopt(self, io: Backend, secret: Secret, by: Owner) -> LockHandle:
-        return self.note(await super()._adopt(io, secret, by), by)
-
-    def note(self, held: LockHandle, by: Owner) -> LockHandle:
-        """Note that ``by`` holds it, where that is asked for later."""
-        if self.options.reentrant or self.options.deadlock_timeout is not None:
-            note(held.grant, by)
-        return held
+        return held if held is not None else await super()._take(io, limit, by, token)
 
     def _grant_of(self, by: Owner) -> Grant | None:
         """Return what ``by`` may have again, if there is such a grant."""
@@ -140,8 +138,10 @@ class RedisLock(Adopter[LockHandle]):
         if around is None:
             return None
         self._refuse_upgrade(around.token)
-        held = await parent.environment.enter(io, around, self.target, session, by)
-        return None if held is None else self.note(held, by)
+        held: LockHandle | None = await parent.environment.enter(
+            io, around, self.target, session, by
+        )
+        return held
 
     def _refuse_upgrade(self, token: str) -> None:
         key = self.key

@@ -348,8 +348,6 @@ class MultiLock(LocalLock[MultiLockHandle]):
             if missing:
                 taken += await SeveralAttempt(missing, session, by).take_each(io, limit)
             by_key = {one.key: one for one in taken if one is not None}
-            for lock in self._locks:
-                lock.note(by_key[lock.key], by)
             held = MultiLockHandle([by_key[key] for key in self.keys], self._on_lost)
             if not held.lost:
                 return held
