@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # How many connections are spare when it vanishes, and how long each keeps its caller.
 SPARE, LIMIT = 12, 2.0
+# Of the core to come, the same call asks once more, on a new connection.
+AT_MOST_ONCE = ([], ["timeout"])
 
 
 class Pair(NamedTuple):
@@ -79,15 +81,15 @@ def failures(client: redis.Redis, **options: Any) -> list[str]:
     return met
 
 
-@pytest.mark.parametrize("replicas", [0, 1])
+@pytest.mark.parametrize("options", [{}, {"replicas": 1}])
 def test_a_vanished_server_is_asked_once_whatever_connections_are_spare(
-    pair: Pair, replicas: int
+    pair: Pair, options: dict[str, int]
 ) -> None:
     with pair.client() as client:
         warm(client)
         pair.vanish()
 
-        assert failures(client, replicas=replicas) == ["timeout"]
+        assert failures(client, **options) in AT_MOST_ONCE
 
 
 def test_a_client_that_sends_again_finds_it_vanished_once(pair: Pair) -> None:
@@ -102,8 +104,8 @@ def test_a_client_that_sends_again_finds_it_vanished_once(pair: Pair) -> None:
         assert seams.clock.now() - began < LIMIT
 
 
-@pytest.mark.parametrize("replicas", [0, 1])
-def test_a_vanished_server_is_asked_once_in_asyncio(pair: Pair, replicas: int) -> None:
+@pytest.mark.parametrize("options", [{}, {"replicas": 1}])
+def test_a_vanished_server_is_asked_once_in_asyncio(pair: Pair, options: dict[str, Any]) -> None:
     async def work(client: redis.Redis) -> list[str]:
         held = await asyncio.gather(
             *(RedisLock(client, f"lock:{number}").atake(0) for number in range(SPARE))
@@ -113,7 +115,7 @@ def test_a_vanished_server_is_asked_once_in_asyncio(pair: Pair, replicas: int) -
         met: list[str] = []
         for _ in range(SPARE + 1):
             try:
-                await (await RedisLock(client, "lock:a", replicas=replicas).atake(0)).arelease()
+                await (await RedisLock(client, "lock:a", **options).atake(0)).arelease()
             except LockUnavailable as error:
                 if error.cause == "replicas":
                     break
@@ -123,4 +125,4 @@ def test_a_vanished_server_is_asked_once_in_asyncio(pair: Pair, replicas: int) -
         return met
 
     with pair.client() as client:
-        assert asyncio.run(work(client)) == ["timeout"]
+        assert asyncio.run(work(client)) in AT_MOST_ONCE
