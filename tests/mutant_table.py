@@ -1711,8 +1711,8 @@ COMING_LOCKS = [
     Mutant(
         "to come: who was roused is not taken for dead",
         f"{COMING_SCRIPTS}/lib.lua",
-        "    wake(box, token)\n    mark_awake(box)\n",
-        "    wake(box, token)\n",
+        "    mark_awake(box)\n    return wake(box, token)\n",
+        "    return wake(box, token)\n",
         f"{WIRE}/test_next_scripts.py::test_who_was_roused_counts_as_awake_until_it_listens_again",
     ),
     Mutant(

@@ -12,7 +12,7 @@ import pytest
 from django_setnx_lock import LockBusy, LockUnavailable
 from django_setnx_lock.core import Inspector, LockInfo, RedisLock, State
 from tests.processes import eventually
-from tests.support import next_core, seams
+from tests.support import seams
 from tests.support.locks import INDEX, PREFIX, listed, meet, server_ms
 
 if TYPE_CHECKING:
@@ -168,11 +168,10 @@ WAYS: dict[str, Callable[[Inspector, list[str]], Iterable[LockInfo]]] = {
 def test_a_lock_among_others_is_told_as_alone(
     client: redis.Redis, way: str, has_index: bool
 ) -> None:
-    situations = {what: one for what, one in SITUATIONS.items() if not next_core.lacks(what)}
-    for key, (stand, _) in situations.items():
+    for key, (stand, _) in SITUATIONS.items():
         stand(client, key)
     look = Inspector(client, PREFIX, protocol="timestamp-ms", use_index=has_index)
-    names = [PREFIX + key for key in situations]
+    names = [PREFIX + key for key in SITUATIONS]
 
     alone = {name: without_times(look.get(name)) for name in names}
     found = {one.name: without_times(one) for one in WAYS[way](look, names)}

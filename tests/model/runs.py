@@ -348,7 +348,7 @@ MUTANTS = {
     "wake": Mutant(
         "who is given it is woken",
         *("two", "sleep"),
-        ("lib", "    wake(box, token)\n    given", "    given"),
+        ("lib", "local woken = wake(box, token)", "local woken = token"),
     ),
     "claim": Mutant(
         "what is given is given for a moment",
@@ -365,11 +365,12 @@ MUTANTS = {
         *("loop-kill", "mail"),
         (
             "lib",
-            "redis.call('EXISTS', box) == 1) then\n"
+            "        elseif not is_passed_over(box, again, without_mail) then\n"
             "          return token, again, box, record\n"
             "        else\n"
             "          full = box\n",
-            "has_mail(box, token)) then\n          return token, again, box, record\n",
+            "        elseif not (without_mail and has_mail(box, token)) then\n"
+            "          return token, again, box, record\n",
         ),
     ),
     "rouse": Mutant(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from django_setnx_lock.core import MultiLock, RedisLock, Redlock
+from tests.support.next_core import IS_CHOSEN
 
 NAME = "lock:a"
 # What stands at the name of a lock that somebody else took: a token, and a time of the year 2128.
@@ -49,6 +50,11 @@ class Kind:
         return [pytest.mark.xdist_group("contract masters")] if self.masters > 1 else []
 
     @property
+    def polls(self) -> bool:
+        """Whether those who wait ask again and again, as nobody wakes them."""
+        return self.masters > 1 or "protocol" in self.options
+
+    @property
     def contested(self) -> str:
         """The name that a rival locks."""
         return self.names[len(self.names) // 2]
@@ -88,7 +94,11 @@ TIMESTAMP = Kind(
     has_queue=False,
 )
 HOSTED = Kind(
-    "hosted", options={"protocol": "hosted"}, rival={"protocol": "hosted"}, has_queue=False
+    "hosted",
+    options={"protocol": "hosted"},
+    rival={"protocol": "hosted"},
+    # Its waiters poll with today's core, without a place.
+    has_queue=IS_CHOSEN,
 )
 SEVERAL = Kind("several", names=("lock:a", "lock:b", "lock:c"))
 REDLOCK = Kind("redlock", has_queue=False, masters=3)

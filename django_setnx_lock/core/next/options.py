@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from ..errors import LockUnsupported
 from ..values import DEFAULT_TIMEOUT, least_hold, milliseconds, waiting_time
+from .protocol.kinds import PREFIXES, PROTOCOLS, scripts_of
 from .protocol.requests import PLAIN, Scripts
 
 _MOST_PERMITS = 1_000_000
@@ -116,6 +117,28 @@ def _prefix_of(shared: bool, limit: int | None) -> str:
     if type(limit) is not int or not 1 <= limit <= _MOST_PERMITS:
         raise ValueError(f"limit is a number from 1 to {_MOST_PERMITS:,}, not {limit!r}")
     return f"permit:{limit}:"
+
+
+def with_protocol(target: Target, protocol: object, expire: object) -> Target:
+    """Return ``target`` as it is with that ``protocol``, and ``expire``.
+
+    Raises ValueError for a protocol that does not exist, TypeError for ``expire`` that is no bool,
+    and LockUnsupported for what such a lock cannot have.
+    """
+    if not isinstance(protocol, str) or protocol not in PROTOCOLS:
+        raise ValueError(f"protocol is one of {', '.join(map(repr, PROTOCOLS))}, not {protocol!r}")
+    if type(expire) is not bool:
+        raise TypeError(f"expire is True or False, not {expire!r}")
+    options = target.options
+    for name, is_given in (("shared", options.is_shared), ("min_hold", options.min_hold_ms)):
+        if is_given and protocol != "setnx":
+            raise LockUnsupported(
+                f"{'shared and limit are' if name == 'shared' else 'min_hold is'} not to be had "
+                f"with protocol={protocol!r}",
+                key=target.key,
+            )
+    options = options._replace(prefix=PREFIXES.get(protocol, options.prefix))
+    return target._replace(options=options, scripts=scripts_of(protocol, expire=expire))
 
 
 def checked_callback(on_lost: Any) -> Callable[..., object] | None:

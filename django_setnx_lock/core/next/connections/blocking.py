@@ -91,7 +91,7 @@ class Blocking(Exchanges):
 
     async def sleep(self, seconds: float) -> None:
         """Sleep."""
-        time.sleep(seconds)  # noqa: ASYNC251 - it never runs in an event loop
+        time.sleep(max(seconds, 0))  # noqa: ASYNC251 - it never runs in an event loop
 
     async def shield(self, clean_up: CleanUp, seconds: float, after: BaseException) -> None:
         """Run ``clean_up``. What Redis cannot be told is dropped: it ends with its lease."""

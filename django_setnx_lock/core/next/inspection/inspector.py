@@ -30,8 +30,9 @@ from ..connections.session import session_of
 from ..heartbeat import process_key
 from ..locks.grant import look
 from ..locks.lock import PlainLock
+from ..protocol.kinds import script_of
 from ..protocol.replies import text
-from ..protocol.requests import FORCE, Command, Request, Script, keys_of
+from ..protocol.requests import Command, Request, keys_of
 from .reading import LIST, Reader, asking_about, name_in
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_setnx_lock.force_release")
 
-_STOP = Script("stop")
 # So many processes are asked about at once, which keeps Redis busy for less than a millisecond. So
 # many locks of the whole list are read at once.
 _AT_ONCE = 500
@@ -72,6 +72,8 @@ class Inspector:
         self._prefix = prefix
         has_index = use_index and session_of(client).has_index
         self._index = index_for(prefix) if has_index else None
+        # Only of those on such a server scripts may touch no key but those that they are told of.
+        self._protocol = "hosted" if protocol == "hosted" else "setnx"
         unit = protocol.removeprefix("timestamp-")
         self._reader = Reader(prefix, unit if unit != protocol else "")
 
@@ -91,11 +93,12 @@ class Inspector:
         """
         found: dict[str, LockInfo] = {}
         # Where there is an index, a script may have the keys of several locks, as it has that one.
-        together = _TOGETHER if self._index else 1
+        together = _TOGETHER if self._index and self._protocol != "hosted" else 1
         # Where many wait, it tells of some of them.
         while left := [name for name in names if name not in found]:
             parts = [left[at : at + together] for at in range(0, len(left), together)]
-            asked = [asking_about(some, self._index, waiters) for some in parts]
+            script = script_of("inspect", protocol=self._protocol)
+            asked = [asking_about(some, script, self._index, waiters) for some in parts]
             keys = [self._reader.key(some[0]) if len(some) == 1 else "" for some in parts]
             for some, answer in zip(parts, self._ask_each(asked, keys), strict=True):
                 found.update((lock.name, lock) for lock in self._reader.locks(some, answer))
@@ -168,7 +171,9 @@ class Inspector:
             # If it is renewed from here on, more is left.
             most = str(math.ceil(seen.remaining * 1000))
         args = (_sent(seen.token), _mark(by, reason), most)
-        reply = self._ask(Request(FORCE, keys_of(name, self._index), args), seen.key)
+        protocol = f"timestamp-{seen.unit}" if seen.unit else self._protocol
+        force = script_of("force", protocol=protocol)
+        reply = self._ask(Request(force, keys_of(name, self._index), args), seen.key)
         target = PlainLock(self._client, name, key=seen.key, index=self._index).target
         run(look(BLOCKING, self._session, target, reply.value[1] if len(reply.value) > 1 else None))
         outcome = _DONE.get(reply.value[0], Outcome.CHANGED_HANDS)
@@ -195,7 +200,8 @@ class Inspector:
             return seen
         refuse_unless_ours(lock, f"cannot ask the holder of the lock {seen.key!r} to stop")
         args = (_sent(seen.token), _mark(by, reason))
-        reply = self._ask(Request(_STOP, keys_of(name, None), args), seen.key)
+        stop = script_of("stop", protocol=self._protocol)
+        reply = self._ask(Request(stop, keys_of(name, None), args), seen.key)
         outcome = _DONE.get(reply.value[0], Outcome.CHANGED_HANDS)
         if outcome is Outcome.RELEASED or (reply.was_retried and outcome is Outcome.ASKED_BEFORE):
             outcome = Outcome.ASKED

@@ -14,7 +14,7 @@ from ...protocol.keys import lock_keys
 from ...stop_request import StopRequest
 from ..protocol.requests import Request, Script
 
-_INSPECT, LIST = Script("inspect"), Script("list")
+LIST = Script("list")
 # How what stands at the name of one of ours begins, unless it is the token of who holds it.
 _STANDING = {"readers": State.READ, "permits": State.PERMITS, "kept": State.KEPT}
 _TIME = re.compile(r"[0-9]{1,15}", re.ASCII)
@@ -23,10 +23,10 @@ _MS = {"s": 1000, "ms": 1}
 _DIGITS = 16
 
 
-def asking_about(names: Sequence[str], index: str | None, waiters: int) -> Request:
+def asking_about(names: Sequence[str], script: Script, index: str | None, waiters: int) -> Request:
     """Ask what there is to say about the locks ``names``, and as many ``waiters`` of each."""
     keys = [key for name in names for key in (name, lock_keys(name).meta)]
-    return Request(_INSPECT, (*keys, *([index] if index else [])), (str(waiters),))
+    return Request(script, (*keys, *([index] if index else [])), (str(waiters),))
 
 
 def name_in(name: bytes) -> str | None:
@@ -61,7 +61,7 @@ class Reader:
         return map(self._lock, names, found)
 
     def _lock(self, name: str, found: Sequence[Any]) -> LockInfo:
-        kind, value, how, left, fence, record, waiting, now, shares, named = found
+        kind, value, how, left, fence, record, waiting, now, shares, named, unit = found
         now_us, is_ours = int(now), how == "ours"
         until = (
             _MS.get(self._unit, 0) * int(value) if how == "foreign" and self._is_time(value) else 0
@@ -87,7 +87,7 @@ class Reader:
             waiters=waiters,
             fingerprint="" if value is False else fingerprint_of(name, *tokens),
             kind=kind,
-            unit=self._unit if until else "",
+            unit=unit or (self._unit if until else ""),
             stop_requested=_stop_request(record) if is_ours and not others else None,
             shares=others,
             # Requests to stop have it in whole milliseconds, too.

@@ -14,6 +14,7 @@ from weakref import ref
 from ... import clock
 from ...errors import LockError, LockUnavailable
 from ..connections.session import session_of
+from ..options import with_protocol
 from . import parent
 from .deadlock import WatchfulAttempt
 from .local import LocalToken
@@ -101,6 +102,11 @@ class RedisLock(Adopter[LockHandle]):
     def local(self) -> LocalToken:
         """Its ``token`` is :attr:`token` as bytes, as with redis-py's lock."""
         return LocalToken(self.token)
+
+    def _with_layers(
+        self, target: Target, *, protocol: str = "setnx", expire: bool = True
+    ) -> Target:
+        return with_protocol(target, protocol, expire)
 
     async def _take(
         self, io: Backend, limit: float | None, by: Owner, token: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -14,19 +15,57 @@ from ...protocol.keys import lock_keys
 Undo: TypeAlias = Callable[[], bytes] | None
 
 _SCRIPTS = Path(__file__).parent / "scripts"
+_WHOLE = re.MULTILINE | re.DOTALL
+
+
+def packed_keys(keys: tuple[str, ...]) -> str:
+    """Return the number of ``keys`` and these as they are sent, if they are ASCII."""
+    return "".join([f"${len(part)}\r\n{part}\r\n" for part in (str(len(keys)), *keys)])
 
 
 class Script:
-    """A Lua script. Each file says at its head what its arguments and replies are."""
+    """A Lua script. Each file says at its head what its arguments and replies are.
 
-    def __init__(self, name: str) -> None:
+    ``kind``: the file whose functions take the place of those of lib that have their names.
+    ``edit``: returns another text in the place of the whole.
+    """
+
+    # How many are before keys and arguments: EVALSHA, its SHA-1, and the number of keys.
+    words = 3
+    # Returns the number of KEYS for those of a request, and these as they are sent, if ASCII.
+    pack_keys: Callable[[tuple[str, ...]], str] = staticmethod(lru_cache(maxsize=1024)(packed_keys))
+
+    def __init__(self, name: str, kind: str = "", edit: Callable[[str], str] = str) -> None:
         self.name = name
-        source = (_SCRIPTS / f"{name}.lua").read_text()
+        source = _read(name)
         for part in ("acquire", "lib"):
-            source = source.replace(f"--- {part}\n", (_SCRIPTS / f"{part}.lua").read_text())
-        self.source = source
+            source = source.replace(f"--- {part}\n", _read(part))
+        self.source = edit(_with_functions(kind, source) if kind else source)
         self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
         self.head = f"$7\r\nEVALSHA\r\n$40\r\n{self.sha}\r\n"
+
+    def keys_for(self, keys: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the KEYS of the script for ``keys``."""
+        return keys
+
+
+def _read(name: str) -> str:
+    return (_SCRIPTS / f"{name}.lua").read_text()
+
+
+def _with_functions(kind: str, source: str) -> str:
+    """Return ``source`` with the functions of ``kind`` in the place of its own.
+
+    What stands before each of them comes with it.
+    """
+    before = ""
+    for part in re.split(r"(?<=^end\n)", _read(kind), flags=re.MULTILINE):
+        before += part
+        name = re.search(r"^local function (\w+)", part, re.MULTILINE)
+        own = name and re.search(rf"^local function {name[1]}\(.*?^end\n", source, _WHOLE)
+        if own:
+            source, before = source.replace(own[0], before), ""
+    return source
 
 
 ACQUIRE, SEVERAL, RELEASE, RENEW, LOOK, LISTEN, LOCKED, FORCE = map(
@@ -67,12 +106,6 @@ def keys_of(name: str, index: str | None) -> tuple[str, ...]:
     return (name, meta) if index is None else (name, meta, index)
 
 
-@lru_cache(maxsize=1024)
-def _packed_keys(keys: tuple[str, ...]) -> str:
-    """Return the number of ``keys`` and these as they are sent, if they are ASCII."""
-    return "".join([f"${len(part)}\r\n{part}\r\n" for part in (str(len(keys)), *keys)])
-
-
 class Request(NamedTuple):
     """One run of a script, which may be sent twice. ``args`` begin with a token mostly."""
 
@@ -86,17 +119,22 @@ class Request(NamedTuple):
 
     def pack(self) -> bytes:
         """Return it as it is sent to a server that knows the script."""
-        keys, args = self.keys, self.args
+        script, keys, args = self
         body = "".join([f"${len(part)}\r\n{part}\r\n" for part in args])
-        packed = f"*{len(keys) + len(args) + 3}\r\n{self.script.head}{_packed_keys(keys)}{body}"
+        count = len(keys) + len(args) + script.words
+        packed = f"*{count}\r\n{script.head}{script.pack_keys(keys)}{body}"
         if packed.isascii():
             return packed.encode()
         # Lengths are of bytes.
-        return pack("EVALSHA", self.script.sha, str(len(keys)), *keys, *args)
+        return self._pack("EVALSHA", script.sha)
 
     def pack_in_full(self) -> bytes:
         """Return it as it is sent to any server."""
-        return pack("EVAL", self.script.source, str(len(self.keys)), *self.keys, *self.args)
+        return self._pack("EVAL", self.script.source)
+
+    def _pack(self, *words: str) -> bytes:
+        keys = self.script.keys_for(self.keys)
+        return pack(*words, str(len(keys)), *keys, *self.args)
 
 
 class Command(Request):

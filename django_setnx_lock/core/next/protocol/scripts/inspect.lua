@@ -3,7 +3,7 @@
 -- ARGV  1 how many of those waiting to name, 1 or more
 -- Reply of each {type of what stands at the name, that, 'ours', 'given' to one who has not asked since, or 'foreign', ms left
 --       (-1: never ends), fence, holder record, number waiting, now in us, of those who hold it together {token, ms left,
---       fence, holder record}, of the first of those waiting {token, when it came in us, holder record}]
+--       fence, holder record}, of the first of those waiting {token, when it came in us, holder record}, unit of a time of ours]
 --       What is not known is false. As JSON if that can be had, which clients read many times quicker; and about the first
 --       of the locks only, if many wait for them or hold them: the caller asks for the others.
 local most = tonumber(ARGV[1])
@@ -22,6 +22,15 @@ local INDEX, BESIDE = nil, string.sub(META, 1, -5)
   local kind, left = redis.call('TYPE', NAME).ok, redis.call('PTTL', NAME)
   local value = kind == 'string' and redis.call('GETRANGE', NAME, 0, LONGEST)
   local fence, owner, record = string.match(ask('GETRANGE', META, 0, LONGEST) or '', '^(%d+) (%S+) (.*)$')
+  local ends, about = string.match(record or '', '^@(%d+) (.*)$')
+  local unit = ends and (value == ends and 'ms' or value == whole(math.ceil(ends / 1000)) and 's')
+  if unit then
+    -- In its place, whose it is.
+    value, record, left = owner, about, ends - now
+    if left <= 0 then
+      kind, value = 'none', false
+    end
+  end
   local how = value and (owner == value and 'ours' or 'foreign')
   local queued, given = ask('ZRANGE', WAITERS, 0, COUNTED - 1) or {}, {}
   local waiting = #queued == COUNTED and redis.call('ZCARD', WAITERS) - COUNTED or 0
@@ -61,7 +70,7 @@ local INDEX, BESIDE = nil, string.sub(META, 1, -5)
     end
   end
   spent = spent + 1 + #queued / 10 + #shares + #named / 4
-  return {kind, value, how, left, fence or false, record or false, waiting, whole(now_us), shares, named}
+  return {kind, value, how, left, fence or false, record or false, waiting, whole(now_us), shares, named, unit or false}
 end
 
 local found = {}

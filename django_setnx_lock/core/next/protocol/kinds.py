@@ -1,0 +1,92 @@
+"""How else than by the plain scripts a lock may stand in Redis: what its ``protocol`` says."""
+
+from __future__ import annotations
+
+import re
+from functools import cache, lru_cache, partial
+
+from .requests import PLAIN, Script, Scripts, packed_keys
+
+_UNITS = {"timestamp-s": 1000, "timestamp-ms": 1}
+#: What ``protocol`` may be.
+PROTOCOLS = ("setnx", *_UNITS, "hosted")
+#: What tokens begin with: others see that nobody is woken by who holds it, or take the long way.
+PREFIXES = {"timestamp-s": "time:", "timestamp-ms": "time:", "hosted": "poll-"}
+_BESIDE = ("waiters", "waiting", "shares", "holders", "gone", "forced")
+_KEYS = ("NAME", "META", *(end.upper() for end in _BESIDE), "INDEX")
+# Servers look for KEYS in the text, or refuse others as it runs: each stands where it is used.
+_DECLARED = (
+    (r"local (NAME|WAITERS|SHARES), .*\n", ""),
+    (r"local BESIDE = .*\n", ""),
+    (r"local BESIDE, token = .*, ", "local token = "),
+    (r"BESIDE \.\. '(\w+)'", lambda found: found[1].upper()),
+    # Of several locks, the first alone.
+    (r"local INDEX, BESIDE = .*\n", ""),
+    (r"inspect\(NAME, META\)|inspect\(KEYS\[at\], .*?\]\)", "inspect()"),
+    (r"for at = 1, #KEYS - 1, 2 do", "for at = 1, 1 do"),
+    # Nobody reads mail.
+    (r"ARGV\[5\]", "''"),
+    (rf"(?<!')\b({'|'.join(_KEYS)})\b", lambda found: f"KEYS[{_KEYS.index(found[1]) + 1}]"),
+)
+
+
+@lru_cache(maxsize=1024)
+def _pack_declared(keys: tuple[str, ...]) -> str:
+    return packed_keys(_declared(keys))
+
+
+class Declared(Script):
+    """A script in which each key that it touches is one of its KEYS. It wakes nobody."""
+
+    words = Script.words + len(_BESIDE)
+    pack_keys = staticmethod(_pack_declared)
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "hosted", _declare)
+
+    def keys_for(self, keys: tuple[str, ...]) -> tuple[str, ...]:
+        return _declared(keys)
+
+
+def _declared(keys: tuple[str, ...]) -> tuple[str, ...]:
+    name, meta, *index = keys
+    return (name, meta, *(meta.removesuffix("meta") + end for end in _BESIDE), *index)
+
+
+def _declare(source: str) -> str:
+    for words, instead in _DECLARED:
+        source = re.sub(words, instead, source)
+    return source
+
+
+@cache
+def script_of(name: str, *, protocol: str, expire: bool = True) -> Script:
+    """Return the script ``name`` for locks with that ``protocol``; ``expire`` as in RedisLock."""
+    if protocol == "hosted":
+        return Declared(name)
+    if protocol == "setnx":
+        return Script(name)
+    said = f"local UNIT, VANISHES = {_UNITS[protocol]}, {str(expire).lower()}"
+    return Script(
+        name, "timestamp", lambda source: source.replace("local UNIT, VANISHES = 1, true", said)
+    )
+
+
+@cache
+def scripts_of(protocol: str, *, expire: bool = True) -> Scripts:
+    """Return the scripts of locks with that ``protocol``."""
+    if protocol == "setnx":
+        return PLAIN
+    is_hosted, script = protocol == "hosted", partial(script_of, protocol=protocol, expire=expire)
+    return Scripts(
+        acquire=script("acquire"),
+        release=script("release"),
+        renew=script("renew"),
+        look=script("look"),
+        locked=script("locked" if is_hosted else "taken"),
+        force=script("force"),
+        # Such a server may be a cluster behind a proxy.
+        several=None if is_hosted else script("several"),
+        polls=True,
+        takes_token=False,
+    )
