@@ -19,6 +19,7 @@ from .core.locks.redlock import Redlock
 __all__ = [
     "CancelScope",
     "Inspector",
+    "Redlock",
     "check_each",
     "environment_under",
     "finish",

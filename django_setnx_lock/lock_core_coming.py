@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import conf, lock_core
 from .core.errors import LockBusy, LockError, LockUnavailable, LockUnsupported
 from .core.locks import batch
 from .core.next.connections.backend import ASYNCIO, BLOCKING, run
+from .core.next.connections.quorum import masters_of
 from .core.next.inspection import inspector
 from .core.next.locks import parent, scope, several
 from .core.next.locks.layered import LockHandle, RedisLock, RWLock
+from .core.next.locks.redlock import Redlock
 from .core.next.locks.several import MultiLock
-from .transactions import CommitLock
+from .transactions import CommitLock, CommitRedlock
 
 if TYPE_CHECKING:
     from .core.next.locks.several import MultiLockHandle
@@ -39,10 +42,17 @@ class CancelScope:
 
 
 def kind_of(options: dict[str, Any], *, is_redlock: bool) -> tuple[Maker, dict[str, Any]]:
-    if is_redlock or options["replicas"] or options["protocol"] != "setnx":
-        raise LockUnsupported("several masters, replicas and other protocols come later")
+    if options["replicas"] or options["protocol"] != "setnx":
+        raise LockUnsupported("replicas and other protocols come later")
     given = {name: value for name, value in options.items() if name not in _NOT_TAKEN}
+    if is_redlock:
+        return partial(_redlock, Redlock if options["ending"] is None else CommitRedlock), given
     return RedisLock if options["ending"] is None else CommitLock, given
+
+
+def _redlock(kind: type[Redlock], servers: Any, *args: Any, **options: Any) -> Redlock:
+    masters = masters_of(servers.clients, servers.names, servers.timeout)
+    return kind(masters, *args, **options)
 
 
 def together(

@@ -29,6 +29,7 @@ from . import lock_core
 from .core.connections.endpoints import server_id
 from .core.next.locks.layered import LockHandle as ComingHandle
 from .core.next.locks.layered import RedisLock, note
+from .core.next.locks.redlock import Redlock, RedlockHandle
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -123,6 +124,16 @@ class CommitLock(RedisLock):
         # Reentrant or not where a transaction alone keeps it.
         is_put_off = handles and all(getattr(one, "is_put_off", False) for one in handles)
         return super()._is_had_again(grant) or bool(is_put_off)
+
+
+class CommitRedlockHandle(CommitHandle, RedlockHandle):
+    """The same of a lock on several masters."""
+
+
+class CommitRedlock(CommitLock, Redlock):
+    """The same on several masters."""
+
+    _handle = CommitRedlockHandle
 
 
 @dataclass(eq=False)

@@ -31,7 +31,7 @@ def hanging(a: World, *numbers: int) -> Iterator[None]:
 
 
 @pytest.mark.matrix
-@on([REDLOCK], drivers=["blocking"], real=True)
+@on([REDLOCK], real=True)
 async def test_one_master_that_hangs_keeps_nobody_out_and_lets_nobody_in(a: World) -> None:
     with hanging(a, 2):
         began = time.monotonic()
@@ -45,7 +45,7 @@ async def test_one_master_that_hangs_keeps_nobody_out_and_lets_nobody_in(a: Worl
     await a.eventually(a.is_free)
 
 
-@on([REDLOCK], drivers=["blocking"], real=True)
+@on([REDLOCK], real=True)
 async def test_without_most_of_the_masters_it_is_unavailable(a: World) -> None:
     held = await a.lock(master_timeout=1).take(0)
     with hanging(a, 1, 2):
@@ -62,7 +62,7 @@ async def test_without_most_of_the_masters_it_is_unavailable(a: World) -> None:
     await a.eventually(lambda: a.is_free() and not a.direct.exists("lock:z"))
 
 
-@on([REDLOCK], drivers=["blocking"], real=True)
+@on([REDLOCK], real=True)
 async def test_a_master_that_forgets_its_part_costs_no_lock(a: World) -> None:
     async with a.lock().block() as held:
         a.direct.flushall()
@@ -70,7 +70,7 @@ async def test_a_master_that_forgets_its_part_costs_no_lock(a: World) -> None:
         assert await a.rival().acquire(blocking=False) is False
 
 
-@on([REDLOCK], drivers=["blocking"], real=True)
+@on([REDLOCK], real=True)
 async def test_a_lock_that_is_not_renewed_by_most_is_lost_in_time(a: World) -> None:
     held = await a.lock(timeout=1, renew=True).take(20)
     with hanging(a, 1, 2):
@@ -80,7 +80,7 @@ async def test_a_lock_that_is_not_renewed_by_most_is_lost_in_time(a: World) -> N
     assert await a.rival().acquire(blocking_timeout=20) is True
 
 
-@on([REDLOCK], drivers=["blocking"], real=True)
+@on([REDLOCK], real=True)
 async def test_a_master_that_is_not_there_keeps_nobody_out(a: World) -> None:
     a.servers[2].kill()  # type: ignore[attr-defined]  # a real one
     try:
@@ -92,7 +92,7 @@ async def test_a_master_that_is_not_there_keeps_nobody_out(a: World) -> None:
     assert a.is_free()
 
 
-@on([REDLOCK], drivers=["blocking"], real=True)
+@on([REDLOCK], real=True)
 async def test_who_finds_the_masters_divided_waits_and_asks_again(a: World) -> None:
     # Two callers have one each, and nobody a majority.
     for number, server in enumerate(a.servers[:2]):

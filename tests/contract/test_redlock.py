@@ -115,14 +115,16 @@ async def test_listeners_hear_of_it_without_a_fence(a: World) -> None:
 @on([REDLOCK])
 async def test_a_request_to_stop_at_one_master_is_heard(a: World) -> None:
     async with a.lock().block() as held:
-        inspector = Inspector(a.clients[1], "lock:")
-        seen = inspector.get(NAME).fingerprint
-        assert inspector.ask_to_stop(NAME, seen, by="joe") is Outcome.ASKED
+
+        def ask(inspector: Inspector) -> Outcome:
+            return inspector.ask_to_stop(NAME, inspector.get(NAME).fingerprint, by="joe")
+
+        assert a.ask(ask, server=1) is Outcome.ASKED
         await held.check()
         assert held.stop_requested.by == "joe"
 
 
-@on([REDLOCK])
+@on([REDLOCK], drivers=["blocking"])
 async def test_whatever_is_awaited_is_refused_and_the_lock_stays_held(a: World) -> None:
     async with a.lock().block() as held:
 
@@ -144,9 +146,10 @@ async def test_whatever_is_awaited_is_refused_and_the_lock_stays_held(a: World) 
 
 @on([REDLOCK])
 async def test_an_even_number_of_masters_will_do(a: World) -> None:
-    clients = [*a.clients, *nowhere(1)]
-    with Redlock(clients, NAME, master_timeout=0.25, timeout=10) as held:
-        held.check()
+    a.clients += nowhere(1)
+    async with a.lock(master_timeout=0.25).block() as held:
+        await held.check()
+    a.clients.pop()
     assert left_on(a) == [0, 0, 0]
 
 
@@ -162,14 +165,18 @@ def test_two_masters_that_are_one_server_are_refused_without_their_passwords(
 ) -> None:
     urls = ["redis://user:s3cret@a", f"redis://a:6379/{database}", "redis://b"]
     clients = [redis.Redis.from_url(url) for url in urls]
-    with pytest.raises(ValueError, match="'r1' and 'r2' of a Redlock are one server, tcp a:6379"):
+    with pytest.raises(ValueError, match=r"'r1' and 'r2' of a Redlock are one server, .*a:6379"):
         Redlock(clients, NAME, names=["r1", "r2", "r3"])
 
 
-@pytest.mark.parametrize("client", [redis.asyncio.Redis, object], ids=["asyncio", "no pool"])
-def test_a_client_of_another_sort_is_refused(client: Any) -> None:
-    with pytest.raises(TypeError, match=r"no asyncio|one server"):
-        Redlock([*nowhere(2), client()], NAME)
+def test_a_client_without_a_pool_is_refused() -> None:
+    with pytest.raises(TypeError, match="one server"):
+        Redlock([*nowhere(2), object()], NAME)
+
+
+def test_a_client_of_asyncio_is_refused() -> None:
+    with pytest.raises(TypeError, match="no asyncio"):
+        Redlock([*nowhere(2), redis.asyncio.Redis()], NAME)
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), "1", True, None])

@@ -45,6 +45,7 @@ BESIDES = (
     "tests/redis/test_connections.py",
     "tests/redis/test_exclusion.py",
     "tests/redis/test_fairness.py",
+    "tests/redis/test_redlock.py",
     "tests/redis/test_sentinel.py",
     "tests/redis/test_sentinel_failover.py",
     "tests/redis/test_sentinel_planned.py",
@@ -64,6 +65,7 @@ BESIDES = (
     "tests/test_locks.py",
     "tests/test_logging.py",
     "tests/test_moving_from_cache_lock.py",
+    "tests/test_redlock.py",
     "tests/test_signals.py",
     "tests/test_transactions.py",
     "tests/test_transactions_testcase.py",
@@ -71,24 +73,24 @@ BESIDES = (
     "tests/testing/",
     "tests/views/",
 )
-KINDS = {"exclusive", "readers", "permits", "several", "hosted", "timestamp"}
+KINDS = {"exclusive", "readers", "permits", "several", "hosted", "timestamp", "redlock"}
 # Files and tests that are left out, and what comes before they can run.
 FILES = {
+    "test_a_client_of_asyncio_is_refused": "no more: several masters are asked in asyncio, too",
     "test_dead_holders": "inspection",
-    "test_masters": "several masters",
     "test_a_wait_outlasts_a_restart_that_its_client_outlasts": "no more: it has our retry alone",
     "test_a_child_has_a_name_of_its_own": "inspection",
     "test_liveness": "inspection",
     "test_of_each_that_was_taken_with_others": "no more: they are taken one after the other",
     "test_no_interrupt_leaves_one_behind_that_is_taken_after_another": "hosted",
     "test_who_looks_at_a_server_that_refuses_everything_is_told_the_same": "inspection",
-    "test_one_greenlet_is_inside_a_redlock": "several masters",
-    "test_redlock": "several masters",
     "test_sentinel_failover": "replicas",
     "test_sentinel_planned": "replicas",
     "test_what_a_holder_waits_for_itself_is_told": "deadlock",
     "test_bytes_that_are_no_text_are_a_clear_error_for_a_client_that_decodes": "no more",
+    "test_several_masters_have_no_asyncio": "no more: they are asked in asyncio, too",
     "test_table": "every protocol",
+    "test_whatever_is_awaited_is_refused_and_the_lock_stays_held": "no more: the same",
 }
 # Files of what that core alone has.
 ITS_OWN = {"test_call_limits", "test_later_releases"}
@@ -104,6 +106,7 @@ NOT_YET = {
     "test_an_option_that_is_wrong -replica_timeout": "replicas",
     "test_an_option_that_is_right_is_taken -replicas": "replicas",
     "test_a_holder_that_is_asked_to_stop_sends_who_asks": "inspection",
+    "test_with_lock_takes_aliases_with_commas": "under with_lock",
     "test_one_lock_is_one_label_through_each_door with_lock": "under with_lock",
     "test_with_replicas_there_is_one": "replicas",
     "test_where_a_primary_needs_a_replica_to_write 2": "replicas",

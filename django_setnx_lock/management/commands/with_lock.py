@@ -14,13 +14,13 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from django_setnx_lock import lock_core
 from django_setnx_lock.core import clock
 from django_setnx_lock.core.errors import LockBusy, LockError, LockLost, LockUnavailable
 from django_setnx_lock.core.lock_info import LockInfo
 from django_setnx_lock.core.locks.attempt import PASSING
 from django_setnx_lock.core.locks.handle import LockHandle
 from django_setnx_lock.core.locks.lock import RedisLock
-from django_setnx_lock.core.locks.redlock import Redlock
 from django_setnx_lock.locks import inspector, key_prefix, make_one
 from django_setnx_lock.management import statuses
 from django_setnx_lock.management.with_lock.arguments import (
@@ -206,6 +206,6 @@ def _wait(lock: RedisLock, interrupts: Interrupts, end: float, said: Messages) -
 def _look(lock: RedisLock, interrupts: Interrupts, options: Mapping[str, Any]) -> LockInfo | None:
     """Look at the lock in Redis; return None where that cannot be done."""
     with interrupts.raising(), contextlib.suppress(LockUnavailable):
-        if not isinstance(lock, Redlock):
+        if not isinstance(lock, lock_core.Redlock):
             return inspector(options["using"]).get(lock.name)
     return None

@@ -62,18 +62,22 @@ class Blocking(Exchanges):
                 batch = packed[at : at + BATCH]
                 limit_to(line, until - clock.now())
                 line.send_packed_command((b"".join(batch),), check_health=False)
-                for _ in batch:
-                    limit_to(line, until - clock.now())
-                    try:
-                        answers.append(line.read_response(disconnect_on_error=False))
-                    except redis_exceptions.ResponseError as error:
-                        answers.append(error.with_traceback(None))
+                self.read(line, answers, len(batch), until)
         except redis_exceptions.RedisError as error:
             answers += [error.with_traceback(None)] * (len(packed) - len(answers))
         except BaseException:
             close(line)
             raise
         return answers
+
+    def read(self, line: Any, answers: list[Any], count: int, until: float) -> None:
+        """Add so many answers, or error replies, to ``answers``. Raises what redis-py raises."""
+        for _ in range(count):
+            limit_to(line, until - clock.now())
+            try:
+                answers.append(line.read_response(disconnect_on_error=False))
+            except redis_exceptions.ResponseError as error:
+                answers.append(error.with_traceback(None))
 
     def keep(self, session: Session, line: Any) -> None:
         limit_to(line, session.limit)

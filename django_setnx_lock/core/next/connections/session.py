@@ -42,10 +42,13 @@ class Session:
     longest_sleep = math.inf
     # Whether its locks can be in an index.
     has_index = True
+    # Whether several locks can be taken in one request.
+    takes_together = True
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, limit: float | None = None) -> None:
+        """``limit``: None for the client's socket timeout."""
         # Nothing is tried again below us, and replies are bytes.
-        self._settings = settings = options_for(client, None) | {"decode_responses": False}
+        self._settings = settings = options_for(client, limit) | {"decode_responses": False}
         self._kind = client.connection_pool.connection_class
         # What makes a connection for an event loop; without the session, which ends with its pool.
         self.aio_connection = partial(aio_connection_of, self._kind, **self._settings)

@@ -42,7 +42,7 @@ class WatchfulAttempt(Attempt):
         warn_at = self._began + (options.wait_warning or math.inf)
         if not self._has_warned:
             left = warn_at - clock.now()
-            longest = min(longest, left + 0.001)
+            longest = min(longest, max(left, 0) + 0.001)
             if left <= 0:
                 self._has_warned = True
                 waited, key = clock.now() - self._began, self.target.key

@@ -49,9 +49,8 @@ class PlainLock(LocalLock[_Handle]):
     LockUnsupported for two of ``shared``, ``limit`` and ``min_hold``, for ``limit`` with
     ``reentrant``, and for a client whose class has its own ``execute_command()`` or the like.
 
-    The methods with the prefix ``a`` are awaited, and mean what those without it do. What is
-    cancelled while it takes or releases the lock leaves neither lock nor waiter in Redis: it takes
-    as long as Redis takes to answer that, or a socket timeout at most.
+    The methods with the prefix ``a`` are awaited. One that is cancelled leaves neither lock nor
+    waiter in Redis: it takes as long as Redis takes to answer that, or a socket timeout at most.
     """
 
     _handle: type[PlainHandle] = PlainHandle

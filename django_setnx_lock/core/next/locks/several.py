@@ -329,24 +329,26 @@ class MultiLock(LocalLock[MultiLockHandle]):
         end = None if limit is None else clock.now() + limit
         held = None
         while held is None:
-            left = None if end is None else max(end - clock.now(), 0.0)
-            held = await self._take_once(io, left, by)
+            held = await self._take_once(io, end, by)
         return held
 
-    async def _take_once(
-        self, io: Backend, limit: float | None, by: Owner
-    ) -> MultiLockHandle | None:
+    async def _take_once(self, io: Backend, end: float | None, by: Owner) -> MultiLockHandle | None:
         session = self._locks[0].session_for(io)
         missing: list[Target] = []
         # Nothing else refers to them: an interrupt may come anywhere.
         taken: list[LockHandle | None] = []
         try:
             for lock in sorted(self._locks, key=lambda lock: lock.name):
-                taken.append(await lock._again(io, by))
-                if taken[-1] is None:
-                    missing.append(lock.target)
+                if session.takes_together:
+                    taken.append(await lock._again(io, by))
+                    if taken[-1] is None:
+                        missing.append(lock.target)
+                else:
+                    left = None if end is None else max(end - clock.now(), 0.0)
+                    taken.append(await lock._take(io, left, by))
             if missing:
-                taken += await SeveralAttempt(missing, session, by).take_each(io, limit)
+                left = None if end is None else max(end - clock.now(), 0.0)
+                taken += await SeveralAttempt(missing, session, by).take_each(io, left)
             by_key = {one.key: one for one in taken if one is not None}
             held = MultiLockHandle([by_key[key] for key in self.keys], self._on_lost)
             if not held.lost:
