@@ -95,7 +95,8 @@ def test_who_comes_back_at_once_is_sent_to_the_node_that_took_over(
     work: Callable[[redis.RedisCluster, str, int], list[str]],
 ) -> None:
     cluster, replica = replicated
-    # All that one call of a caller that waits has, so that there is no second try in it.
+    # All that one call of a caller that waits has with today's core, so that there is no second try
+    # in it; the core to come has one.
     client = cluster.client(socket_timeout=5)
     first = cluster.nodes[0]
     name = cluster.names()[0]
@@ -113,4 +114,4 @@ def test_who_comes_back_at_once_is_sent_to_the_node_that_took_over(
     finally:
         first.resume()
 
-    assert said == ["timeout", "in"]
+    assert said in (["timeout", "in"], ["in", "in"])
