@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from .core.inspection import Inspector
 from .core.locks import parent_process
@@ -24,6 +24,7 @@ __all__ = [
     "environment_under",
     "finish",
     "kind_of",
+    "lease_of",
     "read_and_write",
     "release_each",
     "release_now",
@@ -33,6 +34,25 @@ __all__ = [
 ]
 
 Maker = Callable[..., RedisLock]
+
+
+class Lease(Protocol):
+    """How far a lease is, and its renewal. Times are those of ``clock``.
+
+    ``due``: when to renew it. ``trouble``: why that fails. ``tried_since``: since when it is tried
+    in vain, or under way; None while it is not due.
+    """
+
+    @property
+    def end(self) -> float: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def due(self) -> float: ...
+    @property
+    def trouble(self) -> Exception | None: ...
+    @property
+    def tried_since(self) -> float | None: ...
 
 
 def kind_of(options: dict[str, Any], *, is_redlock: bool) -> tuple[Maker, dict[str, Any]]:
@@ -69,6 +89,11 @@ def environment_under(held: LockHandle, variables: Mapping[str, str]) -> dict[st
     ``variables``: the rest of it.
     """
     return {parent_process.VARIABLE: parent_process.described(held.grant, variables)}
+
+
+def lease_of(held: LockHandle) -> Lease:
+    """Return what tells how far the lease of ``held`` is, and its renewal."""
+    return held.lease
 
 
 def finish(held: LockHandle | MultiLockHandle, error: BaseException | None) -> None:

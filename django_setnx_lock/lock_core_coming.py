@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import conf, lock_core
+from .core import clock
 from .core.errors import LockBusy, LockError, LockUnavailable, LockUnsupported
 from .core.locks import batch
 from .core.next.connections.backend import ASYNCIO, BLOCKING, run
@@ -19,6 +20,7 @@ from .core.next.locks.several import MultiLock
 from .transactions import CommitLock, CommitRedlock
 
 if TYPE_CHECKING:
+    from .core.next.locks.grant import Grant
     from .core.next.locks.several import MultiLockHandle
 
 Inspector: Any = inspector.Inspector
@@ -102,6 +104,42 @@ def waive_min_hold(held: LockHandle) -> None:
 
 def environment_under(held: LockHandle, variables: Mapping[str, str]) -> dict[str, str]:
     return {parent.VARIABLE: parent.described(held.grant, variables)}
+
+
+class _Lease:
+    def __init__(self, grant: Grant) -> None:
+        self._grant = grant
+        self._since: float | None = None
+
+    @property
+    def end(self) -> float:
+        return self._grant.end
+
+    @property
+    def seconds(self) -> float:
+        return self._grant.lease
+
+    @property
+    def due(self) -> float:
+        return self._grant.due
+
+    @property
+    def trouble(self) -> Exception | None:
+        return self._grant.trouble
+
+    @property
+    def tried_since(self) -> float | None:
+        now = clock.now()
+        if self._grant.trouble is None and now < self._grant.due:
+            self._since = None
+        elif self._since is None:
+            # This process may have stood still until now.
+            self._since = now
+        return self._since
+
+
+def lease_of(held: LockHandle) -> lock_core.Lease:
+    return _Lease(held.grant)
 
 
 def finish(held: LockHandle | MultiLockHandle, error: BaseException | None) -> None:

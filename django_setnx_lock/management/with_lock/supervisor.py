@@ -12,7 +12,6 @@ from django_setnx_lock import lock_core
 from django_setnx_lock.core import clock
 from django_setnx_lock.core.errors import LockError, LockLost
 from django_setnx_lock.core.locks.handle import LockHandle
-from django_setnx_lock.core.renewal.lease import Lease
 from django_setnx_lock.management import statuses
 
 from .arguments import Terms
@@ -73,7 +72,8 @@ def supervise(
         environment = environment_for(held, is_program=is_program)
         child = Child(command, environment, adopts=is_program, before_start=interrupts.check)
         try:
-            watch = Watch(child, held, interrupts, said, terms)
+            lease = lock_core.lease_of(held)
+            watch = Watch(child, held, lease, interrupts, said, terms)
             watch.until_extinct()
         except BaseException:
             child.kill()
@@ -96,7 +96,7 @@ def _let_go(held: LockHandle, interrupts: Interrupts, said: Messages, *, is_lost
     """Release the lock; return whether it is lost, or was found to be."""
     release = Release(held, interrupts.wake)
     release.start()
-    now, end = clock.now(), held.lease.end
+    now, end = clock.now(), lock_core.lease_of(held).end
     limit = max(min(now + _RELEASE_WITHIN, end), now + _RELEASE_AT_LEAST)
     while not release.is_over.is_set() and clock.now() < limit:
         if ENDING.intersection(interrupts.wait(limit - clock.now())):
@@ -119,6 +119,7 @@ class Watch:
 
     _child: Child
     _held: LockHandle
+    _lease: lock_core.Lease
     _interrupts: Interrupts
     _said: Messages
     _terms: Terms
@@ -164,6 +165,9 @@ class Watch:
         until = self._kill_at
         if not self.is_lost:
             until = min(until, self._gives_up_at(now))
+            if now < self._lease.due:
+                # To see since when it is renewed in vain.
+                until = min(until, self._lease.due)
         if self._child.status is not None:
             # Nothing tells of the end of what is left when the guard was killed.
             until = min(until, now + self._look_again)
@@ -171,7 +175,7 @@ class Watch:
         return max(until - now, 0)
 
     def _gives_up_at(self, now: float) -> float:
-        return gives_up_at(self._held.lease, now, self._terms.notice, self._terms.margin)
+        return gives_up_at(self._lease, now, self._terms.notice, self._terms.margin)
 
     def _pass_on(self, signum: int) -> None:
         """Pass it on as is due."""
@@ -191,7 +195,7 @@ class Watch:
             self._child.send(signum)
 
     def _look_after_lock(self) -> None:
-        now, lease = clock.now(), self._held.lease
+        now, lease = clock.now(), self._lease
         if self.is_lost:
             return
         if self._held.loss is not None or now >= self._gives_up_at(now):
@@ -216,10 +220,10 @@ class Watch:
         if held.lost:
             why = str(held.loss or held.grant.ran_out())
         else:
-            trouble = held.lease.trouble or "Redis does not answer"
+            trouble = self._lease.trouble or "Redis does not answer"
             why = f"the lock {held.key!r} could not be renewed before its lease ends: {trouble}"
         self._said.say(f"{why}; {self._child.program} is terminated")
-        self._ask_to_end(min(now + terms.kill_after, held.lease.end - terms.margin))
+        self._ask_to_end(min(now + terms.kill_after, self._lease.end - terms.margin))
         self._kill_if_due()
 
     def _ask_to_end(self, kill_at: float) -> None:
@@ -246,7 +250,7 @@ class Watch:
         self._said.say(f"{self._child.program} {why}{end}")
 
 
-def gives_up_at(lease: Lease, now: float, notice: float, margin: float) -> float:
+def gives_up_at(lease: lock_core.Lease, now: float, notice: float, margin: float) -> float:
     """Return when, on ``clock``, a command is asked to end unless the lease is renewed before.
 
     ``notice`` seconds before the lease's end; but the first attempt to renew after a pause of the

@@ -40,6 +40,7 @@ _FIRST, _FIRST_FROM = 0.4, 2.0
 _FOREIGN_FIRST, _FOREIGN_LONGEST = 0.005, 0.05
 # Where listening failed and asking did not: the pauses from the first to the last.
 _PAUSE, _PAUSE_LONGEST = 0.025, 0.4
+_UNDO_WITHIN = 2.0  # seconds, after an interrupt
 
 
 @lru_cache(maxsize=256)
@@ -264,7 +265,7 @@ class Attempt:
             # Else the last request has left the queue.
             if self.was_retried or type(error) is not LockBusy:
                 # With the request that failed, it takes two limits at most.
-                within = getattr(error, "time_left", math.inf)
+                within = getattr(error, "time_left", _UNDO_WITHIN)
                 cancel = partial(self._cancel, io, in_doubt=in_doubt, within=within)
                 await io.shield(cancel, self.session.limit, error)
         finally:

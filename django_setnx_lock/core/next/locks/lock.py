@@ -39,9 +39,8 @@ class PlainLock(LocalLock[_Handle]):
     what the holder record says besides host, process and thread. ``reentrant``: whether the thread
     or task that holds it gets it again. ``shared``: whether others that are ``shared`` may be held
     at the same time; ``limit``: how many with a limit may. ``wait_warning``: after how many seconds
-    of waiting a warning in the log says who holds the lock. ``deadlock_timeout``: after how many
-    the caller looks, again and again, whether it waits for itself by way of others, which raises
-    LockDeadlock (None: never); :doc:`deadlocks` has the rules.
+    of waiting a warning in the log says who holds the lock; ``deadlock_timeout``: after how many
+    the caller looks for a deadlock (None: never), as :doc:`deadlocks` has it.
 
     Raises ValueError for a time that is no finite number above zero (``blocking_timeout`` and
     ``sleep`` may be 0), a ``min_hold`` of more than ``max_hold``, an impossible name, and a
@@ -122,9 +121,8 @@ class PlainLock(LocalLock[_Handle]):
 
     async def _take(
         self, io: Backend, limit: float | None, by: Owner, token: str | None = None
-    ) -> _Handle:
-        attempt = self._attempt(self.target, self.session_for(io), by, token)
-        return await attempt.take(io, limit)  # type: ignore[no-any-return]  # of that class
+    ) -> Any:
+        return await self._attempt(self.target, self.session_for(io), by, token).take(io, limit)
 
     def session_for(self, io: Backend) -> Session:
         """Return the session with the server. Raises TypeError where nothing would be awaited."""

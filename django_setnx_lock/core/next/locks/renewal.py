@@ -195,9 +195,8 @@ class Renewal:
             if grant.trouble is None:
                 grant.trouble = answer
                 at = grant.session.where
-                logger.warning(
-                    "cannot renew the lock %r, at %s, and goes on trying: %s", key, at, answer
-                )
+                if not any(handle.on_trouble for handle in grant.held_by()):
+                    logger.warning("cannot renew the lock %r at %s yet: %s", key, at, answer)
             grant.notify_of_trouble()
             return
         value = answer.value
