@@ -1870,9 +1870,9 @@ COMING_LOCKS = [
     Mutant(
         "to come: an interrupt gives back what several keys were had again by",
         f"{COMING_CORE}/locks/several.py",
-        "taken.append(await lock._again(io, by))\n                if taken[-1] is None:",
+        "taken.append(await lock._again(io, by))\n                    if taken[-1] is None:",
         "had = await lock._again(io, by)\n"
-        "                taken.append(had)\n                if had is None:",
+        "                    taken.append(had)\n                    if had is None:",
         "tests/faults/test_interrupts_many.py::test_no_interrupt_leaves_a_lock_behind",
     ),
     Mutant(

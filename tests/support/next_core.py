@@ -110,7 +110,7 @@ NOT_YET = {
     "test_a_holder_that_is_asked_to_stop_sends_who_asks": "inspection",
     "test_with_replicas_there_is_one": "replicas",
     "test_where_a_primary_needs_a_replica_to_write 2": "replicas",
-    "test_no_log_tells_a_token": "under with_lock",
+    "test_no_log_tells_a_token": "the docs of it",
     "test_what_a_scrape_finds_in_redis_has_the_label_too": "inspection",
     "test_a_child_has_a_name_of_its_own": "inspection: which processes live",
     "test_where_nobody_queues_it_is_chance timestamps": "timestamps",
