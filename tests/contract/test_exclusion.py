@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import redis.exceptions
 
@@ -203,7 +205,7 @@ async def test_readers_are_in_together_and_a_writer_is_alone(a: World) -> None:
 
 @on([READERS, PERMITS])
 async def test_of_those_who_hold_it_one_who_has_not_left_is_named(a: World) -> None:
-    options = {} if a.kind is READERS else {"limit": 2}
+    options: dict[str, Any] = {} if a.kind is READERS else {"limit": 2}
     async with a.lock(label="first", **options).block():
         async with a.lock(label="second", **options).block():
             pass

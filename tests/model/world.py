@@ -270,14 +270,12 @@ class World(Clients):
         if not s[WAITERS] or type(value) is not tuple or not s[SHARES]:
             return
         alive = {row[0]: row[1] for row in s[WAITING][0]}
-        token = next((token for token, _ in s[WAITERS][0] if alive[token] >= 0), None)
-        prefix = "" if token is None else self.callers[token // 16].prefix
-        room = {
-            "readers": 99 * (prefix == "read:"),
-            "permits": int(prefix[7:-1]) if prefix[:7] == "permit:" else 0,
-        }
+        tokens = [token for token, _ in s[WAITERS][0] if alive[token] >= 0]
+        prefix = self.callers[tokens[0] // 16].prefix if tokens else ""
+        permits = int(prefix[7:-1]) if prefix.startswith("permit:") else 0
+        room = {"readers": 99 * (prefix == "read:"), "permits": permits}
         if len(standing(s)) < room[value[0]]:
-            raise Violation(f"room: {self.redis.names[token]} waits, and need not")
+            raise Violation(f"room: {self.redis.names[tokens[0]]} waits, and need not")
 
     # Steps.
 
