@@ -60,20 +60,20 @@ class Target(NamedTuple):
 # Most locks of a program have the same options. Typed: True is not 1 here.
 @lru_cache(maxsize=256, typed=True)
 def options_of(
-    timeout: float | None,
-    blocking_timeout: float | None,
-    sleep: float | None,
-    renew: bool,
-    max_hold: float | None,
-    min_hold: float | None,
-    reentrant: bool,
-    shared: bool,
-    limit: int | None,
-    wait_warning: float | None,
-    deadlock_timeout: float | None,
-    label: str,
-    user: str,
-    note: str,
+    timeout: float | None = None,
+    blocking_timeout: float | None = None,
+    sleep: float | None = None,
+    renew: bool = False,
+    max_hold: float | None = None,
+    min_hold: float | None = None,
+    reentrant: bool = False,
+    shared: bool = False,
+    limit: int | None = None,
+    wait_warning: float | None = None,
+    deadlock_timeout: float | None = None,
+    label: str = "",
+    user: str = "",
+    note: str = "",
 ) -> Options:
     """Return the options of these values. Raises ValueError, TypeError and LockUnsupported."""
     for name, value in (("renew", renew), ("reentrant", reentrant), ("shared", shared)):
