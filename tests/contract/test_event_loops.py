@@ -77,6 +77,33 @@ async def test_a_server_that_comes_late_is_found_where_tasks_begin_at_once(
         a.client.close()
 
 
+@on([EXCLUSIVE], drivers=["asyncio"], real=True)
+async def test_tasks_of_a_loop_whose_connection_is_cut_again_and_again_wait_for_no_limit(
+    a: World,
+) -> None:
+    # What is written just then is lost, and must not be written to another connection.
+    is_over = False
+    causes: set[str] = set()
+
+    async def take_and_release(number: int) -> None:
+        while not is_over:
+            try:
+                async with a.lock(f"lock:{number % 4}").block():
+                    await asyncio.sleep(0)
+            except LockUnavailable as error:
+                # It was cut off twice.
+                causes.add(error.cause)
+
+    jobs = [a.spawn(take_and_release(number)) for number in range(20)]
+    for _ in range(20):
+        await a.sleep(0.05)
+        await asyncio.to_thread(a.direct.client_kill_filter, _type="normal", skipme=True)
+    is_over = True
+    for job in jobs:
+        await job.result()
+    assert causes <= {"unreachable"}
+
+
 @on(ONE_SERVER, drivers=["asyncio"])
 async def test_a_handle_goes_to_a_thread_and_back(a: World) -> None:
     held = await a.lock(renew=True).raw.atake()

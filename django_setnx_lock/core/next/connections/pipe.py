@@ -63,8 +63,10 @@ class Line:
             raise redis_exceptions.ConnectionError("the connection was closed")
         answers: list[asyncio.Future[Any]] = [self._loop.create_future() for _ in packed]
         self._asked += answers
-        # Not by redis-py's own method, which closes the connection when it is cancelled.
-        self._connection._writer.writelines(packed)
+        # Not by redis-py's own method, which closes the connection when it is cancelled. Nor by
+        # writelines(), which Python 3.12 has write to a transport that is lost, and to whoever has
+        # its number by then.
+        self._connection._writer.write(b"".join(packed))
         timer = self._loop.call_later(seconds, self._expire, answers[-1])
         answers[-1].add_done_callback(lambda _: timer.cancel())
         return answers
