@@ -57,9 +57,13 @@ class LockedList(ReleaseLocks):
         if holder and not holder.user and request.user.has_perm("django_setnx_lock.view_lock"):
             who = str(holder)
         values = {"who": who, "name": self.opts.verbose_name}
-        if busy.held_for is None:
+        held_for = busy.held_for
+        if held_for is None:
+            with suppress(ImproperlyConfigured, LockError):
+                held_for = inspector(self.lock_using).get(name_for(key_prefix(), busy.key)).held_for
+        if held_for is None:
             return _("%(who)s is working on this %(name)s.") % values
-        since = datetime.fromtimestamp(time() - busy.held_for, timezone.get_current_timezone())
+        since = datetime.fromtimestamp(time() - held_for, timezone.get_current_timezone())
         values["time"] = formats.date_format(since, "SHORT_DATETIME_FORMAT")
         return _("%(who)s is working on this %(name)s (since %(time)s).") % values
 
