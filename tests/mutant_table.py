@@ -1845,8 +1845,8 @@ COMING_LOCKS = [
     Mutant(
         "to come: who was given the lock has it for its lease, not for the claim",
         f"{COMING_CORE}/protocol/scripts/acquire.lua",
-        "read_waiter(token) and lease or math.max(lease, left)",
-        "math.max(lease, left)",
+        "read_waiter(token) and lease or math.max(lease, lease_left(group, token))",
+        "math.max(lease, lease_left(group, token))",
         "tests/faults/test_killed_holder.py::"
         "test_who_was_given_the_lock_has_it_for_its_lease_however_short",
     ),
@@ -1974,7 +1974,7 @@ COMING_RULES = [
     Mutant(
         "to come: a late copy of what took a lock never shortens its lease",
         f"{COMING_SCRIPTS}/acquire.lua",
-        "read_waiter(token) and lease or math.max(lease, left)",
+        "read_waiter(token) and lease or math.max(lease, lease_left(group, token))",
         "lease",
         f"{CONTRACT}/test_network.py::"
         "test_a_copy_of_what_took_the_lock_that_comes_late_cuts_nothing",
@@ -2228,7 +2228,7 @@ COMING_RULES = [
     Mutant(
         "to come: a renewal never shortens",
         f"{COMING_SCRIPTS}/renew.lua",
-        "math.max(left, tonumber(ARGV[2]))",
+        "math.max(lease_left(group, token), tonumber(ARGV[2]))",
         "tonumber(ARGV[2])",
         f"{CONTRACT}/test_network.py::test_an_extension_that_comes_late_cuts_nothing",
     ),
