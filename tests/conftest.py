@@ -68,6 +68,21 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give a process all cases of a test at once: half of the errands, and less to set up."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    schedulers: Any = importlib.import_module("xdist.scheduler")
+
+    class ByFunction(schedulers.LoadGroupScheduling):  # type: ignore[misc]  # it ships no types
+        def _split_scope(self, nodeid: str) -> str:
+            scope: str = super()._split_scope(nodeid)
+            return nodeid.partition("[")[0] if scope == nodeid else scope
+
+    return ByFunction(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes() -> None:
     """Compile the tests that are new once, by importing them here, and not in each process."""
     kept = f"{sys.implementation.cache_tag}-pytest-{pytest.__version__}.pyc"
@@ -210,7 +225,6 @@ def no_collection() -> Iterator[None]:
 
     Nor is an interrupt lost in a callback, which passes on no error.
     """
-    gc.collect()
     gc.disable()
     yield
     gc.enable()

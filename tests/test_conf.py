@@ -18,7 +18,6 @@ from django_redis.pool import ConnectionFactory
 
 from django_setnx_lock import lock, redis_lock
 from django_setnx_lock.core import RedisLock
-from tests.processes import FORKS
 from tests.support.next_core import CHOSEN
 
 if TYPE_CHECKING:
@@ -226,7 +225,7 @@ sys.exit(ended)
 
 
 @pytest.mark.usefixtures("real_cache")
-@pytest.mark.parametrize("fork", FORKS)
+@pytest.mark.parametrize("fork", ["C", pytest.param("python", marks=pytest.mark.matrix)])
 def test_a_child_goes_on_with_what_its_parent_knew_of_the_settings(fork: str) -> None:
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
     done = subprocess.run(

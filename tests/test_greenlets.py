@@ -277,6 +277,7 @@ def urls(real_server: RealServer) -> Iterator[list[str]]:
         yield [real_server.url, second.url, third.url]
 
 
+@pytest.mark.matrix
 def test_one_greenlet_is_inside_a_redlock(urls: list[str]) -> None:
     command = [sys.executable, "-W", "ignore", "-c", REDLOCK, *urls]
     done = subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)

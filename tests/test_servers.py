@@ -41,6 +41,7 @@ def test_every_server_has_no_keys_and_runs_lua(redis_client: redis.Redis, time: 
     assert 0 < remaining <= 5000
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("time", ["first", "second"])
 def test_the_real_cache_is_shared_with_the_programs_of_a_test(
     real_cache: RealServer, time: str

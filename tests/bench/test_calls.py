@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from bench.calls import calls_of_ours, opcodes, row
 from django_setnx_lock import KeyTemplate
 
@@ -52,6 +54,7 @@ def test_a_row_says_how_many_calls_and_files() -> None:
     assert said[-2:] == ["12,345", "opcodes"]
 
 
+@pytest.mark.matrix
 def test_the_program_says_what_each_way_costs_and_lists_ours() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "bench.calls", "--list"],

@@ -333,7 +333,7 @@ PAGES: dict[Callable[[Operator], None], str] = {
 
 
 # What the other pages add to these, `make matrix` looks at.
-ALWAYS = (a_list_of_all_kinds, question, busy_view)
+ALWAYS = (a_list_of_all_kinds, busy_view)
 
 
 def faults(browser: Browser) -> set[str]:
@@ -380,6 +380,7 @@ def test_no_page_is_wider_than_the_screen(operator: Operator) -> None:
     assert found == []
 
 
+@pytest.mark.matrix
 def test_no_column_of_the_list_is_cut_off_on_a_wide_screen(operator: Operator) -> None:
     a_list_by_key(operator)
     operator.browser.show(1280, "light")
@@ -401,6 +402,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.matrix
 def test_a_fault_is_found_at_each_width_and_one_of_colour_in_each_theme(operator: Operator) -> None:
     busy_view(operator)
     all_faults = "".join(FAULTS.values())
@@ -420,6 +422,7 @@ def test_a_fault_is_found_at_each_width_and_one_of_colour_in_each_theme(operator
         assert seen == {(width, THEMES[0]) for width in WIDTHS} | dark
 
 
+@pytest.mark.matrix
 @pytest.mark.skipif(django.VERSION >= (6, 0), reason="It underlines these links")
 def test_the_fault_that_is_mended_for_django_is_on_its_own_pages(operator: Operator) -> None:
     group = Group.objects.create(name="those who sort the mail " * 4)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.browser,
+    # A second browser, without scripts: what the pages do otherwise is tested without one.
+    pytest.mark.matrix,
     pytest.mark.django_db(transaction=True),
     # A browser takes seconds to start where the machine is busy.
     pytest.mark.timeout(180),

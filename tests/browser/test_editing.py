@@ -107,6 +107,7 @@ def test_loading_the_page_again_keeps_the_lock(desk: Desk) -> None:
     assert desk.fingerprint == ""
 
 
+@pytest.mark.matrix
 def test_an_open_form_says_so_until_nobody_types_and_again_when_somebody_does(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,16 +31,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if row is None:
         return
     always = row.always(metafunc.function.__name__)
+    # To make those that are left out anyway would take each process a while.
+    are_all_asked_for = "not matrix" not in metafunc.config.option.markexpr
     cases = [
         pytest.param(
             (kind, DRIVERS[driver]),
             id=f"{kind.name}-{driver}",
-            marks=kind.marks
-            if (kind.name, driver) in always or next_core.IS_CHOSEN
-            else [*kind.marks, pytest.mark.matrix],
+            marks=kind.marks if is_usual else [*kind.marks, pytest.mark.matrix],
         )
         for kind in row.kinds
         for driver in row.drivers_of(kind)
+        for is_usual in [(kind.name, driver) in always or next_core.IS_CHOSEN]
+        if is_usual or are_all_asked_for
     ]
     metafunc.parametrize("a", cases, indirect=True)
 

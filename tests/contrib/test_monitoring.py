@@ -138,6 +138,7 @@ def test_the_rules_hold_in_the_unit_tests_of_prometheus() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.matrix
 @PROMTOOL
 def test_the_unit_tests_would_see_another_threshold(tmp_path: Path) -> None:
     shutil.copy(FOLDER / "alerts_test.yml", tmp_path)

@@ -414,6 +414,7 @@ print([span.name for span in spans.get_finished_spans()])
 """
 
 
+@pytest.mark.matrix
 def test_the_global_provider_may_be_set_later() -> None:
     done = subprocess.run(
         [sys.executable, "-c", GLOBAL],

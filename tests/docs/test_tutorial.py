@@ -29,6 +29,7 @@ def test_every_block_is_one_that_is_run() -> None:
     assert all(">>> " in block for kind, block in BLOCKS if kind == "pycon")
 
 
+@pytest.mark.matrix
 @pytest.mark.usefixtures("real_cache")
 def test_what_is_typed_into_a_shell_prints_what_it_says() -> None:
     lines = [line for kind, block in BLOCKS if kind == "console" for line in block.splitlines()]

@@ -51,6 +51,7 @@ def test_a_command_that_needs_no_server_starts_none(checkout: Checkout, command:
     assert checkout.starts == 0
 
 
+@pytest.mark.matrix
 def test_the_caches_are_two_databases_of_the_embedded_server(checkout: Checkout) -> None:
     code = (
         "from django.core.cache import caches; caches['default'].set('a', 1); "
@@ -66,6 +67,7 @@ def test_the_caches_are_two_databases_of_the_embedded_server(checkout: Checkout)
     eventually(checkout.is_gone)
 
 
+@pytest.mark.matrix
 def test_a_missing_server_is_one_message(checkout: Checkout) -> None:
     checkout.server.unlink()
     code = "from django.core.cache import cache; cache.get('a')"

@@ -6,9 +6,12 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.example_project.conftest import HERE
 
 
+@pytest.mark.matrix
 def test_the_shop_is_tested_without_redis() -> None:
     kept = {name: os.environ[name] for name in ("HOME", "PATH") if name in os.environ}
     command = [sys.executable, "-W", "error", "manage.py", "test", "example_project"]

@@ -76,7 +76,7 @@ def time_to_follow(server: RealServer, silent: int, how: signal.Signals) -> floa
 
 @may_be_late(1)
 @REAL
-@pytest.mark.parametrize("killed", [1, 3])
+@pytest.mark.parametrize("killed", [1, pytest.param(3, marks=pytest.mark.matrix)])
 def test_who_is_behind_killed_waiters_has_the_lock_within_a_claim_each(
     server: RealServer, killed: int, late: float
 ) -> None:

@@ -269,6 +269,7 @@ def test_a_fork_in_the_middle_of_a_held_lock_leaves_the_child_nothing_and_the_pa
         assert told["threads at the fork"] == [1]
 
 
+@pytest.mark.matrix
 @FORKS
 def test_without_hooks_at_the_fork_the_child_begins_anew_when_it_takes_a_lock(
     real_server: RealServer,
@@ -304,6 +305,7 @@ with RedisLock(redis.Redis(port=port), "lock:master", renew=True) as held:
 )
 
 
+@pytest.mark.matrix
 @FORKS
 def test_the_children_of_a_process_that_holds_locks_renew_their_own(
     real_server: RealServer,

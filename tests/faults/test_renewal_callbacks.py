@@ -217,6 +217,7 @@ print("end", flush=True)
 """
 
 
+@pytest.mark.matrix
 @pytest.mark.skipif(not find_spec("_testcapi"), reason="needs what CPython is tested with")
 def test_a_sub_interpreter_ends_without_the_process(real_server: RealServer) -> None:
     arguments = [str(real_server.port), IS_RENEWED, program("")]

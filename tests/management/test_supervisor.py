@@ -338,6 +338,7 @@ def test_a_stopped_command_is_ended_too(start: Start) -> None:
     assert with_lock.end() == (-signal.SIGTERM, "", "")
 
 
+@pytest.mark.matrix
 def test_a_hangup_that_nohup_ignores_stays_ignored(start: Start) -> None:
     nohup = ("sh", "-c", 'trap "" HUP; exec "$@"', "sh", *COMMAND)
     with_lock = start("k", *REPORTER, command=nohup, stdin=subprocess.PIPE)

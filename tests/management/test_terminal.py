@@ -221,6 +221,7 @@ def test_ctrl_c_ends_the_script_that_waits_for_the_lock(console: Open, shell: st
         assert not inspector().get("lock:k").waiting
 
 
+@pytest.mark.matrix
 def test_ctrl_c_ends_a_loop_of_an_interactive_shell(shell: Console) -> None:
     shell.type("for i in 1 2 3; do $wl k sleep 60; echo round; done\n")
     eventually(is_held)
@@ -248,6 +249,7 @@ def namespaces() -> None:
         pytest.skip("no PID namespace may be made here")
 
 
+@pytest.mark.matrix
 @pytest.mark.usefixtures("namespaces")
 def test_where_the_system_tells_of_nobody_the_command_itself_is_ended(console: Open) -> None:
     inside = [
@@ -269,6 +271,7 @@ def test_where_the_system_tells_of_nobody_the_command_itself_is_ended(console: O
     assert terminal.end() == 143
 
 
+@pytest.mark.matrix
 @pytest.mark.usefixtures("namespaces")
 def test_the_first_process_of_a_container_exits_with_the_status_of_a_signal(
     console: Open,
@@ -350,6 +353,7 @@ def test_a_background_job_stops_when_it_wants_to_read_and_fg_goes_on(shell: Cons
     assert shell.shows("got it\n")
 
 
+@pytest.mark.matrix
 def test_a_command_whose_lock_ended_while_it_was_stopped_does_not_go_on(shell: Console) -> None:
     shell.type("$wl --timeout 1.5 k sh -c 'trap \"echo ended; exit\" TERM; echo on; read x'\n")
     assert shell.shows("\non\n")

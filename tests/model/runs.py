@@ -27,7 +27,8 @@ LIVES = Caller(follows=True, mortal=False)
 
 @dataclass(frozen=True)
 class Run:
-    """``size``: in which run of pytest it is: default, matrix or marathon; '' in none.
+    """``size``: in which run of pytest it is: default, further (in
+    `make matrix`), matrix or marathon (both in `make marathon`); '' in none.
 
     ``states``: how many are searched at the most, unless it is asked for by its name.
     """
@@ -200,7 +201,7 @@ RUNS = {
         "one keeps it for two ticks at the least, one waits for it, one of them is killed",
         *(HOLDS, ONE),
         kill=1,
-        size="default",
+        size="further",
     ),
     "hold-late": run("two keep it, a copy is late", HOLDS, HOLDS, late=1),
     "hold-loss": run("two keep it, something is lost", HOLDS, HOLDS, loss=1),
@@ -218,7 +219,7 @@ RUNS = {
         "two tasks of a loop, one takes it twice; their mail connection breaks",
         *(TASK._replace(rounds=2), TASK),
         cut=1,
-        size="default",
+        size="further",
     ),
     "loop-half": run(
         "so it does, and the server does not know it",

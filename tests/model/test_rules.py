@@ -12,7 +12,8 @@ import pytest
 from .runs import MUTANTS, RUNS, explore, is_caught
 
 MARKS = {
-    "default": (),
+    "default": (pytest.mark.timeout(300),),
+    "further": (pytest.mark.matrix, pytest.mark.timeout(300)),
     # Together they take more minutes than the rest of `make matrix`.
     "matrix": (pytest.mark.marathon, pytest.mark.timeout(600)),
     "marathon": (pytest.mark.marathon, pytest.mark.timeout(3600)),

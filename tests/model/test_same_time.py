@@ -43,7 +43,14 @@ def test_with_a_rule_left_out_the_time_of_another_is_taken_for_ours(
     assert found.steps == steps
 
 
-@pytest.mark.parametrize("model", [Model(), Model(older=True, only=(RENEWED, REMOVED))], ids=str)
+@pytest.mark.parametrize(
+    "model",
+    [
+        Model(),
+        pytest.param(Model(older=True, only=(RENEWED, REMOVED)), marks=pytest.mark.matrix),
+    ],
+    ids=str,
+)
 def test_with_both_it_is_not(model: Model) -> None:
     found = search(model)
 

@@ -650,6 +650,7 @@ with Redlock(clients, "lock:a", master_timeout=0.3, blocking=False):
 """
 
 
+@pytest.mark.matrix
 def test_what_a_process_imports_at_its_first_lock_is_not_taken_off_the_time(five: Five) -> None:
     ports = [str(server.port) for server in five.servers]
 

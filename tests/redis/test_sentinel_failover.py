@@ -171,6 +171,7 @@ def test_one_who_waits_has_it_next_in_asyncio(deployment: Watched) -> None:
     assert asyncio.run(work())
 
 
+@pytest.mark.matrix
 def test_with_lock_holds_it(deployment: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in deployment.variables.items():
         monkeypatch.setenv(name, value)

@@ -34,7 +34,7 @@ class Row:
     def always(self, behaviour: str) -> set[tuple[str, str]]:
         """Return the kinds, each with a driver, that `make test` runs ``behaviour`` for.
 
-        The first kind has each driver. Every other of the rest has one, in turns: the name of the
+        The first kind has each driver. Every third of the rest has one, in turns: the name of the
         behaviour says with which they begin. `make matrix` has the others.
         """
         begin = zlib.crc32(behaviour.encode())
@@ -44,7 +44,7 @@ class Row:
             for drivers in [self.drivers_of(kind)]
             for turn, driver in enumerate(drivers)
             if place == 0
-            or ((begin // 2 + place) % 2 == 0 and (begin + place // 2) % len(drivers) == turn)
+            or ((begin // 2 + place) % 3 == 0 and (begin + place // 3) % len(drivers) == turn)
         }
 
 

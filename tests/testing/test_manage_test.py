@@ -70,6 +70,7 @@ def manage(
     )
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", [pytest.param("locmem", marks=pytest.mark.matrix), "no location"])
 def test_with_the_kit_the_cache_may_be_any(tmp_path: Path, name: str) -> None:
     done = manage(tmp_path, CACHES[name], WITH_THE_KIT)

@@ -112,6 +112,7 @@ for missing in ("fakeredis", "lupa"):
 """
 
 
+@pytest.mark.matrix
 def test_what_is_missing_is_named_with_how_to_get_it() -> None:
     command = [sys.executable, "-c", WITHOUT_EACH]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)

@@ -313,6 +313,7 @@ def test_without_a_terminal_a_release_needs_yes(
     assert (ended.status, "give --yes" in ended.err) == (64, True)
 
 
+@pytest.mark.matrix
 def test_at_a_real_terminal_it_asks_before_it_releases(start: Callable[..., Program]) -> None:
     lock("k").take()
     ours, theirs = pty.openpty()

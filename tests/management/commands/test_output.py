@@ -64,6 +64,7 @@ def test_a_key_that_stdout_cannot_encode_is_released(printed: Printed) -> None:
     assert not client_of().exists(f"lock:{KEY}")
 
 
+@pytest.mark.matrix
 def test_a_key_can_be_named_in_a_locale_that_does_not_know_its_letters(
     start: Callable[..., Program],
 ) -> None:

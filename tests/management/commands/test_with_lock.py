@@ -65,6 +65,7 @@ def test_with_lock_ends_by_the_signal_that_ended_its_command(run: Run, name: str
     assert state_of("k") is State.FREE
 
 
+@pytest.mark.matrix
 def test_a_shell_sees_128_plus_n_where_a_signal_ended_the_command(run: Run) -> None:
     script = '"$@"; echo $? >&2'
 
@@ -73,6 +74,7 @@ def test_a_shell_sees_128_plus_n_where_a_signal_ended_the_command(run: Run) -> N
     assert ended[2].splitlines()[-1] == "137"
 
 
+@pytest.mark.matrix
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for a core file")
 def test_only_the_command_leaves_a_core(run: Run, tmp_path: Path) -> None:
     kind = "ABRT"
@@ -94,6 +96,7 @@ def allow_cores() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (limit, limit))
 
 
+@pytest.mark.matrix
 def test_what_is_registered_with_atexit_is_called_also_when_a_signal_ended_the_command(
     run: Run,
 ) -> None:
@@ -160,7 +163,7 @@ def test_the_command_sees_key_token_and_fence_of_the_lock(
     "own",
     [
         {},
-        {"TZ": "Europe/Berlin", "LC_CTYPE": "C.UTF-8"},
+        pytest.param({"TZ": "Europe/Berlin", "LC_CTYPE": "C.UTF-8"}, marks=pytest.mark.matrix),
         pytest.param({"TZ": "UTC"}, marks=pytest.mark.matrix),
     ],
 )

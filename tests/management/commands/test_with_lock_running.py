@@ -102,6 +102,7 @@ def test_quiet_or_not_an_error_is_told(capfd: pytest.CaptureFixture[str]) -> Non
     assert capfd.readouterr().err == "with_lock: no-such-program is not found\n"
 
 
+@pytest.mark.matrix
 def test_the_line_for_cron_in_the_docs_says_nothing_when_the_lock_is_busy(
     real_cache: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
