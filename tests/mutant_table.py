@@ -1900,8 +1900,8 @@ COMING_LOCKS = [
     Mutant(
         "to come: a renewal that fails says at which server",
         f"{COMING_CORE}/locks/renewal.py",
-        "at = grant.session.where",
-        'at = ""',
+        "logger.warning(text, grant.key, grant.session.where, answer)",
+        'logger.warning(text, grant.key, "", answer)',
         "tests/faults/test_renewal_servers.py::test_a_renewal_that_fails_says_at_which_server",
     ),
     Mutant(

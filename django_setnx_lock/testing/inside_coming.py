@@ -8,6 +8,7 @@ from typing import Any
 
 from ..core.errors import LockLost
 from ..core.next.connections.backend import ASYNCIO, BLOCKING, run
+from ..core.next.heartbeat import Heartbeat
 from ..core.next.locks.attempt import Attempt
 from ..core.next.locks.renewal import renewal_of
 from ..core.next.process import Owner, here
@@ -35,7 +36,8 @@ class Renewals:
 
     def next_due(self) -> float:
         """Return when the next renewal or the end of a lease is due; ``inf`` for never."""
-        return min((min(one.due, one.end) for one in self.grants()), default=math.inf)
+        beats = [one._heartbeat.next_due(one._held()) for one in self._each]
+        return min([*beats, *(min(one.due, one.end) for one in self.grants())], default=math.inf)
 
     def wake(self) -> None:
         """Have what is due done now."""
@@ -88,3 +90,4 @@ def forget(servers: Collection[int]) -> None:
     for session in _sessions():
         if session.place[0] in servers and session.renewal is not None:
             session.renewal._grants.clear()
+            session.renewal._heartbeat = Heartbeat()

@@ -145,8 +145,10 @@ finally:
 def test_a_child_has_a_name_of_its_own(ran: Any) -> None:
     said = ran(
         """
+from tests.support.seams import says_alive
+
 def named(name):
-    with lock(name, heartbeat_prefix="{lock:}:process:"):
+    with lock(name, **says_alive("lock:")):
         holder = look.get(f"lock:{name}").holder
         return holder.process, holder.pid
 

@@ -37,7 +37,7 @@ from tests.support import seams
 seams.say_faster(float(sys.argv[2]), never=sys.argv[3] == "mute")
 client = redis.Redis(port=int(sys.argv[1]))
 def lock(name, client=client, **options):
-    return RedisLock(client, name, heartbeat_prefix=seams.heartbeat_prefix_for("lock:"), **options)
+    return RedisLock(client, name, **seams.says_alive("lock:"), **options)
 """
 HOLDING = """
 held = [lock("lock:long", timeout=300).take(), lock("lock:renewed", timeout=300, renew=True).take()]
@@ -215,8 +215,8 @@ def test_a_holder_of_locks_on_two_servers_lives_on_both(
 
 def test_the_process_that_looks_is_alive_too(real_server: RealServer) -> None:
     client = real_server.client()
-    lock = RedisLock(client, "lock:a", timeout=300, heartbeat_prefix=PROCESSES)
+    lock = RedisLock(client, "lock:a", timeout=300, **seams.says_alive(PREFIX))
 
     with lock:
         eventually(lambda: client.keys(f"{PROCESSES}*"), 6)
-        assert 0 < client.pttl(client.keys(f"{PROCESSES}*")[0]) <= 12_000
+        assert 0 < client.pttl(client.keys(f"{PROCESSES}*")[0]) <= 15_000

@@ -232,8 +232,22 @@ def look_faster(monkeypatch: pytest.MonkeyPatch, times: float) -> None:
     monkeypatch.setattr(lock_info, "GRACE", liveness.GRACE / times)
 
 
+def says_alive(prefix: str) -> dict[str, Any]:
+    """Return the options of locks under ``prefix`` with which a process says that it lives."""
+    if next_core.IS_CHOSEN:
+        return {"index": index_for(prefix)}
+    return {"heartbeat_prefix": heartbeat_prefix_for(prefix)}
+
+
 def say_faster(times: float, *, never: bool = False) -> None:
     """Have this process say more often, or never, that it lives: for programs of tests alone."""
+    if next_core.IS_CHOSEN:
+        coming: Any = import_module("django_setnx_lock.core.next.heartbeat")
+        for name in ("AFTER", "EVERY", "LASTS"):
+            setattr(coming, name, getattr(coming, name) / times)
+        if never:
+            coming.AFTER = math.inf
+        return
     for module in (heartbeat, scheduler):
         module.HEARTBEAT_AFTER /= times  # type: ignore[attr-defined]  # they import it
     heartbeat.HEARTBEAT_EVERY /= times  # type: ignore[attr-defined]

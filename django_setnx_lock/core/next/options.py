@@ -74,6 +74,7 @@ def options_of(
     label: str = "",
     user: str = "",
     note: str = "",
+    says_alive: bool = False,
 ) -> Options:
     """Return the options of these values. Raises ValueError, TypeError and LockUnsupported."""
     for name, value in (("renew", renew), ("reentrant", reentrant), ("shared", shared)):
@@ -105,7 +106,7 @@ def options_of(
         reentrant=reentrant,
         wait_warning=wait_warning,
         deadlock_timeout=deadlock_timeout,
-        about=(label, user, note, lease, renew, max_hold or 0.0),
+        about=(label, user, note, lease, renew, max_hold or 0.0, says_alive),
     )
 
 

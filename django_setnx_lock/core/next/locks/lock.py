@@ -84,7 +84,7 @@ class PlainLock(LocalLock[_Handle]):
     ) -> None:
         refuse_own_calls(client.__class__)
         given = (timeout, blocking_timeout, sleep, renew, max_hold, min_hold, reentrant, shared)
-        values = (*given, limit, wait_warning, deadlock_timeout, label, user, note)
+        values = (*given, limit, wait_warning, deadlock_timeout, label, user, note, bool(index))
         try:
             options = options_of(*values)
         except TypeError:

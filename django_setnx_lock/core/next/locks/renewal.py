@@ -8,6 +8,7 @@ import logging
 import math
 import threading
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -16,11 +17,14 @@ from ...errors import LockLost, LockUnavailable
 from ...events import Apart
 from ..connections.backend import ASYNCIO, BLOCKING, Backend, run
 from ..connections.pipe import at_end_of_loop, of_loop, task_of
+from ..heartbeat import Heartbeat
 from ..process import here
 from ..protocol.replies import Reply, lost
 from .grant import LISTED_AFTER
 
 if TYPE_CHECKING:
+    from ..connections.session import Session
+    from ..options import Target
     from .grant import Grant
 
 logger = logging.getLogger("django_setnx_lock.renewal")
@@ -44,9 +48,10 @@ class Renewal:
     # The thread or task ends when nothing was held for so many seconds.
     _lingers = 5.0
 
-    def __init__(self) -> None:
-        # By reference, what messages call the lock.
-        self._grants: dict[ref[Grant], str] = {}
+    def __init__(self, session: Session) -> None:
+        self._session: Any = ref(session)
+        self._grants: dict[ref[Grant], Target] = {}
+        self._heartbeat = Heartbeat()
         self._worker: Any = None
         self._wakes_at = -math.inf
         self._alarm: Any = threading.Event()
@@ -54,7 +59,7 @@ class Renewal:
     def register(self, grant: Grant) -> None:
         """Renew ``grant`` from now on, and find out when it is lost."""
         grant.renewal = self
-        self._grants[ref(grant)] = grant.target.key
+        self._grants[ref(grant)] = grant.target
         if self._worker is None:
             self._start()
         elif grant.due + _SLACK < self._wakes_at:
@@ -104,7 +109,7 @@ class Renewal:
 
     def end(self) -> None:
         """Renew no longer, and wait for the end of the thread, but not for a server that hangs."""
-        worker, self._lingers = self._worker, 0.0
+        worker, self._lingers = self._worker, -math.inf
         self._grants.clear()
         self.wake()
         if worker is not None:
@@ -113,7 +118,7 @@ class Renewal:
     async def _run(self) -> None:
         """Renew until nothing has been held for a while."""
         needed_at = clock.now()
-        while self._grants or clock.now() < needed_at + self._lingers:
+        while self._grants or clock.now() < max(needed_at, self._heartbeat.until) + self._lingers:
             if self._grants:
                 needed_at = clock.now()
             await self._run_once()
@@ -127,9 +132,9 @@ class Renewal:
         """Do what is due, and plan when to look again."""
         try:
             now = clock.now()
-            due = self._look(now)
-            if due:
-                await self._renew(due, now)
+            due, beats = self._look(now), self._heartbeat.due(self._held(), now)
+            if due or beats:
+                await self._renew(due, beats, now)
             nexts = [min(grant.due, grant.end) for grant in self._held()]
             # Never later than a lock is due that is taken from now on: that wakes nobody.
             self._wakes_at = min([clock.now() + LISTED_AFTER, *nexts])
@@ -144,64 +149,63 @@ class Renewal:
     def _look(self, now: float) -> list[Grant]:
         """Return what is to be renewed; what was not renewed in time is lost."""
         due: list[Grant] = []
-        for reference, key in list(self._grants.items()):
+        for reference, target in list(self._grants.items()):
             grant = reference()
             if grant is None:
                 self._grants.pop(reference, None)
-                logger.warning(
-                    "nobody refers to the lock %r any more, which was not let go: it is no longer "
-                    "renewed and ends with its lease; give renew=False where that is meant",
-                    key,
-                )
+                self._heartbeat.leave(target, now)
+                if target.options.renew:
+                    text = (
+                        "nobody refers to the lock %r any more, which was not let go: it is no "
+                        "longer renewed and ends with its lease; give renew=False if that is meant"
+                    )
+                    logger.warning(text, target.key)
             elif now >= grant.end:
                 self._lose(grant, grant.ran_out())
             elif grant.due - grant.lease / 6 <= now:
                 # It is due, or soon enough to go along with another.
                 if grant.is_renewed and grant.ended_owner:
                     self._grants.pop(reference, None)
-                    logger.warning(
+                    text = (
                         "the %s that took the lock %r has ended without letting it go: it is no "
                         "longer renewed and ends with its lease; handover() is for locks that "
-                        "outlive what took them",
-                        grant.ended_owner,
-                        key,
+                        "outlive what took them"
                     )
+                    logger.warning(text, grant.ended_owner, target.key)
                 elif grant.due <= now or due:
                     due.append(grant)
         return due
 
-    async def _renew(self, due: list[Grant], now: float) -> None:
-        asked = []
+    async def _renew(self, due: list[Grant], beats: list[Any], now: float) -> None:
+        # Not kept: a session that nobody uses, for no lock left on purpose, is closed at once.
+        session, asked = self._session(), []
         for grant in due:
             # The index may be written though no answer comes.
             grant.is_listed = True
             asked.append((grant.renew_request(None if grant.is_renewed else 0), grant.key))
         # Others become due meanwhile, and are not to end before the next round.
-        first_end = min([grant.end for grant in (*due, *self._held())])
-        # Not kept here: a session that nobody uses is closed at once, not with the next garbage.
-        session = due[0].session
+        first_end = min([grant.end for grant in (*due, *self._held())], default=math.inf)
         within = max(min(session.limit, (first_end - now) / 2), _LEAST)
-        answers = await session.call_many(self.io, asked, within)
-        for grant, answer in zip(due, answers, strict=True):
+        answers = await session.call_many(self.io, asked + beats, within)
+        self._heartbeat.read(answers[len(due) :])
+        for grant, answer in zip(due, answers, strict=False):
             # It may have been let go meanwhile.
             if ref(grant) in self._grants:
                 with Apart(logger, "a callback of the lock %r failed", grant.key):
                     self._read(grant, answer)
 
     def _read(self, grant: Grant, answer: Reply | LockUnavailable) -> None:
-        key = grant.key
         if isinstance(answer, LockUnavailable):
             grant.due = clock.now() + min(_PAUSE, grant.lease / 10)
             if grant.trouble is None:
                 grant.trouble = answer
-                at = grant.session.where
                 if not any(handle.on_trouble for handle in grant.held_by()):
-                    logger.warning("cannot renew the lock %r at %s yet: %s", key, at, answer)
+                    text = "cannot renew the lock %r at %s yet: %s"
+                    logger.warning(text, grant.key, grant.session.where, answer)
             grant.notify_of_trouble()
             return
-        value = answer.value
-        if value[0] != b"OK":
-            self._lose(grant, lost(key, value[1]))
+        if answer.value[0] != b"OK":
+            self._lose(grant, lost(grant.key, answer.value[1]))
             return
         if not grant.is_renewed:
             grant.due = math.inf
@@ -212,9 +216,9 @@ class Renewal:
         grant.due = answer.sent + grant.lease / 3
         if grant.trouble is not None:
             grant.trouble = None
-            logger.info("the lock %r is renewed again", key)
+            logger.info("the lock %r is renewed again", grant.key)
         if late > grant.lease / 3:
-            events.RENEWED_LATE.tell(key=key, fence=grant.fence, late=late)
+            events.RENEWED_LATE.tell(key=grant.key, fence=grant.fence, late=late)
 
     def _lose(self, grant: Grant, error: LockLost) -> None:
         self.unregister(grant)
@@ -229,8 +233,8 @@ class LoopRenewal(Renewal):
 
     io: Backend = ASYNCIO
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__()
+    def __init__(self, session: Session, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(session)
         self._loop = loop
         self._alarm = asyncio.Event()
         self._is_closed = at_end_of_loop(self)
@@ -258,11 +262,11 @@ class LoopRenewal(Renewal):
     def end(self) -> None:
         """End with the loop."""
         self._is_closed = True
-        for key in self._grants.values():
+        for target in self._grants.values():
             logger.warning(
                 "the event loop in which the lock %r was taken has ended: the lock is no longer "
                 "renewed and ends with its lease",
-                key,
+                target.key,
             )
         self._grants.clear()
         if self._worker is not None:
@@ -273,10 +277,10 @@ def renewal_of(grant: Grant, io: Backend) -> Renewal:
     """Return what renews ``grant``, of a thread of the process or of the running event loop."""
     session = grant.session.at(grant.target.keys[0])
     if io.is_asyncio:
-        found: Renewal = of_loop(session.renewals, LoopRenewal)
+        found: Renewal = of_loop(session.renewals, partial(LoopRenewal, session))
     else:
         # Another thread may be first.
-        found = session.renewal or vars(session).setdefault("renewal", Renewal())
+        found = session.renewal or vars(session).setdefault("renewal", Renewal(session))
     return found
 
 
