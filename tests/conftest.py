@@ -205,6 +205,12 @@ def server(server_kind: str, running_server: Callable[[str], RealServer]) -> Ite
 
 
 @pytest.fixture
+def listed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have what is taken be in the index at once, as what is held for half a second is."""
+    seams.list_at_once(monkeypatch)
+
+
+@pytest.fixture
 def redis_client(server: Server) -> redis.Redis:
     """Give a client of each server in turn. (``client`` is pytest-django's, for views.)"""
     return server.client()

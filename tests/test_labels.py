@@ -146,6 +146,7 @@ def test_one_lock_is_one_label_through_each_door(door: str, labels: set[str]) ->
     assert Exposed(registry).values("setnx_lock_hold_seconds_count", "template") == {LABEL}
 
 
+@pytest.mark.usefixtures("listed_at_once")
 def test_what_a_scrape_finds_in_redis_has_the_label_too() -> None:
     with lock("sale:7"), lock(KeyTemplate("sale:<pk:int>").format(pk=8)):
         exposed = Exposed(LockCollector())

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Collection, Iterable
 from typing import Any
 
 from ..core.errors import LockLost
-from ..core.next.connections.backend import ASYNCIO, BLOCKING, run
+from ..core.next.connections.backend import BLOCKING, run
 from ..core.next.heartbeat import Heartbeat
 from ..core.next.locks.attempt import Attempt
-from ..core.next.locks.renewal import renewal_of
 from ..core.next.process import Owner, here
 from ..core.next.protocol import requests
 from ..core.next.protocol.replies import lost
@@ -36,7 +36,8 @@ class Renewals:
 
     def next_due(self) -> float:
         """Return when the next renewal or the end of a lease is due; ``inf`` for never."""
-        beats = [one._heartbeat.next_due(one._held()) for one in self._each]
+        at_work = [one for one in self._each if one._worker is not None]
+        beats = [one._heartbeat.next_due(one._held()) for one in at_work]
         return min([*beats, *(min(one.due, one.end) for one in self.grants())], default=math.inf)
 
     def wake(self) -> None:
@@ -79,11 +80,10 @@ def name_of(grant: Any) -> str:
 def renewals(*, of_loop: bool = False) -> list[Any]:
     sessions = _sessions()
     threads = Renewals([one.renewal for one in sessions])
-    return (
-        [Renewals([renewal_of(one, ASYNCIO) for one in sessions]), threads]
-        if of_loop
-        else [threads]
-    )
+    if not of_loop:
+        return [threads]
+    loop = asyncio.get_running_loop()
+    return [Renewals([one.renewals.get(loop) for one in sessions]), threads]
 
 
 def forget(servers: Collection[int]) -> None:

@@ -12,7 +12,6 @@ import pytest
 from django_setnx_lock import LockBusy, LockUnavailable
 from django_setnx_lock.core import Inspector, LockInfo, RedisLock, State
 from tests.processes import eventually
-from tests.support import seams
 from tests.support.locks import INDEX, PREFIX, listed, meet, server_ms
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from tests.servers import RealServer, Server
 
+pytestmark = pytest.mark.usefixtures("listed_at_once")
 HELD_FOR = 30
 CALLED: dict[str, Any] = {"label": "view pay", "timeout": HELD_FOR}
 
@@ -29,11 +29,6 @@ CALLED: dict[str, Any] = {"label": "view pay", "timeout": HELD_FOR}
 @pytest.fixture
 def look(redis_client: redis.Redis) -> Inspector:
     return Inspector(redis_client, PREFIX)
-
-
-@pytest.fixture(autouse=True)
-def _listed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    seams.list_at_once(monkeypatch)
 
 
 def keys_of(locks: Iterable[LockInfo]) -> list[str]:

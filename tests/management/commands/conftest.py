@@ -29,6 +29,11 @@ class Locks(Protocol):
     def __call__(self, *arguments: str) -> Ended: ...
 
 
+@pytest.fixture(autouse=True)
+def _listed(listed_at_once: None) -> None:
+    """Have the list show what is held, however short."""
+
+
 @pytest.fixture
 def locks(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Locks:
     """Give a function that runs the command as a program does, in this process."""
