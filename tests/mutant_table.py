@@ -1529,8 +1529,8 @@ COMING = [
     Mutant(
         "to come: who stands before a reader keeps it waiting",
         f"{COMING_SCRIPTS}/deadlock.lua",
-        "for at = 0, #queue do",
-        "for at = 0, 0 do",
+        "ask('ZRANGE', queue, 0,",
+        "ask('ZRANGE', queue, ask('ZRANK', queue, waiter.token) or 0,",
         f"{CONTRACT}/test_deadlocks.py::test_a_reader_behind_a_waiting_writer_is_in_its_deadlock",
     ),
     Mutant(
@@ -1579,8 +1579,8 @@ COMING = [
     Mutant(
         "to come: a ticket is not shown",
         f"{COMING_CORE}/locks/transfer.py",
-        "    text: str = field(repr=False)\n",
-        "    text: str\n",
+        "    token: str = field(repr=False)\n",
+        "    token: str\n",
         f"{CONTRACT}/test_transfer.py::"
         "test_no_frame_of_a_lock_that_was_not_taken_over_shows_the_ticket",
     ),

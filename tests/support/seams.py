@@ -272,8 +272,12 @@ def started_under(*handles: LockHandle) -> Iterator[None]:
     """Have this process hold the locks as one does that ``with_lock`` has started."""
     import pytest
 
-    core = "django_setnx_lock.core.next.locks.parent"
-    forget: Any = import_module(core).begin if next_core.IS_CHOSEN else parent_process.forget
+    parent: Any = import_module("django_setnx_lock.core.next.locks.parent")
+
+    def forget() -> None:
+        parent_process.forget()
+        parent.environment = parent.Environment()
+
     with pytest.MonkeyPatch.context() as patched:
         for held in handles:
             for name, told in lock_core.environment_under(held, os.environ).items():

@@ -48,7 +48,7 @@ class WatchfulAttempt(Attempt):
                 waited, key = clock.now() - self._began, self.target.key
                 logger.warning("has waited %.1f s for the lock %r, %s", waited, key, busy)
         every = options.deadlock_timeout
-        held = None if every is None or self.target.scripts.polls else self._held()
+        held = self._held() if every is not None else {}
         if every is None or not held:
             return longest
         if clock.now() >= max(self._looked_at, self._began) + every:
@@ -57,8 +57,10 @@ class WatchfulAttempt(Attempt):
         return min(longest, max(self._looked_at, self._began) + every - clock.now() + 0.001)
 
     def _held(self) -> dict[str, str]:
-        """Return all that the caller holds at the server where it waits, tokens by names."""
+        """Return all that the caller holds at the one server where it queues, tokens by names."""
         session = self.session
+        if self.target.scripts.polls or not session.has_index:
+            return {}
         held = dict(parent.environment.held_at(session))
         for (place, name), reference in list(self.owner.holds.items()):
             grant = reference()

@@ -111,9 +111,11 @@ class RedisLock(Adopter[LockHandle]):
     async def _take(
         self, io: Backend, limit: float | None, by: Owner, token: str | None = None
     ) -> LockHandle:
-        may_be_again = token is None and (by.holds or parent.environment.names_any)
-        held = await self._again(io, by) if may_be_again else None
-        return held if held is not None else await super()._take(io, limit, by, token)
+        if token is None and (by.holds or parent.environment.names_any):
+            held = await self._again(io, by)
+            if held is not None:
+                return held
+        return await super()._take(io, limit, by, token)  # type: ignore[no-any-return]  # of that class
 
     def _grant_of(self, by: Owner) -> Grant | None:
         """Return what ``by`` may have again, if there is such a grant."""

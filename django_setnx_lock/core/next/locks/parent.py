@@ -49,10 +49,9 @@ class Around:
 
     def __post_init__(self) -> None:
         milliseconds(self.timeout, "timeout")
-        if [type(each) for each in (self.place, self.name, self.token)] != [str] * 3:
-            raise TypeError("not all text")
-        if type(self.fence) is not int:
-            raise TypeError("no fence")
+        types = [type(each) for each in (self.place, self.name, self.token, self.fence)]
+        if types != [str, str, str, int]:
+            raise TypeError("not all text, and a number")
 
 
 class Environment:
@@ -105,12 +104,6 @@ class Environment:
 
 
 environment = Environment()
-
-
-def begin() -> None:
-    """Read the environment anew."""
-    global environment
-    environment = Environment()
 
 
 def described(grant: Grant, variables: Mapping[str, str]) -> str:

@@ -38,30 +38,14 @@ class Ticket:
     fence: int
 
 
-@dataclass(frozen=True)
-class Secret:
-    """A text that reports of errors, which show the variables of each frame, are not to show."""
-
-    text: str = field(repr=False)
-
-    def read(self, target: Target) -> Ticket:
-        """Return the ticket, for ``target``. Raises ValueError for what is none, and another's."""
-        try:
-            ticket = Ticket(**json.loads(self.text))
-            types = [type(ticket.name), type(ticket.token), type(ticket.fence)]
-        except (TypeError, ValueError, RecursionError):
-            types = []
-        if types != [str, str, int]:
-            raise ValueError(
-                f"what the lock {target.key!r} is to be taken over with is no ticket: give adopt() "
-                "what give_away() gave"
-            ) from None
-        if ticket.name != target.keys[0]:
-            raise ValueError(
-                f"the ticket is for the lock that is called {ticket.name!r} in Redis, and not for "
-                f"{target.keys[0]!r}: give adopt() one of the same key and prefix"
-            )
-        return ticket
+def _read(text: str) -> Ticket | None:
+    """Return the ticket in ``text``, which reports of errors are not to show: it raises nothing."""
+    try:
+        ticket = Ticket(**json.loads(text))
+    except (TypeError, ValueError, RecursionError):
+        return None
+    types = [type(ticket.name), type(ticket.token), type(ticket.fence)]
+    return ticket if types == [str, str, int] else None
 
 
 def _refuse_unless_possible(target: Target) -> None:
@@ -156,12 +140,20 @@ class Adopter(PlainLock[_Handle]):
         that of another lock; LockUnsupported for a lock that is held with others or on several
         masters; LockUnavailable, after which the ticket may still be good.
         """
-        secret = Secret(ticket)
-        del ticket
-        return run(self._adopt(BLOCKING, secret, current(False)))
+        found, ticket = _read(ticket), ""
+        return run(self._adopt(BLOCKING, found, current(False)))
 
-    async def _adopt(self, io: Backend, secret: Secret, by: Owner) -> _Handle:
+    async def _adopt(self, io: Backend, ticket: Ticket | None, by: Owner) -> _Handle:
         _refuse_unless_possible(self.target)
-        ticket = secret.read(self.target)
+        if ticket is None:
+            raise ValueError(
+                f"what the lock {self.key!r} is to be taken over with is no ticket: give adopt() "
+                "what give_away() gave"
+            )
+        if ticket.name != self.name:
+            raise ValueError(
+                f"the ticket is for the lock that is called {ticket.name!r} in Redis, and not for "
+                f"{self.name!r}: give adopt() one of the same key and prefix"
+            )
         attempt = _Adoption(self.target, self.session_for(io), by, ticket)
         return await attempt.take(io, 0)  # type: ignore[no-any-return]  # of that class

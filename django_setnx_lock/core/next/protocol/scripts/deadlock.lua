@@ -30,20 +30,14 @@ end
 -- The tokens by which the lock is held, and how many of these have to stay for that waiter to stay: of permits all, as one
 -- that becomes free is enough. One that stands before it and cannot go on keeps it waiting, too.
 local function in_the_way(waiter)
-  local value = ask('GET', waiter.name) or ''
-  local kind, enough = string.match(value, '^(%l+):%d+$'), math.huge
+  local value, queue, enough = ask('GET', waiter.name) or '', beside(waiter.name, 'waiters'), math.huge
+  local kind = string.match(value, '^(%l+):%d+$')
   if kind ~= 'readers' and kind ~= 'permits' then
     return {value}, 1
   end
-  local queue = ask('ZRANGE', beside(waiter.name, 'waiters'), 0, 9) or {}
-  for at = 0, #queue do
-    local queued = queue[at] or waiter.token -- which may be further behind
-    if at > 0 and queued == waiter.token then
-      break
-    elseif is_queued(waiter.name, queued) then
-      local group, limit = group_of(queued)
-      enough = math.min(enough, group == kind and limit or 1)
-    end
+  for _, queued in ipairs(ask('ZRANGE', queue, 0, math.min(ask('ZRANK', queue, waiter.token) or 0, MOST)) or {}) do
+    local group, limit = group_of(queued)
+    enough = is_queued(waiter.name, queued) and math.min(enough, group == kind and limit or 1) or enough
   end
   return ask('ZRANGEBYSCORE', beside(waiter.name, 'shares'), '(' .. whole(now), '+inf', 'LIMIT', 0, MOST) or {}, enough
 end
@@ -51,31 +45,29 @@ end
 local own = {token = token, name = NAME, record = ARGV[3]}
 local known = {[token] = own}
 
--- Have a waiter know those who hold what it waits for, and wait themselves. One that waits for what it holds itself may be
--- helped by another thread.
-local function look_behind(waiter)
-  local holders, enough = in_the_way(waiter)
-  waiter.behind, waiter.enough = {}, enough
+-- Who holds what that waiter waits for, and waits itself. One that waits for what it holds may be helped by another thread.
+local function behind(waiter)
+  local holders, found = {}, {}
+  holders, waiter.enough = in_the_way(waiter)
   for _, holder in ipairs(holders) do
     local said = ask('GET', beside(waiter.name, 'waits:' .. holder)) or ''
     local queued, length, rest = string.match(said, '^(%S+) (%d+) (.*)$')
     local name = rest and string.sub(rest, 1, length)
     if rest and queued ~= waiter.token and is_queued(name, queued) then
       known[queued] = known[queued] or {token = queued, name = name, record = string.sub(rest, length + 2)}
-      table.insert(waiter.behind, known[queued])
+      table.insert(found, known[queued])
     end
   end
+  return found
 end
 
 -- All that the caller waits for by way of others, the nearest first, but those who go on; and the last before itself again.
 local function search()
   local reached, seen, last = {own}, {[own] = true}, nil
   for number = 1, MOST do
-    local waiter = reached[number]
-    if waiter and not waiter.behind then
-      look_behind(waiter)
-    end
-    for _, other in ipairs(waiter and waiter.behind or {}) do
+    local waiter = reached[number] or {behind = {}}
+    waiter.behind = waiter.behind or behind(waiter)
+    for _, other in ipairs(waiter.behind) do
       last = last or other == own and waiter
       if not seen[other] and not other.goes_on then
         seen[other], other.after = true, waiter
@@ -86,14 +78,10 @@ local function search()
   return reached, last
 end
 
-if not is_queued(NAME, token) then
-  return {}
-end
-for at = 3, #KEYS do
+for at = 3, is_queued(NAME, token) and #KEYS or 0 do
   local link = table.concat({token, #NAME, NAME, ARGV[3]}, ' ')
   redis.call('SET', beside(KEYS[at], 'waits:' .. ARGV[at + 1]), link, 'PX', ARGV[2])
 end
-
 -- One goes on if not enough of those before it stay. Who does is taken out, until all who are left stay.
 local waiters, last, has_changed
 repeat
@@ -108,11 +96,11 @@ repeat
     end
   end
 until not has_changed
-local reply = {}
-last = not own.goes_on and last
+last = is_queued(NAME, token) and not own.goes_on and last
 for at = 3, last and #KEYS or 0 do
   redis.call('DEL', beside(KEYS[at], 'waits:' .. ARGV[at + 1]))
 end
+local reply = {}
 while last do
   table.insert(reply, 1, last.name)
   table.insert(reply, 1, last.record)
