@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import conf, lock_core
 from .core import clock
-from .core.errors import LockBusy, LockError, LockUnavailable, LockUnsupported
+from .core.errors import LockBusy, LockError, LockUnavailable
 from .core.locks import batch
 from .core.next.connections.backend import ASYNCIO, BLOCKING, run
 from .core.next.connections.quorum import masters_of
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 Inspector: Any = inspector.Inspector
 Maker = Callable[..., RedisLock]
 # What this core does not take: what it does in any case, or not yet.
-_NOT_TAKEN = {"replicas", "protocol", "ending", "heartbeat_prefix"}
+_NOT_TAKEN = {"ending", "heartbeat_prefix"}
+# Left out where they change nothing, as most locks are without.
+_PLAIN = {"replicas": 0, "protocol": "setnx"}
 
 
 class CancelScope:
@@ -44,9 +46,11 @@ class CancelScope:
 
 
 def kind_of(options: dict[str, Any], *, is_redlock: bool) -> tuple[Maker, dict[str, Any]]:
-    if options["replicas"] or options["protocol"] != "setnx":
-        raise LockUnsupported("replicas and other protocols come later")
-    given = {name: value for name, value in options.items() if name not in _NOT_TAKEN}
+    given = {
+        name: value
+        for name, value in options.items()
+        if name not in _NOT_TAKEN and (name not in _PLAIN or value != _PLAIN[name])
+    }
     if is_redlock:
         return partial(_redlock, Redlock if options["ending"] is None else CommitRedlock), given
     return RedisLock if options["ending"] is None else CommitLock, given
@@ -87,7 +91,7 @@ def take_each(locks: Sequence[RedisLock]) -> list[Any]:
             try:
                 taken[one] = made(one, one.take(0))
             except LockUnavailable as error:
-                if error.cause in {"unreachable", "timeout"}:
+                if error.cause in {"unreachable", "timeout", "replicas"}:
                     raise
                 taken[one] = made(one, error=error)
             except LockBusy as error:

@@ -36,6 +36,7 @@ BESIDES = (
     "tests/contrib/test_rest_framework.py",
     "tests/example_project/",
     "tests/faults/",
+    "tests/legacy/",
     "tests/management/commands/test_with_lock",
     "tests/management/test_",
     "tests/postgres/",
@@ -58,6 +59,9 @@ BESIDES = (
     "tests/redis/test_sentinel_storm.py",
     "tests/redis/test_shared_storm.py",
     "tests/redis/test_vanished_server.py",
+    "tests/redis/test_beside_redis_py.py",
+    "tests/redis/test_replicas.py",
+    "tests/redis/test_timestamp.py",
     "tests/test_atomic_requests.py",
     "tests/test_conf.py",
     "tests/test_decorators.py",
@@ -84,42 +88,26 @@ FILES = {
     "test_a_client_of_asyncio_is_refused": "no more: several masters are asked in asyncio, too",
     "test_a_wait_outlasts_a_restart_that_its_client_outlasts": "no more: it has our retry alone",
     "test_of_each_that_was_taken_with_others": "no more: they are taken one after the other",
-    "test_no_interrupt_leaves_one_behind_that_is_taken_after_another": "hosted",
     "test_a_lock_that_waits_to_be_taken_over_has_no_process_that_must_live": "transfer",
-    "test_sentinel_failover": "replicas",
-    "test_sentinel_planned": "replicas",
     "test_what_a_holder_waits_for_itself_is_told": "deadlock",
+    # WAIT is sent when the lock was granted.
+    "test_a_busy_answer_counts_though_the_connection_breaks_behind_it": "no more",
     "test_bytes_that_are_no_text_are_a_clear_error_for_a_client_that_decodes": "no more",
     "test_several_masters_have_no_asyncio": "no more: they are asked in asyncio, too",
-    "test_table": "every protocol",
     "test_whatever_is_awaited_is_refused_and_the_lock_stays_held": "no more: the same",
 }
 # Files of what that core alone has.
 ITS_OWN = {"test_call_limits", "test_later_releases"}
 # Rows that fail: words that are in their ids, and what comes before they can pass.
 NOT_YET = {
-    "test_too_few_replicas_are_status_69": "replicas",
-    "test_a_holder_that_renews_after_the_last_look_keeps_the_lock hosted": "hosted",
-    "test_a_holder_that_is_as_dead_as_it_was_seen_or_more_loses_the_lock hosted": "hosted",
     # The mark that somebody of a loop's mailbox is awake stands beside that, for half a second.
     "test_no_key_is_outside_of_the_slot_of_its_name exclusive-asyncio": "a mailbox for each slot",
     "test_no_key_is_outside_of_the_slot_of_its_name readers-asyncio": "a mailbox for each slot",
     "test_no_key_is_outside_of_the_slot_of_its_name permits-asyncio": "a mailbox for each slot",
     "test_no_key_is_outside_of_the_slot_of_its_name several-asyncio": "a mailbox for each slot",
     "test_the_hash_tag_of_a_name_is_the_locks_own asyncio": "a mailbox for each slot",
-    "test_an_option_that_is_wrong -replicas": "replicas",
-    "test_an_option_that_is_wrong -replica_timeout": "replicas",
-    "test_an_option_that_is_right_is_taken -replicas": "replicas",
-    "test_with_replicas_there_is_one": "replicas",
-    "test_where_a_primary_needs_a_replica_to_write 2": "replicas",
     "test_no_log_tells_a_token": "the docs of it",
-    "test_where_nobody_queues_it_is_chance timestamps": "timestamps",
-    "test_where_nobody_queues_it_is_chance hosted": "hosted",
-    "test_a_vanished_server_is_asked_once options1": "replicas",
     "test_a_user_with_the_documented_rights_can_do_it_all": "the docs of it",
-    "test_replicas_are_asked_for_as_the_setting_or_the_lock_says -False": "replicas",
-    "test_the_settings_give_the_protocol": "protocols",
-    "test_with_the_timestamp_protocol_the_lock_outlives_the_transaction": "protocols",
 }
 
 

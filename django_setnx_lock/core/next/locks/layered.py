@@ -21,6 +21,7 @@ from .local import LocalToken
 from .lock import PlainLock
 from .parent import Borrower
 from .renewal import renewal_of
+from .replicas import DEFAULT_REPLICA_TIMEOUT, with_replicas
 from .scope import CancelScope
 from .transfer import Adopter, Giver
 
@@ -104,9 +105,16 @@ class RedisLock(Adopter[LockHandle]):
         return LocalToken(self.token)
 
     def _with_layers(
-        self, target: Target, *, protocol: str = "setnx", expire: bool = True
+        self,
+        target: Target,
+        *,
+        protocol: str = "setnx",
+        expire: bool = True,
+        replicas: int | None = None,
+        replica_timeout: float = DEFAULT_REPLICA_TIMEOUT,
     ) -> Target:
-        return with_protocol(target, protocol, expire)
+        target = with_protocol(target, protocol, expire)
+        return with_replicas(target, replicas, replica_timeout)
 
     async def _take(
         self, io: Backend, limit: float | None, by: Owner, token: str | None = None
