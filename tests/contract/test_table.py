@@ -14,6 +14,7 @@ from tests.contract.features import FEATURES
 from tests.redis.clusters import Cluster
 from tests.redis.test_sentinel import client_of, watched_over
 from tests.servers import RealServer, any_binary
+from tests.support.kinds import MASTER_TIMEOUT, OF_A_LEASE
 from tests.support.next_core import IS_CHOSEN
 
 if TYPE_CHECKING:
@@ -93,7 +94,9 @@ class Masters(OneServer):
         self._clients = clients
 
     def lock(self, name: str = "lock:a", **options: Any) -> RedisLock:
-        return Redlock(self._clients, name, master_timeout=0.25, **options)
+        # Long, as a busy machine may be slow.
+        within = min(MASTER_TIMEOUT, options.get("timeout", 30) / OF_A_LEASE)
+        return Redlock(self._clients, name, master_timeout=within, **options)
 
 
 @pytest.fixture(scope="module")

@@ -100,6 +100,9 @@ FILES = {
 ITS_OWN = {"test_call_limits", "test_later_releases"}
 # Rows that fail: words that are in their ids, and what comes before they can pass.
 NOT_YET = {
+    # Where locks are in no list, their process says nowhere that it lives.
+    "test_a_holder_that_renews_after_the_last_look_keeps_the_lock hosted": "liveness",
+    "test_a_holder_that_is_as_dead_as_it_was_seen_or_more_loses_the_lock hosted": "liveness",
     # The mark that somebody of a loop's mailbox is awake stands beside that, for half a second.
     "test_no_key_is_outside_of_the_slot_of_its_name exclusive-asyncio": "a mailbox for each slot",
     "test_no_key_is_outside_of_the_slot_of_its_name readers-asyncio": "a mailbox for each slot",
