@@ -2580,6 +2580,117 @@ COMING_RULES = [
         f"{CONTRACT}/test_network.py::test_a_copy_that_comes_after_the_loss_takes_no_lock",
     ),
 ]
+COMING_LAYERS = [
+    Mutant(
+        "to come: a circle of waiters is told from a wait that has ended",
+        f"{COMING_SCRIPTS}/deadlock.lua",
+        "return alive and alive >= now and ask(",
+        "return true or ask(",
+        f"{CONTRACT}/test_deadlocks.py::test_a_wait_that_ended_is_no_part_of_a_deadlock",
+    ),
+    Mutant(
+        "to come: a child of with_lock has its parent's lock",
+        f"{COMING_CORE}/locks/parent.py",
+        "self._all.get(place)",
+        "None",
+        f"{CONTRACT}/test_started_under.py::"
+        "test_it_has_the_lock_again_and_leaving_it_releases_nothing",
+    ),
+    Mutant(
+        "to come: a release by force compares the holder that was seen",
+        f"{COMING_SCRIPTS}/force.lua",
+        "was_held, value, group = drop(token)",
+        "redis.call('DEL', NAME)\n  was_held, value, group = true, false, nil",
+        f"{CONTRACT}/test_operators.py::"
+        "test_who_takes_it_while_the_release_by_force_is_under_way_keeps_it",
+    ),
+    Mutant(
+        "to come: who was forced out learns by whom",
+        f"{COMING_SCRIPTS}/force.lua",
+        "redis.call('HSET', BESIDE .. 'forced', token, ARGV[2])\n",
+        "",
+        f"{CONTRACT}/test_operators.py::test_who_was_forced_out_learns_by_whom_and_why",
+    ),
+    Mutant(
+        "to come: a release by force gives the lock to who waits",
+        f"{COMING_SCRIPTS}/force.lua",
+        "(not value or group) and admit(value, group) or group",
+        "group",
+        f"{CONTRACT}/test_operators.py::test_a_waiter_follows_who_was_forced_out",
+    ),
+    Mutant(
+        "to come: a copy of a release by force is as good as the first",
+        f"{COMING_SCRIPTS}/force.lua",
+        "is_done and 'OK' or value",
+        "value",
+        f"{CONTRACT}/test_network.py::test_what_an_operator_asks_for_may_be_asked_twice",
+    ),
+    Mutant(
+        "to come: a copy of a request to stop is as good as the first",
+        f"{COMING_CORE}/inspection/inspector.py",
+        "if outcome is Outcome.RELEASED or (reply.was_retried and outcome is "
+        "Outcome.ASKED_BEFORE):",
+        "if outcome is Outcome.RELEASED:",
+        f"{CONTRACT}/test_network.py::test_what_an_operator_asks_for_may_be_asked_twice",
+    ),
+    Mutant(
+        "to come: a timestamp is released by its holder alone",
+        f"{COMING_SCRIPTS}/timestamp.lua",
+        "  if value ~= token then\n    return false, value",
+        "  if false then\n    return false, value",
+        f"{CONTRACT}/test_releasing.py::test_a_release_leaves_what_somebody_else_has_taken",
+    ),
+    Mutant(
+        "to come: a timestamp is renewed when memory is used up",
+        f"{COMING_SCRIPTS}/timestamp.lua",
+        "  redis.call('PEXPIRE', META, whole(lease + MEMORY))\n",
+        "",
+        f"{CONTRACT}/test_network.py::"
+        "test_a_held_lock_is_renewed_and_released_when_memory_is_used_up",
+    ),
+    Mutant(
+        "to come: another's time in the place of ours is its own",
+        f"{COMING_SCRIPTS}/timestamp.lua",
+        "elseif (ends or 0) > 0 and value == value_for(ends) then",
+        "elseif (ends or 0) > 0 then",
+        f"{CONTRACT}/test_releasing.py::test_a_release_leaves_what_somebody_else_has_taken",
+    ),
+    Mutant(
+        "to come: the drift of clocks is not relied on",
+        f"{COMING_CORE}/locks/redlock.py",
+        "answer.end -= drift(answer.lease)",
+        "pass",
+        f"{CONTRACT}/test_redlock.py::test_the_drift_of_clocks_is_not_relied_on",
+    ),
+    Mutant(
+        "to come: a taking without a majority leaves nothing",
+        f"{COMING_CORE}/locks/redlock.py",
+        "await self._cancel(io, in_doubt=reply.was_retried)",
+        "pass",
+        f"{CONTRACT}/test_redlock.py::test_who_gets_a_minority_gives_it_back",
+    ),
+    Mutant(
+        "to come: a majority of masters is needed",
+        f"{COMING_CORE}/connections/quorum.py",
+        "if len(granted) >= needed:\n            return granted[0]",
+        "if granted:\n            return granted[0]",
+        f"{CONTRACT}/test_redlock.py::test_who_gets_a_minority_gives_it_back",
+    ),
+    Mutant(
+        "to come: a lock that a majority of masters no longer has is lost",
+        f"{COMING_CORE}/connections/quorum.py",
+        "if len(marks) > count - needed:",
+        "if False:",
+        f"{CONTRACT}/test_redlock.py::test_what_a_majority_no_longer_has_is_lost",
+    ),
+    Mutant(
+        "to come: a cluster's slot that moves is waited for",
+        f"{COMING_CORE}/connections/cluster.py",
+        "return _PAUSE if is_patient else None",
+        "return None",
+        "tests/redis/test_cluster_moving.py::test_a_release_waits_for_a_slot_that_moves",
+    ),
+]
 MUTANTS: list[Mutant] = [
     *TAKING,
     *LETTING_GO,
@@ -2593,4 +2704,5 @@ MUTANTS: list[Mutant] = [
     *COMING,
     *COMING_LOCKS,
     *COMING_RULES,
+    *COMING_LAYERS,
 ]

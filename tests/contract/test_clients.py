@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 NO_NAMES = [
     "lock:\udc80",
     "{lock:a}:meta",
+    "{lock:a}:waiting",
+    "{lock:a}:forced",
     "a}b",
 ]
 

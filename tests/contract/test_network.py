@@ -10,9 +10,10 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from django_setnx_lock import LockBusy, LockError, LockLost, LockUnavailable
+from django_setnx_lock.core import Inspector, Outcome
 from tests.faults.proxy import Proxy
 from tests.servers import ONCE
-from tests.support.kinds import EXCLUSIVE, ONE_SERVER, QUEUED, SEVERAL, SINGLE
+from tests.support.kinds import EXCLUSIVE, ONE_SERVER, PERMITS, QUEUED, READERS, SEVERAL, SINGLE
 from tests.support.rows import on
 
 if TYPE_CHECKING:
@@ -337,6 +338,29 @@ async def test_a_copy_that_comes_after_the_loss_takes_no_lock(a: World) -> None:
         proxy.let_go()
 
         assert a.is_free()
+
+
+@on([EXCLUSIVE, READERS, PERMITS], real=True)
+async def test_what_an_operator_asks_for_may_be_asked_twice(a: World) -> None:
+    held = await a.lock(renew=True).take(0)
+    info = a.info()
+    seen = (info.shares[0] if info.shares else info).fingerprint
+    with Proxy(a.server.port) as proxy:
+        client = proxy.client(retry=ONCE)
+        client.ping()
+
+        def ask(question: str) -> Outcome:
+            # The reason is in this request alone.
+            dropped = proxy.drop_next_reply(b"by hand")
+            inspector = Inspector(client, "lock:", use_index=False)
+            outcome = getattr(inspector, question)("lock:a", seen, by="joe", reason="by hand")
+            assert dropped.is_set()
+            return outcome
+
+        assert a.ask(lambda _: ask("ask_to_stop")) is Outcome.ASKED
+        assert a.ask(lambda _: ask("force_release")) is Outcome.RELEASED
+    with pytest.raises(LockLost, match="by joe: by hand"):
+        await held.check()
 
 
 @on(ONE_SERVER, real=True)

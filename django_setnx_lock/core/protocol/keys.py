@@ -16,7 +16,8 @@ _PLACEHOLDER = re.compile(rf"<[^\W\d][\w.]*(:({'|'.join(PLACEHOLDER_TYPES)}))?>"
 _SHORTENED = re.compile(r"~[0-9a-f]{64}\Z")
 # The form of the keys beside a lock; a lock with such a name could be the key of another.
 _COMPANION = re.compile(
-    r"\{.*:(meta|waiters|alive|shares|holders|index|history|(gone|wake|waits|mail|process):.*)\Z",
+    r"\{.*:(meta|waiters|waiting|alive|shares|holders|gone|forced|index|history"
+    r"|(gone|wake|waits|mail|process):.*)\Z",
     re.DOTALL,
 )
 
