@@ -1037,6 +1037,13 @@ SEVERAL_SERVERS = [
         "tests/redis/test_cluster_moving.py::test_a_release_waits_for_a_slot_that_moves",
     ),
     Mutant(
+        "no lock can be called like a key beside another",
+        "core/protocol/keys.py",
+        "meta|waiters|waiting|alive",
+        "meta|waiters|alive",
+        f"{CONTRACT}/test_clients.py::test_a_name_that_is_like_a_key_beside_a_lock_is_refused",
+    ),
+    Mutant(
         "over-long names differ by their hash",
         "core/protocol/keys.py",
         '+ "~" + hashlib.sha256(raw).hexdigest()',
