@@ -96,8 +96,10 @@ def run(work: Coroutine[Any, Any, T], seconds: float = 20) -> T:
 
 async def until(condition: Callable[[], object]) -> None:
     """Return as soon as ``condition()`` is true."""
-    while not condition():  # noqa: ASYNC110 - what happens elsewhere sets no event
-        await asyncio.sleep(0.001)
+    pause = 0.001
+    while not condition():
+        await asyncio.sleep(pause)
+        pause = min(1.2 * pause, 0.02)
 
 
 def eventually(condition: Callable[[], T], seconds: float = 20) -> T:

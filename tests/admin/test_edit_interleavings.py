@@ -72,6 +72,7 @@ def test_no_edit_is_lost_whatever_the_order(redis: LockTester, part: int) -> Non
     assert any(saved for _, saved in found)
 
 
+@pytest.mark.matrix
 def test_without_the_lock_edits_are_lost(redis: LockTester) -> None:
     people = [Person(name, site="plain") for name in ("ann", "bob", "cyd")]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import configparser
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,10 +25,15 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-") for heading in headings}
 
 
+@functools.cache
+def nodes_of(source: str) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(source)))
+
+
 def linked() -> Iterator[tuple[str, str]]:
     """Give the page and the anchor of each call of docs_url() that names them in place."""
     for source in FILES.values():
-        for node in ast.walk(ast.parse(source)):
+        for node in nodes_of(source):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "docs_url":
                 given = [str(one.value) for one in node.args if isinstance(one, ast.Constant)]
                 # The others name the number of a check or a finding; these have tests of their own.
@@ -37,7 +43,7 @@ def linked() -> Iterator[tuple[str, str]]:
 
 def messages(source: str) -> Iterator[str]:
     """Give the texts in ``source`` but for the docstrings."""
-    nodes = list(ast.walk(ast.parse(source)))
+    nodes = nodes_of(source)
     docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
     for node in nodes:
         if isinstance(node, ast.Constant) and id(node) not in docstrings:

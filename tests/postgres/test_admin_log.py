@@ -18,6 +18,8 @@ from tests.hostile import KEYS, RECORDS, hold, unsound_lines
 from tests.postgres.conftest import WHOLE
 
 pytestmark = [
+    # What tests/admin has on SQLite, where a NUL in a text is no error.
+    pytest.mark.matrix,
     pytest.mark.usefixtures("no_collection"),
     # One process starts the server.
     pytest.mark.xdist_group("postgres"),

@@ -105,7 +105,9 @@ def test_a_locked_block_in_the_transaction_of_the_request_loses_none() -> None:
 
 
 @pytest.mark.usefixtures("atomic_requests")
-@pytest.mark.parametrize("where", ["unlocked", "block-exit"])
+@pytest.mark.parametrize(
+    "where", [pytest.param("unlocked", marks=pytest.mark.matrix), "block-exit"]
+)
 def test_what_lets_go_before_the_commit_loses_updates(where: str) -> None:
     assert amount_after(request(where), FEWER_TIMES) < THREADS * FEWER_TIMES
 

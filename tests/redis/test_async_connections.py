@@ -65,7 +65,13 @@ def clients_of(watch: redis.Redis) -> list[dict[str, str]]:
 @pytest.mark.parametrize(
     "work", [pytest.param(taken_alone, marks=pytest.mark.matrix), taken_and_waited_for]
 )
-@pytest.mark.parametrize("kind", [redis.Redis, redis.asyncio.Redis], ids=["redis", "redis.asyncio"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(redis.Redis, id="redis", marks=pytest.mark.matrix),
+        pytest.param(redis.asyncio.Redis, id="redis.asyncio"),
+    ],
+)
 def test_clients_that_are_thrown_away_leave_no_connection_while_the_loop_runs(
     real_server: RealServer, kind: Callable[..., Any], work: Callable[..., Any]
 ) -> None:

@@ -82,7 +82,7 @@ def make_tables(alias: str) -> None:
             editor.create_model(model)
 
 
-@pytest.fixture(params=list(KINDS))
+@pytest.fixture(params=["sqlite", "postgres", pytest.param("mariadb", marks=pytest.mark.matrix)])
 def database(
     request: pytest.FixtureRequest,
     running_database: Callable[[str], str],

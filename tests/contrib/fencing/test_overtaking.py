@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 # SQLite lets one transaction write at a time.
-on_each = pytest.mark.parametrize("database", ["postgres", "mariadb"], indirect=True)
+MARIADB = pytest.param("mariadb", marks=pytest.mark.matrix)
+on_each = pytest.mark.parametrize("database", ["postgres", MARIADB], indirect=True)
 pytestmark = pytest.mark.xdist_group("databases")
 
 STALE, NEWER, LATEST = 5, 7, 9
@@ -147,7 +148,7 @@ def test_a_claim_on_an_older_snapshot_reads_nothing_old(
     assert seen == {"postgres": [], "mariadb": ["the newer"]}[repeatable]
 
 
-@pytest.mark.parametrize("database", ["mariadb"], indirect=True)
+@pytest.mark.parametrize("database", [MARIADB], indirect=True)
 def test_a_second_claim_on_an_older_snapshot_reads_nothing_old(seat: Seat, repeatable: str) -> None:
     rows = Seat.objects.using(repeatable)
     rows.claim(LATEST, pk=seat.pk)
@@ -161,7 +162,7 @@ def test_a_second_claim_on_an_older_snapshot_reads_nothing_old(seat: Seat, repea
     assert claimed.taken_by == "somebody"
 
 
-@pytest.mark.parametrize("database", ["mariadb"], indirect=True)
+@pytest.mark.parametrize("database", [MARIADB], indirect=True)
 @pytest.mark.parametrize("rows", [1, 2])
 def test_a_snapshot_that_is_older_than_the_newer_write_hides_it_from_nobody(
     seat: Seat, repeatable: str, rows: int
