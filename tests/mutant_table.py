@@ -2589,6 +2589,13 @@ COMING_RULES = [
 ]
 COMING_LAYERS = [
     Mutant(
+        "to come: a script of a hosted server touches no mailbox",
+        f"{COMING_SCRIPTS}/hosted.lua",
+        "local function mark_awake()\nend\n",
+        "",
+        f"{WIRE}/test_next_hosted.py::test_no_script_touches_a_key_that_it_was_not_told_of",
+    ),
+    Mutant(
         "to come: a circle of waiters is told from a wait that has ended",
         f"{COMING_SCRIPTS}/deadlock.lua",
         "return alive and alive >= now and ask(",

@@ -353,7 +353,9 @@ async def test_what_an_operator_asks_for_may_be_asked_twice(a: World) -> None:
             # The reason is in this request alone.
             dropped = proxy.drop_next_reply(b"by hand")
             inspector = Inspector(client, "lock:", use_index=False)
-            outcome = getattr(inspector, question)("lock:a", seen, by="joe", reason="by hand")
+            outcome: Outcome = getattr(inspector, question)(
+                "lock:a", seen, by="joe", reason="by hand"
+            )
             assert dropped.is_set()
             return outcome
 

@@ -59,6 +59,8 @@ def standing(client: redis.Redis, work: Callable[[RedisLock], None]) -> Iterator
         if work is acquire_and_release and inner.held is not None:
             # It was not released: the caller still has it, and can do so again.
             inner.release()
+        # The interrupt may not let go what the other handle holds.
+        outer.check()
         outer.release()
         if client.exists("lock:a"):
             yield lines.passed[-1]
