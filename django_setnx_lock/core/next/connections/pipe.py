@@ -65,8 +65,12 @@ class Line:
         self._asked += answers
         # Not by redis-py's own method, which closes the connection when it is cancelled. Nor by
         # writelines(), which Python 3.12 has write to a transport that is lost, and to whoever has
-        # its number by then.
-        self._connection._writer.write(b"".join(packed))
+        # its number by then; the fake's has that alone.
+        writer = self._connection._writer
+        if hasattr(writer, "write"):
+            writer.write(b"".join(packed))
+        else:
+            writer.writelines(packed)
         timer = self._loop.call_later(seconds, self._expire, answers[-1])
         answers[-1].add_done_callback(lambda _: timer.cancel())
         return answers
