@@ -62,7 +62,8 @@ coverage: .venv/ready-test
 mutants: .venv/ready-test
 	$(PY) -m tests.mutants $(MUTANTS)
 
-WAY_IN := -c "from tests.support.next_core import BESIDES; print(*BESIDES)"
+WAY_IN := -c "import glob; from tests.support.next_core import BESIDES; \
+	print(*[file for name in BESIDES for file in ([name] if name.endswith(('/', '.py')) else glob.glob(name + '*.py'))])"
 
 STORMS := tests/faults/test_storm.py tests/faults/test_many_storm.py \
 	tests/redis/test_shared_storm.py tests/contrib/fencing/test_storm.py

@@ -7,14 +7,14 @@ from collections import Counter
 from tests.contract.__main__ import behaviours
 
 
-def test_each_kind_is_always_run_by_each_of_its_drivers_in_a_quarter_of_its_behaviours() -> None:
+def test_each_kind_is_always_run_by_each_of_its_drivers_in_some_of_its_behaviours() -> None:
     all_of, always = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for _, name, row, _ in behaviours():
         all_of.update((kind.name, each) for kind in row.kinds for each in row.drivers_of(kind))
         always.update(row.always(name))
 
     for each, count in all_of.items():
-        assert always[each] > count / 5, each
+        assert always[each] > count / 8, each
 
 
 def test_each_behaviour_is_always_run_by_each_of_its_drivers_for_its_first_kind() -> None:
