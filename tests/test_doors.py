@@ -133,6 +133,7 @@ DOORS: list[Door] = [
 ]
 
 
+@pytest.mark.usefixtures("listed_at_once")
 @pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
 @pytest.mark.parametrize("kind", ["number", "uuid", "relation"])
 def test_a_row_has_one_key_by_every_door(door: Door, kind: str) -> None:

@@ -101,6 +101,7 @@ def test_many_locks_are_released_while_the_server_is_out_of_memory(full: redis.R
 
 
 @REAL
+@pytest.mark.usefixtures("listed_at_once")
 def test_a_lock_is_force_released_while_the_server_is_out_of_memory(full: redis.Redis) -> None:
     listed(full, "a").take(0)
     fill(full)

@@ -134,7 +134,7 @@ class RedisLock(Adopter[LockHandle]):
         return grant if self._is_had_again(grant) else None
 
     def _is_had_again(self, grant: Grant) -> bool:
-        return self.options.reentrant
+        return self.options.reentrant and grant.target.options.reentrant
 
     async def _again(self, io: Backend, by: Owner) -> LockHandle | None:
         """Return one more handle if ``by`` holds the lock and is to have it again, else None.

@@ -178,7 +178,8 @@ class Renewal:
 
     async def _renew(self, due: list[Grant], beats: list[Any], now: float) -> None:
         # Not kept: a session that nobody uses, for no lock left on purpose, is closed at once.
-        session, asked = self._session(), []
+        # That of a lock knows where its slot is by now.
+        session, asked = due[0].session if due else self._session(), []
         for grant in due:
             # The index may be written though no answer comes.
             grant.is_listed = True
