@@ -18,16 +18,14 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from . import lock_core
 from .conf import get_config
 from .connection import get_client
 from .core import events
-from .core.connections import execute
-from .core.connections.backends import BLOCKING, run
 from .core.errors import LockError, LockLost
 from .core.holder import Holder
 from .core.plain import plain
-from .core.protocol.commands import PlainRequest
-from .core.protocol.keys import heartbeat_prefix_for, history_for, lock_keys, name_for
+from .core.protocol.keys import history_for, lock_keys, name_for
 
 _T = TypeVar("_T")
 logger = logging.getLogger("django_setnx_lock.history")
@@ -125,9 +123,7 @@ def note(
     """Note the end of a hold, or of a wait: a listener of the core."""
     config = get_config()
     prefix, length = config["KEY_PREFIX"], config["HISTORY"]
-    # Other locks than those of lock() have no such prefix.
-    is_ours = target.heartbeat_prefix == heartbeat_prefix_for(prefix)
-    if not length or not is_ours:
+    if not length or not lock_core.is_of_app(target, prefix):
         return
     entry: dict[str, Any] = {"at": time.time(), "key": target.key, "holder": record}
     entry |= {"held_for": held_for, "waited": waited, "fence": fence}
@@ -160,10 +156,10 @@ def last(using: str | None = None, *, name: str | None = None) -> list[HistoryEn
     """
     config = get_config()
     prefix = config["KEY_PREFIX"]
-    request = PlainRequest(("LRANGE", history_for(prefix), "0", str(config["HISTORY"] - 1)))
     if not config["HISTORY"]:
         return []
-    found = run(execute.call(BLOCKING, get_client(using), request, ""))
+    words = ("LRANGE", history_for(prefix), "0", str(config["HISTORY"] - 1))
+    found = lock_core.ask(get_client(using), words)
     entries = [entry for one in found or () if (entry := _read(prefix, one)) is not None]
     return [one for one in entries if name in (None, one.name)]
 

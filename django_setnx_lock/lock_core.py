@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from .core.connections import execute
+from .core.connections.backends import BLOCKING, run
 from .core.inspection import Inspector
 from .core.locks import parent_process
 from .core.locks.batch import check_each, release_each, take_each
@@ -14,15 +16,19 @@ from .core.locks.lock import RedisLock, RWLock
 from .core.locks.multi_handle import LossRelay, MultiLockHandle
 from .core.locks.multi_lock import MultiLock
 from .core.locks.redlock import Redlock
+from .core.protocol.commands import PlainRequest
+from .core.protocol.keys import heartbeat_prefix_for
 
 # What has another meaning with another core. lock_core_coming.py has the same names.
 __all__ = [
     "CancelScope",
     "Inspector",
     "Redlock",
+    "ask",
     "check_each",
     "environment_under",
     "finish",
+    "is_of_app",
     "kind_of",
     "lease_of",
     "read_and_write",
@@ -66,6 +72,16 @@ def together(
     """Return the lock over ``keys``, each made by ``make(key, on_lost=...)``."""
     relay = None if on_lost is None else LossRelay(on_lost)
     return MultiLock.of([make(key, on_lost=relay) for key in keys], relay)
+
+
+def is_of_app(target: Any, prefix: str) -> bool:
+    """Whether ``target`` is a lock of ``lock()``, whose names in Redis begin with ``prefix``."""
+    return bool(target.heartbeat_prefix == heartbeat_prefix_for(prefix))
+
+
+def ask(client: Any, words: tuple[str, ...]) -> Any:
+    """Return the answer to a command, the second word of which is a key. Raises LockUnavailable."""
+    return run(execute.call(BLOCKING, client, PlainRequest(words), ""))
 
 
 def read_and_write(make: Maker) -> RWLock:

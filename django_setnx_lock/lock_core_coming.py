@@ -12,11 +12,14 @@ from .core.errors import LockBusy, LockError, LockUnavailable
 from .core.locks import batch
 from .core.next.connections.backend import ASYNCIO, BLOCKING, run
 from .core.next.connections.quorum import masters_of
+from .core.next.connections.session import session_of
 from .core.next.inspection import inspector
 from .core.next.locks import parent, scope, several
 from .core.next.locks.layered import LockHandle, RedisLock, RWLock
 from .core.next.locks.redlock import Redlock
 from .core.next.locks.several import MultiLock
+from .core.next.protocol.requests import Command
+from .core.protocol.keys import name_for
 from .transactions import CommitLock, CommitRedlock
 
 if TYPE_CHECKING:
@@ -65,6 +68,16 @@ def together(
     keys: Sequence[str], make: Maker, on_lost: Callable[[Any], object] | None
 ) -> MultiLock:
     return MultiLock.of([make(key) for key in keys], on_lost)
+
+
+def is_of_app(target: Any, prefix: str) -> bool:
+    # Others have no name of their own beside that in Redis.
+    return bool(target.keys[0] == name_for(prefix, target.key))
+
+
+def ask(client: Any, words: tuple[str, ...]) -> Any:
+    command = Command.of(*words, keys=words[1:2])
+    return run(session_of(client).call(BLOCKING, command, "")).value
 
 
 def read_and_write(make: Maker) -> RWLock:

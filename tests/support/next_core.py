@@ -24,16 +24,11 @@ IS_CHOSEN = os.environ.get("SETNX_CORE") == "next"
 CHOSEN = "next" if IS_CHOSEN else "old"
 # What is run besides tests/contract.
 BESIDES = (
-    "tests/admin/test_actions.py",
-    "tests/admin/test_actions_transactions.py",
+    "tests/admin/",
     "tests/admin/test_edit_interleavings.py",
     "tests/admin/test_model_admin_transactions.py",
     "tests/admin/test_model_admin.py",
-    "tests/contrib/fencing/",
-    "tests/contrib/test_celery.py",
-    "tests/contrib/test_django_tasks.py",
-    "tests/contrib/test_opentelemetry.py",
-    "tests/contrib/test_rest_framework.py",
+    "tests/contrib/",
     "tests/example_project/",
     "tests/faults/",
     "tests/legacy/",
@@ -70,6 +65,7 @@ BESIDES = (
     "tests/test_error_pages.py",
     "tests/test_errors.py",
     "tests/test_greenlets.py",
+    "tests/test_history.py",
     "tests/test_labels.py",
     "tests/test_locks.py",
     "tests/test_logging.py",

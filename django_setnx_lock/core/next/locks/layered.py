@@ -11,12 +11,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from ... import clock
+from ... import clock, events
 from ...errors import LockError, LockUnavailable
 from ..connections.session import session_of
 from ..options import with_protocol
 from . import parent
 from .deadlock import WatchfulAttempt
+from .ends import note_end
 from .local import LocalToken
 from .lock import PlainLock
 from .parent import Borrower
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ..connections.backend import Backend
     from ..options import Target
     from ..process import Owner
+    from ..protocol.replies import Reply
     from ..protocol.requests import Request
     from .grant import Grant
 
@@ -54,6 +56,9 @@ class LockHandle(Giver, Borrower):
 
     def _begin_release(self) -> Request | None:
         grant = self.grant
+        if grant.end - grant.sent > events.LONG_HOLD or "waited" in grant.__dict__:
+            # On the way of a short hold it would cost something.
+            self.__class__ = _NotableHandle
         is_counted = grant.target.options.reentrant or len(grant.handles) > 1
         # What decides may be in the hands of a thread that this process, a child, does not have.
         if is_counted and not self.released and grant.is_here:
@@ -69,6 +74,11 @@ class LockHandle(Giver, Borrower):
                         grant.owner.holds.pop(place, None)
         return super()._begin_release()
 
+    def notify_of_trouble(self, *, is_lost: bool) -> None:
+        super().notify_of_trouble(is_lost=is_lost)
+        if is_lost and self.grant.held_by()[0] is self:
+            note_end(self.grant, self.grant.loss)
+
     def _is_followed(self) -> bool:
         """Let go this handle alone, if there are others."""
         grant = self.grant
@@ -79,6 +89,14 @@ class LockHandle(Giver, Borrower):
         self.released = True
         grant.handles = tuple([ref(handle) for handle in others])
         return True
+
+
+class _NotableHandle(LockHandle):
+    """One whose end is told to who keeps a history."""
+
+    async def _end_release(self, io: Backend, reply: Reply) -> None:
+        await super()._end_release(io, reply)
+        note_end(self.grant)
 
 
 def note(grant: Grant, by: Owner) -> None:

@@ -404,7 +404,7 @@ async def _release_each(io: Backend, handles: Sequence[LockHandle]) -> list[Lock
                 asked.append((held, request))
         except LockError as error:
             errors.append(error)
-    return errors + await _ask(io, asked, LockHandle._end_release)
+    return errors + await _ask(io, asked, _end_release)
 
 
 async def check_each(io: Backend, handles: Sequence[LockHandle]) -> None:
@@ -419,6 +419,10 @@ async def check_each(io: Backend, handles: Sequence[LockHandle]) -> None:
             logger.warning("%s; its lease still runs", error)
     for held, _ in asked:
         held.refuse_if_over("check")
+
+
+async def _end_release(held: LockHandle, io: Backend, reply: Reply) -> None:
+    await held._end_release(io, reply)
 
 
 async def _confirm(held: LockHandle, io: Backend, reply: Reply) -> None:
