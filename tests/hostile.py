@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.cache import caches
 
 from django_setnx_lock import lock
+from tests.support.next_core import IS_CHOSEN
 
 if TYPE_CHECKING:
     from django_setnx_lock.core import LockHandle
@@ -91,9 +92,10 @@ def hold(key: str, record: bytes = b"{}", meta: bytes = b"") -> LockHandle:
     """Have ``key`` held by one who left that record, or all of that ``meta``."""
     held = lock(key, timeout=60).take(0)
     token = held.token.encode()
-    own = b"%d %d %s %s" % (held.fence, len(token), token, record)
+    length = b"" if IS_CHOSEN else b"%d " % len(token)
+    own = b"%d %s%s %s" % (held.fence, length, token, record)
     if meta:
-        own = meta.replace(b"5 TOKEN", b"%d %s" % (len(token), token))
+        own = meta.replace(b"5 TOKEN", length + token)
     cache: Any = caches["default"]
     cache.client.get_client().set(f"{{{held.name}}}:meta", own, px=60_000)
     return held

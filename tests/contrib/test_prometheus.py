@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from tests.servers import FakeServer, RealServer
 
+pytestmark = pytest.mark.usefixtures("listed_at_once")
 COUNTED = (
     *(signals.lock_acquired, signals.lock_released, signals.lock_lost),
     *(signals.lock_renewed_late, signals.lock_busy, signals.lock_unavailable),
