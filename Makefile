@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: help demo test coverage mutants next matrix storm marathon lint messages docs tox bench clean
+.PHONY: help demo test coverage mutants matrix storm marathon lint messages docs tox bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -32,7 +32,6 @@ help:
 	@echo "             the same, measured: in twice the time"
 	@echo "make mutants each rule of the lock taken out by itself, and the test that fails then"
 	@echo "             (MUTANTS='release token': those with these words in their names)"
-	@echo "make next    what a lock is, on the core that is built beside today's, ways in, and storms"
 	@echo "make matrix  the same tests on the second kind of server, the fake, and in further combinations"
 	@echo "make storm   the long tests"
 	@echo "make marathon"
@@ -61,18 +60,6 @@ coverage: .venv/ready-test
 
 mutants: .venv/ready-test
 	$(PY) -m tests.mutants $(MUTANTS)
-
-WAY_IN := -c "import glob; from tests.support.next_core import BESIDES; \
-	print(*[file for name in BESIDES for file in ([name] if name.endswith(('/', '.py')) else glob.glob(name + '*.py'))])"
-
-STORMS := tests/faults/test_storm.py tests/faults/test_many_storm.py \
-	tests/redis/test_shared_storm.py tests/contrib/fencing/test_storm.py
-SERVED := tests/test_greenlets.py tests/views/test_served.py
-
-next: .venv/ready-test
-	SETNX_CORE=next $(PYTEST) $(SIDE_BY_SIDE) tests/contract $$($(PY) $(WAY_IN))
-	SETNX_CORE=next $(PYTEST) $(SIDE_BY_SIDE) -m matrix $(SERVED)
-	SETNX_CORE=next $(PYTEST) $(LONG) -n 3 --dist loadgroup -m storm $(STORMS)
 
 matrix: .venv/ready-test
 	$(PYTEST) $(SIDE_BY_SIDE) -m matrix

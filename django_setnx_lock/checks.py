@@ -28,8 +28,8 @@ from .arguments import (
     view_class_of,
 )
 from .conf import APP, DEFAULTS, SETTING, problem
+from .core.connections.quorum import FEWEST
 from .core.docs import docs_url
-from .core.locks.redlock_servers import FEWEST
 from .decorators import DecoratedLock, options_of
 from .key_template import KeyTemplate
 

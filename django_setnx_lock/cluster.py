@@ -10,14 +10,13 @@ from django_redis.client import DefaultClient
 from redis.cluster import ClusterNode, RedisCluster
 from redis.connection import parse_url
 
-from .core.connections.cluster_routes import SharedCluster
-from .core.connections.primitives import Guard
+from .core.connections.shared_cluster import SharedCluster
+from .core.process import here
 
 # Of all nodes. A node that hangs is not to keep its callers for ever, so there are defaults.
 _OPTIONS = {"USERNAME": "", "PASSWORD": "", "SOCKET_TIMEOUT": 5.0, "SOCKET_CONNECT_TIMEOUT": 5.0}
 
 _clusters: dict[str, SharedCluster] = {}
-_adding = Guard()
 
 
 def _parsed(url: str) -> dict[str, Any]:
@@ -81,7 +80,7 @@ class ClusterClient(DefaultClient):  # type: ignore[misc] # it is untyped
             return RedisCluster(url=urls[0], startup_nodes=startup_nodes, **settings)
 
         known_by = repr((urls, sorted(settings.items(), key=str)))
-        with _adding.now():
+        with here().mutex:
             if known_by not in _clusters:
                 name = ",".join(f"{host}:{port}" for host, port in nodes)
                 _clusters[known_by] = SharedCluster(make, name)

@@ -12,7 +12,6 @@ from django.core.exceptions import AppRegistryNotReady, ImproperlyConfigured
 from django.core.signals import setting_changed
 
 from .core import values
-from .core.protocol.commands import PROTOCOLS
 from .core.protocol.keys import lock_keys
 
 APP = __package__
@@ -146,7 +145,7 @@ _VALIDATORS: dict[str, Callable[[Any, str], object]] = {
         "a number of replicas, 0 or more", lambda value: type(value) is int and value >= 0
     ),
     "PROTOCOL": _must_be(
-        f"one of {', '.join(map(repr, PROTOCOLS))}", tuple(PROTOCOLS).__contains__
+        f"one of {', '.join(map(repr, values.PROTOCOLS))}", values.PROTOCOLS.__contains__
     ),
     "HISTORY": _must_be(
         f"a number of entries from 0 to {MOST_ENTRIES:,}",

@@ -18,8 +18,8 @@ from django_redis.client import DefaultClient, ShardClient
 from . import cluster, conf
 from .conf import get_config
 from .core.connections.client_settings import refuse_own_calls
+from .core.connections.quorum import Masters, masters_of
 from .core.errors import LockUnsupported
-from .core.locks.redlock_servers import RedlockServers, servers_of
 
 # The seconds that each server of a Redlock has to be connected to and to answer.
 MASTER_TIMEOUT = 0.1
@@ -61,13 +61,13 @@ def get_client(using: str | None = None) -> Any:
         raise ImproperlyConfigured(message) from error
 
 
-def masters(using: str | Sequence[str] | None) -> RedlockServers | None:
+def masters(using: str | Sequence[str] | None) -> Masters | None:
     """Return the servers of a Redlock; None for one alias. Raises ValueError for bad aliases."""
     aliases = get_config()["CACHE"] if using is None else using
     if isinstance(aliases, str):
         return None
     try:
-        return servers_of(list(map(get_client, aliases)), aliases, MASTER_TIMEOUT)
+        return masters_of(list(map(get_client, aliases)), aliases, MASTER_TIMEOUT)
     except (TypeError, ValueError) as error:
         if using is not None:
             raise

@@ -48,10 +48,8 @@ if TYPE_CHECKING:
     from django.http import HttpResponseBase
     from typing_extensions import Unpack
 
-    from .core.locks.handle import LockHandle
-    from .core.locks.lock import RedisLock
-    from .core.locks.multi_handle import MultiLockHandle
-    from .core.locks.multi_lock import MultiLock
+    from .core.locks.layered import LockHandle, RedisLock
+    from .core.locks.several import MultiLock, MultiLockHandle
     from .options import DoorOptions
 
     # Awaitable for async views only.

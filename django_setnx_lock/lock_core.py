@@ -1,117 +1,161 @@
-"""The core that the locks of the app are of: what differs from one to another, in one place."""
+"""What the Django side asks of the core beyond the methods of locks and handles."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from .core.connections import execute
-from .core.connections.backends import BLOCKING, run
-from .core.inspection import Inspector
-from .core.locks import parent_process
-from .core.locks.batch import check_each, release_each, take_each
-from .core.locks.cancel_scope import CancelScope
-from .core.locks.handle import LockHandle
-from .core.locks.lock import RedisLock, RWLock
-from .core.locks.multi_handle import LossRelay, MultiLockHandle
-from .core.locks.multi_lock import MultiLock
-from .core.locks.redlock import Redlock
-from .core.protocol.commands import PlainRequest
-from .core.protocol.keys import heartbeat_prefix_for
+from .core import clock
+from .core.connections.backend import ASYNCIO, BLOCKING, run
+from .core.connections.session import session_of
+from .core.errors import LockBusy, LockError, LockUnavailable
+from .core.inspection import inspector
+from .core.locks import parent, scope, several
+from .core.locks.layered import LockHandle, RedisLock, RWLock
+from .core.locks.several import MultiLock
+from .core.protocol.keys import name_for
+from .core.protocol.requests import Command
 
-# What has another meaning with another core. lock_core_coming.py has the same names.
-__all__ = [
-    "CancelScope",
-    "Inspector",
-    "Redlock",
-    "ask",
-    "check_each",
-    "environment_under",
-    "finish",
-    "is_of_app",
-    "kind_of",
-    "lease_of",
-    "read_and_write",
-    "release_each",
-    "release_now",
-    "take_each",
-    "together",
-    "waive_min_hold",
-]
+if TYPE_CHECKING:
+    from .core.locks.grant import Grant
+    from .core.locks.several import MultiLockHandle
 
+Inspector = inspector.Inspector
 Maker = Callable[..., RedisLock]
 
 
-class Lease(Protocol):
-    """How far a lease is, and its renewal. Times are those of ``clock``.
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The result of taking one of several locks: ``held``, or ``error`` telling why not."""
 
-    ``due``: when to renew it. ``trouble``: why that fails. ``tried_since``: since when it is tried
-    in vain, or under way; None while it is not due.
-    """
-
-    @property
-    def end(self) -> float: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def due(self) -> float: ...
-    @property
-    def trouble(self) -> Exception | None: ...
-    @property
-    def tried_since(self) -> float | None: ...
+    lock: RedisLock
+    held: LockHandle | None = None
+    error: LockBusy | LockUnavailable | None = None
 
 
-def kind_of(options: dict[str, Any], *, is_redlock: bool) -> tuple[Maker, dict[str, Any]]:
-    """Return what makes a lock with ``options``, and which of them it is given."""
-    return Redlock if is_redlock else RedisLock, options
+class CancelScope:
+    """The rest of the running task under ``held``, up to :meth:`leave`, which lets that go."""
+
+    def __init__(self, held: LockHandle | MultiLockHandle) -> None:
+        self._held = held
+        self._scope = scope.CancelScope(held.grants)
+
+    def end(self) -> None:
+        self._scope.leave(None)
+
+    async def leave(self, error: BaseException | None) -> None:
+        await self._held.finish(ASYNCIO, self._scope.leave(error))
 
 
 def together(
     keys: Sequence[str], make: Maker, on_lost: Callable[[Any], object] | None
 ) -> MultiLock:
-    """Return the lock over ``keys``, each made by ``make(key, on_lost=...)``."""
-    relay = None if on_lost is None else LossRelay(on_lost)
-    return MultiLock.of([make(key, on_lost=relay) for key in keys], relay)
+    return MultiLock.of([make(key) for key in keys], on_lost)
 
 
 def is_of_app(target: Any, prefix: str) -> bool:
-    """Whether ``target`` is a lock of ``lock()``, whose names in Redis begin with ``prefix``."""
-    return bool(target.heartbeat_prefix == heartbeat_prefix_for(prefix))
+    # Others have no name of their own beside that in Redis.
+    return bool(target.keys[0] == name_for(prefix, target.key))
 
 
 def ask(client: Any, words: tuple[str, ...]) -> Any:
-    """Return the answer to a command, the second word of which is a key. Raises LockUnavailable."""
-    return run(execute.call(BLOCKING, client, PlainRequest(words), ""))
+    command = Command.of(*words, keys=words[1:2])
+    return run(session_of(client).call(BLOCKING, command, "")).value
 
 
 def read_and_write(make: Maker) -> RWLock:
-    """Return the lock of readers and writers that ``make(shared=...)`` makes."""
     return RWLock.made_by(make)
 
 
-def release_now(held: Sequence[LockHandle]) -> Sequence[Exception]:
-    """Release each of ``held``, of one client; return the errors of those that could not be."""
-    return release_each(held, now=True)
+def check_each(held: Sequence[LockHandle]) -> None:
+    run(several.check_each(BLOCKING, held))
+
+
+def release_each(held: Sequence[LockHandle]) -> Sequence[LockError]:
+    return run(several.release_each(BLOCKING, held)) if held else []
+
+
+# What waits for the end of a transaction is another handle, and released as any.
+release_now = release_each
+
+
+def take_each(locks: Sequence[RedisLock]) -> list[Taken]:
+    """Take each of ``locks`` that is free, without waiting; return the results in that order.
+
+    They are asked for in the order of their names, one after the other. Raises LockUnavailable,
+    holding nothing, when their server cannot be reached or does not answer; of a cluster, the locks
+    of that node are told to be unavailable, and are not asked for.
+    """
+    taken: dict[RedisLock, Taken] = {}
+    down: dict[object, LockUnavailable] = {}
+    try:
+        for lock in sorted(locks, key=lambda each: each.name):
+            session = lock.session_for(BLOCKING)
+            node = session.at(lock.name)
+            try:
+                if node in down:
+                    raise down[node]
+                taken[lock] = Taken(lock, lock.take(0))
+            except LockUnavailable as error:
+                if error.cause in {"unreachable", "timeout", "replicas"}:
+                    if node is session:
+                        raise
+                    down[node] = error
+                taken[lock] = Taken(lock, error=error)
+            except LockBusy as error:
+                taken[lock] = Taken(lock, error=error)
+        return [taken[lock] for lock in locks]
+    except BaseException:
+        release_each([one.held for one in taken.values() if one.held is not None])
+        raise
 
 
 def waive_min_hold(held: LockHandle) -> None:
-    """Have ``held`` released at once, whatever its ``min_hold``: nothing was done under it."""
-    held.waive_min_hold()
+    held.grant.was_in_vain = True
 
 
 def environment_under(held: LockHandle, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return what the environment of a process that is started under ``held`` says of that.
+    return {parent.VARIABLE: parent.described(held.grant, variables)}
 
-    ``variables``: the rest of it.
-    """
-    return {parent_process.VARIABLE: parent_process.described(held.grant, variables)}
+
+class Lease:
+    """How far the lease of a grant is, and its renewal. Times are those of ``clock``."""
+
+    def __init__(self, grant: Grant) -> None:
+        self._grant = grant
+        self._since: float | None = None
+
+    @property
+    def end(self) -> float:
+        return self._grant.end
+
+    @property
+    def seconds(self) -> float:
+        return self._grant.lease
+
+    @property
+    def due(self) -> float:
+        return self._grant.due
+
+    @property
+    def trouble(self) -> Exception | None:
+        return self._grant.trouble
+
+    @property
+    def tried_since(self) -> float | None:
+        now = clock.now()
+        if self._grant.trouble is None and now < self._grant.due:
+            self._since = None
+        elif self._since is None:
+            # This process may have stood still until now.
+            self._since = now
+        return self._since
 
 
 def lease_of(held: LockHandle) -> Lease:
-    """Return what tells how far the lease of ``held`` is, and its renewal."""
-    return held.lease
+    return Lease(held.grant)
 
 
 def finish(held: LockHandle | MultiLockHandle, error: BaseException | None) -> None:
-    """Release ``held`` at the end of a block that raised ``error``, which is never hidden."""
-    held.finish(error)
+    run(held.finish(BLOCKING, error))

@@ -10,21 +10,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 from . import conf, lock_core
 from .conf import get_config
 from .connection import get_client, masters, steady_client
-from .core.protocol.keys import heartbeat_prefix_for, index_for, name_for
+from .core.locks.layered import RedisLock
+from .core.locks.redlock import Redlock
+from .core.protocol.keys import index_for, name_for
 from .core.values import UNSET, Unset
 from .options import LockOptions, lock_options
-from .transactions import AT_COMMIT
+from .transactions import CommitLock, CommitRedlock
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from .core import Inspector
-    from .core.locks.handle import LockHandle
-    from .core.locks.lock import RedisLock, RWLock
-    from .core.locks.multi_handle import MultiLockHandle
-    from .core.locks.multi_lock import MultiLock
+    from .core.locks.layered import LockHandle, RWLock
+    from .core.locks.several import MultiLock, MultiLockHandle
     from .options import Options
 
+Maker = Callable[..., RedisLock]
 # After so many seconds a waiter looks whether it waits for itself, by way of others.
 _DEADLOCK_TIMEOUT = 1.0
 _MOST_PLANS = 256
@@ -111,7 +112,7 @@ class _Plan(NamedTuple):
     options: LockOptions
     client: Any
     prefix: str
-    kind: lock_core.Maker
+    kind: Maker
     timeout: float
     rest: dict[str, Any]
 
@@ -161,28 +162,31 @@ def _plan(options: LockOptions, wait_warning: float | Unset | None) -> _Plan:
 
     patience = options.blocking_timeout
     reentrant = config["REENTRANT"] and limit is None
-    kind, rest = lock_core.kind_of(
-        {
-            "blocking_timeout": config["BLOCKING_TIMEOUT"] if patience is UNSET else patience,
-            "renew": chosen(options.renew, "RENEW"),
-            "max_hold": options.max_hold,
-            "min_hold": options.min_hold,
-            "replicas": chosen(options.replicas, "REPLICAS"),
-            # Such a server may be a cluster behind a proxy, where the index has another slot.
-            "index": None if protocol == "hosted" else index_for(prefix),
-            "label": options.label,
-            "note": options.note,
-            "reentrant": reentrant if options.reentrant is None else options.reentrant,
-            "protocol": protocol,
-            "shared": options.shared,
-            "limit": limit,
-            "ending": AT_COMMIT if chosen(options.until_commit, "UNTIL_COMMIT") else None,
-            "wait_warning": warning if wait_warning is UNSET else wait_warning,
-            "deadlock_timeout": _DEADLOCK_TIMEOUT,
-            "heartbeat_prefix": heartbeat_prefix_for(prefix),
-        },
-        is_redlock=several is not None,
-    )
+    until_commit = chosen(options.until_commit, "UNTIL_COMMIT")
+    if several is None:
+        kind: Maker = CommitLock if until_commit else RedisLock
+    else:
+        kind = CommitRedlock if until_commit else Redlock
+    rest = {
+        "blocking_timeout": config["BLOCKING_TIMEOUT"] if patience is UNSET else patience,
+        "renew": chosen(options.renew, "RENEW"),
+        "max_hold": options.max_hold,
+        "min_hold": options.min_hold,
+        # Such a server may be a cluster behind a proxy, where the index has another slot.
+        "index": None if protocol == "hosted" else index_for(prefix),
+        "label": options.label,
+        "note": options.note,
+        "reentrant": reentrant if options.reentrant is None else options.reentrant,
+        "shared": options.shared,
+        "limit": limit,
+        "wait_warning": warning if wait_warning is UNSET else wait_warning,
+        "deadlock_timeout": _DEADLOCK_TIMEOUT,
+    }
+    # What most locks are without is left out.
+    if protocol != "setnx":
+        rest["protocol"] = protocol
+    if replicas := chosen(options.replicas, "REPLICAS"):
+        rest["replicas"] = replicas
     plan = _Plan(options, client, prefix, kind, chosen(options.timeout, "TIMEOUT"), rest)
     # A callback is not to be kept alive.
     if options.on_lost is None:

@@ -9,9 +9,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from .conf import are_aliases
-from .core.connections.execute import checked_replicas
-from .core.locks.options import core_options
-from .core.values import UNSET, Unset
+from .core.options import checked_callback, options_of
+from .core.values import UNSET, Unset, checked_replicas
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -94,7 +93,8 @@ class LockOptions:
     def __post_init__(self) -> None:
         values = {name: getattr(self, name) for name in _OF_CORE}
         given = {name: value for name, value in values.items() if value not in (None, UNSET)}
-        core_options(self.on_lost, **given, shared=self.shared, limit=self.limit)
+        checked_callback(self.on_lost)
+        options_of(**given, shared=self.shared, limit=self.limit)
         checked_replicas(self.replicas)
         if not isinstance(self.until_commit, (bool, type(None))):
             raise TypeError(f"until_commit is True, False or None, not {self.until_commit!r}")

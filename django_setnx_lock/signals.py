@@ -16,7 +16,7 @@ from typing import Any
 from django.dispatch import Signal
 
 from .core import events
-from .core.locks.lock import RedisLock
+from .core.locks.layered import RedisLock
 from .key_template import template_of
 
 

@@ -18,7 +18,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 from asgiref.sync import iscoroutinefunction
 from django.db import Error, connections
@@ -26,21 +25,16 @@ from django.db.transaction import atomic
 from redis import Redis
 
 from . import lock_core
-from .core.connections.endpoints import server_id
-from .core.next.locks.layered import LockHandle as ComingHandle
-from .core.next.locks.layered import RedisLock, note
-from .core.next.locks.redlock import Redlock, RedlockHandle
+from .core.locks.layered import LockHandle, RedisLock, note
+from .core.locks.redlock import Redlock, RedlockHandle
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.http import HttpRequest
 
-    from .core.connections.endpoints import Target
     from .core.locks.grant import Grant
-    from .core.locks.handle import LockHandle
-    from .core.locks.multi_handle import MultiLockHandle
-    from .core.next.locks.grant import Grant as ComingGrant
-    from .core.next.protocol.requests import Request
+    from .core.locks.several import MultiLockHandle
+    from .core.protocol.requests import Request
 
 _WATCHED = ("commit", "rollback", "close", "set_autocommit")
 _MARK = "_setnx_lock_transaction"
@@ -50,47 +44,7 @@ _ATTRIBUTE = "_non_atomic_requests"
 logger = logging.getLogger("django_setnx_lock.lock")
 
 
-# The watched transactions of all threads.
-_open: WeakSet[OpenTransaction] = WeakSet()
-
-
-class AtCommit:
-    """The release policy of a lock that outlives the transaction around it."""
-
-    def defers(self, held: LockHandle) -> bool:
-        around = open_transactions()
-        if not around:
-            return False
-        if held.is_again and any(
-            one.held.grant is held.grant and one.waits_for.issuperset(around)
-            for one in around[0].deferred_of(held.name)
-        ):
-            # One of several handles is enough to keep it.
-            return False
-        defer_to(around, held)
-        return True
-
-    def kept(self, target: Target) -> Grant | None:
-        # Every acquire asks, and mostly none is open.
-        watched = connections.all(initialized_only=True) if _open else ()
-        transactions = filter(None, [vars(one).get(_MARK) for one in watched])
-        for one in [one for some in transactions for one in some.deferred_of(target.keys.name)]:
-            grant: Grant = one.held.grant
-            if (
-                grant.target.command_set == target.command_set
-                and server_id(grant.client) == server_id(target.client)
-                and grant.is_here
-                and not grant.is_over
-                and grant.is_put_off
-            ):
-                return grant
-        return None
-
-
-AT_COMMIT = AtCommit()
-
-
-class CommitHandle(ComingHandle):
+class CommitHandle(LockHandle):
     """A handle whose release waits for the end of the transactions around it.
 
     It counts as released by then: another one, which ``is_put_off``, keeps the lock.
@@ -119,7 +73,7 @@ class CommitLock(RedisLock):
 
     _handle = CommitHandle
 
-    def _is_had_again(self, grant: ComingGrant) -> bool:
+    def _is_had_again(self, grant: Grant) -> bool:
         handles = grant.held_by()
         # Reentrant or not where a transaction alone keeps it.
         is_put_off = handles and all(getattr(one, "is_put_off", False) for one in handles)
@@ -188,7 +142,6 @@ class OpenTransaction:
             name: (getattr(connection, name), name in own) for name in _WATCHED
         }
         wrapped = {name: getattr(self, f"_{name}") for name in _WATCHED}
-        _open.add(self)
         # All at once: an interrupt must not leave it known but not watched.
         own.update(wrapped, **{_MARK: self})
 
@@ -226,7 +179,6 @@ class OpenTransaction:
         if own.get(_MARK) is not self:
             return
         del own[_MARK]
-        _open.discard(self)
         for name, (original, was_own) in self._watched.items():
             # A later wrapper goes on calling ours, which does nothing any more.
             if own.get(name) == getattr(self, f"_{name}"):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from django.http import HttpResponseBase
     from django.views import View
 
-    from .core.locks.handle import LockHandle
+    from .core.locks.layered import LockHandle
     from .decorators import ViewOptions
 
     _View = View

@@ -7,7 +7,3 @@ import sys
 # with it, and start in nine tenths of the time without.
 if "TEST_SERVER_URL" in os.environ:
     sys.modules.setdefault("opentelemetry.sdk.metrics", None)  # type: ignore[arg-type]  # stands for one that is missing
-
-# Programs that tests start, too, have the core that is built beside today's.
-if os.environ.get("SETNX_CORE") == "next":
-    import tests.support  # noqa: F401

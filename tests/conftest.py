@@ -22,7 +22,7 @@ from tests import databases
 from tests.faults.proxy import Proxy
 from tests.servers import FakeServer, RealServer, Server, server_binaries, server_kinds
 from tests.settings import FAKE, caches
-from tests.support import next_core, programs, seams
+from tests.support import programs, seams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -116,16 +116,6 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     is_other = params.get("server_kind") in [*server_kinds(), "fake"][1:]
     if is_other and not item.get_closest_marker("storm"):
         item.add_marker("matrix")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out, and mark, what the core does not have yet that SETNX_CORE chooses."""
-    left_out = [item for item in items if next_core.leaves_out(item)]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
-    for item in items:
-        next_core.mark(item)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -250,9 +240,10 @@ def fake_server() -> FakeServer:
 
 
 @pytest.fixture
-def fake_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the fake's clients used in asyncio as they are elsewhere."""
+def fake_connections(monkeypatch: pytest.MonkeyPatch, fake_server: FakeServer) -> None:
+    """Have the fake's clients used in asyncio as they are elsewhere, and nobody taken for dead."""
     seams.asyncio_twin(monkeypatch)
+    seams.nobody_is_dead(fake_server.core)
 
 
 @pytest.fixture

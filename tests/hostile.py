@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from django.core.cache import caches
 
 from django_setnx_lock import lock
-from tests.support.next_core import IS_CHOSEN
 
 if TYPE_CHECKING:
     from django_setnx_lock.core import LockHandle
@@ -61,10 +60,10 @@ RECORDS: dict[str, bytes] = {
 #: What may stand beside a lock instead of fence, token and record; ``TOKEN`` is the holder's.
 METAS: dict[str, bytes] = {
     "empty": b"",
-    "no fence": b"x 5 TOKEN {}",
-    "fence 0": b"0 5 TOKEN {}",
-    "huge fence": b"9" * 20 + b" 5 TOKEN {}",
-    "endless fence": b"9" * 5000 + b" 5 TOKEN {}",
+    "no fence": b"x TOKEN {}",
+    "fence 0": b"0 TOKEN {}",
+    "huge fence": b"9" * 20 + b" TOKEN {}",
+    "endless fence": b"9" * 5000 + b" TOKEN {}",
     "huge length": b"1 " + b"9" * 400 + b" TOKEN {}",
     "NUL": b"\0" * 100,
     "not UTF-8": b"\xff\xfe\xfd",
@@ -92,10 +91,7 @@ def hold(key: str, record: bytes = b"{}", meta: bytes = b"") -> LockHandle:
     """Have ``key`` held by one who left that record, or all of that ``meta``."""
     held = lock(key, timeout=60).take(0)
     token = held.token.encode()
-    length = b"" if IS_CHOSEN else b"%d " % len(token)
-    own = b"%d %s%s %s" % (held.fence, length, token, record)
-    if meta:
-        own = meta.replace(b"5 TOKEN", length + token)
+    own = meta.replace(b"TOKEN", token) or b"%d %s %s" % (held.fence, token, record)
     cache: Any = caches["default"]
     cache.client.get_client().set(f"{{{held.name}}}:meta", own, px=60_000)
     return held

@@ -33,20 +33,10 @@ FURTHER = ("-m", "not storm and not marathon")
 NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "build", "*.egg-info", "results")
 
 
-def core_of(mutant: Mutant) -> str:
-    """Return the core that the test is to run on, as SETNX_CORE says it."""
-    of_next = ("core/next/", "../tests/")
-    is_of_next = mutant.file.startswith(of_next) or mutant.name.startswith("on the core to come")
-    return "next" if is_of_next else ""
-
-
-def run(
-    checkout: Path, *arguments: str, seconds: float, core: str
-) -> subprocess.CompletedProcess[str]:
+def run(checkout: Path, *arguments: str, seconds: float) -> subprocess.CompletedProcess[str]:
     """Run pytest on the code in ``checkout``. Raises TimeoutExpired."""
     command = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-p", "no:cacheprovider"]
     environment = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
-    environment["SETNX_CORE"] = core
     return subprocess.run(
         [*command, *arguments],
         cwd=checkout,
@@ -68,7 +58,7 @@ def problem_with(mutant: Mutant, checkout: Path) -> str:
     file.write_text(source.replace(mutant.rule, mutant.instead))
     try:
         # For each kind of locks and of servers, until one finds it.
-        ran = run(checkout, "-x", *FURTHER, mutant.killed_by, seconds=LONGEST, core=core_of(mutant))
+        ran = run(checkout, "-x", *FURTHER, mutant.killed_by, seconds=LONGEST)
     except subprocess.TimeoutExpired:
         return f"{mutant.killed_by} did not end"
     finally:
@@ -95,14 +85,13 @@ def main(words: list[str]) -> int:
             checkouts.put(shutil.copytree(ROOT, folder / str(number), ignore=NOT_COPIED))
         # A test that fails anyway would kill everything.
         side_by_side = ["-n", str(workers), "--dist", "loadgroup"]
-        for core in sorted({core_of(mutant) for mutant in chosen}):
-            killers = sorted({one.killed_by for one in chosen if core_of(one) == core})
-            longest = LONGEST * len(killers)
-            unchanged = run(folder / "0", *side_by_side, *killers, seconds=longest, core=core)
-            if unchanged.returncode not in (0, NONE_RUN):
-                said = unchanged.stdout[-4000:]
-                print(f"Without a mutant, too, tests fail:\n{said}", file=sys.stderr)
-                return 1
+        killers = sorted({one.killed_by for one in chosen})
+        longest = LONGEST * len(killers)
+        unchanged = run(folder / "0", *side_by_side, *killers, seconds=longest)
+        if unchanged.returncode not in (0, NONE_RUN):
+            said = unchanged.stdout[-4000:]
+            print(f"Without a mutant, too, tests fail:\n{said}", file=sys.stderr)
+            return 1
 
         def attempt(mutant: Mutant) -> tuple[str, float]:
             checkout, began = checkouts.get(), time.monotonic()

@@ -7,7 +7,6 @@ import logging
 import logging.config
 import os
 import re
-import secrets
 import threading
 from collections import defaultdict
 from contextlib import suppress
@@ -34,6 +33,7 @@ from django_setnx_lock.core import RedisLock
 from django_setnx_lock.signals import lock_acquired
 from tests.processes import eventually
 from tests.servers import ONCE
+from tests.support.seams import fails, note_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -180,6 +180,10 @@ def lose_by_an_outage(proxy: Proxy) -> None:
     with redis.Redis(port=proxy.port, retry=ONCE) as client:
         held = RedisLock(client, "r", timeout=3, renew=True, on_lost=on_lost).take(0)
         proxy.refuse()
+        eventually(lambda: fails(held))
+        proxy.accept()
+        eventually(lambda: not fails(held))
+        proxy.refuse()
         assert lost.wait(timeout=10)
         with suppress(LockUnavailable, LockError):
             held.release()
@@ -200,13 +204,7 @@ def with_token(records: list[logging.LogRecord], tokens: list[str]) -> list[str]
 def tokens(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Give the list of all tokens that were ever made."""
     made = [OWN_TOKEN]
-    make = secrets.token_hex
-
-    def noted(size: int | None = None) -> str:
-        made.append(make(size))
-        return made[-1]
-
-    monkeypatch.setattr(secrets, "token_hex", noted)
+    note_tokens(monkeypatch, made)
     return made
 
 

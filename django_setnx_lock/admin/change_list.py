@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
     from typing_extensions import Unpack
 
-    from ..core.locks.handle import LockHandle
-    from ..core.locks.lock import RedisLock
+    from ..core.locks.layered import LockHandle, RedisLock
     from ..options import Options
 
 # The attribute of a request with the locks of the rows that it saves in a list.

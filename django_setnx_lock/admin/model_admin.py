@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from django.contrib.admin import AdminSite
     from django.http import HttpRequest
 
-    from ..core.locks.handle import LockHandle
+    from ..core.locks.layered import LockHandle
 
 # Hidden fields of the form: which page it is, and which state of the row it shows. What the page's
 # script sends has a field of its own.

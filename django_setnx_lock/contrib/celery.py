@@ -18,7 +18,7 @@ from ..arguments import arguments_in, names_in, takes_any_name
 from ..checks import unusable_caches
 from ..core import values
 from ..core.errors import LockBusy, LockError, LockUnavailable
-from ..core.locks.lock import RedisLock
+from ..core.locks.layered import RedisLock
 from ..core.plain import plain
 from ..core.values import UNSET
 from ..key_template import KeyTemplate

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .holder import Holder
-    from .inspection import Inspector
+    from .inspection.inspector import Inspector
     from .lock_info import LockInfo, LockPage, Outcome, ShareInfo, State, WaiterInfo
-    from .locks.handle import LockHandle
-    from .locks.lock import RedisLock, RWLock
-    from .locks.multi_handle import MultiLockHandle
-    from .locks.multi_lock import MultiLock
+    from .locks.layered import LockHandle, RedisLock, RWLock
     from .locks.redlock import Redlock
+    from .locks.several import MultiLock, MultiLockHandle
     from .stop_request import StopRequest
 
 __all__ = [
@@ -37,13 +35,11 @@ __all__ = [
 # Imported when first asked for: the modules below import this package first.
 _MODULE_OF = {
     "Holder": "holder",
-    "LockHandle": "locks.handle",
-    **dict.fromkeys(("RWLock", "RedisLock"), "locks.lock"),
-    "MultiLock": "locks.multi_lock",
-    "MultiLockHandle": "locks.multi_handle",
+    **dict.fromkeys(("LockHandle", "RWLock", "RedisLock"), "locks.layered"),
+    **dict.fromkeys(("MultiLock", "MultiLockHandle"), "locks.several"),
     "Redlock": "locks.redlock",
     "StopRequest": "stop_request",
-    "Inspector": "inspection",
+    "Inspector": "inspection.inspector",
 }
 
 

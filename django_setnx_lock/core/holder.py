@@ -6,13 +6,12 @@ import functools
 import json
 import os
 import re
-import secrets
 import socket
 import threading
 from dataclasses import asdict, dataclass
 
 from .plain import plain
-from .process import after_fork, notice_fork
+from .process import here
 
 _PIDS = range(2**32)
 # Milliseconds that are exact in Lua.
@@ -31,13 +30,7 @@ def _hostname() -> str:
 
 def process_id() -> str:
     """Return the random name of this process, which a forked child does not share."""
-    notice_fork()
-    return _process_id()
-
-
-@functools.lru_cache(maxsize=1)
-def _process_id() -> str:
-    return secrets.token_urlsafe(6)
+    return here().name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,9 +75,9 @@ class Holder:
         says_alive: bool = False,
     ) -> Holder:
         """Return the record of the calling thread. ``says_alive``: whether it names its process."""
-        notice_fork()
         thread = threading.current_thread().name
-        return _here(os.getpid(), thread, label, user, note, lease, renewed, max_hold, says_alive)
+        process = process_id() if says_alive else ""
+        return _here(os.getpid(), thread, label, user, note, lease, renewed, max_hold, process)
 
     @classmethod
     def from_json(cls, text: str | None) -> Holder | None:
@@ -161,7 +154,7 @@ def _here(
     lease: float,
     renewed: bool,
     max_hold: float,
-    says_alive: bool,
+    process: str,
 ) -> Holder:
     return Holder(
         host=_hostname(),
@@ -173,14 +166,5 @@ def _here(
         lease=lease,
         renewed=renewed,
         max_hold=max_hold,
-        process=process_id() if says_alive else "",
+        process=process,
     )
-
-
-def _after_fork_in_child() -> None:
-    _process_id.cache_clear()
-    # The number of a process is used again some day.
-    _here.cache_clear()
-
-
-after_fork(_after_fork_in_child)

@@ -10,8 +10,8 @@ from typing import Any
 from .errors import LockUnsupported
 from .holder import Holder
 from .liveness import GRACE, is_overdue, renewed_ago
-from .protocol.commands import limit_of
 from .stop_request import StopRequest
+from .values import limit_of
 
 
 class State(str, enum.Enum):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 DEFAULT_TIMEOUT = 30.0
+PROTOCOLS = ("setnx", "hosted", "timestamp-s", "timestamp-ms")
 _LONGEST = 1e9
+# A token is text that others may have written: no more digits than the largest limit has.
+_PERMIT = re.compile(rb"permit:(\d{1,7}):")
 # Words of the scripts that a token must not begin with.
-_RESERVED = ("baton:", "kept:", "readers:", "permits:", "read:", "permit:")
+_RESERVED = ("kept:", "readers:", "permits:", "read:", "permit:")
 
 
 class Unset:
@@ -19,6 +23,15 @@ class Unset:
 
 #: The value of a parameter that was not given, where None has a meaning of its own.
 UNSET: Final = Unset()
+
+
+def checked_replicas(replicas: object) -> int:
+    """``replicas`` as a number; 0 for None. Raises ValueError unless it is None or an int >= 0."""
+    if replicas is None:
+        return 0
+    if type(replicas) is not int or replicas < 0:
+        raise ValueError(f"replicas is a number of replicas, 0 or more, or None; not {replicas!r}")
+    return replicas
 
 
 def milliseconds(seconds: object, what: str) -> int:
@@ -77,3 +90,9 @@ def checked_token(token: object) -> str:
     if not text or text.startswith(_RESERVED):
         raise ValueError(f"a token must not be empty, nor begin with {' or '.join(_RESERVED)}")
     return text
+
+
+def limit_of(token: bytes) -> int | None:
+    """Return how many may hold the lock together, as the holder of the permit ``token`` has it."""
+    found = _PERMIT.match(token)
+    return int(found[1]) if found else None

@@ -12,8 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from django_setnx_lock.core import values
 from django_setnx_lock.core.errors import LockBusy, LockLost, LockUnavailable
-from django_setnx_lock.core.locks.handle import LockHandle
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.locks.layered import LockHandle, RedisLock
 from django_setnx_lock.core.values import Unset
 from django_setnx_lock.key_template import KeyTemplate, MissingValue
 from django_setnx_lock.locks import make_one

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from django.test import SimpleTestCase
     from typing_extensions import Unpack
 
-    from ..core.locks.handle import LockHandle
+    from ..core.locks.layered import LockHandle
     from ..options import DoorOptions
 
     _TestCase = SimpleTestCase

@@ -1,82 +1,93 @@
-"""What the kit touches of the core that it works on."""
+"""What inside.py has, of the core that is built beside today's."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+import asyncio
+import math
+from collections.abc import Collection, Iterable
+from typing import Any
 
-from .. import lock_core
-from ..core.connections import execute
-from ..core.connections.backends import BLOCKING, run
+from ..core.connections.backend import BLOCKING, run
 from ..core.errors import LockLost
-from ..core.locks import owner
-from ..core.protocol import scripts
-from ..core.protocol.replies import read_kept
-from ..core.renewal import watchdog
-from ..core.renewal.loop_watchdog import all_watchdogs, running_watchdog
-from . import inside_coming
+from ..core.heartbeat import Heartbeat
+from ..core.locks.attempt import Attempt
+from ..core.process import Owner, here
+from ..core.protocol import requests
+from ..core.protocol.replies import lost
 
-if TYPE_CHECKING:
-    from ..core.locks.attempt import AcquireAttempt
+__all__ = ["SCRIPTS", "forget", "held_here", "loss_of", "name_of", "renewals", "take_as"]
 
-_scripts = [one for one in vars(scripts).values() if isinstance(one, scripts.Script)]
-# By the names that servers know them by.
-SCRIPTS = {one.sha: one.source for one in _scripts}
+_scripts = [one for one in vars(requests).values() if isinstance(one, requests.Script)]
+# In memory a waiter fetches its mail only once its thread runs, and nobody is dead: who looks
+# whether those have come whom a lock was given to is told that they have.
+SCRIPTS = {one.sha: "return false" if one is requests.LOOK else one.source for one in _scripts}
+
+
+class Renewals:
+    """What renews the locks that were taken at the servers of some sessions."""
+
+    def __init__(self, each: Iterable[Any]) -> None:
+        self._each = [one for one in each if one is not None]
+
+    def grants(self) -> list[Any]:
+        """Return what is renewed, or looked after."""
+        found = [reference() for one in self._each for reference in list(one._grants)]
+        return [grant for grant in found if grant is not None]
+
+    def next_due(self) -> float:
+        """Return when the next renewal or the end of a lease is due; ``inf`` for never."""
+        at_work = [one for one in self._each if one._worker is not None]
+        beats = [one._heartbeat.next_due(one._held()) for one in at_work]
+        return min([*beats, *(min(one.due, one.end) for one in self.grants())], default=math.inf)
+
+    def wake(self) -> None:
+        """Have what is due done now."""
+        for one in self._each:
+            one.wake()
+
+
+def _sessions() -> list[Any]:
+    return list(here().sessions.values())
+
+
+def _everywhere() -> Renewals:
+    return Renewals(
+        [one for each in _sessions() for one in (each.renewal, *each.renewals.values())]
+    )
 
 
 def take_as(lock: Any, record: str) -> Any:
-    """Take ``lock`` for nobody here, with that holder ``record``. Raises LockBusy."""
-    make_attempt = lock.attempt
-
-    def attempt() -> AcquireAttempt:
-        made: AcquireAttempt = make_attempt()
-        made.record = record
-        return made
-
-    lock.attempt = attempt
-    held = lock.take(0)
-    # Neither this thread nor this task is the holder.
-    held.handover()
-    return held
+    attempt = Attempt(lock.target, lock.session_for(BLOCKING), Owner(), None)
+    attempt._record = record
+    return run(attempt.take(BLOCKING, 0))
 
 
 def held_here(name: str) -> list[Any]:
-    """Return the grants of ``name`` that this process holds."""
-    noted: list[Any] = [one for dog in all_watchdogs() for one in dog.watched()]
-    # A lock that is not renewed was taken by this thread or task.
-    noted += filter(None, [ref() for ref in owner.current().holds.get(name, [])])
-    return [one for one in noted if one.name == name and not one.is_over]
+    grants = _everywhere().grants()
+    return [one for one in grants if one.target.keys[0] == name and not one.is_over]
 
 
 def loss_of(grant: Any) -> LockLost | None:
-    """Return what Redis says to the holder of ``grant``; None where it is held."""
-    try:
-        call = execute.call(BLOCKING, grant.target.client, grant.checking(), grant.key)
-        read_kept(run(call), grant.key)
-    except LockLost as error:
-        return error
-    return None
+    reply = run(grant.session.call(BLOCKING, grant.renew_request(-1), grant.key))
+    return None if reply.value[0] == b"OK" else lost(grant.key, reply.value[1])
 
 
 def name_of(grant: Any) -> str:
-    name: str = grant.name
+    name: str = grant.target.keys[0]
     return name
 
 
 def renewals(*, of_loop: bool = False) -> list[Any]:
-    """Return what renews the locks of threads, and of the running event loop."""
-    return [running_watchdog(), watchdog.WATCHDOG] if of_loop else [watchdog.WATCHDOG]
+    sessions = _sessions()
+    threads = Renewals([one.renewal for one in sessions])
+    if not of_loop:
+        return [threads]
+    loop = asyncio.get_running_loop()
+    return [Renewals([one.renewals.get(loop) for one in sessions]), threads]
 
 
 def forget(servers: Collection[int]) -> None:
-    """Renew nothing that was taken on the fake's ``servers``, by their id()."""
-    watched: list[Any] = watchdog.WATCHDOG.watched()
-    for held in watched:
-        if id(held.client.connection_pool.connection_kwargs.get("server")) in servers:
-            held.close()
-            held.end_renewal()
-
-
-if lock_core.take_each.__module__.endswith("_coming"):
-    for _name in inside_coming.__all__:
-        globals()[_name] = getattr(inside_coming, _name)
+    for session in _sessions():
+        if session.place[0] in servers and session.renewal is not None:
+            session.renewal._grants.clear()
+            session.renewal._heartbeat = Heartbeat()

@@ -23,7 +23,6 @@ from ..connection import aliases_in, database_of, get_client, redis_aliases
 from ..core import clock
 from ..core.connections import client_settings
 from ..core.lock_info import LockInfo, State
-from ..core.protocol.keys import lock_keys
 from ..locks import key_prefix
 from . import inside
 
@@ -41,7 +40,7 @@ _numbers = itertools.count(1)
 # The OPTIONS that a cache keeps: how values are written, not where to.
 _KEPT = ("SERIALIZER", "COMPRESSOR", "PICKLE_VERSION", "IGNORE_EXCEPTIONS")
 _NOT_LEFT = frozenset({State.FREE, State.KEPT, State.NO_LOCK})
-_QUEUE = lock_keys("any").waiters.removeprefix("{any}").encode()
+_QUEUE = b":waiters"
 # Renewals and whoever waits have that long of real time.
 _WITHIN = 10.0
 _PAUSE = 0.001

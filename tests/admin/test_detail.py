@@ -13,7 +13,6 @@ from tests.admin.pages import LIST, address, info, staff, text
 from tests.hostile import RECORDS, unsound
 from tests.management.holders import hold_since
 from tests.support.locks import server_ms
-from tests.support.next_core import IS_CHOSEN
 from tests.support.seams import any_lock
 from tests.support.waiting import waiting_for
 
@@ -125,9 +124,6 @@ def test_a_lock_that_is_kept_says_so_and_can_be_released(admin_client: Client) -
 
 
 def leave_to_who_waits(client: Any, token: str) -> None:
-    if not IS_CHOSEN:
-        client.set("lock:order:42", f"baton:{token}", px=60_000)
-        return
     client.set("lock:order:42", token, px=60_000)
     client.set("{lock:order:42}:meta", f"1 {token} {{}}", px=60_000)
     alive = server_ms(client) + 60_000

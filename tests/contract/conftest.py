@@ -11,7 +11,6 @@ import pytest
 
 from tests.processes import eventually
 from tests.servers import RealServer, any_binary
-from tests.support import next_core, seams
 from tests.support.drivers import DEADLINE, DRIVERS, Driver
 from tests.support.rows import Row
 from tests.support.world import World
@@ -41,7 +40,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         )
         for kind in row.kinds
         for driver in row.drivers_of(kind)
-        for is_usual in [(kind.name, driver) in always or next_core.IS_CHOSEN]
+        for is_usual in [(kind.name, driver) in always]
         if is_usual or are_all_asked_for
     ]
     metafunc.parametrize("a", cases, indirect=True)
@@ -97,9 +96,6 @@ def a(
     kind, driver = request.param
     if server_kind == "fake":
         request.getfixturevalue("fake_connections")
-        # A server fetches a sleeper's mail itself. The fake's sleeper does, when its turn comes: it
-        # would be passed over on a busy machine, as one who does not listen.
-        seams.look_late(request.getfixturevalue("monkeypatch"))
         servers: list[Server] = [fake_server]
     else:
         servers = [running_server(server_kind)]

@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.core.cache import caches
-from django.test import override_settings
 
 from django_setnx_lock import inspector, lock
 from django_setnx_lock.core import Inspector, LockHandle, LockInfo, Outcome, State
 from tests.support.seams import any_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from django_setnx_lock.testing import LockTester
 
 NAME = "lock:a"
@@ -50,12 +47,10 @@ def gone(locks: LockTester, **options: Any) -> LockHandle:
     return held
 
 
-@pytest.fixture(params=["exclusive", "shared", "hosted"])
-def is_shared(request: pytest.FixtureRequest) -> Iterator[bool]:
-    """Give whether the lock of the test is shared; it may also be on a hosted server."""
-    protocol = "hosted" if request.param == "hosted" else "setnx"
-    with override_settings(SETNX_LOCK={"PROTOCOL": protocol, "REENTRANT": False}):
-        yield request.param == "shared"
+@pytest.fixture(params=["exclusive", "shared"])
+def is_shared(request: pytest.FixtureRequest) -> bool:
+    """Give whether the lock of the test is shared."""
+    return bool(request.param == "shared")
 
 
 RENEWED: dict[str, Any] = {"timeout": 30, "renew": True}

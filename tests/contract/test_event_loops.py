@@ -15,7 +15,6 @@ from django_setnx_lock import LockUnavailable, LockUnsupported
 from django_setnx_lock.core import Inspector
 from tests.processes import run
 from tests.servers import ONCE, RealServer, free_port
-from tests.support import next_core
 from tests.support.kinds import EXCLUSIVE, ONE_SERVER, QUEUED, SEVERAL
 from tests.support.rows import on
 
@@ -223,9 +222,7 @@ async def test_a_server_that_nobody_listens_at_is_unavailable(a: World) -> None:
 
 # What the package does with its own coroutines, which interrupts throw away, is none of theirs.
 DROPS = """
-import tests.support
 from django_setnx_lock.core import RedisLock
-print(tests.support.next_core.core_of(RedisLock))
 exec("async def wait(): pass\\nwait()", {"__name__": "shop.views"})
 """
 
@@ -233,5 +230,4 @@ exec("async def wait(): pass\\nwait()", {"__name__": "shop.views"})
 def test_a_coroutine_that_a_user_throws_away_is_told_of() -> None:
     command = [sys.executable, "-W", "always", "-c", DROPS]
     done = subprocess.run(command, capture_output=True, text=True, timeout=40, check=True)
-    assert done.stdout.split() == [next_core.CHOSEN]
     assert "was never awaited" in done.stderr

@@ -42,9 +42,6 @@ async def test_any_number_of_turns_leaves_one_key_for_each_name(a: World, renew:
 
 
 @on([TIMESTAMP, HOSTED, REDLOCK], real=True)
-@pytest.mark.xfail(
-    strict=True, reason="today each release of a lock without a queue leaves a mark for a minute"
-)
 async def test_turns_without_a_queue_leave_as_little(a: World) -> None:
     assert len(await turns(a, renew=False)) <= len(a.kind.names)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from django_setnx_lock import LockBusy, LockUnavailable
+from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import Inspector, LockInfo, RedisLock, State
 from tests.processes import eventually
 from tests.support.locks import INDEX, PREFIX, listed, meet, server_ms
@@ -219,20 +219,6 @@ def test_a_fingerprint_stands_for_one_hold_whoever_looks(
 
     assert len(set(seen[:4])) == len(set(seen[4:])) == 1
     assert len(set(seen)) == 2
-
-
-def test_bytes_that_are_no_text_are_a_clear_error_for_a_client_that_decodes(
-    server: Server,
-) -> None:
-    server.client().set("lock:a", b"\xff\xfe", px=20_000)
-    decoding = server.client(decode_responses=True)
-
-    with pytest.raises(LockUnavailable, match="decode_responses") as caught:
-        Inspector(decoding, PREFIX).get("lock:a")
-
-    assert caught.value.cause == "server"
-    with pytest.raises(LockBusy):
-        listed(decoding, "a").take(0)
 
 
 # Lists

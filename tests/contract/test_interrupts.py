@@ -193,9 +193,6 @@ def one_block(a: World, renew: bool) -> None:
 
 
 @on([EXCLUSIVE], drivers=["blocking"], real=True)
-@pytest.mark.xfail(
-    strict=True, reason="today the object refers to the handle, which is renewed for ever"
-)
 async def test_an_interrupt_in_the_first_instruction_of_the_end_costs_one_lease(a: World) -> None:
     lock = a.lock(timeout=LEASE, renew=True).raw
     code = type(lock).__exit__.__code__
@@ -224,9 +221,6 @@ async def test_an_interrupt_in_the_first_instruction_of_the_end_costs_one_lease(
 
 
 @on([EXCLUSIVE, REDLOCK], drivers=["blocking"], real=True)
-@pytest.mark.xfail(
-    strict=True, reason="today it is taken for a thread that cannot be had, and swallowed"
-)
 async def test_an_interrupt_as_a_thread_is_begun_is_raised_and_leaves_nothing(a: World) -> None:
     # In a process that has no thread yet which renews, or asks one of several masters.
     def work(say: Any) -> None:

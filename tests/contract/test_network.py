@@ -84,7 +84,6 @@ async def test_a_lock_whose_every_answer_is_cut_off_is_not_had_and_leaves_nothin
     await a.eventually(a.is_free)
 
 
-@pytest.mark.xfail(strict=True, reason="today the caller gets the error, and asks again itself")
 @on(ONE_SERVER, real=True)
 async def test_after_an_answer_that_is_none_of_redis_another_connection_is_asked(a: World) -> None:
     with network(a) as proxy:
@@ -103,7 +102,6 @@ async def test_after_an_answer_that_is_none_of_redis_another_connection_is_asked
             assert a.is_free(), step
 
 
-@pytest.mark.xfail(strict=True, reason="today both find it lost, who asks and who releases it")
 @on(ONE_SERVER, real=True)
 async def test_who_asks_about_a_lock_that_is_being_released_does_not_find_it_lost(a: World) -> None:
     told: list[object] = []

@@ -168,14 +168,6 @@ async def test_several_masters_are_three_at_least_and_none_twice(a: World) -> No
         Redlock(a.clients, "lock:a", timeout=0.2, master_timeout=0.1)
 
 
-@on([REDLOCK], drivers=["blocking"])
-async def test_several_masters_have_no_asyncio(a: World) -> None:
-    lock = a.lock().raw
-    for operation in (lock.atake, lock.aacquire, lock.__aenter__):
-        with pytest.raises(LockUnsupported):
-            operation().send(None)
-
-
 @on(ALL)
 async def test_the_lease_is_30_seconds_unless_it_is_said(a: World) -> None:
     lock = a.lock(timeout=None)

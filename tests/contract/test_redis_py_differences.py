@@ -99,7 +99,7 @@ def test_a_time_that_is_none_is_refused(redis_client: redis.Redis) -> None:
 
 
 @differs("`token=`")
-@pytest.mark.parametrize("token", ["", b"\xff", "baton:x", 7], ids=repr)
+@pytest.mark.parametrize("token", ["", b"\xff", "kept:x", 7], ids=repr)
 def test_what_is_no_good_token_is_refused(redis_client: redis.Redis, token: Any) -> None:
     assert THEIRS(redis_client, "lock:theirs").acquire(token=token) is True
 

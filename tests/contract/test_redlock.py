@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
 import redis.asyncio
 
-from django_setnx_lock import LockBusy, LockLost, LockUnsupported, signals
+from django_setnx_lock import LockBusy, LockLost, signals
 from django_setnx_lock.core import Inspector, Outcome, Redlock
 from tests.servers import free_port
 from tests.support.kinds import REDLOCK
@@ -124,23 +123,6 @@ async def test_a_request_to_stop_at_one_master_is_heard(a: World) -> None:
         assert held.stop_requested.by == "joe"
 
 
-@on([REDLOCK], drivers=["blocking"])
-async def test_whatever_is_awaited_is_refused_and_the_lock_stays_held(a: World) -> None:
-    async with a.lock().block() as held:
-
-        async def work() -> None:
-            for name in ("acheck", "alocked", "areacquire", "arelease"):
-                with pytest.raises(LockUnsupported, match="asyncio"):
-                    await getattr(held.raw, name)()
-            with pytest.raises(LockUnsupported, match="asyncio"):
-                await held.raw.aextend(1)
-            with pytest.raises(Exception, match="nothing else runs"):
-                a.lock().raw.take(0)
-
-        asyncio.run(work())
-        await held.check()
-
-
 # Which masters
 
 
@@ -172,11 +154,6 @@ def test_two_masters_that_are_one_server_are_refused_without_their_passwords(
 def test_a_client_without_a_pool_is_refused() -> None:
     with pytest.raises(TypeError, match="one server"):
         Redlock([*nowhere(2), object()], NAME)
-
-
-def test_a_client_of_asyncio_is_refused() -> None:
-    with pytest.raises(TypeError, match="no asyncio"):
-        Redlock([*nowhere(2), redis.asyncio.Redis()], NAME)
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), "1", True, None])

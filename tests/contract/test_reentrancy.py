@@ -201,9 +201,6 @@ async def test_permits_are_not_had_again(a: World) -> None:
 
 
 @on([EXCLUSIVE], drivers=["blocking"])
-@pytest.mark.xfail(
-    strict=True, reason="today a blocking call in a task takes the lock for the task, which ends"
-)
 async def test_a_cell_of_a_notebook_releases_what_another_cell_took(a: World) -> None:
     # Where DJANGO_ALLOW_ASYNC_UNSAFE is set each cell is a task of one thread.
     lock = a.lock(timeout=0.3, renew=True).raw

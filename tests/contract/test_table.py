@@ -15,7 +15,6 @@ from tests.redis.clusters import Cluster
 from tests.redis.test_sentinel import client_of, watched_over
 from tests.servers import RealServer, any_binary
 from tests.support.kinds import MASTER_TIMEOUT, OF_A_LEASE
-from tests.support.next_core import IS_CHOSEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,14 +40,6 @@ def table() -> dict[tuple[str, str], str]:
 
 
 TABLE = table()
-if IS_CHOSEN:
-    # What the core to come has besides, until the docs are its own.
-    TABLE |= {
-        ("in one round trip", "`timestamp-s`, `timestamp-ms`"): YES,
-        ("first come, first served", "`hosted`"): YES,
-        ("asyncio", "Redlock"): YES,
-        ("admin actions", "Redlock"): YES,
-    }
 
 
 class OneServer:

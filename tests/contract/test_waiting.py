@@ -411,9 +411,6 @@ async def test_on_a_server_that_hangs_a_release_is_back_in_time(a: World) -> Non
 
 
 @on([EXCLUSIVE], drivers=["blocking"], real=True)
-@pytest.mark.xfail(
-    strict=True, reason="today the client's own retries each have the time that it sets for one"
-)
 async def test_the_retries_of_a_client_do_not_multiply_its_timeout(a: World) -> None:
     a.asks_at(a.server.client(socket_timeout=0.5, retry=Retry(NoBackoff(), 3)))
     held = await a.lock().take(0)
@@ -470,9 +467,6 @@ async def test_a_waiter_is_shown_to_operators(a: World) -> None:
 
 
 @on([HOSTED])
-@pytest.mark.xfail(
-    strict=True, reason="today a hosted lock has no queue: its waiters poll without a place"
-)
 async def test_a_waiter_of_a_hosted_lock_has_a_place(a: World) -> None:
     async with a.rival().block():
         job = a.spawn(a.lock().acquire(blocking_timeout=0.5))

@@ -15,7 +15,6 @@ import redis
 
 from django_setnx_lock import LockBusy
 from django_setnx_lock.core import MultiLock
-from tests.support import next_core
 
 KEYS = "abcde"
 
@@ -43,7 +42,6 @@ def storm(client: Any, rounds: int, seed: int, limit: float) -> Counter[str]:
 def main() -> None:
     url, rounds, seed = sys.argv[1:]
     client = redis.Redis.from_url(url)
-    next_core.say(client, MultiLock)
     counted = storm(client, int(rounds), int(seed), 30)
     sys.stdout.write(json.dumps(counted))
 

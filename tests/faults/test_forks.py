@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.next_core import program
-
 if TYPE_CHECKING:
     from tests.servers import RealServer
 
@@ -59,7 +57,7 @@ def ran(request: pytest.FixtureRequest, real_server: RealServer) -> Any:
         script = f"{BEGINNING}{code}\nprint(json.dumps(said))"
         # Forking with threads about is deprecated, and hiredis or coverage may have some.
         python = [sys.executable, "-W", "ignore::DeprecationWarning"]
-        command = [*python, "-c", program(script), str(real_server.port), request.param]
+        command = [*python, "-c", script, str(real_server.port), request.param]
         done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)

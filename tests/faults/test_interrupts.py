@@ -15,7 +15,6 @@ import pytest
 from django_setnx_lock.core import RedisLock
 from tests.faults.points import Lines, Points
 from tests.support import seams
-from tests.support.next_core import program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -162,7 +161,7 @@ def test_ctrl_c_in_a_real_process_leaves_no_lock(proxy: Proxy, real_server: Real
     direct: redis.Redis = real_server.client()
     direct.script_load(seams.script("ACQUIRE").source)
     taker = subprocess.Popen(
-        [sys.executable, "-c", program(TAKER), str(proxy.port)],
+        [sys.executable, "-c", TAKER, str(proxy.port)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -17,7 +17,6 @@ import pytest
 from django_setnx_lock.core import RedisLock
 from tests.processes import eventually, figure, may_be_late
 from tests.servers import server_kinds
-from tests.support.next_core import program
 from tests.support.waiters import Waiter
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ if not child:
 @contextlib.contextmanager
 def holder(server: RealServer, lease: float) -> Iterator[subprocess.Popen[str]]:
     """Run a process that holds ``lock:a``."""
-    command = [sys.executable, "-c", program(HOLDING), str(server.port), str(lease)]
+    command = [sys.executable, "-c", HOLDING, str(server.port), str(lease)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         assert process.stdout.readline() == "held\n"
@@ -124,7 +123,7 @@ def forked(server: RealServer, script: str) -> str:
         "-W",
         "ignore::DeprecationWarning",
         "-c",
-        program(script),
+        script,
         str(server.port),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)

@@ -15,7 +15,6 @@ import pytest
 from django_setnx_lock.core import RedisLock
 from tests.processes import eventually, figure, may_be_late
 from tests.support.locks import holder, listeners, queue_of
-from tests.support.next_core import program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +40,7 @@ def silent_waiters(
     client = server.client()
     try:
         for number in range(count):
-            command = [sys.executable, "-c", program(WAITING), str(server.port)]
+            command = [sys.executable, "-c", WAITING, str(server.port)]
             processes.append(subprocess.Popen(command))
             eventually(lambda: len(queue_of(client)) > number)  # noqa: B023 - asked at once
         eventually(lambda: listeners(server) == count)

@@ -17,8 +17,7 @@ from tests.processes import eventually, figure
 from tests.servers import RealServer, any_binary
 from tests.support import seams
 from tests.support.locks import PREFIX
-from tests.support.next_core import program
-from tests.support.seams import heartbeat_prefix_for
+from tests.support.seams import process_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     import redis
 
 ROOT = Path(__file__).parents[2]
-PROCESSES = heartbeat_prefix_for(PREFIX)
+PROCESSES = process_key(PREFIX)
 # So many times faster than it is, for what need not be seen at its real length.
 FASTER = 5
 
@@ -86,7 +85,7 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
             first, *others = map(str, ports)
             arguments = [first, str(faster), "mute" if says_nothing else "", *others]
             process = subprocess.Popen(
-                [sys.executable, "-c", program(BEGINNING + code), *arguments],
+                [sys.executable, "-c", BEGINNING + code, *arguments],
                 cwd=ROOT,
                 stdout=subprocess.PIPE,
                 text=True,

@@ -20,7 +20,6 @@ from tests.processes import eventually, may_be_late, until
 from tests.servers import ONCE
 from tests.support import seams
 from tests.support.locks import held_names, listed, listeners, many, queue_of
-from tests.support.next_core import program
 from tests.support.waiters import Waiter
 
 if TYPE_CHECKING:
@@ -153,8 +152,8 @@ def test_a_grant_whose_reply_was_cut_off_is_held_after_all(
     proxy: Proxy, real_server: RealServer
 ) -> None:
     direct = real_server.client()
-    direct.script_load(seams.script("ACQUIRE_ALL").source)
-    dropped = proxy.drop_next_reply(seams.script("ACQUIRE_ALL").sha.encode())
+    direct.script_load(seams.script("SEVERAL").source)
+    dropped = proxy.drop_next_reply(seams.script("SEVERAL").sha.encode())
 
     held = many(proxy.client(), "abc").take(0)
 
@@ -166,9 +165,9 @@ def test_a_refusal_whose_reply_was_cut_off_names_the_holder_all_the_same(
     proxy: Proxy, real_server: RealServer
 ) -> None:
     direct = real_server.client()
-    direct.script_load(seams.script("ACQUIRE_ALL").source)
+    direct.script_load(seams.script("SEVERAL").source)
     listed(direct, "c", label="view pay").acquire()
-    dropped = proxy.drop_next_reply(seams.script("ACQUIRE_ALL").sha.encode())
+    dropped = proxy.drop_next_reply(seams.script("SEVERAL").sha.encode())
 
     with pytest.raises(LockBusy, match="view pay") as caught:
         many(proxy.client(), "abc").take(0)
@@ -180,7 +179,7 @@ def test_a_refusal_whose_reply_was_cut_off_names_the_holder_all_the_same(
 
 def test_where_every_reply_is_cut_off_none_is_held(proxy: Proxy, real_server: RealServer) -> None:
     direct = real_server.client()
-    direct.script_load(seams.script("ACQUIRE_ALL").source)
+    direct.script_load(seams.script("SEVERAL").source)
     # The holder record is in every copy, whether it names the script or has it in full.
     proxy.drop_replies(b'"pid":')
 
@@ -197,7 +196,7 @@ def test_who_is_killed_while_he_waits_is_followed_at_the_end_of_his_lease(
 ) -> None:
     client = real_server.client()
     busy = listed(client, "b").take()
-    waiter = subprocess.Popen([sys.executable, "-c", program(WAITER), str(real_server.port)])
+    waiter = subprocess.Popen([sys.executable, "-c", WAITER, str(real_server.port)])
     with waiter:
         eventually(lambda: listeners(real_server) == 1)
         assert held_names(client) == "ab"

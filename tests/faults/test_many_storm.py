@@ -14,7 +14,6 @@ import pytest
 
 from tests.faults.many_storming import storm
 from tests.processes import figure
-from tests.support import next_core
 
 if TYPE_CHECKING:
     from tests.servers import RealServer
@@ -37,7 +36,6 @@ def processes(server: RealServer, count: int, rounds: int) -> Counter[str]:
         for seed in range(count)
     ]
     said = [process.communicate(timeout=150)[0] for process in running]
-    assert next_core.said(server.client()) == {next_core.CHOSEN}
     return sum((Counter(json.loads(one)) for one in said), Counter[str]())
 
 

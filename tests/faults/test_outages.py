@@ -16,7 +16,6 @@ from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import Inspector, RedisLock
 from tests.processes import eventually
 from tests.servers import free_port
-from tests.support import next_core
 from tests.support.seams import send_nothing_behind, take_each
 
 if TYPE_CHECKING:
@@ -51,9 +50,6 @@ def operations(client: redis.Redis, held: LockHandle) -> dict[str, Callable[[], 
         "reacquire": held.reacquire,
         "release": held.release,
     }
-    if next_core.IS_CHOSEN:
-        # It has nothing else yet.
-        return of_the_lock
     return of_the_lock | {
         "take_each": lambda: take_each([lock]),
         "get": lambda: inspector.get("lock:a"),

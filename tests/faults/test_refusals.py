@@ -13,7 +13,6 @@ from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import Inspector, Outcome
 from tests.processes import eventually
 from tests.servers import RealServer
-from tests.support import next_core
 from tests.support.locks import INDEX, command, listed
 from tests.support.seams import release_each, take_each
 
@@ -137,10 +136,6 @@ def user(server: RealServer) -> Iterator[redis.Redis]:
     client.acl_deluser("app")
 
 
-# The core to come does not ask for these where the lock is free; to wait, and to let go, it does.
-NOT_ASKED_FOR = ["~* +@all -get", "~* +@all -zadd"]
-
-
 @REAL
 @pytest.mark.parametrize(
     "rights",
@@ -152,7 +147,6 @@ NOT_ASKED_FOR = ["~* +@all -get", "~* +@all -zadd"]
         "~* +@all -set",
         "~* +@all -exists",
         "~* +@all -time",
-        *([] if next_core.IS_CHOSEN else NOT_ASKED_FOR),
     ],
 )
 def test_a_user_who_lacks_a_right_gets_no_lock(

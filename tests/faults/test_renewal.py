@@ -17,8 +17,7 @@ from django_setnx_lock import LockLost
 from django_setnx_lock.core import RedisLock
 from tests.processes import eventually, figure
 from tests.servers import ONCE
-from tests.support import next_core, seams
-from tests.support.next_core import program
+from tests.support import seams
 from tests.support.renewals import IS_RENEWED, end_of, is_renewed
 
 if TYPE_CHECKING:
@@ -131,9 +130,6 @@ def test_a_holder_whose_server_stands_still_hears_of_the_loss_before_it_goes_on(
         assert heard[0] >= deadline
         with pytest.raises(LockLost, match="could not be renewed before its lease ended"):
             held.check()
-    elif not next_core.IS_CHOSEN:
-        # With the core to come, who asked for it hears of every loss.
-        assert heard == []
 
 
 def test_a_server_that_comes_back_empty_is_a_loss_at_the_next_renewal(
@@ -175,7 +171,7 @@ except LockLost as error:
 @REAL
 def test_a_holder_that_was_stopped_past_its_lease_knows_at_once(server: RealServer) -> None:
     client = server.client()
-    command = [sys.executable, "-c", program(STOPPING), str(server.port)]
+    command = [sys.executable, "-c", STOPPING, str(server.port)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as holder:
@@ -203,7 +199,7 @@ def ran(server: RealServer, script: str, *arguments: str) -> str:
     """Return what ``script`` prints, which runs in a process of its own."""
     # Forking with threads about is deprecated, and hiredis or coverage may have some.
     python = [sys.executable, "-W", "ignore::DeprecationWarning"]
-    command = [*python, "-c", program(script), str(server.port), *arguments]
+    command = [*python, "-c", script, str(server.port), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -264,9 +260,6 @@ def test_a_fork_in_the_middle_of_a_held_lock_leaves_the_child_nothing_and_the_pa
     assert told["renewed beside the child"]
     assert told["renewed after it"]
     assert told["owned"]
-    if not next_core.IS_CHOSEN:
-        # Nothing of the watchdog's is in the middle of something when the child is copied.
-        assert told["threads at the fork"] == [1]
 
 
 @pytest.mark.matrix
@@ -363,7 +356,7 @@ with mine("lock:first"):
 
 
 def test_a_lock_taken_at_the_exit_of_the_process_is_renewed(real_server: RealServer) -> None:
-    command = [sys.executable, "-c", program(AT_EXIT), real_server.url]
+    command = [sys.executable, "-c", AT_EXIT, real_server.url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
 
     assert (done.stdout, done.stderr) == ("kept\n", "")

@@ -16,7 +16,6 @@ from django_setnx_lock.core import RedisLock
 from django_setnx_lock.signals import lock_lost
 from tests.processes import eventually, run, until
 from tests.support import seams
-from tests.support.next_core import program
 from tests.support.renewals import IS_RENEWED, end_of, is_longer, is_renewed, threads
 
 if TYPE_CHECKING:
@@ -220,7 +219,7 @@ print("end", flush=True)
 @pytest.mark.matrix
 @pytest.mark.skipif(not find_spec("_testcapi"), reason="needs what CPython is tested with")
 def test_a_sub_interpreter_ends_without_the_process(real_server: RealServer) -> None:
-    arguments = [str(real_server.port), IS_RENEWED, program("")]
+    arguments = [str(real_server.port), IS_RENEWED, ""]
     command = [sys.executable, "-c", IN_SUB_INTERPRETERS, *arguments]
 
     done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)

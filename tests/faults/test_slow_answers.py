@@ -11,7 +11,6 @@ from django_setnx_lock.core import MultiLock, RedisLock
 from tests.processes import eventually, in_thread
 from tests.support import seams
 from tests.support.renewals import end_of, is_longer
-from tests.support.seams import take_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,17 +70,6 @@ def test_of_a_lock_that_was_taken_in_asyncio(proxy: Proxy, in_redis: Callable[[]
 
     here, there = asyncio.run(work())
     assert 0 < here <= there
-
-
-def test_of_each_that_was_taken_with_others(
-    proxy: Proxy, client: redis.Redis, in_redis: Callable[[], float]
-) -> None:
-    proxy.delay_replies(SLOW)
-
-    taken = take_each([RedisLock(client, name, timeout=20) for name in NAMES])
-
-    there = in_redis()
-    assert [bool(one.held and 0 < one.held.remaining() <= there) for one in taken] == [True, True]
 
 
 def test_of_a_lock_that_was_taken_over(

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.faults.storming import overlaps
-from tests.processes import figure
-from tests.support import next_core
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tests.servers import RealServer
 
 ROOT = Path(__file__).parents[2]
@@ -28,13 +22,8 @@ PROCESSES = 6
 pytestmark = [pytest.mark.storm, pytest.mark.timeout(180)]
 
 
-def storm(
-    server: RealServer, seconds: float, mode: str, cores: Sequence[str] = (next_core.CHOSEN,)
-) -> list[dict[str, Any]]:
-    """The stays of all processes, one entry a fence (or process, unlocked), by their beginning.
-
-    ``cores``: what the processes have, in turn.
-    """
+def storm(server: RealServer, seconds: float, mode: str) -> list[dict[str, Any]]:
+    """The stays of all processes, one entry a fence (or process, unlocked), by their beginning."""
     end = time.monotonic() + seconds
     running: list[subprocess.Popen[bytes]] = []
     seed = 0
@@ -45,12 +34,10 @@ def storm(
             seed += 1
             left = str(max(end - time.monotonic(), 0.1))
             command = [sys.executable, "-m", "tests.faults.storming", server.url, left]
-            environ = {**os.environ, "SETNX_CORE": cores[seed % len(cores)]}
-            running.append(subprocess.Popen([*command, str(seed), mode], cwd=ROOT, env=environ))
+            running.append(subprocess.Popen([*command, str(seed), mode], cwd=ROOT))
         time.sleep(0.05)
     for process in running:
         process.wait(timeout=30)
-    assert next_core.said(server.client()) == set(cores)
     notes = [json.loads(note) for note in server.client().lrange("stays", 0, -1)]
     longest = {(note["began"], note["fence"]): note for note in notes}
     return sorted(longest.values(), key=lambda stay: stay["began"])
@@ -64,17 +51,6 @@ def test_nobody_is_under_the_lock_together_with_somebody_else(real_server: RealS
     assert overlaps(stays) == 0
     fences = [stay["fence"] for stay in stays]
     assert fences == sorted(set(fences))
-
-
-def test_processes_with_either_core_exclude_each_other_for_a_minute(
-    real_server: RealServer,
-) -> None:
-    stays = storm(real_server, 60, "locked", ["old", "next"])
-
-    turns = Counter(stay["core"] for stay in stays)
-    figure(f"{dict(turns)} stays, {overlaps(stays)} overlaps")
-    assert overlaps(stays) == 0
-    assert min(turns["old"], turns["next"]) > 50
 
 
 def test_without_the_lock_the_same_storm_overlaps(real_server: RealServer) -> None:

@@ -14,7 +14,6 @@ from django_setnx_lock.core import MultiLock, RedisLock
 from tests.faults.hanging import MORE, Timed, awaited, black_hole, outlasting
 from tests.processes import figure, may_be_late
 from tests.servers import RealServer
-from tests.support import next_core
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
 
 # Seconds: what docs/redis.md says of a client that sets no limit itself.
 UNSET, BLOCKING_TIMEOUT = 5.0, 1.0
-# With the core to come any call may take two limits, also where its caller waits for less: it does
-# not know before what the server answers.
-LONGEST = 2 * UNSET if next_core.IS_CHOSEN else None
+# Any call may take two limits, also where its caller waits for less: it does not know before what
+# the server answers.
+LONGEST = 2 * UNSET
 NONE: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": None}
 ONCE: dict[str, Any] = {"retry": Retry(NoBackoff(), 0)}
 
@@ -133,11 +132,11 @@ def test_a_client_that_retries_does_so_once_for_connecting_sending_and_reading(
 
     released = Timed(calls[way])
 
-    # Four tries; with the core to come one or two, whatever the client says.
-    is_back = released.is_back_within((2 if next_core.IS_CHOSEN else 4) * 0.2 + MORE)
+    # One or two tries, whatever the client says.
+    is_back = released.is_back_within(2 * 0.2 + MORE)
     real_server.resume()
     assert is_back
-    assert released.seconds > (0.9 if next_core.IS_CHOSEN else 3.5) * 0.2
+    assert released.seconds > 0.9 * 0.2
     assert released.cause == "timeout"
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
-from redis.backoff import ConstantBackoff, NoBackoff
+from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from django_setnx_lock import LockLost, LockUnavailable
@@ -210,15 +210,6 @@ def test_a_server_that_is_killed_ends_the_wait_in_the_one_error(real_server: Rea
             real_server.start()
 
     assert caught.value.cause == "unreachable"
-
-
-def test_a_wait_outlasts_a_restart_that_its_client_outlasts(real_server: RealServer) -> None:
-    holder(real_server.client(**ONCE))
-    patient = Retry(ConstantBackoff(0.2), 50)
-    with waiting(real_server, real_server.client(retry=patient, **TOLD)) as result:
-        real_server.restart()
-
-        assert result.result(20).owned()
 
 
 @REAL

@@ -17,7 +17,6 @@ import redis
 from django_setnx_lock.core import RedisLock
 from tests.faults.storming import server_now
 from tests.legacy.clients import KINDS, SUFFIX
-from tests.support import next_core
 
 NAME = "job"
 
@@ -54,7 +53,6 @@ def contend(client: Any, seconds: float, kind: str, unit: str) -> None:
 def main() -> None:
     url, seconds, kind, unit = sys.argv[1:]
     client = redis.Redis.from_url(url)
-    next_core.say(client, RedisLock)
     contend(client, float(seconds), kind, unit)
 
 

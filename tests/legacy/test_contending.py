@@ -16,7 +16,6 @@ import pytest
 
 from tests.faults.storming import overlaps
 from tests.legacy.contending import contend
-from tests.support import next_core
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +58,6 @@ def in_processes(
         subprocess.Popen([*command, kind, unit], cwd=ROOT) for kind in kinds for _ in range(EACH)
     ]
     assert [process.wait(timeout=seconds + 60) for process in running] == [0] * len(running)
-    assert next_core.said(server.client()) == {next_core.CHOSEN}
     return results(server, kinds)
 
 

@@ -1,4 +1,4 @@
-"""Callers as automata: what one does next, as django_setnx_lock/core/next does it.
+"""Callers as automata: what one does next, as django_setnx_lock/core does it.
 
 The fields of a caller:
 

@@ -36,7 +36,7 @@ import django_setnx_lock
 
 from .keyspace import NOW, Keyspace
 
-SCRIPTS = Path(django_setnx_lock.__file__).parent / "core/next/protocol/scripts"
+SCRIPTS = Path(django_setnx_lock.__file__).parent / "core/protocol/scripts"
 # µs in a tick.
 PER = 1_000_000
 NOW_US = NOW * 1000

@@ -16,11 +16,9 @@ def main(times: int) -> None:
     from django_redis import get_redis_connection
 
     from django_setnx_lock import lock
-    from tests.support import next_core
 
     client = get_redis_connection()
     counter_lock = lock("counter", blocking_timeout=60)
-    next_core.say(client, type(counter_lock))
     for how in ("locked", "free"):
         client.incr(f"ready {how}")
         # Starts with the others: the test opens the gate for good once all are here.

@@ -21,7 +21,6 @@ import redis
 
 from django_setnx_lock import LockBusy, LockError
 from django_setnx_lock.core import LockHandle, RedisLock
-from tests.support import next_core
 
 NAME = "sharing"
 LIMIT = 3
@@ -81,7 +80,6 @@ class Sharer(threading.Thread):
 
 def main() -> None:
     url, seconds, seed = sys.argv[1:]
-    next_core.say(redis.Redis.from_url(url), RedisLock)
     end = time.monotonic() + float(seconds)
     sharers = [Sharer(url, end, int(seed) * THREADS + number) for number in range(THREADS)]
     for sharer in sharers:

@@ -16,7 +16,7 @@ from tests.processes import eventually
 from tests.servers import RealServer, server_binaries
 from tests.support import seams
 from tests.support.locks import INDEX, command, listed
-from tests.support.seams import heartbeat_prefix_for
+from tests.support.seams import process_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,11 +46,9 @@ def cluster(server_kind: str) -> Iterator[redis.RedisCluster]:
 @pytest.mark.matrix
 def test_a_process_says_that_it_lives_and_is_asked_about(cluster: redis.RedisCluster) -> None:
     inspector = Inspector(cluster, "lock:")
-    processes = heartbeat_prefix_for("lock:")
+    processes = process_key("lock:")
     names = ["lock:a", "lock:b", "lock:c"]
-    held = [
-        RedisLock(cluster, name, timeout=300, heartbeat_prefix=processes).take(0) for name in names
-    ]
+    held = [RedisLock(cluster, name, timeout=300, index=INDEX).take(0) for name in names]
     try:
         (key,) = eventually(lambda: cluster.keys(f"{processes}*"), 6)
         for name in names:

@@ -35,7 +35,7 @@ def test_a_cluster_is_examined_at_each_of_its_primaries(cluster: Cluster) -> Non
     assert {one.id for one in report.findings} == {"D008"}
     assert len(report.findings) == 1
     for node in cluster.nodes:
-        assert f"tcp 127.0.0.1:{node.port}/0" in report.examined["default"]
+        assert f"127.0.0.1:{node.port}/0" in report.examined["default"]
 
 
 def test_what_is_found_at_one_node_of_a_cluster_says_at_which(cluster: Cluster) -> None:
@@ -46,7 +46,7 @@ def test_what_is_found_at_one_node_of_a_cluster_says_at_which(cluster: Cluster) 
     finally:
         node.client().config_set("maxmemory-policy", "noeviction")
 
-    assert finding.seen.startswith(f"At tcp 127.0.0.1:{node.port}/0: maxmemory-policy is")
+    assert finding.seen.startswith(f"At 127.0.0.1:{node.port}/0: maxmemory-policy is")
 
 
 def test_d001_no_node_of_a_cluster_is_there() -> None:

@@ -83,6 +83,8 @@ def test_a_waiter_sends_nothing_while_it_waits(
         with RedisLock(cluster_client, "lock:a"):
             waiting = pool.submit(RedisLock(cluster_client, "lock:a").take, 20)
             eventually(lambda: cluster_client.zcard("{lock:a}:waiters"))
+            # Of the first sleep the end is near.
+            threading.Event().wait(0.6)
             before = calls()
             threading.Event().wait(0.5)
             after = calls()

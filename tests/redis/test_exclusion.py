@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.processes import eventually
-from tests.support import next_core
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +51,6 @@ def counted(server_kind: str, running_server: Callable[[str], RealServer]) -> di
             process.kill()
             process.wait()
     assert codes == [0] * PROCESSES
-    assert next_core.said(client) == {next_core.CHOSEN}
     return {
         "locked": int(client.get("locked") or 0),
         "free": int(client.get("free") or 0),

@@ -19,10 +19,10 @@ from tests.faults.points import Points
 from tests.faults.proxy import Proxy
 from tests.processes import FORKS, eventually, figure, may_be_late
 from tests.servers import RealServer, any_binary
-from tests.support import next_core, seams
-from tests.support.locks import command
+from tests.support import seams
+from tests.support.locks import INDEX, command
 from tests.support.renewals import IS_RENEWED, end_of, is_longer
-from tests.support.seams import heartbeat_prefix_for
+from tests.support.seams import process_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -209,10 +209,8 @@ def test_what_hung_when_it_was_asked_in_vain_keeps_nothing_when_it_goes_on(five:
 
 def has_given_up(client: redis.Redis) -> bool:
     """Whether an attempt was given up there, besides the one that was released before."""
-    if next_core.IS_CHOSEN:
-        # What a release leaves nothing of.
-        return client.zcard(f"{{{NAME}}}:gone") == 1
-    return len(client.keys("*:gone:*")) >= 2
+    # What a release leaves nothing of.
+    return client.zcard(f"{{{NAME}}}:gone") == 1
 
 
 def test_a_release_reaches_a_master_that_hung_meanwhile(five: Five) -> None:
@@ -590,8 +588,8 @@ sys.stdin.read()
 
 @pytest.mark.matrix
 def test_each_master_is_told_that_the_process_lives(five: Five) -> None:
-    processes = heartbeat_prefix_for("lock:")
-    with five.lock(timeout=300, renew=True, heartbeat_prefix=processes):
+    processes = process_key("lock:")
+    with five.lock(timeout=300, renew=True, index=INDEX):
         eventually(lambda: all(client.keys(f"{processes}*") for client in five.clients), 6)
 
         states = {Inspector(client, "lock:").get(NAME).state for client in five.clients}

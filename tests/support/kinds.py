@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from django_setnx_lock.core import MultiLock, RedisLock, Redlock
-from tests.support.next_core import IS_CHOSEN
 
 NAME = "lock:a"
 # What stands at the name of a lock that somebody else took: a token, and a time of the year 2128.
@@ -97,8 +96,6 @@ HOSTED = Kind(
     "hosted",
     options={"protocol": "hosted"},
     rival={"protocol": "hosted"},
-    # Its waiters poll with today's core, without a place.
-    has_queue=IS_CHOSEN,
 )
 SEVERAL = Kind("several", names=("lock:a", "lock:b", "lock:c"))
 REDLOCK = Kind("redlock", has_queue=False, masters=3)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-from tests.support import next_core
 from tests.support.kinds import ALL
 
 if TYPE_CHECKING:
@@ -27,9 +26,8 @@ class Row:
     drivers: Sequence[str]
 
     def drivers_of(self, kind: Kind) -> Sequence[str]:
-        """Return the drivers of a kind: on several masters, today's core has no asyncio."""
-        has_all = kind.masters == 1 or next_core.IS_CHOSEN
-        return [one for one in self.drivers if has_all or one == "blocking"]
+        """Return the drivers of a kind."""
+        return self.drivers
 
     def always(self, behaviour: str) -> set[tuple[str, str]]:
         """Return the kinds, each with a driver, that `make test` runs ``behaviour`` for.

@@ -5,43 +5,26 @@ Programs that tests start import it, too: pytest, which takes long, is imported 
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import django_setnx_lock
 from django_setnx_lock import connection, history, key_template, lock_core
 from django_setnx_lock.core import clock as clock
-from django_setnx_lock.core import liveness, lock_info
-from django_setnx_lock.core.connections import backends, client_settings, execute, sentinel
-from django_setnx_lock.core.connections.connection import Connection, DedicatedConnection
-from django_setnx_lock.core.locks import owner, parent_process, redlock
-from django_setnx_lock.core.locks.mailbox import SLICE_MS as SLICE_MS
-from django_setnx_lock.core.next.connections import sentinel as next_sentinel
-from django_setnx_lock.core.protocol import commands as commands
-from django_setnx_lock.core.protocol import replies as replies
-from django_setnx_lock.core.protocol import scripts as scripts
-from django_setnx_lock.core.protocol.keys import heartbeat_prefix_for as heartbeat_prefix_for
+from django_setnx_lock.core import heartbeat, liveness, lock_info
+from django_setnx_lock.core.connections import backend, blocking, client_settings, pipe, sentinel
+from django_setnx_lock.core.locks import layered, local, parent, renewal
+from django_setnx_lock.core.process import current, here
+from django_setnx_lock.core.protocol import requests
 from django_setnx_lock.core.protocol.keys import index_for as index_for
 from django_setnx_lock.core.protocol.keys import lock_keys as lock_keys
-from django_setnx_lock.core.renewal import (
-    heartbeat,
-    loop_watchdog,
-    requests,
-    scheduler,
-    watchdog,
-)
 from django_setnx_lock.locks import make_one
 from django_setnx_lock.management.with_lock import guard
 from django_setnx_lock.options import LockOptions as LockOptions
-from django_setnx_lock.transactions import AT_COMMIT as AT_COMMIT
-from tests.support import next_core
+from django_setnx_lock.transactions import CommitLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -52,49 +35,28 @@ if TYPE_CHECKING:
     from django_setnx_lock.core import LockHandle, RedisLock
 
 
-def _next() -> Any:
-    """Return modules of the core that is built beside today's, by their names."""
-    core = "django_setnx_lock.core.next"
-    names = ("process", "protocol.requests", "connections.blocking", "connections.pipe")
-    found = {name.rpartition(".")[2]: import_module(f"{core}.{name}") for name in names}
-    return SimpleNamespace(**found)
-
-
 # Hand on the result of an operation that has ended: no handler of a signal is run there.
-HANDS_ON: set[CodeType] = {backends.run.__code__}
+HANDS_ON: set[CodeType] = {blocking.run.__code__, layered.RedisLock._take.__code__}
+# Nor here, but in the first instruction, which costs one lease at most.
+HANDS_ON.add(local.Entry.leave.__code__)
 # Ends a block, as __exit__() does: what comes before its ``try`` no Python code can guard.
-ENDS_BLOCK: set[CodeType] = set()
-if next_core.IS_CHOSEN:
-    ENDS_BLOCK.add(import_module("django_setnx_lock.core").LockHandle.finish.__code__)
-    HANDS_ON.add(_next().blocking.run.__code__)
-    HANDS_ON.add(import_module("django_setnx_lock.core").RedisLock._take.__code__)
-    # Nor here, but in the first instruction, which costs one lease at most.
-    HANDS_ON.add(import_module("django_setnx_lock.core.next.locks.local").Entry.leave.__code__)
+ENDS_BLOCK: set[CodeType] = {layered.LockHandle.finish.__code__}
+_BACKENDS = (blocking.Blocking, pipe.Asyncio)
 
 
-def _backends_of_next() -> list[type]:
-    return [_next().blocking.Blocking, _next().pipe.Asyncio]
-
-
-def _renewals_of_next() -> list[Any]:
-    sessions = list(_next().process.here().sessions.values())
+def _renewals() -> list[renewal.Renewal]:
+    sessions = list(here().sessions.values())
     found = [each for one in sessions for each in (one.renewal, *list(one.renewals.values()))]
-    return [renewal for renewal in found if renewal is not None]
+    return [one for one in found if one is not None]
 
 
 def reset() -> None:
     """Forget, between two tests, the locks that this process holds, and write the history."""
     # Else another test finds in its log why an entry could not be written.
     history.flush()
-    if next_core.IS_CHOSEN:
-        for renewal in _renewals_of_next():
-            renewal._grants.clear()
-        _next().process.current(False).holds.clear()
-    for dog in (watchdog.WATCHDOG, redlock.WATCHDOG):
-        dog._held.clear()
-        dog.heartbeats.clear()
-        dog._checks.clear()
-    owner.current().holds.clear()
+    for one in _renewals():
+        one._grants.clear()
+    current(False).holds.clear()
 
 
 class _Ahead:
@@ -133,10 +95,7 @@ def any_lock(key: str, *, user: str = "", **options: Any) -> RedisLock:
 
 def commit_lock(client: Any, name: str) -> RedisLock:
     """Make a lock that is let go at the end of the transactions around its release."""
-    if next_core.IS_CHOSEN:
-        door: Any = import_module("django_setnx_lock.lock_core_coming")
-        return door.CommitLock(client, name)  # type: ignore[no-any-return]  # it is not today's
-    return django_setnx_lock.core.RedisLock(client, name, ending=AT_COMMIT)
+    return CommitLock(client, name)
 
 
 def take_each(locks: Sequence[RedisLock]) -> list[Any]:
@@ -157,38 +116,24 @@ def pass_time(seconds: float) -> None:
     if not isinstance(clock.now, _Ahead):
         clock.now = _Ahead(clock.now)
     clock.now.seconds += seconds
-    if next_core.IS_CHOSEN:
-        for renewal in _renewals_of_next():
-            renewal.wake()
-    for dog in (redlock.WATCHDOG, *loop_watchdog.all_watchdogs()):
-        dog.wake()
-
-
-class _Paused(watchdog.Watchdog):
-    def _attend(self, due: float) -> None:
-        """Do nothing: what falls due stays so."""
+    for one in _renewals():
+        one.wake()
 
 
 def pause_renewals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have nothing renewed in the background, and nobody looked after who was given a lock."""
-    monkeypatch.setattr(watchdog, "WATCHDOG", _Paused())
-    if next_core.IS_CHOSEN:
-        renewal: Any = import_module("django_setnx_lock.core.next.locks.renewal")
-        monkeypatch.setattr(renewal.Renewal, "_look", lambda self, now: [])
+    monkeypatch.setattr(renewal.Renewal, "_look", lambda self, now: [])
 
 
 def list_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have what is taken be in the index at once, as what is held for half a second is."""
-    if not next_core.IS_CHOSEN:
-        return
-    renewal: Any = import_module("django_setnx_lock.core.next.locks.renewal")
     register = renewal.Renewal.register
 
     def register_and_list(self: Any, grant: Any) -> None:
         register(self, grant)
         if not (grant.is_listed or grant.session.is_awaited) and len(grant.target.keys) > 2:
             grant.is_listed = True
-            listing = grant.session.call(renewal.BLOCKING, grant.renew_request(0), grant.key)
+            listing = grant.session.call(backend.BLOCKING, grant.renew_request(0), grant.key)
             with suppress(StopIteration):
                 # Also where an event loop runs.
                 listing.send(None)
@@ -196,35 +141,34 @@ def list_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(renewal.Renewal, "register", register_and_list)
 
 
+def note_tokens(monkeypatch: pytest.MonkeyPatch, made: list[str]) -> None:
+    """Have each token that is made from now on be appended to ``made``."""
+
+    def noted(size: int) -> bytes:
+        made.append(os.urandom(size).hex())
+        return bytes.fromhex(made[-1])
+
+    monkeypatch.setattr("django_setnx_lock.core.locks.attempt.urandom", noted)
+
+
 def end_renewals() -> None:
     """End the thread that renews, and with it its connections; the next lock has a new one."""
-    for renewal in list(_next().process.here().renewing) if next_core.IS_CHOSEN else ():
-        renewal.end()
-    watchdog.WATCHDOG.before_fork()
-    redlock.WATCHDOG.before_fork()
+    for one in list(here().renewing):
+        one.end()
 
 
 def renew_now(*handles: LockHandle) -> None:
     """Have locks renewed at once, not after a third of their leases."""
-    if next_core.IS_CHOSEN:
-        every: Any = handles
-        grants = [grant for held in every for grant in held.grants]
-        for grant in grants:
-            grant.due = clock.now()
-        for grant in grants:
-            grant.renewal.wake()
-        return
-    for held in handles:
-        held.lease.due = clock.now()
-    for held in handles:
-        held.watchdog.watch(held.grant)
+    grants = [grant for held in handles for grant in held.grants]
+    for grant in grants:
+        grant.due = clock.now()
+    for grant in grants:
+        grant.renewal.wake()
 
 
 def fails(held: LockHandle) -> bool:
     """Return whether the last renewal has failed."""
-    if next_core.IS_CHOSEN:
-        return held.grant.trouble is not None  # type: ignore[attr-defined]  # it is not of today's core
-    return held.lease.trouble is not None
+    return held.grant.trouble is not None
 
 
 def look_faster(monkeypatch: pytest.MonkeyPatch, times: float) -> None:
@@ -232,39 +176,27 @@ def look_faster(monkeypatch: pytest.MonkeyPatch, times: float) -> None:
     monkeypatch.setattr(lock_info, "GRACE", liveness.GRACE / times)
 
 
+def process_key(prefix: str, process: str = "") -> str:
+    """Return the key by which ``process`` says that it lives, or what all of them begin with."""
+    return heartbeat.process_key(index_for(prefix), process)
+
+
 def says_alive(prefix: str) -> dict[str, Any]:
     """Return the options of locks under ``prefix`` with which a process says that it lives."""
-    if next_core.IS_CHOSEN:
-        return {"index": index_for(prefix)}
-    return {"heartbeat_prefix": heartbeat_prefix_for(prefix)}
+    return {"index": index_for(prefix)}
 
 
 def say_faster(times: float, *, never: bool = False) -> None:
     """Have this process say more often, or never, that it lives: for programs of tests alone."""
-    if next_core.IS_CHOSEN:
-        coming: Any = import_module("django_setnx_lock.core.next.heartbeat")
-        for name in ("AFTER", "EVERY", "LASTS"):
-            setattr(coming, name, getattr(coming, name) / times)
-        if never:
-            coming.AFTER = math.inf
-        return
-    for module in (heartbeat, scheduler):
-        module.HEARTBEAT_AFTER /= times  # type: ignore[attr-defined]  # they import it
-    heartbeat.HEARTBEAT_EVERY /= times  # type: ignore[attr-defined]
-    heartbeat._LASTS_MS = str(round(liveness.HEARTBEAT_LASTS / times * 1000))
+    for name in ("AFTER", "EVERY", "LASTS"):
+        setattr(heartbeat, name, getattr(heartbeat, name) / times)
     if never:
-        heartbeat.HEARTBEAT_AFTER = math.inf  # type: ignore[attr-defined]
+        heartbeat.AFTER = math.inf
 
 
 def ask_sentinels_always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have each call ask where the primary is, not one a second."""
-    monkeypatch.setattr(sentinel, "EVERY", 0.0)
-    monkeypatch.setattr(next_sentinel, "EVERY", 0.01)
-
-
-def wait_for_what_is_behind(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    """Have an answer that came wait for so long for what was sent behind its request."""
-    monkeypatch.setattr(execute, "SOON", seconds)
+    monkeypatch.setattr(sentinel, "EVERY", 0.01)
 
 
 @contextmanager
@@ -272,10 +204,7 @@ def started_under(*handles: LockHandle) -> Iterator[None]:
     """Have this process hold the locks as one does that ``with_lock`` has started."""
     import pytest
 
-    parent: Any = import_module("django_setnx_lock.core.next.locks.parent")
-
     def forget() -> None:
-        parent_process.forget()
         parent.environment = parent.Environment()
 
     with pytest.MonkeyPatch.context() as patched:
@@ -289,28 +218,15 @@ def started_under(*handles: LockHandle) -> Iterator[None]:
             forget()
 
 
-def script(name: str) -> scripts.Script:
+def script(name: str) -> requests.Script:
     """Return a script of the package by its name, as ``ACQUIRE``: its ``source`` and ``sha``."""
-    if next_core.IS_CHOSEN:
-        coming: Any = {"ACQUIRE_ALL": "SEVERAL", "RELEASE_ALL": "RELEASE"}.get(name, name)
-        return getattr(_next().requests, coming)  # type: ignore[no-any-return]  # it has these two
-    found: scripts.Script = getattr(scripts, name)
+    found: requests.Script = getattr(requests, name)
     return found
-
-
-def mutate(monkeypatch: pytest.MonkeyPatch, name: str, rule: str, instead: str) -> None:
-    """Run the script ``name`` with ``instead`` wherever ``rule`` stands in it."""
-    whole = script(name)
-    assert rule in whole.source, f"{rule!r} is not in {whole.name}.lua"
-    source = whole.source.replace(rule, instead)
-    sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
-    monkeypatch.setattr(scripts, name, replace(whole, source=source, sha=sha))
 
 
 def send_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have what has no answer undone on another connection alone, as by who cannot wait there."""
-    monkeypatch.setattr(DedicatedConnection, "send_behind", lambda self, commands: False)
-    for kind in _backends_of_next():
+    for kind in _BACKENDS:
         monkeypatch.setattr(kind, "undo", lambda self, line, packed: False)
 
 
@@ -320,8 +236,8 @@ def clean_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing(*args: Any) -> None:
         pass
 
-    for backend in (backends.Blocking, backends.Asyncio, *_backends_of_next()):
-        monkeypatch.setattr(backend, "shield", nothing)
+    for kind in _BACKENDS:
+        monkeypatch.setattr(kind, "shield", nothing)
     send_nothing_behind(monkeypatch)
 
 
@@ -333,14 +249,8 @@ def package_root() -> Path:
 def connection_steps(client: Any) -> list[tuple[type, str]]:
     """Return where the package waits for a server: methods of the connections to ``client``'s."""
     kind = client.connection_pool.connection_class
-    if next_core.IS_CHOSEN:
-        names = ("connect", "send_packed_command", "can_read", "read_response")
-        return [(kind, name) for name in names]
-    return [
-        *((kind, name) for name in ("send_packed_command", "can_read", "read_response")),
-        # Not the connection's own, of which a thread makes use, and who throws it away.
-        *((Connection, name) for name in ("connect", "close")),
-    ]
+    names = ("connect", "send_packed_command", "can_read", "read_response")
+    return [(kind, name) for name in names]
 
 
 def asyncio_twin(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,9 +261,9 @@ def asyncio_twin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(client_settings.TWINS, fakeredis.FakeRedisConnection, twin)
 
 
-def look_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have whom a lock was given to looked after when its time to take the lock is over."""
-    monkeypatch.setattr(requests, "_FIRST_CHECK", requests._AFTER_CLAIM)
+def nobody_is_dead(core: Any) -> None:
+    """Have nobody looked after at the fake, where mail is fetched only once a thread runs."""
+    core.script_cache[requests.LOOK.sha.encode()] = b"return false"
 
 
 def no_celery_tasks(monkeypatch: pytest.MonkeyPatch) -> None:

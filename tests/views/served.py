@@ -14,9 +14,6 @@ from django.core.asgi import get_asgi_application
 from django.core.management import call_command, execute_from_command_line
 from django.core.wsgi import get_wsgi_application
 
-from django_setnx_lock import lock
-from tests.support.next_core import core_of
-
 settings.configure(
     SECRET_KEY="only for the tests",
     ALLOWED_HOSTS=["127.0.0.1"],
@@ -48,7 +45,6 @@ settings.configure(
     EMAIL_BACKEND="django.core.mail.backends.console.EmailBackend",
 )
 django.setup()
-print("core:", core_of(type(lock("any"))), flush=True)  # noqa: T201 - for who started it
 call_command("migrate", verbosity=0, skip_checks=True)
 
 application: Any = get_wsgi_application()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django_setnx_lock.core.next.protocol.requests import Script
+from django_setnx_lock.core.protocol.requests import Script
 from tests.support.locks import text
 
 if TYPE_CHECKING:

@@ -1,146 +1,111 @@
-"""The lock for servers that let a script touch none but the keys that it was told of."""
+"""Locks of the core to come on hosted servers: no script touches a key that it was not told of."""
 
 from __future__ import annotations
 
+import re
+import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import redis
 
-from django_setnx_lock import LockBusy, LockLost, LockUnavailable
-from django_setnx_lock.core import Inspector, Outcome, RedisLock, State
-from django_setnx_lock.core.protocol import replies
-from tests.support.locks import INDEX, PREFIX, value_of
-from tests.support.seams import mutate
-from tests.wire.helpers import ask, meta_of
+from django_setnx_lock import LockUnavailable
+from django_setnx_lock.core import Inspector, RedisLock
+from django_setnx_lock.core.connections import failures
+from tests.support.locks import text
 
 if TYPE_CHECKING:
-    pass
+    import redis
+
+    from tests.servers import RealServer
+
+INDEX = "{lock:}:index"
+# A database of its own: what an earlier test has left behind may still speak in that of all others.
+APART = 3
 
 
-def polled(client: Any, timeout: float = 10, **options: Any) -> RedisLock:
-    """Make the lock ``a`` of somebody who polls, listed in the index."""
-    options = {"index": INDEX, "key": "a", **options}
-    return RedisLock(client, "lock:a", timeout, protocol="hosted", **options)
+class Monitor:
+    """Reads along what a server does in that database; ``seen`` tells of each who sent it."""
+
+    def __init__(self, server: RealServer) -> None:
+        self.client = server.client(db=APART)
+        self.seen: list[tuple[str, list[str]]] = []
+        self._stream: Any = server.client(socket_timeout=30).monitor()  # type: ignore[no-untyped-call]  # redis-py's own
+
+    def __enter__(self) -> Monitor:
+        self._stream.__enter__()
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.client.echo("that is all")
+        self._thread.join(20)
+        self._stream.__exit__(*error)
+
+    def _read(self) -> None:
+        while True:
+            # TIME [DATABASE SENDER] "WORD" "WORD" ...
+            line = self._stream.connection.read_response().decode()
+            database, _, sender = line.partition(" [")[2].partition("]")[0].partition(" ")
+            words = re.findall(r'"((?:[^"\\]|\\.)*)"', line)
+            if database == str(APART) and words == ["ECHO", "that is all"]:
+                return
+            if database == str(APART):
+                self.seen.append((sender, words))
+
+    def undeclared(self) -> set[str]:
+        """Return the keys that scripts have touched without having been told of them."""
+        found: set[str] = set()
+        declared: set[str] = set()
+        for sender, words in self.seen:
+            if sender == "lua" and words[0] != "TIME":
+                keys: Any = self.client.command_getkeys(*words)
+                found |= {text(key) or "" for key in keys} - declared
+            elif words[0] in ("EVAL", "EVALSHA"):
+                declared = set(words[3 : 3 + int(words[2])])
+        return found
 
 
-def queueing(client: Any, timeout: float = 10, **options: Any) -> RedisLock:
-    """Make the lock ``a`` of somebody who queues."""
-    return RedisLock(client, "lock:a", timeout, key="a", index=INDEX, **options)
+def lock(client: redis.Redis, protocol: str, **options: Any) -> RedisLock:
+    return RedisLock(client, "lock:a", 30, key="a", index=INDEX, protocol=protocol, **options)
 
 
-# What stands in Redis
-
-
-def test_the_token_stands_at_the_name_and_the_rest_beside_it(redis_client: redis.Redis) -> None:
-    with polled(redis_client, label="test") as held:
-        meta = meta_of(redis_client)
-
-        assert value_of(redis_client) == held.token
-        assert (meta.fence, meta.token) == (held.fence, f"hosted:{held.token}")
-        assert '"label":"test"' in meta.record
-        assert redis_client.zrange(INDEX, 0, -1) == [b"lock:a"]
-    assert redis_client.keys("*:wa*") == []
-    assert redis_client.zrange(INDEX, 0, -1) == []
-
-
-def test_fences_grow_over_both_kinds(redis_client: redis.Redis) -> None:
-    fences = []
-    for make in (polled, queueing, polled, queueing, queueing, polled):
-        with make(redis_client) as held:
-            fences.append(held.fence)
-
-    assert fences == sorted(set(fences))
-
-
-# Excluding
-
-
-@pytest.mark.parametrize("first", [polled, queueing])
-@pytest.mark.parametrize("second", [polled, queueing])
-def test_each_kind_keeps_each_out_and_tells_who_has_it(
-    redis_client: redis.Redis, first: Any, second: Any
-) -> None:
-    held = first(redis_client, label="first").take()
-
-    with pytest.raises(LockBusy) as caught:
-        second(redis_client).take(0)
-
-    assert caught.value.holder is not None
-    assert caught.value.holder.label == "first"
-    assert caught.value.remaining == pytest.approx(10, abs=1)
-    held.release()
-    assert second(redis_client).acquire(blocking=False)
-
-
-@pytest.mark.parametrize("first", [polled, queueing])
-@pytest.mark.parametrize("second", [polled, queueing])
-def test_who_waits_has_it_soon_after_it_was_let_go(
-    redis_client: redis.Redis, first: Any, second: Any
-) -> None:
-    held = first(redis_client, 60).take()
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(second(redis_client).take, 30)
-        wait([waiting], 0.3)
-        assert not waiting.done()
-        held.release()
-
-        # Long before the lease would have ended.
-        assert waiting.result(10).owned()
-
-
-def test_one_who_queues_sleeps_no_longer_behind_one_who_polls_than_behind_a_stranger(
-    redis_client: redis.Redis,
-) -> None:
-    polled(redis_client, 60).take()
-
-    answer = ask(queueing(redis_client).attempt(), waits=True)
-
-    assert isinstance(answer, replies.Busy)
-    assert answer.foreign
-
-
-def test_a_lock_that_is_left_to_a_waiter_is_busy(redis_client: redis.Redis) -> None:
-    redis_client.set("lock:a", "baton:somebody", px=1000)
-
-    with pytest.raises(LockBusy):
-        polled(redis_client).take(0)
-
-    assert redis_client.zrange(INDEX, 0, -1) == []
-
-
-# Copies of requests
-
-
-# Through the doors
-
-
-@pytest.mark.parametrize("make", [polled, queueing])
-@pytest.mark.parametrize("protocol", ["hosted", "setnx"])
-def test_an_operator_sees_and_releases_either_kind(
-    redis_client: redis.Redis, make: Any, protocol: str
-) -> None:
-    held = make(redis_client, label="first").take()
-    inspector = Inspector(redis_client, PREFIX, protocol=protocol)
-    (seen,) = inspector.find().locks
-    assert seen.holder is not None
-
-    outcome = inspector.force_release("lock:a", seen.fingerprint, by="ann", reason="stuck")
-
-    assert (seen.key, seen.state, seen.holder.label, seen.fence) == (
-        "a",
-        State.HELD,
-        "first",
-        held.fence,
-    )
-    assert outcome is Outcome.RELEASED
-    with pytest.raises(LockLost, match="ann: stuck"):
+def drive(client: redis.Redis, protocol: str) -> None:
+    """Do all that there is to do, with somebody who waits, and somebody who waits in vain."""
+    look = Inspector(client, "lock:", protocol=protocol)
+    with lock(client, protocol, renew=True) as held, ThreadPoolExecutor(1) as pool:
         held.check()
-    assert inspector.find().locks == []
+        held.extend(1)
+        held.reacquire()
+        assert lock(client, protocol).locked()
+        assert lock(client, protocol).acquire(blocking_timeout=0.3) is False
+        assert [info.key for info in look.find().locks] == ["a"]
+        job = pool.submit(lock(client, protocol).take, 20)
+        wait([job], 0.3)
+        held.release()
+        job.result(20).release()
+    held = lock(client, protocol).take(0)
+    look.force_release("lock:a", look.get("lock:a").fingerprint)
+    client.set("lock:a", "another program's", px=50_000)
+    assert lock(client, protocol).acquire(blocking=False) is False
 
 
-# A server that refuses
+def touched(server: RealServer, protocol: str) -> set[str]:
+    with Monitor(server) as monitor:
+        drive(server.client(db=APART), protocol)
+    assert sum(sender == "lua" for sender, _ in monitor.seen) > 50
+    return monitor.undeclared()
+
+
+def test_no_script_touches_a_key_that_it_was_not_told_of(real_server: RealServer) -> None:
+    assert touched(real_server, "hosted") == set()
+
+
+def test_those_of_the_plain_protocol_do(real_server: RealServer) -> None:
+    found = touched(real_server, "setnx")
+    assert any(":wake:" in key for key in found)
+    assert "{lock:a}:waiters" in found
 
 
 @pytest.mark.parametrize(
@@ -152,16 +117,11 @@ def test_an_operator_sees_and_releases_either_kind(
     ],
     ids=["Dragonfly", "Tair"],
 )
-def test_one_who_queues_is_told_to_poll_where_the_server_refuses(
-    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, said: str
-) -> None:
-    begins = "local token, value = ARGV[1]"
-    refused = f"if true then return redis.error_reply('{said}') end\n{begins}"
-    mutate(monkeypatch, "ACQUIRE", begins, refused)
+def test_where_the_server_refuses_that_the_protocol_is_named(said: str) -> None:
+    import redis
 
-    with pytest.raises(LockUnavailable, match="set PROTOCOL in SETNX_LOCK to 'hosted'") as caught:
-        queueing(redis_client).take(0)
+    error = failures.unavailable(redis.ResponseError(said), "a")
 
-    assert caught.value.cause == "undeclared"
-    with polled(redis_client) as held:
-        assert held.owned()
+    assert isinstance(error, LockUnavailable)
+    assert error.cause == "undeclared"
+    assert "set PROTOCOL in SETNX_LOCK to 'hosted'" in str(error)

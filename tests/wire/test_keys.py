@@ -20,9 +20,8 @@ from django_setnx_lock.core.protocol.keys import (
 PREFIX = "lock:"
 TOKENS = st.text(alphabet="0123456789abcdef", min_size=32, max_size=32)
 # Braces, colons and the words of the companions, so that a clash is likely if one is possible.
-# Those of the core to come, which makes them in its scripts, have no names here.
 BESIDE = ("meta", "waiters", "waiting", "shares", "holders", "gone", "forced")
-WORDS = ["lock:", "alive", "wake", "index", *BESIDE]
+WORDS = ["lock:", "wake", "index", *BESIDE]
 NASTY = st.lists(
     st.sampled_from(["{", "}", ":", "a", "b", "~", "é", "\0", " ", *WORDS]),
     min_size=1,
@@ -35,8 +34,7 @@ ANY_KEY = (NASTY | TEXT).filter(lambda key: not ("<" in key and ">" in key))
 
 def companions(name: str, token: str = "0" * 32) -> set[str]:
     keys = lock_keys(name)
-    own = {keys.alive, keys.wake(token), keys.tombstone(token)}
-    return own | {f"{keys.stem}:{end}" for end in BESIDE}
+    return {f"{keys.stem}:{end}" for end in (*BESIDE, f"wake:{token}", f"mail:{token}")}
 
 
 def is_accepted(name: str) -> bool:
@@ -52,10 +50,6 @@ def test_the_companions_of_a_plain_name_carry_it_as_their_hash_tag() -> None:
 
     assert keys.name == "lock:order:42"
     assert keys.meta == "{lock:order:42}:meta"
-    assert keys.waiters == "{lock:order:42}:waiters"
-    assert keys.alive == "{lock:order:42}:alive"
-    assert keys.wake("t0ken") == "{lock:order:42}:wake:t0ken"
-    assert keys.tombstone("t0ken") == "{lock:order:42}:gone:t0ken"
 
 
 def test_the_companions_of_a_tagged_name_carry_its_own_tag() -> None:
@@ -98,11 +92,11 @@ def test_the_keys_of_a_lock_differ_among_themselves(key: str, token: str) -> Non
     if not is_accepted(name):
         return
 
-    assert len({name, *companions(name, token)}) == 4 + len(BESIDE)
+    assert len({name, *companions(name, token)}) == 3 + len(BESIDE)
 
 
 @pytest.mark.parametrize("prefix", ["{shop}:", ""])
-@pytest.mark.parametrize("companion", [*BESIDE, "alive"])
+@pytest.mark.parametrize("companion", BESIDE)
 def test_a_prefix_that_lets_names_look_like_companions_keeps_them_apart(
     prefix: str, companion: str
 ) -> None:

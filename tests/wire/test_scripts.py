@@ -1,65 +1,266 @@
+"""The scripts of the core to come, on what other programs wrote at a lock's keys, and any names."""
+
 from __future__ import annotations
 
-import re
-from typing import cast
+import json
+import random
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
 
-from django_setnx_lock.core.protocol import commands, scripts
-from django_setnx_lock.core.protocol.commands import PROTOCOLS, READERS
-from django_setnx_lock.core.protocol.keys import index_for, lock_keys
-from tests.wire.helpers import send
+from django_setnx_lock.core.protocol.requests import Script
+from tests.support.locks import command, text
 
-ALL = [one for one in vars(scripts).values() if isinstance(one, scripts.Script)]
-HOSTED = [one for one in ALL if one.name.startswith("hosted_")]
-KEYS = lock_keys("lock:a")
-INDEX = index_for("lock:")
-TIMES = PROTOCOLS["timestamp-s"]
-LOOKS = [
-    commands.SETNX.check(KEYS, "t"),
-    commands.SETNX.inspect_each([KEYS], INDEX),
-    READERS.check(KEYS, "t"),
-    TIMES.check(KEYS, "t"),
-    cast(commands.Request, TIMES.locked(KEYS)),
-    commands.HOSTED.check(KEYS, "t"),
-    commands.HOSTED.inspect_each([KEYS], INDEX),
-]
+if TYPE_CHECKING:
+    from tests.servers import RealServer
+
+NAMES = ("acquire", "several", "release", "renew", "look", "listen", "force", "stop", "swap")
+SCRIPTS = {name: Script(name) for name in NAMES}
+INDEX = "lock:index"
+BESIDE = ("meta", "waiters", "waiting", "shares", "holders", "gone", "forced")
+RECORD = '{"pid":1,"label":"Grüße, \\"a\\" b\\n"}'
+TOKENS = ("w1", "read:w1", "permit:2:w1")
+TYPES: dict[str, tuple[str, ...]] = {
+    "string": ("SET", "paid"),
+    "hash": ("HSET", "42", "paid", "w1", "paid", "read:w1", "paid"),
+    "list": ("RPUSH", "w1", "w2"),
+    "set": ("SADD", "w1", "w2"),
+    "zset": ("ZADD", "inf", "w1", "-inf", "w2", "1.5", "read:w1"),
+    "stream": ("XADD", "*", "w1", "paid"),
+}
+# What a hash or a string may have in the place of ours.
+TEXTS = (
+    *("", " ", "paid", "0", "-1", "1e400", "nan", "9" * 40, "1 2 3", "1 2 3 4", "\xff\x00"),
+    *(
+        "1 w1",
+        "1 w1 {",
+        "5 read:w1 {}",
+        "1 2 3 99999999999999999999 box",
+        f"{10**15} 1 1 3 box {{}}",
+    ),
+    *(
+        f"{10**15} {10**15} {10**15} 3 box {{}}",
+        "w1",
+        "readers:1",
+        "readers:x",
+        "kept:1",
+        "permits:9",
+    ),
+)
 
 
-def test_the_server_knows_each_script_by_the_same_sha(redis_client: redis.Redis) -> None:
-    loaded = {script.name: redis_client.script_load(script.source) for script in ALL}
-
-    assert loaded == {script.name: script.sha for script in ALL}
+def keys(name: str = "lock:a") -> tuple[str, str, str]:
+    return name, f"{{{name}}}:meta", INDEX
 
 
-@pytest.mark.parametrize("request_", LOOKS, ids=lambda request: request.script.name)
-def test_a_script_that_only_looks_writes_nothing(
-    request_: commands.Request, redis_client: redis.Redis
+def run(client: redis.Redis, script: str, *args: str, at: tuple[str, ...] = keys()) -> Any:
+    return client.eval(SCRIPTS[script].source, len(at), *at, *args)
+
+
+def everything(token: str) -> list[tuple[str, ...]]:
+    """Return every request, as who waits or has the lock, or saw it held, may send it."""
+    waits = (token, "1000", RECORD, "1000", "{lock:a}:wake:1")
+    return [
+        ("acquire", token, "1000", RECORD, "0", ""),
+        ("acquire", *waits),
+        ("several", token, "1000", RECORD, "0", ""),
+        ("several", *waits),
+        *(("release", token, how) for how in ("", "repeat", "cancel", "doubt")),
+        ("release", token, "", "500"),
+        *(("renew", token, ms) for ms in ("-1", "0", "5000")),
+        ("look", f"{token} w2"),
+        ("force", token, '{"by":"ann"}'),
+        ("stop", token, '{"by":"ann"}'),
+        ("swap", token, "w9", "1", "1000", RECORD),
+    ]
+
+
+def put(client: redis.Redis, key: str, kind: str) -> None:
+    redis_command, *words = TYPES[kind]
+    client.delete(key)
+    command(client, redis_command, key, *words)
+
+
+def is_told_clearly(client: redis.Redis, request: tuple[str, ...]) -> bool:
+    """Return whether a request is answered, or refused for the type of a key."""
+    try:
+        run(client, *request)
+    except redis.ResponseError as error:
+        return "WRONGTYPE" in str(error)
+    return True
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=() if kind in ("string", "zset") else pytest.mark.matrix)
+        for kind in TYPES
+    ],
+)
+def test_data_of_another_type_is_left_and_said_so(real_server: RealServer, kind: str) -> None:
+    client = real_server.client()
+    for key in ("lock:a", *(f"{{lock:a}}:{end}" for end in BESIDE), INDEX):
+        for token in TOKENS:
+            for request in everything(token):
+                client.flushall()
+                put(client, key, kind)
+                before = client.dump(key)
+                assert is_told_clearly(client, request), (key, request)
+                if key == "lock:a" and kind != "string":
+                    assert client.dump(key) == before
+                # Nothing is left that has no end, but what was there.
+                left = {text(one) for one in client.keys("*") if client.pttl(one) == -1}
+                assert left <= {key, INDEX}, (key, request)
+
+
+def test_a_lock_is_had_and_let_go_whatever_is_in_the_place_of_its_index(
+    redis_client: redis.Redis,
 ) -> None:
-    redis_client.set("lock:a", "2000000000", px=60_000)
-    before = {key: redis_client.dump(key) for key in redis_client.keys("*")}
-
-    send(redis_client, request_)
-
-    assert {key: redis_client.dump(key) for key in redis_client.keys("*")} == before
+    redis_client.set(INDEX, "paid")
+    assert run(redis_client, "acquire", "w1", "1000", RECORD, "0", "")[0] == b"OK"
+    assert run(redis_client, "renew", "w1", "2000")[0] == b"OK"
+    assert run(redis_client, "release", "w1", "")[0] == b"OK"
 
 
-def keys_that_are_no_key_of_KEYS(source: str) -> list[str]:  # noqa: N802 - Redis' name
-    """Return what stands where a command in a script has its key, but for ``KEYS[n]``."""
-    calls = re.findall(r"redis\.p?call\('(\w+)'(?:, ([^,)]+))?", source)
-    return [key for command, key in calls if command != "TIME" and not KEY.fullmatch(key)]
+def test_nothing_is_granted_where_the_fence_has_another_type(redis_client: redis.Redis) -> None:
+    put(redis_client, "{lock:a}:meta", "hash")
+    for token in TOKENS:
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            run(redis_client, "acquire", token, "1000", RECORD, "0", "")
+        assert not redis_client.exists("lock:a")
 
 
-KEY = re.compile(r"KEYS\[(\d|at|at \+ 1)\]")
+def test_texts_that_others_wrote_break_no_script(real_server: RealServer) -> None:
+    client, chance = real_server.client(), random.Random(7)  # noqa: S311 - the same each time
+    for _ in range(400):
+        client.flushall()
+        for end in ("meta", "waiting", "holders", "forced", "waiters", "shares", "gone"):
+            if chance.random() < 0.5:
+                continue
+            key, written = f"{{lock:a}}:{end}", chance.choice(TEXTS)
+            if end == "meta":
+                client.set(key, written)
+            elif end in ("waiting", "holders", "forced"):
+                client.hset(
+                    key, mapping={chance.choice((*TOKENS, "w2", "")): written for _ in "12"}
+                )
+            else:
+                score = chance.choice((1, -1, 1e18, 1e300, float("inf"), 1.5, 10**15))
+                client.zadd(key, {chance.choice((*TOKENS, "w2", "")): score})
+        if chance.random() < 0.8:
+            client.set("lock:a", chance.choice((*TEXTS, "read:w1")))
+        for request in everything(chance.choice(TOKENS)):
+            assert is_told_clearly(client, request), request
 
 
-@pytest.mark.parametrize("script", HOSTED, ids=lambda script: script.name)
-def test_a_script_for_hosted_servers_names_each_key_as_one_of_its_keys(
-    script: scripts.Script,
+@pytest.mark.parametrize("name", ["a b", "\n", "ü ß", "1 2 3", "a:b", "%s %d", "'\"\\"])
+def test_a_waiter_for_any_name_is_given_the_lock_at_its_mailbox(
+    redis_client: redis.Redis, name: str
 ) -> None:
-    assert keys_that_are_no_key_of_KEYS(script.source) == []
+    at, box = keys(name), f"{{{name}}}:wake:1"
+    run(redis_client, "acquire", "w1", "1000", RECORD, "0", "", at=at)
+    run(redis_client, "acquire", "w2", "1000", RECORD, "1000", box, at=at)
+
+    assert run(redis_client, "release", "w1", "", at=at) == [b"OK", b"w2"]
+    assert redis_client.lrange(box, 0, -1) == [b"w2"]
+    assert run(redis_client, "acquire", "w3", "1000", "{}", "0", "", at=at)[2] == RECORD.encode()
 
 
-def test_another_script_does_not() -> None:
-    assert "box" in keys_that_are_no_key_of_KEYS(scripts.RELEASE.source)
+@pytest.mark.parametrize("token", TOKENS)
+def test_who_is_asked_to_stop_hears_it_when_it_asks(redis_client: redis.Redis, token: str) -> None:
+    run(redis_client, "acquire", token, "1000", RECORD, "0", "")
+    assert len(run(redis_client, "renew", token, "-1")) == 2
+    request = '{"by":"ann","reason":"a \\"b\\""}'
+    assert run(redis_client, "stop", "other", request) == [b"CHANGED"]
+    assert run(redis_client, "stop", token, request) == [b"OK"]
+    assert run(redis_client, "stop", token, request) == [b"BEFORE"]
+
+    for ms in ("-1", "0", "2000"):
+        record = json.loads(run(redis_client, "renew", token, ms)[2])
+        assert record.pop("stop").keys() == {"by", "reason", "at"}
+        assert record == json.loads(RECORD)
+
+
+def test_late_copies_of_a_lock_that_was_taken_over_do_nothing(redis_client: redis.Redis) -> None:
+    took = ("acquire", "w1", "1000", RECORD, "0", "")
+    _, fence = run(redis_client, *took)
+    swap = ("swap", "w1", "w2", fence.decode(), "9000", RECORD)
+    assert run(redis_client, *swap) == run(redis_client, *swap) == [b"OK", fence, b"listed", None]
+    assert 8000 < redis_client.pttl("lock:a") <= 9000
+    record = str(text(redis_client.get("{lock:a}:meta"))).split(" w2 ")[1]
+    assert json.loads(record)["since"] > 0
+    # Another with the same ticket, and who gave it away.
+    assert run(redis_client, "swap", "w1", "w3", *swap[3:])[0] == b"LOST"
+    assert run(redis_client, "release", "w1", "")[0] == b"LOST"
+    assert run(redis_client, "release", "w2", "") == [b"OK"]
+
+    assert run(redis_client, *swap)[0] == b"LOST"
+    assert run(redis_client, *took) == [b"GONE"]
+    assert not redis_client.exists("lock:a")
+
+
+def test_who_took_a_lock_over_in_vain_has_it_in_no_copy(redis_client: redis.Redis) -> None:
+    _, fence = run(redis_client, "acquire", "w1", "1000", RECORD, "0", "")
+    run(redis_client, "release", "w2", "doubt")
+    swap = ("swap", "w1", "w2", fence.decode(), "9000", RECORD)
+    assert run(redis_client, *swap) == [b"LOST", None]
+    assert text(redis_client.get("lock:a")) == "w1"
+
+
+def test_a_check_changes_nothing(redis_client: redis.Redis) -> None:
+    run(redis_client, "acquire", "w1", "1000", RECORD, "0", "")
+    redis_client.persist("lock:a")
+    redis_client.delete(INDEX)
+    assert run(redis_client, "renew", "w1", "-1") == [b"OK", -1]
+    assert redis_client.pttl("lock:a") == -1
+    assert not redis_client.exists(INDEX)
+
+
+def test_several_are_taken_as_far_as_they_go(redis_client: redis.Redis) -> None:
+    at = ("{s}a", "{s}:{s}a:meta", "{s}b", "{s}:{s}b:meta", INDEX)
+    request = ("1000", RECORD, "0", "")
+    assert [len(reply) for reply in run(redis_client, "several", "w1", *request, at=at)] == [2, 2]
+    assert run(redis_client, "several", "w1", *request, at=at)[1][0] == b"OK"
+    run(redis_client, "release", "w1", "", at=at[:2])
+
+    left, busy = run(redis_client, "several", "w2", *request, at=at)
+    assert (left, busy[0]) == ([b"LEFT"], b"BUSY")
+    assert not redis_client.exists("{s}a")
+    first, busy = run(redis_client, "several", "w2", "1000", RECORD, "1000", "box", at=at)
+    assert (first[0], busy[0]) == (b"OK", b"BUSY")
+    assert run(redis_client, "release", "w1", "", at=at[2:4]) == [b"OK", b"w2"]
+
+
+def queue(client: redis.Redis, token: str, *, is_asleep: bool = True) -> None:
+    box = f"{{lock:a}}:wake:{token}"
+    reply = run(client, "acquire", token, "30000", RECORD, "25000", box)
+    assert reply[0] == b"BUSY"
+    if is_asleep:
+        run(client, "listen", at=(box, f"{box}:awake"))
+
+
+def test_mail_of_who_asks_just_now_may_lie_unread(redis_client: redis.Redis) -> None:
+    run(redis_client, "acquire", "holder", "30000", RECORD, "0")
+    queue(redis_client, "first", is_asleep=False)
+    queue(redis_client, "second")
+
+    assert run(redis_client, "release", "holder", "") == [b"OK", b"first"]
+    run(redis_client, "look", "first")
+
+    assert redis_client.get("lock:a") == b"first"
+
+
+def test_who_was_roused_counts_as_awake_until_it_listens_again(redis_client: redis.Redis) -> None:
+    run(redis_client, "acquire", "holder", "30000", RECORD, "0")
+    queue(redis_client, "first")
+    queue(redis_client, "roused")
+    run(redis_client, "release", "holder", "")
+    redis_client.delete("{lock:a}:wake:first")
+    assert run(redis_client, "look", "first") == b"roused"
+    queue(redis_client, "last")
+
+    assert run(redis_client, "release", "first", "cancel") == [b"OK", b"roused"]
+    run(redis_client, "look", "roused")
+
+    assert redis_client.get("lock:a") == b"roused"

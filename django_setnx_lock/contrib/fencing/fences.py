@@ -16,7 +16,7 @@ from ...core.errors import StaleFence
 if TYPE_CHECKING:
     from django.db.models import QuerySet
 
-    from ...core.locks.handle import LockHandle
+    from ...core.locks.layered import LockHandle
 
     _BigIntegerField = models.BigIntegerField[int, int]
 else:

@@ -1,1 +1,5 @@
-"""How requests travel: connections, retries, clusters, Sentinel, errors."""
+"""How a request travels."""
+
+from __future__ import annotations
+
+from . import cluster, sentinel  # noqa: F401 - so that there are their sessions

@@ -20,7 +20,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from ..errors import LockUnsupported
-from .cluster_routes import is_cluster
+from .shared_cluster import is_cluster
 
 # How long connecting may take, and an answer, where the client sets no limit; and for how long a
 # client that tries again may do so, if that is longer than its own limits. In seconds.

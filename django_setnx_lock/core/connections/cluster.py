@@ -1,299 +1,420 @@
-"""Runs requests at the nodes of a Redis Cluster that have the locks, also while slots move.
+"""A Redis Cluster, whose nodes have a part of the locks each, and pass slots on to one another.
 
-As all keys of a lock are in one slot, and some of them mostly do not exist, a node refuses
-(TRYAGAIN) what needs several of them from the moment that it begins to give the slot away until
-it has: that is waited for.
+All keys of a lock are in one slot, and some of them mostly do not exist. So a node refuses
+(TRYAGAIN) what needs several of them from the moment that it begins to give the slot away until it
+has: that is waited for.
 """
 
 from __future__ import annotations
 
+import math
 import random
-import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+import threading
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from inspect import signature
+from typing import Any
+from weakref import WeakValueDictionary, ref
 
 from redis import exceptions as redis_exceptions
+from redis.cluster import PRIMARY, ClusterNode, NodesManager
+from redis.crc import key_slot
 
 from .. import clock
+from ..connections.client_settings import CONNECT_WITHIN
+from ..connections.shared_cluster import SharedCluster, is_cluster, is_moving
 from ..errors import LockUnavailable
-from ..protocol.commands import PlainRequest, Request
-from .client_settings import CONNECT_WITHIN
-from .cluster_routes import Routes, is_broken, routes_of
-from .connection import Command
-from .primitives import run_within
+from ..protocol.replies import Reply
+from ..protocol.requests import ACQUIRE, RENEW, Command, Request, Script, Undo
+from .session import Session, session_of, unavailable
 
-if TYPE_CHECKING:
-    from .backends import Backend
+# Who waits is answered that somebody has the lock after a slot has moved for so many seconds; who
+# does not wait gets an error after so many.
+_MEANWHILE, _AT_ONCE = 0.1, 1.0
+# How often an answer may send us elsewhere before there is a pause; that pause, and the one where
+# the cluster is down.
+_HOPS, _PAUSE, _DOWN_PAUSE = 4, 0.02, 0.1
+# How long a new map of the slots is waited for.
+_LOOKS_FOR, _POLL = 1.0, 0.003
+_BUSY_MS = b"100"
 
-_Result = TypeVar("_Result")
-# How long a slot that moves, or a cluster that is down, is waited for.
-PATIENCE = 5.0
-# How often an answer may send us elsewhere before there is a pause.
-_HOPS = 4
-_PAUSE = 0.02
-# How many requests go to a node in one write.
-_BATCH = 1000
-# How long a new map of the slots is waited for after a node gave no answer, or broke in asyncio.
-_REFRESHED_WITHIN = 1.0
-FAILURES = (redis_exceptions.RedisError, redis_exceptions.RedisClusterException)
+_FAILURES = (redis_exceptions.RedisError, redis_exceptions.RedisClusterException)
+_DOWN = (redis_exceptions.ClusterDownError, redis_exceptions.SlotNotCoveredError)
+_ELSEWHERE = (redis_exceptions.AskError, redis_exceptions.TryAgainError, *_DOWN)
+_BROKEN = (redis_exceptions.ConnectionError, redis_exceptions.TimeoutError)
+_REFUSED = (redis_exceptions.AuthenticationError, redis_exceptions.AuthorizationError)
+# A script reads and writes keys that it was not given, all of the same slot; they may be away.
+_NOT_HERE = "non local key"
+# Before redis-py 8 it cannot be said.
+_CAN_BE_LAST = "last_failed_node_name" in signature(NodesManager.initialize).parameters
+
+_RENEW_ALONE = Script("renew_alone")
+_ASKING = Command.of("ASKING")
 
 
-async def routed(
-    io: Backend,
-    client: Any,
-    name: str,
-    run: Callable[[Any], Awaitable[_Result]],
-    *,
-    patience: float | None = None,
-    repeated: Callable[[], None] | None = None,
-    until: float | None = None,
-) -> _Result:
-    """``run(node)``, with what is to be asked for the key ``name``; again where that is of use.
+class _InFull(Request):
+    """A request that is not to be sent again where the node does not know its script."""
 
-    ``patience``: for how many seconds a slot that moves is waited for (5). ``repeated`` is called
-    if it was run again after it may have had an effect. ``until``: when ``run`` gives up, by
-    ``time.monotonic()``. Raises what ``run`` or redis-py raises.
+    __slots__ = ()
+
+    def pack(self) -> bytes:
+        return self.pack_in_full()
+
+
+class ClusterSession(Session):
+    """A cluster. Each of its nodes is a session of its own, with its connections and renewals.
+
+    Which node has a slot says redis-py's map, which what nodes answer sets right.
     """
-    routes = routes_of(client)
-    give_up_at = clock.now() + (PATIENCE if patience is None else patience)
-    tries, broken = 0, False
-    while True:
+
+    # The node that a waiter listens at may be gone unnoticed.
+    longest_sleep = 5.0
+    has_index = False
+
+    def __init__(self, client: Any) -> None:
+        self._client = ref(client)
+        is_shared = isinstance(client, SharedCluster)
+        limit = None if is_shared else client.get_connection_kwargs().get("socket_timeout")
+        names = client.name if is_shared else ",".join(sorted(client.nodes_manager.nodes_cache))
+        self._begin((0, f"the cluster of {names}", 0), limit or CONNECT_WITHIN)
+        # What asks for a new map, and why the last one could not.
+        self._looking: threading.Thread | None = None
+        self._trouble: Exception | None = None
+        # By slot.
+        self._beside: WeakValueDictionary[int, Slot] = WeakValueDictionary()
+
+    @classmethod
+    def suits(cls, client: Any) -> bool:
+        return is_cluster(client)
+
+    # Where keys are
+
+    def _cluster(self) -> Any:
+        """Return redis-py's client; None while it is not connected, or where it is gone."""
+        client = self._client()
+        if isinstance(client, SharedCluster):
+            return client.cluster() if client.is_connected else None
+        return client
+
+    def at(self, key: str) -> Session:
+        """Return the session with the node that has ``key``; this one where none is known."""
         try:
-            if not routes.is_connected:
-                left = CONNECT_WITHIN if until is None else max(until - time.monotonic(), 0)
-                await _connect(io, routes, left)
-            result = await run(routes.route(name))
-        except FAILURES as error:
-            cause = told_by(error)
-            if is_broken(cause) and broken:
-                raise
-            broken = broken or is_broken(cause)
-            is_late = until is not None and time.monotonic() >= until
-            waits = not (is_late or io.is_asyncio)
-            pause = pause_after(routes, name, cause, tries, waits=waits)
-            await _look_anew_after(io, routes, [cause])
-            if is_late or pause is None or clock.now() + pause > give_up_at:
-                if broken and isinstance(error, LockUnavailable):
-                    # An earlier copy may have had an effect, whatever became of the last.
-                    error.repeated = True
-                raise
-        else:
-            if broken and repeated:
-                repeated()
-            return result
-        tries += 1
-        await io.sleep(pause)
-        if broken and io.is_asyncio:
-            await io.in_thread(routes.refresh, _REFRESHED_WITHIN)
+            cluster = self._cluster()
+            node = cluster.nodes_manager.get_node_from_slot(_slot(key))
+            return session_of(cluster.get_redis_connection(node))
+        except (*_FAILURES, AttributeError, KeyError):
+            return self
 
+    def nodes(self) -> list[Session]:
+        """Return the session with each node that has slots, in the order of their addresses."""
+        cluster = self._cluster()
+        primaries = [] if cluster is None else cluster.get_primaries()
+        found = [session_of(cluster.get_redis_connection(node)) for node in primaries]
+        return sorted(found, key=lambda node: str(node.place))
 
-async def _look_anew_after(io: Backend, routes: Routes, causes: Iterable[object]) -> None:
-    """Wait for a new map if a node hangs: who comes back at once is not to be sent there again."""
-    if any(isinstance(cause, redis_exceptions.TimeoutError) for cause in causes):
-        await io.in_thread(routes.refresh, _REFRESHED_WITHIN)
+    def beside(self, key: str) -> Slot:
+        slot = _slot(key)
+        return self._beside.get(slot) or self._beside.setdefault(slot, Slot(self, key))
 
+    def may_pass(self, error: Exception) -> bool:
+        return super().may_pass(error) or isinstance(error, _ELSEWHERE)
 
-async def _connect(io: Backend, routes: Routes, seconds: float) -> None:
-    # Each of its nodes may hang.
-    await io.in_thread(run_within, seconds, routes.cluster)
+    def connection(self, until: float | None = None) -> Any:
+        """Raise ConnectionError: no node is known."""
+        raise self._unknown()
 
+    def aio_connection(self) -> Any:  # type: ignore[override]  # there is none to be made
+        """Raise ConnectionError: no node is known."""
+        raise self._unknown()
 
-def told_by(error: BaseException) -> BaseException | None:
-    """Return the error of redis-py behind ``error``."""
-    return error.__cause__ if isinstance(error, LockUnavailable) else error
+    def _unknown(self) -> Exception:
+        if self._cluster() is None:
+            return redis_exceptions.ConnectionError(str(self._trouble or "it is not connected"))
+        return redis_exceptions.ClusterDownError("no node is known that has the slot")
 
+    def _node_of(self, error: Any, *, is_moved: bool) -> Session | None:
+        """Return the session with the node that ``error`` names; have its slot there if it moved.
 
-def pause_after(
-    routes: Routes, name: str, cause: BaseException | None, tries: int, *, waits: bool = True
-) -> float | None:
-    """After how many seconds to ask for ``name`` again, after so many ``tries``; None: not at all.
-
-    ``waits``: as in :meth:`.Routes.learn`.
-    """
-    if isinstance(cause, redis_exceptions.TimeoutError):
-        routes.suspect(name)
-    pause = routes.learn(cause, waits=waits)
-    if pause is None or (pause == 0 and tries < _HOPS):
-        return pause
-    return max(pause, _PAUSE) * random.uniform(0.5, 1.5)  # noqa: S311 - spreads load, secures nothing
-
-
-async def exchange(io: Backend, client: Any, requests: Sequence[Request]) -> list[Any]:
-    """Return the reply to each of ``requests``, or the error of redis-py in its place.
-
-    Each node gets its requests in one round trip, and all nodes are asked at the same time. A
-    request that a node sends elsewhere goes there, as with :func:`routed`.
-    """
-    routes = routes_of(client)
-    replies: list[Any] = [None] * len(requests)
-    todo: Sequence[int] = range(len(requests))
-    give_up_at = clock.now() + PATIENCE
-    unknown: set[str] = set()
-    tries, broken = 0, False
-    while True:
-        await _ask(io, routes, requests, todo, replies, unknown)
-        again, pauses, was_broken = [], [0.0], broken
-        for number in todo:
-            error = replies[number]
-            if isinstance(error, redis_exceptions.NoScriptError):
-                unknown.add(requests[number].script.sha)
-                again.append(number)
-            elif isinstance(error, Exception) and not (was_broken and is_broken(error)):
-                broken = broken or is_broken(error)
-                name = requests[number].keys[0]
-                pause = pause_after(routes, name, error, tries, waits=not io.is_asyncio)
-                if pause is not None:
-                    pauses.append(pause)
-                    again.append(number)
-        await _look_anew_after(io, routes, [replies[number] for number in todo])
-        if not again or clock.now() + max(pauses) > give_up_at:
-            return replies
-        await io.sleep(max(pauses))
-        todo, tries = again, tries + 1
-
-
-def _by_node(
-    routes: Routes, requests: Sequence[Request], todo: Sequence[int], replies: list[Any]
-) -> dict[int, tuple[Any, list[int]]]:
-    """Return each node with the numbers of the requests for it; put errors into ``replies``."""
-    nodes: dict[int, tuple[Any, list[int]]] = {}
-    for number in todo:
+        None if the map has to be made anew.
+        """
+        cluster = self._cluster()
+        manager = cluster.nodes_manager
         try:
-            node = routes.route(requests[number].keys[0])
-        except FAILURES as error:
-            replies[number] = error
-        else:
-            nodes.setdefault(id(node.connection_pool), (node, []))[1].append(number)
-    return nodes
+            error.host, error.port = manager.remap_host_port(error.host, error.port)
+            if not error.host or not manager.slots_cache.get(error.slot_id):
+                return None
+            if is_moved and hasattr(manager, "move_slot"):
+                manager.move_slot(error)
+            elif is_moved:
+                # Before redis-py 7. It has room for one of them.
+                manager.update_moved_exception(error)
+                manager.get_node_from_slot(error.slot_id)
+            node = cluster.get_node(host=error.host, port=error.port)
+            if node is None:
+                node = ClusterNode(error.host, error.port, PRIMARY)  # type: ignore[no-untyped-call]  # redis-py has none
+                node = manager.nodes_cache.setdefault(node.name, node)
+            return session_of(cluster.get_redis_connection(node))
+        except (*_FAILURES, AttributeError, KeyError):
+            return None
 
+    # Asking
 
-async def _ask(
-    io: Backend,
-    routes: Routes,
-    requests: Sequence[Request],
-    todo: Sequence[int],
-    replies: list[Any],
-    unknown: set[str],
-) -> None:
-    """Put what is answered to the requests with the numbers ``todo`` into ``replies``."""
-    try:
-        if not routes.is_connected:
-            await _connect(io, routes, CONNECT_WITHIN)
-    except FAILURES as error:
-        replies[:] = [error if number in todo else reply for number, reply in enumerate(replies)]
-        return
-    nodes = _by_node(routes, requests, todo, replies)
-    while nodes:
-        posts = [
-            _Post(io, node, [(number, requests[number]) for number in numbers[:_BATCH]], replies)
-            for node, numbers in nodes.values()
+    async def call(
+        self, io: Any, request: Request, key: str, undo: Undo = None, limits: int = 2
+    ) -> Reply:
+        if len(request.keys) > 3:
+            return await self._call_each(io, request, key, undo, limits)
+        began = clock.now()
+        until = began + limits * self.limit
+        # Who waits for a lock names a mailbox, and who does not can be undone, too.
+        waits = len(request.args) > 4
+        patience = _MEANWHILE if waits else _AT_ONCE if undo is not None else math.inf
+        (found,) = await self._exchange(io, [request], until, began + patience, undo)
+        if isinstance(found, Reply):
+            return found
+        if waits and is_moving(found):
+            return Reply([b"BUSY", _BUSY_MS, None, None], began, found.in_doubt)
+        error = unavailable(found, key)
+        # Where nothing was done there is nothing to cancel.
+        is_unasked = is_moving(found) and not found.in_doubt
+        error.time_left = _MEANWHILE if is_unasked else max(until - clock.now(), 0)
+        raise error from found
+
+    async def _call_each(
+        self, io: Any, request: Request, key: str, undo: Undo, limits: int
+    ) -> Reply:
+        """Ask for several locks, one after the other, as far as they are to be had."""
+        began, values, was_retried = clock.now(), [], False
+        for at in range(0, len(request.keys) - 1, 2):
+            keys, args = request.keys[at : at + 2], request.args
+            if len(args) > 4 and _slot(args[4]) != _slot(keys[0]):
+                # The caller will name a mailbox there when it has to wait for this one.
+                args = (*args[:3], "0")
+            reply = await self.call(io, Request(ACQUIRE, keys, args), key, undo, limits)
+            values.append(reply.value)
+            was_retried |= reply.was_retried
+            if reply.value[0] != b"OK":
+                break
+        return Reply(values, began, was_retried)
+
+    async def call_many(
+        self, io: Any, requests: Sequence[tuple[Request, str]], within: float
+    ) -> list[Reply | LockUnavailable]:
+        until = clock.now() + within
+        answers = await self._exchange(io, [request for request, _ in requests], until, math.inf)
+        return [
+            answer if isinstance(answer, Reply) else unavailable(answer, key)
+            for answer, (_, key) in zip(answers, requests, strict=True)
         ]
-        try:
-            for post in posts:
-                await post.send(unknown)
-            for post in posts:
-                await post.read()
-        finally:
-            for post in posts:
-                post.close()
-        nodes = {
-            server: (node, numbers[_BATCH:])
-            for server, (node, numbers) in nodes.items()
-            if numbers[_BATCH:]
-        }
 
-
-class _Post:
-    """The requests to one node, sent and read on a connection of its own."""
-
-    def __init__(
+    async def _exchange(
         self,
-        io: Backend,
-        node: Any,
-        asked: Sequence[tuple[int, Request | PlainRequest]],
-        replies: list[Any],
-    ) -> None:
-        self._io = io
-        self._node = node
-        self._asked = asked
-        self._replies = replies
-        self._pool = io.idle()
-        self._connection = self._pool.checkout(node)
-        self._unread = len(asked)
+        io: Any,
+        requests: Sequence[Request],
+        until: float,
+        patient_until: float,
+        undo: Undo = None,
+    ) -> list[Any]:
+        """Return the reply to each of ``requests``, or an error of redis-py. See :meth:`call`.
 
-    async def send(self, unknown: set[str]) -> None:
-        sent: set[str] = set()
-        commands: list[Command] = []
-        for _, request in self._asked:
-            if isinstance(request, PlainRequest):
-                commands.append(request.command)
-                continue
-            script = request.script
-            in_full = script.sha in unknown and script.sha not in sent
-            sent.add(script.sha)
-            what = ("EVAL", script.source) if in_full else ("EVALSHA", script.sha)
-            commands.append((*what, *request.arguments))
+        ``patient_until``: how long a slot that moves, or a cluster that is down, is waited for.
+        """
+        errands = [_Errand(request) for request in requests]
+        left, tries = errands, 0
         try:
-            await self._io.send(self._connection, commands)
-        except FAILURES as error:
-            self._fail(error)
+            while left:
+                await self._send(io, left, until, undo)
+                pauses = {one: self._learn(one, patient_until) for one in left if one.error}
+                left = [one for one, pause in pauses.items() if pause is not None]
+                tries += 1
+                pause = max([pauses[one] or 0.0 for one in left], default=0.0)
+                if tries > _HOPS:
+                    pause = max(pause, _PAUSE)
+                await self._look_anew(io, list(pauses), until)
+                if clock.now() + pause >= until:
+                    break
+                if left and pause:
+                    await io.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - spreads load
+        except BaseException as error:
+            if tries or any(one.has_copy for one in errands):
+                # What cancels it may go to another node.
+                error.in_doubt = True  # type: ignore[attr-defined]  # for who asked
+            raise
+        return [one.answer for one in errands]
 
-    async def read(self) -> None:
-        while self._unread:
-            number = self._asked[-self._unread][0]
-            try:
-                reply = await self._io.read(self._connection, self._connection.answer_within)
-                if reply is None:
-                    raise redis_exceptions.TimeoutError("Timeout reading from the server")
-                self._replies[number] = reply
-            except redis_exceptions.ResponseError as error:
-                self._replies[number] = error
-            except FAILURES as error:
-                self._fail(error)
-                return
-            self._unread -= 1
+    async def _send(self, io: Any, errands: Sequence[_Errand], until: float, undo: Undo) -> None:
+        """Have each of ``errands`` answered by its node."""
+        by_node: dict[tuple[Session, bool], list[_Errand]] = {}
+        for one in errands:
+            one.node = one.sent_to or self.at(one.name)
+            by_node.setdefault((one.node, one.sent_to is not None), []).append(one)
+        for number, ((node, is_asked), some) in enumerate(by_node.items()):
+            now = clock.now()
+            # A node that hangs is not to take the time of the others.
+            by = now + max(until - now, 0) / (len(by_node) - number)
+            requests = [one.request for one in some]
+            is_last = any(one.was_broken for one in some) or by - now <= self.limit
+            if not is_last:
+                by = now + self.limit
+            if is_asked:
+                requests = [each for one in requests for each in (_ASKING, _InFull(*one))]
+            if node is self:
+                answers: list[Any] = [self._unknown() for _ in some]
+            else:
+                # Where it has no answer it is undone behind each copy: there may be no other
+                # connection to a node that hangs. Asked again there, its token is refused.
+                answers = await io.exchange(node, requests, now, by, undo)
+            for one, answer in zip(some, answers[1::2] if is_asked else answers, strict=True):
+                one.take(answer)
 
-    def _fail(self, error: Exception) -> None:
-        for number, _ in self._asked[-self._unread :]:
-            self._replies[number] = error
-        self._connection.close()
-        self._unread = 0
+    def _learn(self, one: _Errand, patient_until: float) -> float | None:
+        """Return after how many seconds to ask again, None for not at all."""
+        error, is_patient = one.error, clock.now() < patient_until
+        if isinstance(error, redis_exceptions.AskError):
+            is_moved = isinstance(error, redis_exceptions.MovedError)
+            node = self._node_of(error, is_moved=is_moved)
+            one.misleads = node is None
+            one.sent_to = None if is_moved else node
+            return 0.0
+        if is_moving(error):
+            if one.renews_alone():
+                return 0.0
+            return _PAUSE if is_patient else None
+        if isinstance(error, _DOWN):
+            one.misleads = True
+            return _DOWN_PAUSE if is_patient else None
+        if isinstance(error, _BROKEN) and not isinstance(error, _REFUSED):
+            one.misleads = True
+            one.was_broken, was_broken = True, one.was_broken
+            return None if was_broken else 0.0
+        return None
 
-    def close(self) -> None:
-        """Keep the connection for the next, unless an interrupt has left replies on it."""
-        if self._unread:
-            self._connection.close()
+    async def _look_anew(self, io: Any, errands: Sequence[_Errand], until: float) -> None:
+        """Have a new map of the slots if one of ``errands`` was misled, and wait for it a while."""
+        misled = [one for one in errands if one.misleads]
+        if not misled:
+            return
+        hanging = [
+            one.node for one in misled if isinstance(one.error, redis_exceptions.TimeoutError)
+        ]
+        with self.deciding, suppress(RuntimeError):
+            # Where the interpreter is about to end no thread can be had.
+            if self._looking is None or not self._looking.is_alive():
+                look = partial(self._look, hanging[0] if hanging else None)
+                self._looking = threading.Thread(target=look, name="setnx-lock-slots", daemon=True)
+                self._looking.start()
+        end = until if self._cluster() is None else min(until, clock.now() + _LOOKS_FOR)
+        while self._looking is not None and self._looking.is_alive() and clock.now() < end:
+            await io.sleep(_POLL)
+
+    def _look(self, hanging: Session | None) -> None:
+        """Get a new map of the slots, not from the node ``hanging`` if another one has it."""
+        client, last = self._client(), {}
+        if hanging is not None and _CAN_BE_LAST:
+            last["last_failed_node_name"] = ":".join(map(str, hanging.place[1]))
+        try:
+            if isinstance(client, SharedCluster) and not client.is_connected:
+                settings = client.get_connection_kwargs()
+                self.limit = settings.get("socket_timeout") or self.limit
+            elif client is not None:
+                self._cluster().nodes_manager.initialize(**last)
+            self._trouble = None
+        except _FAILURES as error:
+            self._trouble = error.with_traceback(None)
+
+    async def scan(
+        self, io: Any, cursor: str, pattern: str, count: int
+    ) -> tuple[str, Sequence[bytes]]:
+        # The cursor names the nodes that are to be scanned yet, by number, and one of the first.
+        if self._cluster() is None:
+            await self._look_anew(io, [_Errand(_ASKING, misleads=True)], clock.now() + self.limit)
+        nodes = self.nodes()
+        numbers, _, cursor = cursor.rpartition(":")
+        order = numbers.split(",")
+        if not numbers:
+            # Keys may move to a node that was scanned, from one that is yet to be.
+            order = [*map(str, range(len(nodes))), "end", *await self._importing(io, nodes)]
+        node = nodes[int(order[0]) % len(nodes)]
+        onward, names = await node.scan(io, cursor, pattern, count)
+        if onward == "0":
+            order = order[1:]
+        if order[:1] == ["end"]:
+            order = sorted({*order[1:], *await self._importing(io, nodes)})
+        return f"{','.join(order)}:{onward}" if order else "0", names
+
+    async def _importing(self, io: Any, nodes: Sequence[Session]) -> list[str]:
+        """Return the numbers of those of ``nodes`` that slots move to, as far as one may ask."""
+        found = []
+        for number, node in enumerate(nodes):
+            with suppress(LockUnavailable):
+                about = await node.call(io, Command.of("CLUSTER", "NODES"), "")
+                if b"-<-" in about.value:
+                    found.append(str(number))
+        return found
+
+
+class Slot:
+    """What the mailboxes of event loops know of the place of ``key``: its node, whichever it is."""
+
+    def __init__(self, session: ClusterSession, key: str) -> None:
+        self.limit = session.limit
+        # Each lasts as long as somebody waits.
+        self.mailboxes: WeakValueDictionary[Any, Any] = WeakValueDictionary()
+        self._session = session
+        self._key = key
+
+    def aio_connection(self) -> Any:
+        """Return a new connection to the node."""
+        return self._session.at(self._key).aio_connection()
+
+
+class _Errand:
+    """One request, on its way from node to node."""
+
+    # Where it was sent for once; by which node it was answered last.
+    sent_to: Session | None = None
+    node: Session | None = None
+    # Whether a node broke; whether a copy may be under way; whether the map has led it wrong.
+    was_broken = has_copy = False
+    answer: Any = None
+
+    def __init__(self, request: Request, *, misleads: bool = False) -> None:
+        keys = request.keys
+        if len(keys) > 2 and _slot(keys[2]) != _slot(keys[0]):
+            # There is no index, which would be elsewhere.
+            request = request._replace(keys=keys[:2])
+        self.request = request
+        self.misleads = misleads
+
+    @property
+    def name(self) -> str:
+        """One of its keys: any node will do for a request without."""
+        return self.request.keys[0] if self.request.keys else ""
+
+    @property
+    def error(self) -> Any:
+        """The error that it was answered with, if it was."""
+        return None if isinstance(self.answer, Reply) else self.answer
+
+    def take(self, answer: Any) -> None:
+        """Have it answered."""
+        self.sent_to, self.misleads = None, False
+        if isinstance(answer, Reply):
+            answer = answer._replace(was_retried=answer.was_retried or self.has_copy)
         else:
-            self._pool.checkin(self._node, self._connection)
+            self.has_copy |= getattr(answer, "in_doubt", False) or _NOT_HERE in str(answer)
+            answer.in_doubt = self.has_copy
+        self.answer = answer
+
+    def renews_alone(self) -> bool:
+        """Go on with a renewal of the name alone; return whether that can be."""
+        script, keys, args = self.request
+        if script is not RENEW or ":" in args[0]:
+            return False
+        self.request = Request(_RENEW_ALONE, keys[:1], args)
+        return True
 
 
-def scan(client: Any, pattern: str) -> Iterator[Any]:
-    """Yield the names of all keys that match ``pattern``, some twice. Raises redis-py's errors."""
-    routes = routes_of(client)
-    nodes = routes.primaries()
-    importing = _importing(nodes)
-    for node in nodes:
-        yield from _scan(node, pattern)
-    # Keys may have moved meanwhile, from a node not yet scanned to one that was: scan that again.
-    importing += [node for node in _importing(nodes) if node not in importing]
-    for node in importing:
-        yield from _scan(node, pattern)
-
-
-def _scan(node: Any, pattern: str) -> Iterable[Any]:
-    found: Iterable[Any] = node.scan_iter(match=pattern, count=1000)
-    return found
-
-
-def _importing(nodes: Iterable[Any]) -> list[Any]:
-    """Return those of ``nodes`` that slots are moving to, as far as one may ask."""
-    found = []
-    for node in nodes:
-        with suppress(redis_exceptions.ResponseError):
-            known = node.execute_command("CLUSTER NODES")
-            if any(
-                slot["state"] == "importing" for one in known.values() for slot in one["migrations"]
-            ):
-                found.append(node)
-    return found
+def _slot(key: str) -> int:
+    return int(key_slot(key.encode()))

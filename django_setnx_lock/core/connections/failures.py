@@ -11,7 +11,7 @@ from redis import exceptions as redis_exceptions
 
 from ..docs import docs_url
 from ..errors import LockUnavailable, subject
-from .cluster_routes import is_moving
+from .shared_cluster import is_moving
 
 TRANSLATED = (
     redis_exceptions.RedisError,

@@ -1,4 +1,4 @@
-"""Which server Sentinels name as the primary, so that connections to another one are not used.
+"""The server that Sentinels name as the primary, for as long as they do.
 
 Nothing closes the connections to a primary that another server has taken the place of: until it is
 made a replica, after some ten seconds, it grants locks to all that are still connected.
@@ -7,103 +7,187 @@ made a replica, after some ten seconds, it grants locks to all that are still co
 from __future__ import annotations
 
 import asyncio
-import inspect
+import logging
 import math
-from concurrent.futures import wait
+import socket
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary, ref
+from weakref import ref
 
 from .. import clock
-from .connection import take_note
-from .primitives import Background
+from ..connections.client_settings import Service
+from ..errors import LockUnavailable
+from ..process import here
+from ..protocol.replies import Reply
+from ..protocol.requests import Request, Undo
+from .session import Session
 
-# How often the Sentinels are asked at most, and how long a caller waits for their answer. Where
-# none comes, what they said before counts.
-EVERY, WITHIN = 1.0, 0.1
+# How often the Sentinels are asked; for how long after the last call, where waiters make one every
+# 25 seconds; and how long the first call after a pause waits for the answer.
+EVERY, LINGERS, WITHIN = 1.0, 40.0, 0.1
+_POLL, _END_WITHIN = 0.002, 0.5
+# For how long a waiter is answered by nobody at most, what may pass, and when it asks again.
+LONGEST_OUTAGE = 60.0
+_PASSING = frozenset({"unreachable", "timeout", "readonly"})
+_PAUSE_MS = b"400"
+
+logger = logging.getLogger("django_setnx_lock.lock")
 
 
-class Primary:
-    """Lets ``pool`` ask its Sentinels for the address of the primary, and remember it.
+class SentinelSession(Session):
+    """The primary of a service that Sentinels watch over.
 
-    The pool does that itself whenever it connects, and closes its own idle connections to others.
+    While it is used, a thread asks which server that is, and cuts the connections to others: who
+    waits on one of them, for an answer or in a queue, asks again at the new primary. Who is in a
+    queue waits on while there is none, for a minute at most.
     """
 
-    def __init__(self, pool: Any) -> None:
-        self._pool = ref(pool)
-        self._asked_at = -math.inf
-        # Whether they were quick to answer the last time, so that a caller may wait for them.
-        self.are_quick = True
-        self.asking = Background(self._ask, "setnx-lock-sentinel")
-        # The same for the pool of a client of asyncio.
-        self.task: asyncio.Task[None] | None = None
+    _watch: Watch | None = None
+    asked_at = -math.inf
 
-    def is_due(self) -> bool:
-        """Whether to ask them now. Then it is not due for a second, nor before they answered."""
-        now, task = clock.now(), self.task
-        is_under_way = task is not None and not task.done() and not task.get_loop().is_closed()
-        if now - self._asked_at < EVERY or is_under_way or self.asking.is_under_way:
+    def __init__(self, client: Any) -> None:
+        super().__init__(client)
+        pool = client.connection_pool
+        at = [one.connection_pool.connection_kwargs for one in pool.sentinel_manager.sentinels]
+        names = sorted(f"{one.get('host', 'localhost')}:{one.get('port', 6379)}" for one in at)
+        self.place = (0, f"{pool.service_name} of {','.join(names)}", self.place[2])
+        # A client of the replicas has whichever answers.
+        self._is_followed = pool.is_master
+        # The connections, and the event loop of each, None for a thread's.
+        self._made: dict[ref[Any], asyncio.AbstractEventLoop | None] = {}
+        # By the token of who is in a queue, since when there is no primary (inf: there is one), and
+        # how many locks had an answer.
+        self._queued: dict[tuple[str, ...], tuple[float, int]] = {}
+        self.aio_connection = partial(_aio_connection, self._made, self.aio_connection)
+
+    @classmethod
+    def suits(cls, client: Any) -> bool:
+        return hasattr(getattr(client, "connection_pool", None), "sentinel_manager")
+
+    async def call(
+        self, io: Any, request: Request, key: str, undo: Undo = None, limits: int = 2
+    ) -> Reply:
+        await self._follow(io)
+        # Who waits names a mailbox, and may ask for several locks.
+        token, waits, several = request.args[:1], len(request.args) > 4, len(request.keys) > 3
+        try:
+            reply = await super().call(io, request, key, undo, limits)
+        except LockUnavailable as error:
+            began, count = self._queued.get(token, (-math.inf, 0)) if waits else (-math.inf, 0)
+            if error.cause not in _PASSING or clock.now() > began + LONGEST_OUTAGE:
+                raise
+            if began == math.inf:
+                self._queued[token] = clock.now(), count
+                logger.debug("waits on for the lock %r through an outage: %s", key, error)
+            busy = [b"BUSY", _PAUSE_MS, b"", None]
+            value = [*[[b"OK"]] * (count - 1), busy] if several else busy
+            return Reply(value, clock.now(), was_retried=True)
+        values = reply.value if several else [reply.value]
+        self._queued.pop(token, None)
+        if waits and values[-1][0] == b"BUSY":
+            self._queued[token] = math.inf, len(values)
+        return reply
+
+    async def call_many(
+        self, io: Any, requests: Sequence[tuple[Request, str]], within: float
+    ) -> list[Reply | LockUnavailable]:
+        await self._follow(io)
+        for request, _ in requests:
+            self._queued.pop(request.args[:1], None)
+        return await super().call_many(io, requests, within)
+
+    def connection(self, until: float | None = None) -> Any:
+        made = super().connection(until)
+        _note(self._made, made, None)
+        return made
+
+    async def _follow(self, io: Any) -> None:
+        """Have the Sentinels asked from now on; what is connected waits for the first answer."""
+        self.used_at = now = clock.now()
+        watch = self._watch
+        if not self._is_followed or (watch is not None and watch.is_alive()):
+            return
+        with here().mutex, suppress(RuntimeError):
+            # Where the interpreter is about to end no thread can be had.
+            if self._watch is watch:
+                self._watch = Watch(self)
+                self._watch.start()
+        while self._made and self.asked_at < now and clock.now() < now + WITHIN:
+            await io.sleep(_POLL)
+
+    def look(self) -> None:
+        """Ask which server is the primary, and cut the connections to others.
+
+        Raises what redis-py raises; what the Sentinels said before counts then.
+        """
+        pool = self._settings["connection_pool"]
+        if self.is_awaited:
+            # Its own connections belong to an event loop.
+            address = asyncio.run(Service(pool).get_master_address())
+        else:
+            address = pool.get_master_address()
+        for reference, loop in list(self._made.items()):
+            connection = reference()
+            if connection is not None and (connection.host, connection.port) != address:
+                self._cut(connection, loop)
+
+    def _cut(self, connection: Any, loop: asyncio.AbstractEventLoop | None) -> None:
+        if loop is not None:
+            transport = getattr(connection._writer, "transport", None)
+            with suppress(RuntimeError):
+                # Else it is connecting just now, or the loop is closed.
+                if transport is not None:
+                    loop.call_soon_threadsafe(transport.abort)
+            return
+        for lines in (self.idle, self.listening):
+            with suppress(ValueError):
+                lines.remove(connection)
+        with suppress(OSError, AttributeError):
+            connection._sock.shutdown(socket.SHUT_RDWR)
+
+
+class Watch(threading.Thread):
+    """Asks the Sentinels of a session for as long as that is used."""
+
+    def __init__(self, session: SentinelSession) -> None:
+        super().__init__(name="setnx-lock-sentinel", daemon=True)
+        self._session = ref(session)
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        here().renewing.add(self)
+        try:
+            while not self._over.is_set() and self._look():
+                self._over.wait(EVERY)
+        finally:
+            here().renewing.discard(self)
+
+    def _look(self) -> bool:
+        """Ask once; return whether to go on."""
+        session = self._session()
+        if session is None or clock.now() > session.used_at + LINGERS:
             return False
-        self._asked_at = now
+        with suppress(Exception):
+            session.look()
+        session.asked_at = clock.now()
         return True
 
-    async def ask(self) -> None:
-        """Ask them now. Raises what redis-py raises."""
-        pool = self._pool()
-        if pool is not None:
-            began, self.are_quick = clock.now(), False
-            address = pool.get_master_address()
-            if inspect.isawaitable(address):
-                await address
-            self.are_quick = clock.now() - began < WITHIN
-
-    def _ask(self) -> None:
-        # By a pool that awaits nothing.
-        with suppress(StopIteration):
-            self.ask().send(None)
+    def end(self) -> None:
+        """Ask no more."""
+        self._over.set()
+        self.join(_END_WITHIN)
 
 
-_known: WeakKeyDictionary[Any, Primary] = WeakKeyDictionary()
+def _note(
+    made: dict[ref[Any], Any], connection: Any, loop: asyncio.AbstractEventLoop | None
+) -> None:
+    made[ref(connection, lambda gone: made.pop(gone, None))] = loop
 
 
-def primary_of(client: Any) -> Primary | None:
-    """Return what is known of the primary of ``client``; None where no Sentinel names it."""
-    pool: Any = getattr(client, "connection_pool", None)
-    if getattr(pool, "sentinel_manager", None) is None or not pool.is_master:
-        return None
-    return _known.get(pool) or _known.setdefault(pool, Primary(pool))
-
-
-def follow(client: Any) -> None:
-    """Let the Sentinels of ``client``, if it has any, name its primary: once a second at most."""
-    primary = primary_of(client)
-    if primary is not None and primary.is_due():
-        seconds = WITHIN if primary.are_quick else 0
-        wait([primary.asking.begin()], seconds)
-
-
-async def follow_in_loop(client: Any) -> None:
-    """Do as :func:`follow` in asyncio, by a task where the pool of the client is of asyncio."""
-    primary = primary_of(client)
-    if primary is None or not primary.is_due():
-        return
-    seconds = WITHIN if primary.are_quick else 0
-    if inspect.iscoroutinefunction(client.connection_pool.get_master_address):
-        primary.task = asyncio.get_running_loop().create_task(primary.ask())
-        primary.task.add_done_callback(take_note)
-        await asyncio.wait({primary.task}, timeout=seconds)
-        return
-    asking = asyncio.wrap_future(primary.asking.begin())
-    try:
-        await asyncio.wait({asking}, timeout=seconds)
-    finally:
-        # Or it would be told of the end by the thread, even when its loop is closed by then.
-        asking.cancel()
-
-
-def leads_elsewhere(client: Any, connection: Any) -> bool:
-    """Return whether ``connection`` is to a server that is known to be the primary no longer."""
-    if primary_of(client) is None:
-        return False
-    named, address = client.connection_pool.master_address, connection.address
-    return named is not None and address is not None and named != address
+def _aio_connection(made: dict[ref[Any], Any], make: Callable[[], Any]) -> Any:
+    connection = make()
+    _note(made, connection, asyncio.get_running_loop())
+    return connection

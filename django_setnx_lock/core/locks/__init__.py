@@ -1,1 +1,1 @@
-"""Taking locks, holding them and letting them go."""
+"""The locks."""

@@ -1,505 +1,313 @@
-"""One attempt of one caller to take one lock."""
+"""One attempt of one caller to take one lock, known to Redis by its token."""
 
 from __future__ import annotations
 
 import logging
 import math
 import random
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from functools import lru_cache, partial
+from os import getpid, urandom
+from typing import TYPE_CHECKING, Any
+
+from redis import exceptions as redis_exceptions
 
 from .. import clock, events
-from ..connections.backends import Backend
-from ..connections.endpoints import Target
-from ..connections.execute import UNDO_WITHIN, Replicas
-from ..errors import (
-    LockBusy,
-    LockDeadlock,
-    LockError,
-    LockLost,
-    LockUnavailable,
-    WaitStep,
-)
+from ..connections.session import unavailable
+from ..errors import LockBusy, LockError, LockUnavailable
 from ..holder import Holder
-from ..protocol import commands, replies
-from ..protocol.replies import Busy
-from ..renewal import watchdog
-from ..renewal.loop_watchdog import running_watchdog
-from . import reentrancy
-from .deadlock import DeadlockSearch
-from .grant import Grant
-from .handle import LockHandle
-from .mailbox import (
-    SLICE_MS,
-    BlockingMailbox,
-    LoopMailbox,
-    Mailbox,
-    TaskMailbox,
-    time_to_ask,
-    time_to_sleep,
-)
-from .options import CoreOptions
-from .transfer import Secret, read_ticket, refuse_unless_possible
-from .wait_warning import WaitWarning, who_has
+from ..protocol.replies import Busy, Reply
+from ..protocol.requests import Request
+from .grant import Grant, look
+from .mailbox import LoopMailbox, ThreadMailbox, mailbox_of
+from .renewal import renewal_of
 
 if TYPE_CHECKING:
-    from ..renewal.scheduler import RenewalRegistry
+    from collections.abc import Sequence
+
+    from ..connections.backend import Backend
+    from ..connections.session import Session
+    from ..options import Target
+    from ..process import Owner
 
 logger = logging.getLogger("django_setnx_lock.lock")
 
-# Sentinels that are set up as by default need half of that to notice and to agree.
-LONGEST_OUTAGE = 60.0
-_RETRY_PAUSE = 0.2
-#: Causes that may pass while one waits.
-PASSING = frozenset({"unreachable", "timeout", "readonly"})
+# A waiter asks again after so long, whatever it was told: who was to wake it may be gone.
+SLICE, _SLICE_MS = 25.0, "25000"
+# In the first sleep, of so many seconds at most, the next request is already on its way; with
+# leases of more than so many, as that is what such a grant may cost of its lease.
+_FIRST, _FIRST_FROM = 0.4, 2.0
+# Nobody wakes those who wait for another program's lock.
+_FOREIGN_FIRST, _FOREIGN_LONGEST = 0.005, 0.05
+# Where listening failed and asking did not: the pauses from the first to the last.
+_PAUSE, _PAUSE_LONGEST = 0.025, 0.4
+_UNDO_WITHIN = 2.0  # seconds, after an interrupt
 
 
-class AcquireAttempt:
-    """An attempt, known to Redis by its token."""
+@lru_cache(maxsize=256)
+def _record(pid: int, thread: str, about: tuple[Any, ...]) -> str:
+    """Return the holder record of the calling thread, which is ``thread`` of process ``pid``."""
+    return Holder.here(*about).to_json()
 
-    # For how many seconds at most to sleep until it asks again.
-    longest_sleep = math.inf
-    # See Grant.
-    min_hold_ms = 0
-    # The attempts that have to know of a grant.
-    replicas: Replicas | None = None
-    # Since the caller waits.
-    grace: FailoverGrace | None = None
-    # Whether a request of this token was sent more than once, and whether one has no answer yet:
-    # then a copy may be under way.
-    was_repeated = False
-    is_unanswered = False
-    # Whether the caller chose the token.
-    is_chosen = False
-    # Since when the caller waits, and for whom. None: it does not wait.
+
+class Attempt:
+    """An attempt to take ``target`` for ``owner``, by a token of its own or a given one."""
+
+    # Whether a request of the token may have been sent twice.
+    was_retried = False
+    # Where a waiter is woken; a thread's is made when it sleeps.
+    _mailbox: ThreadMailbox | LoopMailbox | None = None
+    _mailbox_key = ""
+    # Since when the caller waits, and for whom.
     _waits_since: float | None = None
     _waits_for: Holder | None = None
+    # What was granted to the token.
+    _grants: Sequence[Grant] = ()
+    # How often listening has failed in a row.
+    _failures = 0
+    # All that are asked for, where that is not the target alone.
+    _several: Sequence[Target] = ()
 
-    def __init__(
-        self, target: Target, lease_ms: int, holder: Holder, options: CoreOptions | None = None
-    ) -> None:
+    def __init__(self, target: Target, session: Session, owner: Owner, token: str | None) -> None:
         self.target = target
-        self.options = options or CoreOptions()
-        self.held: LockHandle | None = None
-        # Renews the lock if a task takes it.
-        self.loop_watchdog: RenewalRegistry | None = None
-        self.lease_ms = lease_ms
-        self.record = holder.to_json()
-        # Where a task is woken together with others.
-        self._mailbox: LoopMailbox | None = None
-        self.token = target.command_set.new_token()
+        self.session = session
+        self.owner = owner
+        self._chosen = token
+        self.token = token or target.options.prefix + urandom(16).hex()
+        self._record = _record(getpid(), owner.thread.name, target.options.about)
         self._began = clock.now()
 
-    def request(self, *, waits: bool) -> commands.Request:
-        wait_ms = SLICE_MS if waits else 0
-        if self._mailbox is not None:
-            self._mailbox.expect_mail()
-        self.was_repeated = in_doubt = self.was_repeated or self.is_unanswered
-        self.is_unanswered = True
-        target = self.target
-        return target.command_set.acquire(
-            target.keys,
-            target.index,
-            self.token,
-            self.lease_ms,
-            self.record,
-            wait_ms,
-            in_doubt=in_doubt,
-        )
+    async def take(self, io: Backend, limit: float | None) -> Any:
+        """Return the handle when it is granted. Raises LockBusy after ``limit`` s (None: never).
 
-    def belong_to(self, io: Backend, *, waits: bool) -> None:
-        """Have ``io`` renew the lock, and wake a task that ``waits`` together with others."""
-        if io.is_asyncio:
-            self.loop_watchdog = running_watchdog()
-            if waits and self.target.command_set.wakes_waiters and not self.is_chosen:
-                self._mailbox = LoopMailbox(self.target)
-                self.token = self._new_token()
-
-    def choose(self, token: str) -> None:
-        """Take the lock by ``token``, and no other."""
-        self.token, self.is_chosen = token, True
-
-    def _new_token(self) -> str:
-        key = None if self._mailbox is None else self._mailbox.key
-        return self.target.command_set.new_token(key)
-
-    def mailbox(self, io: Backend) -> Mailbox:
-        """Return where the caller sleeps until it is woken."""
-        if self.is_chosen and io.is_asyncio:
-            return TaskMailbox(self.target)
-        if io.is_asyncio:
-            return self._mailbox or LoopMailbox(self.target)
-        return BlockingMailbox(self.target)
-
-    def note_repeat(self) -> None:
-        """Take note that a request was sent more than once."""
-        self.was_repeated = True
-
-    async def ask(
-        self, io: Backend, *, waits: bool, within: float | None = None
-    ) -> LockHandle | Busy:
-        """Ask once. A grant that took longer to arrive than it lasts is given back.
-
-        ``within``: the seconds in which the answer has to come (None: the limits of the client).
+        Raises LockUnavailable. Whatever it raises, what it was granted is given back.
         """
-        sent = clock.now()
-        reply = await self.target.acquire(
-            io,
-            self.request(waits=waits),
-            waits=waits,
-            within=within,
-            undo=self.undo,
-            replicas=self.replicas,
-            repeated=self.note_repeat,
-        )
-        return await self.read(io, reply, sent)
-
-    def undo(self) -> list[commands.Request]:
-        """Return the requests that undo the one that was sent last."""
-        return [self.cancelling()]
-
-    async def read(self, io: Backend, reply: Any, sent: float) -> LockHandle | Busy:
-        """Return what the ``reply`` to a request that was sent at ``sent`` means."""
-        answer, now = replies.read_acquire(reply), clock.now()
-        if isinstance(answer, replies.Granted) and now >= sent + self.lease_ms / 1000:
-            await self.cancel(io)
-        return self.settle(answer, sent, now)
-
-    def settle(self, answer: replies.Answer, sent: float, now: float) -> LockHandle | Busy:
-        """Return what an ``answer`` that came ``now`` means; a grant that is late is given back."""
-        self.is_unanswered = False
-        if isinstance(answer, Busy):
-            if self.grace is not None:
-                self.grace.is_over()
-            # Whoever was handed it has taken it.
-            if not answer.foreign and not answer.handed_on:
-                self.watchlist.handoff_confirmed(self.target, sent)
-            return answer
-        seconds = self.lease_ms / 1000
-        if isinstance(answer, replies.Granted) and now < sent + seconds:
-            if answer.head:
-                self.watchlist.schedule_handoff_check(self.target, answer.head)
-            return self._has(LockHandle(self._grant(answer.fence, sent)), sent)
-        # A token that was given up or forced out is never used again.
-        if self.is_chosen:
-            raise LockError(
-                f"the token that was chosen for the lock {self.target.key!r} was given up or lost "
-                "within the last minute: choose another one, or none",
-                key=self.target.key,
-            )
-        self.token, self.was_repeated = self._new_token(), False
-        return Busy(remaining=0.0, holder=None)
-
-    def _grant(self, fence: int, since: float) -> Grant:
-        seconds = self.lease_ms / 1000
-        return Grant(
-            self.target,
-            token=self.token,
-            fence=fence,
-            timeout=seconds,
-            deadline=since + seconds,
-            options=self.options,
-            loop_watchdog=self.loop_watchdog,
-            in_doubt=self.was_repeated,
-        )
-
-    def _has(self, held: LockHandle, sent: float) -> LockHandle:
-        """Take note that the lock was taken by a request of ``sent``, and have it renewed."""
-        self.held = held
-        held.grant.record = self.record
-        if self.min_hold_ms:
-            held.grant.min_hold_ms = self.min_hold_ms
-        if self._waits_since is not None:
-            held.grant.waited = clock.now() - self._began
-        if not self.target.command_set.is_shared:
-            self.watchlist.handoff_confirmed(self.target, sent)
-        held.grant.begin_upkeep()
-        if logger.isEnabledFor(logging.DEBUG):
-            waited = clock.now() - self._began
-            logger.debug(
-                "took the lock %r: fence %s, waited %.3f s",
-                self.target.key,
-                held.grant.fence,
-                waited,
-            )
-        if self.options.is_noted:
-            reentrancy.note(held.grant)
-        self.end_wait()
-        if events.ACQUIRED.listeners:
-            events.ACQUIRED.tell(
-                key=self.target.key,
-                fence=held.grant.fence,
-                waited=clock.now() - self._began,
-            )
-        return held
-
-    async def adopt(self, io: Backend, secret: Secret) -> LockHandle:
-        """Take over the lock by the ticket in ``secret``, and return its handle.
-
-        Raises as :meth:`RedisLock.adopt`.
-        """
-        target = self.target
-        refuse_unless_possible(target)
-        ticket = read_ticket(secret, target)
-        self.was_repeated = True
-        sent = clock.now()
-        # First the time: what fails from here on leaves the ticket as good as it was, or better.
-        longer = commands.SETNX.renew(target.keys, target.index, ticket.token, self.lease_ms)
-        replies.read_kept(await target.call(io, longer), target.key)
-        swapping = commands.replace_token(
-            target.keys, ticket.token, self.token, ticket.fence, self.record
-        )
         try:
-            replies.read_kept(await target.call(io, swapping), target.key)
-            if clock.now() >= sent + self.lease_ms / 1000:
-                raise LockLost(
-                    f"it took longer to take over the lock {target.key!r} than its lease lasts",
-                    key=target.key,
-                )
-            return self._has(LockHandle(self._grant(ticket.fence, sent)), sent)
-        except BaseException:
-            # Interrupts too: it may have been carried out, and then nobody else knows the token.
-            if self.held is not None:
-                self.held.grant.give_up("it was taken over in vain")
-            # A token that Redis has refused holds nothing.
-            await self.release_by_token(io, self.token)
+            if limit != 0:
+                self._choose_mailbox(io)
+            answer = await self._ask(io, waits=limit != 0)
+            if isinstance(answer, Busy):
+                if limit == 0:
+                    raise self._busy(answer)
+                answer = await self._wait(io, limit, answer)
+            if self.target.confirm is not None:
+                await self.target.confirm(io, self._grants)
+            held = self._hold(io, answer)
+            if self._waits_since is not None:
+                self._end_wait(None)
+            if self._mailbox is not None:
+                self._mailbox.close(self.token)
+            return held
+        except BaseException as error:
+            # Interrupts and cancellations too: it may have been granted all the same.
+            await self._give_up(io, error)
             raise
 
-    async def release_by_token(self, io: Backend, token: str) -> None:
-        """Release the lock if it is held by ``token``. What Redis cannot be told ends by itself."""
+    def _hold(self, io: Backend, grant: Grant) -> Any:
+        """Return the handle of what was granted, which is renewed from now on if that is asked."""
+        held = grant.target.handle(grant)
+        if grant.target.is_watched:
+            renewal = None if io.is_asyncio else self.session.renewal
+            (renewal or renewal_of(grant, io)).register(grant)
+        if events.ACQUIRED.listeners:
+            events.ACQUIRED.tell(key=grant.key, fence=grant.fence, waited=clock.now() - self._began)
+        return held
+
+    # Asking
+
+    def _request(self, *, waits: bool) -> Request:
         target = self.target
-        with suppress(LockError):
-            request = target.command_set.release(target.keys, target.index, token)
-            head = replies.read_handed_on(await target.call(io, request))
-            if head:
-                self.watchlist.schedule_handoff_check(target, head)
+        tail = (_SLICE_MS, self._mailbox_key) if waits else ("0",)
+        args = (self.token, target.options.lease_ms, self._record, *tail)
+        return Request(target.scripts.acquire, target.keys, args)
 
-    @property
-    def awaited(self) -> AcquireAttempt:
-        """The attempt at the lock that the caller waits for."""
-        return self
+    async def _ask(self, io: Backend, *, waits: bool) -> Grant | Busy:
+        """Ask until there is an answer."""
+        while True:
+            request, limits = self._request(waits=waits), 1 if self._failures else 2
+            reply = await self.session.call(io, request, self.target.key, self._undo, limits)
+            answer = await self._read(io, reply)
+            if answer is not None:
+                return answer
 
-    @property
-    def partly(self) -> Sequence[AcquireAttempt]:
-        """The attempts at locks that are taken, but of use only with the one waited for."""
-        return ()
+    async def _read(self, io: Backend, reply: Reply) -> Grant | Busy | None:
+        """Return what ``reply`` means; None: to ask again at once. A late grant is none."""
+        value, target = reply.value, self.target
+        if reply.was_retried:
+            self.was_retried = True
+        if value[0] == b"OK":
+            grant = Grant(target, self.session, self.token, int(value[1]), reply.sent, self.owner)
+            grant.was_retried, self._grants = self.was_retried, (grant,)
+            if clock.now() < grant.end:
+                if len(value) > 2:
+                    grant.is_listed = True
+                    await look(io, self.session, target, value[3])
+                return grant
+            await self._cancel(io, in_doubt=self.was_retried)
+            self._begin_anew(io)
+            return Busy(0, None)
+        if value[0] == b"BUSY":
+            if await look(io, self.session, target, value[3], self.token):
+                return None
+            return Busy(int(value[1]), value[2])
+        self._begin_anew(io)
+        return None
 
-    @property
-    def watchlist(self) -> RenewalRegistry:
-        """What renews the lock, and looks after whoever it is handed to."""
-        return self.loop_watchdog or watchdog.WATCHDOG
-
-    async def cancel(self, io: Backend) -> None:
-        """Give up: undo whatever was or will be granted to this token."""
-        target = self.target
-        reply = await target.call(io, self.cancelling(), within=UNDO_WITHIN)
-        self.read_cancelled(reply)
-
-    def read_cancelled(self, reply: Any) -> None:
-        """Take note of the ``reply`` to :meth:`cancelling`."""
-        head = replies.read_handed_on(reply)
-        if head:
-            self.watchlist.schedule_handoff_check(self.target, head)
-        logger.debug("gave up the lock %r", self.target.key)
-
-    def retry_delay(self, error: LockUnavailable, give_up_at: float | None) -> float:
-        """Return what :meth:`FailoverGrace.retry_delay` does, for a caller that waits already."""
-        if self.grace is None:
-            raise error
-        return self.grace.retry_delay(error, give_up_at)
-
-    def tell_wait(self, answer: Busy) -> None:
-        """Tell that the caller waits from now on, and for whom."""
-        self.grace = FailoverGrace(self.target.client)
-        if logger.isEnabledFor(logging.DEBUG):
-            logger.debug("waits for the lock %r, %s", self.target.key, who_has(answer))
-        self._waits_since, self._waits_for = clock.now(), answer.holder
-        if events.WAITING.listeners:
-            events.WAITING.tell(key=self.target.key, holder=answer.holder)
-
-    def tell_unavailable(self, error: LockUnavailable) -> None:
-        """Tell that Redis did not say whether the lock was granted."""
-        if events.UNAVAILABLE.listeners:
-            events.UNAVAILABLE.tell(
-                key=self.target.key, waited=clock.now() - self._began, error=error
+    def _begin_anew(self, io: Backend) -> None:
+        """Go on with another token: one that was given up is never used again."""
+        if self._chosen is not None:
+            key = self.target.key
+            raise LockError(
+                f"the token that was chosen for the lock {key!r} was given up or lost within the "
+                "last minute: choose another one, or none",
+                key=key,
             )
+        if self._mailbox is not None:
+            self._mailbox.close(self.token)
+        self.token, self.was_retried = self.target.options.prefix + urandom(16).hex(), False
+        if self._mailbox_key:
+            self._choose_mailbox(io)
 
-    def end_wait(self, error: BaseException | None = None) -> None:
-        """Tell that the caller waits no longer, if it did: it has the lock, or an ``error``."""
-        since, self._waits_since = self._waits_since, None
-        if since is not None and events.WAITED.listeners:
-            events.WAITED.tell(
-                key=self.target.key,
-                holder=self._waits_for,
-                waited=clock.now() - since,
-                error=error,
-            )
+    # Waiting
 
-    def cancelling(self) -> commands.Request:
-        """Return the request that gives up. A lock that was granted is no longer renewed."""
-        if self.held is not None:
-            self.held.grant.end_renewal()
-            self.held.grant.close()
-        return self.target.command_set.cancel(
-            self.target.keys,
-            self.target.index,
-            self.token,
-            in_doubt=self.was_repeated or self.is_unanswered,
-        )
-
-    def asks_again(self) -> bool:
-        """Return whether a caller whose time is over asks once more."""
-        return False
-
-    def busy(self, answer: Busy, cycle: tuple[WaitStep, ...] = ()) -> LockBusy:
-        """Return the error for an ``answer`` that ends the attempt, or a deadlock's ``cycle``."""
-        key = self.target.key
-        about: dict[str, Any] = {
-            "key": key,
-            "holder": answer.holder,
-            "remaining": answer.remaining,
-            "held_for": answer.held_for,
-        }
-        if cycle:
-            drawn = "; ".join(map(str, cycle))
-            error: LockBusy = LockDeadlock(
-                f"waiting for the lock {key!r} is a deadlock: {drawn}", cycle=cycle, **about
-            )
+    def _choose_mailbox(self, io: Backend) -> None:
+        if io.is_asyncio:
+            keys = self.target.keys
+            beside = keys[-1] if self.session.has_index else keys[1]
+            self._mailbox = mailbox_of(self.session.beside(keys[1]), beside)
+            self._mailbox.expect(self.token)
+            self._mailbox_key = self._mailbox.key
         else:
-            error = LockBusy(f"the lock {key!r} is {who_has(answer)}", **about)
+            # A new list, in the slot of the lock.
+            session, beside, self._mailbox = self.session, self.target.keys[1][:-4], None
+            self._mailbox_key = f"{beside}wake:{next(session.numbers)}:{session.number}"
+
+    async def _wait(self, io: Backend, limit: float | None, busy: Busy) -> Grant:
+        """Sleep and ask in turn, until granted. Raises LockBusy after ``limit`` seconds."""
+        end = math.inf if limit is None else self._began + limit
+        self._notify_of_wait(busy)
+        answer: Grant | Busy | None = busy
+        tries = 0
+        while True:
+            left = end - clock.now()
+            if answer is None or left <= 0:
+                # At the end without a place in the queue.
+                answer = await self._ask(io, waits=left > 0)
+            if isinstance(answer, Grant):
+                return answer
+            if left <= 0:
+                raise self._busy(answer)
+            pause = _pause(answer, tries, polls=self.target.scripts.polls)
+            seconds = min(pause, left, await self._longest_sleep(io, answer))
+            is_first = not tries and answer.record is not None and left > 2 * _FIRST
+            answer = await self._sleep(io, seconds, is_first=is_first)
+            tries += 1
+
+    async def _longest_sleep(self, io: Backend, busy: Busy) -> float:
+        """Return the seconds to sleep at most; called before each sleep."""
+        return self.session.longest_sleep
+
+    async def _sleep(self, io: Backend, seconds: float, *, is_first: bool) -> Grant | Busy | None:
+        """Sleep until woken or for so many ``seconds``; return the answer, if it is there by then.
+
+        The first sleep of a thread carries the next request.
+        """
+        if self.target.scripts.polls:
+            await io.sleep(seconds)
+            return None
+        mailbox = self._mailbox or ThreadMailbox(self.session, self._mailbox_key)
+        self._mailbox, request, sent = mailbox, None, clock.now()
+        if is_first and not io.is_asyncio and self.target.options.lease > _FIRST_FROM:
+            seconds, request = min(seconds, _FIRST), self._request(waits=True)
+        try:
+            value = await mailbox.wait(self.token, seconds, request)
+        except redis_exceptions.RedisError as error:
+            # Asking shows whether the server is there, once, as this has taken a limit.
+            self._failures += 1
+            self.session.close_idle()
+            self.was_retried |= request is not None
+            if self._failures > 1 and not self.session.may_pass(error):
+                raise unavailable(error, self.target.key) from error
+            if not io.is_asyncio:
+                # The next sleep is on another connection.
+                mailbox.close(self.token)
+            await io.sleep(min(_PAUSE * 2.0**self._failures, _PAUSE_LONGEST, seconds))
+            return None
+        self._failures = 0
+        return None if value is None else await self._read(io, Reply(value, sent, False))
+
+    # Giving up
+
+    def _undo(self) -> bytes:
+        """Return, packed, what undoes the requests whose answers will not be read."""
+        return b"".join([request.pack_in_full() for _, request in self._cancels("doubt")])
+
+    def _cancels(self, how: str, only: Sequence[Target] = ()) -> list[tuple[Target, Request]]:
+        targets = only or self._several or (self.target,)
+        return [(one, Request(one.scripts.release, one.keys, (self.token, how))) for one in targets]
+
+    async def _cancel(
+        self, io: Backend, *, in_doubt: bool, within: float = math.inf, only: Sequence[Target] = ()
+    ) -> None:
+        """Give up whatever was or will be granted to the token, of all targets or ``only`` some."""
+        cancels = self._cancels("doubt" if in_doubt else "cancel", only)
+        asked = [(request, target.key) for target, request in cancels]
+        replies = await self.session.call_many(io, asked, min(self.session.limit, within))
+        for (target, _), reply in zip(cancels, replies, strict=True):
+            if isinstance(reply, Reply):
+                await look(io, self.session, target, reply.value[1])
+                logger.debug("gave up the lock %r", target.key)
+
+    async def _give_up(self, io: Backend, error: BaseException) -> None:
+        """See that nothing is left in Redis of an attempt that ends in ``error``."""
+        for grant in self._grants:
+            if grant.renewal is not None:
+                grant.renewal.unregister(grant)
+        in_doubt = self.was_retried or getattr(error, "in_doubt", not io.is_asyncio)
+        try:
+            # Else the last request has left the queue.
+            if self.was_retried or type(error) is not LockBusy:
+                # With the request that failed, it takes two limits at most.
+                within = getattr(error, "time_left", _UNDO_WITHIN)
+                cancel = partial(self._cancel, io, in_doubt=in_doubt, within=within)
+                await io.shield(cancel, self.session.limit, error)
+        finally:
+            if self._mailbox is not None:
+                self._mailbox.close(self.token)
+            self._end_wait(error)
+
+    # Events and messages
+
+    def _notify_of_wait(self, busy: Busy) -> None:
+        logger.debug("waits for the lock %r, %s", self.target.key, busy)
+        self._waits_since, self._waits_for = clock.now(), busy.holder
+        events.WAITING.tell(key=self.target.key, holder=self._waits_for)
+
+    def _end_wait(self, error: BaseException | None) -> None:
+        """Have listeners know how it ended."""
+        key, now = self.target.key, clock.now()
+        if self._waits_since is not None:
+            waited = now - self._waits_since
+            events.WAITED.tell(key=key, holder=self._waits_for, waited=waited, error=error)
+        if isinstance(error, LockBusy):
+            events.BUSY.tell(key=key, waited=now - self._began, error=error)
+        elif isinstance(error, LockUnavailable):
+            events.UNAVAILABLE.tell(key=key, waited=now - self._began, error=error)
+
+    def _busy(self, busy: Busy) -> LockBusy:
+        key, left = self.target.key, busy.remaining
+        error = LockBusy(f"the lock {key!r} is {busy}", key=key, holder=busy.holder, remaining=left)
         logger.debug("%s", error)
-        self.end_wait(error)
-        if events.ENDED.listeners and clock.now() - self._began >= events.LONG_WAIT:
-            events.ENDED.tell(
-                target=self.target,
-                record="" if error.holder is None else error.holder.to_json(),
-                held_for=None,
-                waited=clock.now() - self._began,
-                fence=None,
-                error=error,
-            )
-        if events.BUSY.listeners:
-            events.BUSY.tell(key=key, waited=clock.now() - self._began, error=error)
         return error
 
 
-_Granted = TypeVar("_Granted", covariant=True)
+def _pause(busy: Busy, tries: int, *, polls: bool) -> float:
+    """Return for how many seconds to sleep at most after the answer ``busy``.
 
-
-class Waiting(Protocol[_Granted]):
-    """What :func:`wait_for` needs of an attempt at one lock or several, as AcquireAttempt.
-
-    ``awaited``: the attempt that was last told that its lock is busy. ``partly``: those at locks
-    that are held meanwhile.
+    All sleeps are of random length, so that many waiters do not ask in step.
     """
-
-    @property
-    def awaited(self) -> AcquireAttempt: ...
-    @property
-    def partly(self) -> Sequence[AcquireAttempt]: ...
-    @property
-    def longest_sleep(self) -> float: ...
-    def belong_to(self, io: Backend, *, waits: bool) -> None: ...
-    async def ask(self, io: Backend, *, waits: bool, within: float | None) -> _Granted | Busy: ...
-    def asks_again(self) -> bool: ...
-    def busy(self, answer: Busy, cycle: tuple[WaitStep, ...] = ()) -> LockBusy: ...
-    def retry_delay(self, error: LockUnavailable, give_up_at: float | None) -> float: ...
-
-
-async def wait_for(io: Backend, attempt: Waiting[_Granted], limit: float | None) -> _Granted:
-    """Ask by ``attempt`` until the lock is granted, and sleep in between.
-
-    ``limit``: the seconds to wait at most; 0 asks once; None waits without limit. Raises LockBusy
-    when somebody else kept the lock for so long, and LockUnavailable.
-    """
-    try:
-        attempt.belong_to(io, waits=limit != 0)
-        return await _ask_until_granted(io, attempt, limit)
-    except LockUnavailable as error:
-        attempt.awaited.tell_unavailable(error)
-        raise
-
-
-async def _ask_until_granted(
-    io: Backend, attempt: Waiting[_Granted], limit: float | None
-) -> _Granted:
-    give_up_at = None if limit is None else clock.now() + limit
-    mailbox: Mailbox | None = None
-    before: AcquireAttempt | None = None
-    search = DeadlockSearch(None)
-    warning: WaitWarning | None = None
-    tries = 0
-    try:
-        while True:
-            cycle = await search.cycle(io, attempt.awaited, attempt.partly)
-            left = None if give_up_at is None else give_up_at - clock.now()
-            last = bool(cycle) or (left is not None and left <= 0)
-            try:
-                within = time_to_ask(limit, left) if limit else None
-                answer = await attempt.ask(io, waits=not last, within=within)
-                if not isinstance(answer, Busy):
-                    return answer
-                if last:
-                    if attempt.asks_again():
-                        continue
-                    raise attempt.busy(answer, cycle)
-                awaited = attempt.awaited
-                if mailbox is None or awaited is not before:
-                    if mailbox is not None:
-                        mailbox.close()
-                    before, mailbox, tries = awaited, None, 0
-                    awaited.tell_wait(answer)
-                    mailbox = awaited.mailbox(io)
-                    search = DeadlockSearch(awaited.options.deadlock_timeout)
-                tries += 1
-                warning = warning or WaitWarning(awaited.options.wait_warning)
-                longest = min(
-                    attempt.longest_sleep,
-                    warning.due_in(awaited.target.key, answer),
-                    search.due_in(awaited, attempt.partly),
-                )
-                seconds = min(time_to_sleep(answer, tries, left), longest)
-                await mailbox.sleep(awaited.token, seconds)
-            except LockUnavailable as error:
-                await io.sleep(attempt.retry_delay(error, give_up_at))
-    finally:
-        if mailbox is not None:
-            mailbox.close()
-
-
-class FailoverGrace:
-    """The time in which a waiting caller cannot ask for the lock.
-
-    Where Sentinels say which server is the primary, they will name another one, so the wait goes
-    on: until the caller's own time is over, or for a minute. Elsewhere it does not.
-    """
-
-    def __init__(self, client: Any) -> None:
-        pool = getattr(client, "connection_pool", None)
-        self._is_borne = getattr(pool, "sentinel_manager", None) is not None
-        self._began: float | None = None
-
-    def is_over(self) -> None:
-        """Take note that the waiter was answered."""
-        self._began = None
-
-    def retry_delay(self, error: LockUnavailable, give_up_at: float | None) -> float:
-        """How many seconds to wait before asking again after ``error``.
-
-        ``give_up_at``: when the caller's own time is over, on the local clock (None: never).
-        Raises ``error`` where the wait does not go on.
-        """
-        if not self._is_borne or error.cause not in PASSING:
-            raise error
-        now = clock.now()
-        if self._began is None:
-            self._began = now
-            logger.debug("waits on for the lock %r through an outage: %s", error.key, error)
-        end = self._began + LONGEST_OUTAGE
-        if give_up_at is not None:
-            end = min(end, give_up_at)
-        if now >= end:
-            raise error
-        # With jitter, so that those who wait do not ask the new primary all at once.
-        return min(_RETRY_PAUSE * random.uniform(0.5, 1.0), end - now)  # noqa: S311 - no secret
+    if polls or busy.record is None:
+        seconds = min(_FOREIGN_FIRST * 2.0 ** min(tries, 10), _FOREIGN_LONGEST)
+        seconds *= random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, secures nothing
+    else:
+        seconds = SLICE * random.uniform(0.9, 1.0)  # noqa: S311
+    return seconds if busy.ms < 0 else max(min(seconds, busy.ms / 1000 + 0.001), 0.001)

@@ -1,108 +1,105 @@
-"""The search for a deadlock by a caller that waits for a lock while it holds others."""
+"""What a caller does besides as it waits: it warns of a long wait, and looks for a deadlock."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from .. import clock
-from ..connections.backends import Backend
-from ..connections.endpoints import Target, server_id
-from ..errors import LockUnavailable, WaitStep
-from ..protocol import commands, replies
-from . import parent_process, reentrancy
-from .mailbox import ANSWER_WITHIN
+from ..errors import LockDeadlock, LockUnavailable, WaitStep
+from ..holder import Holder
+from ..protocol.replies import text
+from ..protocol.requests import Request, Script
+from . import parent
+from .attempt import Attempt
+from .ends import note_wait
+
+if TYPE_CHECKING:
+    from ..connections.backend import Backend
+    from ..protocol.replies import Busy
 
 logger = logging.getLogger("django_setnx_lock.lock")
 
+DEADLOCK = Script("deadlock")
 # What a caller says of itself is believed until it has had time to say it twice, and a while.
 _LATE = 0.5
 
 
-class Waiter(Protocol):
-    """The part of an :class:`.attempt.AcquireAttempt` that the search reads."""
+class WatchfulAttempt(Attempt):
+    """An attempt that says in the log for whom it waits, and looks whether that is itself.
 
-    target: Target
-    token: str
-    record: str
+    The last to begin to wait finds a deadlock: all others have said by then that they wait. Once
+    one is refused, nobody else finds it.
+    """
 
+    _has_warned = False
+    _looked_at = 0.0
+    # How many of several locks are held meanwhile.
+    _at = 0
 
-class DeadlockSearch:
-    """Looks for a deadlock each ``every`` seconds of one wait. None: never."""
+    async def _longest_sleep(self, io: Backend, busy: Busy) -> float:
+        longest, options = await super()._longest_sleep(io, busy), self.target.options
+        warn_at = self._began + (options.wait_warning or math.inf)
+        if not self._has_warned:
+            left = warn_at - clock.now()
+            longest = min(longest, max(left, 0) + 0.001)
+            if left <= 0:
+                self._has_warned = True
+                waited, key = clock.now() - self._began, self.target.key
+                logger.warning("has waited %.1f s for the lock %r, %s", waited, key, busy)
+        every = options.deadlock_timeout
+        held = self._held() if every is not None else {}
+        if every is None or not held:
+            return longest
+        if clock.now() >= max(self._looked_at, self._began) + every:
+            self._looked_at = clock.now()
+            await self._look(io, busy, every, held)
+        return min(longest, max(self._looked_at, self._began) + every - clock.now() + 0.001)
 
-    def __init__(self, every: float | None) -> None:
-        self._every = every
-        self._due = math.inf if every is None else clock.now() + every
+    def _end_wait(self, error: BaseException | None) -> None:
+        super()._end_wait(error)
+        note_wait(self.target, self._grants, clock.now() - self._began, error)
 
-    def due_in(self, awaited: Waiter, partly: Sequence[Waiter]) -> float:
-        """Return how many seconds to sleep at most, so that the search comes in time.
+    def _held(self) -> dict[str, str]:
+        """Return all that the caller holds at the one server where it queues, tokens by names."""
+        session = self.session
+        if self.target.scripts.polls or not session.has_index:
+            return {}
+        held = dict(parent.environment.held_at(session))
+        for (place, name), reference in list(self.owner.holds.items()):
+            grant = reference()
+            is_held = grant is not None and grant.is_here and not grant.is_over
+            if place == session.place and is_held and grant.owner is self.owner and grant.held_by():
+                held[name] = grant.token
+        return held | {target.keys[0]: self.token for target in self._several[: self._at]}
 
-        ``awaited``: the attempt at the lock that is waited for. ``partly``: those at locks that are
-        held meanwhile, but of use only with that one.
-        """
-        if self._every is None or not _held(awaited.target, partly):
-            return math.inf
-        return max(self._due - clock.now(), 0.0)
-
-    async def cycle(
-        self, io: Backend, awaited: Waiter, partly: Sequence[Waiter]
-    ) -> tuple[WaitStep, ...]:
-        """Return who waits for whom if the caller is refused, else nothing. Asks if it is due.
-
-        The last to begin to wait finds a deadlock: all others have said by then that they wait.
-        Once one is refused, nobody else finds it.
-        """
-        if self._every is None or clock.now() < self._due:
-            return ()
-        self._due = clock.now() + self._every
-        target = awaited.target
-        held = _held(target, partly)
-        if not held:
-            return ()
-        request = commands.deadlock(
-            target.keys,
-            awaited.token,
-            int((2 * self._every + _LATE) * 1000),
-            awaited.record,
-            held,
-        )
+    async def _look(self, io: Backend, busy: Busy, every: float, held: dict[str, str]) -> None:
+        """Say who waits while it holds what is ``held``. Raises LockDeadlock."""
+        target, key = self.target, self.target.key
+        life = str(int((2 * every + _LATE) * 1000))
+        args = (self.token, life, self._record, *held.values())
+        request = Request(DEADLOCK, (*target.keys[:2], *held), args)
         try:
-            reply = await target.call(io, request, within=ANSWER_WITHIN)
+            found = (await self.session.call(io, request, key, limits=1)).value
         except LockUnavailable as error:
             # It is told of where it asks for the lock itself.
-            logger.debug("cannot look for a deadlock at the lock %r: %s", target.key, error)
-            return ()
-        found = replies.read_deadlock(reply)
-        names = [_key(name, target) for _, name in found]
-        return tuple(
-            WaitStep(who, holds, waits_for)
-            for (who, _), holds, waits_for in zip(
-                found, [*names[-1:], *names[:-1]], names, strict=True
-            )
+            logger.debug("cannot look for a deadlock at the lock %r: %s", key, error)
+            return
+        if not found:
+            return
+        prefix = target.keys[0].removesuffix(key)
+        keys = [text(name).removeprefix(prefix) for name in found[1::2]]
+        who = [Holder.from_json(text(record)) for record in found[::2]]
+        cycle = tuple(map(WaitStep, who, [*keys[-1:], *keys[:-1]], keys))
+        refused = LockDeadlock(
+            f"waiting for the lock {key!r} is a deadlock: {'; '.join(map(str, cycle))}",
+            cycle=cycle,
+            key=key,
+            holder=busy.holder,
+            remaining=busy.remaining,
         )
-
-
-def _held(target: Target, partly: Sequence[Waiter]) -> list[tuple[str, str]]:
-    """Return name and token of all that the caller holds on the server where it waits.
-
-    Nothing where the search cannot be: for a lock without a queue or an index, on a cluster or on
-    several masters.
-    """
-    is_on_one = getattr(target.client, "connection_pool", None) is not None
-    if target.index is None or not is_on_one or not target.command_set.has_queue:
-        return []
-    place = server_id(target.client)
-    held = [
-        *((one.target.keys.name, one.token) for one in partly),
-        *((grant.name, grant.token) for grant in reentrancy.held_at(place)),
-        *parent_process.held_around(place),
-    ]
-    # What is had again in here is held around as well.
-    return list(dict.fromkeys(held))
-
-
-def _key(name: str, target: Target) -> str:
-    """Return what a caller calls the lock ``name``, which has the prefix of ``target``."""
-    return name.removeprefix(target.keys.name.removesuffix(target.key))
+        # Its place in the queue is given up, which no copy of a request can take again.
+        refused.in_doubt = self.was_retried  # type: ignore[attr-defined]  # for who gives it up
+        logger.debug("%s", refused)
+        raise refused

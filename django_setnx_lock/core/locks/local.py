@@ -1,304 +1,353 @@
-"""The handles that one lock object holds, and the ``with`` statement."""
+"""What one lock object holds, for each who took it, and the ``with`` statement."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from contextlib import suppress
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Generic, Literal, TypeVar
+from asyncio import _get_running_loop
+from collections.abc import Callable
+from inspect import iscoroutinefunction
+from threading import get_ident
+from types import MethodType
+from typing import Any, Generic, TypeVar
+from weakref import ref
 
-from ..connections.backends import ASYNCIO, BLOCKING, Backend, run
-from ..errors import LockBusy, LockError
-from ..values import UNSET, Unset, waiting_time
-from . import owner
-from .cancel_scope import CancelScope
-from .operations import Handle, Operations
+from ..connections.backend import ASYNCIO, BLOCKING, Backend, run
+from ..errors import LockBusy, LockError, LockUnsupported
+from ..operations import Handle, Operations
+from ..options import Target
+from ..process import Owner, current
+from ..values import UNSET, Unset, checked_token, waiting_time
 
 _Handle = TypeVar("_Handle", bound=Handle)
 
 
-@dataclass(slots=True, eq=False)
-class _Entry(Generic[_Handle]):
-    """A handle, and the owner that took it.
+# Called, it gives None, as a dead reference does.
+_nothing: Callable[[], Any] = type(None)
 
-    ``by``: None for nobody's, as what was taken by a task that did nothing else. ``is_block``:
-    whether it was entered with ``with``. ``scope``: what cancels the block of a task.
-    ``is_dropped``: whether only the block knows it still.
+
+class Entry(Generic[_Handle]):
+    """What was taken by one call, or for one ``with`` block, ``by`` whom.
+
+    ``is_kept``: whether the lock object holds on to it, which nobody else does. ``scope``: what
+    else ends with the block, and returns the error that is not of its own making.
     """
 
-    by: owner.Owner | None
-    held: _Handle
-    is_block: bool = False
-    scope: CancelScope | None = None
-    is_dropped: bool = False
+    __slots__ = ("__weakref__", "by", "held", "is_block", "is_kept", "lock", "scope")
+
+    def __init__(
+        self, lock: LocalLock[_Handle], by: Owner, *, is_block: bool = True, is_kept: bool = True
+    ) -> None:
+        self.lock = lock
+        self.by = by
+        self.is_block = is_block
+        self.is_kept = is_kept
+        self.held: _Handle | None = None
+        self.scope: Any = None
+
+    async def leave(self, io: Backend, error: BaseException | None) -> None:
+        """Let go what was taken for the block, which raised ``error``."""
+        held, to_raise = self.held, self.lock.raise_on_release_error
+        if held is None:
+            # Not ``with`` has called __exit__().
+            return await self.lock.leave(io, error)
+        try:
+            if self.scope is not None:
+                before, error = error, self.scope.leave(error)
+                to_raise = to_raise or before is not error
+            await held.finish(io, error, to_raise=to_raise)
+        finally:
+            self.held = None
+            if self.is_kept:
+                self.lock.drop(self)
 
 
-class LocalHandles(Generic[_Handle]):
-    """The handles of each owner apart, or with ``thread_local`` False together."""
+class _EndOfBlock:
+    """The end of a ``with`` block: a method of a lock, which gets the entry in its place.
 
-    def __init__(self, *, thread_local: bool) -> None:
-        self._is_together = not thread_local
-        self._entries: list[_Entry[_Handle]] = []
+    Python looks it up before the block begins, and keeps what it got until the block has ended: the
+    entry, which alone refers to the handle. So an interrupt that comes as the block is left leaves
+    nobody who does, and the lock is renewed no longer.
+    """
 
-    def put(self, held: _Handle) -> None:
-        """Keep ``held``; those that are over are thrown away."""
-        here = owner.current()
-        self._put(_Entry(None if here.has_ended else here, held))
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self._method = method
+        self._is_asyncio = iscoroutinefunction(method)
 
-    def enter(self, held: _Handle, scope: CancelScope | None = None) -> None:
-        """Keep ``held`` for the block that the caller enters."""
-        self._put(_Entry(owner.current(), held, is_block=True, scope=scope))
+    def __get__(self, lock: LocalLock[Any] | None, kind: type) -> Any:
+        if lock is None:
+            # As ExitStack asks, which then begins the block.
+            return self._method
+        entry: Entry[Any] = Entry(lock, current(self._is_asyncio), is_kept=False)
+        # Nothing else runs in this thread before __enter__() does.
+        lock.begins[get_ident()] = ref(entry)
+        return MethodType(self._method, entry)
 
-    def _put(self, entry: _Entry[_Handle]) -> None:
-        for one in self._entries[:]:
-            if not one.is_block and (one.held.is_let_go or one.held.lost):
-                self._remove(one)
-        self._entries.append(entry)
 
-    def drop(self, held: _Handle) -> None:
-        """Keep ``held`` no longer, but for the block that it was entered with."""
-        for one in self._entries[:]:
-            if one.held is held:
-                one.is_dropped = True
-                if not one.is_block:
-                    self._remove(one)
+class LocalToken:
+    """What ``local`` is, where redis-py's lock keeps its token: None while nothing is held."""
 
-    def leave(self, held: _Handle) -> None:
-        """Keep ``held`` no longer, nor for the block that it was entered with."""
-        for one in self._entries[:]:
-            if one.held is held:
-                self._remove(one)
-
-    def _remove(self, entry: _Entry[_Handle]) -> None:
-        # Another thread may do so meanwhile.
-        with suppress(ValueError):
-            self._entries.remove(entry)
-
-    @property
-    def last(self) -> _Handle | None:
-        """The handle that was put here last and is still held by this process, or None.
-
-        One that is nobody's is anybody's where there is no other.
-        """
-        kept = [
-            one
-            for one in self._entries[:]
-            if not one.is_dropped and one.held.is_here and not one.held.is_let_go
-        ]
-        if kept and not self._is_together:
-            here = owner.current()
-            mine = [one for one in kept if one.by is here]
-            nobodys = [one for one in kept if one.by is None]
-            kept = mine or (nobodys if len(nobodys) == 1 else [])
-        return kept[-1].held if kept else None
+    def __init__(self, token: str | None) -> None:
+        self._token = token
 
     @property
-    def innermost(self) -> _Entry[_Handle] | None:
-        """The block that is being left, or None if none was entered.
-
-        That is the last one that the same thread or task entered; else the only one whose thread or
-        task has ended, as another one may close a generator. Raises LockError if it is neither.
-        """
-        entered = [one for one in self._entries[::-1] if one.is_block]
-        here = owner.current()
-        mine = [one for one in entered if one.by is here]
-        ended = [one for one in entered if one.by is not None and one.by.has_ended]
-        if mine or len(ended) == 1:
-            return (mine or ended)[0]
-        if not entered:
-            return None
-        key = entered[0].held.key
-        raise LockError(
-            f"it cannot be told which block of the lock {key!r} is being left here: it was "
-            "entered by another thread or task; leave it where it was entered, or use a "
-            "lock object of its own for each block",
-            key=key,
-        )
+    def token(self) -> bytes | None:
+        """The token as it is in Redis."""
+        return None if self._token is None else self._token.encode()
 
 
 class LocalLock(Operations, Generic[_Handle]):
     """A lock, or several, as its caller has it: taken by a call or by ``with``, and asked about."""
 
-    blocking: bool
-    blocking_timeout: float | None
-    raise_on_release_error: bool
-    _handles: LocalHandles[_Handle]
+    # Whether it has one key.
+    _is_one = True
+    # The class of what else ends with an ``async with`` block.
+    _scope: type[Any] | None = None
 
-    @property
-    @abstractmethod
-    def key(self) -> str: ...
+    def __init__(
+        self, target: Target, blocking: bool, thread_local: bool, raise_on_release_error: bool
+    ) -> None:
+        """``target``: the lock, or the first of several."""
+        self.target = target
+        self.options = target.options
+        self.blocking = blocking
+        self.blocking_timeout = target.options.blocking_timeout
+        self.thread_local = thread_local
+        self.raise_on_release_error = raise_on_release_error
+        # In the order in which they were taken; those that are not kept live as long as the block.
+        self._entries: list[ref[Entry[_Handle]]] = []
+        self._kept: set[Entry[_Handle]] = set()
+        # By thread, the block that begins.
+        self.begins: dict[int, ref[Entry[_Handle]]] = {}
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._named} timeout={self.timeout:g}>"
+
+    def _with_layers(self, target: Target) -> Target:
+        """Return ``target`` as options beyond those of a plain lock have it."""
+        return target
 
     @abstractmethod
     async def _take(
-        self, io: Backend, blocking_timeout: float | Unset | None, token: str | None = None
-    ) -> _Handle: ...
+        self, io: Backend, limit: float | None, by: Owner, token: str | None = None
+    ) -> _Handle:
+        """Take the lock for ``by`` within ``limit`` seconds. Raises LockBusy."""
 
-    def _limit(self, blocking_timeout: float | Unset | None) -> float | None:
-        """Return how many seconds to wait at most. Raises ValueError."""
-        if isinstance(blocking_timeout, Unset):
-            return self.blocking_timeout if self.blocking else 0
-        return waiting_time(blocking_timeout)
+    @property
+    def timeout(self) -> float:
+        """The lease in seconds."""
+        return self.options.timeout
+
+    # What this object holds
 
     @property
     def held(self) -> _Handle | None:
         """The handle of what this thread holds through this object, or None."""
-        return self._handles.last
+        return self._mine(_get_running_loop() is not None)
+
+    def _mine(self, is_asyncio: bool) -> _Handle | None:
+        """Return what the caller took last and has not let go; else what is nobody's, if one is."""
+        entries = [
+            entry
+            for entry in self._known()
+            if entry.held is not None and entry.held.is_here and not entry.held.released
+        ]
+        if entries and self.thread_local:
+            entries = _entries_of(current(is_asyncio), entries, lambda owner: not owner.kind)
+        return entries[-1].held if entries else None
+
+    def _known(self) -> list[Entry[_Handle]]:
+        entries = [reference() for reference in self._entries[:]]
+        return [entry for entry in entries if entry is not None]
+
+    async def leave(self, io: Backend, error: BaseException | None) -> None:
+        """End the block that the caller entered last, as one of ExitStack. Raises LockError."""
+        entries = [entry for entry in self._known() if entry.is_block]
+        entries = _entries_of(current(io.is_asyncio), entries, lambda owner: owner.has_ended)
+        if not entries:
+            raise LockError(
+                f"no block of the lock {self._named} was entered by this thread or task: leave a "
+                "block where it was entered",
+                key=self.key,
+            )
+        await entries[-1].leave(io, error)
+
+    def _prune(self) -> None:
+        """Drop what is over."""
+        for entry in tuple(self._kept):
+            held = entry.held
+            if held is not None and not entry.is_block and (held.released or held.lost):
+                self.drop(entry)
+
+    def drop(self, entry: Entry[_Handle]) -> None:
+        """Hold ``entry`` no longer."""
+        entry.held = None
+        self._kept.discard(entry)
 
     @property
     def lost(self) -> bool:
-        """Whether it was taken and is known to be ours no longer. Asks nobody."""
-        return self.held is not None and self.held.lost
+        held = self.held
+        return held is not None and held.lost
 
     def remaining(self) -> float:
-        """Return the seconds left of the lease, of that which ends first; 0.0 when not held."""
-        return self.held.remaining() if self.held is not None else 0.0
+        held = self.held
+        return 0.0 if held is None else held.remaining()
+
+    # Taking
 
     def take(self, blocking_timeout: float | Unset | None = UNSET) -> _Handle:
         """Take the lock, with all its keys or none, and return its handle.
 
-        ``blocking_timeout``: seconds to wait at most (default: that of the lock, 0 when it is
-        not ``blocking``); 0 asks once; None waits without limit. Raises LockBusy when somebody
-        else kept it for so long, LockUnavailable when Redis cannot say (what it may have
-        granted is given back), and ValueError.
+        ``blocking_timeout``: seconds to wait at most (default: that of the lock, 0 when it is not
+        ``blocking``); 0 asks once; None waits without limit. Raises LockBusy when somebody else
+        kept it for so long, LockUnavailable when Redis cannot say (what it may have granted is
+        given back), and ValueError.
         """
-        return run(self._take(BLOCKING, blocking_timeout))
+        return run(self._take(BLOCKING, self._limit(blocking_timeout), current(False)))
 
     async def atake(self, blocking_timeout: float | Unset | None = UNSET) -> _Handle:
-        """Take the lock as :meth:`take` does. The handle belongs to the running task.
+        """Take the lock as :meth:`take` does. The handle belongs to the running task."""
+        return await self._take(ASYNCIO, self._limit(blocking_timeout), current(True))
 
-        Raises LockUnsupported, too, for a RedisCluster of redis.asyncio.
+    def _limit(self, blocking_timeout: float | Unset | None = UNSET) -> float | None:
+        if isinstance(blocking_timeout, Unset):
+            return self.blocking_timeout if self.blocking else 0
+        return waiting_time(blocking_timeout)
+
+    def acquire(
+        self,
+        sleep: float | None = None,
+        blocking: bool | None = None,
+        blocking_timeout: float | None = None,
+        token: str | bytes | None = None,
+    ) -> bool:
+        """Take the lock; False when somebody else kept it for too long.
+
+        ``blocking`` and ``blocking_timeout`` (seconds) default to those of the lock; ``sleep``
+        (seconds) has no effect. ``token``: what stands at the name in Redis while it is held
+        (default: a random value, which is safer); UTF-8, not empty. Whoever uses one twice answers
+        for what comes of it: a second caller with the token of the holder is taken for the holder,
+        and one that was given up or lost within the last minute is refused (LockError). Raises
+        LockUnavailable and ValueError as :meth:`take`, TypeError and ValueError for what is no
+        token, and LockUnsupported where a caller cannot choose it.
         """
-        return await self._take(ASYNCIO, blocking_timeout)
+        return run(self._acquire(BLOCKING, sleep, blocking, blocking_timeout, self._chosen(token)))
+
+    async def aacquire(
+        self,
+        sleep: float | None = None,
+        blocking: bool | None = None,
+        blocking_timeout: float | None = None,
+        token: str | bytes | None = None,
+    ) -> bool:
+        """Take the lock as :meth:`acquire` does."""
+        return await self._acquire(ASYNCIO, sleep, blocking, blocking_timeout, self._chosen(token))
 
     async def _acquire(
         self,
         io: Backend,
+        sleep: float | None,
         blocking: bool | None,
         blocking_timeout: float | None,
         token: str | None = None,
     ) -> bool:
+        waiting_time(sleep, f"sleep, the first argument of {'a' * io.is_asyncio}acquire(),")
         if not (self.blocking if blocking is None else blocking):
             blocking_timeout = 0
         elif blocking_timeout is None:
             blocking_timeout = self.blocking_timeout
-        held = None
+        limit = waiting_time(blocking_timeout)
+        entry: Entry[_Handle] = Entry(self, current(io.is_asyncio), is_block=False)
         try:
-            held = await self._take(io, blocking_timeout, token)
-            self._handles.put(held)
-            return True
+            await self._enter(io, entry, limit, token)
         except LockBusy:
             return False
-        except BaseException:
-            if held is not None:
-                await self._undo(io, held)
-            raise
+        return True
 
-    async def _undo(self, io: Backend, held: _Handle) -> None:
-        """Let go of what was taken when nobody will be told of it."""
-        self._handles.leave(held)
-        await held._give_back(io)
-
-    def __enter__(self) -> _Handle:
+    async def _enter(
+        self, io: Backend, entry: Entry[_Handle], limit: float | None, token: str | None = None
+    ) -> _Handle:
+        """Take the lock, and note in ``entry`` that the caller has it by this object."""
         held = None
         try:
-            held = run(self._take(BLOCKING, UNSET))
-            self._handles.enter(held)
+            held = await self._take(io, limit, entry.by, token)
+            entry.held = held
+            if self._kept:
+                self._prune()
+            if entry.is_kept:
+                self._kept.add(entry)
+            self._entries.append(ref(entry, self._entries.remove))
             return held
         except BaseException:
+            # Interrupts too.
+            self.drop(entry)
             if held is not None:
-                run(self._undo(BLOCKING, held))
+                await held.give_back(io)
             raise
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        held = None
-        try:
-            entered = self._handles.innermost
-            if entered is None:
-                raise self._not_entered("thread")
-            held = entered.held
-            run(held._finish(BLOCKING, exc_value, self.raise_on_release_error))
-        except LockError:
-            raise
-        except BaseException as interrupt:
-            # Before it was begun to let go, perhaps.
-            held = held or self._innermost()
-            if held is not None and not held.began_release:
-                run(held._finish(BLOCKING, interrupt))
-            raise
-        finally:
-            # An interrupt may come anywhere above; a handle is not to be counted any more then.
-            if held is None:
-                held = self._innermost()
-            if held is not None:
-                self._handles.leave(held)
-                if not held.is_let_go:
-                    held.count_out()
-
-    def _innermost(self) -> _Handle | None:
-        entered = self._handles.innermost
-        return None if entered is None else entered.held
-
-    def _not_entered(self, by: str) -> LockError:
-        message = f"the block of the lock {self._named} was entered by another {by}"
-        return LockError(message, key=self.key)
+    def __enter__(self) -> _Handle:
+        entry = self.begins.pop(get_ident(), _nothing)() or Entry(self, current(False))
+        limit = self.blocking_timeout if self.blocking else 0
+        return run(self._enter(BLOCKING, entry, limit))
 
     async def __aenter__(self) -> _Handle:
-        held = await self.atake()
-        self._handles.enter(held, CancelScope(held))
+        entry = self.begins.pop(get_ident(), _nothing)() or Entry(self, current(True))
+        held = await self._enter(ASYNCIO, entry, self._limit())
+        if self._scope is not None:
+            entry.scope = self._scope(held.grants)
         return held
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        entered = self._handles.innermost
-        if entered is None or entered.scope is None:
-            raise self._not_entered("task")
-        held, scope = entered.held, entered.scope
-        # Before anything is awaited: another task that closes a generator must not find it, too.
-        self._handles.leave(held)
-        try:
-            await scope.leave(exc_value, raise_on_release_error=self.raise_on_release_error)
-        finally:
-            if not held.is_let_go:
-                held.count_out()
+    @_EndOfBlock
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        run(self.leave(BLOCKING, error))
 
-    @property
-    def _named(self) -> str:
-        """What messages call it."""
-        return repr(self.key)
+    @_EndOfBlock
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        await self.leave(ASYNCIO, error)
 
-    async def _mine(self, io: Backend, what: str) -> _Handle:
-        if self.held is None:
+    # Asking
+
+    def _held_to(self, io: Backend, what: str) -> _Handle:
+        held = self._mine(io.is_asyncio)
+        if held is None:
             message = f"cannot {what} the lock {self._named}: it is not held here"
             raise LockError(message, key=self.key)
-        return self.held
-
-    async def _check(self, io: Backend) -> None:
-        await (await self._mine(io, "check"))._check(io)
+        return held
 
     async def _owned(self, io: Backend) -> bool:
-        return self.held is not None and await self.held._owned(io)
+        held = self._mine(io.is_asyncio)
+        return held is not None and await held._owned(io)
 
-    async def _extend(self, io: Backend, seconds: float, replace_ttl: bool) -> Literal[True]:
-        return await (await self._mine(io, "extend"))._extend(io, seconds, replace_ttl)
-
-    async def _reacquire(self, io: Backend) -> Literal[True]:
-        return await (await self._mine(io, "reacquire"))._reacquire(io)
+    async def _renew(self, io: Backend, what: str, ms: int | None, *, to_add: bool = False) -> None:
+        await self._held_to(io, what)._renew(io, what, ms, to_add=to_add)
 
     async def _release(self, io: Backend) -> None:
-        held = await self._mine(io, "release")
+        held = self._held_to(io, "release")
         try:
             await held._release(io)
         finally:
             # Kept after a failure to reach Redis, so that it can be called again.
-            if held.is_let_go or held.lost:
-                self._handles.drop(held)
+            self._prune()
+
+    def _chosen(self, token: object) -> str | None:
+        if token is not None and (self.options.is_shared or not self._is_one):
+            raise LockUnsupported(
+                f"the lock {self._named} is held with others: none of them chooses its token",
+                key=self.key,
+            )
+        if token is not None and not self.target.scripts.takes_token:
+            raise LockUnsupported(
+                f"no token can be chosen for the lock {self._named} with its protocol", key=self.key
+            )
+        text = None if token is None else checked_token(token)
+        if text is not None and text.split() != [text]:
+            raise ValueError("a token must have no white space: the scripts part tokens by it")
+        return text
+
+
+def _entries_of(
+    owner: Owner, entries: list[Entry[_Handle]], is_nobody: Callable[[Owner], bool]
+) -> list[Entry[_Handle]]:
+    """Return the ``entries`` of ``owner``, else the one that is nobody's, if there is just one."""
+    mine = [entry for entry in entries if entry.by is owner]
+    nobodys = [entry for entry in entries if is_nobody(entry.by)]
+    return mine or (nobodys if len(nobodys) == 1 else [])

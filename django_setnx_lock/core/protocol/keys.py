@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-import secrets
+from typing import NamedTuple
 
 MAX_NAME_BYTES = 256
 _KEPT_BYTES = 190
@@ -22,46 +22,19 @@ _COMPANION = re.compile(
 )
 
 
-class LockKeys:
-    """The keys of one lock. All of them hash to the cluster slot of ``name``.
+class LockKeys(NamedTuple):
+    """The keys of one lock, in one cluster slot.
 
-    ``meta``: a string, with fence, since when, token it belongs to, holder record. ``waiters``:
-    a sorted set, of the tokens of the waiting callers in order of arrival. ``alive``: a hash,
-    with until when each waiting token is alive, its rank, and when it asks again, and with the
-    holder record of who waits by it.
+    ``stem``: what those beside ``name`` begin with. The scripts know what each is for.
     """
 
-    __slots__ = ("alive", "meta", "name", "stem", "waiters")
-
-    def __init__(self, name: str, stem: str) -> None:
-        self.name = name
-        self.stem = stem
-        self.meta = f"{stem}:meta"
-        self.waiters = f"{stem}:waiters"
-        self.alive = f"{stem}:alive"
+    name: str
+    stem: str
 
     @property
-    def shares(self) -> str:
-        """Sorted set: the tokens of those who hold it together, by the ends of their leases."""
-        return f"{self.stem}:shares"
-
-    @property
-    def holders(self) -> str:
-        """Hash: fence and holder record of each of them."""
-        return f"{self.stem}:holders"
-
-    def wake(self, token: str) -> str:
-        """List: the mailbox of the waiting ``token``; short-lived."""
-        return f"{self.stem}:wake:{token}"
-
-    def tombstone(self, token: str) -> str:
-        """Return the key of a short-lived string: how ``token`` was released or given up."""
-        return f"{self.stem}:gone:{token}"
-
-    def queue(self, token: str, index: str | None = None) -> tuple[str, ...]:
-        """Return the keys of a script of a lock with a queue, in their order."""
-        own = (self.name, self.waiters, self.alive, self.tombstone(token), self.meta)
-        return own if index is None else (*own, index)
+    def meta(self) -> str:
+        """A string: the last fence, the value it was given to, the holder record."""
+        return f"{self.stem}:meta"
 
 
 def lock_keys(name: str) -> LockKeys:
@@ -139,24 +112,3 @@ def index_for(prefix: str) -> str:
 def history_for(prefix: str) -> str:
     """Return the key of the history of the locks under ``prefix``, a list."""
     return f"{{{prefix}}}:history"
-
-
-def heartbeat_prefix_for(prefix: str) -> str:
-    """Return what the keys of all processes that hold locks under ``prefix`` begin with.
-
-    On a cluster they share one slot. No lock can have such a name.
-    """
-    return f"{{{prefix}}}:process:"
-
-
-def process_keys(heartbeat_prefix: str, process: str) -> LockKeys:
-    """Return the key by which ``process`` says that it lives, as ``name``. It has no others."""
-    return LockKeys(f"{heartbeat_prefix}{process}", heartbeat_prefix.removesuffix(":process:"))
-
-
-def mailbox_beside(stem: str) -> str:
-    """Return the key of a new mailbox for several waiters, a sorted set.
-
-    ``stem``: that of a lock's other keys, or the key of the index.
-    """
-    return f"{stem.removesuffix(':index')}:mail:{secrets.token_hex(8)}"

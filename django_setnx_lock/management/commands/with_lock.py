@@ -14,13 +14,11 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from django_setnx_lock import lock_core
 from django_setnx_lock.core import clock
 from django_setnx_lock.core.errors import LockBusy, LockError, LockLost, LockUnavailable
 from django_setnx_lock.core.lock_info import LockInfo
-from django_setnx_lock.core.locks.attempt import PASSING
-from django_setnx_lock.core.locks.handle import LockHandle
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.locks.layered import LockHandle, RedisLock
+from django_setnx_lock.core.locks.redlock import Redlock
 from django_setnx_lock.locks import inspector, key_prefix, make_one
 from django_setnx_lock.management import statuses
 from django_setnx_lock.management.with_lock.arguments import (
@@ -38,6 +36,8 @@ from django_setnx_lock.management.wording import holding, user_name
 from django_setnx_lock.options import LockOptions
 
 # Between two tries of a caller that waits while Redis is away, in seconds.
+# Causes that may pass while one waits.
+_PASSING = frozenset({"unreachable", "timeout", "readonly"})
 _PAUSE = 0.5
 
 
@@ -195,7 +195,7 @@ def _wait(lock: RedisLock, interrupts: Interrupts, end: float, said: Messages) -
             return interrupts.take(lock, None if left == math.inf else max(left, 0))
         except LockUnavailable as error:
             left = end - clock.now()
-            if error.cause not in PASSING or left <= 0:
+            if error.cause not in _PASSING or left <= 0:
                 raise
             if not is_told:
                 is_told = True
@@ -206,6 +206,6 @@ def _wait(lock: RedisLock, interrupts: Interrupts, end: float, said: Messages) -
 def _look(lock: RedisLock, interrupts: Interrupts, options: Mapping[str, Any]) -> LockInfo | None:
     """Look at the lock in Redis; return None where that cannot be done."""
     with interrupts.raising(), contextlib.suppress(LockUnavailable):
-        if not isinstance(lock, lock_core.Redlock):
+        if not isinstance(lock, Redlock):
             return inspector(options["using"]).get(lock.name)
     return None

@@ -13,10 +13,10 @@ from typing import Any
 from django.core.management.base import CommandError, OutputWrapper
 
 from django_setnx_lock.connection import get_client, socket_timeout_of
-from django_setnx_lock.core.connections.endpoints import server_id
+from django_setnx_lock.core.connections.quorum import FEWEST
+from django_setnx_lock.core.connections.session import session_of
 from django_setnx_lock.core.docs import docs_url
 from django_setnx_lock.core.errors import LockUnavailable
-from django_setnx_lock.core.locks.redlock_servers import FEWEST
 from django_setnx_lock.descriptions import problem
 from django_setnx_lock.management import statuses
 from django_setnx_lock.management.wording import printable
@@ -107,7 +107,7 @@ def _of_all(patients: Sequence[Patient], places: dict[str, str]) -> Iterator[Fin
     for patient in patients:
         here = [one for examination in EXAMINATIONS for one in examination(patient)]
         for one in [*here, *_same_server(patient, places)]:
-            found.setdefault(one, []).append(server_id(patient.client))
+            found.setdefault(one, []).append(session_of(patient.client).where)
     for one, where in found.items():
         is_everywhere = len(where) >= len(patients)
         yield one if is_everywhere else replace(one, seen=f"At {', '.join(where)}: {one.seen}")

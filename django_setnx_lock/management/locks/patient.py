@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -14,14 +16,13 @@ from redis.exceptions import AuthenticationError
 
 from django_setnx_lock.conf import get_config
 from django_setnx_lock.connection import get_client
-from django_setnx_lock.core.connections.backends import BLOCKING, run
-from django_setnx_lock.core.connections.cluster_routes import is_cluster, routes_of
-from django_setnx_lock.core.connections.endpoints import server_id
 from django_setnx_lock.core.connections.failures import translated
+from django_setnx_lock.core.connections.session import session_of
+from django_setnx_lock.core.connections.shared_cluster import is_cluster
 from django_setnx_lock.core.docs import docs_url
-from django_setnx_lock.core.errors import LockError, LockUnavailable, LockUnsupported
-from django_setnx_lock.core.locks.lock import RedisLock
-from django_setnx_lock.core.protocol.keys import lock_keys, mailbox_beside
+from django_setnx_lock.core.errors import LockBusy, LockError, LockUnavailable, LockUnsupported
+from django_setnx_lock.core.inspection.inspector import Inspector
+from django_setnx_lock.core.locks.layered import RedisLock
 from django_setnx_lock.locks import inspector, lock, semaphore
 
 
@@ -58,8 +59,12 @@ _ABSENT = frozenset({"unreachable", "timeout"})
 _SAMPLES = 5
 # What servers and proxies say of a command that they do not have.
 _NOT_THERE = ("unknown command", "unsupported command")
-# The lease of the lock that is tried, and how long it is waited for; Redis ends that 0.1 s late.
-_LEASE, _WAIT = 5, 0.02
+# The lease of the lock that is tried, and how long it is waited for: a refusal shows in less.
+_USED = """redis.call('GET', KEYS[1])
+for command in string.gmatch('LPOS HEXISTS HMGET', '%a+') do
+  redis.call(command, KEYS[1], 'x')
+end"""
+_LEASE, _WAIT, _PAUSE = 5, 0.3, 0.005
 
 
 @dataclass(kw_only=True)
@@ -125,7 +130,8 @@ class Patient:
         kind = "valkey" if "valkey_version" in self.info else "redis"
         version = self.info.get(f"{kind}_version", "")
         name = f"{kind} {version}" if version else "a server that does not tell its version"
-        return f"{name} at {server_id(self.client)}, {1000 * self.round_trip:.1f} ms a round trip"
+        at = session_of(self.client).where
+        return f"{name} at {at}, {1000 * self.round_trip:.1f} ms a round trip"
 
     @property
     def online_replicas(self) -> int:
@@ -144,7 +150,8 @@ def admit(using: str, *, is_master: bool = False) -> list[Patient]:
     clients, is_node = [client], is_cluster(client)
     if is_node:
         with translated(""):
-            clients = routes_of(client).primaries()
+            nodes = sorted(client.get_primaries(), key=lambda node: str(node.name))
+            clients = [client.get_redis_connection(node) for node in nodes]
     common: dict[str, Any] = {"using": using, "settings": get_config()}
     patients = [
         Patient(client=one, is_master=is_master, is_node=is_node, **common) for one in clients
@@ -191,9 +198,11 @@ def _trouble(patient: Patient, replicas: int) -> LockUnavailable | None:
     trial = lock(key, replicas=replicas, **options)
     try:
         with translated(key):
-            # The right to send a script shows where the server knows none of ours.
-            get_client(patient.using).eval("return 1", 1, trial.name)
-        _try(trial)
+            # The right to send a script shows where the server knows none of ours; and what a
+            # lock goes without, for worse, if it is refused.
+            used = "return 1" if trial.target.scripts.polls else _USED
+            get_client(patient.using).eval(used, 1, trial.name)
+        _try(trial, look)
         # Groups need a few rights more, and so does who looks.
         with suppress(LockUnsupported):
             first, second = (semaphore(f"{key}:2", 2, replicas=0, **options) for _ in range(2))
@@ -207,28 +216,32 @@ def _trouble(patient: Patient, replicas: int) -> LockUnavailable | None:
     return None
 
 
-def _try(trial: RedisLock) -> None:
-    """Take ``trial``, renew it, have another wait for it and be left it. Raises LockUnavailable."""
+def _try(trial: RedisLock, look: Inspector) -> None:
+    """Take ``trial``, renew it, and have others wait for it. Raises LockUnavailable."""
     held = trial.take()
-    following = trial.attempt()
     try:
         held.reacquire()
-        run(following.ask(BLOCKING, waits=True))
-        target = held.grant.target
-        if target.command_set.wakes_waiters:
-            with translated(trial.key):
-                trial.client.blpop([lock_keys(trial.name).wake(following.token)], _WAIT)
-                if target.index is not None:
-                    # As an event loop does for its tasks.
-                    trial.client.bzpopmin(mailbox_beside(target.index), _WAIT)
-        held.release()
-        run(following.ask(BLOCKING, waits=True))
+        if trial.target.scripts.polls:
+            return
+        with suppress(LockBusy):
+            trial.take(_WAIT)
+        with suppress(LockBusy):
+            # Tasks wait at another list.
+            asyncio.run(_wait_for(trial))
+        with ThreadPoolExecutor(1) as pool:
+            following = pool.submit(trial.take, _LEASE)
+            while not (following.done() or look.get(trial.name).waiting):
+                time.sleep(_PAUSE)
+            held.release()
+            following.result().release()
     finally:
         with suppress(LockError):
             if not held.released:
                 held.release()
-        with suppress(LockError):
-            run(following.cancel(BLOCKING))
+
+
+async def _wait_for(trial: RedisLock) -> None:
+    await (await trial.atake(_WAIT)).arelease()
 
 
 def _refusal(patient: Patient, error: LockUnavailable) -> Finding:
@@ -245,7 +258,7 @@ def _refusal(patient: Patient, error: LockUnavailable) -> Finding:
             "D002",
             f"Redis refuses what locks need: {said}.",
             "Give the user of the cache the rights it needs. A server or proxy that has no Lua "
-            "scripts cannot hold locks; one that lets nobody wait (BLPOP) can, with PROTOCOL "
+            "scripts cannot hold locks; one that lets nobody wait (BRPOP) can, with PROTOCOL "
             f"'hosted' in SETNX_LOCK. See {docs_url('redis', 'rights')}",
         )
     if error.cause == "readonly":

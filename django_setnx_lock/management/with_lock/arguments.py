@@ -11,8 +11,7 @@ from typing import Any, NoReturn
 from django.core.management.base import CommandError, CommandParser
 
 from django_setnx_lock.core import values
-from django_setnx_lock.core.connections.execute import checked_replicas
-from django_setnx_lock.core.protocol.commands import command_set
+from django_setnx_lock.core.options import options_of
 from django_setnx_lock.core.protocol.keys import lock_keys, name_for
 from django_setnx_lock.management import statuses
 
@@ -227,8 +226,8 @@ def check(options: Mapping[str, Any], prefix: str) -> None:
         values.milliseconds(options["min_hold"], "--min-hold")
     own = {name: options[name] for name in ("shared", "limit", "min_hold")}
     try:
-        checked_replicas(options["replicas"])
-        command_set(**own)
+        values.checked_replicas(options["replicas"])
+        options_of(**own)
     except ValueError as error:
         # Each begins with the name of an option.
         raise ValueError(f"--{error}".replace("_", "-")) from None

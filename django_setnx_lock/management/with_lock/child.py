@@ -19,7 +19,7 @@ from django.core.management import CommandError
 
 from django_setnx_lock import lock_core
 from django_setnx_lock.core.errors import LockUnsupported
-from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core.locks.layered import LockHandle
 from django_setnx_lock.management import statuses
 
 from . import guard

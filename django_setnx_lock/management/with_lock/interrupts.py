@@ -17,8 +17,7 @@ from typing import Any
 
 from django_setnx_lock.core import clock
 from django_setnx_lock.core.errors import LockError
-from django_setnx_lock.core.locks.handle import LockHandle
-from django_setnx_lock.core.locks.lock import RedisLock
+from django_setnx_lock.core.locks.layered import LockHandle, RedisLock
 
 from . import guard
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from django_setnx_lock import lock_core
 from django_setnx_lock.core import clock
 from django_setnx_lock.core.errors import LockError, LockLost
-from django_setnx_lock.core.locks.handle import LockHandle
+from django_setnx_lock.core.locks.layered import LockHandle
 from django_setnx_lock.management import statuses
 
 from .arguments import Terms

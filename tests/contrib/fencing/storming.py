@@ -55,10 +55,8 @@ def main() -> None:
 def storm(chance: random.Random, mode: str, pauses: int) -> dict[str, int]:
     from django_setnx_lock import LockBusy, LockError, StaleFence, lock
     from tests.contrib.fencing.models import Seat
-    from tests.support import next_core
 
     client, seats = lock("any").client, Seat.objects.using(ALIAS)
-    next_core.say(client, type(lock("any")))
     keys = list(seats.values_list("pk", flat=True))
     counts = {"made": 0, "refused": 0}
     while int(client.get(COUNTER) or 0) < pauses:

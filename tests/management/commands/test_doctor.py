@@ -97,9 +97,11 @@ def test_the_trial_leaves_no_lock_behind(found: Examine, admin: redis.Redis) -> 
 
     locks = redis.Redis(port=admin.connection_pool.connection_kwargs["port"], db=1)
     # On a busy machine it takes long enough for the process to say that it lives.
-    names = [name for name in locks.scan_iter() if not re.search(b":(gone|process):", name)]
+    # And who waited counts as awake for a moment.
+    kept = re.compile(b":(meta|process:.*|.*:awake)\\Z")
+    names = list(locks.scan_iter())
     locks.close()
-    assert [name for name in names if not name.endswith(b":meta")] == []
+    assert [name for name in names if not kept.search(name)] == []
 
 
 def test_d001_a_server_that_is_not_there(found: Examine) -> None:
@@ -185,38 +187,23 @@ def test_d002_replicas_cannot_be_waited_for(found: Examine, admin: redis.Redis) 
     assert "wait" in finding.seen
 
 
-@pytest.mark.parametrize("command", ["blpop", "bzpopmin"])
-def test_d002_nobody_may_wait(found: Examine, admin: redis.Redis, command: str) -> None:
-    findings = found(caches=as_user(admin, "~*", "+@all", f"-{command}"))
+def test_d002_nobody_may_wait(found: Examine, admin: redis.Redis) -> None:
+    findings = found(caches=as_user(admin, "~*", "+@all", "-brpop"))
 
     assert bad(findings) == {"D002": "error"}
-    assert command in findings["D002"].seen
+    assert "brpop" in findings["D002"].seen
 
 
 def test_d002_a_command_is_renamed_away(found: Examine) -> None:
-    with RealServer(binary(), "--rename-command", "BLPOP", "") as server:
+    with RealServer(binary(), "--rename-command", "BRPOP", "") as server:
         findings = found(caches={"locks": cache(server.url)})
 
     assert findings["D002"].severity == "error"
-    assert "BLPOP" in findings["D002"].seen
-
-
-def test_d002_a_proxy_that_lets_nobody_wait(
-    found: Examine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise redis.ResponseError("unsupported command 'BLPOP'")
-
-    monkeypatch.setattr(redis.Redis, "blpop", refuse)
-
-    findings = found()
-
-    assert bad(findings) == {"D002": "error"}
-    assert "PROTOCOL" in findings["D002"].remedy
+    assert "BRPOP" in findings["D002"].seen
 
 
 def test_d002_who_polls_needs_no_right_to_wait(found: Examine, admin: redis.Redis) -> None:
-    caches = as_user(admin, "~*", "+@all", "-blpop", "-bzpopmin")
+    caches = as_user(admin, "~*", "+@all", "-brpop")
 
     assert bad(found(caches=caches, PROTOCOL="hosted")) == {}
 
@@ -453,7 +440,7 @@ def test_it_says_what_is_there_and_what_to_do(locks: Locks, real_cache: RealServ
     first, *lines = ended.out.splitlines()
     assert (ended.status, ended.err) == (0, "")
     assert first.startswith(("default: redis ", "default: valkey "))
-    assert f"tcp 127.0.0.1:{real_cache.port}/0" in first
+    assert f"at 127.0.0.1:{real_cache.port}/0" in first
     # The server of the tests writes nothing to disk.
     assert [line for line in lines if line.startswith("  WARNING D008: Nothing is written")]
     assert re.search(r"^    http\S+#d008$", ended.out, re.MULTILINE | re.IGNORECASE)

@@ -1,134 +1,90 @@
--- Take the lock: SET name token NX PX lease, with its fence, its holder record and its place in the index.
--- ARGV  1 token  2 lease ms  3 what is written after the fence: ' LENGTH-OF-TOKEN TOKEN RECORD'
---       4 ms until the caller asks again at the latest (0: this caller does not wait, or no longer; -1: nor can a
---       copy of a request of this token be under way)
--- Reply {'OK', fence}
---       {'BUSY', ms left (-1: never expires), 'ours', holder record, ms since the grant}
---       {'BUSY', ms left, 'group', record of one of them}  several hold it together; perhaps one of them is
---       still to take it up
---       {'BUSY', ms left, 'baton'}    it is being handed on
---       {'BUSY', ms left, 'foreign', holder record or nothing}  (it is known of one who wakes nobody)
---       {'GONE'}  this token was released, given up or forced out before
--- Error WRONGTYPE when the name holds no string
---- keys
+-- Take the lock, or queue for it. Sent twice, it is taken once.
+-- KEYS  1 name  2 meta  [3 index]
+-- ARGV  1 token, without white space: '...', 'read:...', 'permit:LIMIT:...'  2 lease  3 holder record (JSON)
+--       4 within how many ms the caller asks again (0: it does not wait)  5 its mailbox
+-- Reply {'OK', fence[, 'listed', waiters woken by this, or false]}  {'BUSY', ms left, record of who holds it, or false,
+--       waiters that it was given to by this, or false}  {'GONE'} the token is done with
+local NAME, META, INDEX = KEYS[1], KEYS[2], KEYS[3]
+local BESIDE, token = string.sub(META, 1, -5), ARGV[1]
 
--- A free lock that nobody waits for, or one handed to this token, not given up before: most are.
-local token, value = ARGV[1], redis.call('GET', NAME)
-local claims = value == BATON .. token
-local is_mine, next_waiter
-if claims then
-  is_mine = redis.call('EXISTS', TOMBSTONE) == 0
-  next_waiter = redis.call('ZRANGE', WAITERS, 0, 0)[1]
-elseif not value then
-  is_mine = redis.call('EXISTS', WAITERS, ALIVE, TOMBSTONE) == 0
-end
-if is_mine and next_waiter then
-  -- To be woken if it would sleep beyond the lease, or dropped if dead: see below.
-  local alive, again = string.match(redis.call('HGET', ALIVE, next_waiter) or '', '^(%d+) %d+ (%d+)$')
-  local time = redis.call('TIME')
-  local now = time[1] * 1000 + time[2] / 1000
-  is_mine = alive and alive - now >= 0 and again - now <= ARGV[2] + 0
-end
-local meta = is_mine and redis.call('GET', META)
-if is_mine and not (meta and not has_let_go(meta)) then
-  local time = redis.call('TIME')
-  local fence = time[1] .. string.sub('00000' .. time[2], -6)
-  local last = meta and string.match(meta, '^%d+')
-  if last and tonumber(last) >= tonumber(fence) then
-    fence = whole(last + 1)
-  end
-  redis.call('SET', META, fence .. ARGV[3], 'PX', whole(ARGV[2] + META_MARGIN))
-  if claims then
-    if next_waiter then
-      redis.call('HDEL', ALIVE, token, WHO .. token)
-    else
-      redis.call('DEL', ALIVE)
+-- Nobody has it, and nobody waits: most are.
+local time = not string.find(token, ':', 1, true) and redis.call('TIME') -- without that right no lock is left
+if time and redis.call('SET', NAME, token, 'NX', 'PX', ARGV[2]) then
+  if redis.call('EXISTS', BESIDE .. 'waiting', BESIDE .. 'gone') == 0 then
+    local fence, rest = time[1] .. string.sub('00000' .. time[2], -6), ' ' .. token .. ' ' .. ARGV[3]
+    local keep = string.format('%d', ARGV[2] + 60000)
+    local last = redis.pcall('SET', META, fence .. rest, 'PX', keep, 'GET')
+    if type(last) == 'table' then
+      redis.call('DEL', NAME)
+      return last -- somebody's data in its place
     end
-  end
-  if INDEX then
-    redis.call('ZADD', INDEX, whole(math.floor(fence / 1000) + ARGV[2]), NAME)
-    -- What nobody released is forgotten, by one in a hundred; who lacks the right for it goes on.
-    if time[2] % 100 == 0 then
-      redis.pcall('ZREMRANGEBYSCORE', INDEX, '-inf', whole(time[1] * 1000 - META_MARGIN))
+    last = last and string.match(last, '^%d+')
+    if last and #last <= 16 and tonumber(last) >= tonumber(fence) then
+      -- The server's clock was stepped back.
+      fence = string.format('%d', last + 1)
+      redis.call('SET', META, fence .. rest, 'PX', keep)
     end
+    return {'OK', fence}
   end
-  redis.call('SET', NAME, token, 'PX', ARGV[2])
-  return {'OK', fence}
+  redis.call('DEL', NAME)
 end
 
---- prelude
---- following
-local ENDLESS = 86400000 -- how long the index remembers a lock that never expires, since it was last met: a day
-local lease, slice = tonumber(ARGV[2]), tonumber(ARGV[4])
-local is_gone = redis.call('EXISTS', TOMBSTONE) == 1
-meta = redis.call('GET', META)
-if is_gone then
-  -- Who does not wait is told of the holder all the same, should the first answer have been lost.
-  if slice > 0 or not value or value == token or claims then
-    return {'GONE'}
+--- lib
+local lease, slice = tonumber(ARGV[2]), slice_of(ARGV[4])
+if is_gone(token) then
+  return {'GONE'}
+end
+local value, group = standing()
+if value == '' then
+  list_met(redis.call('PTTL', NAME))
+  return is_wrong()
+end
+local given = false
+if not value or group then
+  -- What ran out goes to those who wait, in order.
+  given = admit(value, group) or false
+  value, group = standing()
+end
+local fence = fence_of(value, group, token)
+if fence then
+  -- It was given to this caller while it waited, or an answer was lost. What it has is never cut, but for the claim.
+  keep(value, group, token, read_waiter(token) and lease or math.max(lease, lease_left(group, token)))
+elseif has_room(value, group, token) and not first_waiter() then
+  fence = grant(token, lease, ARGV[3], value, group)
+end
+if fence then
+  leave_queue(token)
+  local roused = rouse(lease)
+  given = given ~= token and given
+  return {'OK', whole(fence), 'listed', given and roused and given .. ' ' .. roused or given or roused or false}
+end
+local left = lease_left()
+if group == group_of(token) and group then
+  left = math.min(left, redis.call('ZRANGE', SHARES, 0, 0, 'WITHSCORES')[2] - now)
+end
+if slice > 0 then
+  if string.sub(value or '', 1, 5) == 'poll-' then
+    left = math.min(left, 100) -- who has it wakes nobody
   end
-end
-if not value then
-  local head = first_waiter()
-  if head and head ~= token then
-    give_baton(head)
-    value = BATON .. head
+  local _, _, _, _, rank = read_waiter(token)
+  if not rank then
+    local last = redis.call('ZRANGE', WAITERS, -1, -1, 'WITHSCORES')[2]
+    rank = whole(math.max(now_us, (last or 0) + 1))
   end
+  redis.call('ZADD', WAITERS, rank, token)
+  local again = now + (left >= 0 and math.min(left, slice) or slice)
+  redis.call('HSET', WAITING, token, table.concat({whole(again + LATE), whole(again), rank, #ARGV[5], ARGV[5], ARGV[3]}, ' '))
+  mark_awake(ARGV[5])
+  redis.call('PEXPIRE', WAITERS, slice + 4 * LATE)
+  redis.call('PEXPIRE', WAITING, slice + 4 * LATE)
+elseif leave_queue(token) then
+  -- Those behind it may share the lock with who has it; or it alone was told how soon a lease ends.
+  local others = group and admit(value, group) or left >= 0 and rouse(left)
+  given = given and others and given .. ' ' .. others or given or others or false
 end
-local fence, owner, holder = read_meta(meta)
-if value and value ~= token and not claims then
-  local left = redis.call('PTTL', NAME)
-  local how = baton_for(value) and 'baton' or owner == value and 'ours' or 'foreign'
-  if how == 'ours' and group_at(value) then
-    how, slice = 'group', math.min(slice, GROUP_SLICE)
-  end
-  if slice > 0 then
-    queue_up(token, left, slice, string.sub(ARGV[3], string.find(ARGV[3], ' ', 2, true) + #token + 2))
-  elseif not is_gone then
-    leave_queue(token)
-    if slice == 0 then
-      -- Given up here and now: a copy of a request that is still on the wire must not take the lock.
-      redis.call('SET', TOMBSTONE, 'left', 'PX', MEMORY)
-    end
-  end
-  if INDEX and how == 'foreign' then
-    redis.call('ZADD', INDEX, now_ms() + (left < 0 and ENDLESS or left), NAME)
-  end
-  local is_known = owner == value or owner == HOSTED .. value
-  local held = how == 'ours' and math.max(now_us() - fence, 0) / 1000 or nil
-  return {'BUSY', left, how, is_known and holder or nil, held}
+list_met(left)
+local _, owner, record = read_meta()
+if group then
+  _, record = fence_of(value, group, redis.call('ZRANGE', SHARES, -1, -1)[1]) -- of one who has it still
 end
-
-if value == token then
-  -- Mine already: the reply to an earlier copy of this request was lost. The lease starts anew,
-  -- but is not cut: this copy may be a late one, of a lock that was extended since.
-  lease = math.max(lease, redis.call('PTTL', NAME))
-end
-local keep = lease + META_MARGIN
-if owner ~= token or not value then
-  note_lost(meta, owner)
-  fence = math.max(now_us(), (fence or 0) + 1)
-  redis.call('SET', META, whole(fence) .. ARGV[3], 'PX', keep)
-else
-  grow(META, keep)
-end
--- The mailbox stays: this copy may be a late one, and the caller about to listen there.
-wake_sleeper(token)
-leave_queue(token)
-if redis.call('EXISTS', WAITERS) == 0 then
-  redis.call('DEL', ALIVE)
-end
-wake_if_later(lease)
-if INDEX then
-  redis.call('ZADD', INDEX, now_ms() + lease, NAME)
-end
--- The lock itself comes last: an error above (a key of another type, a command denied) leaves none behind.
-if value == token then
-  redis.call('PEXPIRE', NAME, lease)
-elseif claims then
-  -- The baton gives way.
-  redis.call('SET', NAME, token, 'PX', lease)
-else
-  redis.call('SET', NAME, token, 'NX', 'PX', lease)
-end
-return {'OK', whole(fence)}
+return {'BUSY', math.ceil(left), owner == value and record or false, given}

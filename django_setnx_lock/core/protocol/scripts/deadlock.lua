@@ -1,113 +1,104 @@
--- Say of a caller which holds locks that it waits for one more, and see whether it waits for itself by way of others.
--- All is read at one moment; a caller that is refused waits no longer for whoever looks after it.
--- KEYS  1 the lock waited for  2... the locks that the caller holds
--- ARGV  1 its token in the queue  2 for how many ms to believe it  3 its holder record
---       4... the tokens by which it holds them, in the order of KEYS
--- Reply {'OK'}  {'DEADLOCK', record, name, record, name, ...}  the caller waits for the first name, whose holder, of
---       the second record, waits for the second name, and so on; the caller holds the last
---- clock
---- asking
---- grouping
---- nesting
-local name, token, life, record = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
-if not is_queued(name, token) then
-  return {'OK'}
-end
-local said = table.concat({#token, #name, token, name, record}, ' ')
-for number = 2, #KEYS do
-  redis.call('SET', key_beside(KEYS[number], 'waits:' .. ARGV[number + 2]), said, 'PX', life)
+-- Say of a caller which holds locks that it waits for one more, and see whether it waits for itself by way of others. All is
+-- read at one moment. Who looks after a caller that is refused does not find the same: one is refused, not two.
+-- '{N}:waits:TOKEN' says of the holder of N by that token, for a short while: 'TOKEN LENGTH NAME RECORD', its token in the
+-- queue of the lock that it waits for, and that name, which has that length. It is believed only where that token queues.
+-- KEYS  1 name and 2 meta of the lock waited for  3... the names of the locks that the caller holds
+-- ARGV  1 its token in the queue  2 for how many ms to believe it  3 its holder record  4... the tokens by which it holds them
+-- Reply {record, name, record, name, ...}: the caller waits for the first name, whose holder, of the second record, waits for
+--       the second name, and so on; the caller holds the last. Empty if it is no deadlock
+local NAME, META, INDEX = KEYS[1], KEYS[2], nil
+local BESIDE, token = string.sub(META, 1, -5), ARGV[1]
+--- lib
+local MOST = 200 -- of so many callers, or holders of one lock, a search goes no further
+
+local function beside(name, what)
+  local tag = string.match(name, '^[^{]*{([^}]+)}')
+  return (tag and '{' .. tag .. '}:' .. name or '{' .. name .. '}') .. ':' .. what
 end
 
--- Of how many shares one who waits at that token's place can do with none to become free: it cannot go on while so
--- many of them stay. One who stands before it and cannot go on keeps it waiting, too.
-local function enough_of(queued, group)
-  local kind, limit = group_of(queued)
-  return kind == group and (limit or math.huge) or 1
+-- What is of another type says nothing.
+local function ask(...)
+  local reply = redis.pcall(...)
+  return not (type(reply) == 'table' and reply.err) and reply or nil
 end
 
--- The tokens that hold the lock, and how many of these have to stay for that waiter to stay.
-local function in_the_way(lock, waiter)
-  local value = ask('GET', lock) or ''
-  local group = group_at(value)
-  if not group then
+local function is_queued(name, queued)
+  local alive = parse_waiter(ask('HGET', beside(name, 'waiting'), queued))
+  return alive and alive >= now and ask('ZSCORE', beside(name, 'waiters'), queued)
+end
+
+-- The tokens by which the lock is held, and how many of these have to stay for that waiter to stay: of permits all, as one
+-- that becomes free is enough. One that stands before it and cannot go on keeps it waiting, too.
+local function in_the_way(waiter)
+  local value, queue, enough = ask('GET', waiter.name) or '', beside(waiter.name, 'waiters'), math.huge
+  local kind = string.match(value, '^(%l+):%d+$')
+  if kind ~= 'readers' and kind ~= 'permits' then
     return {value}, 1
   end
-  local shares = ask('ZRANGEBYSCORE', key_beside(lock, 'shares'), '(' .. whole(now), '+inf', 'LIMIT', 0, MOST)
-  local enough = enough_of(waiter, group)
-  if enough > 1 then
-    for _, before in ipairs(redis.call('ZRANGE', key_beside(lock, 'waiters'), 0, 9)) do
-      if before == waiter then
-        break
-      end
-      if is_queued(lock, before) then
-        enough = math.min(enough, enough_of(before, group))
+  for _, queued in ipairs(ask('ZRANGE', queue, 0, math.min(ask('ZRANK', queue, waiter.token) or 0, MOST)) or {}) do
+    local group, limit = group_of(queued)
+    enough = is_queued(waiter.name, queued) and math.min(enough, group == kind and limit or 1) or enough
+  end
+  return ask('ZRANGEBYSCORE', beside(waiter.name, 'shares'), '(' .. whole(now), '+inf', 'LIMIT', 0, MOST) or {}, enough
+end
+
+local own = {token = token, name = NAME, record = ARGV[3]}
+local known = {[token] = own}
+
+-- Who holds what that waiter waits for, and waits itself. One that waits for what it holds may be helped by another thread.
+local function behind(waiter)
+  local holders, found = {}, {}
+  holders, waiter.enough = in_the_way(waiter)
+  for _, holder in ipairs(holders) do
+    local said = ask('GET', beside(waiter.name, 'waits:' .. holder)) or ''
+    local queued, length, rest = string.match(said, '^(%S+) (%d+) (.*)$')
+    local name = rest and string.sub(rest, 1, length)
+    if rest and queued ~= waiter.token and is_queued(name, queued) then
+      known[queued] = known[queued] or {token = queued, name = name, record = string.sub(rest, length + 2)}
+      table.insert(found, known[queued])
+    end
+  end
+  return found
+end
+
+-- All that the caller waits for by way of others, the nearest first, but those who go on; and the last before itself again.
+local function search()
+  local reached, seen, last = {own}, {[own] = true}, nil
+  for number = 1, MOST do
+    local waiter = reached[number] or {behind = {}}
+    waiter.behind = waiter.behind or behind(waiter)
+    for _, other in ipairs(waiter.behind) do
+      last = last or other == own and waiter
+      if not seen[other] and not other.goes_on then
+        seen[other], other.after = true, waiter
+        table.insert(reached, other)
       end
     end
   end
-  return shares or {}, enough
+  return reached, last
 end
 
--- All that wait for each other from the caller on, the nearest first.
-local waiters, known = {{token = token, name = name, record = record, stays = true}}, {}
-known[token] = waiters[1]
-local at = 1
-while waiters[at] and at <= MOST do
-  local waiter = waiters[at]
-  local tokens, enough = in_the_way(waiter.name, waiter.token)
-  waiter.behind, waiter.enough = {}, enough
-  for _, holder in ipairs(tokens) do
-    local queued, waits_for, holder_record = read_wait(waiter.name, holder)
-    -- One that waits for what it holds itself may be helped by another thread.
-    if queued and queued ~= waiter.token then
-      if not known[queued] then
-        known[queued] = {token = queued, name = waits_for, record = holder_record, stays = true}
-        waiters[#waiters + 1] = known[queued]
-      end
-      table.insert(waiter.behind, known[queued])
-    end
-  end
-  at = at + 1
+for at = 3, is_queued(NAME, token) and #KEYS or 0 do
+  local link = table.concat({token, #NAME, NAME, ARGV[3]}, ' ')
+  redis.call('SET', beside(KEYS[at], 'waits:' .. ARGV[at + 1]), link, 'PX', ARGV[2])
 end
-
--- One stays if enough of those before it do. Whoever does not is taken out, until none is left or all who are stay.
-local has_changed = true
-while has_changed do
-  has_changed = false
+-- One goes on if not enough of those before it stay. Who does is taken out, until all who are left stay.
+local waiters, last, has_changed
+repeat
+  waiters, last, has_changed = search()
   for _, waiter in ipairs(waiters) do
     local staying = 0
     for _, other in ipairs(waiter.behind or {}) do
-      staying = staying + (other.stays and 1 or 0)
+      staying = staying + (other.goes_on and 0 or 1)
     end
-    if waiter.stays and (not waiter.behind or staying < waiter.enough) then
-      waiter.stays, has_changed = false, true
+    if not waiter.goes_on and staying < (waiter.enough or 1) then
+      waiter.goes_on, has_changed = true, true
     end
   end
-end
-
--- The last on the shortest way from the caller to itself. There is none for one that is in nobody's way, though it
--- waits behind others that stay.
-local function last_before(caller)
-  local reached, number = {caller}, 1
-  while reached[number] do
-    for _, other in ipairs(reached[number].behind) do
-      if other == caller then
-        return reached[number]
-      end
-      if other.stays and not other.after then
-        other.after = reached[number]
-        reached[#reached + 1] = other
-      end
-    end
-    number = number + 1
-  end
-end
-
-local last = waiters[1].stays and last_before(waiters[1])
-if not last then
-  return {'OK'}
-end
-for number = 2, #KEYS do
-  redis.call('DEL', key_beside(KEYS[number], 'waits:' .. ARGV[number + 2]))
+until not has_changed
+last = is_queued(NAME, token) and not own.goes_on and last
+for at = 3, last and #KEYS or 0 do
+  redis.call('DEL', beside(KEYS[at], 'waits:' .. ARGV[at + 1]))
 end
 local reply = {}
 while last do
@@ -115,5 +106,4 @@ while last do
   table.insert(reply, 1, last.record)
   last = last.after
 end
-table.insert(reply, 1, 'DEADLOCK')
 return reply

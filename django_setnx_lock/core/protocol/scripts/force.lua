@@ -1,35 +1,34 @@
--- Take the lock away from the holder the operator saw, and from nobody else.
--- ARGV  1 who and why (JSON)  2 token seen  3 how many ms may be left of its lease, or ''
--- Reply {'OK', waiter that it was handed to, or false}  {'RENEWED'} more is left of the lease
---       {'CHANGED'} somebody else has it  {'FREE'} nobody has it
---- keys
---- prelude
-if redis.pcall('GET', TOMBSTONE) == ARGV[1] then
-  -- Done before: the reply to an earlier copy of this request was lost.
-  return {'OK', baton_for(token_at(NAME)) or false}
+-- Take the lock from the holder that the operator saw, and tell that one by whom and why.
+-- ARGV  1 token seen  2 by whom and why (JSON)  3 '', or unless more than so many ms are left of its lease
+-- Reply {'OK', whom it is given to, or false}  {'CHANGED'} somebody else holds it by now  {'FREE'} nobody does
+--       {'RENEWED'} more is left
+local NAME, META, INDEX = KEYS[1], KEYS[2], KEYS[3]
+local BESIDE, token = string.sub(META, 1, -5), ARGV[1]
+--- lib
+local value, group = standing()
+if #token == 65536 and value and string.sub(value, 1, 65536) == token then
+  token = value -- what is not ours may be longer, and was seen as far as that
 end
-local value = redis.pcall('GET', NAME)
-if not value or type(value) == 'table' then
-  return {'FREE'}
-end
--- Who has joined a group since it was seen is not known by what stands at the name.
-if value ~= ARGV[2] or baton_for(value) or group_at(value) then
-  return {'CHANGED'}
-end
-if ARGV[3] ~= '' and redis.call('PTTL', NAME) > tonumber(ARGV[3]) then
+local most = tonumber(ARGV[3])
+if most and (value == token or group) and lease_left(group, token) > most then
   return {'RENEWED'}
 end
--- Remembered until the holder must have learned it: its lease would have ended by then.
-local keep = math.max(redis.call('PTTL', NAME), MEMORY)
-redis.call('DEL', NAME)
-redis.call('SET', TOMBSTONE, ARGV[1], 'PX', keep)
-let_go(value)
--- Taken it is, whatever a key beside it may be: else nobody could tell that it was.
-local head = false
-pcall(function()
-  head = hand_on()
-end)
-if INDEX and not head then
+-- What is no lock, at which nobody's token stands, stays.
+local was_held = false
+if token ~= '' or redis.call('TYPE', NAME).ok == 'string' then
+  was_held, value, group = drop(token)
+end
+if not was_held then
+  -- This may have been sent twice.
+  local is_done = redis.call('HGET', BESIDE .. 'forced', token) == ARGV[2]
+  return {is_done and 'OK' or value and 'CHANGED' or 'FREE', false}
+end
+leave_queue(token)
+redis.call('HSET', BESIDE .. 'forced', token, ARGV[2])
+redis.call('PEXPIRE', BESIDE .. 'forced', MEMORY)
+refuse(token)
+local given = (not value or group) and admit(value, group) or group and rouse(redis.call('PTTL', NAME)) or false
+if INDEX and not value and not given then
   redis.pcall('ZREM', INDEX, NAME)
 end
-return {'OK', head}
+return {'OK', given}

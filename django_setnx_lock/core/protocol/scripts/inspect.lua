@@ -1,103 +1,92 @@
--- All there is to say about a lock, or about several. Writes nothing.
--- KEYS  as of shared_keys; of several locks the first 7 of each, one lock after the other, and then [the index]
--- ARGV  1 's' or 'ms': in what unit a number at the name is the time until which the lock is valid, where
---       nothing beside it tells; '' if no lock is of that kind  2 how many of those waiting to name, 1 or more
---       [3 'each': of several locks]
--- Reply {type, value or false, 'ours', 'baton', 'foreign' or false, ms left (-1: never expires), fence,
---        holder record, number waiting, now ms, that unit if the value is a time,
---        of each who holds it together with others: {token, ms left, fence, holder record, what it waits for},
---        of the first of those waiting: {token, when it came, in us, holder record},
---        what the one who holds it waits for: {name, token it waits by, when it came there}}
---       (what is not known is false; where the value is only a time, the token beside it stands for it, as where
---       the lease of that one is over)
---       of several: an array of these, as JSON if that can be had, which clients read many times quicker. It is
---       about the first of the locks only, if many wait for them or hold them: the caller asks for the others
---- shared_keys
---- prelude
---- asking
---- timestamp
---- nesting
-local most = tonumber(ARGV[2])
---- waiting
-local COUNTED = 500 -- so many of a queue are looked at to see who is alive; the others count as if they were
--- No call keeps Redis busy for longer than so many locks take that nobody waits for: a millisecond or two.
-local BUDGET = 100
-local spent = 0
-local function inspect()
-  local kind = redis.call('TYPE', NAME).ok
-  local value = kind == 'string' and redis.call('GET', NAME)
-  local meta = token_at(META) or ''
-  local fence, owner, holder = read_meta(meta)
-  local how = value and (baton_for(value) and 'baton' or (owner == value or owner == HOSTED .. value) and 'ours' or 'foreign')
-  local left = redis.call('PTTL', NAME)
-  local queued = redis.pcall('ZRANGE', WAITERS, 0, COUNTED - 1)
-  queued = queued.err and {} or queued
-  local waiting = #queued == COUNTED and redis.call('ZCARD', WAITERS) - COUNTED or 0
-  for _, token in ipairs(queued) do
-    waiting = waiting + (is_alive(token) and 1 or 0)
-  end
-  local known = read_known(meta)
-  local unit = known.unit or MS[ARGV[1]] and ARGV[1]
-  if known.ends then
-    holder = known.record
-  end
-  if how == 'foreign' and unit and as_time(value, unit) then
-    how = stands(value, known) and 'ours' or how
-    left = time_left(value, known, unit)
-    if how == 'ours' then
-      value = owner
-    else
-      fence, holder = nil, nil
-    end
-    if not left then
-      kind, how, value, left = 'none', false, false, 0
-    end
-  else
-    unit = false
-  end
-  named = {}
-  local shares, left_to = {}, {baton_for(value)}
-  for _, token in ipairs(group_at(value) and ask('ZRANGE', SHARES, 0, -1) or {}) do
-    local rest = redis.call('ZSCORE', SHARES, token) - now_ms()
-    local own, record = string.match(ask('HGET', HOLDERS, token) or '', '^(%d+) (.*)$')
-    if own and rest > 0 then
-      table.insert(shares, {token, math.min(rest, FENCES), tonumber(own) < FENCES and own or '0', record, awaited_by(token)})
-    else
-      left_to[#left_to + 1] = baton_for(token)
-    end
-  end
-  for _, token in ipairs(left_to) do
-    waiting = waiting + (is_alive(token) and 1 or 0)
-    name_waiter(token)
-  end
-  -- Who is named is among those counted.
-  if waiting > 0 then
-    name_queued()
-  end
-  spent = spent + 1 + #queued / 10 + #shares + #named / 4
-  return {
-    kind,
-    value,
-    how,
-    math.floor(left),
-    fence and fence < FENCES and whole(fence) or false, holder or false,
-    waiting,
-    whole(now_ms()),
-    unit,
-    shares,
-    named,
-    how == 'ours' and awaited_by(value),
-  }
+-- What there is to say about locks. Writes nothing.
+-- KEYS  of each lock: name, meta   last, if their number is odd: index
+-- ARGV  1 how many of those waiting to name, 1 or more
+-- Reply of each {type of what stands at the name, that, 'ours', 'given' to one who has not asked since, or 'foreign', ms left
+--       (-1: never ends), fence, holder record, number waiting, now in us, of those who hold it together {token, ms left,
+--       fence, holder record, awaited}, of the first of those waiting {token, when it came in us, holder record}, unit of a time
+--       of ours, awaited]; awaited: {name, token there, when it came in us} of the lock that the holder waits for itself
+--       What is not known is false. As JSON if that can be had, which clients read many times quicker; and about the first
+--       of the locks only, if many wait for them or hold them: the caller asks for the others.
+local most = tonumber(ARGV[1])
+local COUNTED = 500    -- so many of a queue are looked at to see who is alive; the others count as if they were
+local LONGEST = 65535  -- no text of ours is longer
+local BUDGET, spent = 100, 0 -- no call keeps Redis busy for longer than so many locks take that nobody waits for
+
+local function ask(...)
+  local reply = redis.pcall(...)
+  return not (type(reply) == 'table' and reply.err) and reply -- not what others wrote in the place of ours
 end
 
-if not ARGV[3] then
-  return inspect()
+local function inspect(NAME, META)
+local INDEX, BESIDE = nil, string.sub(META, 1, -5)
+--- lib
+-- What that holder waits for itself, as it says while it looks for a deadlock.
+local function awaited(holder)
+  local queued, length, rest = string.match(ask('GET', BESIDE .. 'waits:' .. holder) or '', '^(%S+) (%d+) (.*)$')
+  local name = rest and string.sub(rest, 1, length) or ''
+  local tag = string.match(name, '^[^{]*{([^}]+)}')
+  local there = tag and '{' .. tag .. '}:' .. name or '{' .. name .. '}'
+  local alive, _, _, _, rank = parse_waiter(rest and ask('HGET', there .. ':waiting', queued))
+  return alive and alive >= now and ask('ZSCORE', there .. ':waiters', queued) and {name, queued, rank} or false
 end
+  local kind, left = redis.call('TYPE', NAME).ok, redis.call('PTTL', NAME)
+  local value = kind == 'string' and redis.call('GETRANGE', NAME, 0, LONGEST)
+  local fence, owner, record = string.match(ask('GETRANGE', META, 0, LONGEST) or '', '^(%d+) (%S+) (.*)$')
+  local ends, about = string.match(record or '', '^@(%d+) (.*)$')
+  local unit = ends and (value == ends and 'ms' or value == whole(math.ceil(ends / 1000)) and 's')
+  if unit then
+    -- In its place, whose it is.
+    value, record, left = owner, about, ends - now
+    if left <= 0 then
+      kind, value = 'none', false
+    end
+  end
+  local how = value and (owner == value and 'ours' or 'foreign')
+  local queued, given = ask('ZRANGE', WAITERS, 0, COUNTED - 1) or {}, {}
+  local waiting = #queued == COUNTED and redis.call('ZCARD', WAITERS) - COUNTED or 0
+  local named, shares = {}, {}
+  local function is_given(token)
+    return ask('HEXISTS', WAITING, token) == 1 and not ask('ZSCORE', WAITERS, token)
+  end
+  if how == 'ours' and is_given(value) then
+    how, given = 'given', {value}
+  end
+  local together = value and string.match(value, '^(%l+):%d+$')
+  if together == 'readers' or together == 'permits' then
+    local found = ask('ZRANGE', SHARES, 0, -1, 'WITHSCORES') or {}
+    for at = 1, #found, 2 do
+      local token, rest = found[at], found[at + 1] - now
+      local own, about = string.match(ask('HGET', HOLDERS, token) or '', '^(%d+) (.*)$')
+      if rest > 0 and is_given(token) then
+        table.insert(given, token)
+      elseif rest > 0 and own then
+        table.insert(shares, {token, whole(math.min(rest, 2 ^ 53)), own, string.sub(about, 1, LONGEST), awaited(token)})
+      end
+    end
+  end
+  -- Those it was given to have left the queue.
+  for _, tokens in ipairs({given, queued}) do
+    for first = 1, #tokens, COUNTED do
+      local last = math.min(first + COUNTED - 1, #tokens)
+      for at, row in ipairs(ask('HMGET', WAITING, unpack(tokens, first, last)) or {}) do
+        local alive, _, _, about, rank = parse_waiter(row)
+        if alive and alive >= now then
+          waiting = waiting + 1
+          if #named < most then
+            table.insert(named, {tokens[first + at - 1], rank, string.sub(about, 1, LONGEST)})
+          end
+        end
+      end
+    end
+  end
+  spent = spent + 1 + #queued / 10 + #shares + #named / 4
+  return {kind, value, how, left, fence or false, record or false, waiting, whole(now_us), shares, named, unit or false,
+    how == 'ours' and not together and awaited(value)}
+end
+
 local found = {}
-INDEX = #KEYS % 7 == 1 and KEYS[#KEYS]
-for first = 1, #KEYS - 6, 7 do
-  NAME, WAITERS, ALIVE, TOMBSTONE, META, SHARES, HOLDERS = unpack(KEYS, first, first + 6)
-  table.insert(found, inspect())
+for at = 1, #KEYS - 1, 2 do
+  table.insert(found, inspect(KEYS[at], KEYS[at + 1]))
   if spent >= BUDGET then
     break
   end

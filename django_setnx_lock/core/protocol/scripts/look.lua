@@ -1,47 +1,28 @@
--- See whether the waiter that the baton was made out to has taken it up, or else pass it on.
--- ARGV  1 token of that waiter  2 '1' if nobody will look again: the process is about to end
--- Reply {'OK', waiter to look after next, or false, 1 if that one was handed the lock just now}
---- keys
---- prelude
--- Pass the baton on from one that did not fetch it: it is dead, or asking just now. The next one
--- after it has its turn; it keeps its place, for as long as the baton would have waited.
-local function pass_on(head)
-  local alive, rank, again = read_waiter(head)
-  if not rank then
-    return head
+-- Have the waiters whom the lock was given to, or who were roused, fetched their mail? Who has not is dead, or asking just
+-- now: it keeps its place, and the first without unread mail has its turn before it. Until who has it has asked, the next
+-- one is roused: should nobody ask, it does, when the claim is over.
+-- ARGV  1 their tokens, in the order of the queue
+-- Reply who is to be looked at next, or false
+local NAME, META, INDEX = KEYS[1], KEYS[2], KEYS[3]
+local BESIDE = string.sub(META, 1, -5)
+--- lib
+local missed, is_awaited = {}, false
+for token in string.gmatch(ARGV[1], '%S+') do
+  local _, _, box, _, rank = read_waiter(token)
+  local was_given = rank and not redis.call('ZSCORE', WAITERS, token)
+  if rank and has_mail(box, token) and not (was_given and redis.call('EXISTS', box .. ':awake') == 1) then
+    table.insert(missed, token)
+  elseif was_given then
+    is_awaited = true
   end
-  for _, token in ipairs(redis.call('ZRANGEBYSCORE', WAITERS, '(' .. whole(rank), '+inf')) do
-    local until_ms = read_waiter(token)
-    if until_ms and until_ms >= now_ms() then
-      -- Before the other leaves: a queue that is made anew would have no end of life.
-      redis.call('ZADD', WAITERS, rank, head)
-      give_baton(token)
-      redis.call('HSET', ALIVE, head,
-        string.format('%d %d %d', math.min(alive, now_ms() + CLAIM), rank, again))
-      return token
-    end
-  end
-  return head
 end
-
-local head = ARGV[1]
-local value = token_at(NAME)
-local was = baton_for(value)
-local owner = was
-if not value then
-  owner = hand_on()
-elseif not owner then
-  local _, known = read_meta(redis.call('GET', META))
-  if known ~= value then
-    -- A foreign client got in between: the next waiter was told of another's lease.
-    wake_if_later(-1)
-  end
-  return {'OK', false}
-elseif owner == head and has_mail(head) then
-  owner = pass_on(head)
+if not (missed[1] or is_awaited) or not first_waiter(true) then
+  return false -- they have asked; or nobody else is awake, and they may come yet
 end
-if owner and ARGV[2] == '1' then
-  -- The next waiter looks instead, when the claim is over.
-  wake_if_later(redis.call('PTTL', NAME))
+for _, token in ipairs(missed) do
+  drop(token)
+  queue_again(token)
 end
-return {'OK', owner, owner ~= was and 1 or 0}
+local value, group = standing()
+local given = missed[1] and (not value or group) and admit(value, group, true)
+return given or rouse(CLAIM, true) or false

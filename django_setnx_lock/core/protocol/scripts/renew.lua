@@ -1,28 +1,17 @@
--- Have at least so much of the lease left if the lock is still mine. What is left is never cut.
--- ARGV  1 token  2 ms
---       [3 'given': the lock waits for another process to take it over, so the record names none that must live]
--- Reply {'OK', ms the lease now has[, holder record in which an operator asks it to stop]}
---       {'LOST', how it was lost (JSON) or false}
---- keys
---- prelude
---- stopping
-if token_at(NAME) ~= ARGV[1] then
-  return {'LOST', redis.call('GET', TOMBSTONE)}
+-- Have the lease last so long at the least, if the lock is still that token's, and list it.
+-- ARGV  1 token  2 ms; '0': as long as it does; '-1': change nothing
+-- Reply {'OK', ms left (-1: without end)[, holder record in which an operator asks it to stop]}
+--       {'LOST', who forced it and why (JSON), or false}
+local NAME, META, INDEX = KEYS[1], KEYS[2], KEYS[3]
+local BESIDE, token = string.sub(META, 1, -5), ARGV[1]
+--- lib
+local value, group = standing()
+local fence, record = fence_of(value, group, token)
+if not fence then
+  return {'LOST', redis.call('HGET', BESIDE .. 'forced', token)}
 end
-local left = redis.call('PTTL', NAME)
-local lease = math.max(left, ARGV[2] + 0)
--- First a write that is allowed: it makes the rest allowed, on a server that is out of memory.
-redis.call('PEXPIRE', NAME, lease)
-if ARGV[3] then
-  local fence, owner, record = read_meta(token_at(META))
-  if owner == ARGV[1] then
-    -- Of two values of one name in JSON the latter counts.
-    record = string.gsub(record, '}$', ',"process":"","renewed":false}')
-    redis.call('SET', META, table.concat({whole(fence), #owner, owner, record}, ' '), 'KEEPTTL')
-  end
+local lease = math.max(lease_left(group, token), tonumber(ARGV[2]))
+if ARGV[2] ~= '-1' and lease > 0 then
+  keep(value, group, token, lease)
 end
-grow(META, lease + META_MARGIN)
-if INDEX then
-  redis.call('ZADD', INDEX, now_ms() + lease, NAME)
-end
-return with_own_stop({'OK', lease}, ARGV[1])
+return {'OK', lease, record and string.find(record, ',"stop":{', 1, true) and record or nil}

@@ -1,12 +1,11 @@
--- Give the lease more time if the lock is still mine, touching nothing but its name: a node of a cluster
--- that is giving the slot away serves what needs one key, and refuses what needs several.
--- KEYS  1 name
--- ARGV  1 token  2 ms to have at the least
--- Reply {'OK', ms the lease now has}
---       {'LOST', false}
+-- Have the lease last so long at the least, if the name is still that token's: for a lock whose slot moves. A script with one
+-- key is carried out there, and what else there is of the lock may be at the other node.
+-- ARGV and reply as of renew
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return {'LOST', false}
 end
 local lease = math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[2]))
-redis.call('PEXPIRE', KEYS[1], lease)
+if ARGV[2] ~= '-1' and lease > 0 then
+  redis.call('PEXPIRE', KEYS[1], string.format('%d', lease))
+end
 return {'OK', lease}

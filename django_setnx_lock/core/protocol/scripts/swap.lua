@@ -1,23 +1,20 @@
--- Put the token of another process, which takes the lock over, in the place of the one by which it is held.
--- ARGV  1 the old token  2 the new one  3 fence of the lock
---       4 the holder record of who takes it over: that gets the time since when it holds the lock
--- Reply {'OK'}
---       {'LOST', how it was lost (JSON) or false}
---- keys
---- prelude
-local value = token_at(NAME)
-local fence = read_meta(redis.call('GET', META))
-if value == ARGV[2] and fence == tonumber(ARGV[3]) then
-  -- A copy of a request that was carried out: another lock by this token has another fence.
-  return {'OK'}
+-- Put the token of who takes the lock over in the place of the one by which it was given away. Sent twice, it is done once.
+-- With the same token twice it is given away: nobody renews it from then on, as the record says.
+-- ARGV  1 token that was given away  2 the new one  3 fence of the lock  4 lease that is left at the least  5 holder record
+-- Reply {'OK', fence, 'listed', false}  {'LOST', who forced it and why (JSON), or false}
+local NAME, META, INDEX = KEYS[1], KEYS[2], KEYS[3]
+local BESIDE, token = string.sub(META, 1, -5), ARGV[2]
+--- lib
+local value, fence = standing(), read_meta()
+if is_gone(token) or fence ~= tonumber(ARGV[3]) or value ~= ARGV[1] and value ~= token then
+  return {'LOST', redis.call('HGET', BESIDE .. 'forced', ARGV[1])}
+elseif value ~= token or token == ARGV[1] then
+  keep(value, nil, token, math.max(ARGV[4], redis.call('PTTL', NAME)))
+  local record = token == ARGV[1] and ARGV[5] or string.gsub(ARGV[5], '}$', ',"since":' .. whole(now) .. '}')
+  redis.call('SET', META, table.concat({whole(fence), token, record}, ' '), 'KEEPTTL')
+  if token ~= ARGV[1] then
+    redis.call('SET', NAME, token, 'KEEPTTL')
+    refuse(ARGV[1])
+  end
 end
-if value ~= ARGV[1] then
-  return {'LOST', redis.call('GET', TOMBSTONE)}
-end
-local record = string.gsub(ARGV[4], '}$', ',"since":' .. whole(now_ms()) .. '}')
--- A copy of the acquire that is still on the wire must not take the lock once it is free.
-redis.call('SET', TOMBSTONE, 'left', 'PX', MEMORY)
-redis.call('SET', META, table.concat({ARGV[3], #ARGV[2], ARGV[2], record}, ' '), 'KEEPTTL')
-grow(META, redis.call('PTTL', NAME) + META_MARGIN)
-redis.call('SET', NAME, ARGV[2], 'KEEPTTL')
-return {'OK'}
+return {'OK', whole(fence), 'listed', false}

@@ -1,0 +1,430 @@
+"""A session with several independent servers: the reply to a request is that of their majority.
+
+The rules are those of Redlock: https://redis.io/docs/latest/develop/use/patterns/distributed-locks/
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import threading
+from collections import Counter
+from collections.abc import Collection, Sequence
+from concurrent import futures
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from redis import exceptions as redis_exceptions
+
+from .. import clock
+from ..connections.client_settings import refuse_own_calls
+from ..errors import LockUnavailable, subject
+from ..protocol.replies import Reply
+from ..protocol.requests import ACQUIRE, LOCKED, RELEASE, Request, Undo
+from ..values import milliseconds
+from .backend import BLOCKING, run
+from .blocking import BATCH
+from .connection import close, limit_to, take
+from .session import Session, unavailable
+
+if TYPE_CHECKING:
+    from .backend import Backend
+
+DEFAULT_TIMEOUT = 0.1
+# With two, neither could fail.
+FEWEST = 3
+# So many ms a busy lock has left at the least, for who is to ask again.
+_LEAST_MS = 50
+_DRIFT_PART, _DRIFT_LEAST = 0.01, 0.002
+# For how many seconds one server is waited for before the others are looked at.
+_SLICE = 0.002
+# How many threads ask servers that have no connection at hand: one that hangs costs each caller
+# such a thread, for as long as the server has to answer.
+_THREADS = 64
+_LATE: Any = redis_exceptions.TimeoutError("no answer in time")
+_BROKEN = (redis_exceptions.ConnectionError, redis_exceptions.TimeoutError)
+
+
+def drift(seconds: float) -> float:
+    """Return by how much the servers' clocks may differ from ours in so many ``seconds``."""
+    return seconds * _DRIFT_PART + _DRIFT_LEAST
+
+
+# What the majority says
+
+
+def decide(request: Request, values: Sequence[Any], count: int, missing: int = 0) -> Any:
+    """Return what the ``values`` of some of ``count`` servers come to; None if to nothing.
+
+    ``missing``: how many may answer yet.
+    """
+    needed = count // 2 + 1
+    if request.script is LOCKED:
+        # Held is what nobody else can have a majority of.
+        held = sum(map(bool, values))
+        is_open = missing and held <= count - needed and len(values) - held < needed
+        return None if is_open or len(values) < needed else int(held > count - needed)
+    granted = [value for value in values if value[0] == b"OK"]
+    if request.script is ACQUIRE:
+        if len(granted) >= needed:
+            return granted[0]
+        if len(granted) + missing >= needed or len(values) < needed:
+            return None
+        return busy([value for value in values if value[0] == b"BUSY"], bool(granted))
+    if request.script is RELEASE and request.args[1] in ("cancel", "doubt"):
+        return [b"OK", None]
+    if len(granted) >= needed:
+        return [b"OK", None] if request.script is RELEASE else _renewed(granted, needed)
+    marks = [value[1] for value in values if value[0] == b"LOST"]
+    if len(marks) > count - needed:
+        # Of several who were forced out, one says by whom.
+        return [b"LOST", next(filter(None, marks), None), None]
+    return None
+
+
+def busy(values: Sequence[Any], has_some: bool) -> list[Any]:
+    """Return the reply for the holder of most servers, with the longest time it has left.
+
+    ``has_some``: whether some granted it, which is the last of the reply.
+    """
+    record = Counter(value[2] for value in values).most_common(1)[0][0] if values else None
+    left = [value[1] if value[1] >= 0 else inf for value in values if value[2] == record]
+    ms = max([_LEAST_MS, *left])
+    return [b"BUSY", -1 if ms == inf else ms, record, None, has_some]
+
+
+def _renewed(granted: Sequence[Any], needed: int) -> list[Any]:
+    """Return the reply of so many servers, with the ms that each has left at the least."""
+    left = [value[1] if value[1] >= 0 else inf for value in granted]
+    ms = sorted(left, reverse=True)[needed - 1]
+    ms = -1 if ms == inf else max(int(ms - drift(ms / 1000) * 1000), 0)
+    # An operator may have asked the holder to stop at one server only.
+    return [b"OK", ms, *[value[2] for value in granted if len(value) > 2][:1]]
+
+
+# Asking
+
+
+class Masters:
+    """Independent servers: what a lock on a majority of them has for a client.
+
+    ``clients``: a redis-py client of each. ``names``: what messages call them. ``timeout``: the
+    seconds in which each has to be connected to and to answer, all at the same time.
+    """
+
+    def __init__(self, clients: Sequence[Any], names: Sequence[str], timeout: float) -> None:
+        self.clients = tuple(clients)
+        self.names = tuple(names)
+        self.timeout = timeout
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {', '.join(self.names)}>"
+
+    @property
+    def connection_pool(self) -> Masters:
+        """What a session is known by."""
+        return self
+
+
+class QuorumSession(Session):
+    """Several servers, which are asked together. A reply is given once a majority has decided.
+
+    One that has not answered in time is ``late``: from then on it is waited for only where the
+    others do not decide. So a server that hangs costs its limit once, until it answers again.
+    """
+
+    takes_together = False
+
+    def __init__(self, masters: Masters) -> None:
+        self.names = masters.names
+        self.servers = [Session(client, masters.timeout) for client in masters.clients]
+        places: Any = tuple([server.place for server in self.servers])
+        self._begin(places, masters.timeout)
+        self.is_awaited = any(server.is_awaited for server in self.servers)
+        self.late: set[Session] = set()
+        self.threads = threading.Semaphore(_THREADS)
+        # The first name that is resolved imports this: not in the time of the servers.
+        codecs.lookup("idna")
+
+    @classmethod
+    def suits(cls, client: Any) -> bool:
+        return isinstance(client, Masters)
+
+    @property
+    def where(self) -> str:
+        return ", ".join(self.names)
+
+    def close_idle(self) -> None:
+        for server in self.servers:
+            server.close_idle()
+
+    async def call(
+        self, io: Any, request: Request, key: str, undo: Undo = None, limits: int = 2
+    ) -> Reply:
+        """Return the majority's reply. Raises LockUnavailable, after one limit at the latest."""
+        sent = clock.now()
+        (reply,) = await self._ask(io, [(request, key)], self.limit, undo)
+        if isinstance(reply, Reply):
+            return reply
+        reply.time_left = max(sent + 2 * self.limit - clock.now(), 0)
+        raise reply
+
+    async def call_many(
+        self, io: Any, requests: Sequence[tuple[Request, str]], within: float
+    ) -> list[Reply | LockUnavailable]:
+        return await self._ask(io, requests, min(within, self.limit), None)
+
+    async def _ask(
+        self, io: Any, requests: Sequence[tuple[Request, str]], within: float, undo: Undo
+    ) -> list[Reply | LockUnavailable]:
+        asked = _Round(self, [request for request, _ in requests], within, undo)
+        await (asked.in_tasks(io) if io.is_asyncio else asked.in_threads())
+        return [asked.reply(at, key) for at, (_, key) in enumerate(requests)]
+
+
+class _Round:
+    """Requests that all servers of a session are asked at the same time.
+
+    ``found``: the answers of each server that has given them, or why it has not.
+    """
+
+    def __init__(
+        self, session: QuorumSession, requests: Sequence[Request], within: float, undo: Undo
+    ) -> None:
+        self._session = session
+        self._requests = requests
+        self._undo = undo
+        self._sent = clock.now()
+        self._until = self._sent + within
+        # What lets go is sent to a server that is connected to when nobody waits for it any more.
+        insists = requests[0].script is RELEASE
+        self._ask_until = self._sent + 2 * session.limit if insists else self._until
+        self.found: dict[Session, Any] = {}
+        # On what it is asked from here, and those that are asked in a thread.
+        self._lines: dict[Session, Any] = {}
+        self._apart: dict[futures.Future[list[Any]], Session] = {}
+
+    def _is_to_wait(self, waiting: Collection[Session]) -> bool:
+        """Return whether the answers of those ``waiting`` are still to be waited for."""
+        if clock.now() >= self._until:
+            return False
+        is_decided = all(
+            self._decided(at, len(waiting)) is not None for at in range(len(self._requests))
+        )
+        return not self._session.late.issuperset(waiting) or (bool(waiting) and not is_decided)
+
+    def _decided(self, at: int, missing: int = 0) -> Any:
+        replies = [answers[at] for answers in self.found.values()]
+        values = [reply.value for reply in replies if isinstance(reply, Reply)]
+        return decide(self._requests[at], values, len(self._session.servers), missing)
+
+    def reply(self, at: int, key: str) -> Reply | LockUnavailable:
+        """Return what the answers to one of the requests come to."""
+        request, value = self._requests[at], self._decided(at)
+        answers = [self.found.get(server, {at: _LATE})[at] for server in self._session.servers]
+        in_doubt = any(
+            one.was_retried if isinstance(one, Reply) else getattr(one, "in_doubt", True)
+            for one in answers
+        )
+        if value is None:
+            return self._unavailable(answers, key, in_doubt)
+        if request.script is ACQUIRE and value[0] == b"OK":
+            lease = int(request.args[1]) / 1000
+            if clock.now() >= self._sent + lease - drift(lease):
+                value = busy([], True)
+        return Reply(value, self._sent, in_doubt)
+
+    def _unavailable(self, answers: Sequence[Any], key: str, in_doubt: bool) -> LockUnavailable:
+        names = self._session.names
+        causes = {
+            name: unavailable(answer, key).cause
+            for name, answer in zip(names, answers, strict=True)
+            if isinstance(answer, Exception)
+        }
+        why = ", ".join(f"{name}: {cause}" for name, cause in causes.items())
+        counted = Counter(causes.values()).most_common(1)
+        error = LockUnavailable(
+            f"{subject(key)} unavailable: {len(names) - len(causes)} of {len(names)} masters "
+            f"answered, which makes no majority that agrees" + (f" ({why})" if why else ""),
+            key=key,
+            cause=counted[0][0] if counted else "server",
+        )
+        error.in_doubt = in_doubt
+        return error
+
+    async def _exchange(
+        self, io: Backend, server: Session, line: Any = None, answers: Sequence[Any] = ()
+    ) -> list[Any]:
+        """Return the answers of ``server``, which is late if it has given none."""
+        until, asked = self._until if answers else self._ask_until, self._requests
+        found = await io.exchange(server, asked, self._sent, until, self._undo, line, answers)
+        is_late = any(isinstance(answer, _BROKEN) for answer in found)
+        (self._session.late.add if is_late else self._session.late.discard)(server)
+        return found
+
+    async def in_tasks(self, io: Backend) -> None:
+        """Ask each server in a task of its own."""
+        tasks = {
+            asyncio.create_task(self._exchange(io, server)): server
+            for server in self._session.servers
+        }
+        try:
+            while self._is_to_wait(tasks.values()):
+                left = self._until - clock.now()
+                done, _ = await asyncio.wait(
+                    tasks, timeout=left, return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in done:
+                    self.found[tasks.pop(task)] = task.result()
+        except BaseException as error:
+            for task in tasks:
+                task.cancel()
+            error.in_doubt = True  # type: ignore[attr-defined]  # for who asked
+            raise
+        self._session.late.update(tasks.values())
+
+    async def in_threads(self) -> None:
+        """Ask those that are connected to from here, and each of the others in a thread."""
+        lines, apart = self._lines, self._apart
+        try:
+            self._send()
+            while self._is_to_wait([*lines, *apart.values()]):
+                left = max(self._until - clock.now(), 0)
+                seconds = 0 if lines else left
+                for server in tuple(lines):
+                    slice_ = min(_SLICE, left) if len(lines) > 1 or apart else left
+                    await self._take_in(server, self._read(lines[server], slice_))
+                done, _ = futures.wait(apart, seconds, futures.FIRST_COMPLETED)
+                for future in done:
+                    self.found[apart.pop(future)] = future.result()
+            for server in tuple(lines):
+                await self._take_in(server, [_LATE] * len(self._requests))
+        except BaseException:
+            for line in lines.values():
+                close(line)
+            raise
+        self._session.late.update(apart.values())
+
+    def _send(self) -> None:
+        packed = b"".join([request.pack() for request in self._requests])
+        for server in self._session.servers:
+            line = take(server.idle) if len(self._requests) <= BATCH else None
+            if line is None:
+                self._apart[self._in_thread(server)] = server
+                continue
+            self._lines[server] = line
+            try:
+                limit_to(line, self._until - clock.now())
+                line.send_packed_command((packed,), check_health=False)
+            except redis_exceptions.RedisError as error:
+                answers = [error.with_traceback(None)] * len(self._requests)
+                self._apart[self._in_thread(server, self._lines.pop(server), answers)] = server
+
+    async def _take_in(self, server: Session, answers: list[Any] | None) -> None:
+        """Take in the ``answers`` of a server; None: there are none yet."""
+        if answers is None:
+            return
+        again = (*_BROKEN, redis_exceptions.NoScriptError)
+        if clock.now() < self._until and any(isinstance(answer, again) for answer in answers):
+            # What has to be asked once more may take long.
+            self._apart[self._in_thread(server, self._lines[server], answers)] = server
+        else:
+            line = self._lines[server]
+            self.found[server] = await self._exchange(BLOCKING, server, line, answers)
+        del self._lines[server]
+
+    def _read(self, line: Any, seconds: float) -> list[Any] | None:
+        """Return the answers on ``line``, or errors; None if they do not begin in that time."""
+        count, answers = len(self._requests), list[Any]()
+        try:
+            if not line.can_read(max(seconds, 0)):
+                return None
+            BLOCKING.read(line, answers, count, self._until)
+        except redis_exceptions.RedisError as error:
+            answers += [error.with_traceback(None)] * (count - len(answers))
+        return answers
+
+    def _in_thread(
+        self, server: Session, line: Any = None, answers: Sequence[Any] = ()
+    ) -> futures.Future[list[Any]]:
+        """Ask ``server``, or go on where it gave ``answers`` on ``line``, in a thread."""
+        done: futures.Future[list[Any]] = futures.Future()
+        threads = self._session.threads
+
+        def work() -> None:
+            if not threads.acquire(blocking=False):
+                close(line)
+                done.set_result([_LATE] * len(self._requests))
+                return
+            try:
+                done.set_result(run(self._exchange(BLOCKING, server, line, answers)))
+            except BaseException as error:  # noqa: BLE001 - the caller raises it
+                done.set_exception(error.with_traceback(None))
+            finally:
+                threads.release()
+
+        try:
+            threading.Thread(target=work, name="setnx-lock-connect", daemon=True).start()
+        except RuntimeError as error:
+            if isinstance(error.__context__, KeyboardInterrupt):
+                # It came as the thread began, and this is what threading has made of it.
+                raise error.__context__ from None
+            # No thread can be had, as when the interpreter is about to end.
+            work()
+        return done
+
+
+# Which servers
+
+# So many are kept, with their connections, also while no lock of theirs is there.
+_MOST = 64
+_known: dict[tuple[object, ...], Masters] = {}
+
+
+def masters_of(
+    clients: Sequence[Any], names: Sequence[str] | None = None, timeout: float = DEFAULT_TIMEOUT
+) -> Masters:
+    """Return the servers behind ``clients``: the same object for the same connection pools.
+
+    Raises ValueError for fewer than three, for two clients of one server and for a ``timeout``
+    that is no time; TypeError for clients of a cluster; LockUnsupported for those whose class
+    sends commands in its own way.
+    """
+    pools = [getattr(client, "connection_pool", None) for client in clients]
+    names = None if names is None else tuple(names)
+    # A timeout that cannot be hashed is refused below.
+    known_by = (*map(id, pools), names, str(timeout))
+    known = _known.get(known_by)
+    if known is None:
+        milliseconds(timeout, "master_timeout")
+        for client, pool in zip(clients, pools, strict=True):
+            if pool is None:
+                raise TypeError(
+                    f"each master of a Redlock is one server, which {type(client).__name__} is not"
+                )
+            refuse_own_calls(client.__class__)
+        servers = [Session(client, timeout) for client in clients]
+        names = names or [server.where for server in servers]
+        _refuse_few(names, servers)
+        if len(_known) >= _MOST:
+            _known.clear()
+        known = _known[known_by] = Masters(clients, names, timeout)
+    return known
+
+
+def _refuse_few(names: Sequence[str], servers: Sequence[Session]) -> None:
+    if len(servers) < FEWEST:
+        raise ValueError(
+            f"a Redlock needs {FEWEST} masters at least, better 5, not {len(servers)}: "
+            "with fewer none of them may fail, so take the ordinary lock on one"
+        )
+    seen: dict[object, str] = {}
+    for name, server in zip(names, servers, strict=True):
+        # Without the database: two of one server fail together.
+        fake, at, _ = server.place
+        other = seen.setdefault(at if fake == id(None) else fake, name)
+        if other is not name or list(names).count(name) > 1:
+            raise ValueError(
+                f"the masters {other!r} and {name!r} of a Redlock are one server, "
+                f"{server.where.rpartition('/')[0]}: they would fail together"
+            )

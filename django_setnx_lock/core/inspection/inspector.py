@@ -1,0 +1,303 @@
+"""List the locks, and do to a holder what an operator wants: ask, take away."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .. import clock
+from ..connections.backend import BLOCKING, run
+from ..connections.client_settings import refuse_own_calls
+from ..connections.session import session_of
+from ..errors import LockUnavailable
+from ..heartbeat import process_key
+from ..lock_info import (
+    MOST_FOUND,
+    SEVERITY,
+    LockInfo,
+    LockPage,
+    Outcome,
+    State,
+    holder_seen,
+    processes_to_ask,
+    refuse_unless_ours,
+    with_states,
+)
+from ..locks.grant import look
+from ..locks.lock import PlainLock
+from ..plain import plain
+from ..protocol.keys import index_for
+from ..protocol.kinds import script_of
+from ..protocol.replies import text
+from ..protocol.requests import Command, Request, keys_of
+from .reading import LIST, Reader, asking_about, name_in
+
+if TYPE_CHECKING:
+    from ..connections.session import Session
+
+logger = logging.getLogger("django_setnx_lock.force_release")
+
+# So many processes are asked about at once, which keeps Redis busy for less than a millisecond. So
+# many locks of the whole list are read at once.
+_AT_ONCE = 500
+# So many locks are looked at by one script, which takes as long.
+_TOGETHER = 50
+# So many names are looked through at a time.
+_STEP = 250
+_DONE = {
+    b"OK": Outcome.RELEASED,
+    b"RENEWED": Outcome.REVIVED,
+    b"FREE": Outcome.FREE,
+    b"BEFORE": Outcome.ASKED_BEFORE,
+}
+
+
+class Inspector:
+    """Looks at all locks whose names begin with ``prefix``.
+
+    ``client`` is a redis-py client; ``use_index`` tells whether locks there are listed in the index
+    (True), else every name is looked for with SCAN. ``protocol``: that of the locks, as in
+    :class:`RedisLock` (``setnx``). With a timestamp, a number that another program wrote is the
+    time until which it has the lock. Each method raises LockUnavailable when Redis cannot say.
+    """
+
+    def __init__(
+        self, client: Any, prefix: str, *, use_index: bool = True, protocol: str = "setnx"
+    ) -> None:
+        refuse_own_calls(client.__class__)
+        self._client = client
+        self._prefix = prefix
+        has_index = use_index and session_of(client).has_index
+        self._index = index_for(prefix) if has_index else None
+        # Only of those on such a server scripts may touch no key but those that they are told of.
+        self._protocol = "hosted" if protocol == "hosted" else "setnx"
+        unit = protocol.removeprefix("timestamp-")
+        self._reader = Reader(prefix, unit if unit != protocol else "")
+
+    def get(self, name: str, *, waiters: int = 1) -> LockInfo:
+        """Return the lock with the Redis name ``name``, held or not.
+
+        One round trip, and one more if a process has to be asked whether it lives. ``waiters``: how
+        many of those who wait for it to name at most, 1 or more.
+        """
+        return self.get_each([name], waiters=waiters)[0]
+
+    def get_each(self, names: Sequence[str], *, waiters: int = 1) -> list[LockInfo]:
+        """Return the locks with the Redis names ``names``, held or not.
+
+        One round trip, and one more if processes have to be asked whether they live. ``waiters``
+        as in :meth:`get`.
+        """
+        found: dict[str, LockInfo] = {}
+        # Where there is an index, a script may have the keys of several locks, as it has that one.
+        together = _TOGETHER if self._index and self._protocol != "hosted" else 1
+        # Where many wait, it tells of some of them.
+        while left := [name for name in names if name not in found]:
+            parts = [left[at : at + together] for at in range(0, len(left), together)]
+            script = script_of("inspect", protocol=self._protocol)
+            asked = [asking_about(some, script, self._index, waiters) for some in parts]
+            keys = [self._reader.key(some[0]) if len(some) == 1 else "" for some in parts]
+            for some, answer in zip(parts, self._ask_each(asked, keys), strict=True):
+                found.update((lock.name, lock) for lock in self._reader.locks(some, answer))
+        return self._judged([found[name] for name in names])
+
+    def find(
+        self,
+        limit: int = MOST_FOUND,
+        *,
+        search: str = "",
+        everything: bool = False,
+        within: float | None = None,
+        waiters: int = 1,
+    ) -> LockPage:
+        """Return at most ``limit`` of the held locks, and say if there are more.
+
+        ``search``: only locks with that text in their keys. ``everything``: look through the whole
+        keyspace with SCAN instead of the index, and so find locks of other programs that nobody
+        here has met (False). Without a search in the index, the locks whose leases end first are
+        found. ``within``: the seconds for which names are looked for (None: without limit).
+        ``waiters`` as in :meth:`get`.
+        """
+        if self._index and not search and not everything:
+            (reply,) = self._ask_each([Request(LIST, (self._index,), (str(limit),))], [""], within)
+            total, names = int(reply[0]), list(filter(None, map(name_in, reply[1])))
+            is_cut = total > limit
+        else:
+            names, is_cut = self._names(search, everything, limit, within)
+            total = len(names)
+        locks = self._held(names, waiters)
+        return LockPage(locks=locks, total=total - len(names) + len(locks), is_cut=is_cut)
+
+    def all(self, *, search: str = "", everything: bool = False) -> list[LockInfo]:
+        """Return all the held locks, sorted by key. ``search``, ``everything``: see :meth:`find`.
+
+        It takes as long as it takes, but keeps Redis from others for a millisecond at a time only.
+        """
+        names = sorted(self._names(search, everything)[0])
+        batches = (names[at : at + _AT_ONCE] for at in range(0, len(names), _AT_ONCE))
+        return [lock for some in batches for lock in self._held(some)]
+
+    def force_release(
+        self,
+        name: str,
+        fingerprint: str,
+        *,
+        state: State | None = None,
+        by: str = "",
+        reason: str = "",
+    ) -> Outcome:
+        """Take the lock from the one holder whose ``fingerprint`` was seen, and from no other.
+
+        Of several who hold it together, from one by its own fingerprint. ``state``: the state in
+        which this holder was seen, that of its :class:`ShareInfo` if there are several. A holder
+        that was seen ``GONE``, or ``NOT_RENEWED``, and lives again keeps the lock: the outcome is
+        then ``REVIVED``. So does one that renews its lease before the request arrives. With None,
+        or another state, the fingerprint alone decides. ``by`` and ``reason`` are told to the
+        holder when it finds out.
+        """
+        lock = self.get(name)
+        seen = holder_seen(lock, fingerprint)
+        if isinstance(seen, Outcome):
+            return seen
+        if seen.state is State.CHANGING_HANDS:
+            return Outcome.CHANGED_HANDS
+        severity, most = SEVERITY.get(state, 0), ""
+        if SEVERITY.get(seen.state, 0) < severity:
+            return Outcome.REVIVED
+        if severity and seen.remaining is not None:
+            # If it is renewed from here on, more is left.
+            most = str(math.ceil(seen.remaining * 1000))
+        args = (_sent(seen.token), _mark(by, reason), most)
+        protocol = f"timestamp-{seen.unit}" if seen.unit else self._protocol
+        force = script_of("force", protocol=protocol)
+        reply = self._ask(Request(force, keys_of(name, self._index), args), seen.key)
+        target = PlainLock(self._client, name, key=seen.key, index=self._index).target
+        run(look(BLOCKING, self._session, target, reply.value[1] if len(reply.value) > 1 else None))
+        outcome = _DONE.get(reply.value[0], Outcome.CHANGED_HANDS)
+        if outcome is Outcome.RELEASED:
+            _log("%r force-released the lock %r from %r: %r", by, seen, reason)
+        return outcome
+
+    def ask_to_stop(
+        self, name: str, fingerprint: str, *, by: str = "", reason: str = ""
+    ) -> Outcome:
+        """Ask the one holder whose ``fingerprint`` was seen to stop. The lock is not taken away.
+
+        Of several who hold it together, one by its own fingerprint. The holder is told ``by`` and
+        ``reason`` at its next renewal or check, once: who has been asked before is not asked again.
+        A next holder is not asked. ``with_lock`` ends its command; elsewhere it is for the code to
+        look at ``held.stop_requested``.
+
+        Raises LockUnsupported where nobody would hear it: of a holder with the timestamp protocol
+        or ``hosted``, of another program, and of a lock that nobody holds any more or releases.
+        """
+        lock = self.get(name)
+        seen = holder_seen(lock, fingerprint)
+        if isinstance(seen, Outcome):
+            return seen
+        refuse_unless_ours(lock, f"cannot ask the holder of the lock {seen.key!r} to stop")
+        args = (_sent(seen.token), _mark(by, reason))
+        stop = script_of("stop", protocol=self._protocol)
+        reply = self._ask(Request(stop, keys_of(name, None), args), seen.key)
+        outcome = _DONE.get(reply.value[0], Outcome.CHANGED_HANDS)
+        if outcome is Outcome.RELEASED or (reply.was_retried and outcome is Outcome.ASKED_BEFORE):
+            outcome = Outcome.ASKED
+            _log("%r asked to stop the holder of %r, %r: %r", by, seen, reason)
+        return outcome
+
+    # Asking
+
+    @property
+    def _session(self) -> Session:
+        return session_of(self._client)
+
+    def _ask(self, request: Request, key: str) -> Any:
+        return run(self._session.call(BLOCKING, request, key))
+
+    def _ask_each(
+        self, requests: Sequence[Request], keys: Sequence[str], within: float | None = None
+    ) -> list[Any]:
+        """Return the answer to each of ``requests``, in one write. Raises LockUnavailable."""
+        session, asked = self._session, list(zip(requests, keys, strict=True))
+        limit = 2 * session.limit if within is None else within
+        replies = run(session.call_many(BLOCKING, asked, limit))
+        for reply in replies:
+            if isinstance(reply, LockUnavailable):
+                raise reply
+        return [reply.value for reply in replies if not isinstance(reply, LockUnavailable)]
+
+    def _judged(self, locks: list[LockInfo]) -> list[LockInfo]:
+        """Return ``locks`` with what became of their holders. Asks once for all processes."""
+        processes = processes_to_ask(locks)
+        gone: set[str] = set()
+        for start in range(0, len(processes), _AT_ONCE):
+            some = processes[start : start + _AT_ONCE]
+            keys = tuple([process_key(index_for(self._prefix), one) for one in some])
+            try:
+                (lives,) = self._ask_each([Command.of("MGET", *keys, keys=keys)], [""])
+            except LockUnavailable as error:
+                if error.cause != "denied":
+                    raise
+                # They may not be asked about: they count as living.
+                continue
+            gone.update(one for one, life in zip(some, lives, strict=True) if life is None)
+        return [with_states(lock, gone) for lock in locks]
+
+    def _held(self, names: Sequence[str], waiters: int = 1) -> list[LockInfo]:
+        locks = self.get_each(names, waiters=waiters)
+        return [lock for lock in locks if lock.state is not State.FREE]
+
+    # Names
+
+    def _names(
+        self, search: str, everything: bool, limit: int | None = None, within: float | None = None
+    ) -> tuple[list[str], bool]:
+        """Return the names with ``search`` in their keys, and whether there may be others."""
+        found: dict[str, None] = {}
+        until = None if within is None else clock.now() + within
+        cursor, in_index = "0", self._index is not None and not everything
+        try:
+            search.encode()
+        except UnicodeEncodeError:
+            # Surrogates are in no name.
+            return [], False
+        while True:
+            cursor, some = self._step(cursor, search, in_index)
+            names = filter(None, map(name_in, some))
+            found.update(dict.fromkeys(name for name in names if search in self._reader.key(name)))
+            is_cut = limit is not None and len(found) > limit
+            if cursor == "0" or is_cut or (until is not None and clock.now() >= until):
+                return list(found)[:limit], is_cut or cursor != "0"
+
+    def _step(self, cursor: str, search: str, in_index: bool) -> tuple[str, Iterable[bytes]]:
+        """Return some names, and the cursor from which it goes on; "0" at the end."""
+        pattern = f"*{_escaped(search)}*"
+        if in_index:
+            index = str(self._index)
+            words = ("ZSCAN", index, cursor, "MATCH", pattern, "COUNT", str(_STEP))
+            onward, some = self._ask(Command.of(*words, keys=(index,)), "").value
+            # Behind each name stands when its lease ends.
+            return text(onward), some[::2]
+        pattern = f"{_escaped(self._prefix)}{pattern}"
+        return run(self._session.scan(BLOCKING, cursor, pattern, _STEP))
+
+
+def _escaped(pattern: str) -> str:
+    """Return the pattern of Redis that is this text alone."""
+    return "".join(f"\\{one}" if one in "*?[]\\^" else one for one in pattern)
+
+
+def _sent(token: bytes) -> str:
+    return token.decode("utf-8", "surrogateescape")
+
+
+def _mark(by: str, reason: str) -> str:
+    return json.dumps({"by": plain(by), "reason": plain(reason)})
+
+
+def _log(text: str, by: str, seen: LockInfo, reason: str) -> None:
+    whom = str(seen.holder or "another program")
+    logger.info(text, plain(by) or "an operator", seen.key, whom, plain(reason))

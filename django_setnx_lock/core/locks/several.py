@@ -1,0 +1,459 @@
+"""Several locks of one server that are taken together: all of them or none."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from weakref import ref
+
+from .. import clock
+from ..connections.backend import Backend
+from ..errors import LockError, LockLost, LockUnavailable, LockUnsupported
+from ..operations import Handle
+from ..options import checked_callback
+from ..protocol.replies import Busy, Reply
+from ..protocol.requests import Request
+from .deadlock import WatchfulAttempt
+from .grant import Grant, look
+from .layered import LockHandle, RedisLock
+from .local import LocalLock
+from .scope import CancelScope
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from ..connections.session import Session
+    from ..options import Target
+    from ..process import Owner
+    from ..protocol.requests import Script
+
+    OnLost: TypeAlias = Callable[["MultiLockHandle"], object] | None
+
+logger = logging.getLogger("django_setnx_lock.lock")
+
+
+class SeveralAttempt(WatchfulAttempt):
+    """An attempt at several locks, in the order of their names, by one token.
+
+    Each request asks for all of them, also for those that are held by then: that renews these while
+    the caller waits for another, and shows if one was lost. What comes behind the first that is not
+    to be had is not asked for, so no two callers wait for each other. That first one is ``target``.
+    """
+
+    _waits = False
+
+    def __init__(self, targets: Sequence[Target], session: Session, owner: Owner) -> None:
+        super().__init__(targets[0], session, owner, None)
+        self._several = targets
+        self._taken: list[LockHandle] = []
+        # The place of the target that was not to be had.
+        self._at = 0
+
+    async def take_each(self, io: Backend, limit: float | None) -> list[LockHandle]:
+        """Return the locks when all are granted. Raises as :meth:`take`."""
+        await self.take(io, limit)
+        return self._taken
+
+    def _hold(self, io: Backend, grant: Grant) -> LockHandle:
+        hold = super()._hold
+        self._taken = [hold(io, grant) for grant in self._grants]
+        return self._taken[-1]
+
+    async def _ask(self, io: Backend, *, waits: bool) -> Grant | Busy:
+        self._waits = waits
+        answer = None
+        while answer is None:
+            answer = await self._read(io, await self._call(io, self.target.scripts.several))
+        return answer
+
+    async def _call(self, io: Backend, together: Script | None) -> Reply:
+        """Ask for the locks ``together``, else for one after the other as far as they are had."""
+        if together is not None:
+            request = self._request(waits=self._waits)
+            return await self.session.call(io, request, self.target.key, self._undo)
+        args = super()._request(waits=self._waits).args
+        replies: list[Reply] = []
+        for target in self._several:
+            request = Request(target.scripts.acquire, target.keys, args)
+            replies.append(await self.session.call(io, request, target.key, self._undo))
+            if replies[-1].value[0] != b"OK":
+                break
+        values, retried = [one.value for one in replies], [one.was_retried for one in replies]
+        return Reply(values, replies[0].sent, any(retried))
+
+    def _request(self, *, waits: bool) -> Request:
+        names = [key for target in self._several for key in target.keys[:2]]
+        request = super()._request(waits=waits)
+        script = self.target.scripts.several or request.script
+        return request._replace(script=script, keys=(*names, *self.target.keys[2:]))
+
+    async def _read(self, io: Backend, reply: Reply) -> Grant | Busy | None:
+        values, last = reply.value, reply.value[-1]
+        if reply.was_retried:
+            self.was_retried = True
+        for target, value in zip(self._several, values, strict=False):
+            if len(value) == 4 and await look(io, self.session, target, value[3], self.token):
+                # It was given to this caller just now.
+                return None
+        if last[0] == b"BUSY":
+            return await self._read_busy(io, values)
+        if last[0] == b"OK":
+            self._grants = [
+                Grant(target, self.session, self.token, int(value[1]), reply.sent, self.owner)
+                for target, value in zip(self._several, values, strict=True)
+            ]
+            for grant, value in zip(self._grants, values, strict=True):
+                grant.was_retried, grant.is_listed = self.was_retried, len(value) > 2
+            if clock.now() < self._grants[-1].end:
+                self.target = self._several[-1]
+                return self._grants[-1]
+        await self._cancel(io, in_doubt=self.was_retried)
+        self._at, self.target = 0, self._several[0]
+        self._begin_anew(io)
+        return Busy(0, None) if last[0] == b"OK" else None
+
+    async def _longest_sleep(self, io: Backend, busy: Busy) -> float:
+        longest = await super()._longest_sleep(io, busy)
+        # What is held meanwhile is renewed by asking.
+        return min(longest, self.target.options.lease / 3) if self._at else longest
+
+    async def _read_busy(self, io: Backend, values: Sequence[Any]) -> Busy | None:
+        before, self._at = self._at, len(values) - 1
+        busy = Busy(int(values[-1][1]), values[-1][2])
+        # One before those that were held is somebody else's now; or none is to be held.
+        unwanted = [*self._several[self._at + 1 : before + 1]]
+        if not self._waits:
+            pairs = zip(self._several, values, strict=False)
+            unwanted += [target for target, value in pairs if value[0] == b"OK"]
+        if unwanted:
+            await self._cancel(io, in_doubt=False, only=unwanted)
+        if self._at != before:
+            self._end_wait(None)
+            last, self.target = self.target, self._several[self._at]
+            if self._waits_since is not None:
+                self._notify_of_wait(busy)
+            homes = [self.session.beside(target.keys[1]) for target in (last, self.target)]
+            if self._mailbox_key and homes[0] is not homes[1]:
+                # Where that is, nobody knows of this mailbox.
+                if self._mailbox is not None:
+                    self._mailbox.close(self.token)
+                self._choose_mailbox(io)
+                return None
+        return busy
+
+
+class MultiLockHandle(Handle, Mapping[str, "LockHandle"]):
+    """Several locks that are held together; what ``with lock("a", "b") as held`` gives.
+
+    ``held["a"]`` is the handle of one of them. It may be passed to other threads and tasks, but
+    belongs to the process that took it. Each method is one round trip for all.
+    """
+
+    def __init__(self, parts: Sequence[LockHandle], on_lost: OnLost = None) -> None:
+        self.target = parts[0].target
+        self._parts = {part.key: part for part in parts}
+        self._on_lost = on_lost
+        if on_lost is not None:
+            for part in parts:
+                part._on_lost = partial(_notify_of_loss, ref(self))
+
+    def __getitem__(self, key: str) -> LockHandle:
+        return self._parts[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    # Two are never the same, whatever they hold.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    @property
+    def parts(self) -> list[LockHandle]:
+        """The handle of each lock, in the order in which the keys were given."""
+        return list(self._parts.values())
+
+    @property
+    def key(self) -> str:
+        """The name in messages: all keys."""
+        return names_of(self)
+
+    _named = key
+
+    @property
+    def grants(self) -> Sequence[Grant]:
+        return [held.grant for held in self.parts]
+
+    @property
+    def fences(self) -> dict[str, int]:
+        """The fencing number of each lock, by key."""
+        return {key: held.fence for key, held in self.items()}
+
+    @property
+    def fence(self) -> NoReturn:
+        """Refused. Raises LockUnsupported."""
+        raise LockUnsupported(
+            f"the locks {self.key} have a fencing number each, and none in common: use fences, "
+            "which has them by key",
+            key=self.key,
+        )
+
+    @property
+    def timeout(self) -> float:
+        """The lease in seconds, as asked for."""
+        return min([held.timeout for held in self.parts])
+
+    @property
+    def released(self) -> bool:
+        """Whether all were let go."""
+        # No generator: an interrupt as it is thrown away would be lost.
+        return not [held for held in self.parts if not held.released]
+
+    @property
+    def lost(self) -> bool:
+        return bool([held for held in self.parts if held.lost])
+
+    def remaining(self) -> float:
+        return min([held.remaining() for held in self.parts])
+
+    def detach(self) -> Callable[[], None]:
+        """Let the locks go later: return what does that. See :meth:`LockHandle.detach`."""
+        return MultiLockHandle([held._detached() for held in self.parts]).release
+
+    async def _locked(self, io: Backend) -> bool:
+        return any([await held._locked(io) for held in self.parts])
+
+    async def _renew(self, io: Backend, what: str, ms: int | None, *, to_add: bool = False) -> None:
+        asked = [(held, held._renew_request(what, ms, to_add=to_add)) for held in self.parts]
+        _raise_gravest(await _ask(io, asked, _confirm))
+
+    async def _release(self, io: Backend) -> None:
+        if self.released or not self.is_here:
+            self.parts[0]._refuse_if_not_ours("release")
+        _raise_gravest(await release_each(io, self.parts))
+
+
+def _notify_of_loss(reference: ref[MultiLockHandle], lost: object) -> None:
+    """Call ``on_lost`` with the handle of all, once; one of its locks is ``lost``."""
+    held = reference()
+    if held is not None and held._on_lost is not None and not held.released:
+        on_lost, held._on_lost = held._on_lost, None
+        on_lost(held)
+
+
+class MultiLock(LocalLock[MultiLockHandle]):
+    """Several locks that are taken together: all of them or none.
+
+    They are taken in the order of their names, whatever the order given, each first come, first
+    served: a caller that waits for one holds those before it and none behind it. So callers never
+    deadlock by taking some of the same keys. Free ones cost one round trip together.
+
+    ``client``: as in :class:`RedisLock`. ``names``: the keys in Redis, one at least; one given
+    twice is taken once. ``keys``: what messages and the handle call them (the names). ``on_lost``:
+    called once with the handle of all when the first of them was found to be lost (None).
+    ``options``: as in RedisLock, the same for all; ``blocking_timeout`` bounds the taking of all of
+    them together. Methods, but for an own ``token``, and errors are those of RedisLock; ``key`` of
+    an error says which lock it was.
+
+    Raises ValueError for no name at all and for two names with the same key, TypeError for names
+    that are one str, else as RedisLock.
+    """
+
+    _is_one = False
+    _scope = CancelScope
+
+    def __init__(
+        self,
+        client: Any,
+        names: Iterable[str],
+        timeout: float | None = None,
+        sleep: float = 0.1,
+        *,
+        keys: Iterable[str] | None = None,
+        on_lost: OnLost = None,
+        **options: Any,
+    ) -> None:
+        if isinstance(names, str):
+            raise TypeError(f"names is a list of names, not {names!r}: write [{names!r}]")
+        names = list(names)
+        called = dict(zip(names, names if keys is None else keys, strict=True))
+        if not called:
+            raise ValueError("there is no key to lock: give one at least")
+        if len(set(called.values())) < len(called):
+            raise ValueError(
+                f"keys has one of them twice, {names_of(called.values())}, for two names: give "
+                "each name a key of its own"
+            )
+        locks = [
+            RedisLock(client, name, timeout, sleep, key=key, **options)
+            for name, key in called.items()
+        ]
+        self._begin(locks, on_lost)
+
+    def _begin(self, locks: Sequence[RedisLock], on_lost: OnLost) -> None:
+        first = locks[0]
+        super().__init__(
+            first.target, first.blocking, first.thread_local, first.raise_on_release_error
+        )
+        self._locks = locks
+        self._on_lost = checked_callback(on_lost)
+        self.keys = tuple([lock.key for lock in locks])
+        self.names = tuple([lock.name for lock in locks])
+
+    @classmethod
+    def of(cls, locks: Sequence[RedisLock], on_lost: OnLost = None) -> Self:
+        """Return what takes ``locks`` together, which differ by name and key alone."""
+        made = cls.__new__(cls)
+        made._begin(locks, on_lost)
+        return made
+
+    @property
+    def key(self) -> str:
+        """The name in messages: all keys."""
+        return names_of(self.keys)
+
+    _named = key
+
+    @property
+    def fences(self) -> dict[str, int] | None:
+        """The fencing number of each lock by key while held, else None."""
+        return self.held.fences if self.held is not None else None
+
+    async def _take(
+        self, io: Backend, limit: float | None, by: Owner, token: str | None = None
+    ) -> MultiLockHandle:
+        end = None if limit is None else clock.now() + limit
+        held = None
+        while held is None:
+            held = await self._take_once(io, end, by)
+        return held
+
+    async def _take_once(self, io: Backend, end: float | None, by: Owner) -> MultiLockHandle | None:
+        session = self._locks[0].session_for(io)
+        missing: list[Target] = []
+        # Nothing else refers to them: an interrupt may come anywhere.
+        taken: list[LockHandle | None] = []
+        try:
+            for lock in sorted(self._locks, key=lambda lock: lock.name):
+                if session.takes_together:
+                    taken.append(await lock._again(io, by))
+                    if taken[-1] is None:
+                        missing.append(lock.target)
+                else:
+                    left = None if end is None else max(end - clock.now(), 0.0)
+                    taken.append(await lock._take(io, left, by))
+            if missing:
+                left = None if end is None else max(end - clock.now(), 0.0)
+                taken += await SeveralAttempt(missing, session, by).take_each(io, left)
+            by_key = {one.key: one for one in taken if one is not None}
+            held = MultiLockHandle([by_key[key] for key in self.keys], self._on_lost)
+            if not held.lost:
+                return held
+            # One that was had again was lost while the others were waited for.
+            await held.give_back(io)
+        except BaseException as error:
+            # Interrupts too.
+            if parts := [one for one in taken if one is not None]:
+                give_back = MultiLockHandle(parts).give_back
+                await io.shield(partial(give_back, io), 2 * session.limit, error)
+            raise
+        return None
+
+    async def _locked(self, io: Backend) -> bool:
+        return any([await lock._locked(io) for lock in self._locks])
+
+
+def names_of(keys: Iterable[str]) -> str:
+    """Return ``keys`` as messages name them."""
+    return ", ".join(map(repr, keys))
+
+
+# What is asked of several handles of one server, in one write
+
+
+async def release_each(io: Backend, handles: Sequence[LockHandle]) -> list[LockError]:
+    """Release each of ``handles`` that is not released; return the errors.
+
+    One of a parent process is left alone. When it is interrupted it releases all the same before it
+    raises that.
+    """
+    try:
+        return await _release_each(io, handles)
+    except BaseException as interrupt:
+
+        async def again() -> None:
+            for error in await _release_each(io, handles):
+                logger.warning("%s", error)
+
+        # To release twice is as good as once.
+        await io.shield(again, 2 * handles[0].grant.session.limit, interrupt)
+        raise
+
+
+async def _release_each(io: Backend, handles: Sequence[LockHandle]) -> list[LockError]:
+    errors: list[LockError] = []
+    asked: list[tuple[LockHandle, Request]] = []
+    for held in handles:
+        try:
+            request = held._begin_release() if held.is_here and not held.released else None
+            if request is not None:
+                asked.append((held, request))
+        except LockError as error:
+            errors.append(error)
+    return errors + await _ask(io, asked, _end_release)
+
+
+async def check_each(io: Backend, handles: Sequence[LockHandle]) -> None:
+    """Raise LockLost if one of ``handles`` is no longer ours, by Redis' word.
+
+    Where Redis cannot say, the lease counts by the local clock.
+    """
+    ours = {held.grant: held for held in handles if held.is_here and not held.released}
+    asked = [(held, held._renew_request("check", -1)) for held in ours.values()]
+    for error in await _ask(io, asked, _confirm):
+        if isinstance(error, LockUnavailable):
+            logger.warning("%s; its lease still runs", error)
+    for held, _ in asked:
+        held.refuse_if_over("check")
+
+
+async def _end_release(held: LockHandle, io: Backend, reply: Reply) -> None:
+    await held._end_release(io, reply)
+
+
+async def _confirm(held: LockHandle, io: Backend, reply: Reply) -> None:
+    held.grant.confirm(reply)
+
+
+async def _ask(
+    io: Backend,
+    asked: Sequence[tuple[LockHandle, Request]],
+    read: Callable[[LockHandle, Backend, Reply], Awaitable[None]],
+) -> list[LockError]:
+    """Send the request of each, and ``read`` the reply to it; return the errors."""
+    errors: list[LockError] = []
+    if asked:
+        session = asked[0][0].grant.session
+        requests = [(request, held.key) for held, request in asked]
+        replies = await session.call_many(io, requests, 2 * session.limit)
+        for (held, _), reply in zip(asked, replies, strict=True):
+            try:
+                if isinstance(reply, LockUnavailable):
+                    raise reply
+                await read(held, io, reply)
+            except LockError as error:
+                errors.append(error)
+    return errors
+
+
+def _raise_gravest(errors: list[LockError]) -> None:
+    """Raise a loss, else another of ``errors``, if there is one, and log the others."""
+    errors.sort(key=lambda error: not isinstance(error, LockLost))
+    for other in errors[1:]:
+        logger.warning("%s", other)
+    if errors:
+        raise errors[0]

@@ -1,1 +1,0 @@
-"""Connections of our own to the servers of redis-py's clients."""

@@ -1,1 +1,0 @@
-"""Keeping leases: what is due, and the thread or task that renews it."""
