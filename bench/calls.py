@@ -3,8 +3,7 @@
 ``python -m bench.calls [--list]``. For each way to take a lock: the calls of this package's
 functions, in how many of its files they are, and the opcodes of everything, redis-py included.
 Default settings, no transaction open, a spare connection and the scripts at hand; a private server.
-``--list`` names the functions by file. With ``SETNX_CORE=next`` in the environment ``lock()`` takes
-the locks of the core that is built beside today's.
+``--list`` names the functions by file.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import gc
 import os
 import sys
 from collections import Counter
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,10 +36,8 @@ def ways() -> dict[str, Use]:
     """Return each way to take and release a lock, by its name."""
     from django_redis import get_redis_connection  # noqa: TID251 - as a project has its client
 
-    from django_setnx_lock import core, lock, lock_core_coming  # the settings need the server
+    from django_setnx_lock import core, lock  # the settings need the server
 
-    if os.environ.get("SETNX_CORE") == "next":
-        lock_core_coming.choose()
     client = get_redis_connection("default")
     # What the settings of a project say by default.
     options = {"renew": True, "reentrant": True, "index": "{lock:}:index"}
@@ -50,20 +46,15 @@ def ways() -> dict[str, Use]:
         with lock("k"):
             pass
 
-    def with_redis_lock(kind: Callable[..., Any] = core.RedisLock, name: str = "lock:c") -> None:
-        with kind(client, name, LEASE, **options):
+    def with_redis_lock() -> None:
+        with core.RedisLock(client, "lock:c", LEASE, **options):
             pass
 
     def with_redis_py() -> None:
         with client.lock("lock:r", timeout=LEASE):
             pass
 
-    found: dict[str, Use] = {"lock()": with_lock, "RedisLock": with_redis_lock}
-    if find_spec("django_setnx_lock.core.next") is not None:
-        from django_setnx_lock.core import next as coming
-
-        found["RedisLock of core.next"] = lambda: with_redis_lock(coming.RedisLock, "lock:n")
-    return found | {"redis-py's lock": with_redis_py}
+    return {"lock()": with_lock, "RedisLock": with_redis_lock, "redis-py's lock": with_redis_py}
 
 
 def calls_of_ours(use: Use) -> Calls:

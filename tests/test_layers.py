@@ -17,7 +17,7 @@ ROOT = Path(django_setnx_lock.__file__).parent
 CORE = f"{PACKAGE}.core"
 FILES = sorted(ROOT.rglob("*.py"))
 EXAMPLE = sorted((ROOT.parent / "example_project").rglob("*.py"))
-# What a plain lock is, in the core that is built beside today's. What it can do besides are layers.
+# What a plain lock is. What it can do besides are layers.
 PLAIN = {"__init__", "lock", "local", "attempt", "mailbox", "grant", "handle", "renewal"}
 WITHOUT_DJANGO = """
 import importlib.abc, pkgutil, sys
@@ -173,10 +173,11 @@ def test_the_core_works_where_django_cannot_be_imported() -> None:
     assert done.stdout == "<RedisLock 'lock:a' timeout=30> order:42\n"
 
 
-def test_the_plain_lock_of_the_new_core_knows_none_of_its_layers() -> None:
-    locks = {file.stem: file for file in ROOT.joinpath("core", "next", "locks").glob("*.py")}
+def test_the_plain_lock_knows_none_of_its_layers() -> None:
+    locks = {file.stem: file for file in ROOT.joinpath("core", "locks").glob("*.py")}
     layers = {dotted(file) for name, file in locks.items() if name not in PLAIN}
 
+    assert PLAIN < locks.keys()
     assert {
         (name, module)
         for name in PLAIN & locks.keys()
