@@ -12,7 +12,7 @@ from django_setnx_lock import lock, semaphore
 from tests.admin.pages import LIST, address, info, staff, text
 from tests.hostile import RECORDS, unsound
 from tests.management.holders import hold_since
-from tests.support.locks import server_ms
+from tests.support.locks import leave_to_who_waits
 from tests.support.seams import any_lock
 from tests.support.waiting import waiting_for
 
@@ -123,13 +123,6 @@ def test_a_lock_that_is_kept_says_so_and_can_be_released(admin_client: Client) -
     assert RELEASE in page.content.decode()
 
 
-def leave_to_who_waits(client: Any, token: str) -> None:
-    client.set("lock:order:42", token, px=60_000)
-    client.set("{lock:order:42}:meta", f"1 {token} {{}}", px=60_000)
-    alive = server_ms(client) + 60_000
-    client.hset("{lock:order:42}:waiting", token, f"{alive} {alive} 1 3 box {{}}")
-
-
 @pytest.mark.parametrize(
     ("value", "said"),
     [
@@ -141,7 +134,7 @@ def test_a_lock_that_nobody_holds_has_a_page_without_a_button(
     admin_client: Client, fake_server: FakeServer, value: str | None, said: str
 ) -> None:
     if value:
-        leave_to_who_waits(fake_server.client(), value)
+        leave_to_who_waits(fake_server.client(), "lock:order:42", value)
 
     page = admin_client.get(PAGE)
 

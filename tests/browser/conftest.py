@@ -122,6 +122,11 @@ class Browser:
         self._driver.quit()
 
 
+@pytest.fixture(autouse=True)
+def _listed(listed_at_once: None) -> None:
+    """Have the list show what is held, however short."""
+
+
 @pytest.fixture(scope="session")
 def running_browsers() -> Iterator[Callable[[bool], Browser]]:
     """Give the browser that runs scripts, or that runs none, started when first asked for."""

@@ -19,6 +19,7 @@ from tests import past
 from tests.admin.pages import HISTORY, LIST, address
 from tests.browser.conftest import Browser
 from tests.management.holders import hold_since, kill_holder
+from tests.support.locks import leave_to_who_waits
 from tests.support.seams import any_lock
 from tests.support.waiting import waiting_for
 
@@ -132,7 +133,7 @@ def hold_one_of_each_kind(operator: Operator) -> None:
     no_lock(operator)
     operator.redis.client().set("lock:theirs", "their-token", px=50_000)
     operator.redis.client().set("lock:endless", "their-token")
-    operator.redis.client().set("lock:passed", "baton:their-token", px=50_000)
+    leave_to_who_waits(operator.redis.client(), "lock:passed", "their-token")
     # As if somebody had waited for them.
     met = {f"lock:{key}": 9e15 for key in ("theirs", "endless", "passed", "letters")}
     operator.redis.client().zadd("{lock:}:index", met)
@@ -230,7 +231,7 @@ def never_expires(operator: Operator) -> None:
 
 
 def changing_hands(operator: Operator) -> None:
-    operator.redis.client().set("lock:passed", "baton:their-token", px=50_000)
+    leave_to_who_waits(operator.redis.client(), "lock:passed", "their-token")
     operator.open_lock("passed")
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from tests.browser.conftest import Browser
 
 pytestmark = [
-    pytest.mark.usefixtures("listed_at_once"),
     pytest.mark.browser,
     pytest.mark.django_db(transaction=True),
     # A browser takes seconds to start where the machine is busy.

@@ -155,7 +155,7 @@ def test_the_view_of_django_prometheus_has_the_counts_of_all_workers(site: Site)
     reason="django-prometheus has no release for this Django",
 )
 @pytest.mark.matrix
-@pytest.mark.usefixtures("real_cache")
+@pytest.mark.usefixtures("real_cache", "listed_at_once")
 def test_the_view_of_django_prometheus_has_the_gauges_of_one_process(parted_site: Site) -> None:
     with lock("order:1"):
         exposed = parted_site.exposed("/django-prometheus/")

@@ -81,3 +81,11 @@ def listeners(server: RealServer) -> int:
 def holder(client: Any, lease: float = 30, **options: Any) -> LockHandle:
     """Take ``lock:a``."""
     return RedisLock(client, "lock:a", lease, **options).take(0)
+
+
+def leave_to_who_waits(client: Any, name: str, token: str) -> None:
+    """Leave a lock for a minute to a waiter who has not asked since, as a release does."""
+    client.set(name, token, px=60_000)
+    client.set(f"{{{name}}}:meta", f"1 {token} {{}}", px=60_000)
+    alive = server_ms(client) + 60_000
+    client.hset(f"{{{name}}}:waiting", token, f"{alive} {alive} 1 3 box {{}}")

@@ -16,7 +16,7 @@ from django_setnx_lock import connection, history, key_template, lock_core
 from django_setnx_lock.core import clock as clock
 from django_setnx_lock.core import heartbeat, liveness, lock_info
 from django_setnx_lock.core.connections import backend, blocking, client_settings, pipe, sentinel
-from django_setnx_lock.core.locks import layered, local, parent, renewal
+from django_setnx_lock.core.locks import layered, local, parent, renewal, several
 from django_setnx_lock.core.process import current, here
 from django_setnx_lock.core.protocol import requests
 from django_setnx_lock.core.protocol.keys import index_for as index_for
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 # Hand on the result of an operation that has ended: no handler of a signal is run there.
 HANDS_ON: set[CodeType] = {blocking.run.__code__, layered.RedisLock._take.__code__}
+HANDS_ON |= {several.SeveralAttempt.take_each.__code__, several.MultiLock._take.__code__}
 # Nor here, but in the first instruction, which costs one lease at most.
 HANDS_ON.add(local.Entry.leave.__code__)
 # Ends a block, as __exit__() does: what comes before its ``try`` no Python code can guard.

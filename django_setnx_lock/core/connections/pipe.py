@@ -85,7 +85,7 @@ class Line:
     def undo(self, packed: bytes) -> None:
         """Send what is ``packed`` behind all, if it can be, and read no answer."""
         writer = self._connection._writer
-        if self.is_real and not writer.transport.is_closing():
+        if self.is_real and writer is not None and not writer.transport.is_closing():
             writer.transport.write(packed)
 
     def end(self) -> None:

@@ -52,6 +52,9 @@ class Session:
         # What makes a connection for an event loop; without the session, which ends with its pool.
         self.aio_connection = partial(aio_connection_of, self._kind, **self._settings)
         at = settings.get("path") or (settings.get("host", "localhost"), settings.get("port", 6379))
+        if "server" in settings:
+            # Each client of a fake server has another name for it.
+            at = "memory"
         # Whether only event loops can ask.
         self.is_awaited = issubclass(self._kind, AbstractConnection)
         place = (id(settings.get("server")), at, settings.get("db") or 0)
