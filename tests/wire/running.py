@@ -1,4 +1,4 @@
-"""Runs the scripts of the core to come, as callers do that ask when the test says so."""
+"""Runs the scripts as callers do that ask when the test says so."""
 
 from __future__ import annotations
 
@@ -10,7 +10,18 @@ from tests.support.locks import text
 if TYPE_CHECKING:
     import redis
 
-NAMES = ("acquire", "several", "release", "renew", "look", "listen", "force", "stop", "locked")
+NAMES = (
+    "acquire",
+    "several",
+    "release",
+    "renew",
+    "look",
+    "listen",
+    "force",
+    "stop",
+    "swap",
+    "locked",
+)
 SCRIPTS = {name: Script(name) for name in NAMES}
 INDEX = "lock:index"
 RECORD = '{"pid":1,"label":"Grüße, \\"a\\" b\\n"}'

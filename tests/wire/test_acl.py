@@ -1,4 +1,4 @@
-"""The rights that the core to come needs on the server, and that none can be left out."""
+"""The rights that the locks need on the server, and that none can be left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the core to come makes of connections and answers that are not as they should be."""
+"""What becomes of connections and answers that are not as they should be."""
 
 from __future__ import annotations
 

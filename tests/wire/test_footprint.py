@@ -1,4 +1,4 @@
-"""What the core to come has in Redis: which keys, of what types, what is in them, for how long."""
+"""What a lock has in Redis: which keys, of what types, what is in them, for how long."""
 
 from __future__ import annotations
 

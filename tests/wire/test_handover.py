@@ -1,4 +1,4 @@
-"""The queue of the core to come, and a lock that goes from one to the next; the scripts alone."""
+"""The queue, and a lock that goes from one to the next; the scripts alone."""
 
 from __future__ import annotations
 

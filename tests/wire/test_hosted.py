@@ -1,4 +1,4 @@
-"""Locks of the core to come on hosted servers: no script touches a key that it was not told of."""
+"""Locks on hosted servers: no script touches a key that it was not told of."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import redis
 
 from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import Inspector, RedisLock
 from django_setnx_lock.core.connections import failures
-from tests.support.locks import text
+from tests.support.locks import command, text
 
 if TYPE_CHECKING:
-    import redis
-
     from tests.servers import RealServer
 
 INDEX = "{lock:}:index"
@@ -108,6 +107,24 @@ def test_those_of_the_plain_protocol_do(real_server: RealServer) -> None:
     assert "{lock:a}:waiters" in found
 
 
+@pytest.mark.parametrize("protocol", ["hosted", "setnx"])
+def test_no_right_to_any_mailbox_is_needed(real_server: RealServer, protocol: str) -> None:
+    admin = real_server.client()
+    beside = ("meta", "waiters", "waiting", "shares", "holders", "gone", "forced", "index")
+    keys = ("~lock:*", *(f"~{{lock:*}}:{end}" for end in beside))
+    command(admin, "ACL", "SETUSER", "confined", "reset", "on", ">secret", "+@all", *keys)
+    client = real_server.client(db=APART, username="confined", password="secret")
+    try:
+        if protocol == "hosted":
+            drive(client, protocol)
+        else:
+            with pytest.raises(LockUnavailable) as caught:
+                drive(client, protocol)
+            assert caught.value.cause == "denied"
+    finally:
+        admin.acl_deluser("confined")
+
+
 @pytest.mark.parametrize(
     "said",
     [
@@ -118,8 +135,6 @@ def test_those_of_the_plain_protocol_do(real_server: RealServer) -> None:
     ids=["Dragonfly", "Tair"],
 )
 def test_where_the_server_refuses_that_the_protocol_is_named(said: str) -> None:
-    import redis
-
     error = failures.unavailable(redis.ResponseError(said), "a")
 
     assert isinstance(error, LockUnavailable)

@@ -1,4 +1,4 @@
-"""Requests of the core to come that arrive twice, or late: the scripts alone."""
+"""Requests that arrive twice, or late: the scripts alone."""
 
 from __future__ import annotations
 

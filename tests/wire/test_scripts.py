@@ -1,25 +1,21 @@
-"""The scripts of the core to come, on what other programs wrote at a lock's keys, and any names."""
+"""The scripts, on what other programs wrote at a lock's keys, and any names."""
 
 from __future__ import annotations
 
 import json
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import redis
 
-from django_setnx_lock.core.protocol.requests import Script
 from tests.support.locks import command, text
+from tests.wire.running import INDEX, RECORD, keys, run
 
 if TYPE_CHECKING:
     from tests.servers import RealServer
 
-NAMES = ("acquire", "several", "release", "renew", "look", "listen", "force", "stop", "swap")
-SCRIPTS = {name: Script(name) for name in NAMES}
-INDEX = "lock:index"
 BESIDE = ("meta", "waiters", "waiting", "shares", "holders", "gone", "forced")
-RECORD = '{"pid":1,"label":"Grüße, \\"a\\" b\\n"}'
 TOKENS = ("w1", "read:w1", "permit:2:w1")
 TYPES: dict[str, tuple[str, ...]] = {
     "string": ("SET", "paid"),
@@ -48,14 +44,6 @@ TEXTS = (
         "permits:9",
     ),
 )
-
-
-def keys(name: str = "lock:a") -> tuple[str, str, str]:
-    return name, f"{{{name}}}:meta", INDEX
-
-
-def run(client: redis.Redis, script: str, *args: str, at: tuple[str, ...] = keys()) -> Any:
-    return client.eval(SCRIPTS[script].source, len(at), *at, *args)
 
 
 def everything(token: str) -> list[tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""How often a lock of the core to come asks Redis, and on which connections."""
+"""How often a lock asks Redis, and on which connections."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class Reader:
         )
 
     def _awaited(self, found: Sequence[Any] | Literal[False], now_us: int) -> AwaitedLock | None:
-        if not found:
+        if not found or name_in(_bytes(found[0])) is None:
             return None
         name, token, came = found
         since = _number(came)

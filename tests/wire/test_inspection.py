@@ -1,0 +1,304 @@
+"""What the inspector tells of locks beside which something strange stands, and what it costs."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_setnx_lock.core import Holder, Inspector, LockInfo, Outcome, State, StopRequest
+from tests.hostile import METAS, RECORDS, unsound
+from tests.support.locks import PREFIX, holder, listed
+from tests.wire.running import let_go, let_lapse, queue, row_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import redis
+
+    from tests.servers import RealServer
+
+META, WAITING, WAITERS = "{lock:a}:meta", "{lock:a}:waiting", "{lock:a}:waiters"
+
+
+@pytest.fixture
+def look(redis_client: redis.Redis) -> Inspector:
+    return Inspector(redis_client, PREFIX)
+
+
+def put_record(client: redis.Redis, token: str, record: bytes) -> None:
+    """Have a waiter be one who left that record."""
+    row = " ".join([*row_of(client, token)[:4], f"{{lock:a}}:wake:{token} "])
+    client.hset(WAITING, token, row.encode() + record)
+
+
+# Who waits
+
+
+def test_a_lock_that_was_given_to_the_next_is_changing_hands(
+    redis_client: redis.Redis, look: Inspector
+) -> None:
+    held = holder(redis_client)
+    queue(redis_client, "first", "second")
+    before = look.get("lock:a").fingerprint
+    assert let_go(redis_client, held.token) == ["first"]
+
+    info = look.get("lock:a", waiters=9)
+
+    assert info.state is State.CHANGING_HANDS
+    assert 0 < (info.remaining or 0) <= 0.5
+    assert (info.waiting, [one.position for one in info.waiters]) == (2, [1, 2])
+    for seen in (before, info.fingerprint):
+        assert look.force_release("lock:a", seen) is Outcome.CHANGED_HANDS
+    assert redis_client.get("lock:a") == b"first"
+
+
+def test_waiters_that_ask_no_more_are_neither_counted_nor_named(
+    redis_client: redis.Redis, look: Inspector
+) -> None:
+    holder(redis_client)
+    queue(redis_client, "dead", "w1", "w2")
+    let_lapse(redis_client, "dead")
+    put_record(redis_client, "w1", b'{"label":"alive"}')
+    put_record(redis_client, "w2", b"")
+
+    info = look.get("lock:a", waiters=9)
+
+    assert info.waiting == 2
+    assert [one.holder and one.holder.label for one in info.waiters] == ["alive", None]
+
+
+def test_of_a_long_queue_those_behind_the_first_500_count_without_a_look(
+    redis_client: redis.Redis, look: Inspector
+) -> None:
+    holder(redis_client)
+    queue(redis_client, *(f"w{number:03}" for number in range(503)), is_asleep=False)
+    redis_client.hdel(WAITING, "w000", "w502")
+
+    info = look.get("lock:a", waiters=120)
+
+    assert (info.waiting, len(info.waiters)) == (502, 120)
+
+
+@pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
+def test_no_record_of_a_waiter_breaks_what_is_shown(
+    redis_client: redis.Redis, look: Inspector, record: bytes
+) -> None:
+    holder(redis_client)
+    queue(redis_client, "w1")
+    put_record(redis_client, "w1", record)
+
+    (waiter,) = look.get("lock:a", waiters=50).waiters
+
+    assert not unsound(str(waiter.holder), longest=3000, is_line=True)
+
+
+@pytest.mark.parametrize(
+    "row",
+    ["", "x", "1", "9" * 5000, f"{10**15} {'9' * 5000} 1 1 b {{}}", f"{10**15} 1 1 {10**30} "],
+)
+def test_rows_that_no_waiter_writes_do_no_harm(
+    redis_client: redis.Redis, look: Inspector, row: str
+) -> None:
+    holder(redis_client)
+    queue(redis_client, "w1")
+    redis_client.hset(WAITING, "w1", row)
+    redis_client.zadd(WAITERS, {"w1": float("inf")})
+
+    info = look.get("lock:a", waiters=5)
+
+    assert info.state is State.HELD
+    assert [one.holder for one in info.waiters] in ([], [None], [Holder()])
+
+
+SAID = {
+    "empty": b"",
+    "no name": b"T 0 {}",
+    "a huge length": b"T 99999999999 N {}",
+    "an endless one": b"T " + b"9" * 5000 + b" N {}",
+    "not UTF-8": b"T 2 \xff\xfe {}",
+    "braces": b"T 2 {} {}",
+    "a companion": b"T 16 {lock:a}:waiting {}",
+    "nobody queues there": b"x 6 lock:b {}",
+    "a name that no lock can have": b"T 1 \xff {}",
+}
+
+
+@pytest.mark.parametrize("said", SAID.values(), ids=SAID)
+def test_nothing_said_of_a_wait_is_believed_that_cannot_be_so(
+    redis_client: redis.Redis, look: Inspector, said: bytes
+) -> None:
+    held = holder(redis_client)
+    redis_client.hset(b"{\xff}:waiting", "T", f"{10**15} 1 1 1 b {{}}")
+    redis_client.zadd(b"{\xff}:waiters", {"T": 1})
+    redis_client.set(f"{{lock:a}}:waits:{held.token}", said)
+
+    assert look.get("lock:a").waits_for is None
+
+
+# What stands beside a lock
+
+
+@pytest.mark.parametrize("end", ["meta", "waiters", "waiting"])
+def test_data_of_another_type_beside_it_does_not_hide_a_lock(
+    redis_client: redis.Redis, look: Inspector, end: str
+) -> None:
+    holder(redis_client)
+    redis_client.delete("{lock:a}:" + end)
+    redis_client.sadd("{lock:a}:" + end, "no hash, no sorted set, no string")
+
+    info = look.get("lock:a")
+
+    assert (info.remaining is not None, info.waiting) == (True, 0)
+
+
+@pytest.mark.parametrize("meta", METAS.values(), ids=METAS)
+def test_nothing_in_the_place_of_fence_and_record_hides_a_lock(
+    redis_client: redis.Redis, look: Inspector, meta: bytes
+) -> None:
+    held = holder(redis_client)
+    redis_client.set(META, meta.replace(b"TOKEN", held.token.encode()))
+
+    info = look.get("lock:a")
+
+    assert (info.is_held, info.fence) == (True, None)
+    assert look.force_release("lock:a", info.fingerprint) is Outcome.RELEASED
+
+
+@pytest.mark.parametrize("fence", ["9" * 20, "9" * 400, "9" * 5000], ids=len)
+def test_a_number_that_no_fence_can_be_is_no_fence_of_a_share(
+    redis_client: redis.Redis, look: Inspector, fence: str
+) -> None:
+    held = holder(redis_client, shared=True)
+    redis_client.hset("{lock:a}:holders", held.token, f'{fence} {{"host":"web1"}}')
+
+    (share,) = look.get("lock:a").shares
+
+    assert (share.fence, share.holder) == (0, Holder(host="web1"))
+
+
+@pytest.mark.parametrize("number", ["", "x", "-3", "9" * 5000, "\xb2", "\u0663"], ids=ascii)
+def test_what_is_no_number_of_permits_is_not_told(
+    redis_client: redis.Redis, look: Inspector, number: str
+) -> None:
+    held = holder(redis_client, limit=2)
+    redis_client.hset("{lock:a}:holders", f"permit:{number}:x", f"{held.fence} ")
+    redis_client.zadd("{lock:a}:shares", {f"permit:{number}:x": time.time() * 1000 + 60_000})
+
+    info = look.get("lock:a")
+
+    assert (len(info.shares), info.limit) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("lease", "true"),
+        ("lease", "-1"),
+        ("lease", "1e99"),
+        ("lease", "NaN"),
+        ("lease", '"30"'),
+        ("max_hold", "[]"),
+        ("renewed", "1"),
+        ("process", '"a:b"'),
+        ("process", '"x\\n"'),
+        ("process", f'"{"x" * 33}"'),
+        ("process", "7"),
+        ("since", "-1"),
+        ("since", "1.5"),
+        ("since", str(2**53)),
+        ("since", "true"),
+    ],
+)
+def test_what_cannot_be_so_in_a_record_counts_as_missing(field: str, value: str) -> None:
+    assert Holder.from_json(f'{{"host":"web1","{field}":{value}}}') == Holder(host="web1")
+
+
+@pytest.mark.parametrize(
+    "record",
+    ["", "[]", '{"stop":1}', '{"stop":{"by":1,"reason":[],"at":"x"}}', '{"stop":' + "[" * 99_999],
+    ids=lambda record: record[:40],
+)
+def test_what_others_wrote_of_a_request_to_stop_does_no_harm(record: str) -> None:
+    read = StopRequest.from_record(record)
+
+    assert read is None or (read.by, read.reason, read.at) == ("", "", 0.0)
+
+
+STRANGE = {
+    "tricks": rb'{"host":"\"\\/\u001b[2J","stop":{"by":"joe"}}',
+    "Latin-1": b'{"host":"caf\xe9"}',
+    "no JSON": b"\xff\0",
+}
+
+
+def without_times(lock: LockInfo) -> LockInfo:
+    return replace(lock, as_of=0, remaining=0, held_for=0)
+
+
+def test_a_strange_lock_among_others_is_told_as_alone(
+    redis_client: redis.Redis, look: Inspector
+) -> None:
+    for key, record in STRANGE.items():
+        token = listed(redis_client, key).take(0).token.encode()
+        redis_client.set(f"{{lock:{key}}}:meta", b"17 %s %s" % (token, record))
+    redis_client.set("lock:number", "9" * 400, px=20_000)
+    names = [f"lock:{key}" for key in [*STRANGE, "number"]]
+
+    together = [without_times(one) for one in look.get_each(names)]
+
+    assert together == [without_times(look.get(name)) for name in names]
+    hosts = {one.key: one.holder and one.holder.host for one in together}
+    assert hosts == {"tricks": r'"\/\x1b[2J', "Latin-1": None, "no JSON": None, "number": None}
+
+
+# What it costs
+
+
+def calls(client: redis.Redis, ask: Callable[[], object]) -> dict[str, int]:
+    """Return how often the server runs each command for what is asked, also in scripts."""
+    ask()
+    client.config_resetstat()
+    ask()
+    stats = client.info("commandstats")
+    return {name.removeprefix("cmdstat_"): one["calls"] for name, one in stats.items()}
+
+
+def test_one_call_looks_at_many_locks_and_writes_nothing(real_server: RealServer) -> None:
+    client = real_server.client()
+    names = [f"lock:{number}" for number in range(120)]
+    holder(client)
+    with_index, without = (
+        calls(client, partial(Inspector(client, PREFIX, use_index=which).get_each, names))
+        for which in (True, False)
+    )
+
+    # Without an index the keys of two locks may be in different slots.
+    assert (with_index["evalsha"], without["evalsha"]) == (3, 120)
+    assert not {"set", "del", "zadd", "zrem", "hset", "hdel", "pexpire"} & {*with_index, *without}
+
+
+@pytest.mark.parametrize(("waiting", "locks"), [(2, 50), (300, 10)])
+def test_a_call_looks_at_fewer_locks_where_many_wait(
+    real_server: RealServer, waiting: int, locks: int
+) -> None:
+    client = real_server.client()
+    names = [f"lock:{number}" for number in range(50)]
+    look = Inspector(client, PREFIX)
+    with client.pipeline(transaction=False) as pipe:
+        for name in names:
+            pipe.set(name, "somebody", px=600_000)
+            for number in range(waiting):
+                pipe.zadd(f"{{{name}}}:waiters", {f"w{number}": number})
+                pipe.hset(f"{{{name}}}:waiting", f"w{number}", f"{10**15} {10**15} 1 1 b {{}}")
+        pipe.execute()
+
+    stats = calls(client, lambda: look.get_each(names))
+
+    assert stats["type"] == 50
+    assert stats["type"] / stats["evalsha"] <= locks
+    assert (stats["evalsha"] > 1) is (locks < 50)
+    assert [one.waiting for one in look.get_each(names)] == [waiting] * 50
