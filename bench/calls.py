@@ -40,7 +40,7 @@ def ways() -> dict[str, Use]:
 
     client = get_redis_connection("default")
     # What the settings of a project say by default.
-    options = {"renew": True, "reentrant": True, "index": "{lock:}:index"}
+    options: dict[str, Any] = {"renew": True, "reentrant": True, "index": "{lock:}:index"}
 
     def with_lock() -> None:
         with lock("k"):

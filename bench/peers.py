@@ -5,7 +5,6 @@ The libraries are imported by name when they are asked for: they may be missing,
 
 from __future__ import annotations
 
-import os
 import secrets
 from abc import ABC, abstractmethod
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
@@ -269,10 +268,9 @@ class Portalocker(Peer):
 class Plain(Peer):
     title = "django-setnx-lock, plain"
     package = "django-setnx-lock"
-    core: ClassVar[str] = "django_setnx_lock.core"
 
     def lock(self, name: str, lease: float) -> AbstractContextManager[Any]:
-        library: Any = import_module(self.core)
+        library: Any = import_module("django_setnx_lock.core")
         lock: AbstractContextManager[Any] = library.RedisLock(self.client, name, lease)
         return lock
 
@@ -290,20 +288,12 @@ class Plain(Peer):
         return str(held.token)
 
 
-class Next(Plain):
-    title = "django-setnx-lock, plain, on the core to come"
-    core = "django_setnx_lock.core.next"
-
-
 class Full(Plain):
     title = "django-setnx-lock, all on"
     renews = True
 
     def __init__(self, *, small: bool = False, large: bool = False) -> None:
         self.using = "small" if small else "default"
-        if os.environ.get("SETNX_CORE") == "next":
-            coming: Any = import_module("django_setnx_lock.lock_core_coming")
-            coming.choose()
 
     def lock(self, name: str, lease: float) -> AbstractContextManager[Any]:
         library: Any = import_module("django_setnx_lock")
@@ -346,11 +336,10 @@ PEERS: dict[str, type[Peer]] = {
     "pottery": Pottery,
     "portalocker": Portalocker,
     "plain": Plain,
-    "next": Next,
     "full": Full,
     "nothing": Nothing,
 }
-OURS = ("plain", "next", "full")
+OURS = ("plain", "full")
 BASE = "redis-py"
 # What can be waited for.
 LOCKS = tuple(name for name in PEERS if name not in ("floor", "nothing"))

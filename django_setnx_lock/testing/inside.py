@@ -1,4 +1,4 @@
-"""What inside.py has, of the core that is built beside today's."""
+"""What the kit for tests of projects needs of the inside of the core."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Print which behaviours hold for which kinds: ``python -m tests.contract``.
 
-``b``: by the blocking methods; ``a``: in asyncio; ``x``: marked, as today's core does not do it.
+``b``: by the blocking methods; ``a``: in asyncio.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ if TYPE_CHECKING:
     from tests.support.rows import Row
 
 
-def behaviours() -> Iterator[tuple[str, str, Row, bool]]:
-    """Yield each behaviour: its file, its name, where it holds, and whether it is marked."""
+def behaviours() -> Iterator[tuple[str, str, Row]]:
+    """Yield each behaviour: its file, its name, and where it holds."""
     for file in sorted(Path(__file__).parent.glob("test_*.py")):
         module: Any = importlib.import_module(f"tests.contract.{file.stem}")
         for name, found in inspect.getmembers(module, inspect.iscoroutinefunction):
             row: Row | None = getattr(found, "row", None)
             if row is not None:
-                marks = [mark.name for mark in getattr(found, "pytestmark", [])]
-                yield file.stem, name, row, "xfail" in marks
+                yield file.stem, name, row
 
 
 def cell(kind: Any, row: Row) -> str:
@@ -44,11 +43,11 @@ def table() -> str:
     width = 92
     heads = "  ".join(f"{kind.name[:9]:9}" for kind in ALL)
     lines, room = [f"{'':{width}}{heads}"], ""
-    for file, name, row, is_marked in behaviours():
+    for file, name, row in behaviours():
         if file != room:
             room = file
             lines.append(f"\n{file.removeprefix('test_').replace('_', ' ').upper()}")
-        said = name.removeprefix("test_").replace("_", " ") + (" x" if is_marked else "")
+        said = name.removeprefix("test_").replace("_", " ")
         cells = "  ".join(f"{cell(kind, row):9}" for kind in ALL)
         lines.append(f"{said[: width - 2]:{width}}{cells}".rstrip())
     return "\n".join(lines)

@@ -9,7 +9,7 @@ from tests.contract.__main__ import behaviours
 
 def test_each_kind_is_always_run_by_each_of_its_drivers_in_some_of_its_behaviours() -> None:
     all_of, always = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    for _, name, row, _ in behaviours():
+    for _, name, row in behaviours():
         all_of.update((kind.name, each) for kind in row.kinds for each in row.drivers_of(kind))
         always.update(row.always(name))
 
@@ -18,7 +18,7 @@ def test_each_kind_is_always_run_by_each_of_its_drivers_in_some_of_its_behaviour
 
 
 def test_each_behaviour_is_always_run_by_each_of_its_drivers_for_its_first_kind() -> None:
-    for _, name, row, _ in behaviours():
+    for _, name, row in behaviours():
         first = row.kinds[0]
         drivers = {driver for kind, driver in row.always(name) if kind == first.name}
         assert drivers == set(row.drivers_of(first)), name

@@ -35,7 +35,7 @@ ERRORS = pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, Timeou
 
 
 @pytest.fixture(autouse=True)
-def fresh_watchdog() -> None:
+def fresh_renewals() -> None:
     """End the thread that earlier tests have left."""
     seams.end_renewals()
 

@@ -64,15 +64,12 @@ class World(NamedTuple):
 
 @dataclass(frozen=True)
 class Model:
-    """``asks``: whether a token that is done with is asked for first. ``forgets``: whether the end
-    beside a value that is removed is forgotten. ``only``: the violations that are looked for.
+    """``forgets``: whether the end beside a value that is removed is forgotten.
 
-    ``older``: whether the operator's program is one that forgets no end.
+    ``only``: the violations that are looked for.
     """
 
-    asks: bool = True
     forgets: bool = True
-    older: bool = False
     only: tuple[str, ...] = (RENEWED, REMOVED, TWO)
 
     def start(self) -> World:
@@ -97,10 +94,10 @@ class Model:
             yield from self._of_ours(world, who)
         yield from self._of_the_other(world)
         owner = world.name.owner
-        if world.name.stands() and world.name.is_of(owner, world.now) and not self._done(world):
-            removed = self._removed(world, forgets=self.forgets and not self.older)
+        if world.name.is_of(owner, world.now):
             done = {"gone": world.gone | {owner}, "forced": world.forced | {owner}}
-            yield f"force-release of {owner}", world._replace(name=removed, **done)  # type: ignore[arg-type]  # both are sets
+            after = world._replace(name=self._removed(world), **done)  # type: ignore[arg-type]  # both are sets
+            yield f"force-release of {owner}", after
         for kind, who in world.late:
             after = world._replace(late=world.late - {(kind, who)})
             yield f"a late {kind} of {who}", self._removing(after, who)
@@ -113,8 +110,7 @@ class Model:
             else:
                 yield f"{who}: ACQUIRE: taken", _had(world, number, who)
         elif now < world.believes[number]:
-            is_refused = self.asks and who in world.gone
-            if name.is_of(who, now) and not is_refused:
+            if name.is_of(who, now):
                 wrong = RENEWED if who in world.gone else ""
                 yield f"{who}: RENEW: OK", _had(world, number, who)._replace(wrong=wrong)
             else:
@@ -128,16 +124,13 @@ class Model:
         """Tell what a release of ``who`` does."""
         name = world.name
         after = world._replace(gone=world.gone | {who})
-        if not name.is_of(who, world.now) or (self.asks and who in world.gone):
+        if not name.is_of(who, world.now):
             return after
         wrong = REMOVED if name.writer != who else world.wrong
-        return after._replace(name=self._removed(world, forgets=self.forgets), wrong=wrong)
+        return after._replace(name=self._removed(world), wrong=wrong)
 
-    def _removed(self, world: World, *, forgets: bool) -> Name:
-        return world.name._replace(value=0, writer="", ends=0 if forgets else world.name.ends)
-
-    def _done(self, world: World) -> bool:
-        return self.asks and world.name.owner in world.gone
+    def _removed(self, world: World) -> Name:
+        return world.name._replace(value=0, writer="", ends=0 if self.forgets else world.name.ends)
 
     def _of_the_other(self, world: World) -> Iterator[tuple[str, World]]:
         now, name = world.now, world.name

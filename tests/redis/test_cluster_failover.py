@@ -95,8 +95,7 @@ def test_who_comes_back_at_once_is_sent_to_the_node_that_took_over(
     work: Callable[[redis.RedisCluster, str, int], list[str]],
 ) -> None:
     cluster, replica = replicated
-    # All that one call of a caller that waits has with today's core, so that there is no second try
-    # in it; the core to come has one.
+    # A call takes as long as two tries have.
     client = cluster.client(socket_timeout=5)
     first = cluster.nodes[0]
     name = cluster.names()[0]

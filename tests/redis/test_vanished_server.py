@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # How many connections are spare when it vanishes, and how long each keeps its caller.
 SPARE, LIMIT = 12, 2.0
-# Of the core to come, the same call asks once more, on a new connection.
+# A call asks once more, on a new connection.
 AT_MOST_ONCE: tuple[list[str], ...] = ([], ["timeout"])
 
 

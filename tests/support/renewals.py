@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 # Two readings of the clock are less than this apart.
 APART = 0.0005
-# Of the threads that renew, with today's core and the one to come.
-NAMES = {"setnx-lock-watchdog", "setnx-lock-renewal"}
+# Of a thread that renews.
+NAME = "setnx-lock-renewal"
 # For programs that tests start.
 IS_RENEWED = """
 import time
@@ -51,4 +51,4 @@ def is_renewed(held: LockHandle) -> bool:
 
 def threads() -> list[threading.Thread]:
     """Return the threads that renew."""
-    return [thread for thread in threading.enumerate() if thread.name in NAMES]
+    return [thread for thread in threading.enumerate() if thread.name == NAME]
