@@ -22,7 +22,7 @@ from . import lock_core
 from .conf import get_config
 from .connection import get_client
 from .core import events
-from .core.errors import LockError, LockLost
+from .core.errors import LockBusy, LockError, LockLost
 from .core.holder import Holder
 from .core.plain import plain
 from .core.protocol.keys import history_for, lock_keys, name_for
@@ -111,22 +111,16 @@ _WRITER = _Writer()
 flush = _WRITER.flush
 
 
-def note(
-    *,
-    target: Any,
-    record: str,
-    held_for: float | None,
-    waited: float | None,
-    fence: int | None,
-    error: LockError | None,
-) -> None:
+def note(*, target: Any, error: LockError | None, **about: Any) -> None:
     """Note the end of a hold, or of a wait: a listener of the core."""
     config = get_config()
     prefix, length = config["KEY_PREFIX"], config["HISTORY"]
     if not length or not lock_core.is_of_app(target, prefix):
         return
-    entry: dict[str, Any] = {"at": time.time(), "key": target.key, "holder": record}
-    entry |= {"held_for": held_for, "waited": waited, "fence": fence}
+    holder: Holder | None = Holder.here(*target.options.about)
+    if isinstance(error, LockBusy):
+        holder = error.holder
+    entry: dict[str, Any] = {"at": time.time(), "holder": holder and holder.to_json(), **about}
     entry["end"] = End.RELEASED if error is None else End.GAVE_UP
     if isinstance(error, LockLost):
         entry["end"] = End.FORCED if error.forced_by or error.reason else End.LOST

@@ -805,8 +805,8 @@ LOCKS = [
     Mutant(
         "who lets a lost lock go keeps the one taken since",
         f"{CORE}/locks/layered.py",
-        "if reference is not None and reference() is grant:",
-        "if reference is not None:",
+        "by.holds[place] = ref(grant, functools.partial(by.holds.pop, place))",
+        "by.holds.setdefault(place, ref(grant))",
         f"{CONTRACT}/test_reentrancy.py::test_who_lets_a_lost_one_go_has_the_one_taken_since_again",
     ),
     Mutant(

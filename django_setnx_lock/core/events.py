@@ -74,8 +74,8 @@ RELEASED = Event("lock_released")  # held_for
 LOST = Event("lock_lost")  # held_for, error
 STOP_REQUESTED = Event("lock_stop_requested")  # held_for, stop_request
 RENEWED_LATE = Event("lock_renewed_late")  # late
-# Told with target, record, held_for, waited, fence and error when a hold is lost, and when one ends
-# or a caller gives up after so many seconds of waiting, or of holding.
+# Told with key, target, held_for, waited, fence and error when a hold is lost, and when one ends or
+# a caller gives up after so many seconds of waiting, or of holding.
 ENDED = Event("lock_ended")
 LONG_WAIT, LONG_HOLD = 5.0, 60.0
 # Told with key, waited and error; there is no fence.

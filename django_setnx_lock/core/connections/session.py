@@ -71,9 +71,8 @@ class Session:
         self.pipes: dict[Any, Any] = {}
         self.mailboxes: dict[Any, Any] = {}
         self.renewals: dict[Any, Any] = {}
-        # Mailboxes have names of their own.
-        self.number = secrets.token_hex(8)
-        self.numbers = itertools.count()
+        # What the names of mailboxes of threads end with.
+        self.wakes = map(f"wake:{{}}:{secrets.token_hex(8)}".format, itertools.count())
 
     @classmethod
     def suits(cls, client: Any) -> bool:

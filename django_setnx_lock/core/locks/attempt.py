@@ -54,7 +54,7 @@ class Attempt:
 
     # Whether a request of the token may have been sent twice.
     was_retried = False
-    # Where a waiter is woken; a thread's is made when it sleeps.
+    # Where a waiter is woken; a thread's is made when it sleeps. Its key, "" for who does not wait.
     _mailbox: ThreadMailbox | LoopMailbox | None = None
     _mailbox_key = ""
     # Since when the caller waits, and for whom.
@@ -84,7 +84,7 @@ class Attempt:
         try:
             if limit != 0:
                 self._choose_mailbox(io)
-            answer = await self._ask(io, waits=limit != 0)
+            answer = await self._ask(io)
             if isinstance(answer, Busy):
                 if limit == 0:
                     raise self._busy(answer)
@@ -114,16 +114,16 @@ class Attempt:
 
     # Asking
 
-    def _request(self, *, waits: bool) -> Request:
-        target = self.target
-        tail = (_SLICE_MS, self._mailbox_key) if waits else ("0",)
-        args = (self.token, target.options.lease_ms, self._record, *tail)
+    def _request(self) -> Request:
+        target, box = self.target, self._mailbox_key
+        token, lease_ms, record = self.token, target.options.lease_ms, self._record
+        args = (token, lease_ms, record, _SLICE_MS, box) if box else (token, lease_ms, record, "0")
         return Request(target.scripts.acquire, target.keys, args)
 
-    async def _ask(self, io: Backend, *, waits: bool) -> Grant | Busy:
+    async def _ask(self, io: Backend) -> Grant | Busy:
         """Ask until there is an answer."""
         while True:
-            request, limits = self._request(waits=waits), 1 if self._failures else 2
+            request, limits = self._request(), 1 if self._failures else 2
             reply = await self.session.call(io, request, self.target.key, self._undo, limits)
             answer = await self._read(io, reply)
             if answer is not None:
@@ -170,16 +170,16 @@ class Attempt:
     # Waiting
 
     def _choose_mailbox(self, io: Backend) -> None:
+        keys = self.target.keys
         if io.is_asyncio:
-            keys = self.target.keys
             beside = keys[-1] if self.session.has_index else keys[1]
             self._mailbox = mailbox_of(self.session.beside(keys[1]), beside)
             self._mailbox.expect(self.token)
             self._mailbox_key = self._mailbox.key
         else:
             # A new list, in the slot of the lock.
-            session, beside, self._mailbox = self.session, self.target.keys[1][:-4], None
-            self._mailbox_key = f"{beside}wake:{next(session.numbers)}:{session.number}"
+            self._mailbox_key = keys[1][:-4] + next(self.session.wakes)
+            self._mailbox = None
 
     async def _wait(self, io: Backend, limit: float | None, busy: Busy) -> Grant:
         """Sleep and ask in turn, until granted. Raises LockBusy after ``limit`` seconds."""
@@ -189,9 +189,11 @@ class Attempt:
         tries = 0
         while True:
             left = end - clock.now()
+            if left <= 0:
+                # Without a place in the queue.
+                self._mailbox_key = ""
             if answer is None or left <= 0:
-                # At the end without a place in the queue.
-                answer = await self._ask(io, waits=left > 0)
+                answer = await self._ask(io)
             if isinstance(answer, Grant):
                 return answer
             if left <= 0:
@@ -217,7 +219,7 @@ class Attempt:
         mailbox = self._mailbox or ThreadMailbox(self.session, self._mailbox_key)
         self._mailbox, request, sent = mailbox, None, clock.now()
         if is_first and not io.is_asyncio and self.target.options.lease > _FIRST_FROM:
-            seconds, request = min(seconds, _FIRST), self._request(waits=True)
+            seconds, request = min(seconds, _FIRST), self._request()
         try:
             value = await mailbox.wait(self.token, seconds, request)
         except redis_exceptions.RedisError as error:
@@ -284,14 +286,20 @@ class Attempt:
 
     def _end_wait(self, error: BaseException | None) -> None:
         """Have listeners know how it ended."""
-        key, now = self.target.key, clock.now()
+        key, waited = self.target.key, clock.now() - self._began
         if self._waits_since is not None:
-            waited = now - self._waits_since
-            events.WAITED.tell(key=key, holder=self._waits_for, waited=waited, error=error)
+            since = clock.now() - self._waits_since
+            events.WAITED.tell(key=key, holder=self._waits_for, waited=since, error=error)
+        if waited >= events.LONG_WAIT:
+            for grant in self._grants:
+                grant.waited = waited
         if isinstance(error, LockBusy):
-            events.BUSY.tell(key=key, waited=now - self._began, error=error)
+            events.BUSY.tell(key=key, waited=waited, error=error)
+            if waited >= events.LONG_WAIT:
+                about = {"key": key, "fence": None, "held_for": None, "waited": waited}
+                events.ENDED.tell(**about, target=self.target, error=error)
         elif isinstance(error, LockUnavailable):
-            events.UNAVAILABLE.tell(key=key, waited=now - self._began, error=error)
+            events.UNAVAILABLE.tell(key=key, waited=waited, error=error)
 
     def _busy(self, busy: Busy) -> LockBusy:
         key, left = self.target.key, busy.remaining

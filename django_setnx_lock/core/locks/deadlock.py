@@ -13,7 +13,6 @@ from ..protocol.replies import text
 from ..protocol.requests import Request, Script
 from . import parent
 from .attempt import Attempt
-from .ends import note_wait
 
 if TYPE_CHECKING:
     from ..connections.backend import Backend
@@ -56,10 +55,6 @@ class WatchfulAttempt(Attempt):
             self._looked_at = clock.now()
             await self._look(io, busy, every, held)
         return min(longest, max(self._looked_at, self._began) + every - clock.now() + 0.001)
-
-    def _end_wait(self, error: BaseException | None) -> None:
-        super()._end_wait(error)
-        note_wait(self.target, self._grants, clock.now() - self._began, error)
 
     def _held(self) -> dict[str, str]:
         """Return all that the caller holds at the one server where it queues, tokens by names."""

@@ -37,12 +37,15 @@ class Grant:
     # Whether it was written to the index; whether a copy of a request of its token may be under
     # way; whether nothing was done under it.
     is_listed = was_retried = was_in_vain = False
-    # How often Redis was asked to let it go.
+    # How often Redis was asked to let it go, and whether nobody may have it again from then on.
     times_asked = 0
+    is_let_go = False
     loss: LockLost | None = None
     # Whether Redis may have it still though it is lost here: an answer may be missing.
     may_stand = False
     stop_request: StopRequest | None = None
+    # For how many seconds the caller waited for it, if that was long.
+    waited: float | None = None
     # Why renewals fail.
     trouble: Exception | None = None
     # What is to be cancelled when the lock is lost, and what renews it.
@@ -114,18 +117,15 @@ class Grant:
 
     # Requests
 
-    @property
-    def _keys(self) -> tuple[str, ...]:
-        # The index is written by the first renewal, and asked for only where it may have been.
-        return self.target.keys if self.is_listed else self.target.keys[:2]
-
     def release_request(self) -> Request | None:
         """Return the request that lets the lock go."""
-        min_hold_ms = self.target.options.min_hold_ms
+        target = self.target
         args: tuple[str, ...] = (self.token, "repeat" if self.was_retried else "")
-        if min_hold_ms and not self.was_in_vain:
-            args = (*args, str(min_hold_ms))
-        return Request(self.target.scripts.release, self._keys, args)
+        if target.options.min_hold_ms and not self.was_in_vain:
+            args = (*args, str(target.options.min_hold_ms))
+        # The index is written by the first renewal, and asked for only where it may have been.
+        keys = target.keys if self.is_listed else target.keys[:2]
+        return Request(target.scripts.release, keys, args)
 
     def renew_request(self, ms: int | None) -> Request:
         """Return the request for ``ms`` of the lease at least; 0 lists it, -1 only asks.
@@ -134,7 +134,8 @@ class Grant:
         """
         if ms is None:
             ms = max(int(min(self.lease, self.hold_until - clock.now()) * 1000), 0)
-        return Request(self.target.scripts.renew, self._keys, (self.token, str(ms)))
+        keys = self.target.keys if self.is_listed else self.target.keys[:2]
+        return Request(self.target.scripts.renew, keys, (self.token, str(ms)))
 
     # Loss
 
@@ -153,6 +154,7 @@ class Grant:
             scope.cancel()
         self.notify_of_trouble(is_lost=True)
         events.LOST.tell(**self.about(), error=error)
+        self.notify_of_end(error)
         return error
 
     def ran_out(self) -> LockLost:
@@ -183,6 +185,12 @@ class Grant:
         """Have all handles call ``on_trouble``, and ``on_lost`` if the lock is lost."""
         for handle in self.held_by():
             handle.notify_of_trouble(is_lost=is_lost)
+
+    def notify_of_end(self, error: LockLost | None = None) -> None:
+        """Have the history know of the end, if that is a loss, or of what was long."""
+        about = self.about()
+        if error is not None or self.waited is not None or about["held_for"] >= events.LONG_HOLD:
+            events.ENDED.tell(**about, target=self.target, waited=self.waited, error=error)
 
     def about(self) -> dict[str, Any]:
         """Return what listeners get of a lock that is, or was, held."""

@@ -169,6 +169,8 @@ class PlainHandle(Handle):
             raise grant.lose(lost(self.key, None if is_ours else value[1])).again()
         if events.RELEASED.listeners:
             events.RELEASED.tell(**grant.about())
+        if grant.waited or grant.end - grant.sent > events.LONG_HOLD:
+            grant.notify_of_end()
 
     def detach(self) -> Callable[[], None]:
         """Let the lock go later: return what does that, and is called by whom it is left to.

@@ -8,16 +8,16 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from os import getpid
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from .. import clock, events
+from .. import clock
 from ..connections.session import session_of
 from ..errors import LockError, LockUnavailable
 from ..options import with_protocol
 from . import parent
 from .deadlock import WatchfulAttempt
-from .ends import note_end
 from .local import LocalToken
 from .lock import PlainLock
 from .parent import Borrower
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from ..connections.backend import Backend
     from ..options import Target
     from ..process import Owner
-    from ..protocol.replies import Reply
     from ..protocol.requests import Request
     from .grant import Grant
 
@@ -56,34 +55,21 @@ class LockHandle(Giver, Borrower):
 
     def _begin_release(self) -> Request | None:
         grant = self.grant
-        if grant.end - grant.sent > events.LONG_HOLD or "waited" in grant.__dict__:
-            # On the way of a short hold it would cost something.
-            self.__class__ = _NotableHandle
-        is_counted = grant.target.options.reentrant or len(grant.handles) > 1
         # What decides may be in the hands of a thread that this process, a child, does not have.
-        if is_counted and not self.released and grant.is_here:
+        if grant.pid == getpid():
             # Whether it is the last, or another is to be had, is decided by one thread at a time.
             with grant.session.deciding:
-                if len(grant.handles) > 1 and self._is_followed():
-                    return None
-                if grant.owner is not None:
-                    # A lost lock that its owner took anew has another grant there by now.
-                    place = grant.session.place, grant.target.keys[0]
-                    reference = grant.owner.holds.get(place)
-                    if reference is not None and reference() is grant:
-                        grant.owner.holds.pop(place, None)
+                if not self.released:
+                    if len(grant.handles) > 1 and self._is_followed():
+                        return None
+                    grant.is_let_go = True
         return super()._begin_release()
-
-    def notify_of_trouble(self, *, is_lost: bool) -> None:
-        super().notify_of_trouble(is_lost=is_lost)
-        if is_lost and self.grant.held_by()[0] is self:
-            note_end(self.grant, self.grant.loss)
 
     def _is_followed(self) -> bool:
         """Let go this handle alone, if there are others."""
         grant = self.grant
         others = [handle for handle in grant.held_by() if handle is not self]
-        if not others or self.released or grant.is_over:
+        if not others or grant.is_over:
             return False
         # First: an interrupt in between must not have the last one let go twice.
         self.released = True
@@ -91,23 +77,11 @@ class LockHandle(Giver, Borrower):
         return True
 
 
-class _NotableHandle(LockHandle):
-    """One whose end is told to who keeps a history."""
-
-    async def _end_release(self, io: Backend, reply: Reply) -> None:
-        await super()._end_release(io, reply)
-        note_end(self.grant)
-
-
 def note(grant: Grant, by: Owner) -> None:
     """Note that ``by`` holds ``grant``, and may have it again."""
     place = grant.session.place, grant.target.keys[0]
-    by.holds[place] = ref(grant, functools.partial(_unregister, by.holds, place))
-
-
-def _unregister(holds: dict[Any, Any], place: Any, reference: object) -> None:
-    if holds.get(place) is reference:
-        holds.pop(place, None)
+    # One in the place of this ends it. No code of Python's: an interrupt in that would be lost.
+    by.holds[place] = ref(grant, functools.partial(by.holds.pop, place))
 
 
 class RedisLock(Adopter[LockHandle]):
@@ -147,7 +121,9 @@ class RedisLock(Adopter[LockHandle]):
         """Return what ``by`` may have again, if there is such a grant."""
         noted = by.holds.get((session_of(self.client).place, self.name))
         grant: Grant | None = None if noted is None else noted()
-        if grant is None or grant.is_over or not grant.is_here or grant.owner is not by:
+        if grant is None or grant.is_let_go or grant.is_over or not grant.is_here:
+            return None
+        if grant.owner is not by:
             return None
         return grant if self._is_had_again(grant) else None
 

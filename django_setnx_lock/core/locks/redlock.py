@@ -15,7 +15,6 @@ from .layered import LockHandle, RedisLock
 
 if TYPE_CHECKING:
     from ..connections.backend import Backend
-    from ..protocol.requests import Request
 
 # The servers have no queue in common: who waits asks again and again.
 _SCRIPTS = Scripts(several=None, polls=True, takes_token=False)
@@ -50,9 +49,6 @@ class RedlockAttempt(WatchfulAttempt):
 
     def _choose_mailbox(self, io: Backend) -> None:
         """Have none: the servers have no queue in common."""
-
-    def _request(self, *, waits: bool) -> Request:
-        return super()._request(waits=False)
 
     async def _read(self, io: Backend, reply: Reply) -> Grant | Busy | None:
         value = reply.value

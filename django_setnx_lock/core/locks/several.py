@@ -42,8 +42,6 @@ class SeveralAttempt(WatchfulAttempt):
     to be had is not asked for, so no two callers wait for each other. That first one is ``target``.
     """
 
-    _waits = False
-
     def __init__(self, targets: Sequence[Target], session: Session, owner: Owner) -> None:
         super().__init__(targets[0], session, owner, None)
         self._several = targets
@@ -61,8 +59,7 @@ class SeveralAttempt(WatchfulAttempt):
         self._taken = [hold(io, grant) for grant in self._grants]
         return self._taken[-1]
 
-    async def _ask(self, io: Backend, *, waits: bool) -> Grant | Busy:
-        self._waits = waits
+    async def _ask(self, io: Backend) -> Grant | Busy:
         answer = None
         while answer is None:
             answer = await self._read(io, await self._call(io, self.target.scripts.several))
@@ -71,9 +68,9 @@ class SeveralAttempt(WatchfulAttempt):
     async def _call(self, io: Backend, together: Script | None) -> Reply:
         """Ask for the locks ``together``, else for one after the other as far as they are had."""
         if together is not None:
-            request = self._request(waits=self._waits)
+            request = self._request()
             return await self.session.call(io, request, self.target.key, self._undo)
-        args = super()._request(waits=self._waits).args
+        args = super()._request().args
         replies: list[Reply] = []
         for target in self._several:
             request = Request(target.scripts.acquire, target.keys, args)
@@ -83,9 +80,9 @@ class SeveralAttempt(WatchfulAttempt):
         values, retried = [one.value for one in replies], [one.was_retried for one in replies]
         return Reply(values, replies[0].sent, any(retried))
 
-    def _request(self, *, waits: bool) -> Request:
+    def _request(self) -> Request:
         names = [key for target in self._several for key in target.keys[:2]]
-        request = super()._request(waits=waits)
+        request = super()._request()
         script = self.target.scripts.several or request.script
         return request._replace(script=script, keys=(*names, *self.target.keys[2:]))
 
@@ -124,7 +121,7 @@ class SeveralAttempt(WatchfulAttempt):
         busy = Busy(int(values[-1][1]), values[-1][2])
         # One before those that were held is somebody else's now; or none is to be held.
         unwanted = [*self._several[self._at + 1 : before + 1]]
-        if not self._waits:
+        if not self._mailbox_key:
             pairs = zip(self._several, values, strict=False)
             unwanted += [target for target, value in pairs if value[0] == b"OK"]
         if unwanted:

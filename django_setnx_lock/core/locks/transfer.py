@@ -111,7 +111,7 @@ class _Adoption(Attempt):
         super().__init__(target, session, owner, None)
         self._ticket = ticket
 
-    def _request(self, *, waits: bool) -> Request:
+    def _request(self) -> Request:
         ticket, lease = self._ticket, self.target.options.lease_ms
         args = (ticket.token, self.token, str(ticket.fence), lease, self._record)
         return Request(SWAP, self.target.keys, args)
