@@ -12,9 +12,9 @@ class SetnxLockConfig(AppConfig):
 
     def ready(self) -> None:
         from . import checks, history  # noqa: F401 - the checks register themselves
-        from .core.connections import blocking
+        from .core.connections import backend
 
-        blocking.refuse = _refuse
+        backend.refuse = _refuse
         history.connect()
 
 

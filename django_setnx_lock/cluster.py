@@ -10,7 +10,7 @@ from django_redis.client import DefaultClient
 from redis.cluster import ClusterNode, RedisCluster
 from redis.connection import parse_url
 
-from .core.connections.shared_cluster import SharedCluster
+from .core.connections.cluster import SharedCluster
 from .core.process import here
 
 # Of all nodes. A node that hangs is not to keep its callers for ever, so there are defaults.

@@ -17,7 +17,7 @@ from django_redis.client import DefaultClient, ShardClient
 
 from . import cluster, conf
 from .conf import get_config
-from .core.connections.client_settings import refuse_own_calls
+from .core.connections.connection import refuse_own_calls
 from .core.connections.quorum import Masters, masters_of
 from .core.errors import LockUnsupported
 

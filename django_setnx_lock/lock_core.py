@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .core import clock
-from .core.connections.backend import ASYNCIO, BLOCKING, run
+from .core.connections.backend import BLOCKING, run
+from .core.connections.pipe import ASYNCIO
 from .core.connections.session import session_of
 from .core.errors import LockBusy, LockError, LockUnavailable
 from .core.inspection import inspector

@@ -690,7 +690,7 @@ LOCKS = [
     ),
     Mutant(
         "what is renewed is asked for again when the connection broke",
-        f"{CORE}/connections/exchanges.py",
+        f"{CORE}/connections/backend.py",
         "if tries == 2 or",
         "if True or",
         f"{CONTRACT}/test_renewals.py::test_a_connection_that_was_closed_meanwhile_is_no_trouble",
@@ -872,7 +872,7 @@ LOCKS = [
     ),
     Mutant(
         "what breaks twice is undone behind each copy",
-        f"{CORE}/connections/exchanges.py",
+        f"{CORE}/connections/backend.py",
         "self.undo(line, undo())",
         "pass",
         f"{CONTRACT}/test_network.py::"
@@ -1219,7 +1219,7 @@ RULES = [
     ),
     Mutant(
         "a waiter that is interrupted leaves nothing",
-        f"{CORE}/connections/blocking.py",
+        f"{CORE}/connections/backend.py",
         "            await clean_up()\n",
         "            clean_up().close()\n",
         f"{CONTRACT}/test_interrupts.py::"
@@ -1269,7 +1269,7 @@ RULES = [
     ),
     Mutant(
         "many locks are renewed in few writes",
-        f"{CORE}/connections/blocking.py",
+        f"{CORE}/connections/backend.py",
         "BATCH = 1000",
         "BATCH = 1",
         f"{CONTRACT}/test_renewals.py::test_hundreds_of_locks_take_few_round_trips",
@@ -1374,7 +1374,7 @@ RULES = [
     ),
     Mutant(
         "a script that was flushed is sent again",
-        f"{CORE}/connections/exchanges.py",
+        f"{CORE}/connections/backend.py",
         "elif isinstance(answer, redis_exceptions.NoScriptError):",
         "elif False:",
         f"{CONTRACT}/test_network.py::test_scripts_that_the_server_forgot_are_sent_again",

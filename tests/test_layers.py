@@ -22,8 +22,8 @@ PLAIN = {"__init__", "lock", "local", "attempt", "mailbox", "grant", "handle", "
 LAYERS = {
     f"{CORE}.{name}"
     for name in (
-        *("inspection", "protocol.kinds", "connections.sentinel", "connections.quorum"),
-        *("connections.cluster", "connections.shared_cluster"),
+        *("inspection", "protocol.kinds"),
+        *("connections.sentinel", "connections.quorum", "connections.cluster"),
     )
 }
 WITHOUT_DJANGO = """

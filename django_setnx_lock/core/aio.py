@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .connections import client_settings as kinds
+from .connections import connection as kinds
 
 __all__ = ["kinds"]

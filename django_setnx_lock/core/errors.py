@@ -159,10 +159,6 @@ class LockUnavailable(LockError):
     def __init__(self, message: str, *, key: str = "", cause: str = "server") -> None:
         super().__init__(message, key=key)
         self.cause = cause
-        # Whether this is the second failure in a row, after which nothing is certain.
-        self.repeated = False
-        # Whether what undoes it was sent behind it; whether nothing was, or nobody can be asked.
-        self.is_undone = self.is_unsent = False
         # Whether it may be carried out yet, unless it is undone; and the seconds left for that.
         self.in_doubt = True
         self.time_left = 0.0

@@ -7,7 +7,8 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from .connections.backend import ASYNCIO, BLOCKING, Backend, run
+from .connections.backend import BLOCKING, Backend, run
+from .connections.pipe import ASYNCIO
 from .connections.session import session_of
 from .errors import LockError, LockLost, LockUnavailable
 from .protocol.requests import Request

@@ -21,7 +21,7 @@ from .. import history, lock_core
 from ..conf import get_config
 from ..connection import aliases_in, database_of, get_client, redis_aliases
 from ..core import clock
-from ..core.connections import client_settings
+from ..core.connections import connection
 from ..core.lock_info import LockInfo, State
 from ..locks import key_prefix
 from . import inside
@@ -87,7 +87,7 @@ class MemoryConnection(fakeredis.FakeRedisConnection):
         return socket
 
 
-client_settings.register(MemoryConnection, fakeredis.aioredis.FakeAsyncRedisConnection)
+connection.register(MemoryConnection, fakeredis.aioredis.FakeAsyncRedisConnection)
 
 
 class MemoryServers(ExitStack):

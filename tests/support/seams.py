@@ -15,7 +15,8 @@ import django_setnx_lock
 from django_setnx_lock import connection, history, key_template, lock_core
 from django_setnx_lock.core import clock as clock
 from django_setnx_lock.core import heartbeat, liveness, lock_info
-from django_setnx_lock.core.connections import backend, blocking, client_settings, pipe, sentinel
+from django_setnx_lock.core.connections import backend, pipe, sentinel
+from django_setnx_lock.core.connections import connection as own
 from django_setnx_lock.core.locks import layered, local, parent, renewal, several
 from django_setnx_lock.core.process import current, here
 from django_setnx_lock.core.protocol import requests
@@ -36,13 +37,13 @@ if TYPE_CHECKING:
 
 
 # Hand on the result of an operation that has ended: no handler of a signal is run there.
-HANDS_ON: set[CodeType] = {blocking.run.__code__, layered.RedisLock._take.__code__}
+HANDS_ON: set[CodeType] = {backend.run.__code__, layered.RedisLock._take.__code__}
 HANDS_ON |= {several.SeveralAttempt.take_each.__code__, several.MultiLock._take.__code__}
 # Nor here, but in the first instruction, which costs one lease at most.
 HANDS_ON.add(local.Entry.leave.__code__)
 # Ends a block, as __exit__() does: what comes before its ``try`` no Python code can guard.
 ENDS_BLOCK: set[CodeType] = {layered.LockHandle.finish.__code__}
-_BACKENDS = (blocking.Blocking, pipe.Asyncio)
+_BACKENDS = (backend.Blocking, pipe.Asyncio)
 
 
 def _renewals() -> list[renewal.Renewal]:
@@ -259,7 +260,7 @@ def asyncio_twin(monkeypatch: pytest.MonkeyPatch) -> None:
     import fakeredis.aioredis
 
     twin = fakeredis.aioredis.FakeAsyncRedisConnection
-    monkeypatch.setitem(client_settings.TWINS, fakeredis.FakeRedisConnection, twin)
+    monkeypatch.setitem(own.TWINS, fakeredis.FakeRedisConnection, twin)
 
 
 def nobody_is_dead(core: Any) -> None:

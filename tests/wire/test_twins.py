@@ -9,7 +9,7 @@ import redis
 import redis.asyncio
 
 from django_setnx_lock.core import RedisLock
-from django_setnx_lock.core.connections import client_settings
+from django_setnx_lock.core.connections import connection
 from tests.processes import run
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def test_a_connection_of_ones_own_is_refused_until_its_twin_is_known(
     real_server: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_settings, "TWINS", dict(client_settings.TWINS))
+    monkeypatch.setattr(connection, "TWINS", dict(connection.TWINS))
 
     class Mine(redis.Connection):
         pass
@@ -34,7 +34,7 @@ def test_a_connection_of_ones_own_is_refused_until_its_twin_is_known(
         TypeError, match=r"corresponds to .*Mine is not known.*core\.aio\.kinds\.register"
     ):
         run(RedisLock(client, "lock:a").aacquire())
-    client_settings.register(Mine, Twin)
+    connection.register(Mine, Twin)
 
     assert run(RedisLock(client, "lock:a").aacquire())
     pool.disconnect()

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from ...conf import get_config
 from ...connection import aliases_in, get_client
-from ...core.connections.shared_cluster import is_cluster
+from ...core.connections.cluster import is_cluster
 from ...core.errors import LockUnavailable
 from ...core.protocol.keys import name_for
 from ...key_template import template_of

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from inspect import signature
@@ -18,16 +18,18 @@ from typing import Any
 from weakref import WeakValueDictionary, ref
 
 from redis import exceptions as redis_exceptions
-from redis.cluster import PRIMARY, ClusterNode, NodesManager
+from redis.cluster import PRIMARY, ClusterNode, NodesManager, RedisCluster
 from redis.crc import key_slot
 
 from .. import clock
-from ..connections.client_settings import CONNECT_WITHIN
-from ..connections.shared_cluster import SharedCluster, is_cluster, is_moving
 from ..errors import LockUnavailable
+from ..process import Here, here
 from ..protocol.replies import Reply
 from ..protocol.requests import ACQUIRE, RENEW, Command, Request, Script, Undo
-from .session import Session, session_of, unavailable
+from .backend import BROKEN
+from .connection import CONNECT_WITHIN
+from .failures import NOT_HERE, is_moving, unavailable
+from .session import Session, session_of
 
 # Who waits is answered that somebody has the lock after a slot has moved for so many seconds; who
 # does not wait gets an error after so many.
@@ -42,15 +44,61 @@ _BUSY_MS = b"100"
 _FAILURES = (redis_exceptions.RedisError, redis_exceptions.RedisClusterException)
 _DOWN = (redis_exceptions.ClusterDownError, redis_exceptions.SlotNotCoveredError)
 _ELSEWHERE = (redis_exceptions.AskError, redis_exceptions.TryAgainError, *_DOWN)
-_BROKEN = (redis_exceptions.ConnectionError, redis_exceptions.TimeoutError)
 _REFUSED = (redis_exceptions.AuthenticationError, redis_exceptions.AuthorizationError)
-# A script reads and writes keys that it was not given, all of the same slot; they may be away.
-_NOT_HERE = "non local key"
 # Before redis-py 8 it cannot be said.
 _CAN_BE_LAST = "last_failed_node_name" in signature(NodesManager.initialize).parameters
 
 _RENEW_ALONE = Script("renew_alone")
 _ASKING = Command.of("ASKING")
+
+
+class SharedCluster:
+    """A ``RedisCluster`` that is connected when it is first needed, and anew after a fork.
+
+    ``make`` makes it. ``name`` tells which cluster it is, without credentials. Has the methods of
+    what it makes; each raises redis-py's ConnectionError when no node can be reached.
+    """
+
+    def __init__(self, make: Callable[[], RedisCluster], name: str) -> None:
+        self.name = name
+        self._make = make
+        # Those of parent processes, too: to forget them would close what the parents use.
+        self._made: dict[Here, RedisCluster] = {}
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    def cluster(self) -> RedisCluster:
+        """Return the client of redis-py. Raises ConnectionError."""
+        process = here()
+        with process.mutex:
+            if process not in self._made:
+                try:
+                    self._made[process] = self._make()
+                except redis_exceptions.RedisClusterException as error:
+                    raise redis_exceptions.ConnectionError(str(error)) from error
+            return self._made[process]
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it was connected in this process."""
+        return here() in self._made
+
+    def disconnect(self) -> None:
+        """Close what connections its pools have; the next command makes new ones."""
+        if self.is_connected:
+            self.cluster().disconnect_connection_pools()  # type: ignore[no-untyped-call]  # redis-py has none
+
+    def __getattr__(self, name: str) -> Any:
+        # One server's clients have a pool, and whoever looks for one is not to connect to it.
+        if name == "connection_pool" or name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.cluster(), name)
+
+
+def is_cluster(client: Any) -> bool:
+    """Return whether ``client`` is one of a Redis Cluster, not of asyncio. Connects to nothing."""
+    return isinstance(client, (SharedCluster, RedisCluster))
 
 
 class _InFull(Request):
@@ -284,7 +332,7 @@ class ClusterSession(Session):
         if isinstance(error, _DOWN):
             one.misleads = True
             return _DOWN_PAUSE if is_patient else None
-        if isinstance(error, _BROKEN) and not isinstance(error, _REFUSED):
+        if isinstance(error, BROKEN) and not isinstance(error, _REFUSED):
             one.misleads = True
             one.was_broken, was_broken = True, one.was_broken
             return None if was_broken else 0.0
@@ -403,7 +451,7 @@ class _Errand:
         if isinstance(answer, Reply):
             answer = answer._replace(was_retried=answer.was_retried or self.has_copy)
         else:
-            self.has_copy |= getattr(answer, "in_doubt", False) or _NOT_HERE in str(answer)
+            self.has_copy |= getattr(answer, "in_doubt", False) or NOT_HERE in str(answer)
             answer.in_doubt = self.has_copy
         self.answer = answer
 

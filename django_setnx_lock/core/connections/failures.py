@@ -1,23 +1,15 @@
-"""Turns redis-py's errors into :class:`LockUnavailable`, and tells what they leave open."""
+"""Turns redis-py's errors into :class:`LockUnavailable`."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from itertools import chain
 from traceback import walk_tb
 
 from redis import exceptions as redis_exceptions
 
 from ..docs import docs_url
 from ..errors import LockUnavailable, subject
-from .shared_cluster import is_moving
-
-TRANSLATED = (
-    redis_exceptions.RedisError,
-    redis_exceptions.RedisClusterException,
-    UnicodeDecodeError,
-)
 
 _CAUSES = {
     "unreachable": "Redis cannot be reached",
@@ -42,9 +34,10 @@ _CHAIN = 20
 # The errors by which a server refuses a connection.
 _FULL = "max number of clients"
 _NO_ROOM = "the server has no connection free; raise its maxclients or open fewer"
-_REFUSALS = frozenset({"pool", "readonly", "memory", "wrongtype", "denied", "moving"})
-# Error replies, by a word of theirs: before Redis 7, a script's errors come wrapped in other text.
-_REPLIES = {
+# A script reads and writes keys that it was not given, all of the same slot; they may be away.
+NOT_HERE = "non local key"
+# By words of the error: before Redis 7, a script's errors come wrapped in other text.
+_WORDS = {
     "WRONGTYPE": "wrongtype",
     "READONLY": "readonly",
     "OOM ": "memory",
@@ -62,32 +55,31 @@ _REPLIES = {
     "ACL failure": "denied",
     "can't run this command or subcommand": "denied",
     "can't access at least one of the keys": "denied",
+    # Of redis-py's pools.
+    "Too many connections": "pool",
+    "No connection available": "pool",
+}
+# Nodes and slots that redis-py cannot find, or that a node misses.
+_NOWHERE = (redis_exceptions.RedisClusterException, redis_exceptions.ClusterDownError)
+_KINDS = {
+    redis_exceptions.OutOfMemoryError: "memory",
+    redis_exceptions.ReadOnlyError: "readonly",
+    redis_exceptions.AuthenticationError: "denied",
+    redis_exceptions.NoPermissionError: "denied",
+    redis_exceptions.TimeoutError: "timeout",
+    redis_exceptions.ConnectionError: "unreachable",
 }
 
 
-@contextmanager
-def translated(key: str) -> Iterator[None]:
-    """Raise redis-py's errors as LockUnavailable."""
-    try:
-        yield
-    except TRANSLATED as error:
-        raise unavailable(error, key) from error
-
-
 def unavailable(error: Exception, key: str) -> LockUnavailable:
-    """Return the LockUnavailable for an ``error`` of redis-py. Raises a LockError as it is."""
-    if isinstance(error, redis_exceptions.LockError):
-        raise error
+    """Return what callers get for an ``error`` of redis-py about the lock ``key``."""
     _forget_frames(error)
-    if isinstance(error, UnicodeDecodeError):
-        return LockUnavailable(
-            f"{subject(key)} unavailable: Redis answered with bytes that are no text, "
-            "which a client with decode_responses cannot read",
-            key=key,
-        )
     cause = _cause(error)
     why = _NO_ROOM if _FULL in str(error) else _CAUSES[cause]
-    return LockUnavailable(f"{subject(key)} unavailable: {why} ({error})", key=key, cause=cause)
+    found = LockUnavailable(f"{subject(key)} unavailable: {why} ({error})", key=key, cause=cause)
+    found.in_doubt = getattr(error, "in_doubt", False)
+    found.__cause__ = error
+    return found
 
 
 def _forget_frames(error: BaseException) -> None:
@@ -111,43 +103,21 @@ def _is_of_the_call(error: BaseException) -> bool:
     return packages[:1] == ["redis"] or _OURS.issuperset(packages)
 
 
-def worth_undoing(error: BaseException) -> bool:
-    """Whether to ask for the undoing of a request that ended in ``error``.
-
-    Not where that was sent behind it, or the server refused it, nor where no connection was to be
-    had: then no other one would be, and what an earlier copy of the request may have taken ends
-    with its lease.
-    """
-    if not isinstance(error, LockUnavailable):
-        return True
-    if error.is_undone or error.is_unsent:
-        return False
-    unconnected = any(text in str(error.__cause__) for text in ("connecting to", _FULL))
-    return error.repeated or (error.cause not in _REFUSALS and not unconnected)
-
-
 def _cause(error: Exception) -> str:
     if is_moving(error):
         return "moving"
-    not_there = (redis_exceptions.RedisClusterException, redis_exceptions.ClusterDownError)
-    if isinstance(error, not_there):
-        # Nodes and slots that redis-py cannot find, or that a node misses.
+    if isinstance(error, _NOWHERE):
         return "unreachable"
-    message = str(error)
-    for word, cause in _REPLIES.items():
-        if word in message:
-            return cause
-    if isinstance(error, redis_exceptions.OutOfMemoryError):
-        return "memory"
-    if isinstance(error, redis_exceptions.ReadOnlyError):
-        return "readonly"
-    refused = (redis_exceptions.AuthenticationError, redis_exceptions.NoPermissionError)
-    if isinstance(error, refused):
-        return "denied"
-    if isinstance(error, redis_exceptions.TimeoutError):
-        return "timeout"
-    if isinstance(error, redis_exceptions.ConnectionError):
-        # Older redis-py has no MaxConnectionsError, and the blocking pool never raises it.
-        full = ("Too many connections", "No connection available", "MaxConnectionsError")
-        return "pool" if any(text in message for text in full) else "unreachable"
-    return "server"
+    words = (cause for word, cause in _WORDS.items() if word in str(error))
+    kinds = (cause for kind, cause in _KINDS.items() if isinstance(error, kind))
+    return next(chain(words, kinds), "server")
+
+
+def is_moving(error: BaseException | None) -> bool:
+    """Return whether ``error`` says that the slot has moved, or is on its way: nothing was done.
+
+    A script may have begun where its own keys were there and another is not; all of them may be
+    sent again.
+    """
+    is_elsewhere = isinstance(error, (redis_exceptions.AskError, redis_exceptions.TryAgainError))
+    return is_elsewhere or NOT_HERE in str(error)

@@ -16,10 +16,10 @@ from weakref import WeakSet
 from redis import exceptions as redis_exceptions
 
 from .. import clock
-from ..connections.client_settings import hang_up
 from ..errors import LockError
 from ..process import here
-from .exchanges import CleanUp, Exchanges
+from .backend import Backend, CleanUp
+from .connection import hang_up
 
 if TYPE_CHECKING:
     from .session import Session
@@ -196,7 +196,7 @@ class Pipe:
                 pass
 
 
-class Asyncio(Exchanges):
+class Asyncio(Backend):
     """Sends, receives and sleeps in the running event loop."""
 
     is_asyncio = True
@@ -231,7 +231,6 @@ class Asyncio(Exchanges):
         line.undo(packed)
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep."""
         await asyncio.sleep(seconds)
 
     async def shield(self, clean_up: CleanUp, seconds: float, after: BaseException) -> None:
@@ -258,6 +257,7 @@ class Asyncio(Exchanges):
             raise cancelled
 
 
+ASYNCIO = Asyncio()
 _LATER: set[asyncio.Task[None]] = set()
 
 

@@ -12,23 +12,19 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from concurrent import futures
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redis import exceptions as redis_exceptions
 
 from .. import clock
-from ..connections.client_settings import refuse_own_calls
 from ..errors import LockUnavailable, subject
 from ..protocol.replies import Reply
 from ..protocol.requests import ACQUIRE, LOCKED, RELEASE, Request, Undo
 from ..values import milliseconds
-from .backend import BLOCKING, run
-from .blocking import BATCH
-from .connection import close, limit_to, take
-from .session import Session, unavailable
-
-if TYPE_CHECKING:
-    from .backend import Backend
+from .backend import BATCH, BLOCKING, BROKEN, Backend, run
+from .connection import close, limit_to, refuse_own_calls, take
+from .failures import unavailable
+from .session import Session
 
 DEFAULT_TIMEOUT = 0.1
 # With two, neither could fail.
@@ -42,7 +38,6 @@ _SLICE = 0.002
 # such a thread, for as long as the server has to answer.
 _THREADS = 64
 _LATE: Any = redis_exceptions.TimeoutError("no answer in time")
-_BROKEN = (redis_exceptions.ConnectionError, redis_exceptions.TimeoutError)
 
 
 def drift(seconds: float) -> float:
@@ -258,7 +253,7 @@ class _Round:
         """Return the answers of ``server``, which is late if it has given none."""
         until, asked = self._until if answers else self._ask_until, self._requests
         found = await io.exchange(server, asked, self._sent, until, self._undo, line, answers)
-        is_late = any(isinstance(answer, _BROKEN) for answer in found)
+        is_late = any(isinstance(answer, BROKEN) for answer in found)
         (self._session.late.add if is_late else self._session.late.discard)(server)
         return found
 
@@ -324,7 +319,7 @@ class _Round:
         """Take in the ``answers`` of a server; None: there are none yet."""
         if answers is None:
             return
-        again = (*_BROKEN, redis_exceptions.NoScriptError)
+        again = (*BROKEN, redis_exceptions.NoScriptError)
         if clock.now() < self._until and any(isinstance(answer, again) for answer in answers):
             # What has to be asked once more may take long.
             self._apart[self._in_thread(server, self._lines[server], answers)] = server

@@ -18,11 +18,11 @@ from typing import Any
 from weakref import ref
 
 from .. import clock
-from ..connections.client_settings import Service
 from ..errors import LockUnavailable
 from ..process import here
 from ..protocol.replies import Reply
 from ..protocol.requests import Request, Undo
+from .connection import Service
 from .session import Session
 
 # How often the Sentinels are asked; for how long after the last call, where waiters make one every

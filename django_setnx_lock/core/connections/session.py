@@ -15,13 +15,12 @@ from redis import exceptions as redis_exceptions
 from redis.asyncio.connection import AbstractConnection
 
 from .. import clock
-from ..connections import failures
-from ..connections.client_settings import aio_connection_of, options_for, refuse_many_servers
-from ..errors import LockUnavailable
+from ..errors import LockUnavailable, LockUnsupported
 from ..process import here
 from ..protocol.replies import Reply, text
 from ..protocol.requests import Command, Request, Undo
-from .connection import connected
+from .connection import aio_connection_of, connected, options_for
+from .failures import unavailable
 
 _SPARE_AT_MOST = 16
 
@@ -76,8 +75,8 @@ class Session:
 
     @classmethod
     def suits(cls, client: Any) -> bool:
-        """Return whether ``client`` has a session of this class: of each subclass, see there."""
-        return cls is Session
+        """Return whether ``client`` has a session of this class, if it has none of a subclass."""
+        return getattr(client, "connection_pool", None) is not None
 
     def at(self, key: str) -> Session:
         """Return the session with the server that has ``key``."""
@@ -165,22 +164,20 @@ def session_of(client: Any) -> Session:
     try:
         pool = client.connection_pool
     except AttributeError:
-        refuse_many_servers(client)
+        _class_for(client)
         pool = client
     sessions = here().sessions
     found: Session | None = sessions.get(pool)
     # Where another thread was first, its session.
-    return found if found is not None else sessions.setdefault(pool, _begin(client))
+    return found if found is not None else sessions.setdefault(pool, _class_for(client)(client))
 
 
-def _begin(client: Any) -> Session:
-    kinds = [kind for kind in Session.__subclasses__() if kind.suits(client)]
-    return (kinds or [Session])[0](client)
-
-
-def unavailable(error: Exception, key: str) -> LockUnavailable:
-    """Return what callers get for an ``error`` of an exchange about the lock ``key``."""
-    found = failures.unavailable(error, key)
-    found.in_doubt = getattr(error, "in_doubt", False)
-    found.__cause__ = error
-    return found
+def _class_for(client: Any) -> type[Session]:
+    kinds: list[type[Session]] = [*Session.__subclasses__(), Session]
+    for kind in kinds:
+        if kind.suits(client):
+            return kind
+    raise LockUnsupported(
+        f"a lock needs a client of one server, which {type(client).__name__} is not: "
+        "on a cluster give redis.RedisCluster, whose settings are used in asyncio, too"
+    )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import clock
 from ..connections.backend import BLOCKING, run
-from ..connections.client_settings import refuse_own_calls
+from ..connections.connection import refuse_own_calls
 from ..connections.session import session_of
 from ..errors import LockUnavailable
 from ..heartbeat import process_key

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from redis import exceptions as redis_exceptions
 
 from .. import clock, events
-from ..connections.session import unavailable
+from ..connections.failures import unavailable
 from ..errors import LockBusy, LockError, LockUnavailable
 from ..holder import Holder
 from ..protocol.replies import Busy, Reply

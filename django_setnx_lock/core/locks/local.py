@@ -11,7 +11,8 @@ from types import MethodType
 from typing import Any, Generic, TypeVar
 from weakref import ref
 
-from ..connections.backend import ASYNCIO, BLOCKING, Backend, run
+from ..connections.backend import BLOCKING, Backend, run
+from ..connections.pipe import ASYNCIO
 from ..errors import LockBusy, LockError, LockUnsupported
 from ..operations import Handle, Operations
 from ..options import Target

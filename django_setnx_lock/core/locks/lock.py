@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..connections.backend import Backend
-from ..connections.client_settings import refuse_own_calls
+from ..connections.connection import refuse_own_calls
 from ..connections.session import Session, session_of
 from ..options import Target, checked_callback, options_of
 from ..process import Owner

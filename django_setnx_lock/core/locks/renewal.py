@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from .. import clock, events
-from ..connections.backend import ASYNCIO, BLOCKING, Backend, run
-from ..connections.pipe import at_end_of_loop, of_loop, task_of
+from ..connections.backend import BLOCKING, Backend, run
+from ..connections.pipe import ASYNCIO, at_end_of_loop, of_loop, task_of
 from ..errors import LockLost, LockUnavailable
 from ..events import Apart
 from ..heartbeat import Heartbeat

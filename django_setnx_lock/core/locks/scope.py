@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ..connections.backend import ASYNCIO
+from ..connections.pipe import ASYNCIO
 from .renewal import renewal_of
 
 if TYPE_CHECKING:

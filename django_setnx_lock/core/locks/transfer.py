@@ -10,7 +10,8 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from ..connections.backend import ASYNCIO, BLOCKING, Backend, run
+from ..connections.backend import BLOCKING, Backend, run
+from ..connections.pipe import ASYNCIO
 from ..errors import LockLost, LockUnsupported
 from ..holder import Holder
 from ..process import Owner, current

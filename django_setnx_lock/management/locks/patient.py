@@ -7,18 +7,18 @@ import enum
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from redis.exceptions import AuthenticationError
+from redis.exceptions import AuthenticationError, RedisClusterException, RedisError
 
 from django_setnx_lock.conf import get_config
 from django_setnx_lock.connection import get_client
-from django_setnx_lock.core.connections.failures import translated
+from django_setnx_lock.core.connections.cluster import is_cluster
+from django_setnx_lock.core.connections.failures import unavailable
 from django_setnx_lock.core.connections.session import session_of
-from django_setnx_lock.core.connections.shared_cluster import is_cluster
 from django_setnx_lock.core.docs import docs_url
 from django_setnx_lock.core.errors import LockBusy, LockError, LockUnavailable, LockUnsupported
 from django_setnx_lock.core.inspection.inspector import Inspector
@@ -89,7 +89,7 @@ class Patient:
         """Ask it what it is. Raises LockUnavailable when nobody can connect, or log in."""
         client = self.client
         try:
-            with translated(""):
+            with _translated(""):
                 client.ping()
         except LockUnavailable as error:
             # Who may not ask whether it is there has logged in.
@@ -103,7 +103,7 @@ class Patient:
     def ask(self, name: str, run: Callable[[], _T]) -> _T | None:
         """Return ``run()``; where Redis refuses it, None, and note ``name`` as refused."""
         try:
-            with translated(""):
+            with _translated(""):
                 return run()
         except LockUnavailable as error:
             if error.cause in _ABSENT:
@@ -149,7 +149,7 @@ def admit(using: str, *, is_master: bool = False) -> list[Patient]:
     client = get_client(using)
     clients, is_node = [client], is_cluster(client)
     if is_node:
-        with translated(""):
+        with _translated(""):
             nodes = sorted(client.get_primaries(), key=lambda node: str(node.name))
             clients = [client.get_redis_connection(node) for node in nodes]
     common: dict[str, Any] = {"using": using, "settings": get_config()}
@@ -159,6 +159,17 @@ def admit(using: str, *, is_master: bool = False) -> list[Patient]:
     for patient in patients:
         patient.question()
     return patients
+
+
+@contextmanager
+def _translated(key: str) -> Iterator[None]:
+    """Raise redis-py's errors as LockUnavailable."""
+    try:
+        yield
+    except LockError:
+        raise
+    except (RedisError, RedisClusterException, UnicodeDecodeError) as error:
+        raise unavailable(error, key) from error
 
 
 def _compared(client: Any) -> tuple[float, float]:
@@ -197,7 +208,7 @@ def _trouble(patient: Patient, replicas: int) -> LockUnavailable | None:
     key, look = f"doctor:{uuid4()}", inspector(patient.using)
     trial = lock(key, replicas=replicas, **options)
     try:
-        with translated(key):
+        with _translated(key):
             # The right to send a script shows where the server knows none of ours; and what a
             # lock goes without, for worse, if it is refused.
             used = "return 1" if trial.target.scripts.polls else _USED
