@@ -556,7 +556,7 @@ WAITING = [
         f"{SCRIPTS}/deadlock.lua",
         "  redis.call('DEL', beside(KEYS[at], 'waits:' .. ARGV[at + 1]))\n",
         "",
-        f"{CONTRACT}/test_deadlocks.py::test_exactly_one_of_a_deadlock_is_refused",
+        "tests/wire/test_deadlock.py::test_what_one_has_found_nobody_else_finds",
     ),
     Mutant(
         "one permit that becomes free is enough",

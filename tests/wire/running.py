@@ -21,6 +21,7 @@ NAMES = (
     "stop",
     "swap",
     "locked",
+    "deadlock",
 )
 SCRIPTS = {name: Script(name) for name in NAMES}
 INDEX = "lock:index"
