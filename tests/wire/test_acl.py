@@ -14,9 +14,9 @@ from redis.retry import Retry
 
 from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import Inspector, MultiLock, RedisLock
-from django_setnx_lock.core.protocol.requests import Script
+from django_setnx_lock.core.protocol import scripts
 from tests.support.locks import command
-from tests.wire.running import NAMES, let_go, look, queue, run, take
+from tests.wire.running import let_go, look, queue, run, take
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,8 +35,9 @@ def documented() -> list[str]:
 
 
 RULE = documented()
-# What the inspector may not read it shows as not known.
-ONLY_SHOWN = {"+hexists"}
+SCRIPTS = Path(scripts.__file__).parent
+# What the inspector may not read it shows as not known; some deadlocks are not found.
+ONLY_SHOWN = {"+hexists", "+zrank"}
 INDEX = "{lock:}:index"
 
 
@@ -98,7 +99,7 @@ def use_everything(client: redis.Redis) -> None:
 
 
 def test_the_rule_has_all_that_is_sent_and_nothing_else() -> None:
-    sources = "".join(Script(name).source for name in (*NAMES, "inspect", "list"))
+    sources = "".join(file.read_text() for file in SCRIPTS.glob("*.lua"))
     sent = set(re.findall(r"(?:redis\.p?call|ask)\('([A-Z]+)'", sources))
     chosen = set(re.findall("'(ZREVRANGE)'", sources))
     rule = {part.removeprefix("+").upper() for part in RULE if part.startswith("+")}

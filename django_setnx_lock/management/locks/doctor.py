@@ -273,7 +273,7 @@ def examine_socket_timeout(patient: Patient) -> Iterator[Finding]:
         yield patient.warning(
             "D013",
             "There is no socket timeout: when the server hangs, callers of the cache wait for it "
-            "without limit, and those of locks for 5 s.",
+            "without limit, and those of locks for 10 s.",
             "Set SOCKET_TIMEOUT and SOCKET_CONNECT_TIMEOUT in the OPTIONS of the cache.",
         )
 
