@@ -107,11 +107,14 @@ def test_a_waiting_task_of_a_library_that_polls_counts_itself_once(
     Board.make(tmp_path / "board")
     board = Board(tmp_path / "board")
 
-    asyncio.run(
-        refused_or_queued(
-            RedisPy(), tmp_path / "board", lambda: queued(observer, [None], board) == 1
+    async def work() -> None:
+        peer = RedisPy()
+        await refused_or_queued(
+            peer, tmp_path / "board", lambda: queued(observer, [None], board) == 1
         )
-    )
+        await peer.client_of_tasks.aclose()
+
+    asyncio.run(work())
 
     assert board.read() == 1
 

@@ -6,8 +6,10 @@ import functools
 import inspect
 import threading
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import pytest
+from redis.asyncio.connection import AbstractConnection
 
 from tests.processes import eventually
 from tests.servers import RealServer, any_binary
@@ -84,10 +86,27 @@ def further_masters() -> Iterator[list[RealServer]]:
         yield [second, third]
 
 
+@pytest.fixture(scope="session")
+def aio_connections() -> Iterator[WeakSet[AbstractConnection]]:
+    """Give all connections for event loops that there are."""
+    made: WeakSet[AbstractConnection] = WeakSet()
+
+    def noted(
+        self: Any, *args: Any, init: Any = AbstractConnection.__init__, **options: Any
+    ) -> None:
+        made.add(self)
+        init(self, *args, **options)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(AbstractConnection, "__init__", noted)
+        yield made
+
+
 @pytest.fixture
 def a(
     request: pytest.FixtureRequest,
     server_kind: str,
+    aio_connections: WeakSet[AbstractConnection],
     running_server: Callable[[str], RealServer],
     fake_server: FakeServer,
 ) -> Iterator[World]:
@@ -107,6 +126,8 @@ def a(
     with World(kind, driver, servers) as world:
         yield world
     if isinstance(servers[0], RealServer):
+        # Each loop has ended.
+        assert [one for one in aio_connections if one.is_connected] == []
         leaves_servers_as_they_should_be(servers)
     leaves_no_thread(before)
     for server in servers:

@@ -326,7 +326,7 @@ def test_a_redlock_has_a_span_without_a_fence(recorded: Recorded) -> None:
     clients = [FakeServer().client() for _ in range(3)]
 
     with recorded.tracer.start_as_current_span("request") as request:
-        Redlock(clients, "lock:a", master_timeout=9).take().release()
+        Redlock(clients, "lock:a", names=["x", "y", "z"], master_timeout=9).take().release()
 
     span = recorded.span("lock hold")
     assert parent_of(span) == id_of(request)

@@ -25,7 +25,6 @@ UNSET, BLOCKING_TIMEOUT = 5.0, 1.0
 # Any call may take two limits, also where its caller waits for less: it does not know before what
 # the server answers.
 LONGEST = 2 * UNSET
-NONE: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": None}
 ONCE: dict[str, Any] = {"retry": Retry(NoBackoff(), 0)}
 
 Calls = dict[str, "Callable[[], object]"]

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tests.servers import RealServer
 
 REAL = pytest.mark.real
-# Before redis-py 6, a client tries again only after errors it was told of.
-TOLD: dict[str, Any] = {"retry_on_error": [redis.exceptions.ConnectionError]}
 ONCE: dict[str, Any] = {"retry": Retry(NoBackoff(), 0)}
 
 
