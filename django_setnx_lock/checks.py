@@ -29,7 +29,7 @@ from .arguments import (
 )
 from .conf import APP, DEFAULTS, SETTING, problem
 from .core.connections.quorum import FEWEST
-from .core.docs import docs_url
+from .core.errors import docs_url
 from .decorators import DecoratedLock, options_of
 from .key_template import KeyTemplate
 

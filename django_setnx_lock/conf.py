@@ -11,8 +11,9 @@ from django.conf import settings
 from django.core.exceptions import AppRegistryNotReady, ImproperlyConfigured
 from django.core.signals import setting_changed
 
-from .core import values
-from .core.protocol.keys import lock_keys
+from .core.options import milliseconds, seconds_or_none, waiting_time
+from .core.protocol.keys import meta_key
+from .core.protocol.kinds import PROTOCOLS
 
 APP = __package__
 SETTING = "SETNX_LOCK"
@@ -110,14 +111,6 @@ def are_aliases(value: object) -> bool:
     return bool(several) and all(isinstance(alias, str) for alias in several)
 
 
-def _time_or_none(value: object, what: str) -> None:
-    if value is not None:
-        try:
-            values.milliseconds(value, what)
-        except ValueError as error:
-            raise ValueError(f"{error}; None is possible, too") from error
-
-
 def _is_path(value: object) -> bool:
     parts = value.split(".") if isinstance(value, str) else []
     return len(parts) > 1 and all(part.isidentifier() for part in parts)
@@ -127,7 +120,7 @@ def _prefix(value: object, what: str) -> None:
     if not isinstance(value, str) or not value:
         raise TypeError(f"{what} is a str that is not empty, not {value!r}")
     try:
-        lock_keys(f"{value}key")
+        meta_key(f"{value}key")
     except ValueError as error:
         raise ValueError(f"{what} is {value!r}: {error}") from error
 
@@ -136,22 +129,20 @@ _SWITCH = _must_be("True or False", lambda value: isinstance(value, bool))
 _VALIDATORS: dict[str, Callable[[Any, str], object]] = {
     "CACHE": _must_be("a cache alias or a list of them", are_aliases),
     "KEY_PREFIX": _prefix,
-    "TIMEOUT": values.milliseconds,
-    "BLOCKING_TIMEOUT": values.waiting_time,
+    "TIMEOUT": milliseconds,
+    "BLOCKING_TIMEOUT": waiting_time,
     "RENEW": _SWITCH,
     "REENTRANT": _SWITCH,
     "UNTIL_COMMIT": _SWITCH,
     "REPLICAS": _must_be(
         "a number of replicas, 0 or more", lambda value: type(value) is int and value >= 0
     ),
-    "PROTOCOL": _must_be(
-        f"one of {', '.join(map(repr, values.PROTOCOLS))}", values.PROTOCOLS.__contains__
-    ),
+    "PROTOCOL": _must_be(f"one of {', '.join(map(repr, PROTOCOLS))}", PROTOCOLS.__contains__),
     "HISTORY": _must_be(
         f"a number of entries from 0 to {MOST_ENTRIES:,}",
         lambda value: type(value) is int and 0 <= value <= MOST_ENTRIES,
     ),
-    "WAIT_WARNING": _time_or_none,
+    "WAIT_WARNING": seconds_or_none,
     "REQUIRE_REASON": _SWITCH,
     "FAILURE_VIEW": _must_be(
         "the dotted path of a callable (request, error) -> response, such as 'shop.views.busy'",

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext, pgettext_lazy
 
 from .core.errors import LockUnavailable
-from .core.lock_info import TROUBLES, AwaitedLock, LockInfo, State, WaiterInfo, hears_requests
+from .core.lock_info import TROUBLES, LockInfo, State, WaiterInfo
 from .core.plain import plain
 
 if TYPE_CHECKING:
@@ -156,8 +156,7 @@ class Said:
     @property
     def has_trouble(self) -> bool:
         """Whether a holder needs attention: it is gone, or a renewal is overdue."""
-        info = self.info
-        return info.state in TROUBLES or any(one.state in TROUBLES for one in info.shares)
+        return any(one.state in TROUBLES for one in self.info.holders)
 
     @property
     def meaning(self) -> str:
@@ -166,7 +165,7 @@ class Said:
     @property
     def shares(self) -> list[Self]:
         """The lock once for each of those who hold it together."""
-        return [replace(self, info=self.info.of_one(share)) for share in self.info.shares]
+        return [replace(self, info=share) for share in self.info.shares]
 
     @property
     def is_held(self) -> bool:
@@ -261,8 +260,8 @@ class Said:
     @property
     def can_be_asked(self) -> bool:
         """Whether there is a holder who was not asked to stop, and would hear it."""
-        ones = self.info.shares or [self.info]
-        return hears_requests(self.info) and any(one.stop_requested is None for one in ones)
+        info = self.info
+        return info.hears_requests and any(one.stop_requested is None for one in info.holders)
 
     @property
     def stop_requested(self) -> str:
@@ -321,11 +320,21 @@ def moment(at: float | None) -> str:
     return f"{said:%Y-%m-%d %H:%M:%S %z}"
 
 
-def since(info: LockInfo, waiter: WaiterInfo | AwaitedLock) -> str:
+def since(info: LockInfo, waiter: WaiterInfo) -> str:
     """Return since when ``waiter`` waits for the lock: the moment, and how long ago it was."""
     if waiter.waited is None:
         return NOT_KNOWN
     return f"{moment(info.as_of - waiter.waited)} ({duration(waiter.waited)})"
+
+
+# What an operator sees first, as nobody else will mend it.
+_URGENT = (State.GONE, State.NOT_RENEWED, State.NO_LOCK, State.NEVER_EXPIRES)
+
+
+def urgency(info: LockInfo) -> tuple[float, ...]:
+    """Return by what a list is sorted in which what needs an operator most comes first."""
+    trouble = min((_URGENT.index(one) for one in info.states if one in _URGENT), default=9)
+    return trouble, -(info.longest_wait or 0.0), -info.waiting
 
 
 # What an operator does about each state.

@@ -25,7 +25,7 @@ from .core import events
 from .core.errors import LockBusy, LockError, LockLost
 from .core.holder import Holder
 from .core.plain import plain
-from .core.protocol.keys import history_for, lock_keys, name_for
+from .core.protocol.keys import history_for, meta_key, name_for
 
 _T = TypeVar("_T")
 logger = logging.getLogger("django_setnx_lock.history")
@@ -163,7 +163,7 @@ def _read(prefix: str, raw: Any) -> HistoryEntry | None:
     try:
         told = json.loads(raw)
         name = name_for(prefix, told["key"])
-        lock_keys(name)
+        meta_key(name)
         time.gmtime(told["at"])
         return HistoryEntry(
             at=float(told["at"]),
@@ -173,7 +173,7 @@ def _read(prefix: str, raw: Any) -> HistoryEntry | None:
             held_for=_optional(float, told.get("held_for")),
             waited=_optional(float, told.get("waited")),
             fence=_optional(int, told.get("fence")),
-            holder=Holder.from_json(str(told.get("holder") or "") or None),
+            holder=Holder.from_json(str(told.get("holder") or "")),
             by=plain(str(told.get("by") or "")),
             reason=plain(str(told.get("reason") or "")),
         )

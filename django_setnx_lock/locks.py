@@ -12,8 +12,8 @@ from .conf import get_config
 from .connection import get_client, masters, steady_client
 from .core.locks.layered import RedisLock
 from .core.locks.redlock import Redlock
+from .core.options import UNSET, Unset
 from .core.protocol.keys import index_for, name_for
-from .core.values import UNSET, Unset
 from .options import LockOptions, lock_options
 from .transactions import CommitLock, CommitRedlock
 

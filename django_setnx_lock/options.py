@@ -9,8 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from .conf import are_aliases
-from .core.options import checked_callback, options_of
-from .core.values import UNSET, Unset, checked_replicas
+from .core.options import UNSET, Unset, checked_callback, checked_replicas, options_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self

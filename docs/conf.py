@@ -7,7 +7,7 @@ import sys
 from importlib.metadata import version as version_of
 from pathlib import Path
 
-from django_setnx_lock.core.docs import DOCS
+from django_setnx_lock.core.errors import DOCS
 
 # autodoc imports the modules that it documents, and those need Django's settings.
 sys.path.insert(0, str(Path(__file__).parents[1]))

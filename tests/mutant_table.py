@@ -37,9 +37,9 @@ HOLDING = [
 OPERATORS = [
     Mutant(
         "a release by force compares the fingerprint",
-        "core/lock_info.py",
-        "(one for one in holders if one.fingerprint == fingerprint)",
-        "(one for one in holders)",
+        "core/inspection/inspector.py",
+        "(one for one in lock.holders if one.fingerprint == fingerprint)",
+        "(one for one in lock.holders)",
         f"{CONTRACT}/test_operators.py::test_nobody_but_the_holder_that_was_seen_is_forced_out",
     ),
     Mutant(
@@ -1766,14 +1766,14 @@ LAYERS = [
     Mutant(
         "a name that no lock can have is not shown as one that is awaited",
         f"{CORE}/inspection/reading.py",
-        "if not found or name_in(_bytes(found[0])) is None:",
-        "if not found:",
+        "is_name = found and name_in(_bytes(found[0])) is not None",
+        "is_name = found",
         f"{WIRE}/test_inspection.py::test_nothing_said_of_a_wait_is_believed_that_cannot_be_so",
     ),
     Mutant(
         "a holder that lives again keeps its lock",
         f"{CORE}/inspection/inspector.py",
-        "if SEVERITY.get(seen.state, 0) < severity:",
+        "if _SEVERITY.get(seen.state, 0) < severity:",
         "if False:",
         f"{CONTRACT}/test_dead_holders.py::test_a_holder_that_has_renewed_again_keeps_the_lock",
     ),

@@ -59,7 +59,6 @@ from django_setnx_lock.core import (
     RedisLock,
     Redlock,
     RWLock,
-    ShareInfo,
     State,
     StopRequest,
     WaiterInfo,
@@ -177,7 +176,7 @@ def seen(look: Inspector) -> None:
     page = assert_type(look.find(), LockPage)
     for info in page.locks:
         assert_type(info, LockInfo)
-        shares: list[ShareInfo] = list(info.shares)
+        shares: list[LockInfo] = list(info.shares)
         waiters: list[WaiterInfo] = list(info.waiters)
         assert_type(info.state, State)
         by = f"{shares}{waiters}"

@@ -19,7 +19,7 @@ from .. import lock_core
 from ..checks import message
 from ..connection import aliases_in, client_problem
 from ..core.errors import LockBusy, LockError, LockLost, LockUnavailable, LockUnsupported
-from ..core.protocol.keys import lock_keys, name_for
+from ..core.protocol.keys import meta_key, name_for
 from ..descriptions import duration, problem_in_short
 from ..key_template import KeyTemplate, MissingValue
 from ..locks import key_prefix, make_one
@@ -123,7 +123,7 @@ def key_of(row: Model, template: KeyTemplate) -> str:
     """Return the key of the row's lock. Raises as :meth:`KeyTemplate.resolve`, or ValueError."""
     names = [name for name in template.roots if hasattr(row, name)]
     key = template.resolve({name: getattr(row, name) for name in names})
-    lock_keys(name_for(key_prefix(), key))
+    meta_key(name_for(key_prefix(), key))
     return key
 
 

@@ -13,9 +13,9 @@ from django.http import QueryDict
 from django.utils.translation import gettext as _
 
 from ..core import Inspector
-from ..core.lock_info import ORDERS, LockInfo, State
+from ..core.lock_info import LockInfo, State
 from ..core.protocol.keys import name_for
-from ..descriptions import state_word
+from ..descriptions import state_word, urgency
 from ..locks import key_prefix
 
 _PER_PAGE = 50
@@ -85,8 +85,9 @@ class Query:
             whole = name_for(key_prefix(), self.search) if self.search else ""
             if whole and whole not in {lock.name for lock in locks}:
                 locks += [lock for lock in [look.get(whole)] if lock.state is not State.FREE]
-        kept = sorted((lock for lock in locks if self.keeps(lock)), key=ORDERS["key"])
-        kept.sort(key=ORDERS[self.order])
+        kept = sorted((lock for lock in locks if self.keeps(lock)), key=lambda lock: lock.key)
+        if self.order == "worst":
+            kept.sort(key=urgency)
         kept.sort(key=lambda lock: lock.name != whole)
         return Found(
             locks=kept,

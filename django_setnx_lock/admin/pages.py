@@ -28,7 +28,7 @@ from ..connection import default_alias, redis_aliases
 from ..core import Inspector
 from ..core.errors import LockUnavailable
 from ..core.plain import plain
-from ..core.protocol.keys import lock_keys
+from ..core.protocol.keys import meta_key
 from ..descriptions import (
     NOT_KNOWN,
     Said,
@@ -322,9 +322,7 @@ def _chosen(
     targets, changed = [], 0
     for name, fingerprint in selected:
         lock = locks[name]
-        holders = [
-            Said(lock.of_one(share)) for share in lock.shares if share.fingerprint == fingerprint
-        ]
+        holders = [Said(share) for share in lock.shares if share.fingerprint == fingerprint]
         if fingerprint == lock.fingerprint and (not state or query.keeps(lock)):
             holders = holders_of(lock, state)
         changed += not holders
@@ -364,7 +362,7 @@ def _queue(row: Row, links: Links) -> dict[str, Any]:
 def _check(name: str) -> None:
     """Raise Http404 when ``name`` cannot be a lock of the project in Redis."""
     try:
-        lock_keys(name)
+        meta_key(name)
     except ValueError as error:
         raise Http404(str(error)) from error
     # Else a release could delete any string in Redis.

@@ -16,11 +16,10 @@ from django.core.checks import CheckMessage, Tags, register
 from .. import lock_core
 from ..arguments import arguments_in, names_in, takes_any_name
 from ..checks import unusable_caches
-from ..core import values
 from ..core.errors import LockBusy, LockError, LockUnavailable
 from ..core.locks.layered import RedisLock
+from ..core.options import UNSET, milliseconds
 from ..core.plain import plain
-from ..core.values import UNSET
 from ..key_template import KeyTemplate
 from ..locks import make_one
 from ..options import LockOptions
@@ -133,7 +132,7 @@ def locked_task(
     """
     if on_busy not in _ON_BUSY:
         raise ValueError(f"on_busy is one of {', '.join(_ON_BUSY)}, not {on_busy!r}")
-    values.milliseconds(busy_countdown, "busy_countdown")
+    milliseconds(busy_countdown, "busy_countdown")
     key, given = KeyTemplate(template), LockOptions(**(lock_options or {}))
 
     def decorate(func: Callable[..., Any]) -> Any:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .holder import Holder
     from .inspection.inspector import Inspector
-    from .lock_info import LockInfo, LockPage, Outcome, ShareInfo, State, WaiterInfo
+    from .lock_info import LockInfo, LockPage, Outcome, State, WaiterInfo
     from .locks.layered import LockHandle, RedisLock, RWLock
     from .locks.redlock import Redlock
     from .locks.several import MultiLock, MultiLockHandle
-    from .stop_request import StopRequest
+    from .protocol.replies import StopRequest
 
 __all__ = [
     "Holder",
@@ -26,7 +26,6 @@ __all__ = [
     "RWLock",
     "RedisLock",
     "Redlock",
-    "ShareInfo",
     "State",
     "StopRequest",
     "WaiterInfo",
@@ -38,7 +37,7 @@ _MODULE_OF = {
     **dict.fromkeys(("LockHandle", "RWLock", "RedisLock"), "locks.layered"),
     **dict.fromkeys(("MultiLock", "MultiLockHandle"), "locks.several"),
     "Redlock": "locks.redlock",
-    "StopRequest": "stop_request",
+    "StopRequest": "protocol.replies",
     "Inspector": "inspection.inspector",
 }
 

@@ -26,6 +26,15 @@ if TYPE_CHECKING:
     from .holder import Holder
 
 
+#: Where the documentation is published: it is not in the wheel.
+DOCS = "https://django-setnx-lock.readthedocs.io/en/stable/"
+
+
+def docs_url(page: str, anchor: str = "") -> str:
+    """Return where ``page`` of ``docs`` is to be read, from the heading of ``anchor`` on."""
+    return f"{DOCS}{page}.html" + (f"#{anchor.lower()}" if anchor else "")
+
+
 def _rebuild(cls: type[LockError], args: tuple[Any, ...], state: dict[str, Any]) -> LockError:
     error = cls.__new__(cls, *args)
     error.args = args

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from types import TracebackType
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 logger = logging.getLogger("django_setnx_lock.events")
@@ -35,33 +34,21 @@ class Event:
             logger.exception("a listener to %s of %r failed", self.name, about.get("key"))
 
 
-class Apart:
-    """A block whose errors, whatever they are, are logged: whoever runs it has others to serve.
+@contextmanager
+def apart(where: logging.Logger, message: str, *about: object) -> Iterator[None]:
+    """Log the errors of a block, whatever they are: whoever runs it has others to serve.
 
     An interrupt (Ctrl-C) of the main thread is raised all the same: a watchdog may run there.
     """
-
-    def __init__(self, where: logging.Logger, message: str, *about: object) -> None:
-        self._where = where
-        self._message = message
-        self._about = about
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
-        if error is None:
-            return False
+    try:
+        yield
+    except BaseException as error:
         # A handler of the log may raise, too.
         with suppress(BaseException):
-            self._where.error(self._message, *self._about, exc_info=error)
+            where.error(message, *about, exc_info=error)
         in_main_thread = threading.current_thread() is threading.main_thread()
-        return not (isinstance(error, KeyboardInterrupt) and in_main_thread)
+        if isinstance(error, KeyboardInterrupt) and in_main_thread:
+            raise
 
 
 # Told with key and holder, a Holder or None, whom the caller found there. Of several keys

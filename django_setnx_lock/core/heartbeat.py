@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .errors import LockUnavailable
-from .holder import Holder, process_id
+from .holder import Holder
+from .process import here
 from .protocol.replies import Reply
 from .protocol.requests import Command, Request
 
@@ -67,7 +68,7 @@ class Heartbeat:
         indexes = {index for some in old for index in some} | self._left.keys()
         if indexes:
             self._due = now + EVERY
-        return [_saying(process_key(index, process_id())) for index in indexes]
+        return [_saying(process_key(index, here().name)) for index in indexes]
 
     def read(self, answers: Sequence[Reply | LockUnavailable]) -> None:
         """Warn once where Redis refuses it: operators take the holder for dead then."""

@@ -10,7 +10,7 @@ import socket
 import threading
 from dataclasses import asdict, dataclass
 
-from .plain import plain
+from .plain import json_object, plain, text_in
 from .process import here
 
 _PIDS = range(2**32)
@@ -26,11 +26,6 @@ _TEXTS = ("host", "thread", "label", "user", "note")
 @functools.lru_cache(maxsize=1)
 def _hostname() -> str:
     return socket.gethostname()
-
-
-def process_id() -> str:
-    """Return the random name of this process, which a forked child does not share."""
-    return here().name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +59,9 @@ class Holder:
             if text is not given:
                 object.__setattr__(self, name, text)
 
-    @staticmethod
+    @classmethod
     def here(
+        cls,
         label: str = "",
         user: str = "",
         note: str = "",
@@ -75,35 +71,37 @@ class Holder:
         says_alive: bool = False,
     ) -> Holder:
         """Return the record of the calling thread. ``says_alive``: whether it names its process."""
-        thread = threading.current_thread().name
-        process = process_id() if says_alive else ""
-        return _here(os.getpid(), thread, label, user, note, lease, renewed, max_hold, process)
+        return cls(
+            host=_hostname(),
+            pid=os.getpid(),
+            thread=threading.current_thread().name,
+            label=label,
+            user=user,
+            note=note,
+            lease=lease,
+            renewed=renewed,
+            max_hold=max_hold,
+            process=here().name if says_alive else "",
+        )
 
     @classmethod
-    def from_json(cls, text: str | None) -> Holder | None:
+    def from_json(cls, text: str) -> Holder | None:
         """Return the record in ``text``; None when there is none or it cannot be read.
 
         A field of the wrong type counts as missing.
         """
-        if not text:
-            return None
         # What others wrote may be too long to be kept in memory.
-        read = _from_json if len(text) <= _KEPT else _from_json.__wrapped__
-        return read(text)
+        return (_from_json if len(text) <= _KEPT else _from_json.__wrapped__)(text)
 
     def to_json(self) -> str:
         """Return the record as compact JSON, without its empty fields."""
-        # Not a cached_property: before Python 3.12 that has a lock, which a fork may leave locked.
-        kept: str | None = self.__dict__.get("_json")
-        if kept is None:
-            # A time of whole seconds is shorter as an int.
-            values = {
-                key: int(value) if isinstance(value, float) and value.is_integer() else value
-                for key, value in asdict(self).items()
-                if value
-            }
-            kept = self.__dict__["_json"] = json.dumps(values, separators=(",", ":"))
-        return kept
+        # A time of whole seconds is shorter as an int.
+        values = {
+            key: int(value) if isinstance(value, float) and value.is_integer() else value
+            for key, value in asdict(self).items()
+            if value
+        }
+        return json.dumps(values, separators=(",", ":"))
 
     def __str__(self) -> str:
         place = f"{self.host or '?'}:{self.pid or '?'}"
@@ -116,17 +114,12 @@ class Holder:
 # In a list the locks of one process have the same record.
 @functools.lru_cache(maxsize=256)
 def _from_json(text: str) -> Holder | None:
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
+    data = json_object(text)
+    if data is None:
         return None
-    if not isinstance(data, dict):
-        return None
-    texts = {name: data[name] for name in _TEXTS if isinstance(data.get(name), str)}
-    pid, since = data.get("pid"), data.get("since")
-    process = data.get("process")
+    pid, since, process = data.get("pid"), data.get("since"), data.get("process")
     return Holder(
-        **texts,
+        **{name: text_in(data, name) for name in _TEXTS},
         pid=pid if type(pid) is int and pid in _PIDS else 0,
         lease=_seconds(data.get("lease")),
         renewed=data.get("renewed") is True,
@@ -141,30 +134,3 @@ def _seconds(value: object) -> float:
     """Return ``value`` if it is a number of seconds that a lease can have, else 0.0."""
     is_number = type(value) in (int, float)
     return float(value) if is_number and 0 < value <= _LONGEST else 0.0  # type: ignore[arg-type, operator]  # as seen
-
-
-# The same thread takes locks of the same label again and again.
-@functools.lru_cache(maxsize=256)
-def _here(
-    pid: int,
-    thread: str,
-    label: str,
-    user: str,
-    note: str,
-    lease: float,
-    renewed: bool,
-    max_hold: float,
-    process: str,
-) -> Holder:
-    return Holder(
-        host=_hostname(),
-        pid=pid,
-        thread=thread,
-        label=label,
-        user=user,
-        note=note,
-        lease=lease,
-        renewed=renewed,
-        max_hold=max_hold,
-        process=process,
-    )

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from .errors import LockUnsupported
 from .holder import Holder
-from .liveness import GRACE, is_overdue, renewed_ago
-from .stop_request import StopRequest
-from .values import limit_of
+from .protocol.replies import StopRequest
 
 
 class State(str, enum.Enum):
@@ -35,20 +32,19 @@ class State(str, enum.Enum):
         return self.value.replace(" ", "-")
 
 
-#: How many locks are found, if nothing else is asked for; they are read in less than 0.2 s.
-MOST_FOUND = 2000
 # Of these a holder needs attention, the most urgent first.
 TROUBLES = (State.GONE, State.NOT_RENEWED)
-
-# How surely its holder is dead; in another state it lives, as far as is known.
-SEVERITY: Mapping[State | None, int] = {
-    State.GONE: 2,
-    State.NOT_RENEWED: 1,
-    State.NEVER_EXPIRES: 1,
-}
-
 # Who holds it in one of these renews it by its token, and hears of what stands beside it.
 _OURS = (State.HELD, State.READ, State.PERMITS, *TROUBLES)
+
+# A lock that was held for so many seconds, and whose process does not say that it lives, has lost
+# it: three times it could have said so.
+GRACE = 10.0
+# The lease of a lock that is renewed is never shorter than two thirds of what it was: a renewal is
+# due when a third is over, and this is one and a half times that.
+_OVERDUE = 0.5
+# A token is text that others may have written: no more digits than the largest limit has.
+_PERMIT = re.compile(r"permit:([0-9]{1,7}):")
 
 
 class Outcome(str, enum.Enum):
@@ -68,41 +64,17 @@ class Outcome(str, enum.Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WaiterInfo:
-    """A caller that waits for a lock: number ``position`` in the queue, from 1.
+    """A caller that waits for the lock ``key``, whose name in Redis is ``name``.
 
     ``holder`` is its record, None if it left none. It has ``waited`` so many seconds, None if that
     is not known. ``fingerprint`` stands for its token there.
     """
 
-    position: int
-    holder: Holder | None
-    waited: float | None
-    fingerprint: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AwaitedLock:
-    """A lock that the holder of another one waits for. The fields are as in :class:`WaiterInfo`."""
-
     key: str
     name: str
+    holder: Holder | None
     waited: float | None
     fingerprint: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ShareInfo:
-    """One of several who hold a lock together. The fields are as in :class:`LockInfo`."""
-
-    state: State = State.HELD
-    holder: Holder | None
-    fence: int
-    remaining: float
-    held_for: float
-    fingerprint: str
-    stop_requested: StopRequest | None = None
-    waits_for: AwaitedLock | None = None
-    token: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,15 +84,14 @@ class LockInfo:
     ``remaining`` and ``held_for`` are seconds; ``remaining`` is None when the lock never
     expires or is not held, ``held_for`` is None when not known. ``fingerprint`` stands for
     the holder's token, which it does not give away; it is empty when nobody holds the lock.
-    ``longest_wait``: for how many seconds the first in the queue has waited; None without a queue.
     ``waiters``: the first of the ``waiting`` by name, as many as were asked for, but at least one.
-    ``waits_for``: the lock that its holder waits for itself, if it has said so, which it does after
+    ``waits_for``: its holder in the queue of another lock, if it has said so, which it does after
     some time of waiting.
     ``stop_requested``: who asked its holder to stop, if anybody did.
     ``as_of``: when that was, as a Unix time by the clock of the server.
     ``unit`` is that of the time at the name, ``s`` or ``ms``, and empty where no time stands there.
-    ``shares``: who holds it together, if it is ``READ`` or its ``PERMITS`` are in use, the first to
-    end first; ``holder`` and ``fence`` are those of the latest, and ``fingerprint`` stands for all.
+    ``shares``: the lock once for each who holds it, if several do, the first to end first; then
+    ``holder`` and ``fence`` are those of the latest, and ``fingerprint`` stands for all.
     """
 
     key: str
@@ -131,16 +102,15 @@ class LockInfo:
     remaining: float | None = None
     held_for: float | None = None
     waiting: int = 0
-    longest_wait: float | None = None
     fingerprint: str = ""
     kind: str = "string"
     unit: str = ""
     stop_requested: StopRequest | None = None
     waiters: tuple[WaiterInfo, ...] = ()
-    waits_for: AwaitedLock | None = None
-    shares: tuple[ShareInfo, ...] = ()
+    waits_for: WaiterInfo | None = None
+    shares: tuple[LockInfo, ...] = ()
     as_of: float = 0.0
-    token: bytes = field(default=b"", repr=False)
+    token: str = field(default="", repr=False)
 
     @property
     def is_held(self) -> bool:
@@ -148,9 +118,24 @@ class LockInfo:
         return bool(self.fingerprint)
 
     @property
+    def holders(self) -> tuple[LockInfo, ...]:
+        """The lock once for each who holds it."""
+        return self.shares or (self,)
+
+    @property
     def states(self) -> frozenset[State]:
         """Its state, and of those who hold it together those that need attention."""
         return frozenset([self.state, *(one.state for one in self.shares if one.state in TROUBLES)])
+
+    @property
+    def hears_requests(self) -> bool:
+        """Whether a holder would hear that it is asked to stop, as far as can be seen."""
+        return self.state in _OURS and not self.unit
+
+    @property
+    def longest_wait(self) -> float | None:
+        """For how many seconds the first in the queue has waited; None without a queue."""
+        return self.waiters[0].waited if self.waiters else None
 
     @property
     def longest_hold(self) -> float:
@@ -160,7 +145,7 @@ class LockInfo:
         """
         if self.state is State.KEPT:
             return 0.0
-        return max((one.held_for or 0.0 for one in self.shares or (self,)), default=0.0)
+        return max(one.held_for or 0.0 for one in self.holders)
 
     @property
     def granted_at(self) -> float | None:
@@ -170,49 +155,48 @@ class LockInfo:
     @property
     def renewed_ago(self) -> float | None:
         """The seconds since its lease was renewed, or granted; None where that is not known."""
-        if self.holder is None or self.remaining is None:
+        holder, left = self.holder, self.remaining
+        if holder is None or left is None or self.state not in (State.HELD, *TROUBLES):
             return None
-        if self.state not in (State.HELD, *TROUBLES):
+        if not (holder.renewed and left <= holder.lease):
             return None
-        return renewed_ago(self.holder, held_by(self, self.as_of), self.remaining)
+        # A renewal does not lengthen it beyond max_hold; requests take time.
+        held_for, slack = self._held_by_holder, max(1.0, holder.lease / 6)
+        if holder.max_hold and held_for + left >= holder.max_hold - slack:
+            return None
+        # A waiter that takes the lock up has a short lease first.
+        return min(holder.lease - left, held_for)
 
     @property
     def limit(self) -> int | None:
         """How many permits there are, if some are in use: the most that a holder knows of."""
-        known = (limit_of(one.token) for one in self.shares)
-        return max((limit for limit in known if limit), default=None)
+        known = [_PERMIT.match(one.token) for one in self.shares]
+        return max((int(found[1]) for found in known if found), default=0) or None
 
-    def of_one(self, share: ShareInfo) -> LockInfo:
-        """Return this lock as if ``share`` alone held it."""
-        return replace(
-            self,
-            state=share.state,
-            holder=share.holder,
-            fence=share.fence,
-            remaining=share.remaining,
-            held_for=share.held_for,
-            fingerprint=share.fingerprint,
-            stop_requested=share.stop_requested,
-            waits_for=share.waits_for,
-            shares=(),
-            token=share.token,
-        )
+    @property
+    def _held_by_holder(self) -> float:
+        """For how many seconds its holder has had it, who may have taken it over."""
+        held_for, since = self.held_for or 0.0, self.holder.since if self.holder else 0
+        return min(held_for, max(self.as_of - since / 1000, 0.0)) if since else held_for
 
+    @property
+    def silent_process(self) -> str:
+        """The process of its holder, if that should have said by now that it lives; else ""."""
+        if self.holder is None or self.state is not State.HELD or self._held_by_holder < GRACE:
+            return ""
+        return self.holder.process
 
-# What an operator sees first, as nobody else will mend it.
-_URGENT = (State.GONE, State.NOT_RENEWED, State.NO_LOCK, State.NEVER_EXPIRES)
-
-
-def _worst(info: LockInfo) -> tuple[float, ...]:
-    urgency = min((_URGENT.index(one) for one in info.states if one in _URGENT), default=9)
-    return urgency, -(info.longest_wait or 0.0), -info.waiting
-
-
-#: The orders of a list, by what each sorts.
-ORDERS: Mapping[str, Callable[[LockInfo], Any]] = {
-    "worst": _worst,
-    "key": lambda info: info.key,
-}
+    def judged(self, gone: Collection[str]) -> LockInfo:
+        """Return it as the processes that are ``gone`` tell it."""
+        state, holder, ago = self.state, self.holder, self.renewed_ago
+        if holder is not None and state is State.HELD:
+            if self.silent_process in gone:
+                state = State.GONE
+            elif ago is not None and ago > holder.lease * _OVERDUE:
+                state = State.NOT_RENEWED
+        if state is self.state and not self.shares:
+            return self
+        return replace(self, state=state, shares=tuple([one.judged(gone) for one in self.shares]))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -226,68 +210,3 @@ class LockPage:
     locks: Sequence[LockInfo]
     total: int
     is_cut: bool = False
-
-
-def hears_requests(lock: LockInfo) -> bool:
-    """Whether a holder of ``lock`` would hear that it is asked to stop, as far as can be seen."""
-    return lock.state in _OURS and not lock.unit
-
-
-def refuse_unless_ours(seen: LockInfo, what: str) -> None:
-    """Raise LockUnsupported unless ``seen`` is held by its token, and is no other program's."""
-    if hears_requests(seen):
-        return
-    why = f"it is {seen.state.value!r}, and has no holder who would know of it"
-    if seen.unit:
-        why = f"it is held with protocol='timestamp-{seen.unit}'"
-    raise LockUnsupported(f"{what}: {why}", key=seen.key)
-
-
-def holder_seen(seen: LockInfo, fingerprint: str) -> LockInfo | Outcome:
-    """Return ``seen`` as held by the holder of that ``fingerprint``, or why it is not."""
-    if not seen.is_held:
-        return Outcome.FREE
-    holders = [seen.of_one(share) for share in seen.shares] or [seen]
-    return next((one for one in holders if one.fingerprint == fingerprint), Outcome.CHANGED_HANDS)
-
-
-def held_by(one: LockInfo | ShareInfo, as_of: float) -> float:
-    """Return for how many seconds that holder has it, who may have taken it over."""
-    held_for = one.held_for or 0.0
-    if one.holder is not None and one.holder.since:
-        return min(held_for, max(as_of - one.holder.since / 1000, 0.0))
-    return held_for
-
-
-def processes_to_ask(locks: Iterable[LockInfo]) -> list[str]:
-    """Return the processes of ``locks`` that should have said by now that they live."""
-    old: dict[str, None] = {}
-    for lock in locks:
-        holders: list[LockInfo | ShareInfo] = [lock, *lock.shares]
-        for one in holders:
-            process = one.holder.process if one.holder is not None else ""
-            if process and one.state is State.HELD and held_by(one, lock.as_of) >= GRACE:
-                old[process] = None
-    return list(old)
-
-
-def _state_of(one: LockInfo | ShareInfo, lock: LockInfo, gone: Collection[str]) -> State:
-    """Return the state of one holder of ``lock``, as the processes that are ``gone`` tell it."""
-    if one.holder is None or one.state is not State.HELD:
-        return one.state
-    since = held_by(one, lock.as_of)
-    if one.holder.process in gone and since >= GRACE:
-        return State.GONE
-    # A time in whole seconds may end up to one sooner than the lease.
-    left = (one.remaining or 0.0) + (lock.unit == "s")
-    return State.NOT_RENEWED if is_overdue(one.holder, since, left) else State.HELD
-
-
-def with_states(lock: LockInfo, gone: Collection[str]) -> LockInfo:
-    """Return ``lock`` as the processes that are ``gone`` tell it."""
-    state = _state_of(lock, lock, gone)
-    if state is lock.state and not lock.shares:
-        return lock
-    states = [_state_of(one, lock, gone) for one in lock.shares]
-    shares = tuple(replace(one, state=now) for one, now in zip(lock.shares, states, strict=True))
-    return replace(lock, state=state, shares=shares)

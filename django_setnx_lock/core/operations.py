@@ -11,8 +11,8 @@ from .connections.backend import BLOCKING, Backend, run
 from .connections.pipe import ASYNCIO
 from .connections.session import session_of
 from .errors import LockError, LockLost, LockUnavailable
+from .options import milliseconds
 from .protocol.requests import Request
-from .values import milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from .options import Target
-    from .stop_request import StopRequest
+    from .protocol.replies import StopRequest
 
 logger = logging.getLogger("django_setnx_lock.lock")
 

@@ -1,18 +1,32 @@
-"""The options of a lock: decided, and checked, once."""
+"""The options of a lock and the arguments of its methods: decided, and checked, once."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from inspect import iscoroutinefunction
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from .errors import LockUnsupported
 from .protocol.kinds import PREFIXES, PROTOCOLS, scripts_of
 from .protocol.requests import PLAIN, Scripts
-from .values import DEFAULT_TIMEOUT, least_hold, milliseconds, waiting_time
 
+DEFAULT_TIMEOUT = 30.0
+_LONGEST = 1e9
 _MOST_PERMITS = 1_000_000
+# Words of the scripts that a token must not begin with.
+_RESERVED = ("kept:", "readers:", "permits:", "read:", "permit:")
+
+
+class Unset:
+    """The type of :data:`UNSET`."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+#: The value of a parameter that was not given, where None has a meaning of its own.
+UNSET: Final = Unset()
 
 
 class Options(NamedTuple):
@@ -80,29 +94,34 @@ def options_of(
     for name, value in (("renew", renew), ("reentrant", reentrant), ("shared", shared)):
         if type(value) is not bool:
             raise TypeError(f"{name} is True or False, not {value!r}")
-    lease_ms = milliseconds(DEFAULT_TIMEOUT if timeout is None else timeout, "timeout")
-    longest = lease_ms if max_hold is None else milliseconds(max_hold, "max_hold")
+    timeout = DEFAULT_TIMEOUT if timeout is None else timeout
+    lease_ms = milliseconds(timeout, "timeout")
+    max_hold = seconds_or_none(max_hold, "max_hold")
+    min_hold = seconds_or_none(min_hold, "min_hold")
+    if max_hold is not None:
+        lease_ms = min(lease_ms, int(max_hold * 1000))
+        if min_hold is not None and min_hold > max_hold:
+            text = f"min_hold, {min_hold!r}, must not be more than max_hold, {max_hold!r}"
+            raise ValueError(text)
     waiting_time(sleep, "sleep")
-    if wait_warning is not None:
-        milliseconds(wait_warning, "wait_warning")
-    if deadlock_timeout is not None:
-        milliseconds(deadlock_timeout, "deadlock_timeout")
+    seconds_or_none(wait_warning, "wait_warning")
+    seconds_or_none(deadlock_timeout, "deadlock_timeout")
     prefix = _prefix_of(shared, limit)
     if prefix and min_hold is not None:
         raise LockUnsupported("min_hold is for a lock that is held alone")
     if limit is not None and reentrant:
         raise LockUnsupported("limit and reentrant do not go together: who has a permit has one")
-    lease = min(lease_ms, longest) / 1000
+    lease = lease_ms / 1000
     return Options(
         prefix=prefix,
         is_shared=bool(prefix),
-        timeout=float(DEFAULT_TIMEOUT if timeout is None else timeout),
+        timeout=float(timeout),
         lease=lease,
-        lease_ms=str(min(lease_ms, longest)),
+        lease_ms=str(lease_ms),
         blocking_timeout=waiting_time(blocking_timeout),
         renew=renew,
         max_hold=max_hold,
-        min_hold_ms=least_hold(min_hold, max_hold),
+        min_hold_ms=int((min_hold or 0) * 1000),
         reentrant=reentrant,
         wait_warning=wait_warning,
         deadlock_timeout=deadlock_timeout,
@@ -131,13 +150,10 @@ def with_protocol(target: Target, protocol: object, expire: object) -> Target:
     if type(expire) is not bool:
         raise TypeError(f"expire is True or False, not {expire!r}")
     options = target.options
-    for name, is_given in (("shared", options.is_shared), ("min_hold", options.min_hold_ms)):
-        if is_given and protocol != "setnx":
-            raise LockUnsupported(
-                f"{'shared and limit are' if name == 'shared' else 'min_hold is'} not to be had "
-                f"with protocol={protocol!r}",
-                key=target.key,
-            )
+    if protocol != "setnx" and (options.is_shared or options.min_hold_ms):
+        what = "shared and limit are" if options.is_shared else "min_hold is"
+        text = f"{what} not to be had with protocol={protocol!r}"
+        raise LockUnsupported(text, key=target.key)
     options = options._replace(prefix=PREFIXES.get(protocol, options.prefix))
     return target._replace(options=options, scripts=scripts_of(protocol, expire=expire))
 
@@ -147,3 +163,59 @@ def checked_callback(on_lost: Any) -> Callable[..., object] | None:
     if on_lost is not None and (not callable(on_lost) or iscoroutinefunction(on_lost)):
         raise TypeError(f"on_lost is a callable (held), and not async; not {on_lost!r}")
     return on_lost  # type: ignore[no-any-return]  # it can be called
+
+
+def _seconds(value: object, what: str, least: float, or_none: str = "") -> float:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not (is_number and least <= value <= _LONGEST):  # type: ignore[operator]  # it is a number
+        span = f"from {least:g} to {_LONGEST:g}"
+        raise ValueError(f"{what} is {or_none}a number of seconds {span}, not {value!r}")
+    return float(value)  # type: ignore[arg-type]  # it is a number
+
+
+def milliseconds(seconds: object, what: str) -> int:
+    """``seconds`` in whole milliseconds.
+
+    Raises ValueError unless it is a number from 0.001 to 1e9 (some 31 years).
+    """
+    return int(_seconds(seconds, what, 0.001) * 1000)
+
+
+def seconds_or_none(seconds: object, what: str) -> float | None:
+    """``seconds`` as given. Raises ValueError unless it is None or a number from 0.001 to 1e9."""
+    return None if seconds is None else _seconds(seconds, what, 0.001, "None or ")
+
+
+def waiting_time(seconds: object, what: str = "blocking_timeout") -> float | None:
+    """``seconds`` as given. Raises ValueError unless it is None or a number from 0 to 1e9."""
+    return None if seconds is None else _seconds(seconds, what, 0, "None or ")
+
+
+def checked_replicas(replicas: object) -> int:
+    """``replicas`` as a number; 0 for None. Raises ValueError unless it is None or an int >= 0."""
+    if replicas is None:
+        return 0
+    if type(replicas) is not int or replicas < 0:
+        raise ValueError(f"replicas is a number of replicas, 0 or more, or None; not {replicas!r}")
+    return replicas
+
+
+def checked_token(token: object) -> str:
+    """Return ``token``, a str or bytes, as text.
+
+    Raises TypeError when it is neither; ValueError when it is empty, is no UTF-8, has white space,
+    or begins with a word that the scripts know.
+    """
+    if not isinstance(token, (str, bytes)):
+        raise TypeError(f"a token is a str or bytes, not {type(token).__name__}")
+    # Without the token itself: it is a secret.
+    try:
+        text = token.decode() if isinstance(token, bytes) else token
+        text.encode()
+    except UnicodeError:
+        raise ValueError("a token must be UTF-8: for raw bytes give token.hex()") from None
+    if not text or text.startswith(_RESERVED):
+        raise ValueError(f"a token must not be empty, nor begin with {' or '.join(_RESERVED)}")
+    if text.split() != [text]:
+        raise ValueError("a token must have no white space: the scripts part tokens by it")
+    return text

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
 #: How many characters of a text are kept.
 LONGEST = 500
@@ -27,3 +29,18 @@ def plain(text: str, longest: int = LONGEST) -> str:
 
 def _escaped(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode()
+
+
+def json_object(written: str | bytes) -> dict[str, Any] | None:
+    """Return the JSON object in what others wrote; None where there is none."""
+    try:
+        found = json.loads(written)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def text_in(found: dict[str, Any], name: str) -> str:
+    """Return the text of that name in a JSON object that others wrote; "" where there is none."""
+    value = found.get(name)
+    return plain(value) if isinstance(value, str) else ""

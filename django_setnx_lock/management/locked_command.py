@@ -10,10 +10,9 @@ from typing import Any, ClassVar
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser, OutputWrapper
 
-from django_setnx_lock.core import values
 from django_setnx_lock.core.errors import LockBusy, LockLost, LockUnavailable
 from django_setnx_lock.core.locks.layered import LockHandle, RedisLock
-from django_setnx_lock.core.values import Unset
+from django_setnx_lock.core.options import Unset, waiting_time
 from django_setnx_lock.key_template import KeyTemplate, MissingValue
 from django_setnx_lock.locks import make_one
 from django_setnx_lock.management import statuses
@@ -108,7 +107,7 @@ class LockedCommand(BaseCommand):
         elif wait is None:
             wait = self._patience()
         with statuses.given_for(ValueError, statuses.USAGE):
-            return values.waiting_time(wait, "--wait")
+            return waiting_time(wait, "--wait")
 
 
 @contextmanager

@@ -52,5 +52,5 @@ def _known(
 ) -> tuple[list[Holder | None], float | None, float | None]:
     if seen is None or not seen.is_held:
         return [busy.holder], busy.remaining, None
-    holders = [one.holder for one in seen.shares] or [seen.holder]
+    holders = [one.holder for one in seen.holders]
     return holders, seen.remaining, seen.held_for if len(holders) == 1 else None

@@ -241,7 +241,7 @@ def _taken_away(grant: Any, by: str, reason: str) -> LockLost | None:
     name = inside.name_of(grant)
     looking = lock_core.Inspector(grant.target.client, name.removesuffix(grant.key))
     seen = looking.get(name)
-    mine = [one for one in seen.shares if one.token == grant.token.encode()]
+    mine = [one for one in seen.holders if one.token == grant.token]
     if not grant.handles or not seen.is_held:
         raise LookupError(f"the lock {grant.key!r} is not held, and so cannot be lost")
     fingerprint = mine[0].fingerprint if mine else seen.fingerprint

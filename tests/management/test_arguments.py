@@ -74,7 +74,7 @@ def test_options_before_the_key_are_its_own() -> None:
         ("--nosuch k cmd", "unrecognized arguments: --nosuch"),
         ("--wai 5 k cmd", "unrecognized arguments: --wai"),
         ("-w soon k cmd", "invalid float value: 'soon'"),
-        ("-w -1 k cmd", "--wait must be a finite number >= 0"),
+        ("-w -1 k cmd", "--wait is None or a number of seconds from 0"),
         ("--limit 0 k cmd", "--limit is a number from 1"),
         ("--replicas -1 k cmd", "--replicas is a number of replicas"),
         ("--limit 2 --min-hold 3 k cmd", "--min-hold is for a lock that is held alone"),

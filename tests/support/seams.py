@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import django_setnx_lock
 from django_setnx_lock import connection, history, key_template, lock_core
 from django_setnx_lock.core import clock as clock
-from django_setnx_lock.core import heartbeat, liveness, lock_info
+from django_setnx_lock.core import heartbeat, lock_info
 from django_setnx_lock.core.connections import backend, pipe, sentinel
 from django_setnx_lock.core.connections import connection as own
 from django_setnx_lock.core.locks import layered, local, parent, renewal, several
 from django_setnx_lock.core.process import current, here
 from django_setnx_lock.core.protocol import requests
 from django_setnx_lock.core.protocol.keys import index_for as index_for
-from django_setnx_lock.core.protocol.keys import lock_keys as lock_keys
+from django_setnx_lock.core.protocol.keys import meta_key as meta_key
 from django_setnx_lock.locks import make_one
 from django_setnx_lock.management.with_lock import guard
 from django_setnx_lock.options import LockOptions as LockOptions
@@ -175,7 +175,7 @@ def fails(held: LockHandle) -> bool:
 
 def look_faster(monkeypatch: pytest.MonkeyPatch, times: float) -> None:
     """Have what looks at holders give up sooner those that say nothing."""
-    monkeypatch.setattr(lock_info, "GRACE", liveness.GRACE / times)
+    monkeypatch.setattr(lock_info, "GRACE", lock_info.GRACE / times)
 
 
 def process_key(prefix: str, process: str = "") -> str:

@@ -65,10 +65,10 @@ def test_a_record_of_a_later_version_is_read_without_what_it_adds() -> None:
 @pytest.mark.usefixtures("no_collection")
 @pytest.mark.parametrize(
     "text",
-    [None, "", "null", "[]", '"x"', "{", "\x00", "1", "[" * 100_000],
+    ["", "null", "[]", '"x"', "{", "\x00", "1", "[" * 100_000],
     ids=lambda t: repr(t)[:8],
 )
-def test_a_record_that_cannot_be_read_is_none(text: str | None) -> None:
+def test_a_record_that_cannot_be_read_is_none(text: str) -> None:
     assert Holder.from_json(text) is None
 
 

@@ -50,7 +50,7 @@ def test_a_lock_that_was_given_to_the_next_is_changing_hands(
 
     assert info.state is State.CHANGING_HANDS
     assert 0 < (info.remaining or 0) <= 0.5
-    assert (info.waiting, [one.position for one in info.waiters]) == (2, [1, 2])
+    assert (info.waiting, len(info.waiters)) == (2, 2)
     for seen in (before, info.fingerprint):
         assert look.force_release("lock:a", seen) is Outcome.CHANGED_HANDS
     assert redis_client.get("lock:a") == b"first"
@@ -177,7 +177,7 @@ def test_a_number_that_no_fence_can_be_is_no_fence_of_a_share(
 
     (share,) = look.get("lock:a").shares
 
-    assert (share.fence, share.holder) == (0, Holder(host="web1"))
+    assert (share.fence, share.holder) == (None, Holder(host="web1"))
 
 
 @pytest.mark.parametrize("number", ["", "x", "-3", "9" * 5000, "\xb2", "\u0663"], ids=ascii)

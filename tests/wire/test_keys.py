@@ -13,7 +13,7 @@ from django_setnx_lock.core.protocol.keys import (
     MAX_NAME_BYTES,
     hash_tag,
     index_for,
-    lock_keys,
+    meta_key,
     name_for,
 )
 
@@ -33,29 +33,24 @@ ANY_KEY = (NASTY | TEXT).filter(lambda key: not ("<" in key and ">" in key))
 
 
 def companions(name: str, token: str = "0" * 32) -> set[str]:
-    keys = lock_keys(name)
-    return {f"{keys.stem}:{end}" for end in (*BESIDE, f"wake:{token}", f"mail:{token}")}
+    stem = meta_key(name).removesuffix("meta")
+    return {f"{stem}{end}" for end in (*BESIDE, f"wake:{token}", f"mail:{token}")}
 
 
 def is_accepted(name: str) -> bool:
     try:
-        lock_keys(name)
+        meta_key(name)
     except ValueError:
         return False
     return True
 
 
 def test_the_companions_of_a_plain_name_carry_it_as_their_hash_tag() -> None:
-    keys = lock_keys("lock:order:42")
-
-    assert keys.name == "lock:order:42"
-    assert keys.meta == "{lock:order:42}:meta"
+    assert meta_key("lock:order:42") == "{lock:order:42}:meta"
 
 
 def test_the_companions_of_a_tagged_name_carry_its_own_tag() -> None:
-    keys = lock_keys("lock:{shop}:42")
-
-    assert keys.meta == "{shop}:lock:{shop}:42:meta"
+    assert meta_key("lock:{shop}:42") == "{shop}:lock:{shop}:42:meta"
 
 
 @given(key=ANY_KEY, token=TOKENS)
@@ -101,11 +96,12 @@ def test_a_prefix_that_lets_names_look_like_companions_keeps_them_apart(
     prefix: str, companion: str
 ) -> None:
     name = name_for(prefix, "a")
-    alike = lock_keys(name).stem + ":" + companion
+    alike = meta_key(name).removesuffix("meta") + companion
     key = alike.removeprefix(prefix)
 
     try:
-        other = lock_keys(name_for(prefix, key)).name
+        other = name_for(prefix, key)
+        meta_key(other)
     except ValueError:
         return
 
@@ -115,30 +111,28 @@ def test_a_prefix_that_lets_names_look_like_companions_keeps_them_apart(
 @pytest.mark.parametrize("name", ["{}", "a{}b", "}", "a}", "}{", "{}{a}", "a}b{"])
 def test_braces_that_form_no_tag_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="form no hash tag"):
-        lock_keys(name)
+        meta_key(name)
 
 
 def test_an_opening_brace_alone_is_harmless() -> None:
-    keys = lock_keys("a{b")
-
-    assert key_slot(keys.meta.encode()) == key_slot(b"a{b")
+    assert key_slot(meta_key("a{b").encode()) == key_slot(b"a{b")
 
 
 def test_an_empty_name_is_refused() -> None:
     with pytest.raises(ValueError, match="must not be empty"):
-        lock_keys("")
+        meta_key("")
 
 
 @pytest.mark.parametrize("name", [None, 42, b"a", ("a",)])
 def test_a_name_that_is_no_text_is_refused(name: Any) -> None:
     with pytest.raises(TypeError, match="is a str, not"):
-        lock_keys(name)
+        meta_key(name)
 
 
 @pytest.mark.parametrize("name", ["\ud800", "a\udfffb"])
 def test_a_name_that_cannot_be_sent_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"name|surrogates"):
-        lock_keys(name)
+        meta_key(name)
 
 
 @pytest.mark.parametrize("key", [None, 42, b"a"])

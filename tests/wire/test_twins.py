@@ -31,7 +31,8 @@ def test_a_connection_of_ones_own_is_refused_until_its_twin_is_known(
     client = redis.Redis(connection_pool=pool)
 
     with pytest.raises(
-        TypeError, match=r"corresponds to .*Mine is not known.*core\.aio\.kinds\.register"
+        TypeError,
+        match=r"corresponds to .*Mine is not known.*connection\.register",
     ):
         run(RedisLock(client, "lock:a").aacquire())
     connection.register(Mine, Twin)

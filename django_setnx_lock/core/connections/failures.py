@@ -8,8 +8,7 @@ from traceback import walk_tb
 
 from redis import exceptions as redis_exceptions
 
-from ..docs import docs_url
-from ..errors import LockUnavailable, subject
+from ..errors import LockUnavailable, docs_url, subject
 
 _CAUSES = {
     "unreachable": "Redis cannot be reached",

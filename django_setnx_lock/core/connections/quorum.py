@@ -18,9 +18,9 @@ from redis import exceptions as redis_exceptions
 
 from .. import clock
 from ..errors import LockUnavailable, subject
+from ..options import milliseconds
 from ..protocol.replies import Reply
 from ..protocol.requests import ACQUIRE, LOCKED, RELEASE, Request, Undo
-from ..values import milliseconds
 from .backend import BATCH, BLOCKING, BROKEN, Backend, run
 from .connection import close, limit_to, refuse_own_calls, take
 from .failures import unavailable

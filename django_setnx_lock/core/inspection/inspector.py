@@ -5,48 +5,46 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from .. import clock
 from ..connections.backend import BLOCKING, run
 from ..connections.connection import refuse_own_calls
 from ..connections.session import session_of
-from ..errors import LockUnavailable
+from ..errors import LockUnavailable, LockUnsupported
 from ..heartbeat import process_key
-from ..lock_info import (
-    MOST_FOUND,
-    SEVERITY,
-    LockInfo,
-    LockPage,
-    Outcome,
-    State,
-    holder_seen,
-    processes_to_ask,
-    refuse_unless_ours,
-    with_states,
-)
+from ..lock_info import LockInfo, LockPage, Outcome, State
 from ..locks.grant import look
 from ..locks.lock import PlainLock
 from ..plain import plain
 from ..protocol.keys import index_for
 from ..protocol.kinds import script_of
 from ..protocol.replies import text
-from ..protocol.requests import Command, Request, keys_of
-from .reading import LIST, Reader, asking_about, name_in
+from ..protocol.requests import Command, Request, Script, keys_of
+from .reading import Reader, asking_about, name_in
 
 if TYPE_CHECKING:
     from ..connections.session import Session
 
 logger = logging.getLogger("django_setnx_lock.force_release")
 
-# So many processes are asked about at once, which keeps Redis busy for less than a millisecond. So
-# many locks of the whole list are read at once.
+LIST = Script("list")
+# How many locks are found, if nothing else is asked for; they are read in less than 0.2 s.
+_MOST_FOUND = 2000
+# So many locks, or processes, are asked about at once: Redis is kept from others for a millisecond.
 _AT_ONCE = 500
 # So many locks are looked at by one script, which takes as long.
 _TOGETHER = 50
 # So many names are looked through at a time.
 _STEP = 250
+# How surely its holder is dead; in another state it lives, as far as is known.
+_SEVERITY: Mapping[State | None, int] = {
+    State.GONE: 2,
+    State.NOT_RENEWED: 1,
+    State.NEVER_EXPIRES: 1,
+}
 _DONE = {
     b"OK": Outcome.RELEASED,
     b"RENEWED": Outcome.REVIVED,
@@ -94,24 +92,26 @@ class Inspector:
         found: dict[str, LockInfo] = {}
         # Where there is an index, a script may have the keys of several locks, as it has that one.
         together = _TOGETHER if self._index and self._protocol != "hosted" else 1
+        script = script_of("inspect", protocol=self._protocol)
         # Where many wait, it tells of some of them.
         while left := [name for name in names if name not in found]:
-            parts = [left[at : at + together] for at in range(0, len(left), together)]
-            script = script_of("inspect", protocol=self._protocol)
-            asked = [asking_about(some, script, self._index, waiters) for some in parts]
-            keys = [self._reader.key(some[0]) if len(some) == 1 else "" for some in parts]
-            for some, answer in zip(parts, self._ask_each(asked, keys), strict=True):
+            parts = _parts(left, together)
+            asked = [
+                (asking_about(some, script, self._index, waiters), self._reader.key(some[0]))
+                for some in parts
+            ]
+            for some, answer in zip(parts, self._ask_each(asked), strict=True):
                 found.update((lock.name, lock) for lock in self._reader.locks(some, answer))
-        return self._judged([found[name] for name in names])
+        gone = self._gone(found.values())
+        return [found[name].judged(gone) for name in names]
 
     def find(
         self,
-        limit: int = MOST_FOUND,
+        limit: int = _MOST_FOUND,
         *,
         search: str = "",
         everything: bool = False,
         within: float | None = None,
-        waiters: int = 1,
     ) -> LockPage:
         """Return at most ``limit`` of the held locks, and say if there are more.
 
@@ -119,16 +119,16 @@ class Inspector:
         keyspace with SCAN instead of the index, and so find locks of other programs that nobody
         here has met (False). Without a search in the index, the locks whose leases end first are
         found. ``within``: the seconds for which names are looked for (None: without limit).
-        ``waiters`` as in :meth:`get`.
         """
         if self._index and not search and not everything:
-            (reply,) = self._ask_each([Request(LIST, (self._index,), (str(limit),))], [""], within)
-            total, names = int(reply[0]), list(filter(None, map(name_in, reply[1])))
+            asked = Request(LIST, (self._index,), (str(limit),)), ""
+            ((count, listed),) = self._ask_each([asked], within)
+            total, names = int(count), [*filter(None, map(name_in, listed))]
             is_cut = total > limit
         else:
             names, is_cut = self._names(search, everything, limit, within)
             total = len(names)
-        locks = self._held(names, waiters)
+        locks = self._held(names)
         return LockPage(locks=locks, total=total - len(names) + len(locks), is_cut=is_cut)
 
     def all(self, *, search: str = "", everything: bool = False) -> list[LockInfo]:
@@ -136,9 +136,7 @@ class Inspector:
 
         It takes as long as it takes, but keeps Redis from others for a millisecond at a time only.
         """
-        names = sorted(self._names(search, everything)[0])
-        batches = (names[at : at + _AT_ONCE] for at in range(0, len(names), _AT_ONCE))
-        return [lock for some in batches for lock in self._held(some)]
+        return self._held(sorted(self._names(search, everything)[0]))
 
     def force_release(
         self,
@@ -152,27 +150,25 @@ class Inspector:
         """Take the lock from the one holder whose ``fingerprint`` was seen, and from no other.
 
         Of several who hold it together, from one by its own fingerprint. ``state``: the state in
-        which this holder was seen, that of its :class:`ShareInfo` if there are several. A holder
-        that was seen ``GONE``, or ``NOT_RENEWED``, and lives again keeps the lock: the outcome is
-        then ``REVIVED``. So does one that renews its lease before the request arrives. With None,
-        or another state, the fingerprint alone decides. ``by`` and ``reason`` are told to the
-        holder when it finds out.
+        which this holder was seen. A holder that was seen ``GONE``, or ``NOT_RENEWED``, and lives
+        again keeps the lock: the outcome is then ``REVIVED``. So does one that renews its lease
+        before the request arrives. With None, or another state, the fingerprint alone decides.
+        ``by`` and ``reason`` are told to the holder when it finds out.
         """
-        lock = self.get(name)
-        seen = holder_seen(lock, fingerprint)
+        seen = self._holder(name, fingerprint)
         if isinstance(seen, Outcome):
             return seen
         if seen.state is State.CHANGING_HANDS:
             return Outcome.CHANGED_HANDS
-        severity, most = SEVERITY.get(state, 0), ""
-        if SEVERITY.get(seen.state, 0) < severity:
+        severity, most = _SEVERITY.get(state, 0), ""
+        if _SEVERITY.get(seen.state, 0) < severity:
             return Outcome.REVIVED
         if severity and seen.remaining is not None:
             # If it is renewed from here on, more is left.
             most = str(math.ceil(seen.remaining * 1000))
-        args = (_sent(seen.token), _mark(by, reason), most)
         protocol = f"timestamp-{seen.unit}" if seen.unit else self._protocol
         force = script_of("force", protocol=protocol)
+        args = (seen.token, _mark(by, reason), most)
         reply = self._ask(Request(force, keys_of(name, self._index), args), seen.key)
         target = PlainLock(self._client, name, key=seen.key, index=self._index).target
         run(look(BLOCKING, self._session, target, reply.value[1] if len(reply.value) > 1 else None))
@@ -194,13 +190,17 @@ class Inspector:
         Raises LockUnsupported where nobody would hear it: of a holder with the timestamp protocol
         or ``hosted``, of another program, and of a lock that nobody holds any more or releases.
         """
-        lock = self.get(name)
-        seen = holder_seen(lock, fingerprint)
+        seen = self._holder(name, fingerprint)
         if isinstance(seen, Outcome):
             return seen
-        refuse_unless_ours(lock, f"cannot ask the holder of the lock {seen.key!r} to stop")
-        args = (_sent(seen.token), _mark(by, reason))
+        if not seen.hears_requests:
+            why = f"it is {seen.state.value!r}, and has no holder who would know of it"
+            if seen.unit:
+                why = f"it is held with protocol='timestamp-{seen.unit}'"
+            text = f"cannot ask the holder of the lock {seen.key!r} to stop: {why}"
+            raise LockUnsupported(text, key=seen.key)
         stop = script_of("stop", protocol=self._protocol)
+        args = (seen.token, _mark(by, reason))
         reply = self._ask(Request(stop, keys_of(name, None), args), seen.key)
         outcome = _DONE.get(reply.value[0], Outcome.CHANGED_HANDS)
         if outcome is Outcome.RELEASED or (reply.was_retried and outcome is Outcome.ASKED_BEFORE):
@@ -218,36 +218,43 @@ class Inspector:
         return run(self._session.call(BLOCKING, request, key))
 
     def _ask_each(
-        self, requests: Sequence[Request], keys: Sequence[str], within: float | None = None
+        self, asked: Sequence[tuple[Request, str]], within: float | None = None
     ) -> list[Any]:
-        """Return the answer to each of ``requests``, in one write. Raises LockUnavailable."""
-        session, asked = self._session, list(zip(requests, keys, strict=True))
+        """Return the answer to each request, in one write. Raises LockUnavailable."""
+        session, values = self._session, []
         limit = 2 * session.limit if within is None else within
-        replies = run(session.call_many(BLOCKING, asked, limit))
-        for reply in replies:
+        for reply in run(session.call_many(BLOCKING, asked, limit)):
             if isinstance(reply, LockUnavailable):
                 raise reply
-        return [reply.value for reply in replies if not isinstance(reply, LockUnavailable)]
+            values.append(reply.value)
+        return values
 
-    def _judged(self, locks: list[LockInfo]) -> list[LockInfo]:
-        """Return ``locks`` with what became of their holders. Asks once for all processes."""
-        processes = processes_to_ask(locks)
-        gone: set[str] = set()
-        for start in range(0, len(processes), _AT_ONCE):
-            some = processes[start : start + _AT_ONCE]
+    def _gone(self, locks: Iterable[LockInfo]) -> set[str]:
+        """Return which of the processes that hold ``locks`` do not say that they live."""
+        silent = sorted({one.silent_process for lock in locks for one in lock.holders} - {""})
+        asked = []
+        for some in _parts(silent, _AT_ONCE):
             keys = tuple([process_key(index_for(self._prefix), one) for one in some])
-            try:
-                (lives,) = self._ask_each([Command.of("MGET", *keys, keys=keys)], [""])
-            except LockUnavailable as error:
-                if error.cause != "denied":
-                    raise
-                # They may not be asked about: they count as living.
-                continue
-            gone.update(one for one, life in zip(some, lives, strict=True) if life is None)
-        return [with_states(lock, gone) for lock in locks]
+            asked.append((Command.of("MGET", *keys, keys=keys), ""))
+        try:
+            lives = chain.from_iterable(self._ask_each(asked) if asked else [])
+            return {one for one, life in zip(silent, lives, strict=True) if life is None}
+        except LockUnavailable as error:
+            if error.cause != "denied":
+                raise
+            # They may not be asked about: they count as living.
+            return set()
 
-    def _held(self, names: Sequence[str], waiters: int = 1) -> list[LockInfo]:
-        locks = self.get_each(names, waiters=waiters)
+    def _holder(self, name: str, fingerprint: str) -> LockInfo | Outcome:
+        """Return the lock as the holder of that ``fingerprint`` has it, or why it has not."""
+        lock = self.get(name)
+        if not lock.is_held:
+            return Outcome.FREE
+        holders = (one for one in lock.holders if one.fingerprint == fingerprint)
+        return next(holders, Outcome.CHANGED_HANDS)
+
+    def _held(self, names: Sequence[str]) -> list[LockInfo]:
+        locks = chain.from_iterable(map(self.get_each, _parts(names, _AT_ONCE)))
         return [lock for lock in locks if lock.state is not State.FREE]
 
     # Names
@@ -275,23 +282,23 @@ class Inspector:
     def _step(self, cursor: str, search: str, in_index: bool) -> tuple[str, Iterable[bytes]]:
         """Return some names, and the cursor from which it goes on; "0" at the end."""
         pattern = f"*{_escaped(search)}*"
-        if in_index:
-            index = str(self._index)
-            words = ("ZSCAN", index, cursor, "MATCH", pattern, "COUNT", str(_STEP))
-            onward, some = self._ask(Command.of(*words, keys=(index,)), "").value
-            # Behind each name stands when its lease ends.
-            return text(onward), some[::2]
-        pattern = f"{_escaped(self._prefix)}{pattern}"
-        return run(self._session.scan(BLOCKING, cursor, pattern, _STEP))
+        if not in_index:
+            pattern = f"{_escaped(self._prefix)}{pattern}"
+            return run(self._session.scan(BLOCKING, cursor, pattern, _STEP))
+        index = str(self._index)
+        words = ("ZSCAN", index, cursor, "MATCH", pattern, "COUNT", str(_STEP))
+        onward, some = self._ask(Command.of(*words, keys=(index,)), "").value
+        # Behind each name stands when its lease ends.
+        return text(onward), some[::2]
+
+
+def _parts(names: Sequence[str], most: int) -> list[Sequence[str]]:
+    return [names[at : at + most] for at in range(0, len(names), most)]
 
 
 def _escaped(pattern: str) -> str:
     """Return the pattern of Redis that is this text alone."""
     return "".join(f"\\{one}" if one in "*?[]\\^" else one for one in pattern)
-
-
-def _sent(token: bytes) -> str:
-    return token.decode("utf-8", "surrogateescape")
 
 
 def _mark(by: str, reason: str) -> str:

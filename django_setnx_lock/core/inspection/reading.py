@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
-from ..fingerprint import fingerprint_of
 from ..holder import Holder
-from ..lock_info import AwaitedLock, LockInfo, ShareInfo, State, WaiterInfo
-from ..protocol.keys import lock_keys
+from ..lock_info import LockInfo, State, WaiterInfo
+from ..protocol.keys import meta_key
+from ..protocol.replies import StopRequest
 from ..protocol.requests import Request, Script
-from ..stop_request import StopRequest
 
-LIST = Script("list")
 # How what stands at the name of one of ours begins, unless it is the token of who holds it.
 _STANDING = {"readers": State.READ, "permits": State.PERMITS, "kept": State.KEPT}
 _TIME = re.compile(r"[0-9]{1,15}", re.ASCII)
@@ -25,7 +24,7 @@ _DIGITS = 16
 
 def asking_about(names: Sequence[str], script: Script, index: str | None, waiters: int) -> Request:
     """Ask what there is to say about the locks ``names``, and as many ``waiters`` of each."""
-    keys = [key for name in names for key in (name, lock_keys(name).meta)]
+    keys = [key for name in names for key in (name, meta_key(name))]
     return Request(script, (*keys, *([index] if index else [])), (str(waiters),))
 
 
@@ -33,7 +32,7 @@ def name_in(name: bytes) -> str | None:
     """Return a listed name as text; None for one that cannot be a lock of ours."""
     try:
         text = name.decode()
-        lock_keys(text)
+        meta_key(text)
     except ValueError:
         return None
     return text
@@ -62,68 +61,62 @@ class Reader:
 
     def _lock(self, name: str, found: Sequence[Any]) -> LockInfo:
         kind, value, how, left, fence, record, waiting, now, shares, named, unit, awaited = found
-        now_us, is_ours = int(now), how == "ours"
-        until = (
-            _MS.get(self._unit, 0) * int(value) if how == "foreign" and self._is_time(value) else 0
-        )
-        if until:
-            left = until - now_us // 1000
+        now_us = int(now)
+        if how == "foreign" and self._unit and _TIME.fullmatch(value):
+            unit, left = self._unit, int(value) * _MS[self._unit] - now_us // 1000
             if left <= 0:
                 kind, value, how, left = "none", False, False, 0
-        others = tuple([self._share(name, one, now_us) for one in shares])
-        waiters = tuple([_waiter(name, one, at, now_us) for at, one in enumerate(named, 1)])
-        tokens = sorted(one.token for one in others) or [_bytes(value or "")]
-        given = _number(fence) if is_ours else 0
-        return LockInfo(
-            key=self.key(name),
-            name=name,
-            state=_state(kind, value, how, left),
-            holder=_holder(record) if is_ours else None,
-            fence=given or None,
-            remaining=max(left, 0) / 1000 if value is not False and left >= 0 else None,
-            held_for=max(now_us - given, 0) / 1e6 if given else None,
-            waiting=waiting,
-            longest_wait=waiters[0].waited if waiters else None,
-            waiters=waiters,
-            fingerprint="" if value is False else fingerprint_of(name, *tokens),
-            kind=kind,
-            unit=unit or (self._unit if until else ""),
-            stop_requested=_stop_request(record) if is_ours and not others else None,
-            shares=others,
-            waits_for=self._awaited(awaited, now_us),
+        about: dict[str, Any] = {
+            "key": self.key(name),
+            "name": name,
+            "waiting": waiting,
+            "waiters": tuple([self._waiter(now_us, name, *one) for one in named]),
+            "kind": kind,
+            "unit": unit or "",
             # Requests to stop have it in whole milliseconds, too.
-            as_of=now_us // 1000 / 1000,
-            token=_bytes(value or ""),
-        )
+            "as_of": now_us // 1000 / 1000,
+        }
+        others = tuple([LockInfo(**about, **self._held(now_us, name, *one)) for one in shares])
+        if how != "ours":
+            fence = record = False
+        held = self._held(now_us, name, value, left, fence, record, awaited)
+        held["state"] = _state(kind, value, how, left)
+        if others:
+            tokens = sorted(one.token for one in others)
+            held |= {"fingerprint": _fingerprint(name, *tokens), "stop_requested": None}
+        return LockInfo(**about, **held, shares=others)
 
-    def _share(self, name: str, found: Sequence[Any], now_us: int) -> ShareInfo:
-        token, left, fence, record, awaited = found
-        granted = _number(fence)
-        return ShareInfo(
-            holder=_holder(record),
-            fence=granted,
-            remaining=int(left) / 1000,
-            held_for=max(now_us - granted, 0) / 1e6,
-            fingerprint=fingerprint_of(name, _bytes(token)),
-            stop_requested=_stop_request(record),
-            waits_for=self._awaited(awaited, now_us),
-            token=_bytes(token),
-        )
+    def _held(
+        self, now_us: int, name: str, value: Any, left: Any, fence: Any, record: Any, awaited: Any
+    ) -> dict[str, Any]:
+        """Return what is told of a lock that is held by the token ``value``, False for none."""
+        granted, shown = _number(fence), _shown(record) if record else ""
+        is_known = value is not False and int(left) >= 0
+        return {
+            "state": State.HELD,
+            "holder": Holder.from_json(shown),
+            "fence": granted or None,
+            "remaining": int(left) / 1000 if is_known else None,
+            "held_for": _seconds_since(granted, now_us),
+            "fingerprint": "" if value is False else _fingerprint(name, value),
+            "stop_requested": StopRequest.from_record(shown),
+            "waits_for": self._awaited(now_us, awaited),
+            "token": value or "",
+        }
 
-    def _awaited(self, found: Sequence[Any] | Literal[False], now_us: int) -> AwaitedLock | None:
-        if not found or name_in(_bytes(found[0])) is None:
-            return None
-        name, token, came = found
-        since = _number(came)
-        return AwaitedLock(
+    def _awaited(self, now_us: int, found: Any) -> WaiterInfo | None:
+        # Its name others may have written.
+        is_name = found and name_in(_bytes(found[0])) is not None
+        return self._waiter(now_us, *(*found, False)) if is_name else None
+
+    def _waiter(self, now_us: int, name: str, token: str, came: Any, record: Any) -> WaiterInfo:
+        return WaiterInfo(
             key=self.key(name),
             name=name,
-            waited=max(now_us - since, 0) / 1e6 if since else None,
-            fingerprint=fingerprint_of(name, _bytes(token)),
+            holder=Holder.from_json(_shown(record)) if record else None,
+            waited=_seconds_since(_number(came), now_us),
+            fingerprint=_fingerprint(name, token),
         )
-
-    def _is_time(self, value: str) -> bool:
-        return bool(self._unit and _TIME.fullmatch(value))
 
 
 def _state(kind: str, value: str, how: str, left: int) -> State:
@@ -140,15 +133,9 @@ def _state(kind: str, value: str, how: str, left: int) -> State:
     return _STANDING.get(value.partition(":")[0], State.HELD) if ":" in value else State.HELD
 
 
-def _waiter(name: str, found: Sequence[Any], position: int, now_us: int) -> WaiterInfo:
-    token, came, record = found
-    since = _number(came)
-    return WaiterInfo(
-        position=position,
-        holder=_holder(record),
-        waited=max(now_us - since, 0) / 1e6 if since else None,
-        fingerprint=fingerprint_of(name, _bytes(token)),
-    )
+def _fingerprint(name: str, *tokens: str) -> str:
+    """Return what stands for ``tokens``, by which the lock ``name`` is held, and hides them."""
+    return hashlib.sha256(_bytes("\0".join((name, *tokens)))).hexdigest()[:32]
 
 
 def _number(digits: Any) -> int:
@@ -156,12 +143,8 @@ def _number(digits: Any) -> int:
     return int(digits) if digits and len(digits) <= _DIGITS else 0
 
 
-def _holder(record: Any) -> Holder | None:
-    return Holder.from_json(_shown(record)) if record else None
-
-
-def _stop_request(record: Any) -> StopRequest | None:
-    return StopRequest.from_record(_shown(record)) if record else None
+def _seconds_since(us: int, now_us: int) -> float | None:
+    return max(now_us - us, 0) / 1e6 if us else None
 
 
 def _shown(record: str) -> str:

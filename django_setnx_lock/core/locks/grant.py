@@ -10,9 +10,8 @@ from weakref import ref
 
 from .. import clock, events
 from ..errors import LockError, LockLost, LockUnavailable
-from ..protocol.replies import Reply, lost, text
+from ..protocol.replies import Reply, StopRequest, lost, text
 from ..protocol.requests import Request
-from ..stop_request import StopRequest
 
 if TYPE_CHECKING:
     from ..connections.backend import Backend

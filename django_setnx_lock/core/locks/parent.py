@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from ..errors import LockError
+from ..options import milliseconds
 from ..protocol.requests import Request
-from ..values import milliseconds
 from .grant import Grant
 from .handle import PlainHandle
 from .renewal import renewal_of

@@ -16,7 +16,7 @@ from .. import clock, events
 from ..connections.backend import BLOCKING, Backend, run
 from ..connections.pipe import ASYNCIO, at_end_of_loop, of_loop, task_of
 from ..errors import LockLost, LockUnavailable
-from ..events import Apart
+from ..events import apart
 from ..heartbeat import Heartbeat
 from ..process import here
 from ..protocol.replies import Reply, lost
@@ -192,7 +192,7 @@ class Renewal:
         for grant, answer in zip(due, answers, strict=False):
             # It may have been let go meanwhile.
             if ref(grant) in self._grants:
-                with Apart(logger, "a callback of the lock %r failed", grant.key):
+                with apart(logger, "a callback of the lock %r failed", grant.key):
                     self._read(grant, answer)
 
     def _read(self, grant: Grant, answer: Reply | LockUnavailable) -> None:
@@ -223,7 +223,7 @@ class Renewal:
 
     def _lose(self, grant: Grant, error: LockLost) -> None:
         self.unregister(grant)
-        with Apart(logger, "a callback of the lock %r failed", grant.key):
+        with apart(logger, "a callback of the lock %r failed", grant.key):
             if not any(handle.on_trouble for handle in grant.held_by()):
                 logger.warning("%s", error)
             grant.lose(error)

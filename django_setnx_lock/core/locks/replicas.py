@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from .. import clock
 from ..errors import LockUnavailable, LockUnsupported, subject
+from ..options import checked_replicas, milliseconds
 from ..protocol.requests import Command, Request
-from ..values import milliseconds
 
 if TYPE_CHECKING:
     from ..connections.backend import Backend
@@ -34,17 +34,16 @@ def with_replicas(target: Target, replicas: object, replica_timeout: float) -> T
     ``socket_timeout``. Raises ValueError for a number or time that is none, LockUnsupported for a
     client of several servers.
     """
-    if replicas is not None and (type(replicas) is not int or replicas < 0):
-        raise ValueError(f"replicas is a number of replicas, 0 or more, or None; not {replicas!r}")
+    count = checked_replicas(replicas)
     ms = min(milliseconds(replica_timeout, "replica_timeout"), int(target.options.lease_ms) // 3)
-    if not replicas:
+    if not count:
         return target
     client = target.client
     if not hasattr(client, "connection_pool"):
         raise LockUnsupported(
             f"replicas= needs a client of one server, which {type(client).__name__} is not"
         )
-    return target._replace(confirm=partial(_confirm, replicas, ms))
+    return target._replace(confirm=partial(_confirm, count, ms))
 
 
 async def _confirm(count: int, ms: int, io: Backend, grants: Sequence[Grant]) -> None:

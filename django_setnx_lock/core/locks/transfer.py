@@ -14,10 +14,10 @@ from ..connections.backend import BLOCKING, Backend, run
 from ..connections.pipe import ASYNCIO
 from ..errors import LockLost, LockUnsupported
 from ..holder import Holder
+from ..options import milliseconds
 from ..process import Owner, current
 from ..protocol.replies import Busy, Reply, lost
 from ..protocol.requests import Request, Script
-from ..values import milliseconds
 from .attempt import Attempt
 from .grant import Grant
 from .handle import PlainHandle

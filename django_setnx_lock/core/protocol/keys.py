@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import NamedTuple
 
 MAX_NAME_BYTES = 256
 _KEPT_BYTES = 190
@@ -22,23 +21,11 @@ _COMPANION = re.compile(
 )
 
 
-class LockKeys(NamedTuple):
-    """The keys of one lock, in one cluster slot.
+def meta_key(name: str) -> str:
+    """Return the key of what is known of the lock ``name`` of Redis; others have its beginning.
 
-    ``stem``: what those beside ``name`` begin with. The scripts know what each is for.
-    """
-
-    name: str
-    stem: str
-
-    @property
-    def meta(self) -> str:
-        """A string: the last fence, the value it was given to, the holder record."""
-        return f"{self.stem}:meta"
-
-
-def lock_keys(name: str) -> LockKeys:
-    """Return the keys that go with the Redis name ``name``.
+    It is a string: the last fence, the value it was given to, the holder record. All keys of a lock
+    are in one cluster slot.
 
     Raises ValueError for a name that is empty, cannot be encoded, looks like a key that
     belongs to another lock, or whose braces form no hash tag, as its keys could not share
@@ -55,18 +42,18 @@ def lock_keys(name: str) -> LockKeys:
             f"the lock name {name!r} has surrogates, which stand for bytes that are not UTF-8"
         ) from None
     if "{" not in name and "}" not in name:
-        return LockKeys(name, f"{{{name}}}")
+        return f"{{{name}}}:meta"
     if _COMPANION.match(name):
         raise ValueError(f"the lock name {name!r} is like that of a key beside another lock")
     tag = _HASH_TAG.match(name)
     if tag:
-        return LockKeys(name, f"{{{tag[1]}}}:{name}")
+        return f"{{{tag[1]}}}:{name}:meta"
     if "}" in name:
         raise ValueError(
             f"the braces in the lock name {name!r} form no hash tag; "
             'write "{tag}" with something between the braces, or leave them out'
         )
-    return LockKeys(name, f"{{{name}}}")
+    return f"{{{name}}}:meta"
 
 
 def name_for(prefix: str, key: str) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..errors import LockLost
 from ..holder import Holder
-from ..plain import plain
+from ..plain import json_object, text_in
 
 
 class Reply(NamedTuple):
@@ -52,17 +52,47 @@ class Busy(NamedTuple):
         return f"held by {whom}; the lease {until}"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StopRequest:
+    """The request of an operator, as the holder hears it and the page shows it.
+
+    ``by``: the operator. ``by`` and ``reason`` may be empty. ``at``: a Unix time by the clock of
+    the server.
+    """
+
+    by: str = ""
+    reason: str = ""
+    at: float = 0.0
+
+    def __str__(self) -> str:
+        why = f": {self.reason}" if self.reason else ""
+        return f"{self.by or 'an operator'} asks to stop{why}"
+
+    @classmethod
+    def from_record(cls, record: str | None) -> StopRequest | None:
+        """Return the request in the text of a holder record; None when there is none in it."""
+        # True of nearly all records, and quicker than to read each.
+        if not record or '"stop":' not in record:
+            return None
+        found = (json_object(record) or {}).get("stop")
+        if not isinstance(found, dict):
+            return None
+        at = found.get("at")
+        return cls(
+            by=text_in(found, "by"),
+            reason=text_in(found, "reason"),
+            at=at / 1000 if type(at) is int and 0 < at < 1 << 53 else 0.0,
+        )
+
+
 def lost(key: str, mark: bytes | None) -> LockLost:
     """Return the error for a lock that is no longer ours; ``mark``: who forced it, as JSON."""
-    try:
-        how = json.loads(mark or b"null")
-    except (ValueError, RecursionError):
-        how = None
-    if not isinstance(how, dict):
+    how = None if mark is None else json_object(mark)
+    if how is None:
         return LockLost(
             f"the lock {key!r} is no longer ours: its lease ran out or its key was removed", key=key
         )
-    by, reason = (_text_in(how, name) for name in ("by", "reason"))
+    by, reason = text_in(how, "by"), text_in(how, "reason")
     why = f": {reason}" if reason else ""
     return LockLost(
         f"the lock {key!r} was force-released by {by or 'an operator'}{why}",
@@ -70,8 +100,3 @@ def lost(key: str, mark: bytes | None) -> LockLost:
         forced_by=by,
         reason=reason,
     )
-
-
-def _text_in(how: dict[str, Any], name: str) -> str:
-    value = how.get(name)
-    return plain(value) if isinstance(value, str) else ""

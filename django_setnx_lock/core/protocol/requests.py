@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from ..protocol.keys import lock_keys
+from .keys import meta_key
 
 #: Returns, packed, what undoes a request.
 Undo: TypeAlias = Callable[[], bytes] | None
@@ -102,7 +102,7 @@ def keys_of(name: str, index: str | None) -> tuple[str, ...]:
     The scripts make the names of the other keys out of that of meta. Raises ValueError and
     TypeError for a name that no lock can have.
     """
-    meta = lock_keys(name).meta
+    meta = meta_key(name)
     return (name, meta) if index is None else (name, meta, index)
 
 

@@ -15,8 +15,7 @@ from django.core.management.base import CommandError, OutputWrapper
 from django_setnx_lock.connection import get_client, socket_timeout_of
 from django_setnx_lock.core.connections.quorum import FEWEST
 from django_setnx_lock.core.connections.session import session_of
-from django_setnx_lock.core.docs import docs_url
-from django_setnx_lock.core.errors import LockUnavailable
+from django_setnx_lock.core.errors import LockUnavailable, docs_url
 from django_setnx_lock.descriptions import problem
 from django_setnx_lock.management import statuses
 from django_setnx_lock.management.wording import printable

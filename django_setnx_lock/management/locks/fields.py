@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from django_setnx_lock.core.lock_info import LockInfo, ShareInfo
+from django_setnx_lock.core.lock_info import LockInfo
 
 
 def lock_fields(info: LockInfo, using: str) -> dict[str, Any]:
@@ -23,15 +23,15 @@ def lock_fields(info: LockInfo, using: str) -> dict[str, Any]:
         "unit": info.unit,
         "waiting": info.waiting,
         "waiters": [
-            {"position": one.position, "holder": _record(one.holder), "waited": one.waited}
-            for one in info.waiters
+            {"position": number, "holder": _record(one.holder), "waited": one.waited}
+            for number, one in enumerate(info.waiters, 1)
         ],
         **_held(info),
         "shares": [{"state": share.state.slug, **_held(share)} for share in info.shares],
     }
 
 
-def _held(info: LockInfo | ShareInfo) -> dict[str, Any]:
+def _held(info: LockInfo) -> dict[str, Any]:
     awaited = info.waits_for
     return {
         "holder": _record(info.holder),

@@ -13,8 +13,8 @@ from django_setnx_lock.conf import get_config
 from django_setnx_lock.connection import aliases_in, default_alias
 from django_setnx_lock.core import Inspector
 from django_setnx_lock.core.errors import LockUnavailable
-from django_setnx_lock.core.lock_info import ORDERS, LockInfo, State
-from django_setnx_lock.core.protocol.keys import lock_keys, name_for
+from django_setnx_lock.core.lock_info import LockInfo, State
+from django_setnx_lock.core.protocol.keys import meta_key, name_for
 from django_setnx_lock.descriptions import (
     NOT_KNOWN,
     Said,
@@ -23,6 +23,7 @@ from django_setnx_lock.descriptions import (
     holder_facts,
     problem,
     since,
+    urgency,
 )
 from django_setnx_lock.locks import inspector, key_prefix
 from django_setnx_lock.management import statuses
@@ -124,7 +125,7 @@ def _listed(options: dict[str, Any]) -> tuple[list[Found], list[str]]:
     found, troubles = gather(options["using"], look)
     found.sort(key=lambda one: (one.info.key, one.using))
     if options["sort"] == "worst":
-        found.sort(key=lambda one: ORDERS["worst"](one.info))
+        found.sort(key=lambda one: urgency(one.info))
     return found, troubles
 
 
@@ -193,7 +194,7 @@ def look_at(options: dict[str, Any]) -> tuple[list[Found], list[str]]:
     """Return the lock of ``options["key"]`` in each cache, and what is wrong."""
     with statuses.given_for(ValueError, statuses.USAGE):
         name = name_for(key_prefix(), options["key"])
-        lock_keys(name)
+        meta_key(name)
     return gather(options["using"], lambda look: [look.get(name, waiters=NAMED)])
 
 
@@ -210,18 +211,17 @@ def _in_full(one: Found) -> list[str]:
 
 def _queue(info: LockInfo) -> list[str]:
     """Return what the holders wait for themselves, and who waits for the lock."""
-    holders = info.shares or (info,)
     lines = [
         f"{one.holder} has waited for {printable(one.waits_for.key)!r} for "
         f"{duration(one.waits_for.waited)}"
-        for one in holders
+        for one in info.holders
         if one.waits_for is not None
     ]
     lines = ["", "The holder itself waits:", *(f"  {line}" for line in lines)] if lines else []
     if info.waiting:
         rows = [
-            (f"{one.position}.", str(one.holder or NOT_KNOWN), since(info, one))
-            for one in info.waiters
+            (f"{number}.", str(one.holder or NOT_KNOWN), since(info, one))
+            for number, one in enumerate(info.waiters, 1)
         ]
         lines += ["", "Waiting:", *(f"  {line}" for line in table([("", "WHO", "SINCE"), *rows]))]
         if info.waiting > len(info.waiters):

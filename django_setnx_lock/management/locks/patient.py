@@ -19,8 +19,13 @@ from django_setnx_lock.connection import get_client
 from django_setnx_lock.core.connections.cluster import is_cluster
 from django_setnx_lock.core.connections.failures import unavailable
 from django_setnx_lock.core.connections.session import session_of
-from django_setnx_lock.core.docs import docs_url
-from django_setnx_lock.core.errors import LockBusy, LockError, LockUnavailable, LockUnsupported
+from django_setnx_lock.core.errors import (
+    LockBusy,
+    LockError,
+    LockUnavailable,
+    LockUnsupported,
+    docs_url,
+)
 from django_setnx_lock.core.inspection.inspector import Inspector
 from django_setnx_lock.core.locks.layered import RedisLock
 from django_setnx_lock.locks import inspector, lock, semaphore

@@ -150,7 +150,7 @@ def _wanted(
 
 def _holders_of(one: Found) -> list[Found]:
     """Return the lock once for each of those who hold it together."""
-    return [Found(one.using, one.info.of_one(share)) for share in one.info.shares] or [one]
+    return [Found(one.using, holder) for holder in one.info.holders]
 
 
 def _refuse_several(wanted: Sequence[Found], options: dict[str, Any], err: OutputWrapper) -> None:

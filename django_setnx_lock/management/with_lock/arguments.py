@@ -10,9 +10,13 @@ from typing import Any, NoReturn
 
 from django.core.management.base import CommandError, CommandParser
 
-from django_setnx_lock.core import values
-from django_setnx_lock.core.options import options_of
-from django_setnx_lock.core.protocol.keys import lock_keys, name_for
+from django_setnx_lock.core.options import (
+    checked_replicas,
+    milliseconds,
+    options_of,
+    waiting_time,
+)
+from django_setnx_lock.core.protocol.keys import meta_key, name_for
 from django_setnx_lock.management import statuses
 
 SEPARATOR = "--"
@@ -219,19 +223,19 @@ def check(options: Mapping[str, Any], prefix: str) -> None:
         raise ValueError("KEY has bytes in it that are no UTF-8") from None
     if options["busy_code"] not in range(256):
         raise ValueError(f"--busy-code is a number from 0 to 255, not {options['busy_code']!r}")
-    values.waiting_time(options["wait"], "--wait")
+    waiting_time(options["wait"], "--wait")
     if options["timeout"] is not None:
-        values.milliseconds(options["timeout"], "--timeout")
+        milliseconds(options["timeout"], "--timeout")
     if options["min_hold"] is not None:
-        values.milliseconds(options["min_hold"], "--min-hold")
+        milliseconds(options["min_hold"], "--min-hold")
     own = {name: options[name] for name in ("shared", "limit", "min_hold")}
     try:
-        values.checked_replicas(options["replicas"])
+        checked_replicas(options["replicas"])
         options_of(**own)
     except ValueError as error:
         # Each begins with the name of an option.
         raise ValueError(f"--{error}".replace("_", "-")) from None
-    lock_keys(name_for(prefix, options["key"]))
+    meta_key(name_for(prefix, options["key"]))
 
 
 def terms_of(options: Mapping[str, Any], lease: float) -> Terms:
@@ -240,7 +244,7 @@ def terms_of(options: Mapping[str, Any], lease: float) -> Terms:
     Raises ValueError, also when there is no time to end CMD before the lease does.
     """
     kill_after = options["kill_after"]
-    values.waiting_time(kill_after, "--kill-after")
+    waiting_time(kill_after, "--kill-after")
     margin = min(_MARGIN, lease / 10)
     terms = Terms(
         kill_after=min(_KILL_AFTER, lease / 3) if kill_after is None else kill_after, margin=margin

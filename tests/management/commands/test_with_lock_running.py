@@ -50,8 +50,8 @@ def test_busy_has_the_status_that_was_asked_for(real_cache: RealServer) -> None:
     [
         (["-x", "256"], "--busy-code is a number from 0 to 255"),
         (["-x", "-1"], "--busy-code is a number from 0 to 255"),
-        (["--kill-after", "-1"], "--kill-after must be"),
-        (["--kill-after", "nan"], "--kill-after must be"),
+        (["--kill-after", "-1"], "--kill-after is None or"),
+        (["--kill-after", "nan"], "--kill-after is None or"),
         (["--kill-after", "30"], "raise --timeout above 31, or lower --kill-after below 29"),
         (["--kill-after", "29"], "raise --timeout above 30, or lower --kill-after below 29"),
         (["--timeout", "5", "--kill-after", "4.5"], "raise --timeout above 5, or lower"),
