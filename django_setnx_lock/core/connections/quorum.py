@@ -9,7 +9,7 @@ import asyncio
 import codecs
 import threading
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from concurrent import futures
 from math import inf
 from typing import Any
@@ -32,11 +32,10 @@ FEWEST = 3
 # So many ms a busy lock has left at the least, for who is to ask again.
 _LEAST_MS = 50
 _DRIFT_PART, _DRIFT_LEAST = 0.01, 0.002
-# For how many seconds one server is waited for before the others are looked at.
-_SLICE = 0.002
 # How many threads ask servers that have no connection at hand: one that hangs costs each caller
 # such a thread, for as long as the server has to answer.
 _THREADS = 64
+_TO_REPEAT = (*BROKEN, redis_exceptions.NoScriptError)
 _LATE: Any = redis_exceptions.TimeoutError("no answer in time")
 
 
@@ -173,15 +172,12 @@ class QuorumSession(Session):
         self, io: Any, requests: Sequence[tuple[Request, str]], within: float, undo: Undo
     ) -> list[Reply | LockUnavailable]:
         asked = _Round(self, [request for request, _ in requests], within, undo)
-        await (asked.in_tasks(io) if io.is_asyncio else asked.in_threads())
+        await asked.ask(io)
         return [asked.reply(at, key) for at, (_, key) in enumerate(requests)]
 
 
 class _Round:
-    """Requests that all servers of a session are asked at the same time.
-
-    ``found``: the answers of each server that has given them, or why it has not.
-    """
+    """Requests that all servers of a session are asked at the same time."""
 
     def __init__(
         self, session: QuorumSession, requests: Sequence[Request], within: float, undo: Undo
@@ -194,13 +190,13 @@ class _Round:
         # What lets go is sent to a server that is connected to when nobody waits for it any more.
         insists = requests[0].script is RELEASE
         self._ask_until = self._sent + 2 * session.limit if insists else self._until
-        self.found: dict[Session, Any] = {}
-        # On what it is asked from here, and those that are asked in a thread.
-        self._lines: dict[Session, Any] = {}
-        self._apart: dict[futures.Future[list[Any]], Session] = {}
+        # The answers of each server that has given them, and the tasks or threads that ask others.
+        self._found: dict[Session, Any] = {}
+        self._under_way: dict[Any, Session] = {}
 
-    def _is_to_wait(self, waiting: Collection[Session]) -> bool:
-        """Return whether the answers of those ``waiting`` are still to be waited for."""
+    def _is_to_wait(self) -> bool:
+        """Return whether the answers of those that are under way are still to be waited for."""
+        waiting = self._under_way.values()
         if clock.now() >= self._until:
             return False
         is_decided = all(
@@ -209,14 +205,14 @@ class _Round:
         return not self._session.late.issuperset(waiting) or (bool(waiting) and not is_decided)
 
     def _decided(self, at: int, missing: int = 0) -> Any:
-        replies = [answers[at] for answers in self.found.values()]
+        replies = [answers[at] for answers in self._found.values()]
         values = [reply.value for reply in replies if isinstance(reply, Reply)]
         return decide(self._requests[at], values, len(self._session.servers), missing)
 
     def reply(self, at: int, key: str) -> Reply | LockUnavailable:
         """Return what the answers to one of the requests come to."""
         request, value = self._requests[at], self._decided(at)
-        answers = [self.found.get(server, {at: _LATE})[at] for server in self._session.servers]
+        answers = [self._found.get(server, {at: _LATE})[at] for server in self._session.servers]
         in_doubt = any(
             one.was_retried if isinstance(one, Reply) else getattr(one, "in_doubt", True)
             for one in answers
@@ -247,92 +243,84 @@ class _Round:
         error.in_doubt = in_doubt
         return error
 
+    async def ask(self, io: Backend) -> None:
+        """Ask them until it is decided; those that have not answered go on by themselves."""
+        waiting = self._under_way
+        try:
+            if io.is_asyncio:
+                for server in self._session.servers:
+                    waiting[asyncio.create_task(self._exchange(io, server))] = server
+            else:
+                await self._ask_from_here()
+            while self._is_to_wait():
+                left, first = self._until - clock.now(), futures.FIRST_COMPLETED
+                if io.is_asyncio:
+                    done, _ = await asyncio.wait(waiting, timeout=left, return_when=first)
+                else:
+                    done, _ = futures.wait(waiting, left, first)
+                for one in done:
+                    self._found[waiting.pop(one)] = one.result()
+        except BaseException as error:
+            for task in waiting if io.is_asyncio else ():
+                task.cancel()
+            error.in_doubt = True  # type: ignore[attr-defined]  # for who asked
+            raise
+        self._session.late.update(waiting.values())
+
     async def _exchange(
-        self, io: Backend, server: Session, line: Any = None, answers: Sequence[Any] = ()
+        self, io: Backend, server: Session, line: Any = None, answers: Sequence[Any] | None = ()
     ) -> list[Any]:
-        """Return the answers of ``server``, which is late if it has given none."""
+        """Return the answers of ``server``, which is late if it has given none.
+
+        ``line``: on which it was asked; ``answers``: what came there, None if that is to be read.
+        """
+        if answers is None:
+            answers = self._read(line, self._until) or [_LATE] * len(self._requests)
         until, asked = self._until if answers else self._ask_until, self._requests
         found = await io.exchange(server, asked, self._sent, until, self._undo, line, answers)
         is_late = any(isinstance(answer, BROKEN) for answer in found)
         (self._session.late.add if is_late else self._session.late.discard)(server)
         return found
 
-    async def in_tasks(self, io: Backend) -> None:
-        """Ask each server in a task of its own."""
-        tasks = {
-            asyncio.create_task(self._exchange(io, server)): server
-            for server in self._session.servers
-        }
-        try:
-            while self._is_to_wait(tasks.values()):
-                left = self._until - clock.now()
-                done, _ = await asyncio.wait(
-                    tasks, timeout=left, return_when=asyncio.FIRST_COMPLETED
-                )
-                for task in done:
-                    self.found[tasks.pop(task)] = task.result()
-        except BaseException as error:
-            for task in tasks:
-                task.cancel()
-            error.in_doubt = True  # type: ignore[attr-defined]  # for who asked
-            raise
-        self._session.late.update(tasks.values())
+    async def _ask_from_here(self) -> None:
+        """Ask those that are connected to.
 
-    async def in_threads(self) -> None:
-        """Ask those that are connected to from here, and each of the others in a thread."""
-        lines, apart = self._lines, self._apart
+        Threads ask the others, and go on where the answer takes half of the time, or is to be asked
+        for again.
+        """
+        packed = b"".join([request.pack() for request in self._requests])
+        lines: dict[Session, Any] = {}
         try:
-            self._send()
-            while self._is_to_wait([*lines, *apart.values()]):
-                left = max(self._until - clock.now(), 0)
-                seconds = 0 if lines else left
-                for server in tuple(lines):
-                    slice_ = min(_SLICE, left) if len(lines) > 1 or apart else left
-                    await self._take_in(server, self._read(lines[server], slice_))
-                done, _ = futures.wait(apart, seconds, futures.FIRST_COMPLETED)
-                for future in done:
-                    self.found[apart.pop(future)] = future.result()
-            for server in tuple(lines):
-                await self._take_in(server, [_LATE] * len(self._requests))
+            for server in self._session.servers:
+                is_slow = server in self._session.late or len(self._requests) > BATCH
+                line = None if is_slow else take(server.idle)
+                if line is None:
+                    self._in_thread(server)
+                    continue
+                lines[server] = line
+                try:
+                    limit_to(line, self._until - clock.now())
+                    line.send_packed_command((packed,), check_health=False)
+                except redis_exceptions.RedisError as error:
+                    answers = [error.with_traceback(None)] * len(self._requests)
+                    self._in_thread(server, lines.pop(server), answers)
+            for server, line in tuple(lines.items()):
+                found = self._read(line, (self._sent + self._until) / 2)
+                if found is None or any(isinstance(answer, _TO_REPEAT) for answer in found):
+                    self._in_thread(server, line, found)
+                else:
+                    self._found[server] = await self._exchange(BLOCKING, server, line, found)
+                del lines[server]
         except BaseException:
             for line in lines.values():
                 close(line)
             raise
-        self._session.late.update(apart.values())
 
-    def _send(self) -> None:
-        packed = b"".join([request.pack() for request in self._requests])
-        for server in self._session.servers:
-            line = take(server.idle) if len(self._requests) <= BATCH else None
-            if line is None:
-                self._apart[self._in_thread(server)] = server
-                continue
-            self._lines[server] = line
-            try:
-                limit_to(line, self._until - clock.now())
-                line.send_packed_command((packed,), check_health=False)
-            except redis_exceptions.RedisError as error:
-                answers = [error.with_traceback(None)] * len(self._requests)
-                self._apart[self._in_thread(server, self._lines.pop(server), answers)] = server
-
-    async def _take_in(self, server: Session, answers: list[Any] | None) -> None:
-        """Take in the ``answers`` of a server; None: there are none yet."""
-        if answers is None:
-            return
-        again = (*BROKEN, redis_exceptions.NoScriptError)
-        if clock.now() < self._until and any(isinstance(answer, again) for answer in answers):
-            # What has to be asked once more may take long.
-            self._apart[self._in_thread(server, self._lines[server], answers)] = server
-        else:
-            line = self._lines[server]
-            self.found[server] = await self._exchange(BLOCKING, server, line, answers)
-        del self._lines[server]
-
-    def _read(self, line: Any, seconds: float) -> list[Any] | None:
-        """Return the answers on ``line``, or errors; None if they do not begin in that time."""
+    def _read(self, line: Any, by: float) -> list[Any] | None:
+        """Return the answers on ``line``, or errors; None if they have not begun ``by`` then."""
         count, answers = len(self._requests), list[Any]()
         try:
-            if not line.can_read(max(seconds, 0)):
+            if not line.can_read(max(by - clock.now(), 0)):
                 return None
             BLOCKING.read(line, answers, count, self._until)
         except redis_exceptions.RedisError as error:
@@ -340,9 +328,9 @@ class _Round:
         return answers
 
     def _in_thread(
-        self, server: Session, line: Any = None, answers: Sequence[Any] = ()
-    ) -> futures.Future[list[Any]]:
-        """Ask ``server``, or go on where it gave ``answers`` on ``line``, in a thread."""
+        self, server: Session, line: Any = None, answers: Sequence[Any] | None = ()
+    ) -> None:
+        """Have a thread run the exchange with ``server``."""
         done: futures.Future[list[Any]] = futures.Future()
         threads = self._session.threads
 
@@ -358,6 +346,7 @@ class _Round:
             finally:
                 threads.release()
 
+        self._under_way[done] = server
         try:
             threading.Thread(target=work, name="setnx-lock-connect", daemon=True).start()
         except RuntimeError as error:
@@ -366,7 +355,6 @@ class _Round:
                 raise error.__context__ from None
             # No thread can be had, as when the interpreter is about to end.
             work()
-        return done
 
 
 # Which servers
