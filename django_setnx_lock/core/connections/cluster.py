@@ -133,8 +133,8 @@ class ClusterSession(Session):
         self._beside: WeakValueDictionary[int, Slot] = WeakValueDictionary()
 
     @classmethod
-    def suits(cls, client: Any) -> bool:
-        return is_cluster(client)
+    def suits(cls, pool: Any) -> bool:
+        return is_cluster(pool)
 
     # Where keys are
 

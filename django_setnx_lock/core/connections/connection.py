@@ -63,25 +63,21 @@ TWINS: dict[type, Any] = {
 _CLUSTER_PARSER: Any = getattr(aio_cluster, "ClusterParser", None)
 
 
-def options_for(client: Any, connect_timeout: float | None) -> dict[str, Any]:
-    """Return what a connection to the server of ``client`` is made with.
+def options_for(pool: Any, limit: float | None) -> dict[str, Any]:
+    """Return what a connection like those of redis-py's ``pool`` is made with.
 
-    ``connect_timeout``: the seconds that connecting and each answer may take; None: the client's.
+    ``limit``: the seconds that connecting and each answer may take; None: what its client says.
     """
     options = {
-        name: value
-        for name, value in client.connection_pool.connection_kwargs.items()
-        if name not in _OF_THE_POOL
+        name: value for name, value in pool.connection_kwargs.items() if name not in _OF_THE_POOL
     }
     connected = options.get("redis_connect_func")
     if isinstance(getattr(connected, "__self__", None), RedisCluster):
         options["redis_connect_func"] = _OnConnect(connected)
-    answer = connect_timeout or options.get("socket_timeout") or CONNECT_WITHIN
+    answer = limit or options.get("socket_timeout") or CONNECT_WITHIN
     return options | {
         "socket_timeout": answer,
-        "socket_connect_timeout": (
-            connect_timeout or options.get("socket_connect_timeout") or answer
-        ),
+        "socket_connect_timeout": limit or options.get("socket_connect_timeout") or answer,
         # We try again, once for all of connecting, sending and reading.
         "health_check_interval": 0,
         "retry": Retry(NoBackoff(), 0),
@@ -275,7 +271,9 @@ class Service:
         sentinel._force_master_ip = getattr(self._manager, "_force_master_ip", None)
         # On connections for this time only.
         made: list[Any] = []
-        sentinel.sentinels = [_client_like(one, made) for one in self._manager.sentinels]
+        sentinel.sentinels = [
+            _client_like(one.connection_pool, made) for one in self._manager.sentinels
+        ]
         try:
             return await sentinel.discover_master(self._name)
         finally:
@@ -284,16 +282,16 @@ class Service:
                 hang_up(connection)
 
 
-def _client_like(client: Any, made: list[Any]) -> Any:
-    """Return a client of asyncio in the place of ``client``, whose connections are in ``made``."""
+def _client_like(pool: Any, made: list[Any]) -> Any:
+    """Return a client of asyncio with the settings of ``pool``; its connections are in ``made``."""
 
     def connection(**options: Any) -> Any:
-        made.append(aio_connection_of(client.connection_pool.connection_class, **options))
+        made.append(aio_connection_of(pool.connection_class, **options))
         return made[-1]
 
     kind: Any = connection
-    pool = aio_connection.ConnectionPool(connection_class=kind, **options_for(client, None))
-    return Redis(connection_pool=pool)
+    own = aio_connection.ConnectionPool(connection_class=kind, **options_for(pool, None))
+    return Redis(connection_pool=own)
 
 
 def hang_up(connection: Any) -> None:

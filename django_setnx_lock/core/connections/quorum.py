@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from concurrent import futures
+from functools import lru_cache
 from math import inf
 from typing import Any
 
@@ -102,22 +103,17 @@ def _renewed(granted: Sequence[Any], needed: int) -> list[Any]:
 class Masters:
     """Independent servers: what a lock on a majority of them has for a client.
 
-    ``clients``: a redis-py client of each. ``names``: what messages call them. ``timeout``: the
-    seconds in which each has to be connected to and to answer, all at the same time.
+    ``pools``: a connection pool of redis-py for each. ``names``: what messages call them.
+    ``timeout``: the seconds in which each has to be connected to and to answer, all at once.
     """
 
-    def __init__(self, clients: Sequence[Any], names: Sequence[str], timeout: float) -> None:
-        self.clients = tuple(clients)
-        self.names = tuple(names)
+    def __init__(self, pools: Sequence[Any], names: Sequence[str], timeout: float) -> None:
+        self.pools = pools
+        self.names = names
         self.timeout = timeout
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {', '.join(self.names)}>"
-
-    @property
-    def connection_pool(self) -> Masters:
-        """What a session is known by."""
-        return self
 
 
 class QuorumSession(Session):
@@ -131,7 +127,7 @@ class QuorumSession(Session):
 
     def __init__(self, masters: Masters) -> None:
         self.names = masters.names
-        self.servers = [Session(client, masters.timeout) for client in masters.clients]
+        self.servers = [Session(pool, masters.timeout) for pool in masters.pools]
         places: Any = tuple([server.place for server in self.servers])
         self._begin(places, masters.timeout)
         self.is_awaited = any(server.is_awaited for server in self.servers)
@@ -141,8 +137,8 @@ class QuorumSession(Session):
         codecs.lookup("idna")
 
     @classmethod
-    def suits(cls, client: Any) -> bool:
-        return isinstance(client, Masters)
+    def suits(cls, pool: Any) -> bool:
+        return isinstance(pool, Masters)
 
     @property
     def where(self) -> str:
@@ -359,10 +355,6 @@ class _Round:
 
 # Which servers
 
-# So many are kept, with their connections, also while no lock of theirs is there.
-_MOST = 64
-_known: dict[tuple[object, ...], Masters] = {}
-
 
 def masters_of(
     clients: Sequence[Any], names: Sequence[str] | None = None, timeout: float = DEFAULT_TIMEOUT
@@ -373,29 +365,22 @@ def masters_of(
     that is no time; TypeError for clients of a cluster; LockUnsupported for those whose class
     sends commands in its own way.
     """
-    pools = [getattr(client, "connection_pool", None) for client in clients]
-    names = None if names is None else tuple(names)
-    # A timeout that cannot be hashed is refused below.
-    known_by = (*map(id, pools), names, str(timeout))
-    known = _known.get(known_by)
-    if known is None:
-        milliseconds(timeout, "master_timeout")
-        for client, pool in zip(clients, pools, strict=True):
-            if pool is None:
-                raise TypeError(
-                    f"each master of a Redlock is one server, which {type(client).__name__} is not"
-                )
-            refuse_own_calls(client.__class__)
-        servers = [Session(client, timeout) for client in clients]
-        names = names or [server.where for server in servers]
-        _refuse_few(names, servers)
-        if len(_known) >= _MOST:
-            _known.clear()
-        known = _known[known_by] = Masters(clients, names, timeout)
-    return known
+    milliseconds(timeout, "master_timeout")
+    for client in clients:
+        if getattr(client, "connection_pool", None) is None:
+            raise TypeError(
+                f"each master of a Redlock is one server, which {type(client).__name__} is not"
+            )
+        refuse_own_calls(client.__class__)
+    pools = tuple([client.connection_pool for client in clients])
+    return _masters(pools, None if names is None else tuple(names), timeout)
 
 
-def _refuse_few(names: Sequence[str], servers: Sequence[Session]) -> None:
+# So many are kept, with their connections, also while no lock of theirs is there.
+@lru_cache(maxsize=64)
+def _masters(pools: Sequence[Any], names: Sequence[str] | None, timeout: float) -> Masters:
+    servers = [Session(pool, timeout) for pool in pools]
+    names = names or [server.where for server in servers]
     if len(servers) < FEWEST:
         raise ValueError(
             f"a Redlock needs {FEWEST} masters at least, better 5, not {len(servers)}: "
@@ -411,3 +396,4 @@ def _refuse_few(names: Sequence[str], servers: Sequence[Session]) -> None:
                 f"the masters {other!r} and {name!r} of a Redlock are one server, "
                 f"{server.where.rpartition('/')[0]}: they would fail together"
             )
+    return Masters(pools, names, timeout)

@@ -48,9 +48,8 @@ class SentinelSession(Session):
     _watch: Watch | None = None
     asked_at = -math.inf
 
-    def __init__(self, client: Any) -> None:
-        super().__init__(client)
-        pool = client.connection_pool
+    def __init__(self, pool: Any) -> None:
+        super().__init__(pool)
         at = [one.connection_pool.connection_kwargs for one in pool.sentinel_manager.sentinels]
         names = sorted(f"{one.get('host', 'localhost')}:{one.get('port', 6379)}" for one in at)
         self.place = (0, f"{pool.service_name} of {','.join(names)}", self.place[2])
@@ -64,8 +63,8 @@ class SentinelSession(Session):
         self.aio_connection = partial(_aio_connection, self._made, self.aio_connection)
 
     @classmethod
-    def suits(cls, client: Any) -> bool:
-        return hasattr(getattr(client, "connection_pool", None), "sentinel_manager")
+    def suits(cls, pool: Any) -> bool:
+        return hasattr(pool, "sentinel_manager")
 
     async def call(
         self, io: Any, request: Request, key: str, undo: Undo = None, limits: int = 2

@@ -43,11 +43,11 @@ class Session:
     # Whether several locks can be taken in one request.
     takes_together = True
 
-    def __init__(self, client: Any, limit: float | None = None) -> None:
-        """``limit``: None for the client's socket timeout."""
+    def __init__(self, pool: Any, limit: float | None = None) -> None:
+        """``limit``: None for the socket timeout of ``pool``."""
         # Nothing is tried again below us, and replies are bytes.
-        self._settings = settings = options_for(client, limit) | {"decode_responses": False}
-        self._kind = client.connection_pool.connection_class
+        self._settings = settings = options_for(pool, limit) | {"decode_responses": False}
+        self._kind = pool.connection_class
         # What makes a connection for an event loop; without the session, which ends with its pool.
         self.aio_connection = partial(aio_connection_of, self._kind, **self._settings)
         at = settings.get("path") or (settings.get("host", "localhost"), settings.get("port", 6379))
@@ -74,9 +74,9 @@ class Session:
         self.wakes = map(f"wake:{{}}:{secrets.token_hex(8)}".format, itertools.count())
 
     @classmethod
-    def suits(cls, client: Any) -> bool:
-        """Return whether ``client`` has a session of this class, if it has none of a subclass."""
-        return getattr(client, "connection_pool", None) is not None
+    def suits(cls, pool: Any) -> bool:
+        """Return whether ``pool`` has a session of this class, if it has none of a subclass."""
+        return hasattr(pool, "connection_class")
 
     def at(self, key: str) -> Session:
         """Return the session with the server that has ``key``."""
@@ -164,20 +164,21 @@ def session_of(client: Any) -> Session:
     try:
         pool = client.connection_pool
     except AttributeError:
+        # Several servers, which are known by that.
         _class_for(client)
         pool = client
     sessions = here().sessions
     found: Session | None = sessions.get(pool)
     # Where another thread was first, its session.
-    return found if found is not None else sessions.setdefault(pool, _class_for(client)(client))
+    return found if found is not None else sessions.setdefault(pool, _class_for(pool)(pool))
 
 
-def _class_for(client: Any) -> type[Session]:
+def _class_for(pool: Any) -> type[Session]:
     kinds: list[type[Session]] = [*Session.__subclasses__(), Session]
     for kind in kinds:
-        if kind.suits(client):
+        if kind.suits(pool):
             return kind
     raise LockUnsupported(
-        f"a lock needs a client of one server, which {type(client).__name__} is not: "
+        f"a lock needs a client of one server, which {type(pool).__name__} is not: "
         "on a cluster give redis.RedisCluster, whose settings are used in asyncio, too"
     )
