@@ -53,7 +53,7 @@ class Session:
         at = settings.get("path") or (settings.get("host", "localhost"), settings.get("port", 6379))
         if "server" in settings:
             # Each client of a fake server has another name for it.
-            at = "memory"
+            at = f"memory {id(settings['server'])}"
         # Whether only event loops can ask.
         self.is_awaited = issubclass(self._kind, AbstractConnection)
         place = (id(settings.get("server")), at, settings.get("db") or 0)

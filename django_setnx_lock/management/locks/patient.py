@@ -66,7 +66,7 @@ _SAMPLES = 5
 _NOT_THERE = ("unknown command", "unsupported command")
 # The lease of the lock that is tried, and how long it is waited for: a refusal shows in less.
 _USED = """redis.call('GET', KEYS[1])
-for command in string.gmatch('LPOS HEXISTS HMGET', '%a+') do
+for command in string.gmatch('LPOS HEXISTS HMGET ZRANK', '%a+') do
   redis.call(command, KEYS[1], 'x')
 end"""
 _LEASE, _WAIT, _PAUSE = 5, 0.3, 0.005
