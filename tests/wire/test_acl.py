@@ -14,7 +14,7 @@ from redis.retry import Retry
 
 from django_setnx_lock import LockUnavailable
 from django_setnx_lock.core import Inspector, MultiLock, RedisLock
-from django_setnx_lock.core.protocol import scripts
+from django_setnx_lock.core.protocol import requests
 from tests.support.locks import command
 from tests.wire.running import let_go, look, queue, run, take
 
@@ -35,7 +35,7 @@ def documented() -> list[str]:
 
 
 RULE = documented()
-SCRIPTS = Path(scripts.__file__).parent
+SCRIPTS = Path(requests.__file__).parent / "scripts"
 # What the inspector may not read it shows as not known; some deadlocks are not found.
 ONLY_SHOWN = {"+hexists", "+zrank"}
 INDEX = "{lock:}:index"
