@@ -26,6 +26,13 @@ LAYERS = {
         *("connections.sentinel", "connections.quorum", "connections.cluster"),
     )
 }
+# What no name in a plain lock speaks of.
+OF_LAYERS = (
+    *("sentinel", "cluster", "redlock", "timestamp", "hosted", "transfer", "parent", "deadlock"),
+    *("replicas", "inspection"),
+)
+# Every lock can be given this option, which a layer reads.
+PASSED_ON = {"deadlock_timeout"}
 WITHOUT_DJANGO = """
 import importlib.abc, pkgutil, sys
 
@@ -189,3 +196,34 @@ def test_the_plain_lock_knows_none_of_its_layers() -> None:
     assert {
         (name, module) for name in PLAIN for module in imports_of(locks[name]) if module in layers
     } == set()
+
+
+def names_of_layers(source: str) -> set[str]:
+    """Return the names in ``source`` that speak of a layer; texts and comments may do so."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        fields = (getattr(node, kind, None) for kind in ("id", "attr", "arg", "name", "module"))
+        names |= {name for name in fields if isinstance(name, str)}
+    return {name for name in names - PASSED_ON if any(layer in name.lower() for layer in OF_LAYERS)}
+
+
+@pytest.mark.parametrize("name", sorted(PLAIN))
+def test_a_plain_lock_speaks_of_no_layer(name: str) -> None:
+    file = ROOT.joinpath("core", "locks", f"{name}.py")
+
+    assert names_of_layers(file.read_text()) == set()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from .deadlock import look",
+        "from . import transfer",
+        "async def take(replicas=0): ...",
+        "class RedlockHandle: ...",
+        "if session.is_cluster: pass",
+        "take(parent=1)",
+    ],
+)
+def test_the_name_of_a_layer_would_be_seen(source: str) -> None:
+    assert len(names_of_layers(source)) == 1
