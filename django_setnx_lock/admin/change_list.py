@@ -56,10 +56,9 @@ class LockedList(ReleaseLocks):
         if holder and not holder.user and request.user.has_perm("django_setnx_lock.view_lock"):
             who = str(holder)
         values = {"who": who, "name": self.opts.verbose_name}
-        held_for = busy.held_for
-        if held_for is None:
-            with suppress(ImproperlyConfigured, LockError):
-                held_for = inspector(self.lock_using).get(name_for(key_prefix(), busy.key)).held_for
+        held_for = None
+        with suppress(ImproperlyConfigured, LockError):
+            held_for = inspector(self.lock_using).get(name_for(key_prefix(), busy.key)).held_for
         if held_for is None:
             return _("%(who)s is working on this %(name)s.") % values
         since = datetime.fromtimestamp(time() - held_for, timezone.get_current_timezone())

@@ -35,13 +35,6 @@ def docs_url(page: str, anchor: str = "") -> str:
     return f"{DOCS}{page}.html" + (f"#{anchor.lower()}" if anchor else "")
 
 
-def _rebuild(cls: type[LockError], args: tuple[Any, ...], state: dict[str, Any]) -> LockError:
-    error = cls.__new__(cls, *args)
-    error.args = args
-    error.__dict__.update(state)
-    return error
-
-
 def subject(key: str) -> str:
     """Return the subject of an error's message: ``key``, or several locks when it is empty."""
     return f"the lock {key!r} is" if key else "the locks are"
@@ -58,19 +51,13 @@ class LockError(redis_exceptions.LockError):
         self.key = key
         self.lock_name = key
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Keyword-only arguments do not survive the default pickling, which
-        # multiprocessing and task queues use to bring an error home.
-        return (_rebuild, (type(self), self.args, self.__dict__.copy()))
-
 
 class LockBusy(LockError):
     """Somebody else holds the lock.
 
     ``holder`` is their :class:`~django_setnx_lock.core.holder.Holder` record, or None
     when the holder is not one of ours; ``remaining`` is what was left of their lease in
-    seconds when Redis answered, or None when it never expires; ``held_for`` is for how many
-    seconds they had held it then, or None when that is not known.
+    seconds when Redis answered, or None when it never expires.
     """
 
     def __init__(
@@ -80,12 +67,10 @@ class LockBusy(LockError):
         key: str = "",
         holder: Holder | None = None,
         remaining: float | None = None,
-        held_for: float | None = None,
     ) -> None:
         super().__init__(message, key=key)
         self.holder = holder
         self.remaining = remaining
-        self.held_for = held_for
 
 
 @dataclass(frozen=True, slots=True)

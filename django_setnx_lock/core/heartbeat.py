@@ -68,7 +68,9 @@ class Heartbeat:
         indexes = {index for some in old for index in some} | self._left.keys()
         if indexes:
             self._due = now + EVERY
-        return [_saying(process_key(index, here().name)) for index in indexes]
+        keys, lasts = [process_key(one, here().name) for one in indexes], str(round(LASTS * 1000))
+        who = str(Holder.here())
+        return [(Command.of("SET", key, who, "PX", lasts, keys=(key,)), key) for key in keys]
 
     def read(self, answers: Sequence[Reply | LockUnavailable]) -> None:
         """Warn once where Redis refuses it: operators take the holder for dead then."""
@@ -82,8 +84,3 @@ class Heartbeat:
                     "%s",
                     one,
                 )
-
-
-def _saying(key: str) -> tuple[Request, str]:
-    lasts = str(round(LASTS * 1000))
-    return Command.of("SET", key, str(Holder.here()), "PX", lasts, keys=(key,)), key

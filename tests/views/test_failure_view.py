@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from rest_framework.request import Request
 
 HOLDER = Holder(host="web-7.internal", pid=4711, thread="Thread-9", user="zoe", label="till 3")
-BUSY = LockBusy(
-    "the lock 'order:42' is held", key="order:42", holder=HOLDER, remaining=20.0, held_for=7.2
-)
+BUSY = LockBusy("the lock 'order:42' is held", key="order:42", holder=HOLDER, remaining=20.0)
 DOWN = LockUnavailable("redis.internal:6379 is down", key="order:42", cause="unreachable")
 LOST = LockLost("force-released by bob", key="order:42", forced_by="bob", reason="stuck")
 
@@ -68,7 +66,7 @@ def test_a_busy_answer_is_409_with_whole_seconds_in_retry_after(rf: RequestFacto
 def test_retry_after_is_two_seconds_or_what_is_left_of_the_lease(
     rf: RequestFactory, remaining: float | None, seconds: str
 ) -> None:
-    response = answer(rf, LockBusy("busy", remaining=remaining, held_for=20.0))
+    response = answer(rf, LockBusy("busy", remaining=remaining))
 
     assert response["Retry-After"] == seconds
 

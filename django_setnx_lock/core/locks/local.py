@@ -334,7 +334,7 @@ class LocalLock(Operations, Generic[_Handle]):
                 f"the lock {self._named} is held with others: none of them chooses its token",
                 key=self.key,
             )
-        if token is not None and not self.target.scripts.takes_token:
+        if token is not None and self.target.scripts.polls:
             raise LockUnsupported(
                 f"no token can be chosen for the lock {self._named} with its protocol", key=self.key
             )

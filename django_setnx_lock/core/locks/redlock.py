@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..connections.backend import Backend
 
 # The servers have no queue in common: who waits asks again and again.
-_SCRIPTS = Scripts(several=None, polls=True, takes_token=False)
+_SCRIPTS = Scripts(several=None, polls=True)
 # The lease is at least so many times the time that a server has to answer.
 _LEAST_LEASE = 3
 # The options that need one server, and the value of each that asks for nothing.

@@ -52,7 +52,7 @@ def _read(text: str) -> Ticket | None:
 
 def _refuse_unless_possible(target: Target) -> None:
     """Raise LockUnsupported for a lock whose holder cannot be replaced."""
-    if target.options.is_shared or not target.scripts.takes_token:
+    if target.options.is_shared or target.scripts.polls:
         raise LockUnsupported(
             f"the lock {target.key!r} is held with others, or with another protocol, and so cannot "
             "be given away to another process: let it go, and take it there",

@@ -78,15 +78,8 @@ def scripts_of(protocol: str, *, expire: bool = True) -> Scripts:
     if protocol == "setnx":
         return PLAIN
     is_hosted, script = protocol == "hosted", partial(script_of, protocol=protocol, expire=expire)
-    return Scripts(
-        acquire=script("acquire"),
-        release=script("release"),
-        renew=script("renew"),
-        look=script("look"),
-        locked=script("locked" if is_hosted else "taken"),
-        force=script("force"),
-        # Such a server may be a cluster behind a proxy.
-        several=None if is_hosted else script("several"),
-        polls=True,
-        takes_token=False,
-    )
+    names = ("acquire", "release", "renew", "look", "locked" if is_hosted else "taken")
+    # Such a server may be a cluster behind a proxy.
+    several = None if is_hosted else script("several")
+    acquire, release, renew, look, locked = map(script, names)
+    return Scripts(acquire, release, renew, look, locked, several, polls=True)

@@ -68,8 +68,8 @@ def _with_functions(kind: str, source: str) -> str:
     return source
 
 
-ACQUIRE, SEVERAL, RELEASE, RENEW, LOOK, LISTEN, LOCKED, FORCE = map(
-    Script, ("acquire", "several", "release", "renew", "look", "listen", "locked", "force")
+ACQUIRE, SEVERAL, RELEASE, RENEW, LOOK, LISTEN, LOCKED = map(
+    Script, ("acquire", "several", "release", "renew", "look", "listen", "locked")
 )
 
 
@@ -77,8 +77,7 @@ class Scripts(NamedTuple):
     """The scripts of one sort of locks.
 
     ``several``: takes several at once; None: they are taken one after the other. ``polls``: whether
-    who waits asks again and again, as nobody wakes it. ``takes_token``: whether a caller can choose
-    its token.
+    who waits asks again and again, as nobody wakes it; then no caller can choose its token.
     """
 
     acquire: Script = ACQUIRE
@@ -86,10 +85,8 @@ class Scripts(NamedTuple):
     renew: Script = RENEW
     look: Script = LOOK
     locked: Script = LOCKED
-    force: Script = FORCE
     several: Script | None = SEVERAL
     polls: bool = False
-    takes_token: bool = True
 
 
 PLAIN = Scripts()
