@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 # Hand on the result of an operation that has ended: no handler of a signal is run there.
 HANDS_ON: set[CodeType] = {backend.run.__code__, layered.RedisLock._take.__code__}
-HANDS_ON |= {several.SeveralAttempt.take_each.__code__, several.MultiLock._take.__code__}
+HANDS_ON.add(several.MultiLock._take.__code__)
 # Nor here, but in the first instruction, which costs one lease at most.
 HANDS_ON.add(local.Entry.leave.__code__)
 # Ends a block, as __exit__() does: what comes before its ``try`` no Python code can guard.

@@ -25,7 +25,7 @@ from .. import clock
 from ..errors import LockUnavailable
 from ..process import Here, here
 from ..protocol.replies import Reply
-from ..protocol.requests import ACQUIRE, RENEW, Command, Request, Script, Undo
+from ..protocol.requests import ACQUIRE, RENEW, Command, InFull, Request, Script, Undo
 from .backend import BROKEN
 from .connection import CONNECT_WITHIN
 from .failures import NOT_HERE, is_moving, unavailable
@@ -99,15 +99,6 @@ class SharedCluster:
 def is_cluster(client: Any) -> bool:
     """Return whether ``client`` is one of a Redis Cluster, not of asyncio. Connects to nothing."""
     return isinstance(client, (SharedCluster, RedisCluster))
-
-
-class _InFull(Request):
-    """A request that is not to be sent again where the node does not know its script."""
-
-    __slots__ = ()
-
-    def pack(self) -> bytes:
-        return self.pack_in_full()
 
 
 class ClusterSession(Session):
@@ -306,7 +297,7 @@ class ClusterSession(Session):
             if not is_last:
                 by = now + self.limit
             if is_asked:
-                requests = [each for one in requests for each in (_ASKING, _InFull(*one))]
+                requests = [each for one in requests for each in (_ASKING, InFull(*one))]
             if node is self:
                 answers: list[Any] = [self._unknown() for _ in some]
             else:

@@ -36,8 +36,6 @@ class PlainHandle(Handle):
 
     on_trouble: Callable[[], object] | None = None
     released = False
-    # Called in the place of the target's on_lost.
-    _on_lost: Callable[[PlainHandle], object] | None = None
 
     def __init__(self, grant: Grant, target: Target | None = None) -> None:
         """``target``: what was asked for, if that is not what was granted."""
@@ -81,9 +79,8 @@ class PlainHandle(Handle):
     def notify_of_trouble(self, *, is_lost: bool) -> None:
         """Call ``on_trouble``, and ``on_lost`` if the lock is lost."""
         callbacks = {"on_trouble": self.on_trouble}
-        on_lost = self._on_lost or self.target.on_lost
-        if is_lost and on_lost is not None:
-            callbacks["on_lost"] = partial(on_lost, self)
+        if is_lost and self.target.on_lost is not None:
+            callbacks["on_lost"] = partial(self.target.on_lost, self)
         for name, callback in callbacks.items():
             try:
                 if callback is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .. import clock
 from ..errors import LockUnavailable, LockUnsupported, subject
 from ..options import checked_replicas, milliseconds
-from ..protocol.requests import Command, Request
+from ..protocol.requests import Command, InFull, Request
 
 if TYPE_CHECKING:
     from ..connections.backend import Backend
@@ -18,13 +18,6 @@ if TYPE_CHECKING:
     from .grant import Grant
 
 DEFAULT_REPLICA_TIMEOUT = 1.0
-
-
-class _InFull(Request):
-    """A request that no server has to know the script of: what is sent behind it waits for it."""
-
-    __slots__ = ()
-    pack = Request.pack_in_full
 
 
 def with_replicas(target: Target, replicas: object, replica_timeout: float) -> Target:
@@ -53,8 +46,9 @@ async def _confirm(count: int, ms: int, io: Backend, grants: Sequence[Grant]) ->
     # The tasks of an event loop share a line, and none of them is to wait for these replicas.
     session.pipes = vars(first.session).setdefault("pipes_for_replicas", {})
     ms = max(min(ms, int(session.limit * 500)), 1)
-    # Replicas that have what is written here have all that was written before.
-    written = [_InFull(*grant.renew_request(0)) for grant in grants]
+    # Replicas that have what is written here have all that was written before. It is sent in full:
+    # what is sent behind it waits for it.
+    written = [InFull(*grant.renew_request(0)) for grant in grants]
     waiting = Command.of("WAIT", str(count), str(ms))
     asked: list[tuple[Request, str]] = [(one, key) for one in (*written, waiting)]
     until = max(first.sent + 2 * session.limit, clock.now() + ms / 1000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from weakref import ref
 
@@ -45,19 +46,10 @@ class SeveralAttempt(WatchfulAttempt):
     def __init__(self, targets: Sequence[Target], session: Session, owner: Owner) -> None:
         super().__init__(targets[0], session, owner, None)
         self._several = targets
-        self._taken: list[LockHandle] = []
-        # The place of the target that was not to be had.
-        self._at = 0
 
-    async def take_each(self, io: Backend, limit: float | None) -> list[LockHandle]:
-        """Return the locks when all are granted. Raises as :meth:`take`."""
-        await self.take(io, limit)
-        return self._taken
-
-    def _hold(self, io: Backend, grant: Grant) -> LockHandle:
+    def _hold(self, io: Backend, grant: Grant) -> list[LockHandle]:
         hold = super()._hold
-        self._taken = [hold(io, grant) for grant in self._grants]
-        return self._taken[-1]
+        return [hold(io, grant) for grant in self._grants]
 
     async def _ask(self, io: Backend) -> Grant | Busy:
         answer = None
@@ -154,7 +146,7 @@ class MultiLockHandle(Handle, Mapping[str, "LockHandle"]):
         self._on_lost = on_lost
         if on_lost is not None:
             for part in parts:
-                part._on_lost = partial(_notify_of_loss, ref(self))
+                part.target = part.target._replace(on_lost=partial(_notify_of_loss, ref(self)))
 
     def __getitem__(self, key: str) -> LockHandle:
         return self._parts[key]
@@ -323,13 +315,13 @@ class MultiLock(LocalLock[MultiLockHandle]):
     async def _take(
         self, io: Backend, limit: float | None, by: Owner, token: str | None = None
     ) -> MultiLockHandle:
-        end = None if limit is None else clock.now() + limit
+        end = inf if limit is None else clock.now() + limit
         held = None
         while held is None:
             held = await self._take_once(io, end, by)
         return held
 
-    async def _take_once(self, io: Backend, end: float | None, by: Owner) -> MultiLockHandle | None:
+    async def _take_once(self, io: Backend, end: float, by: Owner) -> MultiLockHandle | None:
         session = self._locks[0].session_for(io)
         missing: list[Target] = []
         # Nothing else refers to them: an interrupt may come anywhere.
@@ -341,11 +333,10 @@ class MultiLock(LocalLock[MultiLockHandle]):
                     if taken[-1] is None:
                         missing.append(lock.target)
                 else:
-                    left = None if end is None else max(end - clock.now(), 0.0)
-                    taken.append(await lock._take(io, left, by))
+                    taken.append(await lock._take(io, max(end - clock.now(), 0.0), by))
             if missing:
-                left = None if end is None else max(end - clock.now(), 0.0)
-                taken += await SeveralAttempt(missing, session, by).take_each(io, left)
+                attempt = SeveralAttempt(missing, session, by)
+                taken += await attempt.take(io, max(end - clock.now(), 0.0))
             by_key = {one.key: one for one in taken if one is not None}
             held = MultiLockHandle([by_key[key] for key in self.keys], self._on_lost)
             if not held.lost:
@@ -401,7 +392,7 @@ async def _release_each(io: Backend, handles: Sequence[LockHandle]) -> list[Lock
                 asked.append((held, request))
         except LockError as error:
             errors.append(error)
-    return errors + await _ask(io, asked, _end_release)
+    return errors + await _ask(io, asked, LockHandle._end_release)
 
 
 async def check_each(io: Backend, handles: Sequence[LockHandle]) -> None:
@@ -416,10 +407,6 @@ async def check_each(io: Backend, handles: Sequence[LockHandle]) -> None:
             logger.warning("%s; its lease still runs", error)
     for held, _ in asked:
         held.refuse_if_over("check")
-
-
-async def _end_release(held: LockHandle, io: Backend, reply: Reply) -> None:
-    await held._end_release(io, reply)
 
 
 async def _confirm(held: LockHandle, io: Backend, reply: Reply) -> None:

@@ -134,6 +134,13 @@ class Request(NamedTuple):
         return pack(*words, str(len(keys)), *keys, *self.args)
 
 
+class InFull(Request):
+    """A request that is sent once, as no server has to know its script."""
+
+    __slots__ = ()
+    pack = Request.pack_in_full
+
+
 class Command(Request):
     """One command that is no script: ``args`` are its words, ``keys`` the keys among them."""
 
