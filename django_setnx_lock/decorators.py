@@ -15,7 +15,6 @@ from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.core.exceptions import PermissionDenied, SynchronousOnlyOperation
 from django.http import Http404
 
-from . import lock_core
 from .arguments import (
     arguments_in,
     dotted_name,
@@ -30,7 +29,9 @@ from .arguments import (
     signature_of,
     takes_any_name,
 )
+from .core.connections.pipe import ASYNCIO
 from .core.errors import LockBusy, LockError, LockLost, LockUnavailable
+from .core.locks.scope import CancelScope
 from .key_template import KeyTemplate, NotCanonical
 from .locks import make_lock
 from .middleware import failed, noted
@@ -332,7 +333,7 @@ class ViewLock(DecoratedLock):
             held = await one.atake()
         except (LockBusy, LockUnavailable) as error:
             return await self._aanswer(request, error)
-        block = lock_core.CancelScope(held)
+        scope = CancelScope(held.grants)
         try:
             with ExitStack() as stack:
                 stack.enter_context(_request_lock(request, held))
@@ -344,15 +345,15 @@ class ViewLock(DecoratedLock):
                     if is_sent_later:
                         await sync_to_async(check_all)([held])
                 except BaseException as error:
-                    await block.leave(error)
+                    await held.finish(ASYNCIO, scope.leave(error))
                     raise
                 if is_sent_later:
-                    block.end()
+                    scope.leave(None)
                     stack.push(partial(_let_go, held))
                     _keep(response, held, stack)
                     return response
             try:
-                await block.leave(None)
+                await held.finish(ASYNCIO, scope.leave(None))
             except LockUnavailable as error:
                 logger.error("%s", error)
         except LockLost as error:
@@ -429,7 +430,7 @@ def _request_lock(request: Any, held: Handle) -> Iterator[list[Handle]]:
 def _let_go(held: Handle, kind: object, error: BaseException | None, traceback: object) -> None:
     """Let ``held`` go at the end of a block, where ``error`` is on its way."""
     try:
-        lock_core.finish(held, error)
+        held.__exit__(kind, error, traceback)
     except LockUnavailable as failure:
         # The view has done its work in time; the lease ends by itself.
         logger.error("%s", failure)

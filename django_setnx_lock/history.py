@@ -18,14 +18,16 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from . import lock_core
 from .conf import get_config
 from .connection import get_client
 from .core import events
+from .core.connections.backend import BLOCKING, run
+from .core.connections.session import session_of
 from .core.errors import LockBusy, LockError, LockLost
 from .core.holder import Holder
 from .core.plain import plain
 from .core.protocol.keys import history_for, meta_key, name_for
+from .core.protocol.requests import Command
 
 _T = TypeVar("_T")
 logger = logging.getLogger("django_setnx_lock.history")
@@ -115,7 +117,8 @@ def note(*, target: Any, error: LockError | None, **about: Any) -> None:
     """Note the end of a hold, or of a wait: a listener of the core."""
     config = get_config()
     prefix, length = config["KEY_PREFIX"], config["HISTORY"]
-    if not length or not lock_core.is_of_app(target, prefix):
+    # Others have no name of their own beside that in Redis.
+    if not length or target.keys[0] != name_for(prefix, target.key):
         return
     holder: Holder | None = Holder.here(*target.options.about)
     if isinstance(error, LockBusy):
@@ -153,7 +156,8 @@ def last(using: str | None = None, *, name: str | None = None) -> list[HistoryEn
     if not config["HISTORY"]:
         return []
     words = ("LRANGE", history_for(prefix), "0", str(config["HISTORY"] - 1))
-    found = lock_core.ask(get_client(using), words)
+    client, command = get_client(using), Command.of(*words, keys=words[1:2])
+    found = run(session_of(client).call(BLOCKING, command, "")).value
     entries = [entry for one in found or () if (entry := _read(prefix, one)) is not None]
     return [one for one in entries if name in (None, one.name)]
 

@@ -7,11 +7,13 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from . import conf, lock_core
+from . import conf
 from .conf import get_config
 from .connection import get_client, masters, steady_client
-from .core.locks.layered import RedisLock
+from .core.inspection.inspector import Inspector
+from .core.locks.layered import RedisLock, RWLock
 from .core.locks.redlock import Redlock
+from .core.locks.several import MultiLock
 from .core.options import UNSET, Unset
 from .core.protocol.keys import index_for, name_for
 from .options import LockOptions, lock_options
@@ -20,9 +22,8 @@ from .transactions import CommitLock, CommitRedlock
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from .core import Inspector
-    from .core.locks.layered import LockHandle, RWLock
-    from .core.locks.several import MultiLock, MultiLockHandle
+    from .core.locks.layered import LockHandle
+    from .core.locks.several import MultiLockHandle
     from .options import Options
 
 Maker = Callable[..., RedisLock]
@@ -99,7 +100,7 @@ def make_lock(
         on_lost = options.on_lost
     each = options if options.on_lost is None else replace(options, on_lost=None)
     make = partial(make_one, options=each, user=user)
-    return lock_core.together(list(dict.fromkeys(keys)), make, on_lost)
+    return MultiLock.of([make(key) for key in dict.fromkeys(keys)], on_lost)
 
 
 class _Plan(NamedTuple):
@@ -204,9 +205,7 @@ def inspector(using: str | None = None) -> Inspector:
     """
     protocol = get_config()["PROTOCOL"]
     has_index = protocol != "hosted"
-    return lock_core.Inspector(
-        get_client(using), key_prefix(), use_index=has_index, protocol=protocol
-    )
+    return Inspector(get_client(using), key_prefix(), use_index=has_index, protocol=protocol)
 
 
 def key_prefix() -> str:
@@ -223,7 +222,7 @@ def rwlock(
     ``lock(key)`` is a writer. Raises as :func:`lock`.
     """
     readers, writers = (lock_options({**options, "shared": shared}) for shared in (True, False))
-    return lock_core.read_and_write(
+    return RWLock.made_by(
         lambda shared: make_one(key, readers if shared else writers, on_lost=on_lost)
     )
 

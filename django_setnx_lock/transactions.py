@@ -24,7 +24,8 @@ from django.db import Error, connections
 from django.db.transaction import atomic
 from redis import Redis
 
-from . import lock_core
+from .core.connections.backend import BLOCKING, run
+from .core.locks import several
 from .core.locks.layered import LockHandle, RedisLock, note
 from .core.locks.redlock import Redlock, RedlockHandle
 
@@ -167,12 +168,12 @@ class OpenTransaction:
         groups = by_client(due)[::-1]
         try:
             while groups:
-                for error in lock_core.release_now(groups.pop()):
+                for error in run(several.release_each(BLOCKING, groups.pop())):
                     logger.warning("%s", error)
         finally:
             # An interrupt keeps nothing at another server.
             for some in groups:
-                lock_core.release_now(some)
+                run(several.release_each(BLOCKING, some))
 
     def _watch_no_longer(self) -> None:
         own = vars(self._connection)
@@ -292,4 +293,4 @@ def check_all(held: Iterable[LockHandle | MultiLockHandle]) -> None:
     for one in held:
         parts += getattr(one, "parts", [one])
     for some in by_client(parts):
-        lock_core.check_each(some)
+        run(several.check_each(BLOCKING, some))

@@ -85,7 +85,7 @@ def locked_action(template: str, **options: Unpack[Options]) -> Callable[[_Actio
                 rows = _unchanged(queryset, parsed, keys, skipped)
                 if rows is None:
                     for unused in held:
-                        lock_core.waive_min_hold(unused)
+                        unused.grant.was_in_vain = True
                 response = action(modeladmin, request, rows) if rows is not None else None
             finally:
                 for failed in lock_core.release_each(held):

@@ -13,7 +13,6 @@ from celery.contrib.django.task import DjangoTask
 from celery.exceptions import Ignore, Retry
 from django.core.checks import CheckMessage, Tags, register
 
-from .. import lock_core
 from ..arguments import arguments_in, names_in, takes_any_name
 from ..checks import unusable_caches
 from ..core.errors import LockBusy, LockError, LockUnavailable
@@ -75,10 +74,10 @@ class LockedTask(DjangoTask):  # type: ignore[misc]  # Celery ships no types
         try:
             result = self.run(*args, **kwargs)
         except BaseException as error:
-            lock_core.finish(held, error)
+            held.__exit__(type(error), error, None)
             raise
         try:
-            lock_core.finish(held, None)
+            held.__exit__(None, None, None)
         except LockUnavailable as error:
             # The work was done in time; the lease ends by itself.
             logger.error("%s", error)

@@ -14,9 +14,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
-from .. import lock_core
 from ..core.errors import LockError, LockLost
 from ..core.holder import Holder
+from ..core.inspection.inspector import Inspector
 from ..core.lock_info import LockInfo, State
 from ..core.protocol.keys import name_for
 from ..locks import inspector, key_prefix, make_one
@@ -239,7 +239,7 @@ def _take_elsewhere(key: str, user: str, options: LockOptions) -> LockHandle:
 def _taken_away(grant: Any, by: str, reason: str) -> LockLost | None:
     """Take it away on the server; return what its holder is told, if by somebody."""
     name = inside.name_of(grant)
-    looking = lock_core.Inspector(grant.target.client, name.removesuffix(grant.key))
+    looking = Inspector(grant.target.client, name.removesuffix(grant.key))
     seen = looking.get(name)
     mine = [one for one in seen.holders if one.token == grant.token]
     if not grant.handles or not seen.is_held:

@@ -17,11 +17,12 @@ from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
-from .. import history, lock_core
+from .. import history
 from ..conf import get_config
 from ..connection import aliases_in, database_of, get_client, redis_aliases
 from ..core import clock
 from ..core.connections import connection
+from ..core.inspection.inspector import Inspector
 from ..core.lock_info import LockInfo, State
 from ..locks import key_prefix
 from . import inside
@@ -204,7 +205,7 @@ class MemoryServers(ExitStack):
         seen: dict[tuple[str, str], LockInfo] = {}
         for alias in self._aliases:
             client = get_client(alias)
-            locks = lock_core.Inspector(client, key_prefix()).all(everything=True)
+            locks = Inspector(client, key_prefix()).all(everything=True)
             where = str(id(client.connection_pool))
             seen |= {(where, one.name): one for one in locks if one.state not in _NOT_LEFT}
         return list(seen.values())

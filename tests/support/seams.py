@@ -211,8 +211,7 @@ def started_under(*handles: LockHandle) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patched:
         for held in handles:
-            for name, told in lock_core.environment_under(held, os.environ).items():
-                patched.setenv(name, told)
+            patched.setenv(parent.VARIABLE, parent.described(held.grant, os.environ))
         forget()
         try:
             yield

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from django.conf import settings
 from django.core.management import CommandError
 
-from django_setnx_lock import lock_core
 from django_setnx_lock.core.errors import LockUnsupported
+from django_setnx_lock.core.locks import parent
 from django_setnx_lock.core.locks.layered import LockHandle
 from django_setnx_lock.management import statuses
 
@@ -89,7 +89,7 @@ def environment_for(held: LockHandle, *, is_program: bool) -> dict[str, str]:
     environment |= {
         "SETNX_LOCK_KEY": held.key,
         "SETNX_LOCK_TOKEN": held.token,
-        **lock_core.environment_under(held, os.environ),
+        parent.VARIABLE: parent.described(held.grant, os.environ),
     }
     # The fence of another lock, under which we run.
     environment.pop("SETNX_LOCK_FENCE", None)

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from django_setnx_lock import lock_core
 from django_setnx_lock.core import clock
 from django_setnx_lock.core.errors import LockError, LockLost
 from django_setnx_lock.core.locks.layered import LockHandle
@@ -72,8 +71,7 @@ def supervise(
         environment = environment_for(held, is_program=is_program)
         child = Child(command, environment, adopts=is_program, before_start=interrupts.check)
         try:
-            lease = lock_core.lease_of(held)
-            watch = Watch(child, held, lease, interrupts, said, terms)
+            watch = Watch(child, held, interrupts, said, terms)
             watch.until_extinct()
         except BaseException:
             child.kill()
@@ -84,7 +82,7 @@ def supervise(
             child.close()
     finally:
         if watch is None:
-            lock_core.waive_min_hold(held)
+            held.grant.was_in_vain = True
         is_lost = _let_go(held, interrupts, said, is_lost=is_lost)
     child_status = child.status or 0
     if is_lost:
@@ -96,7 +94,7 @@ def _let_go(held: LockHandle, interrupts: Interrupts, said: Messages, *, is_lost
     """Release the lock; return whether it is lost, or was found to be."""
     release = Release(held, interrupts.wake)
     release.start()
-    now, end = clock.now(), lock_core.lease_of(held).end
+    now, end = clock.now(), held.grant.end
     limit = max(min(now + _RELEASE_WITHIN, end), now + _RELEASE_AT_LEAST)
     while not release.is_over.is_set() and clock.now() < limit:
         if ENDING.intersection(interrupts.wait(limit - clock.now())):
@@ -119,7 +117,6 @@ class Watch:
 
     _child: Child
     _held: LockHandle
-    _lease: lock_core.Lease
     _interrupts: Interrupts
     _said: Messages
     _terms: Terms
@@ -132,7 +129,8 @@ class Watch:
     _asked: tuple[int, float] | None = None
     _has_told_of_guard: bool = False
     _has_heard_request: bool = False
-    # Since when what we have told of has been tried in vain.
+    # Since when it is tried in vain to renew it, and when that was said before.
+    _tried_since: float | None = None
     _told_of: float | None = None
 
     def until_extinct(self) -> None:
@@ -165,9 +163,9 @@ class Watch:
         until = self._kill_at
         if not self.is_lost:
             until = min(until, self._gives_up_at(now))
-            if now < self._lease.due:
+            if now < self._held.grant.due:
                 # To see since when it is renewed in vain.
-                until = min(until, self._lease.due)
+                until = min(until, self._held.grant.due)
         if self._child.status is not None:
             # Nothing tells of the end of what is left when the guard was killed.
             until = min(until, now + self._look_again)
@@ -175,7 +173,21 @@ class Watch:
         return max(until - now, 0)
 
     def _gives_up_at(self, now: float) -> float:
-        return gives_up_at(self._lease, now, self._terms.notice, self._terms.margin)
+        """Return when, on ``clock``, the command is asked to end unless that is renewed before.
+
+        That is as the terms say before the lease's end; but the first attempt to renew after a
+        pause of the whole machine has until shortly before it.
+        """
+        grant, terms = self._held.grant, self._terms
+        early, latest = grant.end - terms.notice, grant.end - terms.margin
+        if grant.trouble is None and now < grant.due:
+            self._tried_since = None
+            return early if now < early else latest
+        if self._tried_since is None:
+            # This process may have stood still until now.
+            self._tried_since = now
+        chance = min(grant.lease / 6, _LONGEST_CHANCE)
+        return min(max(early, self._tried_since + chance), latest)
 
     def _pass_on(self, signum: int) -> None:
         """Pass it on as is due."""
@@ -195,16 +207,16 @@ class Watch:
             self._child.send(signum)
 
     def _look_after_lock(self) -> None:
-        now, lease = clock.now(), self._lease
+        now, grant = clock.now(), self._held.grant
         if self.is_lost:
             return
         if self._held.loss is not None or now >= self._gives_up_at(now):
             self.is_lost = True
             self._on_loss(now)
-        elif lease.trouble is not None and self._told_of != lease.tried_since:
-            self._told_of = lease.tried_since
+        elif grant.trouble is not None and self._told_of != self._tried_since:
+            self._told_of = self._tried_since
             left = self._gives_up_at(now) - now
-            self._said.say(f"cannot renew the lock, trying on for {left:.1f} s: {lease.trouble}")
+            self._said.say(f"cannot renew the lock, trying on for {left:.1f} s: {grant.trouble}")
 
     def _look_at_request(self) -> None:
         """End the command, once, if an operator asks for that. The lock is kept until it ends."""
@@ -220,10 +232,10 @@ class Watch:
         if held.lost:
             why = str(held.loss or held.grant.ran_out())
         else:
-            trouble = self._lease.trouble or "Redis does not answer"
+            trouble = self._held.grant.trouble or "Redis does not answer"
             why = f"the lock {held.key!r} could not be renewed before its lease ends: {trouble}"
         self._said.say(f"{why}; {self._child.program} is terminated")
-        self._ask_to_end(min(now + terms.kill_after, self._lease.end - terms.margin))
+        self._ask_to_end(min(now + terms.kill_after, self._held.grant.end - terms.margin))
         self._kill_if_due()
 
     def _ask_to_end(self, kill_at: float) -> None:
@@ -248,20 +260,6 @@ class Watch:
             return
         end = "is killed" if allowed else "may not be killed by us: it runs on"
         self._said.say(f"{self._child.program} {why}{end}")
-
-
-def gives_up_at(lease: lock_core.Lease, now: float, notice: float, margin: float) -> float:
-    """Return when, on ``clock``, a command is asked to end unless the lease is renewed before.
-
-    ``notice`` seconds before the lease's end; but the first attempt to renew after a pause of the
-    whole machine has until ``margin`` seconds before it.
-    """
-    since, latest = lease.tried_since, lease.end - margin
-    early = lease.end - notice
-    if since is None:
-        return early if now < early else latest
-    chance = min(lease.seconds / 6, _LONGEST_CHANCE)
-    return min(max(early, since + chance), latest)
 
 
 class Release(threading.Thread):
