@@ -25,7 +25,7 @@ from .. import clock
 from ..errors import LockUnavailable
 from ..process import Here, here
 from ..protocol.replies import Reply
-from ..protocol.requests import ACQUIRE, RENEW, Command, InFull, Request, Script, Undo
+from ..protocol.requests import RENEW, Command, InFull, Request, Script, Undo
 from .backend import BROKEN
 from .connection import CONNECT_WITHIN
 from .failures import NOT_HERE, is_moving, unavailable
@@ -109,7 +109,7 @@ class ClusterSession(Session):
 
     # The node that a waiter listens at may be gone unnoticed.
     longest_sleep = 5.0
-    has_index = False
+    has_index = asks_together = False
 
     def __init__(self, client: Any) -> None:
         self._client = ref(client)
@@ -163,9 +163,7 @@ class ClusterSession(Session):
         """Raise ConnectionError: no node is known."""
         raise self._unknown()
 
-    def aio_connection(self) -> Any:  # type: ignore[override]  # there is none to be made
-        """Raise ConnectionError: no node is known."""
-        raise self._unknown()
+    aio_connection = connection  # type: ignore[assignment]  # there is none to be made
 
     def _unknown(self) -> Exception:
         if self._cluster() is None:
@@ -202,12 +200,13 @@ class ClusterSession(Session):
     async def call(
         self, io: Any, request: Request, key: str, undo: Undo = None, limits: int = 2
     ) -> Reply:
-        if len(request.keys) > 3:
-            return await self._call_each(io, request, key, undo, limits)
         began = clock.now()
         until = began + limits * self.limit
         # Who waits for a lock names a mailbox, and who does not can be undone, too.
         waits = len(request.args) > 4
+        if waits and _slot(request.args[4]) != _slot(request.keys[0]):
+            # That of another of several locks: there is another one when this is waited for.
+            request = request._replace(args=(*request.args[:3], "0"))
         patience = _MEANWHILE if waits else _AT_ONCE if undo is not None else math.inf
         (found,) = await self._exchange(io, [request], until, began + patience, undo)
         if isinstance(found, Reply):
@@ -219,23 +218,6 @@ class ClusterSession(Session):
         is_unasked = is_moving(found) and not found.in_doubt
         error.time_left = _MEANWHILE if is_unasked else max(until - clock.now(), 0)
         raise error from found
-
-    async def _call_each(
-        self, io: Any, request: Request, key: str, undo: Undo, limits: int
-    ) -> Reply:
-        """Ask for several locks, one after the other, as far as they are to be had."""
-        began, values, was_retried = clock.now(), [], False
-        for at in range(0, len(request.keys) - 1, 2):
-            keys, args = request.keys[at : at + 2], request.args
-            if len(args) > 4 and _slot(args[4]) != _slot(keys[0]):
-                # The caller will name a mailbox there when it has to wait for this one.
-                args = (*args[:3], "0")
-            reply = await self.call(io, Request(ACQUIRE, keys, args), key, undo, limits)
-            values.append(reply.value)
-            was_retried |= reply.was_retried
-            if reply.value[0] != b"OK":
-                break
-        return Reply(values, began, was_retried)
 
     async def call_many(
         self, io: Any, requests: Sequence[tuple[Request, str]], within: float

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from ..connections.session import Session
     from ..options import Target
     from ..process import Owner
-    from ..protocol.requests import Script
 
     OnLost: TypeAlias = Callable[["MultiLockHandle"], object] | None
 
@@ -54,12 +53,12 @@ class SeveralAttempt(WatchfulAttempt):
     async def _ask(self, io: Backend) -> Grant | Busy:
         answer = None
         while answer is None:
-            answer = await self._read(io, await self._call(io, self.target.scripts.several))
+            answer = await self._read(io, await self._call(io))
         return answer
 
-    async def _call(self, io: Backend, together: Script | None) -> Reply:
-        """Ask for the locks ``together``, else for one after the other as far as they are had."""
-        if together is not None:
+    async def _call(self, io: Backend) -> Reply:
+        """Ask for the locks together, else for one after the other as far as they are had."""
+        if self.target.scripts.several is not None and self.session.asks_together:
             request = self._request()
             return await self.session.call(io, request, self.target.key, self._undo)
         args = super()._request().args
