@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
+from django_setnx_lock.core.protocol import kinds
 from tests.support.locks import command, text
 from tests.wire.running import INDEX, RECORD, keys, run
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 BESIDE = ("meta", "waiters", "waiting", "shares", "holders", "gone", "forced")
 TOKENS = ("w1", "read:w1", "permit:2:w1")
+OF_PROTOCOL = {"setnx": TOKENS, "timestamp-ms": ("time:w1",), "hosted": ("poll-w1",)}
+# What is sent by callers with the plain protocol alone, and by those on no hosted server.
+PLAIN_ALONE, NOT_HOSTED = {"swap", "deadlock", "renew_alone"}, {"several"}
 TYPES: dict[str, tuple[str, ...]] = {
     "string": ("SET", "paid"),
     "hash": ("HSET", "42", "paid", "w1", "paid", "read:w1", "paid"),
@@ -61,6 +65,11 @@ def everything(token: str) -> list[tuple[str, ...]]:
         ("force", token, '{"by":"ann"}'),
         ("stop", token, '{"by":"ann"}'),
         ("swap", token, "w9", "1", "1000", RECORD),
+        ("deadlock", token, "1000", RECORD, "w2"),
+        ("renew_alone", token, "5000"),
+        ("locked",),
+        ("taken",),
+        ("inspect", "9"),
     ]
 
 
@@ -70,10 +79,19 @@ def put(client: redis.Redis, key: str, kind: str) -> None:
     command(client, redis_command, key, *words)
 
 
-def is_told_clearly(client: redis.Redis, request: tuple[str, ...]) -> bool:
+def requests_of(protocol: str, token: str) -> list[tuple[str, ...]]:
+    left_out = set() if protocol == "setnx" else PLAIN_ALONE
+    left_out |= NOT_HOSTED if protocol == "hosted" else set()
+    return [request for request in everything(token) if request[0] not in left_out]
+
+
+def is_told_clearly(client: redis.Redis, request: tuple[str, ...], protocol: str = "setnx") -> bool:
     """Return whether a request is answered, or refused for the type of a key."""
+    name, *args = request
+    script = kinds.script_of(name, protocol=protocol)
+    at = script.keys_for(keys())
     try:
-        run(client, *request)
+        client.eval(script.source, len(at), *at, *args)
     except redis.ResponseError as error:
         return "WRONGTYPE" in str(error)
     return True
@@ -88,18 +106,23 @@ def is_told_clearly(client: redis.Redis, request: tuple[str, ...]) -> bool:
 )
 def test_data_of_another_type_is_left_and_said_so(real_server: RealServer, kind: str) -> None:
     client = real_server.client()
+    told = [
+        (protocol, request)
+        for protocol, tokens in OF_PROTOCOL.items()
+        for token in tokens
+        for request in requests_of(protocol, token)
+    ]
     for key in ("lock:a", *(f"{{lock:a}}:{end}" for end in BESIDE), INDEX):
-        for token in TOKENS:
-            for request in everything(token):
-                client.flushall()
-                put(client, key, kind)
-                before = client.dump(key)
-                assert is_told_clearly(client, request), (key, request)
-                if key == "lock:a" and kind != "string":
-                    assert client.dump(key) == before
-                # Nothing is left that has no end, but what was there.
-                left = {text(one) for one in client.keys("*") if client.pttl(one) == -1}
-                assert left <= {key, INDEX}, (key, request)
+        for protocol, request in told:
+            client.flushall()
+            put(client, key, kind)
+            before = client.dump(key)
+            assert is_told_clearly(client, request, protocol), (key, protocol, request)
+            if key == "lock:a" and kind != "string":
+                assert client.dump(key) == before
+            # Nothing is left that has no end, but what was there.
+            left = {text(one) for one in client.keys("*") if client.pttl(one) == -1}
+            assert left <= {key, INDEX}, (key, protocol, request)
 
 
 def test_a_lock_is_had_and_let_go_whatever_is_in_the_place_of_its_index(
