@@ -782,6 +782,13 @@ LOCKS = [
         f"{CONTRACT}/test_renewals.py::test_a_loop_that_ends_leaves_no_connection_and_tells_of_what_is_held",
     ),
     Mutant(
+        "a connection that listens is closed with its event loop",
+        f"{CORE}/connections/pipe.py",
+        "        if self._listens and self.line is not None:\n            self.line.close()\n",
+        "",
+        f"{CONTRACT}/test_event_loops.py::test_a_loop_that_is_closed_by_hand_leaves_no_connection",
+    ),
+    Mutant(
         "a lock that was let go early is kept for its time",
         f"{CORE}/protocol/scripts/release.lua",
         "rest = math.min(ARGV[3] - (now - math.floor(fence / 1000)), ARGV[3])",
@@ -1716,8 +1723,8 @@ LAYERS = [
     Mutant(
         "another who writes the time that was ours has it for himself",
         f"{SCRIPTS}/timestamp.lua",
-        "' @0 ', 'PX', MEMORY)",
-        "' @' .. whole(now + 9000) .. ' ', 'PX', MEMORY)",
+        "redis.call('SET', META, whole(fence) .. ' ' .. last .. ' @0 ', 'PX', MEMORY)",
+        "redis.call('PEXPIRE', META, MEMORY)",
         f"{WIRE}/test_timestamp.py::"
         "test_the_other_has_it_and_nothing_that_comes_late_takes_it_away",
     ),

@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis.asyncio
@@ -47,6 +47,33 @@ async def test_what_blocks_is_refused_in_an_event_loop_and_changes_nothing(a: Wo
                     getattr(asked, name)()
         await held.acheck()
     assert a.is_free()
+
+
+@on([EXCLUSIVE], drivers=["blocking"], real=True)
+async def test_a_loop_that_is_closed_by_hand_leaves_no_connection(a: World) -> None:
+    async def wait_and_hold() -> None:
+        held = await a.lock(renew=True).raw.atake(0)
+        waiting = asyncio.create_task(a.lock().raw.atake(20))
+        while a.info().waiting < 1 or not a.sleepers():  # noqa: ASYNC110 - that is what is waited for
+            await asyncio.sleep(0.005)
+        await held.arelease()
+        await (await waiting).arelease()
+
+    def connections() -> int:
+        clients: Any = a.direct.client_list()
+        return len(clients)
+
+    # The operator has one of its own.
+    assert a.info().waiting == 0
+    before, loop = connections(), asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(wait_and_hold())
+        # As docs/async.md has it.
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()
+    assert a.is_free()
+    await a.eventually(lambda: connections() <= before, seconds=5)
 
 
 @on([EXCLUSIVE], drivers=["asyncio"])

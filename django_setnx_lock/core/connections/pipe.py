@@ -138,14 +138,18 @@ class Line:
 class Pipe:
     """The line that the tasks of an event loop share, and the next one where that has broken.
 
-    It ends with the session, and so with the client: of the two, it knows neither.
+    It ends with the session, and so with the client: of the two, it knows neither. ``listens``:
+    whether what it is asked has no answer for long, and need not have one at the end of the loop.
     """
 
-    def __init__(self, session: Session, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, session: Session, loop: asyncio.AbstractEventLoop, *, listens: bool = False
+    ) -> None:
         self._make = session.aio_connection
         self._limit = session.limit
         self._loop = loop
         self.line: Line | None = None
+        self._listens = listens
         self._opening: asyncio.Task[None] | None = None
         at_end_of_loop(self)
 
@@ -153,6 +157,8 @@ class Pipe:
         """Connect no longer: the loop ends."""
         if self._opening is not None:
             self._opening.cancel()
+        if self._listens and self.line is not None:
+            self.line.close()
 
     async def open(self, until: float) -> Line:
         """Return the line, connected by ``until``. Raises what redis-py raises.

@@ -100,7 +100,7 @@ class LoopMailbox:
         self.key = f"{beside.rpartition(':')[0]}:mail:{secrets.token_hex(8)}"
         self._limit = session.limit
         self._loop = loop
-        self._pipe = Pipe(session, loop)
+        self._pipe = Pipe(session, loop, listens=True)
         # By token: is done when there is mail, or with the error of the connection for that.
         self._woken: dict[str, asyncio.Future[Exception | None]] = {}
         self._under_way = 0
