@@ -155,7 +155,7 @@ def _plan(options: LockOptions, wait_warning: float | Unset | None) -> _Plan:
     several = masters(using)
     client = None if several is not None else steady_client(using)
     if several is not None and protocol == "hosted":
-        # Nobody queues there, so nothing depends on what the servers let scripts touch.
+        # Those have one protocol.
         protocol = "setnx"
 
     def chosen(value: Any, setting: str) -> Any:
