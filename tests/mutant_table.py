@@ -627,7 +627,7 @@ WAITING = [
 LOCKS = [
     Mutant(
         "a lock whose release is left to somebody is renewed",
-        f"{CORE}/locks/handle.py",
+        f"{CORE}/locks/layered.py",
         "        later = type(self)(self.grant, self.target)\n",
         "        later = type(self)(self.grant, self.target)\n        self.grant.handles = ()\n",
         f"{CONTRACT}/test_later_releases.py::test_it_is_renewed_until_nobody_can_call_that",
@@ -840,8 +840,8 @@ LOCKS = [
     Mutant(
         "several that are interrupted as they are handed out are refused to a copy",
         f"{CORE}/locks/attempt.py",
-        'self._cancels("doubt" if in_doubt else "cancel", only)',
-        'self._cancels("cancel", only)',
+        '"doubt" if in_doubt else "cancel"',
+        '"cancel"',
         f"{CONTRACT}/test_several.py::"
         "test_a_copy_that_comes_after_an_interrupt_between_two_of_them_takes_none",
     ),

@@ -50,7 +50,10 @@ def _record(pid: int, thread: str, about: tuple[Any, ...]) -> str:
 
 
 class Attempt:
-    """An attempt to take ``target`` for ``owner``, by a token of its own or a given one."""
+    """An attempt to take ``target`` for ``owner``, by a token of its own or a given one.
+
+    ``targets``: all that it may be granted.
+    """
 
     # Whether a request of the token may have been sent twice.
     was_retried = False
@@ -58,17 +61,15 @@ class Attempt:
     _mailbox: ThreadMailbox | LoopMailbox | None = None
     _mailbox_key = ""
     # Since when the caller waits, and for whom.
-    _waits_since: float | None = None
-    _waits_for: Holder | None = None
+    _waits: tuple[float, Holder | None] | None = None
     # What was granted to the token.
     _grants: Sequence[Grant] = ()
     # How often listening has failed in a row.
     _failures = 0
-    # All that are asked for, where that is not the target alone.
-    _several: Sequence[Target] = ()
 
     def __init__(self, target: Target, session: Session, owner: Owner, token: str | None) -> None:
         self.target = target
+        self.targets: Sequence[Target] = (target,)
         self.session = session
         self.owner = owner
         self._chosen = token
@@ -92,7 +93,7 @@ class Attempt:
             if self.target.confirm is not None:
                 await self.target.confirm(io, self._grants)
             held = self._hold(io, answer)
-            if self._waits_since is not None:
+            if self._waits is not None:
                 self._end_wait(None)
             if self._mailbox is not None:
                 self._mailbox.close(self.token)
@@ -241,20 +242,19 @@ class Attempt:
 
     def _undo(self) -> bytes:
         """Return, packed, what undoes the requests whose answers will not be read."""
-        return b"".join([request.pack_in_full() for _, request in self._cancels("doubt")])
+        return b"".join([self._cancelling(each, "doubt").pack_in_full() for each in self.targets])
 
-    def _cancels(self, how: str, only: Sequence[Target] = ()) -> list[tuple[Target, Request]]:
-        targets = only or self._several or (self.target,)
-        return [(one, Request(one.scripts.release, one.keys, (self.token, how))) for one in targets]
+    def _cancelling(self, target: Target, how: str) -> Request:
+        return Request(target.scripts.release, target.keys, (self.token, how))
 
     async def _cancel(
         self, io: Backend, *, in_doubt: bool, within: float = math.inf, only: Sequence[Target] = ()
     ) -> None:
         """Give up whatever was or will be granted to the token, of all targets or ``only`` some."""
-        cancels = self._cancels("doubt" if in_doubt else "cancel", only)
-        asked = [(request, target.key) for target, request in cancels]
+        targets, how = only or self.targets, "doubt" if in_doubt else "cancel"
+        asked = [(self._cancelling(target, how), target.key) for target in targets]
         replies = await self.session.call_many(io, asked, min(self.session.limit, within))
-        for (target, _), reply in zip(cancels, replies, strict=True):
+        for target, reply in zip(targets, replies, strict=True):
             if isinstance(reply, Reply):
                 await look(io, self.session, target, reply.value[1])
                 logger.debug("gave up the lock %r", target.key)
@@ -281,15 +281,15 @@ class Attempt:
 
     def _notify_of_wait(self, busy: Busy) -> None:
         logger.debug("waits for the lock %r, %s", self.target.key, busy)
-        self._waits_since, self._waits_for = clock.now(), busy.holder
-        events.WAITING.tell(key=self.target.key, holder=self._waits_for)
+        self._waits = clock.now(), busy.holder
+        events.WAITING.tell(key=self.target.key, holder=busy.holder)
 
     def _end_wait(self, error: BaseException | None) -> None:
         """Have listeners know how it ended."""
         key, waited = self.target.key, clock.now() - self._began
-        if self._waits_since is not None:
-            since = clock.now() - self._waits_since
-            events.WAITED.tell(key=key, holder=self._waits_for, waited=since, error=error)
+        if self._waits is not None:
+            since, holder = self._waits
+            events.WAITED.tell(key=key, holder=holder, waited=clock.now() - since, error=error)
         if waited >= events.LONG_WAIT:
             for grant in self._grants:
                 grant.waited = waited

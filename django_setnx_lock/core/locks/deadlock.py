@@ -67,7 +67,7 @@ class WatchfulAttempt(Attempt):
             is_held = grant is not None and grant.is_here and not grant.is_over
             if place == session.place and is_held and grant.owner is self.owner and grant.held_by():
                 held[name] = grant.token
-        return held | {target.keys[0]: self.token for target in self._several[: self._at]}
+        return held | {target.keys[0]: self.token for target in self.targets[: self._at]}
 
     async def _look(self, io: Backend, busy: Busy, every: float, held: dict[str, str]) -> None:
         """Say who waits while it holds what is ``held``. Raises LockDeadlock."""

@@ -34,11 +34,10 @@ class Grant:
     """
 
     # Whether it was written to the index; whether a copy of a request of its token may be under
-    # way; whether nothing was done under it.
-    is_listed = was_retried = was_in_vain = False
-    # How often Redis was asked to let it go, and whether nobody may have it again from then on.
+    # way; whether nothing was done under it; whether nobody may have it again.
+    is_listed = was_retried = was_in_vain = is_let_go = False
+    # How often Redis was asked to let it go.
     times_asked = 0
-    is_let_go = False
     loss: LockLost | None = None
     # Whether Redis may have it still though it is lost here: an answer may be missing.
     may_stand = False
@@ -111,8 +110,7 @@ class Grant:
             self.may_stand = False
             raise self.lose(lost(self.key, value[1])).again()
         self.end = max(self.end, reply.sent + int(value[1]) / 1000)
-        if len(value) > 2:
-            self.notify_of_stop(value[2])
+        self.notify_of_stop(value[2] if len(value) > 2 else None)
 
     # Requests
 

@@ -17,8 +17,6 @@ from ..protocol.replies import Reply, lost
 from .grant import Grant, look
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from ..options import Target
     from ..protocol.requests import Request
 
@@ -168,18 +166,3 @@ class PlainHandle(Handle):
             events.RELEASED.tell(**grant.about())
         if grant.waited or grant.end - grant.sent > events.LONG_HOLD:
             grant.notify_of_end()
-
-    def detach(self) -> Callable[[], None]:
-        """Let the lock go later: return what does that, and is called by whom it is left to.
-
-        It is held and renewed as before for as long as somebody refers to that; this handle counts
-        as released. Raises LockError and LockLost as :meth:`extend`.
-        """
-        return self._detached().release
-
-    def _detached(self) -> Self:
-        """Return another handle in the place of this one."""
-        self.refuse_if_over("leave the release of")
-        later = type(self)(self.grant, self.target)
-        self.released = True
-        return later

@@ -53,6 +53,21 @@ class LockHandle(Giver, Borrower):
         """Its ``token`` is :attr:`token` as bytes, or None once the lock was let go."""
         return LocalToken(None if self.released else self.token)
 
+    def detach(self) -> Callable[[], None]:
+        """Let the lock go later: return what does that, and is called by whom it is left to.
+
+        It is held and renewed as before for as long as somebody refers to that; this handle counts
+        as released. Raises LockError and LockLost as :meth:`extend`.
+        """
+        return self._detached().release
+
+    def _detached(self) -> Self:
+        """Return another handle in the place of this one."""
+        self.refuse_if_over("leave the release of")
+        later = type(self)(self.grant, self.target)
+        self.released = True
+        return later
+
     def _begin_release(self) -> Request | None:
         grant = self.grant
         # What decides may be in the hands of a thread that this process, a child, does not have.

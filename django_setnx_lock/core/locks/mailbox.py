@@ -168,6 +168,5 @@ def _end(woken: asyncio.Future[Exception | None], error: Exception | None = None
 
 def mailbox_of(session: Session, beside: str) -> LoopMailbox:
     """Return the mailbox of the running event loop at ``session``; made first, beside that key."""
-    make = partial(LoopMailbox, session, beside)
-    found: LoopMailbox = of_loop(session.mailboxes, make)
+    found: LoopMailbox = of_loop(session.mailboxes, partial(LoopMailbox, session, beside))
     return found

@@ -222,7 +222,6 @@ class Renewal:
             events.RENEWED_LATE.tell(key=grant.key, fence=grant.fence, late=late)
 
     def _lose(self, grant: Grant, error: LockLost) -> None:
-        self.unregister(grant)
         with apart(logger, "a callback of the lock %r failed", grant.key):
             if not any(handle.on_trouble for handle in grant.held_by()):
                 logger.warning("%s", error)

@@ -44,7 +44,7 @@ class SeveralAttempt(WatchfulAttempt):
 
     def __init__(self, targets: Sequence[Target], session: Session, owner: Owner) -> None:
         super().__init__(targets[0], session, owner, None)
-        self._several = targets
+        self.targets = targets
 
     def _hold(self, io: Backend, grant: Grant) -> list[LockHandle]:
         hold = super()._hold
@@ -63,7 +63,7 @@ class SeveralAttempt(WatchfulAttempt):
             return await self.session.call(io, request, self.target.key, self._undo)
         args = super()._request().args
         replies: list[Reply] = []
-        for target in self._several:
+        for target in self.targets:
             request = Request(target.scripts.acquire, target.keys, args)
             replies.append(await self.session.call(io, request, target.key, self._undo))
             if replies[-1].value[0] != b"OK":
@@ -72,7 +72,7 @@ class SeveralAttempt(WatchfulAttempt):
         return Reply(values, replies[0].sent, any(retried))
 
     def _request(self) -> Request:
-        names = [key for target in self._several for key in target.keys[:2]]
+        names = [key for target in self.targets for key in target.keys[:2]]
         request = super()._request()
         script = self.target.scripts.several or request.script
         return request._replace(script=script, keys=(*names, *self.target.keys[2:]))
@@ -81,7 +81,7 @@ class SeveralAttempt(WatchfulAttempt):
         values, last = reply.value, reply.value[-1]
         if reply.was_retried:
             self.was_retried = True
-        for target, value in zip(self._several, values, strict=False):
+        for target, value in zip(self.targets, values, strict=False):
             if len(value) == 4 and await look(io, self.session, target, value[3], self.token):
                 # It was given to this caller just now.
                 return None
@@ -90,15 +90,15 @@ class SeveralAttempt(WatchfulAttempt):
         if last[0] == b"OK":
             self._grants = [
                 Grant(target, self.session, self.token, int(value[1]), reply.sent, self.owner)
-                for target, value in zip(self._several, values, strict=True)
+                for target, value in zip(self.targets, values, strict=True)
             ]
             for grant, value in zip(self._grants, values, strict=True):
                 grant.was_retried, grant.is_listed = self.was_retried, len(value) > 2
             if clock.now() < self._grants[-1].end:
-                self.target = self._several[-1]
+                self.target = self.targets[-1]
                 return self._grants[-1]
         await self._cancel(io, in_doubt=self.was_retried)
-        self._at, self.target = 0, self._several[0]
+        self._at, self.target = 0, self.targets[0]
         self._begin_anew(io)
         return Busy(0, None) if last[0] == b"OK" else None
 
@@ -111,16 +111,16 @@ class SeveralAttempt(WatchfulAttempt):
         before, self._at = self._at, len(values) - 1
         busy = Busy(int(values[-1][1]), values[-1][2])
         # One before those that were held is somebody else's now; or none is to be held.
-        unwanted = [*self._several[self._at + 1 : before + 1]]
+        unwanted = [*self.targets[self._at + 1 : before + 1]]
         if not self._mailbox_key:
-            pairs = zip(self._several, values, strict=False)
+            pairs = zip(self.targets, values, strict=False)
             unwanted += [target for target, value in pairs if value[0] == b"OK"]
         if unwanted:
             await self._cancel(io, in_doubt=False, only=unwanted)
         if self._at != before:
             self._end_wait(None)
-            last, self.target = self.target, self._several[self._at]
-            if self._waits_since is not None:
+            last, self.target = self.target, self.targets[self._at]
+            if self._waits is not None:
                 self._notify_of_wait(busy)
             homes = [self.session.beside(target.keys[1]) for target in (last, self.target)]
             if self._mailbox_key and homes[0] is not homes[1]:
