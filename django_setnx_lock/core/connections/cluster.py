@@ -274,10 +274,8 @@ class ClusterSession(Session):
             now = clock.now()
             # A node that hangs is not to take the time of the others.
             by = now + max(until - now, 0) / (len(by_node) - number)
+            by = min(by, now + self.limit)
             requests = [one.request for one in some]
-            is_last = any(one.was_broken for one in some) or by - now <= self.limit
-            if not is_last:
-                by = now + self.limit
             if is_asked:
                 requests = [each for one in requests for each in (_ASKING, InFull(*one))]
             if node is self:
@@ -298,9 +296,9 @@ class ClusterSession(Session):
             one.misleads = node is None
             one.sent_to = None if is_moved else node
             return 0.0
+        if is_moving(error) and one.renews_alone():
+            return 0.0
         if is_moving(error):
-            if one.renews_alone():
-                return 0.0
             return _PAUSE if is_patient else None
         if isinstance(error, _DOWN):
             one.misleads = True
@@ -347,32 +345,31 @@ class ClusterSession(Session):
     async def scan(
         self, io: Any, cursor: str, pattern: str, count: int
     ) -> tuple[str, Sequence[bytes]]:
-        # The cursor names the nodes that are to be scanned yet, by number, and one of the first.
+        # The cursor says how many nodes are to be scanned yet, and begins with that of the next.
         if self._cluster() is None:
             await self._look_anew(io, [_Errand(_ASKING, misleads=True)], clock.now() + self.limit)
         nodes = self.nodes()
-        numbers, _, cursor = cursor.rpartition(":")
-        order = numbers.split(",")
-        if not numbers:
-            # Keys may move to a node that was scanned, from one that is yet to be.
-            order = [*map(str, range(len(nodes))), "end", *await self._importing(io, nodes)]
-        node = nodes[int(order[0]) % len(nodes)]
-        onward, names = await node.scan(io, cursor, pattern, count)
+        if not nodes:
+            raise unavailable(self._unknown(), "")
+        count_left, _, onward = cursor.rpartition(":")
+        # Keys may move to a node that was scanned, from one that is yet to be: then there is a
+        # second round. The first one of three rounds stands for one that may need it at its end.
+        left = int(count_left or len(nodes) * (2 if await _is_moved(io, nodes) else 3))
+        onward, names = await nodes[left % len(nodes)].scan(io, onward, pattern, count)
         if onward == "0":
-            order = order[1:]
-        if order[:1] == ["end"]:
-            order = sorted({*order[1:], *await self._importing(io, nodes)})
-        return f"{','.join(order)}:{onward}" if order else "0", names
+            left -= 1
+            if left == 2 * len(nodes):
+                left = len(nodes) if await _is_moved(io, nodes) else 0
+        return f"{left}:{onward}" if left else "0", names
 
-    async def _importing(self, io: Any, nodes: Sequence[Session]) -> list[str]:
-        """Return the numbers of those of ``nodes`` that slots move to, as far as one may ask."""
-        found = []
-        for number, node in enumerate(nodes):
-            with suppress(LockUnavailable):
-                about = await node.call(io, Command.of("CLUSTER", "NODES"), "")
-                if b"-<-" in about.value:
-                    found.append(str(number))
-        return found
+
+async def _is_moved(io: Any, nodes: Sequence[Session]) -> bool:
+    """Return whether a slot moves to one of ``nodes``, as far as one may ask."""
+    for node in nodes:
+        with suppress(LockUnavailable):
+            if b"-<-" in (await node.call(io, Command.of("CLUSTER", "NODES"), "")).value:
+                return True
+    return False
 
 
 class Slot:

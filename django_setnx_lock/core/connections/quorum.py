@@ -153,20 +153,20 @@ class QuorumSession(Session):
     ) -> Reply:
         """Return the majority's reply. Raises LockUnavailable, after one limit at the latest."""
         sent = clock.now()
-        (reply,) = await self._ask(io, [(request, key)], self.limit, undo)
+        (reply,) = await self.call_many(io, [(request, key)], self.limit, undo)
         if isinstance(reply, Reply):
             return reply
         reply.time_left = max(sent + 2 * self.limit - clock.now(), 0)
         raise reply
 
     async def call_many(
-        self, io: Any, requests: Sequence[tuple[Request, str]], within: float
+        self,
+        io: Any,
+        requests: Sequence[tuple[Request, str]],
+        within: float,
+        undo: Undo = None,
     ) -> list[Reply | LockUnavailable]:
-        return await self._ask(io, requests, min(within, self.limit), None)
-
-    async def _ask(
-        self, io: Any, requests: Sequence[tuple[Request, str]], within: float, undo: Undo
-    ) -> list[Reply | LockUnavailable]:
+        within = min(within, self.limit)
         asked = _Round(self, [request for request, _ in requests], within, undo)
         await asked.ask(io)
         return [asked.reply(at, key) for at, (_, key) in enumerate(requests)]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
-from weakref import ref
+from weakref import WeakKeyDictionary, ref
 
 from .. import clock
 from ..errors import LockUnavailable
@@ -56,7 +56,7 @@ class SentinelSession(Session):
         # A client of the replicas has whichever answers.
         self._is_followed = pool.is_master
         # The connections, and the event loop of each, None for a thread's.
-        self._made: dict[ref[Any], asyncio.AbstractEventLoop | None] = {}
+        self._made: WeakKeyDictionary[Any, asyncio.AbstractEventLoop | None] = WeakKeyDictionary()
         # By the token of who is in a queue, since when there is no primary (inf: there is one), and
         # how many locks had an answer.
         self._queued: dict[tuple[str, ...], tuple[float, int]] = {}
@@ -100,7 +100,7 @@ class SentinelSession(Session):
 
     def connection(self, until: float | None = None) -> Any:
         made = super().connection(until)
-        _note(self._made, made, None)
+        self._made[made] = None
         return made
 
     async def _follow(self, io: Any) -> None:
@@ -128,10 +128,10 @@ class SentinelSession(Session):
             address = asyncio.run(Service(pool).get_master_address())
         else:
             address = pool.get_master_address()
-        for reference, loop in list(self._made.items()):
+        for reference in self._made.keyrefs():
             connection = reference()
             if connection is not None and (connection.host, connection.port) != address:
-                self._cut(connection, loop)
+                self._cut(connection, self._made[connection])
 
     def _cut(self, connection: Any, loop: asyncio.AbstractEventLoop | None) -> None:
         if loop is not None:
@@ -180,13 +180,7 @@ class Watch(threading.Thread):
         self.join(_END_WITHIN)
 
 
-def _note(
-    made: dict[ref[Any], Any], connection: Any, loop: asyncio.AbstractEventLoop | None
-) -> None:
-    made[ref(connection, lambda gone: made.pop(gone, None))] = loop
-
-
-def _aio_connection(made: dict[ref[Any], Any], make: Callable[[], Any]) -> Any:
+def _aio_connection(made: WeakKeyDictionary[Any, Any], make: Callable[[], Any]) -> Any:
     connection = make()
-    _note(made, connection, asyncio.get_running_loop())
+    made[connection] = asyncio.get_running_loop()
     return connection
