@@ -684,7 +684,7 @@ LOCKS = [
     Mutant(
         "what stands behind a lost key is let go",
         f"{CORE}/locks/several.py",
-        "unwanted = [*self._several[self._at + 1 : before + 1]]",
+        "unwanted = [*self.targets[self._at + 1 : before + 1]]",
         "unwanted: list[Target] = []",
         f"{CONTRACT}/test_several.py::test_who_loses_an_earlier_one_as_it_waits_and_gives_up_leaves_no_place",
     ),
