@@ -151,7 +151,9 @@ class RealServer:
         self.port = free_port()
         self.directory = Path(tempfile.mkdtemp(prefix="server-", dir=IN_MEMORY))
         self._process: subprocess.Popen[bytes] | None = None
-        self._clients: list[redis.Redis] = []
+        self._clients: list[Any] = []
+        # The port of a Sentinel that watches over it.
+        self.sentinel = 0
         self._admin: redis.Redis | None = None
 
     @property
@@ -175,7 +177,13 @@ class RealServer:
         return self._process.pid
 
     def client(self, **options: Any) -> redis.Redis:
-        client = redis.Redis(**{"host": "127.0.0.1", "port": self.port, **options})
+        client: redis.Redis = self.closes(
+            redis.Redis(**{"host": "127.0.0.1", "port": self.port, **options})
+        )
+        return client
+
+    def closes(self, client: Any) -> Any:
+        """Return ``client``, which is closed for you at the end."""
         self._clients.append(client)
         return client
 

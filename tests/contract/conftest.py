@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import threading
@@ -9,10 +10,14 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import pytest
+import redis
 from redis.asyncio.connection import AbstractConnection
+from redis.sentinel import Sentinel
 
 from tests.processes import eventually
-from tests.servers import RealServer, any_binary
+from tests.redis.clusters import Cluster
+from tests.redis.sentinels import SERVICE, sentinel_of
+from tests.servers import RealServer, any_binary, server_kinds
 from tests.support.drivers import DEADLINE, DRIVERS, Driver
 from tests.support.rows import Row
 from tests.support.world import World
@@ -49,7 +54,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out a lock on several masters where the one server is the fake."""
+    """Leave out a lock on other servers than the fake where the one server is that."""
     left_out = [item for item in items if is_impossible(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
@@ -58,10 +63,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def is_impossible(item: pytest.Item) -> bool:
     params = item.callspec.params if hasattr(item, "callspec") else {}
-    if "a" not in params or params.get("server_kind") != "fake":
+    if "a" not in params:
         return False
     kind: Kind = params["a"][0]
-    return kind.masters > 1
+    if kind.served_by:
+        return params.get("server_kind") != server_kinds()[0]
+    return kind.masters > 1 and params.get("server_kind") == "fake"
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -102,6 +109,29 @@ def aio_connections() -> Iterator[WeakSet[AbstractConnection]]:
         yield made
 
 
+@pytest.fixture(scope="session")
+def watched_server() -> Iterator[RealServer]:
+    """Give a server over which a Sentinel watches."""
+    with RealServer(any_binary()) as server, sentinel_of(server) as port:
+        server.sentinel = port
+        sentinel: Any = Sentinel([("127.0.0.1", port)])  # type: ignore[no-untyped-call]  # redis-py's
+        eventually(functools.partial(names, sentinel))
+        yield server
+
+
+def names(sentinel: Any) -> bool:
+    with contextlib.suppress(redis.exceptions.ConnectionError):
+        return bool(sentinel.discover_master(SERVICE))
+    return False
+
+
+@pytest.fixture(scope="session")
+def clustered_server() -> Iterator[RealServer]:
+    """Give a server that is a cluster of its own."""
+    with Cluster(any_binary(), 1) as cluster:
+        yield cluster.nodes[0]
+
+
 @pytest.fixture
 def a(
     request: pytest.FixtureRequest,
@@ -116,6 +146,8 @@ def a(
     if server_kind == "fake":
         request.getfixturevalue("fake_connections")
         servers: list[Server] = [fake_server]
+    elif kind.served_by:
+        servers = [request.getfixturevalue(kind.served_by)]
     else:
         servers = [running_server(server_kind)]
     if kind.masters > 1:

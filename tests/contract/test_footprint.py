@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.drivers import Face
-from tests.support.kinds import EXCLUSIVE, HOSTED, ONE_SERVER, QUEUED, REDLOCK, SINGLE, TIMESTAMP
+from tests.support.kinds import EXCLUSIVE, HOSTED, LISTED, ONE_SERVER, QUEUED, REDLOCK, TIMESTAMP
 from tests.support.locks import server_ms
 from tests.support.rows import on
 from tests.support.world import World
@@ -89,7 +89,7 @@ def scripts_run(a: World) -> int:
     return sum(one["calls"] for name, one in stats.items() if "eval" in name)
 
 
-@on(SINGLE, real=True)
+@on(LISTED, real=True)
 async def test_a_lock_is_listed_in_its_index_while_it_is_held_for_long(a: World) -> None:
     index = "{lock:}:index"
     async with a.lock(index=index, timeout=2, renew=True).block():
@@ -119,7 +119,7 @@ async def test_a_lock_that_is_neither_renewed_nor_on_a_list_asks_nothing_while_i
         assert scripts_run(a) == before
 
 
-@on(SINGLE, real=True)
+@on(LISTED, real=True)
 async def test_a_lock_that_is_not_renewed_is_listed_too_until_it_is_released(a: World) -> None:
     index = "{lock:}:index"
     async with a.lock(index=index, timeout=10).block():

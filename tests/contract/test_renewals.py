@@ -261,7 +261,7 @@ async def test_the_task_ends_after_the_last_lock_and_no_thread_is_begun(a: World
         a.pass_time(60)
         await a.eventually(lambda: not tasks())
     others = [one.name for one in set(threading.enumerate()) - before]
-    assert [name for name in others if name.startswith("setnx-lock")] == []
+    assert [name for name in others if name.startswith("setnx-lock-renew")] == []
 
 
 @on(ONE_SERVER, drivers=["asyncio"], real=True)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import redis
+from redis.sentinel import Sentinel
 
 from django_setnx_lock.core import MultiLock, RedisLock, Redlock
+
+if TYPE_CHECKING:
+    from tests.servers import RealServer
 
 NAME = "lock:a"
 # What stands at the name of a lock that somebody else took: a token, and a time of the year 2128.
@@ -27,7 +34,8 @@ class Kind:
     ``names``: its keys in Redis. ``options``: those that make it what it is. ``rival``: the
     options of a lock at :attr:`contested` that cannot be held beside it. ``has_queue``: whether
     Redis knows its waiters, and serves them in order. ``is_shared``: whether it can be held with
-    others of its kind.
+    others of its kind. ``served_by``: the fixture that gives a server of its own, of which
+    ``client`` makes a client.
     """
 
     name: str
@@ -37,6 +45,8 @@ class Kind:
     has_queue: bool = True
     is_shared: bool = False
     masters: int = 1
+    served_by: str = ""
+    client: Callable[[Any], Any] = methodcaller("client")
 
     @property
     def brief(self) -> float:
@@ -46,7 +56,9 @@ class Kind:
     @property
     def marks(self) -> list[pytest.MarkDecorator]:
         # One process starts the masters.
-        return [pytest.mark.xdist_group("contract masters")] if self.masters > 1 else []
+        if self.masters > 1 or self.served_by:
+            return [pytest.mark.xdist_group(f"contract {self.served_by or 'masters'}")]
+        return []
 
     @property
     def polls(self) -> bool:
@@ -100,7 +112,24 @@ HOSTED = Kind(
 SEVERAL = Kind("several", names=("lock:a", "lock:b", "lock:c"))
 REDLOCK = Kind("redlock", has_queue=False, masters=3)
 
-ALL = (EXCLUSIVE, READERS, PERMITS, TIMESTAMP, HOSTED, SEVERAL, REDLOCK)
+
+def through_sentinel(server: RealServer) -> Any:
+    """Return a client of the primary that a Sentinel names."""
+    sentinel: Any = Sentinel([("127.0.0.1", server.sentinel)])  # type: ignore[no-untyped-call]  # redis-py's own
+    for one in sentinel.sentinels:
+        server.closes(one)
+    return server.closes(sentinel.master_for("shop"))
+
+
+def of_cluster(server: RealServer) -> Any:
+    """Return a client of the cluster whose one node this is."""
+    return server.closes(redis.RedisCluster(host="127.0.0.1", port=server.port))
+
+
+SENTINEL = Kind("sentinel", served_by="watched_server", client=through_sentinel)
+CLUSTER = Kind("cluster", served_by="clustered_server", client=of_cluster)
+
+ALL = (EXCLUSIVE, READERS, PERMITS, TIMESTAMP, HOSTED, SEVERAL, REDLOCK, SENTINEL, CLUSTER)
 KINDS = {kind.name: kind for kind in ALL}
 ONE_SERVER = tuple(kind for kind in ALL if kind.masters == 1)
 QUEUED = tuple(kind for kind in ALL if kind.has_queue)
@@ -108,3 +137,5 @@ ONE_NAME = tuple(kind for kind in ALL if len(kind.names) == 1)
 # At the name of these stands what shows that it is theirs, and nothing else says so.
 BY_VALUE = tuple(kind for kind in ALL if not kind.is_shared)
 SINGLE = tuple(kind for kind in ONE_NAME if kind.masters == 1)
+# A cluster has no list of all locks.
+LISTED = tuple(kind for kind in SINGLE if kind is not CLUSTER)

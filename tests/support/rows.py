@@ -33,12 +33,14 @@ class Row:
         """Return the kinds, each with a driver, that `make test` runs ``behaviour`` for.
 
         The first kind has each driver. Every third of the rest has one, in turns: the name of the
-        behaviour says with which they begin. `make matrix` has the others.
+        behaviour says with which they begin. `make matrix` has the others, and all that need a
+        deployment of their own.
         """
         begin = zlib.crc32(behaviour.encode())
         return {
             (kind.name, driver)
             for place, kind in enumerate(self.kinds)
+            if not kind.served_by
             for drivers in [self.drivers_of(kind)]
             for turn, driver in enumerate(drivers)
             if place == 0

@@ -249,7 +249,8 @@ def package_root() -> Path:
 
 def connection_steps(client: Any) -> list[tuple[type, str]]:
     """Return where the package waits for a server: methods of the connections to ``client``'s."""
-    kind = client.connection_pool.connection_class
+    at = client.get_default_node().redis_connection if hasattr(client, "nodes_manager") else client
+    kind = at.connection_pool.connection_class
     names = ("connect", "send_packed_command", "can_read", "read_response")
     return [(kind, name) for name in names]
 
