@@ -14,6 +14,7 @@ from tests.management.forking import Forked, Forking, lines
 from tests.management.test_matrix import RECORDER
 from tests.processes import eventually, is_running, may_be_late
 from tests.servers import RealServer
+from tests.support import seams
 
 IGNORES_TERM = 'trap "echo asked >>$0" TERM; echo $$ >>"$0"; while :; do sleep 0.05; done'
 WAITS_LONG = 'echo $$ >>"$0"; sleep 60'
@@ -27,9 +28,11 @@ def log(tmp_path: Path) -> Path:
     return log
 
 
-def start(forking: Forking, log: Path, *options: str, script: str = WAITS_LONG) -> Forked:
+def start(
+    forking: Forking, log: Path, *options: str, script: str = WAITS_LONG, first: str = ""
+) -> Forked:
     """Start a with_lock; return when its command runs."""
-    with_lock = forking.start(*options, "k", "sh", "-c", script, str(log))
+    with_lock = forking.start(*options, "k", "sh", "-c", script, str(log), first=first)
     lines(log, 1)
     return with_lock
 
@@ -45,7 +48,8 @@ def is_held(server: RealServer) -> bool:
 def test_a_second_copy_of_a_signal_is_not_a_second_signal(
     forking: Forking, real_server: RealServer, log: Path
 ) -> None:
-    with_lock = start(forking, log, script=f'trap "echo hup >>$0" HUP; {IGNORES_TERM}')
+    script = f'trap "echo hup >>$0" HUP; {IGNORES_TERM}'
+    with_lock = start(forking, log, script=script, first=seams.COPIES_COME_LATE)
 
     with_lock.send(signal.SIGTERM)
     lines(log, 2)

@@ -312,6 +312,14 @@ supervisor._RELEASE_AT_LEAST = supervisor._RELEASE_WITHIN
 """
 
 
+# What with_lock has to run first to take a signal for a copy however late it comes.
+COPIES_COME_LATE = """
+from django_setnx_lock.management.with_lock import supervisor
+
+supervisor._ANOTHER_AFTER = 60
+"""
+
+
 def changed_guard(folder: Path, *changes: tuple[str, str]) -> str:
     """Return what with_lock has to run first so that its guard is a changed program."""
     text = Path(guard.__file__).read_text()
