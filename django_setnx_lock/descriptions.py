@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
@@ -16,6 +16,7 @@ from django.utils.translation import gettext_lazy, ngettext, pgettext_lazy
 from .core.errors import LockUnavailable
 from .core.lock_info import TROUBLES, LockInfo, State, WaiterInfo
 from .core.plain import plain
+from .history import End, HistoryEntry
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -26,53 +27,80 @@ NOT_KNOWN = "-"
 # How many of those who hold a lock together the list names.
 FEW = 3
 
-# For each state: the word, and what it means for an operator.
-_STATES: dict[State, tuple[str | Promise, str | Promise]] = {
-    State.HELD: (
+
+class _Words(NamedTuple):
+    """What is said of a state: its name, what it means, and what an operator does about it."""
+
+    word: str | Promise
+    meaning: str | Promise
+    advice: str | Promise = gettext_lazy("Nothing.")
+
+
+_SEE_HOLDERS = gettext_lazy("Nothing. Open the lock to see all of its holders.")
+_STATES = {
+    State.HELD: _Words(
         pgettext_lazy("state of a lock", "held"),
         gettext_lazy("Somebody holds it, for as long as the lease runs or is renewed."),
+        gettext_lazy("Nothing, unless it is held for longer than its work can take."),
     ),
-    State.NOT_RENEWED: (
+    State.NOT_RENEWED: _Words(
         pgettext_lazy("state of a lock", "not renewed"),
         gettext_lazy(
             "A renewal is overdue: its process was stopped, is cut off from Redis, or gave it up."
         ),
+        gettext_lazy(
+            "Look at the process of the holder. The lock frees itself when its lease ends."
+        ),
     ),
-    State.GONE: (
+    State.GONE: _Words(
         pgettext_lazy("state of a lock", "holder gone"),
         gettext_lazy(
             "Its process no longer says that it lives: it was killed, is suspended, or is cut off "
             "from Redis. The lock stays held until its lease ends or it is released."
         ),
+        gettext_lazy(
+            "Make sure that the process has ended, and release the lock if you cannot wait for the "
+            "end of the lease."
+        ),
     ),
-    State.READ: (
+    State.READ: _Words(
         pgettext_lazy("state of a lock", "read"),
         gettext_lazy("Readers hold it together. Whoever wants it alone waits for all of them."),
+        _SEE_HOLDERS,
     ),
-    State.PERMITS: (
+    State.PERMITS: _Words(
         pgettext_lazy("state of a lock", "in use"),
         gettext_lazy("Several hold it together, up to a number that they agree on."),
+        _SEE_HOLDERS,
     ),
-    State.KEPT: (
+    State.KEPT: _Words(
         pgettext_lazy("state of a lock", "kept"),
         gettext_lazy("Its holder is done with it. Nobody gets it before its least time is over."),
+        gettext_lazy("Nothing: it frees itself."),
     ),
-    State.NEVER_EXPIRES: (
+    State.NEVER_EXPIRES: _Words(
         pgettext_lazy("state of a lock", "never expires"),
         gettext_lazy("Somebody holds it without a lease: it stays held until it is released."),
+        gettext_lazy(
+            "Find out which program took it, and release the lock if that has ended: nothing else "
+            "frees it."
+        ),
     ),
-    State.FOREIGN: (
+    State.FOREIGN: _Words(
         pgettext_lazy("state of a lock", "foreign"),
         gettext_lazy("Another program holds it, which left no record of itself."),
+        gettext_lazy("Ask whoever runs the other program before you release it."),
     ),
-    State.CHANGING_HANDS: (
+    State.CHANGING_HANDS: _Words(
         pgettext_lazy("state of a lock", "changing hands"),
         gettext_lazy("It was left to the next who waits, who is about to take it up."),
+        gettext_lazy("Nothing: it takes a second at most."),
     ),
-    State.FREE: (pgettext_lazy("state of a lock", "free"), gettext_lazy("Nobody holds it.")),
-    State.NO_LOCK: (
+    State.FREE: _Words(pgettext_lazy("state of a lock", "free"), gettext_lazy("Nobody holds it.")),
+    State.NO_LOCK: _Words(
         pgettext_lazy("state of a lock", "not a lock"),
         gettext_lazy("Something that is no lock is stored at this name, so nobody can take it."),
+        gettext_lazy("Find out which program writes there, and have it use another name."),
     ),
 }
 
@@ -98,7 +126,7 @@ _PROBLEMS: dict[str, tuple[str | Promise, str | Promise]] = {
 
 def state_word(state: State) -> str:
     """Return what the pages call that state."""
-    return str(_STATES[state][0])
+    return str(_STATES[state].word)
 
 
 # Lazy: to look a translation up takes most of the time, and at most two are shown.
@@ -146,11 +174,8 @@ class Said:
         states = [share.state for share in self.info.shares]
         for trouble in TROUBLES:
             if trouble in states:
-                parts = {"said": said, "count": states.count(trouble)}
-                said = _("%(said)s; %(count)d: %(state)s") % {
-                    **parts,
-                    "state": _STATES[trouble][0],
-                }
+                parts = {"count": states.count(trouble), "state": state_word(trouble)}
+                said = _("%(said)s; %(count)d: %(state)s") % {"said": said, **parts}
         return said
 
     @property
@@ -160,7 +185,7 @@ class Said:
 
     @property
     def meaning(self) -> str:
-        return str(_STATES[self.info.state][1])
+        return str(_STATES[self.info.state].meaning)
 
     @property
     def shares(self) -> list[Self]:
@@ -182,23 +207,20 @@ class Said:
                 return few
             text = ngettext("%(few)s and %(count)d more", "%(few)s and %(count)d more", more)
             return text % {"few": few, "count": more}
-        holder = self.info.holder
-        if holder is None:
-            return _("another program") if self.is_held else NOT_KNOWN
-        return place_of(holder)
+        is_nobodys = self.info.holder is None and not self.is_held
+        return NOT_KNOWN if is_nobodys else place_of(self.info.holder)
 
     @property
     def about(self) -> str:
         """What the holder said it is doing; what several of them did, each thing once."""
         if self.shares:
             return plain(", ".join(dict.fromkeys(one.about for one in self.shares if one.about)))
-        return about_of(self.info.holder) if self.info.holder else ""
+        return about_of(self.info.holder)
 
     @property
     def holder(self) -> str:
         """The holder and what it does, as ``user@host:pid (label)``."""
-        place, about = self.place, self.about
-        return f"{place} ({about})" if about else place
+        return _with_about(self.place, self.about)
 
     @property
     def held_for(self) -> str:
@@ -297,15 +319,21 @@ class Said:
         return duration(self.info.remaining)
 
 
-def place_of(holder: Holder) -> str:
-    """Return where that holder is, as ``user@host:pid``."""
+def place_of(holder: Holder | None) -> str:
+    """Return where that holder is, as ``user@host:pid``; one without a record is not ours."""
+    if holder is None:
+        return _("another program")
     place = f"{holder.host or '?'}:{holder.pid or '?'}"
     return f"{holder.user}@{place}" if holder.user else place
 
 
-def about_of(holder: Holder) -> str:
+def about_of(holder: Holder | None) -> str:
     """Return what that holder said it is doing."""
-    return "; ".join(part for part in (holder.label, holder.note) if part)
+    return "; ".join(part for part in (holder.label, holder.note) if part) if holder else ""
+
+
+def _with_about(place: str, about: str) -> str:
+    return f"{place} ({about})" if about else place
 
 
 def moment(at: float | None) -> str:
@@ -337,37 +365,9 @@ def urgency(info: LockInfo) -> tuple[float, ...]:
     return trouble, -(info.longest_wait or 0.0), -info.waiting
 
 
-# What an operator does about each state.
-_ADVICE: dict[State, str | Promise] = {
-    State.HELD: gettext_lazy("Nothing, unless it is held for longer than its work can take."),
-    State.NOT_RENEWED: gettext_lazy(
-        "Look at the process of the holder. The lock frees itself when its lease ends."
-    ),
-    State.GONE: gettext_lazy(
-        "Make sure that the process has ended, and release the lock if you cannot wait for the end "
-        "of the lease."
-    ),
-    State.READ: gettext_lazy("Nothing. Open the lock to see all of its holders."),
-    State.PERMITS: gettext_lazy("Nothing. Open the lock to see all of its holders."),
-    State.KEPT: gettext_lazy("Nothing: it frees itself."),
-    State.NEVER_EXPIRES: gettext_lazy(
-        "Find out which program took it, and release the lock if that has ended: nothing else "
-        "frees it."
-    ),
-    State.FOREIGN: gettext_lazy("Ask whoever runs the other program before you release it."),
-    State.CHANGING_HANDS: gettext_lazy("Nothing: it takes a second at most."),
-    State.FREE: gettext_lazy("Nothing."),
-    State.NO_LOCK: gettext_lazy(
-        "Find out which program writes there, and have it use another name."
-    ),
-}
-
-
 def meanings() -> list[tuple[str, str, str]]:
     """Return each state with its meaning for an operator, and what to do about it."""
-    return [
-        (str(word), str(meaning), str(_ADVICE[state])) for state, (word, meaning) in _STATES.items()
-    ]
+    return [(str(word), str(meaning), str(advice)) for word, meaning, advice in _STATES.values()]
 
 
 def facts(row: Said) -> list[tuple[str, str]]:
@@ -409,6 +409,33 @@ def holder_facts(row: Said) -> list[tuple[str, str]]:
         (_("Note"), holder.note or NOT_KNOWN),
         (_("Lease"), row.lease),
     ]
+
+
+_ENDS: dict[End, str | Promise] = {
+    End.RELEASED: pgettext_lazy("end of a hold", "released"),
+    End.LOST: pgettext_lazy("end of a hold", "lost"),
+    End.FORCED: pgettext_lazy("end of a hold", "forced"),
+    End.GAVE_UP: pgettext_lazy("end of a hold", "gave up"),
+}
+
+
+class Hold:
+    """A hold that has ended, in words."""
+
+    def __init__(self, entry: HistoryEntry) -> None:
+        self.entry, self.key = entry, entry.key
+        self.place, self.about = place_of(entry.holder), about_of(entry.holder)
+        self.holder = _with_about(self.place, self.about)
+        self.ended, self.held_for = moment(entry.at), duration(entry.held_for)
+        self.waited = duration(entry.waited or None)
+
+    @property
+    def end(self) -> str:
+        """How it ended, by whom and why."""
+        said = str(_ENDS[self.entry.end])
+        if self.entry.by:
+            said = _("%(end)s by %(by)s") % {"end": said, "by": self.entry.by}
+        return f"{said}: {self.entry.reason}" if self.entry.reason else said
 
 
 def problem(error: LockUnavailable | ImproperlyConfigured) -> dict[str, str]:

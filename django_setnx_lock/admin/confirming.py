@@ -2,31 +2,60 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import django
+from django import forms
 from django.contrib import messages
+from django.contrib.admin.widgets import AdminTextInputWidget
 from django.core import signing
 from django.core.exceptions import ImproperlyConfigured
+from django.db import router, transaction
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
+from ..conf import get_config
 from ..core import Inspector
 from ..core.errors import LockUnavailable, LockUnsupported
 from ..core.lock_info import LockInfo, Outcome, State
 from ..core.plain import plain
 from ..descriptions import Said, problem_in_short
+from ..interventions import RELEASE, Intervention, result
+from ..models import Lock
 from .actions import named
-from .interventions import Intervention, lock_of, log_interventions
 
 if TYPE_CHECKING:
     from django.contrib.admin import ModelAdmin
+    from django.contrib.auth.base_user import AbstractBaseUser
+    from django.contrib.auth.models import AnonymousUser
     from django.db.models import Model
     from django.http import HttpRequest
 
 _SALT = "django_setnx_lock.admin"
+logger = logging.getLogger("django_setnx_lock.force_release")
+
+
+class ReasonForm(forms.Form):
+    """Why it is done."""
+
+    reason = forms.CharField(
+        label=gettext_lazy("Reason"),
+        help_text=gettext_lazy("Kept in the log, and shown to the holder."),
+        required=False,
+        max_length=200,
+        widget=AdminTextInputWidget,
+    )
+
+
+def _form(what: Intervention, data: Any = None) -> ReasonForm:
+    """Return the form; the setting REQUIRE_REASON is about releases."""
+    form = ReasonForm(data)
+    form.fields["reason"].required = what is RELEASE and get_config()["REQUIRE_REASON"]
+    return form
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,7 +131,7 @@ def answer(
     """
     given = rows or {}
     locks, targets = _look_again(look, seen, given)
-    form = what.form(request.POST)
+    form = _form(what, request.POST)
     if targets and not form.is_valid():
         again = list(targets.values())
         return _question(modeladmin, request, what, again, context, form=form, seen=seen)
@@ -132,15 +161,14 @@ def answer(
             else:
                 results.setdefault(outcome, []).append(whom)
     except LockUnavailable:
-        modeladmin.message_user(request, str(what.unsure) % {"whom": whom}, messages.WARNING)
+        modeladmin.message_user(request, result(None, whom), messages.WARNING)
         raise
     finally:
         # All at once: thousands one by one take longer than their release.
-        log_interventions(request.user, noted)
+        _log(request.user, noted)
         for outcome, holders in results.items():
             level = messages.SUCCESS if outcome is what.done else messages.WARNING
-            text = str(what.results[outcome]) % {"whom": named(holders)}
-            modeladmin.message_user(request, text, level)
+            modeladmin.message_user(request, result(outcome, named(holders)), level)
     _locks, living = _look_again(look, revived, given) if revived else ({}, {})
     if not living:
         return None
@@ -201,7 +229,7 @@ def _question(
             "opts": modeladmin.opts,
             "what": what,
             "targets": targets,
-            "form": form or what.form(None),
+            "form": form or _form(what),
             "breadcrumbs_are_a_list": django.VERSION >= (6, 1),
             # In one field, as a form may have only so many: a row each would soon be too many.
             "seen": signing.dumps(
@@ -216,8 +244,47 @@ def _question(
 
 def _entries(what: Intervention, target: Target, reason: str) -> list[tuple[Model, str]]:
     entry = what.entry(target.said, reason)
-    found: list[tuple[Model, str]] = [(lock_of(target.said.info), entry)]
+    # A database may refuse what Redis takes in a name.
+    found: list[tuple[Model, str]] = [(Lock(name=plain(target.said.info.name)), entry)]
     if target.row is not None:
         text = _("The lock %(key)s: %(entry)s") % {"key": target.said.key, "entry": entry}
         found.append((target.row, text))
     return found
+
+
+def _log(user: AbstractBaseUser | AnonymousUser, noted: Sequence[tuple[Model, str]]) -> None:
+    """Write to the admin's log what was done; what that refuses, to ours."""
+    from django.contrib.admin.models import CHANGE, LogEntry
+    from django.contrib.contenttypes.models import ContentType
+
+    if not noted:
+        return
+    kind_of = ContentType.objects.get_for_model
+    try:
+        entries = [
+            LogEntry(
+                user_id=user.pk,  # type: ignore[misc]  # who may release has one
+                content_type_id=kind_of(obj, for_concrete_model=False).pk,
+                object_id=obj.pk,
+                object_repr=str(obj)[:200],
+                action_flag=CHANGE,
+                change_message=text,
+            )
+            for obj, text in noted
+        ]
+        # A statement that fails must not break a transaction of the request's.
+        with transaction.atomic(using=router.db_for_write(LogEntry)):
+            # Thousands at once are more than some databases take.
+            LogEntry.objects.bulk_create(entries, batch_size=500)
+    except Exception:
+        if len(noted) == 1:
+            ((obj, text),) = noted
+            by = user.get_username()
+            logger.exception(
+                "the admin's log did not take what %r did to %r: %s", by, str(obj), text
+            )
+        else:
+            # A refused entry must not cost the others theirs.
+            half = len(noted) // 2
+            for some in (noted[:half], noted[half:]):
+                _log(user, some)

@@ -18,7 +18,7 @@ from ..core.protocol.keys import name_for
 from ..descriptions import state_word, urgency
 from ..locks import key_prefix
 
-_PER_PAGE = 50
+PER_PAGE = 50
 # For so many seconds names are looked through.
 _WITHIN = 0.2
 # A filter beside the states.
@@ -91,7 +91,7 @@ class Query:
         kept.sort(key=lambda lock: lock.name != whole)
         return Found(
             locks=kept,
-            page=Paginator(kept, _PER_PAGE).get_page(self.number),
+            page=Paginator(kept, PER_PAGE).get_page(self.number),
             counts=_counts(locks, self.state),
             looked_at=len(seen.locks),
             is_cut=seen.is_cut,

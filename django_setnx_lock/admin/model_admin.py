@@ -24,8 +24,7 @@ from ..descriptions import problem_in_short
 from ..key_template import MissingValue
 from ..options import LockOptions
 from .actions import key_of
-from .change_list import LockedList
-from .release import ACTION
+from .change_list import ACTION, LockedList
 
 if TYPE_CHECKING:
     from django.contrib.admin import AdminSite

@@ -12,18 +12,14 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import quote, unquote
 from django.core import signing
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
-from django.http import (
-    Http404,
-    HttpRequest,
-    HttpResponse,
-    HttpResponseRedirect,
-    QueryDict,
-)
+from django.core.paginator import Paginator
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
+from ..conf import get_config
 from ..connection import default_alias, redis_aliases
 from ..core import Inspector
 from ..core.errors import LockUnavailable
@@ -31,6 +27,7 @@ from ..core.plain import plain
 from ..core.protocol.keys import meta_key
 from ..descriptions import (
     NOT_KNOWN,
+    Hold,
     Said,
     holder_facts,
     meanings,
@@ -39,12 +36,12 @@ from ..descriptions import (
     redis_facts,
     since,
 )
+from ..history import last
+from ..interventions import INTERVENTIONS, Intervention
 from ..locks import inspector, key_prefix
 from ..models import Lock
 from .confirming import Target, answer, ask, confirmed, holders_of, tell_problem
-from .history import last_holds, page_of, what_is_kept
-from .interventions import INTERVENTIONS, Intervention
-from .lock_list import Query
+from .lock_list import PER_PAGE, Query
 
 if TYPE_CHECKING:
     _LockModelAdmin = admin.ModelAdmin[Lock]
@@ -54,8 +51,8 @@ else:
 _PROBLEMS = (LockUnavailable, ImproperlyConfigured)
 # Django's own admin does so: the filters of the list, to come back to.
 FILTERS = "_changelist_filters"
-# How many callers that wait the page of a lock names.
-_NAMED = 10
+# How many callers that wait the page of a lock names, and how many holds that have ended.
+_NAMED, _HOLDS = 10, 5
 # So many locks are chosen at most, of those that are found.
 _MOST = 500
 # The pages of one lock.
@@ -193,14 +190,24 @@ class LockAdmin(_LockModelAdmin):
             _check(name)
             context |= {"subtitle": Lock(name=name), "url": links.to("change", name)}
         try:
-            page = page_of(links.using or None, number=asked.get("p"), **query)
+            holds = map(Hold, last(links.using or None, name=name or None))
         except _PROBLEMS as error:
             context |= problem(error)
         else:
+            wanted = query["search"].casefold()
+            found = [
+                hold
+                for hold in holds
+                if any(
+                    wanted in text.casefold()
+                    for text in (hold.key, hold.end, hold.place, hold.about)
+                )
+            ]
+            page = Paginator(found, PER_PAGE).get_page(asked.get("p"))
             context |= {
                 "page": page,
                 "rows": [(hold, links.to("change", hold.entry.name)) for hold in page],
-                "kept": what_is_kept(),
+                "kept": _what_is_kept(),
             }
         return self._response(request, "all_history", links, **context)
 
@@ -248,7 +255,7 @@ class LockAdmin(_LockModelAdmin):
                 "row": row,
                 "holder_facts": holder_facts(row),
                 "redis_facts": redis_facts(row),
-                **last_holds(links.using or None, name),
+                **_last_holds(links.using or None, name),
                 **_queue(row, links),
             }
         except _PROBLEMS as error:
@@ -357,6 +364,27 @@ def _queue(row: Row, links: Links) -> dict[str, Any]:
     ]
     more = info.waiting - len(waiters)
     return {"waiters": waiters, "more_waiters": max(more, 0), "awaited": awaited}
+
+
+def _last_holds(using: str | None, name: str) -> dict[str, Any]:
+    """Return what the page of a lock says of its last holds, or why it cannot."""
+    try:
+        found = last(using, name=name)[:_HOLDS]
+    except LockUnavailable as error:
+        # The rest of the page is known all the same.
+        return {"history_problem": problem(error)}
+    return {"holds": list(map(Hold, found)), "kept": _what_is_kept()}
+
+
+def _what_is_kept() -> str:
+    """Say which holds the history has, or why there is none."""
+    length = get_config()["HISTORY"]
+    if not length:
+        return _("No history is kept: the setting HISTORY is 0.")
+    return _(
+        "The history has the last %(length)d notable ends that holders told of: holds that were "
+        "lost, force-released, waited for or long, and waits in vain."
+    ) % {"length": length}
 
 
 def _check(name: str) -> None:

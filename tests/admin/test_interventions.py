@@ -483,7 +483,7 @@ def test_a_redis_that_goes_away_is_told_and_what_is_not_known(
     said = messages(confirm(admin_client, question))
 
     assert any(one.startswith("error: Redis did not answer in time.") for one in said)
-    unsure = [one for one in said if "It is not known whether this was released" in one]
+    unsure = [one for one in said if "It is not known whether this was done" in one]
     assert len(unsure) == (method == "force_release")
     assert not LogEntry.objects.exists()
 

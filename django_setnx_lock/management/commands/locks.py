@@ -22,6 +22,7 @@ from django.core.management.base import (
 )
 
 from django_setnx_lock.core.lock_info import TROUBLES
+from django_setnx_lock.interventions import ASK_TO_STOP, RELEASE
 from django_setnx_lock.management import statuses
 from django_setnx_lock.management.locks.checking import CheckFailed, check
 from django_setnx_lock.management.locks.doctor import doctor
@@ -29,7 +30,7 @@ from django_setnx_lock.management.locks.history import LIMIT as ENTRIES
 from django_setnx_lock.management.locks.history import history
 from django_setnx_lock.management.locks.listing import STATES, list_locks, show
 from django_setnx_lock.management.locks.printing import say
-from django_setnx_lock.management.locks.releasing import ask_to_stop, release
+from django_setnx_lock.management.locks.releasing import intervene
 
 
 class _LocksParser(CommandParser):
@@ -54,10 +55,7 @@ _READING: dict[str, Callable[[dict[str, Any], OutputWrapper], None]] = {
     "doctor": doctor,
     "check": check,
 }
-_CHANGING: dict[str, Callable[[dict[str, Any], OutputWrapper, OutputWrapper], None]] = {
-    "ask-to-stop": ask_to_stop,
-    "release": release,
-}
+_CHANGING = {"ask-to-stop": ASK_TO_STOP, "release": RELEASE}
 
 
 class Command(BaseCommand):
@@ -106,7 +104,7 @@ class Command(BaseCommand):
             if subcommand in _READING:
                 _READING[subcommand](options, self.stdout)
             else:
-                _CHANGING[subcommand](options, self.stdout, self.stderr)
+                intervene(_CHANGING[subcommand], options, self.stdout, self.stderr)
 
 
 def _add_subcommands(parser: CommandParser) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from django.core.management.base import OutputWrapper
 
 from django_setnx_lock.core.protocol.keys import name_for
-from django_setnx_lock.descriptions import NOT_KNOWN, duration, moment
+from django_setnx_lock.descriptions import Hold
 from django_setnx_lock.history import HistoryEntry, last
 from django_setnx_lock.locks import key_prefix
 from django_setnx_lock.management import statuses
@@ -50,19 +50,7 @@ def _table(noted: Sequence[tuple[str, HistoryEntry]]) -> list[str]:
     head = ["ENDED", "KEY", "HOW", "HOLDER", "HELD FOR", "WAITED"]
     rows = [["CACHE", *head] if several else head]
     for alias, entry in noted:
-        row = [
-            moment(entry.at),
-            entry.key,
-            _how(entry),
-            NOT_KNOWN if entry.holder is None else str(entry.holder),
-            duration(entry.held_for),
-            duration(entry.waited) if entry.waited else NOT_KNOWN,
-        ]
+        hold = Hold(entry)
+        row = [hold.ended, hold.key, hold.end, hold.holder, hold.held_for, hold.waited]
         rows.append([alias, *row] if several else row)
     return table(rows)
-
-
-def _how(entry: HistoryEntry) -> str:
-    """Say how it ended; where an operator did it, who, and why."""
-    by = f" by {entry.by}" if entry.by else ""
-    return f"{entry.end.value}{by}{f': {entry.reason}' if entry.reason else ''}"
