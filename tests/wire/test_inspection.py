@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_setnx_lock.core import Holder, Inspector, LockInfo, Outcome, State, StopRequest
-from tests.hostile import METAS, RECORDS, unsound
+from tests.hostile import RECORDS, unsound
 from tests.support.locks import PREFIX, holder, listed
 from tests.wire.running import let_go, let_lapse, queue, row_of
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.servers import RealServer
 
-META, WAITING, WAITERS = "{lock:a}:meta", "{lock:a}:waiting", "{lock:a}:waiters"
+WAITING, WAITERS = "{lock:a}:waiting", "{lock:a}:waiters"
 
 
 @pytest.fixture
@@ -155,19 +155,6 @@ def test_data_of_another_type_beside_it_does_not_hide_a_lock(
     assert (info.remaining is not None, info.waiting) == (True, 0)
 
 
-@pytest.mark.parametrize("meta", METAS.values(), ids=METAS)
-def test_nothing_in_the_place_of_fence_and_record_hides_a_lock(
-    redis_client: redis.Redis, look: Inspector, meta: bytes
-) -> None:
-    held = holder(redis_client)
-    redis_client.set(META, meta.replace(b"TOKEN", held.token.encode()))
-
-    info = look.get("lock:a")
-
-    assert (info.is_held, info.fence) == (True, None)
-    assert look.force_release("lock:a", info.fingerprint) is Outcome.RELEASED
-
-
 @pytest.mark.parametrize("fence", ["9" * 20, "9" * 400, "9" * 5000], ids=len)
 def test_a_number_that_no_fence_can_be_is_no_fence_of_a_share(
     redis_client: redis.Redis, look: Inspector, fence: str
@@ -191,30 +178,6 @@ def test_what_is_no_number_of_permits_is_not_told(
     info = look.get("lock:a")
 
     assert (len(info.shares), info.limit) == (2, 2)
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("lease", "true"),
-        ("lease", "-1"),
-        ("lease", "1e99"),
-        ("lease", "NaN"),
-        ("lease", '"30"'),
-        ("max_hold", "[]"),
-        ("renewed", "1"),
-        ("process", '"a:b"'),
-        ("process", '"x\\n"'),
-        ("process", f'"{"x" * 33}"'),
-        ("process", "7"),
-        ("since", "-1"),
-        ("since", "1.5"),
-        ("since", str(2**53)),
-        ("since", "true"),
-    ],
-)
-def test_what_cannot_be_so_in_a_record_counts_as_missing(field: str, value: str) -> None:
-    assert Holder.from_json(f'{{"host":"web1","{field}":{value}}}') == Holder(host="web1")
 
 
 @pytest.mark.parametrize(

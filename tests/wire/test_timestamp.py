@@ -111,17 +111,6 @@ def test_the_time_of_another_is_over_when_a_later_unit_has_begun(
     assert is_granted(redis_client, unit)
 
 
-@pytest.mark.parametrize("after", [0, 1, 500, 999])
-def test_it_is_not_over_for_us_before_it_is_for_its_holder(
-    redis_client: redis.Redis, server_clock: ServerClock, after: int
-) -> None:
-    redis_client.set("lock:a", T // 1000)
-    server_clock.set(T + after)
-
-    assert not is_over_for_others(str(T // 1000), "ms", T + after)
-    assert not is_granted(redis_client, "ms")
-
-
 @EACH_UNIT
 def test_among_ourselves_it_is_over_at_the_end_of_its_lease(
     redis_client: redis.Redis, server_clock: ServerClock, unit: str
