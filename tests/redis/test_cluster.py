@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
@@ -99,6 +100,23 @@ def test_keys_of_several_slots_are_all_taken_or_none(cluster: redis.RedisCluster
 
     assert left == []
     assert not any(cluster.exists(name) for name in names)
+
+
+def test_who_waits_for_one_of_several_sends_no_request_for_all_of_them(
+    cluster: redis.RedisCluster,
+) -> None:
+    command(cluster, "CONFIG", "RESETSTAT")
+    names = [f"lock:{key}" for key in "abc"]
+    held = RedisLock(cluster, "lock:b").take(0)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(MultiLock(cluster, names).take, 20)
+        eventually(lambda: cluster.zcard("{lock:b}:waiters"))
+        held.release()
+        waiting.result(10).release()
+
+    (node,) = cluster.get_primaries()  # type: ignore[no-untyped-call]  # redis-py's
+    stats: Any = cluster.get_redis_connection(node).info("errorstats")
+    assert "errorstat_CROSSSLOT" not in stats
 
 
 @pytest.mark.parametrize("is_async", [False, True])

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from ...conf import get_config
 from ...connection import aliases_in, get_client
-from ...core.connections.cluster import is_cluster
+from ...core.connections.cluster import ClusterSession
 from ...core.errors import LockUnavailable
 from ...core.protocol.keys import name_for
 from ...key_template import template_of
@@ -79,7 +79,7 @@ def _families() -> dict[str, GaugeMetricFamily]:
 def _look(cache: str, limit: int, found: dict[str, GaugeMetricFamily]) -> None:
     """Add what is known of the locks in ``cache``. Raises LockUnavailable, ImproperlyConfigured."""
     client = get_client(cache)
-    if is_cluster(client) or get_config()["PROTOCOL"] == "hosted":
+    if ClusterSession.suits(client) or get_config()["PROTOCOL"] == "hosted":
         # To find the locks would take a look at every key there is.
         inspector(cache).get(name_for(key_prefix(), "up"))
         return

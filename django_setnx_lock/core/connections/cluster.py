@@ -43,7 +43,6 @@ _BUSY_MS = b"100"
 
 _FAILURES = (redis_exceptions.RedisError, redis_exceptions.RedisClusterException)
 _DOWN = (redis_exceptions.ClusterDownError, redis_exceptions.SlotNotCoveredError)
-_ELSEWHERE = (redis_exceptions.AskError, redis_exceptions.TryAgainError, *_DOWN)
 _REFUSED = (redis_exceptions.AuthenticationError, redis_exceptions.AuthorizationError)
 # Before redis-py 8 it cannot be said.
 _CAN_BE_LAST = "last_failed_node_name" in signature(NodesManager.initialize).parameters
@@ -96,11 +95,6 @@ class SharedCluster:
         return getattr(self.cluster(), name)
 
 
-def is_cluster(client: Any) -> bool:
-    """Return whether ``client`` is one of a Redis Cluster, not of asyncio. Connects to nothing."""
-    return isinstance(client, (SharedCluster, RedisCluster))
-
-
 class ClusterSession(Session):
     """A cluster. Each of its nodes is a session of its own, with its connections and renewals.
 
@@ -125,7 +119,7 @@ class ClusterSession(Session):
 
     @classmethod
     def suits(cls, pool: Any) -> bool:
-        return is_cluster(pool)
+        return isinstance(pool, (SharedCluster, RedisCluster))
 
     # Where keys are
 
@@ -157,7 +151,7 @@ class ClusterSession(Session):
         return self._beside.get(slot) or self._beside.setdefault(slot, Slot(self, key))
 
     def may_pass(self, error: Exception) -> bool:
-        return super().may_pass(error) or isinstance(error, _ELSEWHERE)
+        return super().may_pass(error) or is_moving(error) or isinstance(error, _DOWN)
 
     def connection(self, until: float | None = None) -> Any:
         """Raise ConnectionError: no node is known."""

@@ -102,6 +102,11 @@ class SeveralAttempt(WatchfulAttempt):
         self._begin_anew(io)
         return Busy(0, None) if last[0] == b"OK" else None
 
+    async def _sleep(self, io: Backend, seconds: float, *, is_first: bool) -> Grant | Busy | None:
+        # The request that the first sleep carries is one for all of them.
+        is_first = is_first and self.session.asks_together
+        return await super()._sleep(io, seconds, is_first=is_first)
+
     async def _longest_sleep(self, io: Backend, busy: Busy) -> float:
         longest = await super()._longest_sleep(io, busy)
         # What is held meanwhile is renewed by asking.

@@ -16,7 +16,7 @@ from redis.exceptions import AuthenticationError, RedisClusterException, RedisEr
 
 from django_setnx_lock.conf import get_config
 from django_setnx_lock.connection import get_client
-from django_setnx_lock.core.connections.cluster import is_cluster
+from django_setnx_lock.core.connections.cluster import ClusterSession
 from django_setnx_lock.core.connections.failures import unavailable
 from django_setnx_lock.core.connections.session import session_of
 from django_setnx_lock.core.errors import (
@@ -152,7 +152,7 @@ def admit(using: str, *, is_master: bool = False) -> list[Patient]:
     Raises LockUnavailable, and ImproperlyConfigured for a cache that cannot hold locks.
     """
     client = get_client(using)
-    clients, is_node = [client], is_cluster(client)
+    clients, is_node = [client], ClusterSession.suits(client)
     if is_node:
         with _translated(""):
             nodes = sorted(client.get_primaries(), key=lambda node: str(node.name))
