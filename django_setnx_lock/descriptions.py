@@ -355,6 +355,11 @@ def since(info: LockInfo, waiter: WaiterInfo) -> str:
     return f"{moment(info.as_of - waiter.waited)} ({duration(waiter.waited)})"
 
 
+def waiters(info: LockInfo) -> list[tuple[str, str]]:
+    """Return who waits for the lock, as far as they are named, and since when."""
+    return [(str(one.holder or NOT_KNOWN), since(info, one)) for one in info.waiters]
+
+
 # What an operator sees first, as nobody else will mend it.
 _URGENT = (State.GONE, State.NOT_RENEWED, State.NO_LOCK, State.NEVER_EXPIRES)
 

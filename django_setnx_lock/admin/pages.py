@@ -26,7 +26,6 @@ from ..core.errors import LockUnavailable
 from ..core.plain import plain
 from ..core.protocol.keys import meta_key
 from ..descriptions import (
-    NOT_KNOWN,
     Hold,
     Said,
     holder_facts,
@@ -35,6 +34,7 @@ from ..descriptions import (
     problem,
     redis_facts,
     since,
+    waiters,
 )
 from ..history import last
 from ..interventions import INTERVENTIONS, Intervention
@@ -347,23 +347,18 @@ def _caches() -> tuple[list[str], str]:
 
 def _queue(row: Row, links: Links) -> dict[str, Any]:
     """Return who waits for a lock, and what its holders wait for themselves."""
-    info = row.info
-    waiters = [
-        {"who": str(waiter.holder or NOT_KNOWN), "since": since(info, waiter)}
-        for waiter in info.waiters
-    ]
     awaited = [
         {
             "holder": holder.place,
             "key": plain(lock.key),
             "url": links.to("change", lock.name) if lock.name.startswith(key_prefix()) else "",
-            "since": since(info, lock),
+            "since": since(row.info, lock),
         }
         for holder in row.shares or [row]
         if (lock := holder.info.waits_for) is not None
     ]
-    more = info.waiting - len(waiters)
-    return {"waiters": waiters, "more_waiters": max(more, 0), "awaited": awaited}
+    more = max(row.info.waiting - len(row.info.waiters), 0)
+    return {"waiters": waiters(row.info), "more_waiters": more, "awaited": awaited}
 
 
 def _last_holds(using: str | None, name: str) -> dict[str, Any]:

@@ -26,9 +26,7 @@ from django_setnx_lock.interventions import ASK_TO_STOP, RELEASE
 from django_setnx_lock.management import statuses
 from django_setnx_lock.management.locks.checking import CheckFailed, check
 from django_setnx_lock.management.locks.doctor import doctor
-from django_setnx_lock.management.locks.history import LIMIT as ENTRIES
-from django_setnx_lock.management.locks.history import history
-from django_setnx_lock.management.locks.listing import STATES, list_locks, show
+from django_setnx_lock.management.locks.listing import ENTRIES, STATES, history, list_locks, show
 from django_setnx_lock.management.locks.printing import say
 from django_setnx_lock.management.locks.releasing import intervene
 

@@ -1,10 +1,10 @@
-"""``manage.py locks list`` and ``show``: which locks there are, and all there is to say of one."""
+"""``manage.py locks list``, ``show`` and ``history``: what is held, and how holds have ended."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
 from django.core.management.base import CommandError, OutputWrapper
@@ -16,21 +16,21 @@ from django_setnx_lock.core.errors import LockUnavailable
 from django_setnx_lock.core.lock_info import LockInfo, State
 from django_setnx_lock.core.protocol.keys import meta_key, name_for
 from django_setnx_lock.descriptions import (
-    NOT_KNOWN,
+    Hold,
     Said,
     duration,
     facts,
     holder_facts,
-    problem,
-    since,
+    problem_in_short,
     urgency,
+    waiters,
 )
+from django_setnx_lock.history import last
 from django_setnx_lock.locks import inspector, key_prefix
 from django_setnx_lock.management import statuses
 from django_setnx_lock.management.wording import printable
 
-from .fields import lock_fields
-from .printing import pairs, table, write
+from .printing import cache_table, pairs, table, write
 
 # A lock that is free is in no list.
 STATES = [state.slug for state in State if state is not State.FREE]
@@ -55,8 +55,11 @@ _OF_A_SHARE = (
     "Fence",
     "Fingerprint of the holder",
 )
+_HEAD = ["KEY", "STATE", "HOLDER", "HELD FOR", "LEASE LEFT", "FENCE", "WAITING"]
 #: How many of those who wait for a lock are named where it is shown in full.
 NAMED = 50
+#: How many entries of the history are shown.
+ENTRIES = 20
 #: The status when what was asked about is not so.
 NOT_HELD = 1
 
@@ -105,8 +108,7 @@ def ask_each(
 
 def trouble(error: LockUnavailable) -> str:
     """Say what is wrong, in detail, and what to do about it."""
-    said = problem(error)
-    return printable(f"{said['problem']} {said['detail']} {said['advice']}")
+    return printable(problem_in_short(error))
 
 
 def _listed(options: dict[str, Any]) -> tuple[list[Found], list[str]]:
@@ -129,16 +131,6 @@ def _listed(options: dict[str, Any]) -> tuple[list[Found], list[str]]:
     return found, troubles
 
 
-def _table(found: Sequence[Found]) -> list[str]:
-    several = len({one.using for one in found}) > 1
-    head = ["KEY", "STATE", "HOLDER", "HELD FOR", "LEASE LEFT", "FENCE", "WAITING"]
-    rows = [["CACHE", *head] if several else head]
-    for one in found:
-        row = _row(one.info)
-        rows.append([one.using, *row] if several else row)
-    return table(rows)
-
-
 def _row(info: LockInfo) -> list[str]:
     said = Said(info)
     return [
@@ -152,22 +144,34 @@ def _row(info: LockInfo) -> list[str]:
     ]
 
 
-def _as_json(found: Sequence[Found], troubles: Sequence[str]) -> str:
-    """Return the locks for programs. The names stay; a token is never among them."""
-    locks = [lock_fields(one.info, one.using) for one in found]
-    return json.dumps({"locks": locks, "troubles": troubles}, indent=2)
-
-
 def list_locks(options: dict[str, Any], out: OutputWrapper) -> None:
-    """Write the list to ``out``."""
+    """Write the list to ``out``. Raises CommandError when a Redis is away."""
     found, troubles = _listed(options)
+    rows = [(one.using, _row(one.info)) for one in found]
+    lines = [*cache_table(_HEAD, rows), "", f"{len(rows)} lock{'s' * (len(rows) != 1)}"]
+    _put(options, out, _locks(found), troubles, lines if rows else [], "No locks.")
+
+
+def _locks(found: Sequence[Found]) -> dict[str, Any]:
+    return {"locks": [_fields(one.info, one.using) for one in found]}
+
+
+def _put(
+    options: dict[str, Any],
+    out: OutputWrapper,
+    document: dict[str, Any],
+    troubles: Sequence[str],
+    lines: Sequence[str],
+    otherwise: str,
+) -> None:
+    """Write the ``document`` or the ``lines``, and without any ``otherwise``.
+
+    Raises CommandError if there are ``troubles``.
+    """
     if options["json"]:
-        write(out, _as_json(found, troubles))
-    elif found:
-        count = f"{len(found)} lock{'s' * (len(found) != 1)}"
-        write(out, "\n".join([*_table(found), "", count]))
-    elif not troubles:
-        write(out, "No locks.")
+        write(out, json.dumps({**document, "troubles": troubles}, indent=2))
+    elif lines or not troubles:
+        write(out, "\n".join(lines) or otherwise)
     raise_if_away(troubles)
 
 
@@ -180,12 +184,10 @@ def raise_if_away(troubles: Sequence[str]) -> None:
 def show(options: dict[str, Any], out: OutputWrapper) -> None:
     """Write one lock in full. Raises CommandError when nobody holds it, or a Redis is away."""
     found, troubles = look_at(options)
-    if options["json"]:
-        write(out, _as_json(found, troubles))
-    else:
-        for number, one in enumerate(found):
-            write(out, "\n" * bool(number) + "\n".join(_in_full(one)))
-    raise_if_away(troubles)
+    lines: list[str] = []
+    for one in found:
+        lines += [*([""] if lines else []), *_in_full(one)]
+    _put(options, out, _locks(found), troubles, lines, "")
     if all(one.info.state is State.FREE for one in found):
         raise CommandError(f"nobody holds {options['key']!r}", returncode=NOT_HELD)
 
@@ -219,11 +221,68 @@ def _queue(info: LockInfo) -> list[str]:
     ]
     lines = ["", "The holder itself waits:", *(f"  {line}" for line in lines)] if lines else []
     if info.waiting:
-        rows = [
-            (f"{number}.", str(one.holder or NOT_KNOWN), since(info, one))
-            for number, one in enumerate(info.waiters, 1)
-        ]
+        rows = [(f"{number}.", *one) for number, one in enumerate(waiters(info), 1)]
         lines += ["", "Waiting:", *(f"  {line}" for line in table([("", "WHO", "SINCE"), *rows]))]
         if info.waiting > len(info.waiters):
             lines.append(f"  and {info.waiting - len(info.waiters):,} more")
     return lines
+
+
+def _fields(info: LockInfo, using: str) -> dict[str, Any]:
+    """Return a lock in the cache ``using`` for programs. A token is never among its fields."""
+    return {
+        "using": using,
+        "key": info.key,
+        "name": info.name,
+        "state": info.state.slug,
+        "states": sorted(state.slug for state in info.states),
+        "as_of": info.as_of,
+        "granted_at": info.granted_at,
+        "renewed_ago": info.renewed_ago,
+        "kind": info.kind,
+        "unit": info.unit,
+        "waiting": info.waiting,
+        "waiters": [
+            {"position": number, "holder": _record(one.holder), "waited": one.waited}
+            for number, one in enumerate(info.waiters, 1)
+        ],
+        **_held(info),
+        "shares": [{"state": share.state.slug, **_held(share)} for share in info.shares],
+    }
+
+
+def _held(info: LockInfo) -> dict[str, Any]:
+    awaited = info.waits_for
+    return {
+        "holder": _record(info.holder),
+        "fence": info.fence,
+        "held_for": info.held_for,
+        "remaining": info.remaining,
+        "fingerprint": info.fingerprint,
+        "stop_requested": _record(info.stop_requested),
+        "waits_for": None if awaited is None else {"key": awaited.key, "waited": awaited.waited},
+    }
+
+
+def _record(found: Any) -> dict[str, Any] | None:
+    return None if found is None else {one.name: getattr(found, one.name) for one in fields(found)}
+
+
+def history(options: dict[str, Any], out: OutputWrapper) -> None:
+    """Write the entries to ``out``, the newest first. Raises CommandError when a Redis is away."""
+    name: str | None = None
+    if options["key"] is not None:
+        with statuses.given_for(ValueError, statuses.USAGE):
+            name = name_for(key_prefix(), options["key"])
+    found, troubles = ask_each(options["using"], lambda alias: last(alias, name=name))
+    noted = [(alias, one) for alias, some in found for one in some]
+    noted.sort(key=lambda one: one[1].at, reverse=True)
+    del noted[options["limit"] :]
+    entries = [{"using": alias, **asdict(entry), "end": entry.end.slug} for alias, entry in noted]
+    holds = [(alias, Hold(entry)) for alias, entry in noted]
+    rows = [
+        (alias, [hold.ended, hold.key, hold.end, hold.holder, hold.held_for, hold.waited])
+        for alias, hold in holds
+    ]
+    lines = cache_table(["ENDED", "KEY", "HOW", "HOLDER", "HELD FOR", "WAITED"], rows)
+    _put(options, out, {"entries": entries}, troubles, lines if rows else [], "No entries.")

@@ -25,6 +25,13 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
     return [_GAP.join(map(str.ljust, row, widths)).rstrip() for row in cells]
 
 
+def cache_table(head: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+    """Return ``rows`` below ``head``, each with its cache alias if there are several."""
+    is_named = len({alias for alias, _row in rows}) > 1
+    found = [("CACHE", head), *rows]
+    return table([[*([alias] if is_named else []), *row] for alias, row in found])
+
+
 def _escaped(text: str) -> str:
     return text if text.isascii() and text.isprintable() else printable(text)
 
