@@ -1439,15 +1439,15 @@ RULES = [
     Mutant(
         "a waiter that does not fetch the lock is passed over",
         f"{SCRIPTS}/look.lua",
-        "if rank and has_mail(box, token) and",
-        "if false and",
+        "rank and redis.call('LPOS', box, token)",
+        "false",
         f"{WIRE}/test_handover.py::test_a_lock_whose_mail_is_not_fetched_goes_to_the_next",
     ),
     Mutant(
         "a waiter that fetched the lock keeps it",
         f"{SCRIPTS}/look.lua",
-        "if rank and has_mail(box, token) and",
-        "if rank and",
+        "rank and redis.call('LPOS', box, token)",
+        "rank",
         f"{WIRE}/test_handover.py::"
         "test_one_that_was_fetched_is_left_to_who_fetched_it_and_another_is_roused",
     ),
@@ -1583,7 +1583,7 @@ RULES = [
     Mutant(
         "a lock that somebody met is listed",
         f"{SCRIPTS}/acquire.lua",
-        "list_met(left)\n",
+        "list(now + (left >= 0 and left or 60 * MEMORY))\n",
         "\n",
         f"{WIRE}/test_handover.py::test_a_lock_that_somebody_met_or_waits_for_is_listed",
     ),
@@ -1620,7 +1620,7 @@ LAYERS = [
     ),
     Mutant(
         "a circle of waiters is told from a wait that has ended",
-        f"{SCRIPTS}/deadlock.lua",
+        f"{SCRIPTS}/waits.lua",
         "return alive and alive >= now and ask(",
         "return true or ask(",
         f"{CONTRACT}/test_deadlocks.py::test_a_wait_that_ended_is_no_part_of_a_deadlock",
@@ -1758,7 +1758,7 @@ LAYERS = [
     ),
     Mutant(
         "what others wrote in the place of ours hides no lock",
-        f"{SCRIPTS}/inspect.lua",
+        f"{SCRIPTS}/waits.lua",
         "return not (type(reply) == 'table' and reply.err) and reply",
         "return type(reply) == 'table' and reply.err and error(reply.err) or reply",
         f"{WIRE}/test_inspection.py::test_data_of_another_type_beside_it_does_not_hide_a_lock",

@@ -101,7 +101,7 @@ def options_of(
     if max_hold is not None:
         lease_ms = min(lease_ms, int(max_hold * 1000))
         if min_hold is not None and min_hold > max_hold:
-            text = f"min_hold, {min_hold!r}, must not be more than max_hold, {max_hold!r}"
+            text = f"min_hold, {min_hold:g}, must not be more than max_hold, {max_hold:g}"
             raise ValueError(text)
     waiting_time(sleep, "sleep")
     seconds_or_none(wait_warning, "wait_warning")

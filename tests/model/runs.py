@@ -370,7 +370,7 @@ MUTANTS = {
             "          return token, again, box, record\n"
             "        else\n"
             "          full = box\n",
-            "        elseif not (without_mail and has_mail(box, token)) then\n"
+            "        elseif not (without_mail and redis.call('LPOS', box, token)) then\n"
             "          return token, again, box, record\n",
         ),
     ),

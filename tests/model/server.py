@@ -64,12 +64,16 @@ class Violation(Exception):
 
 def script(name: str, edits: Iterable[Edit] = ()) -> str:
     """Return a shipped script with those edits, each of a file that is in it."""
-    texts = {file: (SCRIPTS / f"{file}.lua").read_text() for file in ("lib", name)}
-    for file, rule, instead in edits:
-        if file in texts:
-            assert texts[file].count(rule) == 1, f"{file}.lua does not have {rule!r} once"
-            texts[file] = texts[file].replace(rule, instead)
-    return texts[name].replace("--- lib\n", texts["lib"])
+    source, known = f"--- {name}\n", set[str]()
+    while found := re.search(r"^--- (\w+)\n", source, re.MULTILINE):
+        text = "" if found[1] in known else (SCRIPTS / f"{found[1]}.lua").read_text()
+        for file, rule, instead in edits if text else ():
+            if file == found[1]:
+                assert text.count(rule) == 1, f"{file}.lua does not have {rule!r} once"
+                text = text.replace(rule, instead)
+        known.add(found[1])
+        source = f"{source[: found.start()]}{text}{source[found.end() :]}"
+    return source
 
 
 class Redis:

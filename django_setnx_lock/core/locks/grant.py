@@ -11,7 +11,7 @@ from weakref import ref
 from .. import clock, events
 from ..errors import LockError, LockLost, LockUnavailable
 from ..protocol.replies import Reply, StopRequest, lost, text
-from ..protocol.requests import Request
+from ..protocol.requests import LOOK, Request
 
 if TYPE_CHECKING:
     from ..connections.backend import Backend
@@ -206,7 +206,7 @@ async def look(
     # What it was given for ends by itself, and what the caller did is done.
     with suppress(LockUnavailable):
         while tokens:
-            request = Request(target.scripts.look, target.keys, (" ".join(tokens),))
+            request = Request(LOOK, target.keys, (" ".join(tokens),))
             reply = await session.call(io, request, target.key)
             tokens = text(reply.value).split()
     return mine in named

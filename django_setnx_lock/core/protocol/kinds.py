@@ -17,12 +17,10 @@ _KEYS = ("NAME", "META", *(end.upper() for end in _BESIDE), "INDEX")
 # Servers look for KEYS in the text, or refuse others as it runs: each stands where it is used.
 _DECLARED = (
     (r"local (NAME|WAITERS|SHARES), .*\n", ""),
-    (r"local BESIDE = .*\n", ""),
     (r"local BESIDE, token = .*, ", "local token = "),
     (r"BESIDE \.\. '(\w+)'", lambda found: found[1].upper()),
     # Of several locks, the first alone.
-    (r"local INDEX, BESIDE = .*\n", ""),
-    (r"inspect\(NAME, META\)|inspect\(KEYS\[at\], .*?\]\)", "inspect()"),
+    (r"inspect\(\{.*?\}\)", "inspect(KEYS)"),
     (r"for at = 1, #KEYS - 1, 2 do", "for at = 1, 1 do"),
     # Nobody reads mail.
     (r"ARGV\[5\]", "''"),
@@ -78,8 +76,8 @@ def scripts_of(protocol: str, *, expire: bool = True) -> Scripts:
     if protocol == "setnx":
         return PLAIN
     is_hosted, script = protocol == "hosted", partial(script_of, protocol=protocol, expire=expire)
-    names = ("acquire", "release", "renew", "look", "locked" if is_hosted else "taken")
+    names = ("acquire", "release", "renew", "locked" if is_hosted else "taken")
     # Such a server may be a cluster behind a proxy.
     several = None if is_hosted else script("several")
-    acquire, release, renew, look, locked = map(script, names)
-    return Scripts(acquire, release, renew, look, locked, several, polls=True)
+    acquire, release, renew, locked = map(script, names)
+    return Scripts(acquire, release, renew, locked, several, polls=True)

@@ -38,8 +38,6 @@ class Script:
     def __init__(self, name: str, kind: str = "", edit: Callable[[str], str] = str) -> None:
         self.name = name
         source = _read(name)
-        for part in ("acquire", "lib"):
-            source = source.replace(f"--- {part}\n", _read(part))
         self.source = edit(_with_functions(kind, source) if kind else source)
         self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
         self.head = f"$7\r\nEVALSHA\r\n$40\r\n{self.sha}\r\n"
@@ -50,7 +48,13 @@ class Script:
 
 
 def _read(name: str) -> str:
-    return (_SCRIPTS / f"{name}.lua").read_text()
+    """Return that script. ``--- part`` in it stands for another file, where it is named first."""
+    source, known = f"--- {name}\n", set[str]()
+    while found := re.search(r"^--- (\w+)\n", source, re.MULTILINE):
+        part = "" if found[1] in known else (_SCRIPTS / f"{found[1]}.lua").read_text()
+        known.add(found[1])
+        source = f"{source[: found.start()]}{part}{source[found.end() :]}"
+    return source
 
 
 def _with_functions(kind: str, source: str) -> str:
@@ -83,7 +87,6 @@ class Scripts(NamedTuple):
     acquire: Script = ACQUIRE
     release: Script = RELEASE
     renew: Script = RENEW
-    look: Script = LOOK
     locked: Script = LOCKED
     several: Script | None = SEVERAL
     polls: bool = False

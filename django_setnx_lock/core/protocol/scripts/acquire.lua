@@ -4,8 +4,7 @@
 --       4 within how many ms the caller asks again (0: it does not wait)  5 its mailbox
 -- Reply {'OK', fence[, 'listed', waiters woken by this, or false]}  {'BUSY', ms left, record of who holds it, or false,
 --       waiters that it was given to by this, or false}  {'GONE'} the token is done with
-local NAME, META, INDEX = KEYS[1], KEYS[2], KEYS[3]
-local BESIDE, token = string.sub(META, 1, -5), ARGV[1]
+--- head
 
 -- Nobody has it, and nobody waits: most are.
 local time = not string.find(token, ':', 1, true) and redis.call('TIME') -- without that right no lock is left
@@ -36,7 +35,7 @@ if is_gone(token) then
 end
 local value, group = standing()
 if value == '' then
-  list_met(redis.call('PTTL', NAME))
+  list(now + 60 * MEMORY)
   return is_wrong()
 end
 local given = false
@@ -82,7 +81,8 @@ elseif leave_queue(token) then
   local others = group and admit(value, group) or left >= 0 and rouse(left)
   given = given and others and given .. ' ' .. others or given or others or false
 end
-list_met(left)
+-- Operators see it from now on, for an hour where it has no end.
+list(now + (left >= 0 and left or 60 * MEMORY))
 local _, owner, record = read_meta()
 if group then
   _, record = fence_of(value, group, redis.call('ZRANGE', SHARES, -1, -1)[1]) -- of one who has it still

@@ -1,31 +1,12 @@
 -- Say of a caller which holds locks that it waits for one more, and see whether it waits for itself by way of others. All is
 -- read at one moment. Who looks after a caller that is refused does not find the same: one is refused, not two.
--- '{N}:waits:TOKEN' says of the holder of N by that token, for a short while: 'TOKEN LENGTH NAME RECORD', its token in the
--- queue of the lock that it waits for, and that name, which has that length. It is believed only where that token queues.
 -- KEYS  1 name and 2 meta of the lock waited for  3... the names of the locks that the caller holds
 -- ARGV  1 its token in the queue  2 for how many ms to believe it  3 its holder record  4... the tokens by which it holds them
 -- Reply {record, name, record, name, ...}: the caller waits for the first name, whose holder, of the second record, waits for
 --       the second name, and so on; the caller holds the last. Empty if it is no deadlock
-local NAME, META, INDEX = KEYS[1], KEYS[2], nil
-local BESIDE, token = string.sub(META, 1, -5), ARGV[1]
 --- lib
+--- waits
 local MOST = 200 -- of so many callers, or holders of one lock, a search goes no further
-
-local function beside(name, what)
-  local tag = string.match(name, '^[^{]*{([^}]+)}')
-  return (tag and '{' .. tag .. '}:' .. name or '{' .. name .. '}') .. ':' .. what
-end
-
--- What is of another type says nothing.
-local function ask(...)
-  local reply = redis.pcall(...)
-  return not (type(reply) == 'table' and reply.err) and reply or nil
-end
-
-local function is_queued(name, queued)
-  local alive = parse_waiter(ask('HGET', beside(name, 'waiting'), queued))
-  return alive and alive >= now and ask('ZSCORE', beside(name, 'waiters'), queued)
-end
 
 -- The tokens by which the lock is held, and how many of these have to stay for that waiter to stay: of permits all, as one
 -- that becomes free is enough. One that stands before it and cannot go on keeps it waiting, too.
@@ -50,11 +31,9 @@ local function behind(waiter)
   local holders, found = {}, {}
   holders, waiter.enough = in_the_way(waiter)
   for _, holder in ipairs(holders) do
-    local said = ask('GET', beside(waiter.name, 'waits:' .. holder)) or ''
-    local queued, length, rest = string.match(said, '^(%S+) (%d+) (.*)$')
-    local name = rest and string.sub(rest, 1, length)
-    if rest and queued ~= waiter.token and is_queued(name, queued) then
-      known[queued] = known[queued] or {token = queued, name = name, record = string.sub(rest, length + 2)}
+    local queued, name, record = read_wait(waiter.name, holder)
+    if queued and queued ~= waiter.token and is_queued(name, queued) then
+      known[queued] = known[queued] or {token = queued, name = name, record = record}
       table.insert(found, known[queued])
     end
   end
@@ -64,9 +43,8 @@ end
 -- All that the caller waits for by way of others, the nearest first, but those who go on; and the last before itself again.
 local function search()
   local reached, seen, last = {own}, {[own] = true}, nil
-  for number = 1, MOST do
-    local waiter = reached[number] or {behind = {}}
-    waiter.behind = waiter.behind or behind(waiter)
+  for number, waiter in ipairs(reached) do
+    waiter.behind = waiter.behind or number <= MOST and behind(waiter) or {}
     for _, other in ipairs(waiter.behind) do
       last = last or other == own and waiter
       if not seen[other] and not other.goes_on then
@@ -88,7 +66,7 @@ repeat
   waiters, last, has_changed = search()
   for _, waiter in ipairs(waiters) do
     local staying = 0
-    for _, other in ipairs(waiter.behind or {}) do
+    for _, other in ipairs(waiter.behind) do
       staying = staying + (other.goes_on and 0 or 1)
     end
     if not waiter.goes_on and staying < (waiter.enough or 1) then

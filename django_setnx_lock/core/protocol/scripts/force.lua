@@ -2,8 +2,6 @@
 -- ARGV  1 token seen  2 by whom and why (JSON)  3 '', or unless more than so many ms are left of its lease
 -- Reply {'OK', whom it is given to, or false}  {'CHANGED'} somebody else holds it by now  {'FREE'} nobody does
 --       {'RENEWED'} more is left
-local NAME, META, INDEX = KEYS[1], KEYS[2], KEYS[3]
-local BESIDE, token = string.sub(META, 1, -5), ARGV[1]
 --- lib
 local value, group = standing()
 if #token == 65536 and value and string.sub(value, 1, 65536) == token then

@@ -8,9 +8,6 @@ end
 local function mark_awake()
 end
 
-local function has_mail()
-end
-
 -- One that sleeps at its mailbox, and asks only later.
 local function is_passed_over(_, again)
   return again > now + CLAIM

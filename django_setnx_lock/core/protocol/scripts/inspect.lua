@@ -12,22 +12,14 @@ local COUNTED = 500    -- so many of a queue are looked at to see who is alive; 
 local LONGEST = 65535  -- no text of ours is longer
 local BUDGET, spent = 100, 0 -- no call keeps Redis busy for longer than so many locks take that nobody waits for
 
-local function ask(...)
-  local reply = redis.pcall(...)
-  return not (type(reply) == 'table' and reply.err) and reply -- not what others wrote in the place of ours
-end
-
-local function inspect(NAME, META)
-local INDEX, BESIDE = nil, string.sub(META, 1, -5)
+local function inspect(KEYS)
 --- lib
+--- waits
 -- What that holder waits for itself, as it says while it looks for a deadlock.
 local function awaited(holder)
-  local queued, length, rest = string.match(ask('GET', BESIDE .. 'waits:' .. holder) or '', '^(%S+) (%d+) (.*)$')
-  local name = rest and string.sub(rest, 1, length) or ''
-  local tag = string.match(name, '^[^{]*{([^}]+)}')
-  local there = tag and '{' .. tag .. '}:' .. name or '{' .. name .. '}'
-  local alive, _, _, _, rank = parse_waiter(rest and ask('HGET', there .. ':waiting', queued))
-  return alive and alive >= now and ask('ZSCORE', there .. ':waiters', queued) and {name, queued, rank} or false
+  local queued, name = read_wait(NAME, holder)
+  local rank = queued and is_queued(name, queued)
+  return rank and {name, queued, rank} or false
 end
   local kind, left = redis.call('TYPE', NAME).ok, redis.call('PTTL', NAME)
   local value = kind == 'string' and redis.call('GETRANGE', NAME, 0, LONGEST)
@@ -86,7 +78,7 @@ end
 
 local found = {}
 for at = 1, #KEYS - 1, 2 do
-  table.insert(found, inspect(KEYS[at], KEYS[at + 1]))
+  table.insert(found, inspect({KEYS[at], KEYS[at + 1]}))
   if spent >= BUDGET then
     break
   end

@@ -3,14 +3,13 @@
 -- one is roused: should nobody ask, it does, when the claim is over.
 -- ARGV  1 their tokens, in the order of the queue
 -- Reply who is to be looked at next, or false
-local NAME, META, INDEX = KEYS[1], KEYS[2], KEYS[3]
-local BESIDE = string.sub(META, 1, -5)
 --- lib
 local missed, is_awaited = {}, false
 for token in string.gmatch(ARGV[1], '%S+') do
   local _, _, box, _, rank = read_waiter(token)
   local was_given = rank and not redis.call('ZSCORE', WAITERS, token)
-  if rank and has_mail(box, token) and not (was_given and redis.call('EXISTS', box .. ':awake') == 1) then
+  local has_mail = rank and redis.call('LPOS', box, token)
+  if has_mail and not (was_given and redis.call('EXISTS', box .. ':awake') == 1) then
     table.insert(missed, token)
   elseif was_given then
     is_awaited = true

@@ -3,8 +3,7 @@
 --       may have been granted; 'doubt' and a copy may still be under way  3 for how many ms from the grant on nobody else is
 --       to have it, if it is held alone
 -- Reply {'OK', whom it was given to or roused, or false}  {'LOST', who forced it and why (JSON), or false, whom it was given to, or false}
-local NAME, META, INDEX = KEYS[1], KEYS[2], KEYS[3]
-local BESIDE, token = string.sub(META, 1, -5), ARGV[1]
+--- head
 if ARGV[2] == '' and not ARGV[3] and redis.pcall('GET', NAME) == token and redis.call('EXISTS', BESIDE .. 'waiters') == 0 then
   redis.call('DEL', NAME)
   if INDEX then
@@ -13,8 +12,7 @@ if ARGV[2] == '' and not ARGV[3] and redis.pcall('GET', NAME) == token and redis
   return {'OK'}
 end
 --- lib
-local was_held, value, group
-local rest = 0
+local rest, was_held, value, group = 0, false, nil, nil
 if ARGV[3] and redis.pcall('GET', NAME) == token then
   local fence, _, record = read_meta()
   rest = math.min(ARGV[3] - (now - math.floor(fence / 1000)), ARGV[3])

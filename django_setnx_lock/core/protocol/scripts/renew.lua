@@ -2,8 +2,6 @@
 -- ARGV  1 token  2 ms; '0': as long as it does; '-1': change nothing
 -- Reply {'OK', ms left (-1: without end)[, holder record in which an operator asks it to stop]}
 --       {'LOST', who forced it and why (JSON), or false}
-local NAME, META, INDEX = KEYS[1], KEYS[2], KEYS[3]
-local BESIDE, token = string.sub(META, 1, -5), ARGV[1]
 --- lib
 local value, group = standing()
 local fence, record = fence_of(value, group, token)

@@ -1,8 +1,6 @@
 -- Ask the holder that the operator saw to stop: in its holder record, whose last member "stop" then is. It hears when it renews.
 -- ARGV  1 token seen  2 by whom and why (JSON); the time is added, in ms
 -- Reply {'OK'}  {'BEFORE'} somebody has asked it before, or this was sent twice  {'CHANGED'} somebody else has it  {'FREE'} nobody
-local NAME, META, INDEX = KEYS[1], KEYS[2], KEYS[3]
-local BESIDE, token = string.sub(META, 1, -5), ARGV[1]
 --- lib
 local value, group = standing()
 local fence, record = fence_of(value, group, token)

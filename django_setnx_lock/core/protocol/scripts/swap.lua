@@ -2,10 +2,8 @@
 -- With the same token twice it is given away: nobody renews it from then on, as the record says.
 -- ARGV  1 token that was given away  2 the new one  3 fence of the lock  4 lease that is left at the least  5 holder record
 -- Reply {'OK', fence, 'listed', false}  {'LOST', who forced it and why (JSON), or false}
-local NAME, META, INDEX = KEYS[1], KEYS[2], KEYS[3]
-local BESIDE, token = string.sub(META, 1, -5), ARGV[2]
 --- lib
-local value, fence = standing(), read_meta()
+local token, value, fence = ARGV[2], standing(), read_meta()
 if is_gone(token) or fence ~= tonumber(ARGV[3]) or value ~= ARGV[1] and value ~= token then
   return {'LOST', redis.call('HGET', BESIDE .. 'forced', ARGV[1])}
 elseif value ~= token or token == ARGV[1] then

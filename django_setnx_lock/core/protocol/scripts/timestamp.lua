@@ -45,14 +45,12 @@ local function lease_left()
 end
 
 local function is_wrong()
-  local value, names = redis.call('GET', NAME), {'ms', [1000] = 's'}
-  local what = #value .. ' bytes that are no time in ' .. names[UNIT]
-  for unit, name in pairs(names) do
-    if as_time(value, unit) then
-      what = 'a time in ' .. name .. ', and the unit of this lock is ' .. names[UNIT]
-    end
-  end
+  local value, other, names = redis.call('GET', NAME), 1001 - UNIT, {'ms', [1000] = 's'}
   -- Not the value itself: it may be the token of a lock of another kind.
+  local what = #value .. ' bytes that are no time in ' .. names[UNIT]
+  if as_time(value, other) then
+    what = 'a time in ' .. names[other] .. ', and the unit of this lock is ' .. names[UNIT]
+  end
   return redis.error_reply('WRONGTYPE its value is no timestamp of such a lock: ' .. what)
 end
 
