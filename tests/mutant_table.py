@@ -810,6 +810,14 @@ LOCKS = [
         f"{CONTRACT}/test_network.py::test_a_held_lock_is_renewed_and_released_when_memory_is_used_up",
     ),
     Mutant(
+        "what is being let go is not had again",
+        f"{CORE}/locks/layered.py",
+        "grant.is_let_go or ",
+        "",
+        f"{CONTRACT}/test_reentrancy.py::"
+        "test_what_another_thread_lets_go_just_now_is_not_had_again",
+    ),
+    Mutant(
         "who lets a lost lock go keeps the one taken since",
         f"{CORE}/locks/layered.py",
         "by.holds[place] = ref(grant, functools.partial(by.holds.pop, place))",

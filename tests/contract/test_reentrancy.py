@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from django_setnx_lock import LockError, LockLost, LockUnsupported
+from django_setnx_lock import LockBusy, LockError, LockLost, LockUnsupported
+from tests.faults.proxy import Proxy
 from tests.support.drivers import stepped
 from tests.support.kinds import EXCLUSIVE, HOSTED, PERMITS, READERS, REDLOCK, SEVERAL, TIMESTAMP
 from tests.support.rows import on
@@ -132,6 +133,24 @@ async def test_a_later_thread_does_not_have_what_an_earlier_one_left(a: World) -
         with ThreadPoolExecutor(1) as pool:
             assert pool.submit(lock.acquire, blocking=False).result(20) is False
     handles[0].release()
+
+
+@on([EXCLUSIVE], drivers=["blocking"], real=True)
+async def test_what_another_thread_lets_go_just_now_is_not_had_again(a: World) -> None:
+    with Proxy(a.server.port) as proxy:
+        a.asks_at(proxy.client())
+        lock = a.lock(reentrant=True)
+        held = await lock.take(0)
+        # The release is on its way.
+        proxy.hold(held.token.encode(), once=True)
+        job = a.spawn(held.release())
+        await a.eventually(proxy.holds.is_set)
+        with pytest.raises(LockBusy):
+            await lock.take(0)
+        proxy.let_go()
+        await job.result()
+        async with lock.block() as held:
+            await held.check()
 
 
 @on([EXCLUSIVE, SEVERAL])
