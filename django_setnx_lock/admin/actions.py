@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,10 +15,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from .. import lock_core
 from ..checks import message
 from ..connection import aliases_in, client_problem
+from ..core.connections.backend import BLOCKING, run
 from ..core.errors import LockBusy, LockError, LockLost, LockUnavailable, LockUnsupported
+from ..core.locks import several
 from ..core.protocol.keys import meta_key, name_for
 from ..descriptions import duration, problem_in_short
 from ..key_template import KeyTemplate, MissingValue
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponseBase
     from typing_extensions import Unpack
 
+    from ..core.locks.layered import LockHandle, RedisLock
     from ..options import Options
 
     Action = Callable[[Any, HttpRequest, QuerySet[Any]], HttpResponseBase | None]
@@ -69,7 +71,7 @@ def locked_action(template: str, **options: Unpack[Options]) -> Callable[[_Actio
                 usual = f"action {modeladmin.opts.label_lower}.{action.__name__}"
                 own, user = replace(given, label=given.label or usual), request.user.get_username()
                 made = [make_one(key, own, user=user) for key in rows_of]
-                taken = lock_core.take_each(made)
+                taken = take_each(made)
             except (ImproperlyConfigured, LockUnavailable, LockUnsupported) as error:
                 why = str(error) if isinstance(error, LockUnsupported) else problem_in_short(error)
                 text = _("Nothing was done: %(problem)s") % {"problem": why}
@@ -88,7 +90,7 @@ def locked_action(template: str, **options: Unpack[Options]) -> Callable[[_Actio
                         unused.grant.was_in_vain = True
                 response = action(modeladmin, request, rows) if rows is not None else None
             finally:
-                for failed in lock_core.release_each(held):
+                for failed in run(several.release_each(BLOCKING, held)):
                     modeladmin.message_user(request, _not_released(failed), messages.ERROR)
             tell_skipped(modeladmin, request, skipped)
             return response
@@ -98,6 +100,47 @@ def locked_action(template: str, **options: Unpack[Options]) -> Callable[[_Actio
         return locked  # type: ignore[return-value]  # wraps() keeps the kind of callable
 
     return decorate
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The result of taking one of several locks: ``held``, or ``error`` telling why not."""
+
+    lock: RedisLock
+    held: LockHandle | None = None
+    error: LockBusy | LockUnavailable | None = None
+
+
+def take_each(locks: Sequence[RedisLock]) -> list[Taken]:
+    """Take each of ``locks`` that is free, without waiting; return the results in that order.
+
+    They are asked for in the order of their names, one after the other. Raises LockUnavailable,
+    holding nothing, when their server cannot be reached or does not answer; of a cluster, the locks
+    of that node are told to be unavailable, and are not asked for.
+    """
+    taken: dict[RedisLock, Taken] = {}
+    down: dict[object, LockUnavailable] = {}
+    try:
+        for lock in sorted(locks, key=lambda each: each.name):
+            session = lock.session_for(BLOCKING)
+            node = session.at(lock.name)
+            try:
+                if node in down:
+                    raise down[node]
+                taken[lock] = Taken(lock, lock.take(0))
+            except LockUnavailable as error:
+                if error.cause in {"unreachable", "timeout", "replicas"}:
+                    if node is session:
+                        raise
+                    down[node] = error
+                taken[lock] = Taken(lock, error=error)
+            except LockBusy as error:
+                taken[lock] = Taken(lock, error=error)
+        return [taken[lock] for lock in locks]
+    except BaseException:
+        held = [one.held for one in taken.values() if one.held is not None]
+        run(several.release_each(BLOCKING, held))
+        raise
 
 
 def _not_released(error: LockError) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import django_setnx_lock
-from django_setnx_lock import connection, history, key_template, lock_core
+from django_setnx_lock import connection, history, key_template
 from django_setnx_lock.core import clock as clock
 from django_setnx_lock.core import heartbeat, lock_info
 from django_setnx_lock.core.connections import backend, pipe, sentinel
@@ -102,12 +102,14 @@ def commit_lock(client: Any, name: str) -> RedisLock:
 
 def take_each(locks: Sequence[RedisLock]) -> list[Any]:
     """Take each of ``locks`` as an action of the admin does; a result has a handle or an error."""
-    return list(lock_core.take_each(locks))
+    from django_setnx_lock.admin import actions
+
+    return list(actions.take_each(locks))
 
 
 def release_each(held: Sequence[LockHandle]) -> list[Any]:
     """Release each of ``held`` as the action of an admin does; return the errors."""
-    return list(lock_core.release_each(held))
+    return list(backend.run(several.release_each(backend.BLOCKING, held)))
 
 
 def pass_time(seconds: float) -> None:

@@ -373,6 +373,8 @@ async def release_each(io: Backend, handles: Sequence[LockHandle]) -> list[LockE
     One of a parent process is left alone. When it is interrupted it releases all the same before it
     raises that.
     """
+    if not handles:
+        return []
     try:
         return await _release_each(io, handles)
     except BaseException as interrupt:
