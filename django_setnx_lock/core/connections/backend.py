@@ -222,7 +222,13 @@ class Blocking(Backend):
                 batch = packed[at : at + BATCH]
                 limit_to(line, until - clock.now())
                 line.send_packed_command((b"".join(batch),), check_health=False)
-                self.read(line, answers, len(batch), until)
+                await self.sent(line, until)
+                for _ in batch:
+                    limit_to(line, until - clock.now())
+                    try:
+                        answers.append(line.read_response(disconnect_on_error=False))
+                    except redis_exceptions.ResponseError as error:
+                        answers.append(error.with_traceback(None))
         except redis_exceptions.RedisError as error:
             answers += [error.with_traceback(None)] * (len(packed) - len(answers))
         except BaseException:
@@ -230,14 +236,8 @@ class Blocking(Backend):
             raise
         return answers
 
-    def read(self, line: Any, answers: list[Any], count: int, until: float) -> None:
-        """Add so many answers, or error replies, to ``answers``. Raises what redis-py raises."""
-        for _ in range(count):
-            limit_to(line, until - clock.now())
-            try:
-                answers.append(line.read_response(disconnect_on_error=False))
-            except redis_exceptions.ResponseError as error:
-                answers.append(error.with_traceback(None))
+    async def sent(self, line: Any, until: float) -> None:
+        """Do nothing, now that a request was sent on ``line``."""
 
     def keep(self, session: Session, line: Any) -> None:
         limit_to(line, session.limit)

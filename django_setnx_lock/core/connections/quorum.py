@@ -9,10 +9,11 @@ import asyncio
 import codecs
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Coroutine, Generator, Sequence
 from concurrent import futures
 from functools import lru_cache
 from math import inf
+from types import coroutine
 from typing import Any
 
 from redis import exceptions as redis_exceptions
@@ -22,8 +23,8 @@ from ..errors import LockUnavailable, subject
 from ..options import milliseconds
 from ..protocol.replies import Reply
 from ..protocol.requests import ACQUIRE, LOCKED, RELEASE, Request, Undo
-from .backend import BATCH, BLOCKING, BROKEN, Backend, run
-from .connection import close, limit_to, refuse_own_calls, take
+from .backend import BROKEN, Backend, Blocking
+from .connection import refuse_own_calls, take
 from .failures import unavailable
 from .session import Session
 
@@ -36,7 +37,6 @@ _DRIFT_PART, _DRIFT_LEAST = 0.01, 0.002
 # How many threads ask servers that have no connection at hand: one that hangs costs each caller
 # such a thread, for as long as the server has to answer.
 _THREADS = 64
-_TO_REPEAT = (*BROKEN, redis_exceptions.NoScriptError)
 _LATE: Any = redis_exceptions.TimeoutError("no answer in time")
 
 
@@ -247,7 +247,7 @@ class _Round:
                 for server in self._session.servers:
                     waiting[asyncio.create_task(self._exchange(io, server))] = server
             else:
-                await self._ask_from_here()
+                self._ask_from_here()
             while self._is_to_wait():
                 left, first = self._until - clock.now(), futures.FIRST_COMPLETED
                 if io.is_asyncio:
@@ -263,86 +263,54 @@ class _Round:
             raise
         self._session.late.update(waiting.values())
 
-    async def _exchange(
-        self, io: Backend, server: Session, line: Any = None, answers: Sequence[Any] | None = ()
-    ) -> list[Any]:
-        """Return the answers of ``server``, which is late if it has given none.
-
-        ``line``: on which it was asked; ``answers``: what came there, None if that is to be read.
-        """
-        if answers is None:
-            answers = self._read(line, self._until) or [_LATE] * len(self._requests)
-        until, asked = self._until if answers else self._ask_until, self._requests
-        found = await io.exchange(server, asked, self._sent, until, self._undo, line, answers)
+    async def _exchange(self, io: Backend, server: Session) -> list[Any]:
+        """Return the answers of ``server``, which is late if it has given none."""
+        until = self._ask_until
+        found = await io.exchange(server, self._requests, self._sent, until, self._undo)
         is_late = any(isinstance(answer, BROKEN) for answer in found)
         (self._session.late.add if is_late else self._session.late.discard)(server)
         return found
 
-    async def _ask_from_here(self) -> None:
-        """Ask those that are connected to.
-
-        Threads ask the others, and go on where the answer takes half of the time, or is to be asked
-        for again.
-        """
-        packed = b"".join([request.pack() for request in self._requests])
-        lines: dict[Session, Any] = {}
+    def _ask_from_here(self) -> None:
+        """Send to all that are connected to, then read; what else there is to do a thread does."""
+        exchanges = {server: self._exchange(_STEPS, server) for server in self._session.servers}
         try:
-            for server in self._session.servers:
-                is_slow = server in self._session.late or len(self._requests) > BATCH
-                line = None if is_slow else take(server.idle)
-                if line is None:
-                    self._in_thread(server)
-                    continue
-                lines[server] = line
-                try:
-                    limit_to(line, self._until - clock.now())
-                    line.send_packed_command((packed,), check_health=False)
-                except redis_exceptions.RedisError as error:
-                    answers = [error.with_traceback(None)] * len(self._requests)
-                    self._in_thread(server, lines.pop(server), answers)
-            for server, line in tuple(lines.items()):
-                found = self._read(line, (self._sent + self._until) / 2)
-                if found is None or any(isinstance(answer, _TO_REPEAT) for answer in found):
-                    self._in_thread(server, line, found)
-                else:
-                    self._found[server] = await self._exchange(BLOCKING, server, line, found)
-                del lines[server]
+            for is_first in (True, False):
+                for server, exchange in tuple(exchanges.items()):
+                    try:
+                        was_sent = server not in self._session.late and exchange.send(None)
+                    except StopIteration as done:
+                        self._found[server] = done.value
+                        del exchanges[server]
+                        continue
+                    if not (is_first and was_sent):
+                        self._in_thread(server, exchanges.pop(server))
         except BaseException:
-            for line in lines.values():
-                close(line)
+            for exchange in exchanges.values():
+                exchange.close()
             raise
 
-    def _read(self, line: Any, by: float) -> list[Any] | None:
-        """Return the answers on ``line``, or errors; None if they have not begun ``by`` then."""
-        count, answers = len(self._requests), list[Any]()
-        try:
-            if not line.can_read(max(by - clock.now(), 0)):
-                return None
-            BLOCKING.read(line, answers, count, self._until)
-        except redis_exceptions.RedisError as error:
-            answers += [error.with_traceback(None)] * (count - len(answers))
-        return answers
-
-    def _in_thread(
-        self, server: Session, line: Any = None, answers: Sequence[Any] | None = ()
-    ) -> None:
-        """Have a thread run the exchange with ``server``."""
-        done: futures.Future[list[Any]] = futures.Future()
+    def _in_thread(self, server: Session, exchange: Coroutine[Any, None, list[Any]]) -> None:
+        """Have a thread end the ``exchange`` with ``server``."""
+        ended: futures.Future[list[Any]] = futures.Future()
         threads = self._session.threads
 
         def work() -> None:
             if not threads.acquire(blocking=False):
-                close(line)
-                done.set_result([_LATE] * len(self._requests))
+                exchange.close()
+                ended.set_result([_LATE] * len(self._requests))
                 return
             try:
-                done.set_result(run(self._exchange(BLOCKING, server, line, answers)))
+                while True:
+                    exchange.send(None)
+            except StopIteration as done:
+                ended.set_result(done.value)
             except BaseException as error:  # noqa: BLE001 - the caller raises it
-                done.set_exception(error.with_traceback(None))
+                ended.set_exception(error.with_traceback(None))
             finally:
                 threads.release()
 
-        self._under_way[done] = server
+        self._under_way[ended] = server
         try:
             threading.Thread(target=work, name="setnx-lock-connect", daemon=True).start()
         except RuntimeError as error:
@@ -352,6 +320,32 @@ class _Round:
             # No thread can be had, as when the interpreter is about to end.
             work()
 
+
+class _Steps(Blocking):
+    """Suspends before what may take long, and gives whether a request was sent just now.
+
+    So several servers are asked at the same time, and a thread can go on with one that is slow.
+    """
+
+    async def line(self, session: Session, until: float, *, afresh: bool) -> Any:
+        found = None if afresh else take(session.idle)
+        if found is None:
+            await _step(was_sent=False)
+            found = session.connection(until)
+        return found
+
+    async def sent(self, line: Any, until: float) -> None:
+        await _step(was_sent=True)
+        if not line.can_read(max((until - clock.now()) / 2, 0)):
+            await _step(was_sent=False)
+
+
+@coroutine
+def _step(*, was_sent: bool) -> Generator[bool, None, None]:
+    yield was_sent
+
+
+_STEPS = _Steps()
 
 # Which servers
 
