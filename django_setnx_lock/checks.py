@@ -74,23 +74,8 @@ def _aliases() -> list[Any]:
     return list(named) if len(named) >= FEWEST else []
 
 
-def _exists(alias: Any) -> bool:
-    return isinstance(alias, str) and alias in settings.CACHES
-
-
 def _is_usable(alias: Any) -> bool:
-    return _exists(alias) and connection.client_problem(alias) is None
-
-
-def _unless_tested(number: str, text: str, hint: str) -> list[CheckMessage]:
-    """Return an error; in a test run, which the kit for tests may be for, a warning at most."""
-    # Test runners make the outbox.
-    if not hasattr(mail, "outbox"):
-        return [message(number, text, hint)]
-    if f"{APP}.testing.helpers" in sys.modules:
-        return []
-    hint += f" In tests, LockTestMixin has a server in memory in its place: {docs_url('testing')}"
-    return [message(number, text, hint, kind=CheckWarning)]
+    return isinstance(alias, str) and connection.client_problem(alias) is None
 
 
 @register(Tags.caches)
@@ -119,31 +104,22 @@ def check_caches(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Check
 
 
 def _of_cache(alias: Any) -> list[CheckMessage]:
-    if not _exists(alias):
-        text = f"{SETTING}['CACHE'] names the cache {alias!r}, which is not in CACHES."
-        return [message("E002", text, f"Name one of: {', '.join(map(repr, settings.CACHES))}.")]
-    kept = f"Locks are kept in the cache {alias!r}"
-    if not connection.is_django_redis(alias):
-        return _unless_tested(
-            "E003",
-            f"{kept}, whose backend {settings.CACHES[alias].get('BACKEND')!r} is not django-redis.",
-            "Set its BACKEND to 'django_redis.cache.RedisCache', or name another cache "
-            f"in {SETTING}['CACHE'].",
-        )
-    if connection.is_sharded(alias):
-        return _unless_tested(
-            "E004",
-            f"{kept}, which is sharded over several servers.",
-            "A lock and what belongs to it must live on one server: use an alias with the "
-            "default client.",
-        )
+    number, wrong = "E002", f"{alias!r} is no name of a cache"
+    if isinstance(alias, str):
+        number, wrong = connection.check_of(alias), connection.client_problem(alias) or ""
+    if wrong:
+        hint, kind = f"Correct it in CACHES, or name another cache in {SETTING}['CACHE'].", None
+        # Test runners make the outbox. The kit for tests may take the place of any cache.
+        if hasattr(mail, "outbox") and number not in {"E002", "E012"}:
+            if f"{APP}.testing.helpers" in sys.modules:
+                return []
+            kind = CheckWarning
+            hint += (
+                f" In tests, LockTestMixin has a server in memory instead: {docs_url('testing')}"
+            )
+        return [message(number, f"No lock can be taken: {wrong}.", hint, kind=kind)]
     found: list[CheckMessage] = []
-    if wrong := connection.cluster_problem(alias):
-        hint = "Write redis://host:port/0, for one or more nodes."
-        found.append(message("E012", f"{kept}, but {wrong}.", hint))
-    elif wrong := connection.client_problem(alias):
-        found += _unless_tested("E015", f"No lock can be taken: {wrong}.", "Correct it in CACHES.")
-    elif other := connection.taken_for(alias):
+    if other := connection.taken_for(alias):
         text = (
             f"The caches {alias!r} and {other!r} have one LOCATION and different SENTINELS. "
             "django-redis keeps one connection pool for both, so locks may be kept at either."

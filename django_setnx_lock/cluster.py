@@ -40,9 +40,8 @@ def location_problem(location: str | Sequence[str]) -> str | None:
         if options.get("path"):
             return "it is a cluster, which has no unix socket: write redis://host:port/0"
         if number := options.get("db"):
-            return (
-                f"it is a cluster, which has the database 0 alone, and its LOCATION names {number}"
-            )
+            text = f"it is a cluster, which has the database 0 alone, not {number}"
+            return f"{text}: write redis://host:port/0"
     return None
 
 

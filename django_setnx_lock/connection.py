@@ -111,10 +111,13 @@ def alias_problem(alias: str) -> str | None:
 
 def _problem_of(alias: str) -> str | None:
     if alias not in settings.CACHES:
-        return f"there is no cache {alias!r} in CACHES"
+        return (
+            f"there is no cache {alias!r} in CACHES, only {', '.join(map(repr, settings.CACHES))}"
+        )
     if not is_django_redis(alias):
         return (
-            f"the cache {alias!r} is not a django-redis cache: set its BACKEND to "
+            f"the cache {alias!r} is not a django-redis cache, but "
+            f"{settings.CACHES[alias].get('BACKEND')!r}: set its BACKEND to "
             f"'{RedisCache.__module__}.{RedisCache.__qualname__}', or name another cache"
         )
     if not settings.CACHES[alias].get("LOCATION"):
@@ -123,6 +126,17 @@ def _problem_of(alias: str) -> str | None:
         return f"the cache {alias!r} is sharded, and one lock must live on one server"
     problem = cluster_problem(alias)
     return problem and f"the cache {alias!r} cannot be used: {problem}"
+
+
+def check_of(alias: str) -> str:
+    """Return the id of the system check that tells why locks cannot be kept there."""
+    if alias not in settings.CACHES:
+        return "E002"
+    if not is_django_redis(alias):
+        return "E003"
+    if is_sharded(alias):
+        return "E004"
+    return "E012" if cluster_problem(alias) else "E015"
 
 
 def client_problem(alias: str) -> str | None:

@@ -15,7 +15,6 @@ import logging
 from asyncio import _get_running_loop
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +62,9 @@ class CommitHandle(LockHandle):
                 if grant.owner is not None:
                     # It is had again before that, reentrant or not.
                     note(grant, grant.owner)
-                defer_to(around, later)
+                waits_for = set(around)
+                for transaction in around:
+                    transaction.deferred.append((later, waits_for))
                 self.released = True
                 return None
         return super()._begin_release()
@@ -89,21 +90,6 @@ class CommitRedlock(CommitLock, Redlock):
     """The same on several masters."""
 
     _handle = CommitRedlockHandle
-
-
-@dataclass(eq=False)
-class DeferredRelease:
-    """A handle with a deferred release, and the transactions that it waits for."""
-
-    held: LockHandle
-    waits_for: set[OpenTransaction]
-
-
-def defer_to(around: Sequence[OpenTransaction], held: Any) -> None:
-    """Release ``held`` when the last of the transactions ``around`` has ended."""
-    one = DeferredRelease(held, set(around))
-    for transaction in around:
-        transaction.defer(one)
 
 
 def open_transactions() -> list[OpenTransaction]:
@@ -134,9 +120,8 @@ class OpenTransaction:
     """A transaction of one connection, watched until it has ended."""
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
-        # In order, and by name, as many locks may be deferred.
-        self._deferred: list[DeferredRelease] = []
-        self._by_name: dict[str, list[DeferredRelease]] = {}
+        # The handles whose release is deferred, and all that the release of each waits for.
+        self.deferred: list[tuple[LockHandle, set[OpenTransaction]]] = []
         self._connection = connection
         own = vars(connection)
         self._watched: dict[str, tuple[Callable[..., Any], bool]] = {
@@ -146,34 +131,19 @@ class OpenTransaction:
         # All at once: an interrupt must not leave it known but not watched.
         own.update(wrapped, **{_MARK: self})
 
-    def defer(self, one: DeferredRelease) -> None:
-        """Release ``one`` when this has ended, and all else that it waits for."""
-        self._by_name.setdefault(one.held.name, []).append(one)
-        self._deferred.append(one)
-
-    def deferred_of(self, name: str) -> Sequence[DeferredRelease]:
-        """Return the deferred handles of ``name`` in Redis that wait for this transaction."""
-        return self._by_name.get(name, ())
-
     def has_ended(self) -> None:
         """Release what waits for nothing else. Raises nothing, unless it is interrupted."""
         self._watch_no_longer()
-        deferred, self._deferred = self._deferred, []
-        self._by_name = {}
+        deferred, self.deferred = self.deferred, []
         due = []
-        for one in reversed(deferred):
-            one.waits_for.discard(self)
-            if not one.waits_for:
-                due.append(one.held)
-        groups = by_client(due)[::-1]
-        try:
-            while groups:
-                for error in run(several.release_each(BLOCKING, groups.pop())):
-                    logger.warning("%s", error)
-        finally:
+        for held, waits_for in reversed(deferred):
+            waits_for.discard(self)
+            if not waits_for:
+                due.append(held)
+        with ExitStack() as stack:
             # An interrupt keeps nothing at another server.
-            for some in groups:
-                run(several.release_each(BLOCKING, some))
+            for some in by_client(due)[::-1]:
+                stack.callback(_release, some)
 
     def _watch_no_longer(self) -> None:
         own = vars(self._connection)
@@ -193,7 +163,7 @@ class OpenTransaction:
     def _check(self) -> None:
         """Raise LockLost, and roll back, if one of the locks is lost before the commit."""
         try:
-            check_all(one.held for one in self._deferred)
+            check_all(held for held, _waits_for in self.deferred)
         except BaseException:
             # For interrupts, too: Django would not roll back, and some databases then commit.
             try:
@@ -228,6 +198,11 @@ class OpenTransaction:
         self._call("set_autocommit", autocommit, *args, **kwargs)
         if autocommit:
             self.has_ended()
+
+
+def _release(held: Sequence[LockHandle]) -> None:
+    for error in run(several.release_each(BLOCKING, held)):
+        logger.warning("%s", error)
 
 
 def by_client(held: Iterable[LockHandle]) -> list[list[LockHandle]]:
