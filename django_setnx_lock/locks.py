@@ -203,9 +203,7 @@ def inspector(using: str | None = None) -> Inspector:
     ``using``: the cache alias (None: the setting ``CACHE``, of several the first). Raises
     ImproperlyConfigured when the cache cannot hold locks.
     """
-    protocol = get_config()["PROTOCOL"]
-    has_index = protocol != "hosted"
-    return Inspector(get_client(using), key_prefix(), use_index=has_index, protocol=protocol)
+    return Inspector(get_client(using), key_prefix(), protocol=get_config()["PROTOCOL"])
 
 
 def key_prefix() -> str:

@@ -19,11 +19,11 @@ from ..lock_info import LockInfo, LockPage, Outcome, State
 from ..locks.grant import look
 from ..locks.lock import PlainLock
 from ..plain import plain
-from ..protocol.keys import index_for
+from ..protocol.keys import index_for, meta_key
 from ..protocol.kinds import script_of
 from ..protocol.replies import text
 from ..protocol.requests import Command, Request, Script, keys_of
-from .reading import Reader, asking_about, name_in
+from .reading import Reader, name_in
 
 if TYPE_CHECKING:
     from ..connections.session import Session
@@ -68,12 +68,12 @@ class Inspector:
         refuse_own_calls(client.__class__)
         self._client = client
         self._prefix = prefix
-        has_index = use_index and session_of(client).has_index
-        self._index = index_for(prefix) if has_index else None
-        # Only of those on such a server scripts may touch no key but those that they are told of.
+        # Of timestamps nothing is asked that differs; on a hosted server scripts may touch no key
+        # but those that they are told of, and that may be a cluster.
         self._protocol = "hosted" if protocol == "hosted" else "setnx"
-        unit = protocol.removeprefix("timestamp-")
-        self._reader = Reader(prefix, unit if unit != protocol else "")
+        has_index = use_index and protocol != "hosted" and session_of(client).has_index
+        self._index = index_for(prefix) if has_index else None
+        self._reader = Reader(prefix, protocol.partition("timestamp-")[2])
 
     def get(self, name: str, *, waiters: int = 1) -> LockInfo:
         """Return the lock with the Redis name ``name``, held or not.
@@ -91,15 +91,15 @@ class Inspector:
         """
         found: dict[str, LockInfo] = {}
         # Where there is an index, a script may have the keys of several locks, as it has that one.
-        together = _TOGETHER if self._index and self._protocol != "hosted" else 1
+        together, index = (_TOGETHER, (self._index,)) if self._index else (1, ())
         script = script_of("inspect", protocol=self._protocol)
         # Where many wait, it tells of some of them.
         while left := [name for name in names if name not in found]:
-            parts = _parts(left, together)
-            asked = [
-                (asking_about(some, script, self._index, waiters), self._reader.key(some[0]))
-                for some in parts
-            ]
+            parts, asked = _parts(left, together), []
+            for some in parts:
+                keys = [key for name in some for key in (name, meta_key(name))]
+                request = Request(script, (*keys, *index), (str(waiters),))
+                asked.append((request, self._reader.key(some[0])))
             for some, answer in zip(parts, self._ask_each(asked), strict=True):
                 found.update((lock.name, lock) for lock in self._reader.locks(some, answer))
         gone = self._gone(found.values())

@@ -12,7 +12,6 @@ from ..holder import Holder
 from ..lock_info import LockInfo, State, WaiterInfo
 from ..protocol.keys import meta_key
 from ..protocol.replies import StopRequest
-from ..protocol.requests import Request, Script
 
 # How what stands at the name of one of ours begins, unless it is the token of who holds it.
 _STANDING = {"readers": State.READ, "permits": State.PERMITS, "kept": State.KEPT}
@@ -20,12 +19,6 @@ _TIME = re.compile(r"[0-9]{1,15}", re.ASCII)
 _MS = {"s": 1000, "ms": 1}
 # No number of ours has more digits, and more are not exact in Lua.
 _DIGITS = 16
-
-
-def asking_about(names: Sequence[str], script: Script, index: str | None, waiters: int) -> Request:
-    """Ask what there is to say about the locks ``names``, and as many ``waiters`` of each."""
-    keys = [key for name in names for key in (name, meta_key(name))]
-    return Request(script, (*keys, *([index] if index else [])), (str(waiters),))
 
 
 def name_in(name: bytes) -> str | None:
