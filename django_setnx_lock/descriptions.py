@@ -14,8 +14,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext, pgettext_lazy
 
 from .core.errors import LockUnavailable
-from .core.lock_info import TROUBLES, LockInfo, State, WaiterInfo
-from .core.plain import plain
+from .core.holder import plain
+from .core.inspection.lock_info import TROUBLES, LockInfo, State, WaiterInfo
 from .history import End, HistoryEntry
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from .core import events
 from .core.connections.backend import BLOCKING, run
 from .core.connections.session import session_of
 from .core.errors import LockBusy, LockError, LockLost
-from .core.holder import Holder
-from .core.plain import plain
+from .core.holder import Holder, plain
+from .core.process import holder_here
 from .core.protocol.keys import history_for, meta_key, name_for
 from .core.protocol.requests import Command
 
@@ -120,7 +120,7 @@ def note(*, target: Any, error: LockError | None, **about: Any) -> None:
     # Others have no name of their own beside that in Redis.
     if not length or target.keys[0] != name_for(prefix, target.key):
         return
-    holder: Holder | None = Holder.here(*target.options.about)
+    holder: Holder | None = holder_here(*target.options.about)
     if isinstance(error, LockBusy):
         holder = error.holder
     entry: dict[str, Any] = {"at": time.time(), "holder": holder and holder.to_json(), **about}

@@ -9,8 +9,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from .core import Inspector
-from .core.lock_info import Outcome, State
-from .core.plain import plain
+from .core.holder import plain
+from .core.inspection.lock_info import Outcome, State
 from .descriptions import Said
 
 if TYPE_CHECKING:

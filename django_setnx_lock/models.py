@@ -10,7 +10,7 @@ from django.db.models.manager import EmptyManager
 from django.utils.translation import gettext_lazy as _
 
 from .conf import get_config
-from .core.plain import plain
+from .core.holder import plain
 
 
 class Lock(models.Model):

@@ -52,7 +52,7 @@ OPERATORS = [
     ),
     Mutant(
         "hostile text is escaped",
-        "core/plain.py",
+        "core/holder.py",
         'return found[0].encode("unicode_escape").decode()',
         "return found[0]",
         f"{WIRE}/test_plain.py::test_what_could_do_more_than_be_read_is_escaped",
@@ -1220,14 +1220,14 @@ RULES = [
     ),
     Mutant(
         "a lost lock raises at the end of its block",
-        f"{CORE}/operations.py",
+        f"{CORE}/locks/operations.py",
         "            if body_error is None and to_raise:\n                raise\n",
         "",
         f"{CONTRACT}/test_releasing.py::test_the_end_of_a_block_says_that_the_lock_was_lost",
     ),
     Mutant(
         "a loss hides no error of the block",
-        f"{CORE}/operations.py",
+        f"{CORE}/locks/operations.py",
         "if body_error is None and to_raise:",
         "if to_raise:",
         f"{CONTRACT}/test_releasing.py::test_the_end_of_a_block_hides_no_error_of_its_body",

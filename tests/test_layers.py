@@ -18,7 +18,10 @@ CORE = f"{PACKAGE}.core"
 FILES = sorted(ROOT.rglob("*.py"))
 EXAMPLE = sorted((ROOT.parent / "example_project").rglob("*.py"))
 # What a plain lock is. What it can do besides are layers, in that folder and in others.
-PLAIN = {"__init__", "lock", "local", "attempt", "mailbox", "grant", "handle", "renewal"}
+PLAIN = {
+    *("__init__", "lock", "local", "attempt", "mailbox", "grant", "handle", "renewal"),
+    *("operations", "heartbeat"),
+}
 LAYERS = {
     f"{CORE}.{name}"
     for name in (
@@ -137,6 +140,37 @@ def test_no_rooms_import_one_another_in_a_circle() -> None:
     del arrows[""]
 
     assert circles({here: there - {here, ""} for here, there in arrows.items()}) == set()
+
+
+def floors(arrows: dict[str, set[str]]) -> int:
+    """Return how many floors a house has whose rooms stand above all that they import."""
+    height: dict[str, int] = {}
+    while left := arrows.keys() - height.keys():
+        height |= {
+            here: 1 + max((height[there] for there in arrows[here] - {here}), default=0)
+            for here in left
+            if arrows[here] - {here} <= height.keys()
+        }
+    return max(height.values())
+
+
+def test_the_core_is_of_ten_rooms_on_six_floors() -> None:
+    files = {dotted(file) for file in FILES}
+    arrows: dict[str, set[str]] = {}
+    for file in FILES:
+        # What a package shows is no room.
+        if dotted(file).startswith(f"{CORE}."):
+            here = dotted(file).split(".")[2]
+            found = modules_that_are_meant(file, files) - {CORE}
+            arrows.setdefault(here, set()).update(one.split(".")[2] for one in found)
+
+    assert circles({here: there - {here} for here, there in arrows.items()}) == set()
+    assert len(arrows) <= 10
+    assert floors(arrows) <= 6
+
+
+def test_floors_are_counted() -> None:
+    assert floors({"a": set(), "b": {"a", "b"}, "c": {"b", "a"}, "d": {"a"}}) == 3
 
 
 def test_nothing_below_the_doors_imports_a_door() -> None:

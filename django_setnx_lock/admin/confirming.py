@@ -21,8 +21,8 @@ from django.utils.translation import gettext_lazy
 from ..conf import get_config
 from ..core import Inspector
 from ..core.errors import LockUnavailable, LockUnsupported
-from ..core.lock_info import LockInfo, Outcome, State
-from ..core.plain import plain
+from ..core.holder import plain
+from ..core.inspection.lock_info import LockInfo, Outcome, State
 from ..descriptions import Said, problem_in_short
 from ..interventions import RELEASE, Intervention, result
 from ..models import Lock

@@ -13,7 +13,7 @@ from django.http import QueryDict
 from django.utils.translation import gettext as _
 
 from ..core import Inspector
-from ..core.lock_info import LockInfo, State
+from ..core.inspection.lock_info import LockInfo, State
 from ..core.protocol.keys import name_for
 from ..descriptions import state_word, urgency
 from ..locks import key_prefix

@@ -23,7 +23,7 @@ from ..conf import get_config
 from ..connection import default_alias, redis_aliases
 from ..core import Inspector
 from ..core.errors import LockUnavailable
-from ..core.plain import plain
+from ..core.holder import plain
 from ..core.protocol.keys import meta_key
 from ..descriptions import (
     Hold,

@@ -16,9 +16,9 @@ from django.core.checks import CheckMessage, Tags, register
 from ..arguments import arguments_in, names_in, takes_any_name
 from ..checks import unusable_caches
 from ..core.errors import LockBusy, LockError, LockUnavailable
+from ..core.holder import plain
 from ..core.locks.layered import RedisLock
 from ..core.options import UNSET, milliseconds
-from ..core.plain import plain
 from ..key_template import KeyTemplate
 from ..locks import make_one
 from ..options import LockOptions

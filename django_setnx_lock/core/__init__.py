@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .holder import Holder
 from .inspection.inspector import Inspector
-from .lock_info import LockInfo, LockPage, Outcome, State, WaiterInfo
+from .inspection.lock_info import LockInfo, LockPage, Outcome, State, WaiterInfo
 from .locks.layered import LockHandle, RedisLock, RWLock
 from .locks.redlock import Redlock
 from .locks.several import MultiLock, MultiLockHandle

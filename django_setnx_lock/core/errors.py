@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis import exceptions as redis_exceptions
 
-from .plain import plain
+from .holder import plain
 
 if TYPE_CHECKING:
     from .holder import Holder

@@ -1,18 +1,19 @@
-"""The holder record: who holds a lock."""
+"""The holder record: who holds a lock; and texts that others wrote, made fit to be shown."""
 
 from __future__ import annotations
 
 import functools
 import json
-import os
 import re
-import socket
-import threading
 from dataclasses import asdict, dataclass
+from typing import Any
 
-from .plain import json_object, plain, text_in
-from .process import here
+#: How many characters of a text are kept.
+LONGEST = 500
 
+# Control characters, line and paragraph separators, what turns the direction of writing around,
+# and surrogates: those stand for bytes that are no UTF-8, and cannot be encoded.
+_TRICKS = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _PIDS = range(2**32)
 # Milliseconds that are exact in Lua.
 _TIMES = range(2**53)
@@ -21,11 +22,6 @@ _LONGEST = 1e9
 _KEPT = 1000
 _PROCESS = re.compile(r"[A-Za-z0-9_-]{1,32}", re.ASCII)
 _TEXTS = ("host", "thread", "label", "user", "note")
-
-
-@functools.lru_cache(maxsize=1)
-def _hostname() -> str:
-    return socket.gethostname()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +33,7 @@ class Holder:
     the holder's process says that it lives ("": it does not). ``since``: when it took the lock over
     from another process, in milliseconds of the server's clock (0: it did not).
 
-    Each text is made :func:`~.plain.plain`, whoever gives it: what stands in Redis others wrote.
+    Each text is made :func:`plain`, whoever gives it: what stands in Redis others wrote.
     """
 
     host: str = ""
@@ -58,31 +54,6 @@ class Holder:
             text = plain(str(given or ""))
             if text is not given:
                 object.__setattr__(self, name, text)
-
-    @classmethod
-    def here(
-        cls,
-        label: str = "",
-        user: str = "",
-        note: str = "",
-        lease: float = 0.0,
-        renewed: bool = False,
-        max_hold: float = 0.0,
-        says_alive: bool = False,
-    ) -> Holder:
-        """Return the record of the calling thread. ``says_alive``: whether it names its process."""
-        return cls(
-            host=_hostname(),
-            pid=os.getpid(),
-            thread=threading.current_thread().name,
-            label=label,
-            user=user,
-            note=note,
-            lease=lease,
-            renewed=renewed,
-            max_hold=max_hold,
-            process=here().name if says_alive else "",
-        )
 
     @classmethod
     def from_json(cls, text: str) -> Holder | None:
@@ -134,3 +105,35 @@ def _seconds(value: object) -> float:
     """Return ``value`` if it is a number of seconds that a lease can have, else 0.0."""
     is_number = type(value) in (int, float)
     return float(value) if is_number and 0 < value <= _LONGEST else 0.0  # type: ignore[arg-type, operator]  # as seen
+
+
+def plain(text: str, longest: int = LONGEST) -> str:
+    """Return ``text`` as one line that can be encoded and does nothing but be read.
+
+    What could do more is escaped, as in a string of Python: ``\\n``, ``\\x1b``, ``\\udce4``. Of a
+    text of more than ``longest`` characters the beginning is kept, and ``…`` follows it.
+    """
+    # True of nearly all texts, and quicker than to look for each trick.
+    if len(text) <= longest and text.isprintable():
+        return text
+    escaped = _TRICKS.sub(_escaped, text[: longest + 1])
+    return escaped if len(escaped) <= longest else f"{escaped[: longest - 1]}…"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
+
+
+def json_object(written: str | bytes) -> dict[str, Any] | None:
+    """Return the JSON object in what others wrote; None where there is none."""
+    try:
+        found = json.loads(written)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def text_in(found: dict[str, Any], name: str) -> str:
+    """Return the text of that name in a JSON object that others wrote; "" where there is none."""
+    value = found.get(name)
+    return plain(value) if isinstance(value, str) else ""

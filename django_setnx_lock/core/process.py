@@ -9,13 +9,17 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import socket
 import sys
 import threading
 from asyncio import _get_running_loop
 from contextvars import ContextVar
+from functools import lru_cache
 from os import getpid
 from typing import Any
 from weakref import WeakKeyDictionary, ref
+
+from .holder import Holder
 
 
 class Here:
@@ -68,6 +72,35 @@ def _begin_anew() -> Here:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=here)
+
+
+@lru_cache(maxsize=1)
+def _hostname() -> str:
+    return socket.gethostname()
+
+
+def holder_here(
+    label: str = "",
+    user: str = "",
+    note: str = "",
+    lease: float = 0.0,
+    renewed: bool = False,
+    max_hold: float = 0.0,
+    says_alive: bool = False,
+) -> Holder:
+    """Return the record of the calling thread. ``says_alive``: whether it names its process."""
+    return Holder(
+        host=_hostname(),
+        pid=os.getpid(),
+        thread=threading.current_thread().name,
+        label=label,
+        user=user,
+        note=note,
+        lease=lease,
+        renewed=renewed,
+        max_hold=max_hold,
+        process=here().name if says_alive else "",
+    )
 
 
 _PACKAGE = __name__.rpartition(".")[0]

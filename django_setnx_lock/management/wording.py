@@ -8,9 +8,8 @@ import sys
 from datetime import datetime, timedelta
 
 from django_setnx_lock.core.errors import LockBusy
-from django_setnx_lock.core.holder import Holder
-from django_setnx_lock.core.lock_info import LockInfo
-from django_setnx_lock.core.plain import plain
+from django_setnx_lock.core.holder import Holder, plain
+from django_setnx_lock.core.inspection.lock_info import LockInfo
 
 # How many of those who hold a lock together are named.
 _FEW = 3

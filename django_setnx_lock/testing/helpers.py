@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 from ..core.errors import LockError, LockLost
 from ..core.holder import Holder
 from ..core.inspection.inspector import Inspector
-from ..core.lock_info import LockInfo, State
+from ..core.inspection.lock_info import LockInfo, State
 from ..core.protocol.keys import name_for
 from ..locks import inspector, key_prefix, make_one
 from ..options import LockOptions

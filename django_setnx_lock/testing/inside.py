@@ -9,8 +9,8 @@ from typing import Any
 
 from ..core.connections.backend import BLOCKING, run
 from ..core.errors import LockLost
-from ..core.heartbeat import Heartbeat
 from ..core.locks.attempt import Attempt
+from ..core.locks.heartbeat import Heartbeat
 from ..core.process import Owner, here
 from ..core.protocol import requests
 from ..core.protocol.replies import lost

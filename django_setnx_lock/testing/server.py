@@ -23,7 +23,7 @@ from ..connection import aliases_in, database_of, get_client, redis_aliases
 from ..core import clock
 from ..core.connections import connection
 from ..core.inspection.inspector import Inspector
-from ..core.lock_info import LockInfo, State
+from ..core.inspection.lock_info import LockInfo, State
 from ..locks import key_prefix
 from . import inside
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import django_setnx_lock
 from django_setnx_lock import connection, history, key_template
 from django_setnx_lock.core import clock as clock
-from django_setnx_lock.core import heartbeat, lock_info
 from django_setnx_lock.core.connections import backend, pipe, sentinel
 from django_setnx_lock.core.connections import connection as own
-from django_setnx_lock.core.locks import layered, local, parent, renewal, several
+from django_setnx_lock.core.inspection import lock_info
+from django_setnx_lock.core.locks import heartbeat, layered, local, parent, renewal, several
 from django_setnx_lock.core.process import current, here
 from django_setnx_lock.core.protocol import requests
 from django_setnx_lock.core.protocol.keys import index_for as index_for

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_setnx_lock.core import Holder
-from django_setnx_lock.core.plain import LONGEST
+from django_setnx_lock.core.holder import LONGEST
+from django_setnx_lock.core.process import holder_here
 
 TEXTS = st.text(max_size=20)
 HOLDERS = st.builds(
@@ -32,7 +33,7 @@ def test_a_record_is_read_back_as_it_was_written(holder: Holder) -> None:
 
 def test_a_record_says_host_process_and_thread_of_its_maker() -> None:
     found: list[Holder] = []
-    thread = threading.Thread(target=lambda: found.append(Holder.here(label="x")), name="worker-3")
+    thread = threading.Thread(target=lambda: found.append(holder_here(label="x")), name="worker-3")
 
     thread.start()
     thread.join(5)
@@ -45,11 +46,11 @@ def test_a_record_says_host_process_and_thread_of_its_maker() -> None:
 def test_a_record_is_made_anew_for_another_process_and_a_renamed_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    before = Holder.here(label="x").to_json()
+    before = holder_here(label="x").to_json()
 
     monkeypatch.setattr(os, "getpid", lambda: 7)
     monkeypatch.setattr(threading.current_thread(), "name", "renamed")
-    after = Holder.here(label="x").to_json()
+    after = holder_here(label="x").to_json()
 
     assert json.loads(after) == {**json.loads(before), "pid": 7, "thread": "renamed"}
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_setnx_lock.core.plain import LONGEST, plain
+from django_setnx_lock.core.holder import LONGEST, plain
 
 # Surrogates as well, which hypothesis leaves out unless it is asked for them.
 ANY = st.text(st.characters(exclude_categories=()), max_size=2 * LONGEST)

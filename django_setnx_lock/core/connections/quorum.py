@@ -20,7 +20,6 @@ from redis import exceptions as redis_exceptions
 
 from .. import clock
 from ..errors import LockUnavailable, subject
-from ..options import milliseconds
 from ..protocol.replies import Reply
 from ..protocol.requests import ACQUIRE, LOCKED, RELEASE, Request, Undo
 from .backend import BROKEN, Backend, Blocking
@@ -355,11 +354,9 @@ def masters_of(
 ) -> Masters:
     """Return the servers behind ``clients``: the same object for the same connection pools.
 
-    Raises ValueError for fewer than three, for two clients of one server and for a ``timeout``
-    that is no time; TypeError for clients of a cluster; LockUnsupported for those whose class
-    sends commands in its own way.
+    Raises ValueError for fewer than three and for two clients of one server; TypeError for clients
+    of a cluster; LockUnsupported for those whose class sends commands in its own way.
     """
-    milliseconds(timeout, "master_timeout")
     for client in clients:
         if getattr(client, "connection_pool", None) is None:
             raise TypeError(

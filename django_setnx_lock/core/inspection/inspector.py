@@ -14,15 +14,15 @@ from ..connections.backend import BLOCKING, run
 from ..connections.connection import refuse_own_calls
 from ..connections.session import session_of
 from ..errors import LockUnavailable, LockUnsupported
-from ..heartbeat import process_key
-from ..lock_info import LockInfo, LockPage, Outcome, State
+from ..holder import plain
 from ..locks.grant import look
+from ..locks.heartbeat import process_key
 from ..locks.lock import PlainLock
-from ..plain import plain
 from ..protocol.keys import index_for, meta_key
 from ..protocol.kinds import script_of
 from ..protocol.replies import text
 from ..protocol.requests import Command, Request, Script, keys_of
+from .lock_info import LockInfo, LockPage, Outcome, State
 from .reading import Reader, name_in
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..holder import Holder
-from ..lock_info import LockInfo, State, WaiterInfo
 from ..protocol.keys import meta_key
 from ..protocol.replies import StopRequest
+from .lock_info import LockInfo, State, WaiterInfo
 
 # How what stands at the name of one of ours begins, unless it is the token of who holds it.
 _STANDING = {"readers": State.READ, "permits": State.PERMITS, "kept": State.KEPT}

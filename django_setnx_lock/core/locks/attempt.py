@@ -14,7 +14,7 @@ from redis import exceptions as redis_exceptions
 from .. import clock, events
 from ..connections.failures import unavailable
 from ..errors import LockBusy, LockError, LockUnavailable
-from ..holder import Holder
+from ..process import holder_here
 from ..protocol.replies import Busy, Reply
 from ..protocol.requests import Request
 from .grant import Grant, look
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from ..connections.backend import Backend
     from ..connections.session import Session
+    from ..holder import Holder
     from ..options import Target
     from ..process import Owner
 
@@ -46,7 +47,7 @@ _UNDO_WITHIN = 2.0  # seconds, after an interrupt
 @lru_cache(maxsize=256)
 def _record(pid: int, thread: str, about: tuple[Any, ...]) -> str:
     """Return the holder record of the calling thread, which is ``thread`` of process ``pid``."""
-    return Holder.here(*about).to_json()
+    return holder_here(*about).to_json()
 
 
 class Attempt:

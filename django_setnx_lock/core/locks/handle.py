@@ -12,9 +12,9 @@ from weakref import ref
 from .. import clock, events
 from ..connections.backend import Backend
 from ..errors import LockError, LockUnavailable
-from ..operations import Handle
 from ..protocol.replies import Reply, lost
 from .grant import Grant, look
+from .operations import Handle
 
 if TYPE_CHECKING:
     from ..options import Target

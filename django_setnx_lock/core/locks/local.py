@@ -14,9 +14,9 @@ from weakref import ref
 from ..connections.backend import BLOCKING, Backend, run
 from ..connections.pipe import ASYNCIO
 from ..errors import LockBusy, LockError, LockUnsupported
-from ..operations import Handle, Operations
 from ..options import UNSET, Target, Unset, checked_token, waiting_time
 from ..process import Owner, current
+from .operations import Handle, Operations
 
 _Handle = TypeVar("_Handle", bound=Handle)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..connections.quorum import DEFAULT_TIMEOUT, Masters, drift, masters_of
 from ..errors import LockUnsupported
+from ..options import milliseconds
 from ..protocol.replies import Busy, Reply
 from ..protocol.requests import Scripts
 from .deadlock import WatchfulAttempt
@@ -102,6 +103,7 @@ class Redlock(RedisLock):
         **options: Any,
     ) -> None:
         if not isinstance(clients, Masters):
+            milliseconds(master_timeout, "master_timeout")
             clients = masters_of(clients, names, master_timeout)
         for option, without in _NOT_HERE.items():
             if options.pop(option, without) != without:

@@ -17,10 +17,10 @@ from ..connections.backend import BLOCKING, Backend, run
 from ..connections.pipe import ASYNCIO, at_end_of_loop, of_loop, task_of
 from ..errors import LockLost, LockUnavailable
 from ..events import apart
-from ..heartbeat import Heartbeat
 from ..process import here
 from ..protocol.replies import Reply, lost
 from .grant import LISTED_AFTER
+from .heartbeat import Heartbeat
 
 if TYPE_CHECKING:
     from ..connections.session import Session

@@ -12,7 +12,6 @@ from weakref import ref
 from .. import clock
 from ..connections.backend import Backend
 from ..errors import LockError, LockLost, LockUnavailable, LockUnsupported
-from ..operations import Handle
 from ..options import checked_callback
 from ..protocol.replies import Busy, Reply
 from ..protocol.requests import Request
@@ -20,6 +19,7 @@ from .deadlock import WatchfulAttempt
 from .grant import Grant, look
 from .layered import LockHandle, RedisLock
 from .local import LocalLock
+from .operations import Handle
 from .scope import CancelScope
 
 if TYPE_CHECKING:

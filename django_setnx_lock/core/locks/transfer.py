@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 from ..connections.backend import BLOCKING, Backend, run
 from ..connections.pipe import ASYNCIO
 from ..errors import LockLost, LockUnsupported
-from ..holder import Holder
 from ..options import milliseconds
-from ..process import Owner, current
+from ..process import Owner, current, holder_here
 from ..protocol.replies import Busy, Reply, lost
 from ..protocol.requests import Request, Script
 from .attempt import Attempt
@@ -90,7 +89,7 @@ class Giver(PlainHandle):
         grant.is_listed = True
         self.refuse_if_over("give away")
         label, user, note, lease, *_ = self.target.options.about
-        record = Holder.here(label, user, note, lease).to_json()
+        record = holder_here(label, user, note, lease).to_json()
         args = (grant.token, grant.token, str(grant.fence), str(ms), record)
         reply = await grant.session.call(io, Request(SWAP, grant.target.keys, args), self.key)
         if reply.value[0] != b"OK":

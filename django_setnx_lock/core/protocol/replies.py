@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..errors import LockLost
-from ..holder import Holder
-from ..plain import json_object, text_in
+from ..holder import Holder, json_object, text_in
 
 
 class Reply(NamedTuple):

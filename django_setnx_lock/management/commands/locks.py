@@ -21,7 +21,7 @@ from django.core.management.base import (
     no_translations,
 )
 
-from django_setnx_lock.core.lock_info import TROUBLES
+from django_setnx_lock.core.inspection.lock_info import TROUBLES
 from django_setnx_lock.interventions import ASK_TO_STOP, RELEASE
 from django_setnx_lock.management import statuses
 from django_setnx_lock.management.locks.checking import CheckFailed, check

@@ -16,7 +16,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from django_setnx_lock.core import clock
 from django_setnx_lock.core.errors import LockBusy, LockError, LockLost, LockUnavailable
-from django_setnx_lock.core.lock_info import LockInfo
+from django_setnx_lock.core.inspection.lock_info import LockInfo
 from django_setnx_lock.core.locks.layered import LockHandle, RedisLock
 from django_setnx_lock.core.locks.redlock import Redlock
 from django_setnx_lock.locks import inspector, key_prefix, make_one

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, OutputWrapper
 
-from django_setnx_lock.core.lock_info import LockInfo
+from django_setnx_lock.core.inspection.lock_info import LockInfo
 from django_setnx_lock.descriptions import Said, duration
 from django_setnx_lock.management.wording import printable
 

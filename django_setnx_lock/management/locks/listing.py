@@ -13,7 +13,7 @@ from django_setnx_lock.conf import get_config
 from django_setnx_lock.connection import aliases_in, default_alias
 from django_setnx_lock.core import Inspector
 from django_setnx_lock.core.errors import LockUnavailable
-from django_setnx_lock.core.lock_info import LockInfo, State
+from django_setnx_lock.core.inspection.lock_info import LockInfo, State
 from django_setnx_lock.core.protocol.keys import meta_key, name_for
 from django_setnx_lock.descriptions import (
     Hold,

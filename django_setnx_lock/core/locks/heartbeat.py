@@ -10,15 +10,14 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .errors import LockUnavailable
-from .holder import Holder
-from .process import here
-from .protocol.replies import Reply
-from .protocol.requests import Command, Request
+from ..errors import LockUnavailable
+from ..process import here, holder_here
+from ..protocol.replies import Reply
+from ..protocol.requests import Command, Request
 
 if TYPE_CHECKING:
-    from .locks.grant import Grant
-    from .options import Target
+    from ..options import Target
+    from .grant import Grant
 
 logger = logging.getLogger("django_setnx_lock.renewal")
 
@@ -69,7 +68,7 @@ class Heartbeat:
         if indexes:
             self._due = now + EVERY
         keys, lasts = [process_key(one, here().name) for one in indexes], str(round(LASTS * 1000))
-        who = str(Holder.here())
+        who = str(holder_here())
         return [(Command.of("SET", key, who, "PX", lasts, keys=(key,)), key) for key in keys]
 
     def read(self, answers: Sequence[Reply | LockUnavailable]) -> None:

@@ -7,8 +7,8 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from .holder import Holder
-from .protocol.replies import StopRequest
+from ..holder import Holder
+from ..protocol.replies import StopRequest
 
 
 class State(str, enum.Enum):

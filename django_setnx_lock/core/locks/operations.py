@@ -7,20 +7,20 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from .connections.backend import BLOCKING, Backend, run
-from .connections.pipe import ASYNCIO
-from .connections.session import session_of
-from .errors import LockError, LockLost, LockUnavailable
-from .options import milliseconds
-from .protocol.requests import Request
+from ..connections.backend import BLOCKING, Backend, run
+from ..connections.pipe import ASYNCIO
+from ..connections.session import session_of
+from ..errors import LockError, LockLost, LockUnavailable
+from ..options import milliseconds
+from ..protocol.requests import Request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from typing_extensions import Self
 
-    from .options import Target
-    from .protocol.replies import StopRequest
+    from ..options import Target
+    from ..protocol.replies import StopRequest
 
 logger = logging.getLogger("django_setnx_lock.lock")
 
