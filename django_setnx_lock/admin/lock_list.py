@@ -19,6 +19,8 @@ from ..descriptions import state_word, urgency
 from ..locks import key_prefix
 
 PER_PAGE = 50
+# Where there are more than can be looked at, so many are.
+_OF_MORE = 300
 # For so many seconds names are looked through.
 _WITHIN = 0.2
 # A filter beside the states.
@@ -74,11 +76,8 @@ class Query:
 
     def read(self, look: Inspector) -> Found:
         """Return the page. Of a search for a whole key, that lock comes first."""
-        seen = look.find(within=_WITHIN)
-        if seen.is_cut and self.search:
-            seen = look.find(search=self.search, within=_WITHIN)
-        wanted = self.search.casefold()
-        locks = [lock for lock in seen.locks if wanted in lock.key.casefold()]
+        seen = look.find(first=_OF_MORE, search=self.search, within=_WITHIN)
+        locks = [*seen.locks]
         whole = ""
         # The search may be for a name that is not listed, or that no lock can have.
         with suppress(ValueError):
@@ -93,7 +92,7 @@ class Query:
             locks=kept,
             page=Paginator(kept, PER_PAGE).get_page(self.number),
             counts=_counts(locks, self.state),
-            looked_at=len(seen.locks),
+            looked_at=seen.looked_at,
             is_cut=seen.is_cut,
             as_of=max((lock.as_of for lock in locks), default=time.time()),
         )

@@ -313,11 +313,14 @@ def test_of_very_many_locks_the_page_says_that_there_are_more(
 
     page = admin_client.get(LIST)
     found = admin_client.get(LIST, {"q": "k2099"})
+    others = admin_client.get(LIST, {"q": "K000"})
 
-    assert "There are more locks: 2000 were looked at" in text(page)
+    assert "There are more locks: 300 were looked at" in text(page)
+    assert "There are more locks: 2000 were looked at" in text(others)
     assert "manage.py locks list" in text(page)
     assert keys(page)[0] == "k0000"
     assert keys(found) == ["k2099"]
+    assert keys(others) == [f"k000{number}" for number in range(10)]
 
 
 def test_a_cache_is_chosen_by_its_alias(admin_client: Client) -> None:

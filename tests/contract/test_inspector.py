@@ -255,8 +255,10 @@ def test_a_search_keeps_the_keys_it_is_part_of(
     assert found("lock") == (["lock"], False)
     assert found("*[") == (["odd*[1]"], False)
     assert found("\udc80") == ([], False)
-    assert (len(found("order", 1)[0]), found("order", 1)[1]) == (1, True)
-    assert not found("order", 2)[1]
+    assert found("ORDER:12") == (["order:12"], False)
+    assert len(look.find(1, everything=everything).locks) == 1
+    assert look.find(1, everything=everything).is_cut
+    assert not look.find(5, everything=everything).is_cut
 
 
 def test_what_is_over_is_neither_listed_nor_counted(
@@ -377,4 +379,7 @@ def test_all_are_found_however_many_they_are(real_server: RealServer) -> None:
     assert keys_of(look.all(search="k0299")) == keys[2990:]
     assert keys_of(look.all(everything=True)) == [*keys, "unlisted"]
     assert keys_of(Inspector(client, PREFIX, use_index=False).all()) == [*keys, "unlisted"]
-    assert look.find(search="no such", within=0).is_cut
+    assert look.find(search="no such", everything=True, within=0).is_cut
+    assert look.find(first=10).looked_at == 10
+    assert keys_of(look.find(search="k0011", first=10).locks) == keys[110:120]
+    assert look.find(search="no such").looked_at == 2000

@@ -204,9 +204,10 @@ class LockPage:
     """Some of the held locks, those whose leases end first where there are more.
 
     ``total``: how many locks were found, those included that are not among these ``locks``.
-    ``is_cut``: whether there may be others that were not looked at.
+    ``is_cut``: whether there may be others that were not looked at. ``looked_at``: how many were.
     """
 
     locks: Sequence[LockInfo]
     total: int
-    is_cut: bool = False
+    is_cut: bool
+    looked_at: int
