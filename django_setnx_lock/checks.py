@@ -108,7 +108,8 @@ def _of_cache(alias: Any) -> list[CheckMessage]:
     if isinstance(alias, str):
         number, wrong = connection.check_of(alias), connection.client_problem(alias) or ""
     if wrong:
-        hint, kind = f"Correct it in CACHES, or name another cache in {SETTING}['CACHE'].", None
+        names, kind = ", ".join(map(repr, settings.CACHES)), None
+        hint = f"Correct it in CACHES, or name another in {SETTING}['CACHE']. There are: {names}."
         # Test runners make the outbox. The kit for tests may take the place of any cache.
         if hasattr(mail, "outbox") and number not in {"E002", "E012"}:
             if f"{APP}.testing.helpers" in sys.modules:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.core import signing
 from django.core.exceptions import ImproperlyConfigured
 from django.db import models, router, transaction
 from django.http import HttpResponseRedirect
@@ -26,7 +25,7 @@ from ..key_template import KeyTemplate, MissingValue
 from ..locks import inspector, key_prefix, make_one
 from ..options import LockOptions
 from .actions import key_of, locked_action, rows_by_key, tell_skipped
-from .confirming import Target, answer, ask, confirmed, holders_of, tell_problem
+from .confirming import Target, holders_of, intervene
 
 if TYPE_CHECKING:
     from django.contrib.admin import AdminSite, ModelAdmin
@@ -95,31 +94,28 @@ class LockedList(_Base):
         # The action runs for a form with a row in it.
         selected = request.POST.getlist(ACTION_CHECKBOX_NAME)[:1]
         fields = [("action", ACTION), *((ACTION_CHECKBOX_NAME, pk) for pk in selected)]
-        context = {"fields": fields}
-        try:
-            look = inspector(self.lock_using)
-            seen = confirmed(request)
-            if seen is None:
-                return ask(self, request, RELEASE, self._held(request, look, queryset), context)
-            rows = self.get_queryset(request).filter(pk__in={shown.row for shown in seen})
-            by_pk = {str(row.pk): row for row in rows}
-            mine = [shown for shown in seen if shown.row in by_pk]
-            return answer(self, request, RELEASE, look, mine, context, by_pk)
-        except (signing.BadSignature, ImproperlyConfigured, LockUnavailable) as error:
-            tell_problem(self, request, error)
-            return None
 
-    def _held(self, request: HttpRequest, look: Inspector, queryset: QuerySet[Any]) -> list[Target]:
+        def rows_of(pks: set[str]) -> dict[str, models.Model]:
+            return {str(row.pk): row for row in self.get_queryset(request).filter(pk__in=pks)}
+
+        choose, context = partial(self._held, request, queryset), {"fields": fields}
+        page, _name = intervene(self, request, RELEASE, self.lock_using, choose, context, rows_of)
+        return page
+
+    def _held(
+        self, request: HttpRequest, queryset: QuerySet[Any], look: Inspector
+    ) -> tuple[list[Target], dict[str, Any]]:
         """Return the holders of the locks of the selected rows."""
         skipped: list[str] = []
         rows_of = rows_by_key(queryset, self._lock_template, skipped)
         names = {name_for(key_prefix(), key): rows[0] for key, rows in rows_of.items()}
         tell_skipped(self, request, skipped)
-        return [
+        targets = [
             Target(said=said, row=names[info.name])
             for info in look.get_each(list(names))
             for said in holders_of(info)
         ]
+        return targets, {}
 
     def _lock(
         self, request: HttpRequest, where: str, key: str, **options: Unpack[Options]

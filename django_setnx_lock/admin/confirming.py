@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from ..core.holder import plain
 from ..core.inspection.lock_info import LockInfo, Outcome, State
 from ..descriptions import Said, problem_in_short
 from ..interventions import RELEASE, Intervention, result
+from ..locks import inspector
 from ..models import Lock
 from .actions import named
 
@@ -90,47 +91,68 @@ def holders_of(info: LockInfo, state: str = "") -> list[Said]:
     )
 
 
-def confirmed(request: HttpRequest) -> list[Seen] | None:
-    """Return what was confirmed, None before that. Raises BadSignature."""
-    if not request.POST.get("post"):
-        return None
-    found = signing.loads(request.POST.get("seen", ""), salt=_SALT)
-    return [Seen(**dict(zip(Seen.__slots__, entry, strict=True))) for entry in found]
-
-
-def ask(
+def intervene(
     modeladmin: ModelAdmin[Any],
     request: HttpRequest,
     what: Intervention,
-    targets: Sequence[Target],
+    using: str | None,
+    choose: Callable[[Inspector], tuple[Sequence[Target], Mapping[str, Any]]],
     context: Mapping[str, Any],
-) -> TemplateResponse | None:
-    """Ask whether to do it to these holders. Return None where there are none."""
-    if not targets:
-        text = _("Nobody holds a lock of these.")
-        if context.get("changed"):
-            text = _("This changed hands or is free since you looked: nothing was done.")
-        modeladmin.message_user(request, text, messages.WARNING)
-        return None
-    return _question(modeladmin, request, what, targets, context)
+    rows_of: Callable[[set[str]], Mapping[str, Model]] | None = None,
+) -> tuple[TemplateResponse | None, str]:
+    """Ask whether to do it to the holders of ``choose``, and do it once that is confirmed.
+
+    Return the page that asks, if there is one, and the name of the lock if it was one alone that
+    still has a holder. ``using``: the cache alias. ``choose``: returns the holders, and what is to
+    be said of them. ``context``: of the page. ``rows_of``: gives the rows of primary keys that this
+    is about; None if it is about locks.
+    """
+    try:
+        look = inspector(using)
+        if request.POST.get("post"):
+            found = signing.loads(request.POST.get("seen", ""), salt=_SALT)
+            seen = [Seen(**dict(zip(Seen.__slots__, entry, strict=True))) for entry in found]
+            rows = rows_of({shown.row for shown in seen}) if rows_of else {}
+            seen = [shown for shown in seen if shown.row in rows or not rows_of]
+            names = {shown.name for shown in seen}
+            page = _answer(modeladmin, request, what, look, seen, context, rows)
+        else:
+            targets, about = choose(look)
+            names = {target.said.info.name for target in targets}
+            page = None
+            if targets:
+                page = _question(modeladmin, request, what, targets, {**context, **about})
+            else:
+                text = _("Nobody holds a lock of these.")
+                if about.get("changed"):
+                    text = _("This changed hands or is free since you looked: nothing was done.")
+                    names = about["names"]
+                modeladmin.message_user(request, text, messages.WARNING)
+        is_one_left = page is None and len(names) == 1 and look.get(*names).is_held
+        return page, names.pop() if is_one_left else ""
+    except signing.BadSignature:
+        text = _("The confirmation was changed or is broken: nothing was done.")
+    except (ImproperlyConfigured, LockUnavailable) as error:
+        text = problem_in_short(error)
+    modeladmin.message_user(request, text, messages.ERROR)
+    return None, ""
 
 
-def answer(
+def _answer(
     modeladmin: ModelAdmin[Any],
     request: HttpRequest,
     what: Intervention,
     look: Inspector,
     seen: Sequence[Seen],
     context: Mapping[str, Any],
-    rows: Mapping[str, Model] | None = None,
+    rows: Mapping[str, Model],
 ) -> TemplateResponse | None:
     """Do it to the holders that were confirmed, and to no others; tell what came of it.
 
     Asks again where the form is not valid, and about holders that were gone, or did not renew, when
     they were shown, and live now. Raises LockUnavailable.
     """
-    given = rows or {}
-    locks, targets = _look_again(look, seen, given)
+    locks, targets = _look_again(look, seen, rows)
     form = _form(what, request.POST)
     if targets and not form.is_valid():
         again = list(targets.values())
@@ -169,7 +191,7 @@ def answer(
         for outcome, holders in results.items():
             level = messages.SUCCESS if outcome is what.done else messages.WARNING
             modeladmin.message_user(request, result(outcome, named(holders)), level)
-    _locks, living = _look_again(look, revived, given) if revived else ({}, {})
+    _locks, living = _look_again(look, revived, rows) if revived else ({}, {})
     if not living:
         return None
     context = {**context, "is_again": True}
@@ -192,19 +214,6 @@ def _look_again(
         if (shown.name, shown.fingerprint) in holders
     }
     return locks, targets
-
-
-def tell_problem(
-    modeladmin: ModelAdmin[Any],
-    request: HttpRequest,
-    error: signing.BadSignature | ImproperlyConfigured | LockUnavailable,
-) -> None:
-    """Show why nothing, or nothing more, was done."""
-    if isinstance(error, signing.BadSignature):
-        text = _("The confirmation was changed or is broken: nothing was done.")
-    else:
-        text = problem_in_short(error)
-    modeladmin.message_user(request, text, messages.ERROR)
 
 
 def _question(

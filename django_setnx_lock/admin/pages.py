@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus, unquote_plus
 
@@ -10,7 +11,6 @@ import django
 from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import quote, unquote
-from django.core import signing
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
@@ -40,7 +40,7 @@ from ..history import last
 from ..interventions import INTERVENTIONS, Intervention
 from ..locks import inspector, key_prefix
 from ..models import Lock
-from .confirming import Target, answer, ask, confirmed, holders_of, tell_problem
+from .confirming import Target, holders_of, intervene
 from .lock_list import PER_PAGE, Query
 
 if TYPE_CHECKING:
@@ -91,11 +91,6 @@ class Row(Said):
     def as_seen(self) -> str:
         """The lock, and the holder who was seen, for a field of a form."""
         return f"{self.info.fingerprint}:{quote_plus(self.info.name)}"
-
-    @property
-    def rows(self) -> list[Row]:
-        """The lock once for each of those who hold it together."""
-        return [Row(share.info, self.url) for share in self.shares]
 
 
 @admin.register(Lock)
@@ -219,23 +214,10 @@ class LockAdmin(_LockModelAdmin):
         done = HttpResponseRedirect(links.to("changelist"))
         if request.method != "POST":
             return done
+        choose = partial(_chosen, request, Query.from_address(QueryDict(links.filters)))
         context = {"list_url": done.url, "address": links.to(what.page)}
-        try:
-            look = inspector(links.using or None)
-            seen = confirmed(request)
-            if seen is None:
-                query = Query.from_address(QueryDict(links.filters))
-                targets, names, about = _chosen(request, look, query)
-                page = ask(self, request, what, targets, context | about)
-            else:
-                names = {shown.name for shown in seen}
-                page = answer(self, request, what, look, seen, context)
-            if page is None and len(names) == 1 and look.get(name := names.pop()).is_held:
-                return HttpResponseRedirect(links.to("change", name))
-        except (signing.BadSignature, *_PROBLEMS) as error:
-            tell_problem(self, request, error)
-            return done
-        return page or done
+        page, name = intervene(self, request, what, links.using or None, choose, context)
+        return page or (HttpResponseRedirect(links.to("change", name)) if name else done)
 
     def change_view(
         self,
@@ -305,9 +287,9 @@ class LockAdmin(_LockModelAdmin):
 
 
 def _chosen(
-    request: HttpRequest, look: Inspector, query: Query
-) -> tuple[list[Target], set[str], dict[str, Any]]:
-    """Return the holders that were chosen, the names of the locks, and what is to be said of both.
+    request: HttpRequest, query: Query, look: Inspector
+) -> tuple[list[Target], dict[str, Any]]:
+    """Return the holders that were chosen, and what is to be said of them.
 
     All that the list finds, or those that are selected and did not change hands since they were.
     Where the list is of one state, only the holders in that state.
@@ -318,7 +300,7 @@ def _chosen(
             Target(said=holder) for lock in found for holder in holders_of(lock, query.state)
         ]
         cut_at = _MOST if len(targets) > _MOST else 0
-        return targets[:_MOST], {lock.name for lock in found}, {"cut_at": cut_at}
+        return targets[:_MOST], {"cut_at": cut_at}
     given = (box.partition(":") for box in request.POST.getlist(ACTION_CHECKBOX_NAME))
     selected = [(unquote_plus(name), fingerprint) for fingerprint, _colon, name in given]
     names = {name for name, _fingerprint in selected}
@@ -334,7 +316,7 @@ def _chosen(
             holders = holders_of(lock, state)
         changed += not holders
         targets += [Target(said=holder) for holder in holders]
-    return targets, names, {"changed": changed}
+    return targets, {"changed": changed, "names": names}
 
 
 def _caches() -> tuple[list[str], str]:

@@ -85,7 +85,7 @@ def test_a_missing_cache_is_named_and_another_one_can_be_looked_at(admin_client:
     missing = admin_client.get(LIST)
     other = admin_client.get(LIST, {"using": "default"})
 
-    assert "There is no cache 'nowhere' in CACHES" in text(missing)
+    assert "There is no cache 'nowhere' in CACHES." in text(missing)
     assert keys(other) == ["order:42"]
 
 
