@@ -54,7 +54,7 @@ _ASKING = Command.of("ASKING")
 class SharedCluster:
     """A ``RedisCluster`` that is connected when it is first needed, and anew after a fork.
 
-    ``make`` makes it. ``name`` tells which cluster it is, without credentials. Has the methods of
+    ``make`` makes it. ``name``: what messages call it. Has the methods of
     what it makes; each raises redis-py's ConnectionError when no node can be reached.
     """
 
@@ -63,9 +63,6 @@ class SharedCluster:
         self._make = make
         # Those of parent processes, too: to forget them would close what the parents use.
         self._made: dict[Here, RedisCluster] = {}
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name}>"
 
     def cluster(self) -> RedisCluster:
         """Return the client of redis-py. Raises ConnectionError."""

@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Coroutine, Generator, Sequence
 from concurrent import futures
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import inf
 from types import coroutine
@@ -99,6 +100,7 @@ def _renewed(granted: Sequence[Any], needed: int) -> list[Any]:
 # Asking
 
 
+@dataclass(frozen=True, eq=False)
 class Masters:
     """Independent servers: what a lock on a majority of them has for a client.
 
@@ -106,13 +108,9 @@ class Masters:
     ``timeout``: the seconds in which each has to be connected to and to answer, all at once.
     """
 
-    def __init__(self, pools: Sequence[Any], names: Sequence[str], timeout: float) -> None:
-        self.pools = pools
-        self.names = names
-        self.timeout = timeout
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {', '.join(self.names)}>"
+    pools: Sequence[Any] = field(repr=False)
+    names: Sequence[str]
+    timeout: float
 
 
 class QuorumSession(Session):
