@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,7 +16,7 @@ from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
-from django.core.paginator import Paginator
+from django.core.paginator import Page, Paginator
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -24,7 +28,8 @@ from ..connection import default_alias, redis_aliases
 from ..core import Inspector
 from ..core.errors import LockUnavailable
 from ..core.holder import plain
-from ..core.protocol.keys import meta_key
+from ..core.inspection.lock_info import LockInfo, State
+from ..core.protocol.keys import meta_key, name_for
 from ..descriptions import (
     Hold,
     Said,
@@ -34,6 +39,8 @@ from ..descriptions import (
     problem,
     redis_facts,
     since,
+    state_word,
+    urgency,
     waiters,
 )
 from ..history import last
@@ -41,7 +48,6 @@ from ..interventions import INTERVENTIONS, Intervention
 from ..locks import inspector, key_prefix
 from ..models import Lock
 from .confirming import Target, holders_of, intervene
-from .lock_list import PER_PAGE, Query
 
 if TYPE_CHECKING:
     _LockModelAdmin = admin.ModelAdmin[Lock]
@@ -55,6 +61,14 @@ FILTERS = "_changelist_filters"
 _NAMED, _HOLDS = 10, 5
 # So many locks are chosen at most, of those that are found.
 _MOST = 500
+# So many locks, or ends of holds, are on a page of a list.
+_PER_PAGE = 50
+# Where there are more than can be looked at, so many are.
+_OF_MORE = 300
+# For so many seconds names are looked through.
+_WITHIN = 0.2
+# A filter of the list beside the states.
+_WAITING = "waiting"
 # The pages of one lock.
 _PAGES = ("change", "history")
 
@@ -91,6 +105,97 @@ class Row(Said):
     def as_seen(self) -> str:
         """The lock, and the holder who was seen, for a field of a form."""
         return f"{self.info.fingerprint}:{quote_plus(self.info.name)}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """What the list shows.
+
+    ``locks``: all that were found, ``page`` those of one page. ``counts``: of the locks that the
+    search keeps, by state: its slug, word and number. ``looked_at``: at how many locks, and
+    ``is_cut`` whether there are others. ``as_of``: when that was, as a Unix time by the clock of
+    the server.
+    """
+
+    locks: Sequence[LockInfo]
+    page: Page[LockInfo]
+    counts: Sequence[tuple[str, str, int]]
+    looked_at: int
+    is_cut: bool
+    as_of: float
+
+    @property
+    def page_range(self) -> object:
+        return self.page.paginator.get_elided_page_range(self.page.number)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Query:
+    """What was asked of the list. What makes no sense in an address counts as not asked."""
+
+    search: str
+    order: str
+    state: str
+    number: str
+
+    @classmethod
+    def from_address(cls, parameters: QueryDict) -> Query:
+        """Read ``q``, ``state``, ``o`` (``key`` or ``worst``) and ``p``."""
+        state = parameters.get("state", "")
+        return cls(
+            search=parameters.get("q", "").strip(),
+            order="key" if parameters.get("o") == "key" else "worst",
+            state=state if state == _WAITING or state in {known.slug for known in State} else "",
+            number=parameters.get("p", ""),
+        )
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether anything is kept out of the list."""
+        return bool(self.search or self.state)
+
+    def read(self, look: Inspector) -> Found:
+        """Return the page. Of a search for a whole key, that lock comes first."""
+        seen = look.find(first=_OF_MORE, search=self.search, within=_WITHIN)
+        locks = [*seen.locks]
+        whole = ""
+        # The search may be for a name that is not listed, or that no lock can have.
+        with suppress(ValueError):
+            whole = name_for(key_prefix(), self.search) if self.search else ""
+            if whole and whole not in {lock.name for lock in locks}:
+                locks += [lock for lock in [look.get(whole)] if lock.state is not State.FREE]
+        kept = sorted((lock for lock in locks if self.keeps(lock)), key=lambda lock: lock.key)
+        if self.order == "worst":
+            kept.sort(key=urgency)
+        kept.sort(key=lambda lock: lock.name != whole)
+        return Found(
+            locks=kept,
+            page=Paginator(kept, _PER_PAGE).get_page(self.number),
+            counts=_counts(locks, self.state),
+            looked_at=seen.looked_at,
+            is_cut=seen.is_cut,
+            as_of=max((lock.as_of for lock in locks), default=time.time()),
+        )
+
+    def keeps(self, lock: LockInfo) -> bool:
+        """Return whether ``lock`` is in the state that is asked for."""
+        return not self.state or self.state in _filters(lock)
+
+
+def _filters(lock: LockInfo) -> set[str]:
+    """Return the filters that keep ``lock`` in the list."""
+    return {*(state.slug for state in lock.states), *([_WAITING] if lock.waiting else [])}
+
+
+def _counts(locks: Sequence[LockInfo], chosen: str) -> list[tuple[str, str, int]]:
+    counts = Counter(slug for lock in locks for slug in _filters(lock))
+    labels = {state.slug: state_word(state) for state in State}
+    labels[_WAITING] = _("waited for")
+    return [
+        (slug, label, counts[slug])
+        for slug, label in labels.items()
+        if counts[slug] or slug == chosen
+    ]
 
 
 @admin.register(Lock)
@@ -198,7 +303,7 @@ class LockAdmin(_LockModelAdmin):
                     for text in (hold.key, hold.end, hold.place, hold.about)
                 )
             ]
-            page = Paginator(found, PER_PAGE).get_page(asked.get("p"))
+            page = Paginator(found, _PER_PAGE).get_page(asked.get("p"))
             context |= {
                 "page": page,
                 "rows": [(hold, links.to("change", hold.entry.name)) for hold in page],
