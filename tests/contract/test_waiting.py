@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,17 @@ async def test_who_sleeps_is_woken_by_a_release(a: World) -> None:
 
     await a.eventually(job.done, seconds=WOKEN)
     await (await job.result()).release()
+
+
+@on()
+async def test_who_waits_leaves_the_random_numbers_of_the_program_alone(a: World) -> None:
+    held = await a.rival().take(0)
+    before = random.getstate()
+
+    assert not await a.lock().acquire(blocking_timeout=0.05)
+
+    assert random.getstate() == before
+    await held.release()
 
 
 @on(QUEUED)

@@ -8,12 +8,12 @@ has: that is waited for.
 from __future__ import annotations
 
 import math
-import random
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from inspect import signature
+from random import SystemRandom
 from typing import Any
 from weakref import WeakValueDictionary, ref
 
@@ -247,7 +247,7 @@ class ClusterSession(Session):
                 if clock.now() + pause >= until:
                     break
                 if left and pause:
-                    await io.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - spreads load
+                    await io.sleep(pause * SystemRandom().uniform(0.5, 1.5))
         except BaseException as error:
             if tries or any(one.has_copy for one in errands):
                 # What cancels it may go to another node.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-import random
 from functools import lru_cache, partial
 from os import getpid, urandom
+from random import SystemRandom
 from typing import TYPE_CHECKING, Any
 
 from redis import exceptions as redis_exceptions
@@ -312,11 +312,11 @@ class Attempt:
 def _pause(busy: Busy, tries: int, *, polls: bool) -> float:
     """Return for how many seconds to sleep at most after the answer ``busy``.
 
-    All sleeps are of random length, so that many waiters do not ask in step.
+    At random, so that many do not ask in step. The common numbers are a program's that seeds them.
     """
     if polls or busy.record is None:
         seconds = min(_FOREIGN_FIRST * 2.0 ** min(tries, 10), _FOREIGN_LONGEST)
-        seconds *= random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, secures nothing
+        seconds *= SystemRandom().uniform(0.5, 1.0)
     else:
-        seconds = SLICE * random.uniform(0.9, 1.0)  # noqa: S311
+        seconds = SLICE * SystemRandom().uniform(0.9, 1.0)
     return seconds if busy.ms < 0 else max(min(seconds, busy.ms / 1000 + 0.001), 0.001)
