@@ -52,12 +52,14 @@ def message(number: str, text: str, hint: str, obj: Any = None, kind: Any = None
     return made
 
 
-def unusable_caches(what: str, using: str | Sequence[str] | None) -> Iterator[CheckMessage]:
+def unusable_caches(
+    what: str, using: str | Sequence[str] | None, obj: Any = None
+) -> Iterator[CheckMessage]:
     """Yield E011 for each cache that ``using`` of ``what`` names and that cannot hold locks."""
     for alias in connection.aliases_in(using):
         if wrong := connection.client_problem(alias):
             text = f"{what} is locked using={using!r}: {wrong}."
-            yield message("E011", text, "Name another alias, or leave using out.")
+            yield message("E011", text, "Name another alias, or leave using out.", obj)
 
 
 def _config() -> dict[str, Any]:
@@ -80,7 +82,7 @@ def _is_usable(alias: Any) -> bool:
 
 @register(Tags.caches)
 def check_options(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E001: SETNX_LOCK is a dict of known options."""
+    """E001, E005, E016: SETNX_LOCK is a dict of known options with values that they can have."""
     given = getattr(settings, SETTING, {})
     if not isinstance(given, dict):
         return [message("E001", f"{SETTING} is not a dict.", "Write it as a dict of options.")]
@@ -90,6 +92,17 @@ def check_options(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Chec
             close = get_close_matches(str(name).upper(), DEFAULTS, n=1)
             meant = f"Did you mean {close[0]!r}?" if close else f"Known are: {', '.join(DEFAULTS)}."
             found.append(message("E001", f"{SETTING} has an unknown option {name!r}.", meant))
+    for option, default in DEFAULTS.items():
+        number, usual = "E005", f"The default is {default!r}."
+        value = given.get(option, default)
+        wrong = None if option == "CACHE" else problem(option, value)  # That is E002.
+        if option == "FAILURE_VIEW" and wrong is None:
+            try:
+                get_callable(value)
+            except (ImportError, ViewDoesNotExist) as error:
+                number, wrong = "E016", f"{SETTING}['FAILURE_VIEW'] cannot be imported: {error}"
+        if wrong is not None:
+            found.append(message(number, f"{wrong}.", usual))
     return found
 
 
@@ -135,17 +148,6 @@ def _of_cache(alias: Any) -> list[CheckMessage]:
 
 
 @register(Tags.caches)
-def check_values(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E005: the options have values that they can have; what CACHE may be is E002."""
-    config = _config()
-    return [
-        message("E005", f"{wrong}.", f"The default is {default!r}.")
-        for option, default in DEFAULTS.items()
-        if option != "CACHE" and (wrong := problem(option, config[option])) is not None
-    ]
-
-
-@register(Tags.caches)
 def check_clear(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
     """W002: cache.clear() does not flush the locks."""
     found: list[CheckMessage] = []
@@ -171,20 +173,6 @@ def check_clear(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckM
             )
             found.append(message("W002", text, hint))
     return found
-
-
-@register(Tags.caches)
-def check_failure_view(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """E016: FAILURE_VIEW can be imported."""
-    path = _config()["FAILURE_VIEW"]
-    if problem("FAILURE_VIEW", path) is not None:
-        return []
-    try:
-        get_callable(path)
-    except (ImportError, ViewDoesNotExist) as error:
-        text = f"{SETTING}['FAILURE_VIEW'] cannot be imported: {error}."
-        return [message("E016", text, f"The default is {DEFAULTS['FAILURE_VIEW']!r}.")]
-    return []
 
 
 @register(Tags.urls)

@@ -149,7 +149,7 @@ class DecoratedLock:
             # A task is not called, but its function is.
             task: Any = func
             return cast("Callable[_P, _R]", replace(task, func=self.decorate(task.func)))
-        lock_of = self._lock_of(func)
+        lock_of = self.lock_of(func)
 
         @wraps(func)
         def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -165,8 +165,11 @@ class DecoratedLock:
         self.be_carried_by(made)
         return made
 
-    def _lock_of(self, func: Callable[..., Any]) -> Callable[..., RedisLock | MultiLock]:
-        """Return what gives the lock of a call of ``func``. Raises for what cannot be decorated."""
+    def lock_of(self, func: Callable[..., Any]) -> Callable[..., RedisLock | MultiLock]:
+        """Return what gives the lock of a call of ``func``, with what is said ``about`` that alone.
+
+        Raises TypeError or ValueError for what cannot be decorated.
+        """
         refuse_undecoratable(func, self.decorator)
         signature, name = signature_of(func), dotted_name(func)
         self._refuse_misfit(func, signature)
@@ -182,7 +185,9 @@ class DecoratedLock:
                 return template.resolve(arguments)
             return view_key(template, arguments, request)
 
-        def lock_of(args: Any, kwargs: Any, request: Any = None) -> RedisLock | MultiLock:
+        def lock_of(
+            args: Any, kwargs: Any, request: Any = None, **about: Any
+        ) -> RedisLock | MultiLock:
             keys: list[Any] = []
             for key in self.keys:
                 if isinstance(key, KeyTemplate):
@@ -192,7 +197,8 @@ class DecoratedLock:
                 keys += made if isinstance(made, (list, tuple)) else [made]
             if not keys or not all(isinstance(key, str) and key for key in keys):
                 raise TypeError(f"the keys of {name} are {keys!r}: give a str, or several")
-            return make_lock(keys, options, user=known_user(request))
+            own = replace(options, **about) if about else options
+            return make_lock(keys, own, user=known_user(request))
 
         return lock_of
 
@@ -252,7 +258,7 @@ class ViewLock(DecoratedLock):
         """Return the view ``func`` under the lock."""
         if is_django_task(func):
             raise TypeError("redis_lock is for views: decorate a task with @locked")
-        lock_of = self._lock_of(func)
+        lock_of = self.lock_of(func)
         is_innermost = not begun_by_lock(func)
 
         def databases_of(request: Any) -> list[str]:

@@ -15,8 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from ..checks import message
-from ..connection import aliases_in, client_problem
+from ..checks import message, unusable_caches
 from ..core.connections.backend import BLOCKING, run
 from ..core.errors import LockBusy, LockError, LockLost, LockUnavailable, LockUnsupported
 from ..core.locks import several
@@ -237,11 +236,7 @@ def check_locks(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckM
                 text = f"The key template {template.text!r} takes <{root}> from {label}, "
                 text += "which has no such attribute."
                 found.append(message("W003", text, "Rows without it are skipped.", kind))
-        for alias in aliases_in(using):
-            if problem := client_problem(alias):
-                text = f"The locks {template.text!r} of {label} are kept in the cache {alias!r}: "
-                text += f"{problem}."
-                found.append(message("E011", text, "Name another alias, or none.", kind))
+        found += unusable_caches(f"{label} ({template.text!r})", using, kind)
     return found
 
 

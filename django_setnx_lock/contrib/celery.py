@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from celery import shared_task
@@ -13,18 +11,15 @@ from celery.contrib.django.task import DjangoTask
 from celery.exceptions import Ignore, Retry
 from django.core.checks import CheckMessage, Tags, register
 
-from ..arguments import arguments_in, names_in, takes_any_name
 from ..checks import unusable_caches
 from ..core.errors import LockBusy, LockError, LockUnavailable
 from ..core.holder import plain
-from ..core.locks.layered import RedisLock
 from ..core.options import UNSET, milliseconds
-from ..key_template import KeyTemplate
-from ..locks import make_one
-from ..options import LockOptions
+from ..decorators import DecoratedLock
 
 if TYPE_CHECKING:
-    from ..options import DoorOptions
+    from ..core.locks.layered import RedisLock
+    from ..options import DoorOptions, LockOptions
 
 logger = logging.getLogger("django_setnx_lock.lock")
 
@@ -34,25 +29,24 @@ _named: dict[str, Any] = {}
 _ON_BUSY = ("retry", "skip", "wait")
 
 
+class _TaskLock(DecoratedLock):
+    decorator = "locked_task"
+
+
 class LockedTask(DjangoTask):  # type: ignore[misc]  # Celery ships no types
     """What :func:`locked_task` makes of a function: a task that runs under its lock."""
 
     abstract = True
     on_busy: str
     busy_countdown: float
-    lock_template: KeyTemplate
     lock_options: LockOptions
-    lock_signature: inspect.Signature
+    lock_of: Callable[..., RedisLock]
 
     def lock_for(self, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None) -> RedisLock:
         """Return the lock of a call. Raises TypeError when the task cannot be called so."""
-        arguments = arguments_in(self.lock_signature, args or (), kwargs or {})
-        options = self.lock_options
         # By the note a task knows its own lock.
-        own = replace(
-            options, label=options.label or f"task {self.name}", note=self.request.id or ""
-        )
-        return make_one(self.lock_template.resolve(arguments), own)
+        label, note = self.lock_options.label or f"task {self.name}", self.request.id or ""
+        return self.lock_of(args or (), kwargs or {}, label=label, note=note)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the task's body under its lock."""
@@ -132,26 +126,20 @@ def locked_task(
     if on_busy not in _ON_BUSY:
         raise ValueError(f"on_busy is one of {', '.join(_ON_BUSY)}, not {on_busy!r}")
     milliseconds(busy_countdown, "busy_countdown")
-    key, given = KeyTemplate(template), LockOptions(**(lock_options or {}))
+    lock = _TaskLock([template], **(lock_options or {}))
 
     def decorate(func: Callable[..., Any]) -> Any:
-        signature = inspect.signature(func)
-        parameters = list(signature.parameters.values())[bool(options.get("bind")) :]
-        signature = signature.replace(parameters=parameters)
-        names = names_in(signature)
-        missing = key.roots.difference(names)
-        if missing and not takes_any_name(signature):
-            raise ValueError(
-                f"the key template {template!r} names <{min(missing)}>, but the task "
-                f"{func.__name__} takes {', '.join(names) or 'no arguments'}"
-            )
-        _named[f"{func.__module__}.{func.__name__}"] = given.using
+        given = lock.lock_of(func)
+
+        def lock_of(args: Sequence[Any], kwargs: Mapping[str, Any], **about: str) -> Any:
+            return given((None, *args) if options.get("bind") else args, kwargs, **about)
+
+        _named[f"{func.__module__}.{func.__name__}"] = lock.options.using
         about = {
             "on_busy": on_busy,
             "busy_countdown": busy_countdown,
-            "lock_template": key,
-            "lock_options": given,
-            "lock_signature": signature,
+            "lock_options": lock.options,
+            "lock_of": staticmethod(lock_of),
         }
         return shared_task(**{"base": LockedTask, **about, **options})(func)
 

@@ -181,7 +181,7 @@ def f(pk: int) -> None: ...
 @pytest.mark.parametrize(
     ("template", "options", "message"),
     [
-        ("order:<order_id>", {}, "names <order_id>, but the task f takes pk"),
+        ("order:<order_id>", {}, r"names <order_id>, but \S+\.f takes pk"),
         ("order:<pk", {}, "without its partner"),
         ("", {}, "must not be empty"),
         ("order:<pk>", {"on_busy": "drop"}, "on_busy is one of"),

@@ -86,24 +86,21 @@ def _look(cache: str, limit: int, found: dict[str, GaugeMetricFamily]) -> None:
     seen = inspector(cache).find(limit, within=_PATIENCE)
 
     states: Counter[tuple[str, str]] = Counter()
-    waiters: Counter[str] = Counter()
+    waiters: dict[str, float] = {}
     oldest: dict[str, float] = {}
     longest: dict[str, float] = {}
     for one in seen.locks:
         template = template_of(one.key) or OTHER
         # Where one reader of several is gone, it is both read and holder gone.
         states.update((template, state.slug) for state in one.states)
-        waiters[template] += one.waiting
+        waiters[template] = waiters.get(template, 0) + one.waiting
         oldest[template] = max(oldest.get(template, 0.0), one.longest_hold)
         longest[template] = max(longest.get(template, 0.0), one.longest_wait or 0.0)
     found["listed_locks"].add_metric([cache], seen.total)
     found["truncated"].add_metric([cache], float(seen.is_cut))
     for (template, state), count in states.items():
         found["locks"].add_metric([cache, template, state], count)
-    for name, values in (
-        ("waiters", waiters),
-        ("longest_wait_seconds", longest),
-        ("oldest_hold_seconds", oldest),
-    ):
-        for template, value in values.items():
-            found[name].add_metric([cache, template], value)
+    for template, waiting in waiters.items():
+        found["waiters"].add_metric([cache, template], waiting)
+        found["longest_wait_seconds"].add_metric([cache, template], longest[template])
+        found["oldest_hold_seconds"].add_metric([cache, template], oldest[template])

@@ -49,32 +49,25 @@ class LockMetrics:
             buckets=HOLD_BUCKETS,
             registry=registry,
         )
-        self._outcomes = Counter(
-            "setnx_lock_outcomes_total",
-            "Locks acquired, released and lost; callers that gave up (busy) or met an error.",
-            ["template", "outcome"],
-            registry=registry,
-        )
-        self._losses = Counter(
-            "setnx_lock_losses_total",
-            "Locks found to be lost: forced by an operator, or expired.",
-            ["template", "reason"],
-            registry=registry,
-        )
-        self._late = Counter(
-            "setnx_lock_late_renewals_total",
-            "Renewals that came more than a third of the lease too late.",
-            ["template"],
-            registry=registry,
-        )
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            whole = f"setnx_lock_{name}_total"
+            return Counter(whole, text, ["template", *labels], registry=registry)
+
+        text = "Locks acquired, released and lost; callers that gave up (busy) or met an error."
+        self._outcomes = counter("outcomes", text, "outcome")
+        text = "Locks found to be lost: forced by an operator, or expired."
+        self._losses = counter("losses", text, "reason")
+        text = "Renewals that came more than a third of the lease too late."
+        self._late = counter("late_renewals", text)
         self._templates: dict[str, None] = {}
         self._receivers: Mapping[Signal, Callable[..., None]] = {
             signals.lock_acquired: partial(self._end_wait, "acquired"),
             signals.lock_busy: partial(self._end_wait, "busy"),
             signals.lock_unavailable: partial(self._end_wait, "unavailable"),
             signals.lock_renewed_late: self._renewed_late,
-            signals.lock_released: self._released,
-            signals.lock_lost: self._lost,
+            signals.lock_released: partial(self._end_hold, "released"),
+            signals.lock_lost: partial(self._end_hold, "lost"),
         }
 
     def connect(self) -> None:
@@ -95,16 +88,20 @@ class LockMetrics:
     def _renewed_late(self, *, template: str, **about: Any) -> None:
         self._late.labels(self._label(template)).inc()
 
-    def _released(self, *, template: str, held_for: float, **about: Any) -> None:
+    def _end_hold(
+        self,
+        outcome: str,
+        *,
+        template: str,
+        held_for: float,
+        error: LockLost | None = None,
+        **about: Any,
+    ) -> None:
         label = self._label(template)
         self._hold.labels(label).observe(held_for)
-        self._outcomes.labels(label, "released").inc()
-
-    def _lost(self, *, template: str, held_for: float, error: LockLost, **about: Any) -> None:
-        label = self._label(template)
-        self._hold.labels(label).observe(held_for)
-        self._outcomes.labels(label, "lost").inc()
-        self._losses.labels(label, "forced" if error.forced_by else "expired").inc()
+        self._outcomes.labels(label, outcome).inc()
+        if error is not None:
+            self._losses.labels(label, "forced" if error.forced_by else "expired").inc()
 
     def _label(self, template: str) -> str:
         """Return the value of the label ``template``."""
