@@ -169,7 +169,7 @@ def test_making_a_lock_opens_no_connection(fake_server: FakeServer) -> None:
         ({"until_commit": "later"}, "until_commit is True, False or None"),
         ({"using": 3}, "using is a cache alias or several of them"),
         ({"label": None}, "label is a str"),
-        ({"replicas": -1}, "replicas is a number"),
+        ({"replicas": -1}, "replicas is None or a number"),
         ({"timout": 3}, "no option 'timout'; did you mean 'timeout'.* The options are: timeout, "),
         ({"colour": 3}, "no option 'colour'. The options are: timeout, "),
     ],

@@ -14,9 +14,6 @@ LONGEST = 500
 # Control characters, line and paragraph separators, what turns the direction of writing around,
 # and surrogates: those stand for bytes that are no UTF-8, and cannot be encoded.
 _TRICKS = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-_PIDS = range(2**32)
-# Milliseconds that are exact in Lua.
-_TIMES = range(2**53)
 _LONGEST = 1e9
 # A record of so many characters is remembered when it was read.
 _KEPT = 1000
@@ -88,23 +85,25 @@ def _from_json(text: str) -> Holder | None:
     data = json_object(text)
     if data is None:
         return None
-    pid, since, process = data.get("pid"), data.get("since"), data.get("process")
+    process = text_in(data, "process")
     return Holder(
         **{name: text_in(data, name) for name in _TEXTS},
-        pid=pid if type(pid) is int and pid in _PIDS else 0,
-        lease=_seconds(data.get("lease")),
+        pid=_number(data, "pid", 2**32 - 1),
+        lease=float(_number(data, "lease", _LONGEST)),
         renewed=data.get("renewed") is True,
-        max_hold=_seconds(data.get("max_hold")),
+        max_hold=float(_number(data, "max_hold", _LONGEST)),
         # It becomes part of the name of a key.
-        process=process if isinstance(process, str) and _PROCESS.fullmatch(process) else "",
-        since=since if type(since) is int and since in _TIMES else 0,
+        process=process if _PROCESS.fullmatch(process) else "",
+        # Milliseconds that are exact in Lua.
+        since=_number(data, "since", 2**53 - 1),
     )
 
 
-def _seconds(value: object) -> float:
-    """Return ``value`` if it is a number of seconds that a lease can have, else 0.0."""
-    is_number = type(value) in (int, float)
-    return float(value) if is_number and 0 < value <= _LONGEST else 0.0  # type: ignore[arg-type, operator]  # as seen
+def _number(data: dict[str, Any], name: str, most: float) -> Any:
+    """Return the number of that name if it is one from 0 to ``most``, of the same type; else 0."""
+    value: Any = data.get(name)
+    is_number = type(value) is int or (type(value) is float and type(most) is float)
+    return value if is_number and 0 < value <= most else 0
 
 
 def plain(text: str, longest: int = LONGEST) -> str:

@@ -191,13 +191,11 @@ def waiting_time(seconds: object, what: str = "blocking_timeout") -> float | Non
     return None if seconds is None else _seconds(seconds, what, 0, "None or ")
 
 
-def checked_replicas(replicas: object) -> int:
+def checked_replicas(replicas: object, what: str = "replicas") -> int:
     """``replicas`` as a number; 0 for None. Raises ValueError unless it is None or an int >= 0."""
-    if replicas is None:
-        return 0
-    if type(replicas) is not int or replicas < 0:
-        raise ValueError(f"replicas is a number of replicas, 0 or more, or None; not {replicas!r}")
-    return replicas
+    if replicas is not None and (type(replicas) is not int or replicas < 0):
+        raise ValueError(f"{what} is None or a number of replicas, 0 or more, not {replicas!r}")
+    return replicas or 0
 
 
 def checked_token(token: object) -> str:

@@ -76,7 +76,7 @@ def test_options_before_the_key_are_its_own() -> None:
         ("-w soon k cmd", "invalid float value: 'soon'"),
         ("-w -1 k cmd", "--wait is None or a number of seconds from 0"),
         ("--limit 0 k cmd", "--limit is a number from 1"),
-        ("--replicas -1 k cmd", "--replicas is a number of replicas"),
+        ("--replicas -1 k cmd", "--replicas is None or a number of replicas"),
         ("--limit 2 --min-hold 3 k cmd", "--min-hold is for a lock that is held alone"),
         ("--note -- k cmd", "expected one argument"),
         ("-n -w 5 k cmd", "not allowed with argument"),

@@ -359,7 +359,7 @@ def test_a_user_who_may_not_wait_holds_nothing(pair: Pair) -> None:
 
 @pytest.mark.parametrize("replicas", [-1, True, 1.5, "1"])
 def test_a_number_that_is_none_is_refused(fake_server: FakeServer, replicas: Any) -> None:
-    with pytest.raises(ValueError, match="replicas is a number of replicas"):
+    with pytest.raises(ValueError, match="replicas is None or a number"):
         RedisLock(fake_server.client(), "lock:a", replicas=replicas)
 
 

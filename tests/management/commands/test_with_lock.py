@@ -372,7 +372,7 @@ def test_a_command_that_is_not_found_is_status_127_even_if_the_lock_is_busy(
         (["--timeout", "0", "k", "true"], "--timeout is a number of seconds from 0.001"),
         (["--timeout=-1", "k", "true"], "--timeout is a number of seconds from 0.001"),
         (["--timeout", "nan", "k", "true"], "--timeout is a number"),
-        (["--replicas", "-1", "k", "true"], "replicas is a number of replicas"),
+        (["--replicas", "-1", "k", "true"], "replicas is None or a number of replicas"),
         (["--timeout", "inf", "k", "true"], "--timeout is a number"),
         (["--wait", "-1", "k", "true"], "--wait is None or"),
         (["--wait", "nan", "k", "true"], "--wait is None or"),
