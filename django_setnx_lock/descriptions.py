@@ -376,17 +376,19 @@ def meanings() -> list[tuple[str, str, str]]:
 
 
 def facts(row: Said) -> list[tuple[str, str]]:
-    """Return everything known of the lock itself, each fact with its label."""
-    info = row.info
+    """Return what is known of the lock itself, each fact with its label."""
+    state = (_("State"), f"{row.state}: {row.meaning}")
+    return [(_("Key"), row.key), state, (_("Waiting"), str(row.info.waiting)), *redis_facts(row)]
+
+
+def hold_facts(row: Said) -> list[tuple[str, str]]:
+    """Return what is known of a hold and its holder, likewise."""
     return [
-        (_("Key"), row.key),
-        (_("State"), f"{row.state}: {row.meaning}"),
         (_("Held since"), row.granted_at),
         (_("Held for"), row.held_for),
         (_("Lease left"), row.lease_left),
-        (_("Waiting"), str(info.waiting)),
         *([(_("Asked to stop"), row.stop_requested)] if row.is_asked else []),
-        *redis_facts(row),
+        *holder_facts(row),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import django
 from django import forms
@@ -59,8 +59,7 @@ def _form(what: Intervention, data: Any = None) -> ReasonForm:
     return form
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class Seen(NamedTuple):
     """A holder as the question showed it, and the primary key of the row that was selected."""
 
     name: str
@@ -111,7 +110,7 @@ def intervene(
         look = inspector(using)
         if request.POST.get("post"):
             found = signing.loads(request.POST.get("seen", ""), salt=_SALT)
-            seen = [Seen(**dict(zip(Seen.__slots__, entry, strict=True))) for entry in found]
+            seen = [Seen(*entry) for entry in found]
             rows = rows_of({shown.row for shown in seen}) if rows_of else {}
             seen = [shown for shown in seen if shown.row in rows or not rows_of]
             names = {shown.name for shown in seen}
@@ -241,11 +240,7 @@ def _question(
             "form": form or _form(what),
             "breadcrumbs_are_a_list": django.VERSION >= (6, 1),
             # In one field, as a form may have only so many: a row each would soon be too many.
-            "seen": signing.dumps(
-                [[getattr(holder, name) for name in Seen.__slots__] for holder in shown],
-                salt=_SALT,
-                compress=True,
-            ),
+            "seen": signing.dumps([list(holder) for holder in shown], salt=_SALT, compress=True),
             **context,
         },
     )

@@ -6,7 +6,7 @@ import time
 from collections import OrderedDict
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, Status, StatusCode
@@ -50,13 +50,6 @@ def uninstrument() -> None:
             signal.disconnect(dispatch_uid=_RECEIVER)
 
 
-class _Hold(NamedTuple):
-    """Since when a lock is held, on the monotonic clock, and the span under which it was taken."""
-
-    since: float
-    parent: SpanContext
-
-
 class _Spans:
     """Makes the spans.
 
@@ -67,8 +60,9 @@ class _Spans:
     def __init__(self, tracer: trace.Tracer, *, with_keys: bool) -> None:
         self._tracer = tracer
         self._with_keys = with_keys
-        # By key and fence. Without a lock of its own, which a fork could leave locked.
-        self._holds: OrderedDict[tuple[str, int | None], _Hold] = OrderedDict()
+        # By key and fence: since when a lock is held, on the monotonic clock, and the span under
+        # which it was taken. Without a lock of its own, which a fork could leave locked.
+        self._holds: OrderedDict[tuple[str, int | None], tuple[float, SpanContext]] = OrderedDict()
         self.receivers = {
             signals.lock_waited: self._on_waited,
             signals.lock_acquired: self._on_acquired,
@@ -77,24 +71,20 @@ class _Spans:
         }
 
     def _on_waited(
-        self,
-        *,
-        key: str,
-        template: str,
-        holder: Holder | None,
-        waited: float,
-        error: BaseException | None,
-        **about: object,
+        self, *, holder: Holder | None, waited: float, error: BaseException | None, **about: Any
     ) -> None:
-        outcome = _outcome(error)
-        attributes = {"setnx_lock.outcome": outcome, **_blocker(holder)}
+        attributes = {"setnx_lock.outcome": _outcome(error)}
+        # What names no person.
+        for name in ("host", "pid", "label"):
+            if value := getattr(holder, name, None):
+                attributes[f"setnx_lock.holder.{name}"] = value
         # A busy lock is an answer, and a caller that goes away no fault.
-        fault = error if outcome in ("unavailable", "error") else None
-        self._span("wait", key, template, waited, attributes, fault)
+        is_fault = attributes["setnx_lock.outcome"] in ("unavailable", "error")
+        self._span("wait", waited, attributes, error if is_fault else None, **about)
 
     def _on_acquired(self, *, key: str, fence: int | None, **about: object) -> None:
         parent = trace.get_current_span().get_span_context()
-        self._holds[key, fence] = _Hold(time.monotonic(), parent)
+        self._holds[key, fence] = time.monotonic(), parent
         while len(self._holds) > _MOST_HOLDS:
             with suppress(KeyError):
                 self._holds.popitem(last=False)
@@ -104,28 +94,29 @@ class _Spans:
         outcome: str,
         *,
         key: str,
-        template: str,
         fence: int | None,
         error: BaseException | None = None,
-        **about: object,
+        **about: Any,
     ) -> None:
-        hold = self._holds.pop((key, fence), None)
-        if hold is not None:
-            attributes: dict[str, str | int] = {"setnx_lock.outcome": outcome}
+        if hold := self._holds.pop((key, fence), None):
+            since, parent = hold
+            attributes: dict[str, Any] = {"setnx_lock.outcome": outcome}
             if fence is not None:
                 attributes["setnx_lock.fence"] = fence
-            seconds = time.monotonic() - hold.since
-            self._span("hold", key, template, seconds, attributes, error, hold.parent)
+            seconds = time.monotonic() - since
+            self._span("hold", seconds, attributes, error, parent, key=key, **about)
 
     def _span(
         self,
         what: str,
-        key: str,
-        template: str,
         seconds: float,
-        attributes: dict[str, str | int],
+        attributes: dict[str, Any],
         error: BaseException | None,
         parent: SpanContext | None = None,
+        *,
+        key: str,
+        template: str,
+        **about: object,
     ) -> None:
         """Make the span of the ``seconds`` that have ended now.
 
@@ -166,12 +157,3 @@ def _outcome(error: BaseException | None) -> str:
         return "unavailable"
     # What is no Exception is a cancellation, Ctrl-C, or the end of a process or greenlet.
     return "error" if isinstance(error, Exception) else "cancelled"
-
-
-def _blocker(holder: Holder | None) -> dict[str, str | int]:
-    """Return what of the record of a ``holder`` names no person."""
-    if holder is None:
-        return {}
-    found: dict[str, str | int]
-    found = {"host": holder.host, "pid": holder.pid, "label": holder.label}
-    return {f"setnx_lock.holder.{name}": value for name, value in found.items() if value}

@@ -20,8 +20,9 @@ from django_setnx_lock.descriptions import (
     Said,
     duration,
     facts,
-    holder_facts,
+    hold_facts,
     problem_in_short,
+    redis_facts,
     urgency,
     waiters,
 )
@@ -46,15 +47,6 @@ class Found:
     info: LockInfo
 
 
-# The fields that each of several holders has of its own.
-_OF_A_SHARE = (
-    "Held since",
-    "Held for",
-    "Lease left",
-    "Asked to stop",
-    "Fence",
-    "Fingerprint of the holder",
-)
 _HEAD = ["KEY", "STATE", "HOLDER", "HELD FOR", "LEASE LEFT", "FENCE", "WAITING"]
 #: How many of those who wait for a lock are named where it is shown in full.
 NAMED = 50
@@ -203,11 +195,11 @@ def look_at(options: dict[str, Any]) -> tuple[list[Found], list[str]]:
 def _in_full(one: Found) -> list[str]:
     """Return all there is to say of a lock, and of each who holds it."""
     said = Said(one.info)
-    lines = pairs([("Cache", one.using), *facts(said), *holder_facts(said)])
+    lines = pairs([("Cache", one.using), *facts(said), *hold_facts(said)])
     for number, share in enumerate(said.shares, 1):
         lines += ["", f"Holder {number} of {len(said.shares)}: {share.state}"]
-        own = [fact for fact in facts(share) if fact[0] in _OF_A_SHARE]
-        lines += pairs([*own, *holder_facts(share)], indent="  ")
+        # But the name and the type, which all have.
+        lines += pairs([*hold_facts(share), *redis_facts(share)[2:]], indent="  ")
     return [*lines, *_queue(one.info)]
 
 
