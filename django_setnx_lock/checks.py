@@ -117,9 +117,11 @@ def check_caches(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[Check
 
 
 def _of_cache(alias: Any) -> list[CheckMessage]:
+    wrong: str | None
     number, wrong = "E002", f"{alias!r} is no name of a cache"
     if isinstance(alias, str):
-        number, wrong = connection.check_of(alias), connection.client_problem(alias) or ""
+        told = connection.problem_of(alias)
+        number, wrong = told or ("E015", connection.client_problem(alias))
     if wrong:
         names, kind = ", ".join(map(repr, settings.CACHES)), None
         hint = f"Correct it in CACHES, or name another in {SETTING}['CACHE']. There are: {names}."

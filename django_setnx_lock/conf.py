@@ -47,7 +47,7 @@ class Known:
 
     def __init__(self) -> None:
         self.config: dict[str, Any] | None = None
-        self.problems: dict[str, str | None] = {}
+        self.problems: dict[str, tuple[str, str] | None] = {}
         self.clients: dict[str, Any] = {}
         self.plans: dict[Any, Any] = {}
 

@@ -103,38 +103,34 @@ def is_always_the_same(alias: str) -> bool:
 
 def alias_problem(alias: str) -> str | None:
     """Return why locks cannot be kept in the cache ``alias``, or None. Opens no connection."""
+    found = problem_of(alias)
+    return found and found[1]
+
+
+def problem_of(alias: str) -> tuple[str, str] | None:
+    """Return the same as the id of the system check that tells it, and a text."""
     found = conf.known.problems
     if alias not in found:
         found[alias] = _problem_of(alias)
     return found[alias]
 
 
-def _problem_of(alias: str) -> str | None:
+def _problem_of(alias: str) -> tuple[str, str] | None:
     if alias not in settings.CACHES:
-        return f"there is no cache {alias!r} in CACHES"
+        return "E002", f"there is no cache {alias!r} in CACHES"
     if not is_django_redis(alias):
-        return (
+        return "E003", (
             f"the cache {alias!r} is not a django-redis cache, but "
             f"{settings.CACHES[alias].get('BACKEND')!r}: set its BACKEND to "
             f"'{RedisCache.__module__}.{RedisCache.__qualname__}', or name another cache"
         )
-    if not settings.CACHES[alias].get("LOCATION"):
-        return f"the cache {alias!r} has no LOCATION: {_ADVICE}"
     if is_sharded(alias):
-        return f"the cache {alias!r} is sharded, and one lock must live on one server"
-    problem = cluster_problem(alias)
-    return problem and f"the cache {alias!r} cannot be used: {problem}"
-
-
-def check_of(alias: str) -> str:
-    """Return the id of the system check that tells why locks cannot be kept there."""
-    if alias not in settings.CACHES:
-        return "E002"
-    if not is_django_redis(alias):
-        return "E003"
-    if is_sharded(alias):
-        return "E004"
-    return "E012" if cluster_problem(alias) else "E015"
+        return "E004", f"the cache {alias!r} is sharded, and one lock must live on one server"
+    location = settings.CACHES[alias].get("LOCATION")
+    if not location:
+        return "E015", f"the cache {alias!r} has no LOCATION: {_ADVICE}"
+    problem = cluster.location_problem(location) if is_cluster(alias) else None
+    return ("E012", f"the cache {alias!r} cannot be used: {problem}") if problem else None
 
 
 def client_problem(alias: str) -> str | None:
@@ -165,12 +161,6 @@ def is_sharded(alias: str) -> bool:
 
 def is_cluster(alias: str) -> bool:
     return issubclass(_client_class(alias), cluster.ClusterClient)
-
-
-def cluster_problem(alias: str) -> str | None:
-    """Return why the cache ``alias``, if it is a cluster's, cannot be at its LOCATION, or None."""
-    location = settings.CACHES[alias].get("LOCATION") or ""
-    return cluster.location_problem(location) if is_cluster(alias) else None
 
 
 def database_of(alias: str) -> tuple[str, ...]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ...core.errors import StaleFence
-from .fences import FenceField
-from .guarding import guard
+from .fences import FenceField, guard
 from .models import FencedManager, FencedModel, FencedQuerySet
 
 __all__ = [

@@ -1,15 +1,16 @@
-"""A fencing number, the column that keeps the largest one of a row, and the error for less."""
+"""A fencing number, the column that keeps the largest of a row, and ``guard()`` without one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from django.core.checks import CheckMessage
 from django.core.exceptions import FieldDoesNotExist
 from django.db import connections, models, transaction
+from django.utils.asyncio import async_unsafe
 
 from ...core.errors import StaleFence
 
@@ -24,6 +25,8 @@ else:
 
 # The largest BigIntegerField on every database.
 _LARGEST = 2**63 - 1
+# A transaction or savepoint writes nothing, and a rollback has to work once the lock is lost.
+_WITHOUT_CHECK = ("SELECT", "BEGIN", "SAVEPOINT", "RELEASE", "ROLLBACK")
 
 
 class HasFence(Protocol):
@@ -158,3 +161,36 @@ def fence_field(model: type[models.Model]) -> FenceField:
     raise FieldDoesNotExist(
         f"{model._meta.label} has no FenceField: add `fence = FenceField()` to it, and a migration"
     )
+
+
+class Checked(Protocol):
+    """A handle of a lock, or of several."""
+
+    def check(self) -> None: ...
+
+
+@async_unsafe("guard() works in the thread that it is used in: use it where the ORM is called")
+@contextmanager
+def guard(held: Checked) -> Iterator[None]:
+    """Call ``held.check()`` before each statement of this thread that is no SELECT.
+
+    That is on all databases; BEGIN, savepoints and rollbacks pass, too. Once the lock is lost, the
+    statement is not sent and LockLost is raised, or LockUnavailable where Redis cannot say. Each
+    check is one round trip to Redis. A SELECT that writes, as by a function or a second
+    statement behind it, is not seen, nor is what goes past ``execute()`` of Django's cursors. Time
+    passes between the answer and the write: only a fence refuses every late write.
+
+    Raises SynchronousOnlyOperation in a running event loop.
+    """
+
+    def checking(
+        execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: dict[str, Any]
+    ) -> Any:
+        if not str(sql).lstrip().upper().startswith(_WITHOUT_CHECK):
+            held.check()
+        return execute(sql, params, many, context)
+
+    with ExitStack() as wrapped:
+        for connection in connections.all():
+            wrapped.enter_context(connection.execute_wrapper(checking))
+        yield

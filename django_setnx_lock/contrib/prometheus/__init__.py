@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from .collector import LockCollector
-from .metrics import LockMetrics
+from .metrics import LockCollector, LockMetrics
 
 __all__ = ["LockCollector", "LockMetrics"]

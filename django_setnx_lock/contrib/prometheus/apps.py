@@ -6,8 +6,7 @@ from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
 from prometheus_client import REGISTRY
 
-from .collector import LockCollector
-from .metrics import LockMetrics
+from .metrics import LockCollector, LockMetrics
 
 
 class PrometheusConfig(AppConfig):
