@@ -25,7 +25,7 @@ from ..key_template import KeyTemplate, MissingValue
 from ..locks import inspector, key_prefix, make_one
 from ..options import LockOptions
 from .actions import key_of, locked_action, rows_by_key, tell_skipped
-from .confirming import Target, holders_of, intervene
+from .confirming import Confirmation, Target, holders_of
 
 if TYPE_CHECKING:
     from django.contrib.admin import AdminSite, ModelAdmin
@@ -98,8 +98,9 @@ class LockedList(_Base):
         def rows_of(pks: set[str]) -> dict[str, models.Model]:
             return {str(row.pk): row for row in self.get_queryset(request).filter(pk__in=pks)}
 
-        choose, context = partial(self._held, request, queryset), {"fields": fields}
-        page, _name = intervene(self, request, RELEASE, self.lock_using, choose, context, rows_of)
+        context = {"fields": fields}
+        asked = Confirmation(self, request, RELEASE, self.lock_using, context, rows_of)
+        page, _name = asked.run(partial(self._held, request, queryset))
         return page
 
     def _held(

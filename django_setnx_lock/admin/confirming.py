@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -90,111 +90,129 @@ def holders_of(info: LockInfo, state: str = "") -> list[Said]:
     )
 
 
-def intervene(
-    modeladmin: ModelAdmin[Any],
-    request: HttpRequest,
-    what: Intervention,
-    using: str | None,
-    choose: Callable[[Inspector], tuple[Sequence[Target], Mapping[str, Any]]],
-    context: Mapping[str, Any],
-    rows_of: Callable[[set[str]], Mapping[str, Model]] | None = None,
-) -> tuple[TemplateResponse | None, str]:
-    """Ask whether to do it to the holders of ``choose``, and do it once that is confirmed.
+@dataclass(frozen=True)
+class Confirmation:
+    """The question of an operator's request, or the answer to it.
 
-    Return the page that asks, if there is one, and the name of the lock if it was one alone that
-    still has a holder. ``using``: the cache alias. ``choose``: returns the holders, and what is to
-    be said of them. ``context``: of the page. ``rows_of``: gives the rows of primary keys that this
-    is about; None if it is about locks.
+    ``what``: what is to be done. ``using``: the cache alias. ``context``: of the page. ``rows_of``:
+    gives the rows of primary keys that this is about; None if it is about locks.
     """
-    try:
-        look = inspector(using)
-        if request.POST.get("post"):
-            found = signing.loads(request.POST.get("seen", ""), salt=_SALT)
-            seen = [Seen(*entry) for entry in found]
-            rows = rows_of({shown.row for shown in seen}) if rows_of else {}
-            seen = [shown for shown in seen if shown.row in rows or not rows_of]
-            names = {shown.name for shown in seen}
-            page = _answer(modeladmin, request, what, look, seen, context, rows)
-        else:
-            targets, about = choose(look)
-            names = {target.said.info.name for target in targets}
-            page = None
-            if targets:
-                page = _question(modeladmin, request, what, targets, {**context, **about})
+
+    modeladmin: ModelAdmin[Any]
+    request: HttpRequest
+    what: Intervention
+    using: str | None
+    context: Mapping[str, Any]
+    rows_of: Callable[[set[str]], Mapping[str, Model]] | None = None
+
+    def run(
+        self, choose: Callable[[Inspector], tuple[Sequence[Target], Mapping[str, Any]]]
+    ) -> tuple[TemplateResponse | None, str]:
+        """Ask about the holders of ``choose``, or do it once that is confirmed.
+
+        Return the page that asks, if there is one, and the name of the lock if it was one alone
+        that still has a holder. ``choose``: returns the holders, and what is to be said of them.
+        """
+        try:
+            look, page = inspector(self.using), None
+            if self.request.POST.get("post"):
+                found = signing.loads(self.request.POST.get("seen", ""), salt=_SALT)
+                seen = [Seen(*entry) for entry in found]
+                names = {shown.name for shown in seen}
+                page = self._answer(look, seen)
             else:
-                text = _("Nobody holds a lock of these.")
-                if about.get("changed"):
+                targets, about = choose(look)
+                names = {target.said.info.name for target in targets} or about.get("names", set())
+                if targets:
+                    page = self._question(targets, **about)
+                else:
                     text = _("This changed hands or is free since you looked: nothing was done.")
-                    names = about["names"]
-                modeladmin.message_user(request, text, messages.WARNING)
-        is_one_left = page is None and len(names) == 1 and look.get(*names).is_held
-        return page, names.pop() if is_one_left else ""
-    except signing.BadSignature:
-        text = _("The confirmation was changed or is broken: nothing was done.")
-    except (ImproperlyConfigured, LockUnavailable) as error:
-        text = problem_in_short(error)
-    modeladmin.message_user(request, text, messages.ERROR)
-    return None, ""
+                    self._tell(text if about.get("changed") else _("Nobody holds a lock of these."))
+            is_one_left = page is None and len(names) == 1 and look.get(*names).is_held
+            return page, names.pop() if is_one_left else ""
+        except signing.BadSignature:
+            text = _("The confirmation was changed or is broken: nothing was done.")
+        except (ImproperlyConfigured, LockUnavailable) as error:
+            text = problem_in_short(error)
+        self._tell(text, messages.ERROR)
+        return None, ""
+
+    def _tell(self, text: str, level: int = messages.WARNING) -> None:
+        self.modeladmin.message_user(self.request, text, level)
+
+    def _answer(self, look: Inspector, seen: Sequence[Seen]) -> TemplateResponse | None:
+        """Do it to the holders that were confirmed, and to no others; tell what came of it.
+
+        Asks again where the form is not valid, and about holders that were gone, or did not renew,
+        when they were shown, and live now. Raises LockUnavailable.
+        """
+        rows = self.rows_of({shown.row for shown in seen}) if self.rows_of else {}
+        seen = [shown for shown in seen if shown.row in rows or not self.rows_of]
+        locks, targets = _look_again(look, seen, rows)
+        form = _form(self.what, self.request.POST)
+        if targets and not form.is_valid():
+            return self._question(list(targets.values()), form=form, seen=_signed(seen))
+        reason = form.data.get("reason", "").strip()
+        why = {"by": self.request.user.get_username(), "reason": reason}
+        results: dict[Outcome, list[str]] = {}
+        noted: list[tuple[Model, str]] = []
+        revived: list[Seen] = []
+        whom = ""
+        try:
+            for shown in seen:
+                target, info = targets.get(shown), locks[shown.name]
+                whom = f"{target.said.key}, {target.said.holder}" if target else plain(info.key)
+                outcome = Outcome.CHANGED_HANDS if info.is_held else Outcome.FREE
+                if target:
+                    try:
+                        outcome = self.what.carry_out(
+                            look, shown.name, shown.fingerprint, State(shown.state), **why
+                        )
+                    except LockUnsupported as error:
+                        problem = {"problem": plain(str(error))}
+                        self._tell(_("This cannot be done: %(problem)s") % problem)
+                        continue
+                    if outcome is self.what.done:
+                        noted += _entries(self.what, target, reason)
+                if outcome is Outcome.REVIVED:
+                    revived.append(shown)
+                else:
+                    results.setdefault(outcome, []).append(whom)
+        except LockUnavailable:
+            self._tell(result(None, whom))
+            raise
+        finally:
+            # All at once: thousands one by one take longer than their release.
+            _log(self.request.user, noted)
+            for outcome, holders in results.items():
+                level = messages.SUCCESS if outcome is self.what.done else messages.WARNING
+                self._tell(result(outcome, named(holders)), level)
+        _locks, living = _look_again(look, revived, rows) if revived else ({}, {})
+        return self._question(list(living.values()), is_again=True) if living else None
+
+    def _question(self, targets: Sequence[Target], **about: Any) -> TemplateResponse:
+        """Return the page that asks; ``about``: what its context has besides."""
+        site = self.modeladmin.admin_site
+        self.request.current_app = site.name
+        context = {
+            **site.each_context(self.request),
+            "title": self.what.title,
+            "opts": self.modeladmin.opts,
+            "what": self.what,
+            "targets": targets,
+            "form": _form(self.what),
+            "breadcrumbs_are_a_list": django.VERSION >= (6, 1),
+            "seen": _signed([target.as_seen() for target in targets]),
+            **self.context,
+            **about,
+        }
+        file = "admin/django_setnx_lock/confirmation.html"
+        return TemplateResponse(self.request, file, context)
 
 
-def _answer(
-    modeladmin: ModelAdmin[Any],
-    request: HttpRequest,
-    what: Intervention,
-    look: Inspector,
-    seen: Sequence[Seen],
-    context: Mapping[str, Any],
-    rows: Mapping[str, Model],
-) -> TemplateResponse | None:
-    """Do it to the holders that were confirmed, and to no others; tell what came of it.
-
-    Asks again where the form is not valid, and about holders that were gone, or did not renew, when
-    they were shown, and live now. Raises LockUnavailable.
-    """
-    locks, targets = _look_again(look, seen, rows)
-    form = _form(what, request.POST)
-    if targets and not form.is_valid():
-        again = list(targets.values())
-        return _question(modeladmin, request, what, again, context, form=form, seen=seen)
-    why = {"by": request.user.get_username(), "reason": form.data.get("reason", "").strip()}
-    results: dict[Outcome, list[str]] = {}
-    noted: list[tuple[Model, str]] = []
-    revived: list[Seen] = []
-    whom = ""
-    try:
-        for shown in seen:
-            target, info = targets.get(shown), locks[shown.name]
-            whom = f"{target.said.key}, {target.said.holder}" if target else plain(info.key)
-            outcome = Outcome.CHANGED_HANDS if info.is_held else Outcome.FREE
-            if target:
-                try:
-                    outcome = what.carry_out(
-                        look, shown.name, shown.fingerprint, State(shown.state), **why
-                    )
-                except LockUnsupported as error:
-                    text = _("This cannot be done: %(problem)s") % {"problem": plain(str(error))}
-                    modeladmin.message_user(request, text, messages.WARNING)
-                    continue
-                if outcome is what.done:
-                    noted += _entries(what, target, why["reason"])
-            if outcome is Outcome.REVIVED:
-                revived.append(shown)
-            else:
-                results.setdefault(outcome, []).append(whom)
-    except LockUnavailable:
-        modeladmin.message_user(request, result(None, whom), messages.WARNING)
-        raise
-    finally:
-        # All at once: thousands one by one take longer than their release.
-        _log(request.user, noted)
-        for outcome, holders in results.items():
-            level = messages.SUCCESS if outcome is what.done else messages.WARNING
-            modeladmin.message_user(request, result(outcome, named(holders)), level)
-    _locks, living = _look_again(look, revived, rows) if revived else ({}, {})
-    if not living:
-        return None
-    context = {**context, "is_again": True}
-    return _question(modeladmin, request, what, list(living.values()), context)
+def _signed(seen: Sequence[Seen]) -> str:
+    # In one field, as a form may have only so many: a row each would soon be too many.
+    return signing.dumps([list(holder) for holder in seen], salt=_SALT, compress=True)
 
 
 def _look_again(
@@ -213,37 +231,6 @@ def _look_again(
         if (shown.name, shown.fingerprint) in holders
     }
     return locks, targets
-
-
-def _question(
-    modeladmin: ModelAdmin[Any],
-    request: HttpRequest,
-    what: Intervention,
-    targets: Sequence[Target],
-    context: Mapping[str, Any],
-    *,
-    form: Any = None,
-    seen: Iterable[Seen] = (),
-) -> TemplateResponse:
-    """Return the page that asks. ``seen``: what was shown first, if it asks again."""
-    shown = list(seen) or [target.as_seen() for target in targets]
-    request.current_app = modeladmin.admin_site.name
-    return TemplateResponse(
-        request,
-        "admin/django_setnx_lock/confirmation.html",
-        {
-            **modeladmin.admin_site.each_context(request),
-            "title": what.title,
-            "opts": modeladmin.opts,
-            "what": what,
-            "targets": targets,
-            "form": form or _form(what),
-            "breadcrumbs_are_a_list": django.VERSION >= (6, 1),
-            # In one field, as a form may have only so many: a row each would soon be too many.
-            "seen": signing.dumps([list(holder) for holder in shown], salt=_SALT, compress=True),
-            **context,
-        },
-    )
 
 
 def _entries(what: Intervention, target: Target, reason: str) -> list[tuple[Model, str]]:

@@ -47,7 +47,7 @@ from ..history import last
 from ..interventions import INTERVENTIONS, Intervention
 from ..locks import inspector, key_prefix
 from ..models import Lock
-from .confirming import Target, holders_of, intervene
+from .confirming import Confirmation, Target, holders_of
 
 if TYPE_CHECKING:
     _LockModelAdmin = admin.ModelAdmin[Lock]
@@ -321,7 +321,8 @@ class LockAdmin(_LockModelAdmin):
             return done
         choose = partial(_chosen, request, Query.from_address(QueryDict(links.filters)))
         context = {"list_url": done.url, "address": links.to(what.page)}
-        page, name = intervene(self, request, what, links.using or None, choose, context)
+        asked = Confirmation(self, request, what, links.using or None, context)
+        page, name = asked.run(choose)
         return page or (HttpResponseRedirect(links.to("change", name)) if name else done)
 
     def change_view(
